@@ -1,8 +1,8 @@
 //! Dormouse: a process kernel for LLM agents.
 //!
-//! An agent is a process. It runs a [program], owns a table of file descriptors that hold what is too large for
-//! a model's context, forks, spawns, and is durable: kill the program at any moment, open its store again, and every
-//! process goes on where it was.
+//! An agent is a process. It runs a [program], owns a table of file descriptors that hold what is
+//! too large for a model's context, forks, spawns, and is durable: kill the program at any moment,
+//! open its store again, and every process goes on where it was.
 //!
 #![cfg_attr(feature = "scripted", doc = "```")]
 #![cfg_attr(not(feature = "scripted"), doc = "```ignore")]
@@ -71,8 +71,8 @@
 //! Without any of them about 110 crates are compiled, with the default ones about 230.
 
 pub use dormouse_actors::handle::{
-    AskFn, Branch, Events, Export, FnTool, Import, Imported, Kernel, KernelBuilder, LogLine, Missing, Point, Process,
-    ProcessInfo, Recover, Recovery, Start, Tree,
+    AskFn, Branch, Events, Export, FnTool, Import, Imported, Kernel, KernelBuilder, LogLine,
+    Missing, Point, Process, ProcessInfo, Recover, Recovery, Start, Tree,
 };
 /// What the expansion of [`macro@tool`] stands on.
 #[doc(hidden)]
@@ -81,8 +81,8 @@ pub mod derive {
 }
 
 pub use dormouse_actors::{
-    DescriptorView, Durability, Event, ExportFailure, Fact, KernelError, LoadError, NameError, NotFound, ProcessError,
-    StartError, StoreFailure, View, garbage, ports,
+    DescriptorView, Durability, Event, ExportFailure, Fact, KernelError, LoadError, NameError,
+    NotFound, ProcessError, StartError, StoreFailure, View, garbage, ports,
 };
 #[cfg(feature = "host")]
 pub use dormouse_host as host;
@@ -106,7 +106,8 @@ pub use dormouse_mcp as mcp;
 pub use dormouse_models as models;
 pub use dormouse_proto::budget::{Amount, Budget, Price};
 pub use dormouse_proto::{
-    checkpoint, command, descriptor, file, id, mail, message, model, process, record, server, shown, spoken, tool,
+    checkpoint, command, descriptor, file, id, mail, message, model, process, record, server,
+    shown, spoken, tool,
 };
 #[cfg(feature = "store")]
 pub use dormouse_store as store;

@@ -1,10 +1,12 @@
-//! The checkpoint actor: everything durable passes through it, and what waits together is committed together.
+//! The checkpoint actor: everything durable passes through it, and what waits together is committed
+//! together.
 //!
-//! While one commit is on its way to the disk, appends collect; the next commit takes them all (group commit). The store
-//! is called from a thread where blocking is allowed, never from a handler. What cannot be made durable is refused, and
-//! nothing is acknowledged that is not as durable as the kernel was told to make it (DUR-1, [`Durability`]). An append that
-//! cannot be encoded, or that the store refuses, fails alone, and with it those that go on from it. What was only written is
-//! synced a second later.
+//! While one commit is on its way to the disk, appends collect; the next commit takes them all
+//! (group commit). The store is called from a thread where blocking is allowed, never from a
+//! handler. What cannot be made durable is refused, and nothing is acknowledged that is not as
+//! durable as the kernel was told to make it (DUR-1, [`Durability`]). An append that cannot be
+//! encoded, or that the store refuses, fails alone, and with it those that go on from it. What was
+//! only written is synced a second later.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -152,9 +154,18 @@ pub(crate) enum CheckpointMessage {
 }
 
 /// Makes `entries` durable together; `acknowledge` is told when that is done, or that it cannot be.
-pub(crate) fn append(checkpoint: &ActorRef<CheckpointMessage>, entries: Vec<Durable>, acknowledge: Acknowledge) {
-    let message = CheckpointMessage::Append(Append { entries, acknowledge });
-    if let Err(ractor::MessagingErr::SendErr(CheckpointMessage::Append(append))) = checkpoint.cast(message) {
+pub(crate) fn append(
+    checkpoint: &ActorRef<CheckpointMessage>,
+    entries: Vec<Durable>,
+    acknowledge: Acknowledge,
+) {
+    let message = CheckpointMessage::Append(Append {
+        entries,
+        acknowledge,
+    });
+    if let Err(ractor::MessagingErr::SendErr(CheckpointMessage::Append(append))) =
+        checkpoint.cast(message)
+    {
         (append.acknowledge)(Err(CommitError::Closed));
     }
 }
@@ -209,9 +220,15 @@ impl Actor for CheckpointActor {
     ) -> Result<(), ActorProcessingErr> {
         match message {
             CheckpointMessage::Append(append) => checkpoint.append(append),
-            CheckpointMessage::Committed { waiting, until } => checkpoint.committed(waiting, until, &myself),
+            CheckpointMessage::Committed { waiting, until } => {
+                checkpoint.committed(waiting, until, &myself)
+            }
             CheckpointMessage::Sync => checkpoint.syncing = checkpoint.unsynced,
-            CheckpointMessage::Mark { mark, in_use, reply } => checkpoint.mark(mark, &in_use, reply),
+            CheckpointMessage::Mark {
+                mark,
+                in_use,
+                reply,
+            } => checkpoint.mark(mark, &in_use, reply),
             CheckpointMessage::Close { reply } => checkpoint.closing = Some(reply),
         }
         checkpoint.go_on(&myself);
@@ -240,7 +257,10 @@ impl Checkpoint {
         let acknowledge = Box::new(move |result: Result<Size, CommitError>| {
             let _ = reply.send(result.map(|_| marked).map_err(KernelError::from));
         });
-        self.append(Append { entries: vec![Durable::Checkpoint { id, mark }], acknowledge });
+        self.append(Append {
+            entries: vec![Durable::Checkpoint { id, mark }],
+            acknowledge,
+        });
     }
 
     fn committed(
@@ -262,12 +282,17 @@ impl Checkpoint {
         for (acknowledge, result) in waiting {
             if let Err(error) = &result {
                 tracing::error!(%error, "not made durable");
-                self.failed = self.failed.take().or_else(|| error.is_final().then(|| error.clone()));
+                self.failed = self
+                    .failed
+                    .take()
+                    .or_else(|| error.is_final().then(|| error.clone()));
             }
             acknowledge(result);
         }
         if let Some(error) = &self.failed {
-            std::mem::take(&mut self.queue).into_iter().for_each(|append| (append.acknowledge)(Err(error.clone())));
+            std::mem::take(&mut self.queue)
+                .into_iter()
+                .for_each(|append| (append.acknowledge)(Err(error.clone())));
         }
     }
 
@@ -287,7 +312,11 @@ impl Checkpoint {
     fn commit(&mut self, store: Lease, owner: OwnerToken, myself: ActorRef<CheckpointMessage>) {
         let batch = std::mem::take(&mut self.queue);
         let entries = batch.iter().flat_map(|append| &append.entries);
-        let until = if self.syncing { Some(Until::Synced) } else { self.durability.until(entries) };
+        let until = if self.syncing {
+            Some(Until::Synced)
+        } else {
+            self.durability.until(entries)
+        };
         (self.committing, self.syncing) = (true, false);
         let residents = self.residents.clone();
         tokio::task::spawn_blocking(move || {
@@ -316,20 +345,41 @@ struct Committed {
     contents: Vec<Content>,
 }
 
-fn commit(store: &dyn Store, owner: OwnerToken, batch: Vec<Append>, until: Option<Until>) -> Committed {
+fn commit(
+    store: &dyn Store,
+    owner: OwnerToken,
+    batch: Vec<Append>,
+    until: Option<Until>,
+) -> Committed {
     let mut written = Written::default();
     let mut parts = Vec::with_capacity(batch.len());
-    for Append { entries: durable, acknowledge } in batch {
+    for Append {
+        entries: durable,
+        acknowledge,
+    } in batch
+    {
         let whole = (written.entries.len(), written.contents.len());
         let mut size = Size::default();
-        let encoded = durable.into_iter().try_for_each(|durable| encode(durable, &mut written, &mut size));
+        let encoded = durable
+            .into_iter()
+            .try_for_each(|durable| encode(durable, &mut written, &mut size));
         if encoded.is_err() {
             written.entries.truncate(whole.0);
             written.contents.truncate(whole.1);
         }
-        let (entries, contents) = (written.entries.len() - whole.0, written.contents.len() - whole.1);
-        let outcome = encoded.map(|()| size).map_err(|error| CommitError::Codec(Arc::new(error)));
-        parts.push(Part { acknowledge, outcome, entries, contents });
+        let (entries, contents) = (
+            written.entries.len() - whole.0,
+            written.contents.len() - whole.1,
+        );
+        let outcome = encoded
+            .map(|()| size)
+            .map_err(|error| CommitError::Codec(Arc::new(error)));
+        parts.push(Part {
+            acknowledge,
+            outcome,
+            entries,
+            contents,
+        });
     }
     let committed = match until {
         Some(until) => written.commit(store, owner, &mut parts, until),
@@ -344,8 +394,17 @@ fn commit(store: &dyn Store, owner: OwnerToken, batch: Vec<Append>, until: Optio
     if committed.is_err() {
         contents.clear();
     }
-    let heard = |part: Part| (part.acknowledge, part.outcome.and_then(|size| committed.clone().map(|()| size)));
-    Committed { waiting: parts.into_iter().map(heard).collect(), contents }
+    let heard = |part: Part| {
+        (
+            part.acknowledge,
+            part.outcome
+                .and_then(|size| committed.clone().map(|()| size)),
+        )
+    };
+    Committed {
+        waiting: parts.into_iter().map(heard).collect(),
+        contents,
+    }
 }
 
 /// An append among those that are committed together.
@@ -366,8 +425,9 @@ struct Written {
 }
 
 impl Written {
-    /// Commits all as one. Where the store refuses that for what one of them asks, each is committed by itself: nobody is
-    /// refused for what another brought, nor for what another was refused.
+    /// Commits all as one. Where the store refuses that for what one of them asks, each is
+    /// committed by itself: nobody is refused for what another brought, nor for what another was
+    /// refused.
     fn commit(
         &mut self,
         store: &dyn Store,
@@ -375,11 +435,28 @@ impl Written {
         parts: &mut [Part],
         until: Until,
     ) -> Result<(), StoreError> {
-        match store.commit(owner, Batch { entries: &self.entries, at_ms: now_ms(), until }) {
-            Err(error) if is_refusal(&error) && parts.iter().filter(|part| part.outcome.is_ok()).count() > 1 => {
+        match store.commit(
+            owner,
+            Batch {
+                entries: &self.entries,
+                at_ms: now_ms(),
+                until,
+            },
+        ) {
+            Err(error)
+                if is_refusal(&error)
+                    && parts.iter().filter(|part| part.outcome.is_ok()).count() > 1 =>
+            {
                 self.commit_each(store, owner, parts);
                 // What was taken is as durable as all would have been.
-                store.commit(owner, Batch { entries: &[], at_ms: now_ms(), until })
+                store.commit(
+                    owner,
+                    Batch {
+                        entries: &[],
+                        at_ms: now_ms(),
+                        until,
+                    },
+                )
             }
             committed => committed,
         }
@@ -394,7 +471,11 @@ impl Written {
             if part.outcome.is_err() {
                 continue;
             }
-            let batch = Batch { entries: &entries, at_ms: now_ms(), until: Until::Written };
+            let batch = Batch {
+                entries: &entries,
+                at_ms: now_ms(),
+                until: Until::Written,
+            };
             match store.commit(owner, batch) {
                 Ok(()) => self.contents.extend(contents),
                 Err(error) => {
@@ -430,25 +511,46 @@ fn is_refusal(error: &StoreError) -> bool {
 }
 
 /// Encodes one thing; the contents that it refers to stand before it (DUR-3).
-fn encode(durable: Durable, Written { entries, contents }: &mut Written, size: &mut Size) -> Result<(), CodecError> {
+fn encode(
+    durable: Durable,
+    Written { entries, contents }: &mut Written,
+    size: &mut Size,
+) -> Result<(), CodecError> {
     let whole = (entries.len(), contents.len());
     let mut refer = |content: Content| {
         let reference = content.reference();
         match content.resident() {
             Some(bytes) => {
-                entries.push(Entry::Content { hash: reference.hash, bytes, index: content.sealed_index() });
+                entries.push(Entry::Content {
+                    hash: reference.hash,
+                    bytes,
+                    index: content.sealed_index(),
+                });
                 contents.push(content);
             }
-            // It came from the store, or was written to it before it left: a collection that runs is not to take it.
-            None => entries.push(Entry::Held { hash: reference.hash }),
+            // It came from the store, or was written to it before it left: a collection that runs
+            // is not to take it.
+            None => entries.push(Entry::Held {
+                hash: reference.hash,
+            }),
         }
         Ok::<ContentRef, CodecError>(reference)
     };
     let entry = match durable {
-        Durable::Born { row, image } => Entry::Born { row, image: codec::encode(&image.try_map(&mut refer)?)? },
-        Durable::Snapshot { pid, at, image, worth } => {
+        Durable::Born { row, image } => Entry::Born {
+            row,
+            image: codec::encode(&image.try_map(&mut refer)?)?,
+        },
+        Durable::Snapshot {
+            pid,
+            at,
+            image,
+            worth,
+        } => {
             // Facts beside it do not fail with an image that is too long even to be encoded.
-            let image = image.try_map(&mut refer).and_then(|image| codec::encode(&image));
+            let image = image
+                .try_map(&mut refer)
+                .and_then(|image| codec::encode(&image));
             let Some(image) = image.ok().filter(|image| image.len() as u64 <= worth) else {
                 size.image = Imaged::TooLong;
                 entries.truncate(whole.0);
@@ -459,7 +561,9 @@ fn encode(durable: Durable, Written { entries, contents }: &mut Written, size: &
             Entry::Snapshot { pid, at, image }
         }
         Durable::Facts { pid, first, facts } => {
-            let encoded = facts.iter().map(|fact| codec::encode(&fact.clone().try_map(&mut refer)?));
+            let encoded = facts
+                .iter()
+                .map(|fact| codec::encode(&fact.clone().try_map(&mut refer)?));
             let facts: Vec<_> = encoded.collect::<Result<_, _>>()?;
             size.facts += facts.iter().map(|fact| fact.len() as u64).sum::<u64>();
             Entry::Facts { pid, first, facts }
@@ -467,11 +571,30 @@ fn encode(durable: Durable, Written { entries, contents }: &mut Written, size: &
         Durable::Ended { pid, exit } => Entry::Ended { pid, exit },
         Durable::TempFile { root, record } => {
             let number = record.number;
-            Entry::TempFile { root, number, record: codec::encode(&record.try_map(&mut refer)?)? }
+            Entry::TempFile {
+                root,
+                number,
+                record: codec::encode(&record.try_map(&mut refer)?)?,
+            }
         }
-        Durable::Checkpoint { id, mark: Mark { label, of, root, scope, members } } => {
-            Entry::Checkpoint { id, label, of, root, scope, members }
-        }
+        Durable::Checkpoint {
+            id,
+            mark:
+                Mark {
+                    label,
+                    of,
+                    root,
+                    scope,
+                    members,
+                },
+        } => Entry::Checkpoint {
+            id,
+            label,
+            of,
+            root,
+            scope,
+            members,
+        },
         Durable::CheckpointDropped { id } => Entry::CheckpointDropped { id },
         Durable::Content(content) => return refer(content).map(drop),
     };

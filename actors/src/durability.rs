@@ -1,10 +1,14 @@
-//! What has to survive what before a kernel goes on: the three settings, and which of them asks for the disk when.
+//! What has to survive what before a kernel goes on: the three settings, and which of them asks for
+//! the disk when.
 //!
-//! In each of them facts are in the log, in order, before anything is done because of them, so that what is lost, if
-//! something is, is the end of what all processes did: everything before it is there, and fits together.
+//! In each of them facts are in the log, in order, before anything is done because of them, so that
+//! what is lost, if something is, is the end of what all processes did: everything before it is
+//! there, and fits together.
 
 use dormouse_kernel::process::Fact;
-use dormouse_proto::record::{CallFact, ChildFact, ControlFact, DescriptorFact, MailFact, TurnFact};
+use dormouse_proto::record::{
+    CallFact, ChildFact, ControlFact, DescriptorFact, MailFact, TurnFact,
+};
 
 use crate::checkpoint::Durable;
 use crate::ports::Until;
@@ -12,25 +16,29 @@ use crate::ports::Until;
 /// When facts have to be on the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// Before anything is done because of them. Loses nothing that was acknowledged, neither to a kill nor to a loss of power,
-    /// and a call that may not be repeated never is. One fdatasync for all processes that wait.
+    /// Before anything is done because of them. Loses nothing that was acknowledged, neither to a
+    /// kill nor to a loss of power, and a call that may not be repeated never is. One fdatasync for
+    /// all processes that wait.
     #[default]
     EveryFact,
-    /// When a turn ends, when a process is born or ends, when the host said something, when a checkpoint is made, and after a second
-    /// at the latest; before that the operating system has them. A kill loses nothing. A loss of power can lose what
-    /// turns that were going on did since: a tool that ran then may run again.
+    /// When a turn ends, when a process is born or ends, when the host said something, when a
+    /// checkpoint is made, and after a second at the latest; before that the operating system has
+    /// them. A kill loses nothing. A loss of power can lose what turns that were going on did
+    /// since: a tool that ran then may run again.
     EveryTurn,
-    /// After a second at the latest, in the background; before that the operating system has them. A kill loses nothing. A
-    /// loss of power can lose the last second, acknowledged or not: tools may run again, and what the host said then has to be
-    /// said again.
+    /// After a second at the latest, in the background; before that the operating system has them.
+    /// A kill loses nothing. A loss of power can lose the last second, acknowledged or not: tools
+    /// may run again, and what the host said then has to be said again.
     Relaxed,
 }
 
 impl Durability {
-    /// How far a commit of these must have come before anyone hears of it; none where there is nothing to commit.
+    /// How far a commit of these must have come before anyone hears of it; none where there is
+    /// nothing to commit.
     pub(crate) fn until<'a>(self, entries: impl IntoIterator<Item = &'a Durable>) -> Option<Until> {
         let each = entries.into_iter().map(|entry| match self {
-            // It only saves the reading of facts, which are durable without it; or is nothing before what refers to it is durable.
+            // It only saves the reading of facts, which are durable without it; or is nothing
+            // before what refers to it is durable.
             _ if matches!(entry, Durable::Snapshot { .. } | Durable::Content(_)) => Until::Written,
             Self::EveryFact => Until::Synced,
             Self::EveryTurn if ends_something(entry) => Until::Synced,

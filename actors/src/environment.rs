@@ -1,15 +1,17 @@
-//! What is found out before a process is born, and never again: facts of the environment that its program asks for by
-//! `[env_info]`, and what its tool servers offer.
+//! What is found out before a process is born, and never again: facts of the environment that its
+//! program asks for by `[env_info]`, and what its tool servers offer.
 //!
-//! What belongs to the user (environment variables, the output of programs) is asked of the host, which decides what is
-//! permitted. What is not, or fails, is told as that, in the place of the fact; a process starts all the same. It does not where
-//! a tool server cannot be reached.
+//! What belongs to the user (environment variables, the output of programs) is asked of the host,
+//! which decides what is permitted. What is not, or fails, is told as that, in the place of the
+//! fact; a process starts all the same. It does not where a tool server cannot be reached.
 
 use std::collections::BTreeMap;
 use std::env;
 use std::panic::AssertUnwindSafe;
 
-use dormouse_kernel::process::{Child, Gathered, Image, Surroundings, give_tools, tell_environment};
+use dormouse_kernel::process::{
+    Child, Gathered, Image, Surroundings, give_tools, tell_environment,
+};
 use dormouse_kernel::program::{EnvCommand, EnvVar, Program};
 use dormouse_proto::command::Command;
 use dormouse_proto::process::Origin;
@@ -30,32 +32,60 @@ const KEPT_BYTES: usize = 4 << 10;
 /// A command that says more is ended.
 const OUTPUT_CAP_BYTES: u64 = 1 << 20;
 
-/// What this process of the operating system knows of its surroundings, by the names that programs use.
+/// What this process of the operating system knows of its surroundings, by the names that programs
+/// use.
 pub(crate) fn standard() -> BTreeMap<String, String> {
-    let directory = env::current_dir().ok().map(|path| path.display().to_string());
+    let directory = env::current_dir()
+        .ok()
+        .map(|path| path.display().to_string());
     let facts = [
         ("working_directory", directory),
-        ("platform", Some(format!("{} ({})", env::consts::OS, env::consts::ARCH))),
-        ("username", env::var("USER").or_else(|_| env::var("USERNAME")).ok()),
+        (
+            "platform",
+            Some(format!("{} ({})", env::consts::OS, env::consts::ARCH)),
+        ),
+        (
+            "username",
+            env::var("USER").or_else(|_| env::var("USERNAME")).ok(),
+        ),
         ("hostname", env::var("HOSTNAME").ok()),
     ];
-    facts.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+    facts
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+        .collect()
 }
 
-/// What a program asks for beyond the standard facts. Its commands run side by side; takes as long as the slowest, and
-/// never longer than their deadline. Dropping the future ends them.
+/// What a program asks for beyond the standard facts. Its commands run side by side; takes as long
+/// as the slowest, and never longer than their deadline. Dropping the future ends them.
 async fn gather(world: &World, program: &Program) -> Gathered {
     let choice = program.environment();
-    let commands = join_all(choice.commands.iter().map(|command| run(world, program, command)));
+    let commands = join_all(
+        choice
+            .commands
+            .iter()
+            .map(|command| run(world, program, command)),
+    );
     let found = async {
-        let env_vars = choice.env_vars.iter().map(|var| variable(world, program, var)).collect();
-        Gathered { env_vars, commands: commands.await }
+        let env_vars = choice
+            .env_vars
+            .iter()
+            .map(|var| variable(world, program, var))
+            .collect();
+        Gathered {
+            env_vars,
+            commands: commands.await,
+        }
     };
     // A host that panics tells nothing; the process starts without its facts.
-    AssertUnwindSafe(found).catch_unwind().await.unwrap_or_default()
+    AssertUnwindSafe(found)
+        .catch_unwind()
+        .await
+        .unwrap_or_default()
 }
 
-/// Whether something is to be found out before a process of the program is born: facts, or what tool servers offer.
+/// Whether something is to be found out before a process of the program is born: facts, or what
+/// tool servers offer.
 fn is_asked_for(program: &Program) -> bool {
     program.environment().is_gathered() || !program.servers().is_empty()
 }
@@ -79,7 +109,10 @@ pub(crate) async fn find_out(world: &World, program: &Program) -> Result<FoundOu
         }
     };
     let (facts, offers) = join(facts, servers::offers(world, program)).await;
-    Ok(FoundOut { facts, offers: offers? })
+    Ok(FoundOut {
+        facts,
+        offers: offers?,
+    })
 }
 
 impl FoundOut {
@@ -87,7 +120,12 @@ impl FoundOut {
     ///
     /// # Errors
     /// A text: why the process cannot be born.
-    pub(crate) fn tell(self, image: &mut Image, program: &Program, around: &Surroundings) -> Result<(), String> {
+    pub(crate) fn tell(
+        self,
+        image: &mut Image,
+        program: &Program,
+        around: &Surroundings,
+    ) -> Result<(), String> {
         if let Some(facts) = self.facts {
             tell_environment(image, program, around, &facts, now_ms());
         }
@@ -114,7 +152,9 @@ pub(crate) async fn told(world: &World, mut children: Vec<Child>) -> Result<Vec<
 
 fn variable(world: &World, program: &Program, var: &EnvVar) -> Option<String> {
     match world.host.variable(&var.name) {
-        Ok(value) => value.map(|value| shown(value.as_bytes(), 0)).filter(|value| !value.is_empty()),
+        Ok(value) => value
+            .map(|value| shown(value.as_bytes(), 0))
+            .filter(|value| !value.is_empty()),
         Err(why) => {
             tracing::warn!(program = program.name(), "env_info.env_vars: {why}");
             Some(format!("not known: {why}"))
@@ -123,21 +163,37 @@ fn variable(world: &World, program: &Program, var: &EnvVar) -> Option<String> {
 }
 
 async fn run(world: &World, program: &Program, command: &EnvCommand) -> String {
-    let Some(argv) = &command.argv else { return "not run: it asks for a shell, and none reads it.".to_owned() };
+    let Some(argv) = &command.argv else {
+        return "not run: it asks for a shell, and none reads it.".to_owned();
+    };
     let command = Command {
         name: argv.first().cloned().unwrap_or_default(),
         description: String::new(),
         argv: argv.clone(),
         parameters: Vec::new(),
         env: Vec::new(),
-        policy: ToolPolicy { deadline_ms: DEADLINE_MS, output_cap_bytes: OUTPUT_CAP_BYTES, ..ToolPolicy::default() },
+        policy: ToolPolicy {
+            deadline_ms: DEADLINE_MS,
+            output_cap_bytes: OUTPUT_CAP_BYTES,
+            ..ToolPolicy::default()
+        },
         limits: program.limits().commands,
     };
     let tool = world.host.command(&command);
     let (name, policy) = (command.name.as_str().into(), command.policy);
     let sink = OutputSink::keeping(KEPT_BYTES as u64, policy.output_cap_bytes);
-    let ToolOutput { bytes, is_error, cut_bytes, attached: _ } =
-        tool_call::run(name, policy, Box::new(move |out| tool.call("{}".to_owned(), out)), sink).await;
+    let ToolOutput {
+        bytes,
+        is_error,
+        cut_bytes,
+        attached: _,
+    } = tool_call::run(
+        name,
+        policy,
+        Box::new(move |out| tool.call("{}".to_owned(), out)),
+        sink,
+    )
+    .await;
     let said = shown(&bytes, cut_bytes);
     if is_error {
         tracing::warn!(program = program.name(), "env_info.commands: {said}");

@@ -12,7 +12,8 @@ use crate::checkpoint::CommitError;
 use crate::ports::StoreError;
 use crate::recovery::LoadError;
 
-/// Why the kernel did not do what the host asked. The groups say whose matter it is; each has its own variants.
+/// Why the kernel did not do what the host asked. The groups say whose matter it is; each has its
+/// own variants.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KernelError {
@@ -53,10 +54,15 @@ pub enum NotFound {
     #[error("there is no process {0}: the kernel's list of processes shows those there are")]
     Process(Pid),
     /// No living process has this name.
-    #[error("there is no living process of the name '{0}': the kernel's list of processes shows those there are")]
+    #[error(
+        "there is no living process of the name '{0}': the kernel's list of processes shows those \
+         there are"
+    )]
     Name(String),
     /// The process is not in the checkpoint.
-    #[error("process {pid} is not in checkpoint {checkpoint}. `checkpoints()` says which are in each")]
+    #[error(
+        "process {pid} is not in checkpoint {checkpoint}. `checkpoints()` says which are in each"
+    )]
     InCheckpoint {
         /// The process.
         pid: Pid,
@@ -64,7 +70,9 @@ pub enum NotFound {
         checkpoint: CheckpointId,
     },
     /// No such process is known, and the store has lost records among which it may be.
-    #[error("{unknown}; it may be among what is lost: {lost}. `dormouse fsck` says what can be done")]
+    #[error(
+        "{unknown}; it may be among what is lost: {lost}. `dormouse fsck` says what can be done"
+    )]
     MayBeLost {
         /// What is not known.
         unknown: String,
@@ -78,7 +86,10 @@ pub enum NotFound {
 #[non_exhaustive]
 pub enum NameError {
     /// Another living process has this name.
-    #[error("the name '{name}' is that of process {pid}, which lives. Choose another, or wait for its end")]
+    #[error(
+        "the name '{name}' is that of process {pid}, which lives. Choose another, or wait for its \
+         end"
+    )]
     Taken {
         /// The name.
         name: String,
@@ -87,12 +98,15 @@ pub enum NameError {
     },
     /// No process can go by this name.
     #[error(
-        "'{0}' cannot be the name of a process: valid are 1 to 64 of A-Z, a-z, 0-9, '_', '-' and '.', not a number, and not \
-         'parent'"
+        "'{0}' cannot be the name of a process: valid are 1 to 64 of A-Z, a-z, 0-9, '_', '-' and \
+         '.', not a number, and not 'parent'"
     )]
     Invalid(String),
     /// The kernel has a tool of this name itself, and a program that enables it means that one.
-    #[error("a tool named '{0}' cannot be registered: the kernel has a tool of this name. Choose another name")]
+    #[error(
+        "a tool named '{0}' cannot be registered: the kernel has a tool of this name. Choose \
+         another name"
+    )]
     ReservedTool(String),
 }
 
@@ -109,10 +123,15 @@ pub enum ProcessError {
         reason: Arc<str>,
     },
     /// The process has ended.
-    #[error("process {0} has ended. A branch of an earlier point of its journal goes on from there")]
+    #[error(
+        "process {0} has ended. A branch of an earlier point of its journal goes on from there"
+    )]
     Ended(Pid),
     /// The process's inbox is full.
-    #[error("the inbox of process {pid} is full: {limit} inputs wait. Wait for it to go on, then try again")]
+    #[error(
+        "the inbox of process {pid} is full: {limit} inputs wait. Wait for it to go on, then try \
+         again"
+    )]
     Busy {
         /// The process.
         pid: Pid,
@@ -120,7 +139,10 @@ pub enum ProcessError {
         limit: usize,
     },
     /// The process cannot hibernate now.
-    #[error("process {pid} cannot hibernate now: {what}. Wait until it has nothing to do, or stop it, then try again")]
+    #[error(
+        "process {pid} cannot hibernate now: {what}. Wait until it has nothing to do, or stop it, \
+         then try again"
+    )]
     Pending {
         /// The process.
         pid: Pid,
@@ -128,7 +150,10 @@ pub enum ProcessError {
         what: String,
     },
     /// The process stopped before the input was durable or the call was answered.
-    #[error("process {0} stopped before it could answer. Its journal says how far it came: look, then try again")]
+    #[error(
+        "process {0} stopped before it could answer. Its journal says how far it came: look, then \
+         try again"
+    )]
     Unanswered(Pid),
 }
 

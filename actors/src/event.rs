@@ -28,7 +28,8 @@ pub enum Event {
         /// The name of its program.
         program: Arc<str>,
     },
-    /// A piece of a model's reply came in. What counts is the reply as a whole, which follows as a fact.
+    /// A piece of a model's reply came in. What counts is the reply as a whole, which follows as a
+    /// fact.
     Text {
         /// The process.
         pid: Pid,
@@ -151,7 +152,8 @@ pub struct View {
     pub phase: Phase,
     /// Whether it was stopped, and begins nothing before it is continued.
     pub stopped: bool,
-    /// Whether it is only its journal. This is how it stood when it fell asleep, and it stands so still.
+    /// Whether it is only its journal. This is how it stood when it fell asleep, and it stands so
+    /// still.
     pub hibernated: bool,
     /// Messages of its conversation.
     pub messages: usize,
@@ -173,9 +175,11 @@ pub struct View {
     pub tools: Tools,
     /// Its program: that which it was started with.
     pub program: Program,
-    /// Its system prompt, frozen at its birth: the words of its program, and how its descriptors are used.
+    /// Its system prompt, frozen at its birth: the words of its program, and how its descriptors
+    /// are used.
     pub system: Arc<str>,
-    /// The table as it stood; none of a process that has ended or hibernates, whose contents are no longer held for anybody.
+    /// The table as it stood; none of a process that has ended or hibernates, whose contents are no
+    /// longer held for anybody.
     table: Option<Table>,
 }
 
@@ -200,7 +204,13 @@ pub struct DescriptorView {
 
 impl DescriptorView {
     fn of((id, entry): (&FdId, &Entry<Content>)) -> Self {
-        let Entry { content, source, opened_ms, notes, .. } = entry;
+        let Entry {
+            content,
+            source,
+            opened_ms,
+            notes,
+            ..
+        } = entry;
         Self {
             id: id.clone(),
             name: notes.name.clone(),
@@ -239,19 +249,27 @@ impl View {
 
     /// The same, with the descriptors of one that has ended.
     pub(crate) fn whole(state: &State, fact: FactNumber) -> Self {
-        Self { table: Some(state.table().clone()), ..Self::of(state, fact) }
+        Self {
+            table: Some(state.table().clone()),
+            ..Self::of(state, fact)
+        }
     }
 
-    /// The descriptors in its table, by id: numbers first, then references. None of a process that has ended or hibernates:
-    /// [`Kernel::inspect`](crate::handle::Kernel::inspect) reads those. Made when it is asked for: O(descriptors), and no
-    /// content is looked at.
+    /// The descriptors in its table, by id: numbers first, then references. None of a process that
+    /// has ended or hibernates: [`Kernel::inspect`](crate::handle::Kernel::inspect) reads those.
+    /// Made when it is asked for: O(descriptors), and no content is looked at.
     #[must_use]
     pub fn list_descriptors(&self) -> Vec<DescriptorView> {
-        self.table.iter().flat_map(Table::iter).map(DescriptorView::of).collect()
+        self.table
+            .iter()
+            .flat_map(Table::iter)
+            .map(DescriptorView::of)
+            .collect()
     }
 
-    /// What a descriptor in its table holds; none where there is no such descriptor, or [`list_descriptors`](Self::list_descriptors)
-    /// shows none. O(log descriptors); reading it may touch the disk.
+    /// What a descriptor in its table holds; none where there is no such descriptor, or
+    /// [`list_descriptors`](Self::list_descriptors) shows none. O(log descriptors); reading it may
+    /// touch the disk.
     #[must_use]
     pub fn content(&self, id: &FdId) -> Option<Content> {
         Some(self.table.as_ref()?.get(id)?.content.clone())
@@ -262,7 +280,8 @@ impl View {
         (self.hibernated, self.table) = (true, None);
     }
 
-    /// Whether nothing will happen by itself: it waits for input, and no child of its is to be heard of.
+    /// Whether nothing will happen by itself: it waits for input, and no child of its is to be
+    /// heard of.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.phase == Phase::Idle && self.waiting == 0 && self.background == 0

@@ -1,13 +1,17 @@
-//! Writing an export: what a store holds of a process or a tree at a cut, in the form of [`dormouse_kernel::export`].
+//! Writing an export: what a store holds of a process or a tree at a cut, in the form of
+//! [`dormouse_kernel::export`].
 //!
-//! It reads the store and blocks. A process at a time is in memory, and of a content a part. Where something is to be masked,
-//! everything is read twice: the names of masked contents are their hashes, and stand in images that come before them.
+//! It reads the store and blocks. A process at a time is in memory, and of a content a part. Where
+//! something is to be masked, everything is read twice: the names of masked contents are their
+//! hashes, and stand in images that come before them.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use dormouse_kernel::content::Content;
-use dormouse_kernel::export::{Framer, Masker, Naming, Redact, Unmasked, mask_text, masked_bundle, named};
+use dormouse_kernel::export::{
+    Framer, Masker, Naming, Redact, Unmasked, mask_text, masked_bundle, named,
+};
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::export::{Facts, Head, Member, Record, Redaction};
 use dormouse_proto::id::{ContentHash, FactNumber, Pid};
@@ -71,18 +75,29 @@ enum Holds {
 
 impl Contents {
     fn note(&mut self, content: ContentRef, holds: Holds) {
-        let named = Named { len: content.len, holds, there: content.hash };
+        let named = Named {
+            len: content.len,
+            holds,
+            there: content.hash,
+        };
         let known = self.0.entry(content.hash).or_insert(named);
         if holds == Holds::Program {
             known.holds = holds;
         }
     }
 
-    /// A reference as it stands in the export. One to a content that is not in it says its length only, where something is
-    /// masked: what the content holds could be guessed and tried by its hash.
+    /// A reference as it stands in the export. One to a content that is not in it says its length
+    /// only, where something is masked: what the content holds could be guessed and tried by its
+    /// hash.
     fn there(&self, content: ContentRef) -> ContentRef {
-        let there = self.0.get(&content.hash).map_or(ContentHash([0; 32]), |named| named.there);
-        ContentRef { hash: there, ..content }
+        let there = self
+            .0
+            .get(&content.hash)
+            .map_or(ContentHash([0; 32]), |named| named.there);
+        ContentRef {
+            hash: there,
+            ..content
+        }
     }
 }
 
@@ -101,7 +116,10 @@ impl<W: Write> Out<W> {
 }
 
 fn failed(source: io::Error) -> KernelError {
-    KernelError::Export(ExportFailure::File { doing: "written", source })
+    KernelError::Export(ExportFailure::File {
+        doing: "written",
+        source,
+    })
 }
 
 /// Writes an export. Gives back what it was written to, flushed.
@@ -117,13 +135,18 @@ pub(crate) fn write<W: Write>(
     let redact = order.redact.as_deref();
     let files = points::files(store, world, order.root, &order.cut)?;
     let mut refer = |content: Content| Ok::<_, KernelError>(content.reference());
-    let files: Vec<_> = files.into_iter().map(|file| file.try_map(&mut refer)).collect::<Result<_, _>>()?;
+    let files: Vec<_> = files
+        .into_iter()
+        .map(|file| file.try_map(&mut refer))
+        .collect::<Result<_, _>>()?;
     let mut contents = Contents::default();
     let mut note = |content| {
         contents.note(content, Holds::Anything);
         Ok::<_, KernelError>(content)
     };
-    files.iter().try_for_each(|file| file.clone().try_map(&mut note).map(drop))?;
+    files
+        .iter()
+        .try_for_each(|file| file.clone().try_map(&mut note).map(drop))?;
     if redact.is_some() {
         for row in order.rows() {
             contents.note_member(&order.member(store, world, row)?);
@@ -133,13 +156,25 @@ pub(crate) fn write<W: Write>(
         contents.rename(store, redact)?;
     }
     let mask = redact.map(|redact| move |text: &str| mask_text(redact, text));
-    let mask = mask.as_ref().map(|mask| mask as &dyn Fn(&str) -> Option<String>);
+    let mask = mask
+        .as_ref()
+        .map(|mask| mask as &dyn Fn(&str) -> Option<String>);
     let (framer, begun) = Framer::begin();
-    let mut out = Out { framer, to, bytes: 0 };
+    let mut out = Out {
+        framer,
+        to,
+        bytes: 0,
+    };
     out.put(&begun)?;
-    let first = order.rows().next().ok_or(StoreError::UnknownProcess(order.root))?;
+    let first = order
+        .rows()
+        .next()
+        .ok_or(StoreError::UnknownProcess(order.root))?;
     let record = |out: &mut Out<W>, record: Record, pid: Pid| {
-        let encoded = out.framer.record(&record, mask).map_err(|source| LoadError::Record { pid, source })?;
+        let encoded = out
+            .framer
+            .record(&record, mask)
+            .map_err(|source| LoadError::Record { pid, source })?;
         out.put(&encoded)
     };
     record(&mut out, Record::Head(order.head(first)), first.pid)?;
@@ -149,14 +184,19 @@ pub(crate) fn write<W: Write>(
         if redact.is_none() {
             contents.note_member(&member);
         }
-        member.image = member.image.try_map(&mut |content| Ok::<_, KernelError>(contents.there(content)))?;
+        member.image = member
+            .image
+            .try_map(&mut |content| Ok::<_, KernelError>(contents.there(content)))?;
         let at = member.at;
         record(&mut out, Record::Member(Box::new(member)), row.pid)?;
         history(store, row.pid, at, &mut |mut facts| {
             if let Some(mask) = mask {
                 let masked = |fact: &Vec<u8>| masked_fact(fact, &contents, mask);
                 let masked = facts.facts.iter().map(masked).collect::<Result<_, _>>();
-                facts.facts = masked.map_err(|source| LoadError::Record { pid: row.pid, source })?;
+                facts.facts = masked.map_err(|source| LoadError::Record {
+                    pid: row.pid,
+                    source,
+                })?;
             }
             record(&mut out, Record::Facts(facts), row.pid)
         })?;
@@ -167,16 +207,32 @@ pub(crate) fn write<W: Write>(
         record(&mut out, Record::TempFile(file), order.root)?;
     }
     let contents = contents.write(store, redact, &mut out)?;
-    let Out { framer, mut to, bytes } = out;
+    let Out {
+        framer,
+        mut to,
+        bytes,
+    } = out;
     let (id, end) = framer.end();
-    to.write_all(&end).and_then(|()| to.flush()).map_err(failed)?;
-    Ok((to, Exported { id, processes, contents, bytes: bytes + end.len() as u64 }))
+    to.write_all(&end)
+        .and_then(|()| to.flush())
+        .map_err(failed)?;
+    Ok((
+        to,
+        Exported {
+            id,
+            processes,
+            contents,
+            bytes: bytes + end.len() as u64,
+        },
+    ))
 }
 
 impl Order {
     /// Those that were born by then.
     fn rows(&self) -> impl Iterator<Item = &ProcessRow> {
-        self.rows.iter().filter(|row| self.cut.members.contains_key(&row.pid))
+        self.rows
+            .iter()
+            .filter(|row| self.cut.members.contains_key(&row.pid))
     }
 
     fn head(&self, first: &ProcessRow) -> Head {
@@ -186,23 +242,41 @@ impl Order {
             scope: self.scope,
             of: first.known_as(),
             last: self.last,
-            redaction: if self.redact.is_some() { Redaction::Redacted } else { Redaction::Whole },
+            redaction: if self.redact.is_some() {
+                Redaction::Redacted
+            } else {
+                Redaction::Whole
+            },
         }
     }
 
     /// A process as it stood at the cut. Tools that it has may be missing here.
-    fn member(&self, store: &dyn Store, world: &World, row: &ProcessRow) -> Result<Member, LoadError> {
+    fn member(
+        &self,
+        store: &dyn Store,
+        world: &World,
+        row: &ProcessRow,
+    ) -> Result<Member, LoadError> {
         let at = self.cut.members.get(&row.pid).copied();
         let loaded = recovery::load(store, world, row.pid, at, Purpose::Look)?;
         let refer = &mut |content: Content| Ok::<_, LoadError>(content.reference());
         let image = loaded.state.image().try_map(refer)?;
-        Ok(Member { row: ProcessRow { exit: None, ..row.clone() }, at: loaded.last, image })
+        Ok(Member {
+            row: ProcessRow {
+                exit: None,
+                ..row.clone()
+            },
+            at: loaded.last,
+            image,
+        })
     }
 }
 
 impl Contents {
     fn note_member(&mut self, member: &Member) {
-        named(&member.image).into_iter().for_each(|content| self.note(content, Holds::Anything));
+        named(&member.image)
+            .into_iter()
+            .for_each(|content| self.note(content, Holds::Anything));
         self.note(member.image.bundle, Holds::Program);
     }
 
@@ -226,8 +300,13 @@ impl Contents {
         redact: Option<&dyn Redact>,
         out: &mut Out<W>,
     ) -> Result<usize, KernelError> {
-        // Two that differ in what is masked only are one. In the order of their new names: that of the others would tell of them.
-        let written: BTreeMap<_, _> = self.0.iter().map(|(hash, named)| (named.there, (hash, named))).collect();
+        // Two that differ in what is masked only are one. In the order of their new names: that of
+        // the others would tell of them.
+        let written: BTreeMap<_, _> = self
+            .0
+            .iter()
+            .map(|(hash, named)| (named.there, (hash, named)))
+            .collect();
         for (hash, named) in written.values() {
             let header = out.framer.content(named.len);
             out.put(&header)?;
@@ -237,7 +316,10 @@ impl Contents {
             })?;
             let (name, footer) = out.framer.close();
             if name != named.there {
-                let what = format!("content {hash} reads as another ({name}), or is not masked twice in the same way");
+                let what = format!(
+                    "content {hash} reads as another ({name}), or is not masked twice in the same \
+                     way"
+                );
                 return Err(StoreError::Damaged { what }.into());
             }
             out.put(&footer)?;
@@ -265,13 +347,19 @@ fn read(
             Ok(masked) => return each(&masked),
             Err(Unmasked::NoBundle) => {}
             Err(Unmasked::Alike) => {
-                let what = "two files of a program come to have one name: let the mask leave them apart";
+                let what =
+                    "two files of a program come to have one name: let the mask leave them apart";
                 return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, what)));
             }
         }
     }
     let mut masker = Masker::new(redact);
-    parts(&*content, named.len, &mut |part| each(&masker.feed(part)), unreadable)?;
+    parts(
+        &*content,
+        named.len,
+        &mut |part| each(&masker.feed(part)),
+        unreadable,
+    )?;
     each(&masker.finish())
 }
 
@@ -298,24 +386,47 @@ fn history(
     each: &mut dyn FnMut(Facts) -> Result<(), KernelError>,
 ) -> Result<(), KernelError> {
     let history = store.history(pid)?.written;
-    let Some(first) = history.first().map(|written| FactNumber(written.first.0.max(1))) else { return Ok(()) };
+    let Some(first) = history
+        .first()
+        .map(|written| FactNumber(written.first.0.max(1)))
+    else {
+        return Ok(());
+    };
     if first > upto {
         return Ok(());
     }
     let mut facts = store.facts(pid, first, upto)?.into_iter();
     for written in history {
-        let Written { commit, at_ms, first, .. } = written;
+        let Written {
+            commit,
+            at_ms,
+            first,
+            ..
+        } = written;
         let first = FactNumber(first.0.max(1));
         let count = (written.last().0.min(upto.0) + 1).saturating_sub(first.0);
-        let facts: Vec<_> = facts.by_ref().take(usize::try_from(count).unwrap_or(usize::MAX)).collect();
+        let facts: Vec<_> = facts
+            .by_ref()
+            .take(usize::try_from(count).unwrap_or(usize::MAX))
+            .collect();
         if !facts.is_empty() {
-            each(Facts { pid, commit, at_ms, first, facts })?;
+            each(Facts {
+                pid,
+                commit,
+                at_ms,
+                first,
+                facts,
+            })?;
         }
     }
     Ok(())
 }
 
-fn masked_fact(fact: &[u8], contents: &Contents, mask: &dyn Fn(&str) -> Option<String>) -> Result<Vec<u8>, CodecError> {
+fn masked_fact(
+    fact: &[u8],
+    contents: &Contents,
+    mask: &dyn Fn(&str) -> Option<String>,
+) -> Result<Vec<u8>, CodecError> {
     let fact: Fact<ContentRef> = codec::decode(fact)?;
     let fact = fact.try_map(&mut |content| Ok::<_, CodecError>(contents.there(content)))?;
     codec::encode(&Masked::new(&fact, mask))

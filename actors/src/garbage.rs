@@ -1,14 +1,18 @@
-//! Collecting garbage: what the retention rules give up, what nothing refers to any more, and the room that both took.
+//! Collecting garbage: what the retention rules give up, what nothing refers to any more, and the
+//! room that both took.
 //!
-//! A collection has three steps. It reads what was written since the last collection into an inventory. It applies the rules, each as
-//! a commit of its own, after which no reader sees what was given up. Then the store sweeps what the inventory does not need.
-//! Processes commit meanwhile: the store notes what their commits refer to, from a mark on that is set before the first step.
+//! A collection has three steps. It reads what was written since the last collection into an
+//! inventory. It applies the rules, each as a commit of its own, after which no reader sees what
+//! was given up. Then the store sweeps what the inventory does not need. Processes commit
+//! meanwhile: the store notes what their commits refer to, from a mark on that is set before the
+//! first step.
 //!
-//! The inventory stays in memory between collections, so a collection costs what changed since the last one. The first one after a
-//! start reads every journal that is kept.
+//! The inventory stays in memory between collections, so a collection costs what changed since the
+//! last one. The first one after a start reads every journal that is kept.
 //!
-//! A collection runs in a thread where blocking is allowed, and asks before each bounded part of its work whether to continue. If it
-//! is stopped, what was given up stays given up, nothing more is freed, and the next collection continues.
+//! A collection runs in a thread where blocking is allowed, and asks before each bounded part of
+//! its work whether to continue. If it is stopped, what was given up stays given up, nothing more
+//! is freed, and the next collection continues.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -22,19 +26,21 @@ use dormouse_proto::record::{ContentRef, Fact, Image};
 use dormouse_proto::temp_file::TempFileRecord;
 
 use crate::ports::{
-    Batch, Bounds, Contents, Entry, Forgotten, MarkToken, OwnerToken, Progress, Purpose, Step, StockTaking, Store,
-    StoreError, Sweep, Swept, Until,
+    Batch, Bounds, Contents, Entry, Forgotten, MarkToken, OwnerToken, Progress, Purpose, Step,
+    StockTaking, Store, StoreError, Sweep, Swept, Until,
 };
 
 /// An order to collect garbage.
 pub struct Collection<'a> {
     /// Who may write.
     pub owner: OwnerToken,
-    /// What the last collection of this opened store found; an empty one costs a pass over everything that is kept.
+    /// What the last collection of this opened store found; an empty one costs a pass over
+    /// everything that is kept.
     pub inventory: &'a mut Inventory,
     /// What is given up.
     pub retention: &'a Retention,
-    /// Checkpoints that somebody is about to use: they are kept. Asked after the checkpoints of the store were listed.
+    /// Checkpoints that somebody is about to use: they are kept. Asked after the checkpoints of the
+    /// store were listed.
     pub in_use: &'a dyn Fn() -> BTreeSet<CheckpointId>,
     /// What becomes of contents and processes while something that may need them cannot be read.
     pub unreadable: Unreadable,
@@ -44,7 +50,8 @@ pub struct Collection<'a> {
     pub bounds: Bounds,
     /// The time: milliseconds since the epoch, UTC.
     pub now_ms: u64,
-    /// Told of the processes that were given up, as soon as the store says so, whatever becomes of the rest.
+    /// Told of the processes that were given up, as soon as the store says so, whatever becomes of
+    /// the rest.
     pub forgot: &'a mut dyn FnMut(&BTreeSet<Pid>),
     /// Asked before each stage; to break off leaves the store whole.
     pub watch: &'a mut dyn FnMut(Stage) -> ControlFlow<()>,
@@ -62,8 +69,9 @@ pub enum Stage {
 /// What becomes of contents and processes while something that may need them cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unreadable {
-    /// All are kept: a part that cannot be read may refer to any of them, and may be put back from a copy. Where it may have
-    /// been a checkpoint or a process, those that there are are kept as well, with their histories.
+    /// All are kept: a part that cannot be read may refer to any of them, and may be put back from
+    /// a copy. Where it may have been a checkpoint or a process, those that there are are kept as
+    /// well, with their histories.
     #[default]
     KeepAll,
     /// Only those that something readable refers to are kept.
@@ -85,20 +93,41 @@ pub struct Garbage {
     pub swept: Swept,
 }
 
-/// Collects the garbage of a store, or counts it. Blocks; costs a read of what came to the store since the inventory was last brought
-/// up, and of what is moved: for an empty inventory a pass over the log. One collection at a time frees: a later one makes this one
-/// fail.
+/// Collects the garbage of a store, or counts it. Blocks; costs a read of what came to the store
+/// since the inventory was last brought up, and of what is moved: for an empty inventory a pass
+/// over the log. One collection at a time frees: a later one makes this one fail.
 ///
 /// # Errors
 /// As those of the store. What was given up or freed before stays so.
 pub fn collect(store: &dyn Store, order: Collection<'_>) -> Result<Garbage, StoreError> {
-    let Collection { owner, inventory, retention, in_use, unreadable, purpose, bounds, now_ms, forgot, watch } = order;
+    let Collection {
+        owner,
+        inventory,
+        retention,
+        in_use,
+        unreadable,
+        purpose,
+        bounds,
+        now_ms,
+        forgot,
+        watch,
+    } = order;
     let begun = match purpose {
-        Purpose::Free => Begun { store, token: store.begin_mark(owner)? },
-        Purpose::Count => Begun { store, token: MarkToken::default() },
+        Purpose::Free => Begun {
+            store,
+            token: store.begin_mark(owner)?,
+        },
+        Purpose::Count => Begun {
+            store,
+            token: MarkToken::default(),
+        },
     };
     let mut garbage = Garbage::default();
-    let mut stock = Stock { store, inventory, watch };
+    let mut stock = Stock {
+        store,
+        inventory,
+        watch,
+    };
     if stock.take(&mut garbage)? == Progress::Done {
         garbage.forgotten = stock.chosen(retention, in_use, unreadable, now_ms)?;
         if purpose == Purpose::Free {
@@ -106,18 +135,39 @@ pub fn collect(store: &dyn Store, order: Collection<'_>) -> Result<Garbage, Stor
             stock.take(&mut garbage)?;
         }
     }
-    let Stock { inventory, watch, .. } = stock;
-    let to_come = if purpose == Purpose::Free { Forgotten::default() } else { garbage.forgotten.clone() };
+    let Stock {
+        inventory, watch, ..
+    } = stock;
+    let to_come = if purpose == Purpose::Free {
+        Forgotten::default()
+    } else {
+        garbage.forgotten.clone()
+    };
     let losses = inventory.losses(&to_come);
     garbage.live_contents = inventory.live_contents(&losses);
     let missing = store.processes()?.missing().map(str::to_owned).collect();
     garbage.unreadable = [missing, inventory.unreadable()].concat();
     if garbage.swept.progress == Progress::Done {
         let are_all_kept = unreadable == Unreadable::KeepAll && !garbage.unreadable.is_empty();
-        let contents = if are_all_kept { Contents::All } else { Contents::Referred };
+        let contents = if are_all_kept {
+            Contents::All
+        } else {
+            Contents::Referred
+        };
         let watch = &mut |step| watch(Stage::Sweep(step));
         let (mark, forgotten) = (begun.token, &to_come);
-        garbage.swept = store.sweep(owner, Sweep { mark, inventory, contents, forgotten, purpose, bounds, watch })?;
+        garbage.swept = store.sweep(
+            owner,
+            Sweep {
+                mark,
+                inventory,
+                contents,
+                forgotten,
+                purpose,
+                bounds,
+                watch,
+            },
+        )?;
     }
     if !garbage.unreadable.is_empty() {
         // What is missing may be put back, so the next collection looks at everything again.
@@ -150,7 +200,11 @@ impl Stock<'_, '_> {
     fn take(&mut self, garbage: &mut Garbage) -> Result<Progress, StoreError> {
         let (inventory, watch) = (&mut *self.inventory, &mut || (self.watch)(Stage::Read));
         let references = &mut |piece: Piece<'_>| piece.contents();
-        let taken = self.store.take_stock(StockTaking { inventory, references, watch });
+        let taken = self.store.take_stock(StockTaking {
+            inventory,
+            references,
+            watch,
+        });
         if taken.is_err() {
             *self.inventory = Inventory::default();
         }
@@ -160,8 +214,8 @@ impl Stock<'_, '_> {
         Ok(taken.progress)
     }
 
-    /// What the rules give up. Where a checkpoint or a process may be among what is lost, acknowledged or not, those that there are
-    /// are kept.
+    /// What the rules give up. Where a checkpoint or a process may be among what is lost,
+    /// acknowledged or not, those that there are are kept.
     fn chosen(
         &self,
         retention: &Retention,
@@ -171,17 +225,31 @@ impl Stock<'_, '_> {
     ) -> Result<Forgotten, StoreError> {
         let listing = self.store.processes()?;
         let are_some_lost = unreadable == Unreadable::KeepAll && listing.missing().next().is_some();
-        let of_checkpoints = Retention { checkpoints: retention.checkpoints.clone(), ..Retention::default() };
-        let retention = if are_some_lost { &of_checkpoints } else { retention };
+        let of_checkpoints = Retention {
+            checkpoints: retention.checkpoints.clone(),
+            ..Retention::default()
+        };
+        let retention = if are_some_lost {
+            &of_checkpoints
+        } else {
+            retention
+        };
         let ended_ms = |pid| self.inventory.ended_ms(pid);
         let begins = |pid, floor| self.inventory.generation_before(pid, floor);
         let checkpoints = self.store.checkpoints()?;
-        Ok(retention.forgotten(&listing.rows, checkpoints, &in_use(), ended_ms, begins, now_ms))
+        Ok(retention.forgotten(
+            &listing.rows,
+            checkpoints,
+            &in_use(),
+            ended_ms,
+            begins,
+            now_ms,
+        ))
     }
 }
 
-/// Makes durable what is given up: a commit for each checkpoint, tree and history. What the store refuses since something needs it
-/// again is kept.
+/// Makes durable what is given up: a commit for each checkpoint, tree and history. What the store
+/// refuses since something needs it again is kept.
 fn forget(
     store: &dyn Store,
     owner: OwnerToken,
@@ -189,7 +257,14 @@ fn forget(
     forgotten: &mut Forgotten,
     forgot: &mut dyn FnMut(&BTreeSet<Pid>),
 ) -> Result<(), StoreError> {
-    let give_up = |entries: &[Entry]| match store.commit(owner, Batch { entries, at_ms, until: Until::Written }) {
+    let give_up = |entries: &[Entry]| match store.commit(
+        owner,
+        Batch {
+            entries,
+            at_ms,
+            until: Until::Written,
+        },
+    ) {
         Ok(()) => Ok(true),
         Err(StoreError::Refused { .. } | StoreError::UnknownProcess(_)) => Ok(false),
         Err(StoreError::UnknownCheckpoint(_)) => Ok(true),
@@ -202,23 +277,41 @@ fn forget(
             false
         })
     };
-    // Somebody may have been born meanwhile who goes on from one of them: that one stays, and so do its checkpoints.
+    // Somebody may have been born meanwhile who goes on from one of them: that one stays, and so do
+    // its checkpoints.
     let rows = store.processes()?.rows;
     let going = without_ancestors(&rows, forgotten.processes.clone());
     let staying: BTreeSet<Pid> = forgotten.processes.difference(&going).copied().collect();
     let mut kept = store.checkpoints()?;
-    kept.retain(|checkpoint| checkpoint.members.iter().any(|member| staying.contains(&member.pid)));
-    forgotten.checkpoints.retain(|id| kept.iter().all(|checkpoint| checkpoint.id != *id));
+    kept.retain(|checkpoint| {
+        checkpoint
+            .members
+            .iter()
+            .any(|member| staying.contains(&member.pid))
+    });
+    forgotten
+        .checkpoints
+        .retain(|id| kept.iter().all(|checkpoint| checkpoint.id != *id));
     forgotten.processes = going;
-    forgotten.checkpoints.retain(|id| keeps(give_up(&[Entry::CheckpointDropped { id: *id }])));
+    forgotten
+        .checkpoints
+        .retain(|id| keeps(give_up(&[Entry::CheckpointDropped { id: *id }])));
     // A tree goes as a whole, wherever a collection ends.
     for tree in by_tree(&rows, &forgotten.processes) {
-        let entries: Vec<_> = tree.iter().map(|pid| Entry::Forgotten { pid: *pid }).collect();
+        let entries: Vec<_> = tree
+            .iter()
+            .map(|pid| Entry::Forgotten { pid: *pid })
+            .collect();
         if !keeps(give_up(&entries)) {
             forgotten.processes.retain(|pid| !tree.contains(pid));
         }
     }
-    forgotten.histories.retain(|pid, below| keeps(give_up(&[Entry::Shortened { pid: *pid, below: *below }])));
+    forgotten.histories.retain(|pid, below| {
+        keeps(give_up(&[Entry::Shortened {
+            pid: *pid,
+            below: *below,
+        }]))
+    });
     forgot(&forgotten.processes);
     if let Some(error) = failed {
         return Err(error);
@@ -249,9 +342,13 @@ impl Piece<'_> {
             Ok::<_, Infallible>(reference)
         };
         match self {
-            Self::Image(bytes) => drop(codec::decode::<Image<ContentRef>>(bytes)?.try_map(&mut note)),
+            Self::Image(bytes) => {
+                let _ = codec::decode::<Image<ContentRef>>(bytes)?.try_map(&mut note);
+            }
             Self::Fact(bytes) => drop(codec::decode::<Fact<ContentRef>>(bytes)?.try_map(&mut note)),
-            Self::TempFile(bytes) => drop(codec::decode::<TempFileRecord<ContentRef>>(bytes)?.try_map(&mut note)),
+            Self::TempFile(bytes) => {
+                let _ = codec::decode::<TempFileRecord<ContentRef>>(bytes)?.try_map(&mut note);
+            }
         }
         Ok(contents)
     }

@@ -1,8 +1,8 @@
-//! Taking in an export: it is checked whole before anything of it is used, then its contents become durable, in bounded batches,
-//! and then all its processes are born together.
+//! Taking in an export: it is checked whole before anything of it is used, then its contents become
+//! durable, in bounded batches, and then all its processes are born together.
 //!
-//! It reads a file that somebody else opened, and blocks. Whatever ends it before the births leaves contents that nothing refers
-//! to, which garbage collection sweeps.
+//! It reads a file that somebody else opened, and blocks. Whatever ends it before the births leaves
+//! contents that nothing refers to, which garbage collection sweeps.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -26,19 +26,23 @@ use crate::world::World;
 /// So much of the file is read at once.
 const PART_BYTES: usize = 1 << 20;
 
-/// A commit of contents takes no more of them than are gathered when there are so many bytes, or so many contents.
+/// A commit of contents takes no more of them than are gathered when there are so many bytes, or so
+/// many contents.
 const BATCH_BYTES: u64 = 8 << 20;
 const BATCH_CONTENTS: usize = 256;
 
-/// Reads an export from its beginning and checks all of it; `told` hears what a manifest does not keep. Blocks; costs one pass.
+/// Reads an export from its beginning and checks all of it; `told` hears what a manifest does not
+/// keep. Blocks; costs one pass.
 ///
 /// # Errors
-/// [`ExportFailure::Unusable`](crate::ExportFailure::Unusable), [`ExportFailure::File`](crate::ExportFailure::File).
+/// [`ExportFailure::Unusable`](crate::ExportFailure::Unusable),
+/// [`ExportFailure::File`](crate::ExportFailure::File).
 pub fn look(mut file: impl Read, told: &mut impl Told) -> Result<Manifest, KernelError> {
     checked(&mut file, Keep::Processes, told, &mut |_| Ok(()))
 }
 
-/// The same, and keeps no process, only their programs: what is to be known of a process, `told` hears.
+/// The same, and keeps no process, only their programs: what is to be known of a process, `told`
+/// hears.
 ///
 /// # Errors
 /// As [`look`].
@@ -67,7 +71,10 @@ fn checked<T: Told>(
 }
 
 fn failed(source: io::Error) -> KernelError {
-    KernelError::Export(ExportFailure::File { doing: "read", source })
+    KernelError::Export(ExportFailure::File {
+        doing: "read",
+        source,
+    })
 }
 
 /// An export that was checked, and the programs of its processes, in their order.
@@ -76,11 +83,18 @@ pub(crate) struct Plan {
     programs: Vec<Program>,
 }
 
-/// Checks an export, and that its processes can live in this kernel: where they are to run, by the tools and prices that it has.
+/// Checks an export, and that its processes can live in this kernel: where they are to run, by the
+/// tools and prices that it has.
 ///
 /// # Errors
-/// [`ExportFailure::Unusable`](crate::ExportFailure::Unusable), [`ExportFailure::File`](crate::ExportFailure::File), [`StoreFailure::Load`](crate::StoreFailure::Load).
-pub(crate) fn plan(world: &World, file: &mut (impl Read + Seek), purpose: Purpose) -> Result<Plan, KernelError> {
+/// [`ExportFailure::Unusable`](crate::ExportFailure::Unusable),
+/// [`ExportFailure::File`](crate::ExportFailure::File),
+/// [`StoreFailure::Load`](crate::StoreFailure::Load).
+pub(crate) fn plan(
+    world: &World,
+    file: &mut (impl Read + Seek),
+    purpose: Purpose,
+) -> Result<Plan, KernelError> {
     rewind(file)?;
     let manifest = look(&mut *file, &mut ())?;
     let mut compiled: BTreeMap<(ContentHash, &str), Program> = BTreeMap::new();
@@ -91,7 +105,9 @@ pub(crate) fn plan(world: &World, file: &mut (impl Read + Seek), purpose: Purpos
         let program = match compiled.get(&of) {
             Some(program) => program.clone(),
             None => {
-                let lost = || ExportError::Invalid { what: format!("process {pid} has no program") };
+                let lost = || ExportError::Invalid {
+                    what: format!("process {pid} has no program"),
+                };
                 let bundle = manifest.programs.get(&of.0).ok_or_else(lost)?;
                 let program = recovery::compile(world, pid, bundle, of.1, purpose)?;
                 compiled.insert(of, program.clone());
@@ -106,16 +122,28 @@ pub(crate) fn plan(world: &World, file: &mut (impl Read + Seek), purpose: Purpos
 }
 
 /// That an image makes a process. Nothing of its contents is read.
-fn check(world: &World, birth: Birth<'_>, program: &Program, purpose: Purpose) -> Result<(), LoadError> {
+fn check(
+    world: &World,
+    birth: Birth<'_>,
+    program: &Program,
+    purpose: Purpose,
+) -> Result<(), LoadError> {
     let row = birth.row();
     let image = begun(world, birth, Beginning::Running);
     let state = State::from_image(row.known_as(), program.clone(), world.around.clone(), image)
-        .map_err(|source| LoadError::State { pid: row.pid, source })?;
-    recovery::check_prices(world, &state, purpose).map_err(|reason| LoadError::Program { pid: row.pid, reason })
+        .map_err(|source| LoadError::State {
+            pid: row.pid,
+            source,
+        })?;
+    recovery::check_prices(world, &state, purpose).map_err(|reason| LoadError::Program {
+        pid: row.pid,
+        reason,
+    })
 }
 
 fn begun(world: &World, birth: Birth<'_>, beginning: Beginning) -> dormouse_kernel::process::Image {
-    let mut held = |content: ContentRef| Ok::<_, std::convert::Infallible>(world.residents.content(content));
+    let mut held =
+        |content: ContentRef| Ok::<_, std::convert::Infallible>(world.residents.content(content));
     let Ok(image) = birth.member().image.clone().try_map(&mut held);
     birth.image(image, now_ms(), beginning)
 }
@@ -123,14 +151,26 @@ fn begun(world: &World, birth: Birth<'_>, beginning: Beginning) -> dormouse_kern
 /// Makes the contents of an export durable. Holds a batch of them, or the largest.
 ///
 /// # Errors
-/// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable), [`ExportFailure::File`](crate::ExportFailure::File); [`ExportFailure::Unusable`](crate::ExportFailure::Unusable) where the file is no longer what it was.
-pub(crate) fn bring(world: &World, file: &mut (impl Read + Seek), plan: &Plan) -> Result<(), KernelError> {
+/// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable),
+/// [`ExportFailure::File`](crate::ExportFailure::File);
+/// [`ExportFailure::Unusable`](crate::ExportFailure::Unusable) where the file is no longer what it
+/// was.
+pub(crate) fn bring(
+    world: &World,
+    file: &mut (impl Read + Seek),
+    plan: &Plan,
+) -> Result<(), KernelError> {
     rewind(file)?;
     let mut batch = Batch::default();
-    let again = checked(file, Keep::Programs, &mut batch, &mut |batch| match batch.is_full() {
-        true => batch.commit(world),
-        false => Ok(()),
-    })?;
+    let again = checked(
+        file,
+        Keep::Programs,
+        &mut batch,
+        &mut |batch| match batch.is_full() {
+            true => batch.commit(world),
+            false => Ok(()),
+        },
+    )?;
     batch.commit(world)?;
     if again.id != plan.manifest.id {
         let what = "it was replaced by another while it was read".to_owned();
@@ -143,14 +183,24 @@ pub(crate) fn bring(world: &World, file: &mut (impl Read + Seek), plan: &Plan) -
 pub(crate) fn grafts(world: &World, plan: &Plan, beginning: Beginning) -> Vec<Graft> {
     let graft = |(birth, program): (Birth<'_>, &Program)| {
         let image = Box::new(begun(world, birth, beginning));
-        Graft { row: birth.row(), restored: birth.restored(), program: program.clone(), image }
+        Graft {
+            row: birth.row(),
+            restored: birth.restored(),
+            program: program.clone(),
+            image,
+        }
     };
-    plan.manifest.births().zip(&plan.programs).map(graft).collect()
+    plan.manifest
+        .births()
+        .zip(&plan.programs)
+        .map(graft)
+        .collect()
 }
 
 /// The changes of its temporary files.
 pub(crate) fn files(world: &World, plan: &Plan) -> Vec<TempFileRecord<Content>> {
-    let mut held = |content: ContentRef| Ok::<_, std::convert::Infallible>(world.residents.content(content));
+    let mut held =
+        |content: ContentRef| Ok::<_, std::convert::Infallible>(world.residents.content(content));
     let held = |change: &TempFileRecord<ContentRef>| {
         let Ok(change) = change.clone().try_map(&mut held);
         change
@@ -158,10 +208,16 @@ pub(crate) fn files(world: &World, plan: &Plan) -> Vec<TempFileRecord<Content>> 
     plan.manifest.files.iter().map(held).collect()
 }
 
-/// Whether the store still has the contents that were brought: what nothing refers to yet may be swept meanwhile.
+/// Whether the store still has the contents that were brought: what nothing refers to yet may be
+/// swept meanwhile.
 pub(crate) fn has_all(world: &World, plan: &Plan) -> bool {
-    let Some(store) = world.store() else { return true };
-    plan.manifest.contents.keys().all(|hash| store.content(*hash).is_ok())
+    let Some(store) = world.store() else {
+        return true;
+    };
+    plan.manifest
+        .contents
+        .keys()
+        .all(|hash| store.content(*hash).is_ok())
 }
 
 fn rewind(file: &mut impl Seek) -> Result<(), KernelError> {
@@ -183,7 +239,8 @@ impl Told for Batch {
 
     fn closed(&mut self, content: ContentRef) {
         self.bytes += content.len;
-        self.contents.push(Content::new(std::mem::take(&mut self.coming)));
+        self.contents
+            .push(Content::new(std::mem::take(&mut self.coming)));
     }
 }
 
@@ -194,10 +251,16 @@ impl Batch {
 
     /// Awaits that they are written: the births that follow make the disk have them.
     fn commit(&mut self, world: &World) -> Result<(), KernelError> {
-        let entries = std::mem::take(&mut self.contents).into_iter().map(Durable::Content).collect();
+        let entries = std::mem::take(&mut self.contents)
+            .into_iter()
+            .map(Durable::Content)
+            .collect();
         self.bytes = 0;
         let (written, heard) = oneshot::channel();
-        world.append(entries, Box::new(move |result: Result<_, CommitError>| drop(written.send(result.map(drop)))));
+        world.append(
+            entries,
+            Box::new(move |result: Result<_, CommitError>| drop(written.send(result.map(drop)))),
+        );
         Ok(heard.blocking_recv().map_err(|_| KernelError::Closed)??)
     }
 }

@@ -1,5 +1,5 @@
-//! Checkpoints that were just made and are about to be read by who made them. A collection of garbage keeps them, whatever its rules
-//! say.
+//! Checkpoints that were just made and are about to be read by who made them. A collection of
+//! garbage keeps them, whatever its rules say.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,13 +11,18 @@ use dormouse_proto::id::CheckpointId;
 pub(crate) struct InUse(Mutex<BTreeSet<CheckpointId>>);
 
 impl InUse {
-    /// Notes a new checkpoint, until the returned value is dropped. Must be called before the checkpoint is committed.
+    /// Notes a new checkpoint, until the returned value is dropped. Must be called before the
+    /// checkpoint is committed.
     pub(crate) fn begin(self: &Arc<Self>, id: CheckpointId) -> CheckpointGuard {
         self.ids().insert(id);
-        CheckpointGuard { id, in_use: self.clone() }
+        CheckpointGuard {
+            id,
+            in_use: self.clone(),
+        }
     }
 
-    /// All of them. List the checkpoints of the store first: one that is made later is not among those.
+    /// All of them. List the checkpoints of the store first: one that is made later is not among
+    /// those.
     pub(crate) fn list(&self) -> BTreeSet<CheckpointId> {
         self.ids().clone()
     }

@@ -1,5 +1,5 @@
-//! The store while a kernel has it. Whoever reads or writes holds a lease, in whatever thread; a kernel that shuts down waits
-//! until all are given back, so that the next one can open the store.
+//! The store while a kernel has it. Whoever reads or writes holds a lease, in whatever thread; a
+//! kernel that shuts down waits until all are given back, so that the next one can open the store.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -42,8 +42,8 @@ impl Deref for Lease {
     }
 }
 
-/// The store of a kernel for as long as it runs. Contents are read through it: they keep no store open, and cannot be read
-/// any more when the kernel was shut down.
+/// The store of a kernel for as long as it runs. Contents are read through it: they keep no store
+/// open, and cannot be read any more when the kernel was shut down.
 pub(crate) struct Leased {
     held: Mutex<Option<(Lease, Returns)>>,
     unreadable: Arc<UnreadableContents>,
@@ -84,35 +84,58 @@ impl Backing for Watched {
     }
 
     fn slice(&self, bytes: Range<u64>) -> Result<Bytes, Unreadable> {
-        self.backing.slice(bytes).map_err(|error| self.unreadable.note(self.hash, error))
+        self.backing
+            .slice(bytes)
+            .map_err(|error| self.unreadable.note(self.hash, error))
     }
 }
 
 impl Leased {
     /// None for a kernel without a store.
     pub(crate) fn new(held: Option<(Lease, Returns)>) -> Self {
-        Self { held: Mutex::new(held), unreadable: Arc::default() }
+        Self {
+            held: Mutex::new(held),
+            unreadable: Arc::default(),
+        }
     }
 
     /// Contents that could not be read so far, and why: the first hundred.
     pub(crate) fn unreadable(&self) -> Vec<String> {
-        let listed = self.unreadable.0.lock().unwrap_or_else(PoisonError::into_inner);
-        listed.iter().map(|(hash, why)| format!("content {hash}: {why}")).collect()
+        let listed = self
+            .unreadable
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        listed
+            .iter()
+            .map(|(hash, why)| format!("content {hash}: {why}"))
+            .collect()
     }
 
     /// A lease, while the kernel runs on a store.
     pub(crate) fn lease(&self) -> Option<Lease> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(lease, _)| lease.clone())
+        self.held
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()
+            .map(|(lease, _)| lease.clone())
     }
 
     /// Whether the store is still lent.
     pub(crate) fn is_open(&self) -> bool {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.held
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_some()
     }
 
     /// Gives the store up, and awaits the end of the last lease.
     pub(crate) async fn close(&self) {
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let held = self
+            .held
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some((lease, returns)) = held {
             drop(lease);
             // A thread may be reading a journal for someone who is gone by now.
@@ -131,15 +154,22 @@ impl Source for Leased {
     fn open(&self, reference: ContentRef) -> Result<Arc<dyn Backing>, Unreadable> {
         let Some(store) = self.lease() else {
             return Err(Unreadable::new(
-                "The content is in the store, and the kernel was shut down. It can be read when the store is opened again.",
+                "The content is in the store, and the kernel was shut down. It can be read when \
+                 the store is opened again.",
             ));
         };
         let failed = |error: StoreError| {
-            let why = Unreadable::new(format!("The content cannot be read: {error}. Other descriptors can be."));
+            let why = Unreadable::new(format!(
+                "The content cannot be read: {error}. Other descriptors can be."
+            ));
             self.unreadable.note(reference.hash, why)
         };
         let backing = store.content(reference.hash).map_err(failed)?;
-        Ok(Arc::new(Watched { backing, hash: reference.hash, unreadable: self.unreadable.clone() }))
+        Ok(Arc::new(Watched {
+            backing,
+            hash: reference.hash,
+            unreadable: self.unreadable.clone(),
+        }))
     }
 }
 

@@ -1,11 +1,13 @@
-//! Permits to ask a provider: who waits for one, in tasks of their own, and the timer that ends a pause.
+//! Permits to ask a provider: who waits for one, in tasks of their own, and the timer that ends a
+//! pause.
 //!
-//! [`dormouse_kernel::permits`] decides who is next; here its answers reach those who wait. A lock is held only while it
-//! decides, never while somebody waits. A permit that is dropped is given back, and a wait that is dropped leaves the queue,
-//! also where it was granted in the same instant.
+//! [`dormouse_kernel::permits`] decides who is next; here its answers reach those who wait. A lock
+//! is held only while it decides, never while somebody waits. A permit that is dropped is given
+//! back, and a wait that is dropped leaves the queue, also where it was granted in the same
+//! instant.
 //!
-//! Permits bound the calls that are under way and nothing else: a process that waits for one is in memory or not, and takes
-//! its messages and signals, as if there were none.
+//! Permits bound the calls that are under way and nothing else: a process that waits for one is in
+//! memory or not, and takes its messages and signals, as if there were none.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -27,8 +29,8 @@ pub(crate) struct Bounds {
 /// A provider's own server, or the one that programs name by its address.
 type Server = (&'static str, Option<String>);
 
-/// The queues of all servers: of each provider's own, by the word that a program names it with, and of those that programs name by
-/// their addresses. They know nothing of each other.
+/// The queues of all servers: of each provider's own, by the word that a program names it with, and
+/// of those that programs name by their addresses. They know nothing of each other.
 pub(crate) struct Providers {
     bounds: Bounds,
     queues: Mutex<BTreeMap<Server, Arc<Queue>>>,
@@ -36,14 +38,27 @@ pub(crate) struct Providers {
 
 impl Providers {
     pub(crate) fn new(bounds: Bounds) -> Self {
-        Self { bounds, queues: Mutex::default() }
+        Self {
+            bounds,
+            queues: Mutex::default(),
+        }
     }
 
-    /// The queue of a provider, or of the server that a program names in its place. O(log n) in the servers.
+    /// The queue of a provider, or of the server that a program names in its place. O(log n) in the
+    /// servers.
     pub(crate) fn queue(&self, provider: &'static str, base_url: Option<&str>) -> Arc<Queue> {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        let bound = || self.bounds.named.get(provider).copied().unwrap_or(self.bounds.each);
-        queues.entry((provider, base_url.map(str::to_owned))).or_insert_with(|| Arc::new(Queue::new(bound()))).clone()
+        let bound = || {
+            self.bounds
+                .named
+                .get(provider)
+                .copied()
+                .unwrap_or(self.bounds.each)
+        };
+        queues
+            .entry((provider, base_url.map(str::to_owned)))
+            .or_insert_with(|| Arc::new(Queue::new(bound())))
+            .clone()
     }
 }
 
@@ -71,16 +86,26 @@ pub(crate) struct Permit {
 
 impl Queue {
     fn new(bound: usize) -> Self {
-        let inner = Inner { permits: Permits::new(bound), waiting: BTreeMap::new(), timer: None };
-        Self { start: Instant::now(), inner: Mutex::new(inner) }
+        let inner = Inner {
+            permits: Permits::new(bound),
+            waiting: BTreeMap::new(),
+            timer: None,
+        };
+        Self {
+            start: Instant::now(),
+            inner: Mutex::new(inner),
+        }
     }
 
     /// Waits for a permit. Dropping the future leaves the queue.
     pub(crate) async fn acquire(self: &Arc<Self>, asker: Asker) -> Permit {
         let (told, granted) = oneshot::channel();
-        // It holds the ticket while it waits too: whatever becomes of the wait, the ticket is given up.
+        // It holds the ticket while it waits too: whatever becomes of the wait, the ticket is given
+        // up.
         let permit = self.enter(asker, told);
-        granted.await.expect("who holds a ticket is told that it is granted");
+        granted
+            .await
+            .expect("who holds a ticket is told that it is granted");
         permit
     }
 
@@ -90,13 +115,19 @@ impl Queue {
             inner.waiting.insert(ticket, told);
             ticket
         });
-        Permit { queue: self.clone(), ticket }
+        Permit {
+            queue: self.clone(),
+            ticket,
+        }
     }
 
     /// Grants nothing for `delay`, nor before the end of a pause that is longer.
     pub(crate) fn pause(self: &Arc<Self>, delay: Duration) {
         // A part of a millisecond counts as a whole one: who comes too early is refused again.
-        let until = self.now_ms().saturating_add(delay.as_millis() as u64).saturating_add(1);
+        let until = self
+            .now_ms()
+            .saturating_add(delay.as_millis() as u64)
+            .saturating_add(1);
         let mut inner = self.lock();
         inner.permits.pause(until);
         if inner.timer.is_none() {
@@ -122,7 +153,10 @@ impl Queue {
         let mut inner = self.lock();
         let changed = change(&mut inner);
         let granted: Vec<_> = std::iter::from_fn(|| inner.permits.grant(now)).collect();
-        let told: Vec<_> = granted.iter().filter_map(|ticket| inner.waiting.remove(ticket)).collect();
+        let told: Vec<_> = granted
+            .iter()
+            .filter_map(|ticket| inner.waiting.remove(ticket))
+            .collect();
         drop(inner);
         // Who has just stopped waiting gives its permit back when its ticket is dropped.
         for told in told {
@@ -174,7 +208,10 @@ mod tests {
     use super::*;
 
     fn asker(tree: u64) -> Asker {
-        Asker { priority: Priority::Normal, tree: Pid(tree) }
+        Asker {
+            priority: Priority::Normal,
+            tree: Pid(tree),
+        }
     }
 
     fn queue(bound: usize) -> Arc<Queue> {
@@ -183,20 +220,31 @@ mod tests {
 
     fn counts(queue: &Queue) -> (usize, usize, usize) {
         let inner = queue.lock();
-        (inner.permits.granted(), inner.permits.waiting(), inner.waiting.len())
+        (
+            inner.permits.granted(),
+            inner.permits.waiting(),
+            inner.waiting.len(),
+        )
     }
 
     #[tokio::test]
     async fn a_wait_that_is_dropped_leaves_no_ticket_behind_even_if_it_was_just_granted() {
         let queue = queue(1);
         let held = queue.acquire(asker(1)).await;
-        let (mut first, mut second) = (Box::pin(queue.acquire(asker(2))), Box::pin(queue.acquire(asker(3))));
+        let (mut first, mut second) = (
+            Box::pin(queue.acquire(asker(2))),
+            Box::pin(queue.acquire(asker(3))),
+        );
         assert!((&mut first).now_or_never().is_none() && (&mut second).now_or_never().is_none());
         assert_eq!(counts(&queue), (1, 2, 2));
         drop(second);
         assert_eq!(counts(&queue), (1, 1, 1));
         drop(held);
-        assert_eq!(counts(&queue), (1, 0, 0), "it is granted, and has not looked");
+        assert_eq!(
+            counts(&queue),
+            (1, 0, 0),
+            "it is granted, and has not looked"
+        );
         drop(first);
         assert_eq!(counts(&queue), (0, 0, 0));
     }
@@ -210,11 +258,17 @@ mod tests {
         queue.pause(Duration::from_secs(5));
         drop(queue.acquire(asker(1)).await);
         let waited = start.elapsed();
-        assert!(waited >= Duration::from_secs(30) && waited < Duration::from_secs(31), "{waited:?}");
+        assert!(
+            waited >= Duration::from_secs(30) && waited < Duration::from_secs(31),
+            "{waited:?}"
+        );
         assert!(queue.lock().timer.is_none());
         queue.pause(Duration::from_secs(1));
         drop(queue.acquire(asker(1)).await);
-        assert!(start.elapsed() > waited, "a further pause has a timer of its own");
+        assert!(
+            start.elapsed() > waited,
+            "a further pause has a timer of its own"
+        );
     }
 
     #[test]
@@ -223,10 +277,16 @@ mod tests {
         let providers = Providers::new(Bounds { each: 1, named });
         for (provider, bound) in [("anthropic", 2), ("scripted", 1)] {
             let queue = providers.queue(provider, None);
-            let waits: Vec<_> = (0..3).map(|_| queue.enter(asker(1), oneshot::channel().0)).collect();
+            let waits: Vec<_> = (0..3)
+                .map(|_| queue.enter(asker(1), oneshot::channel().0))
+                .collect();
             assert_eq!(counts(&queue), (bound, 3 - bound, 3 - bound), "{provider}");
             drop(waits);
-            assert_eq!(counts(&providers.queue(provider, None)), (0, 0, 0), "it is the same queue");
+            assert_eq!(
+                counts(&providers.queue(provider, None)),
+                (0, 0, 0),
+                "it is the same queue"
+            );
         }
     }
 }

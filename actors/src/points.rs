@@ -1,8 +1,9 @@
-//! Points that processes can go back to, as the store has them: which checkpoints a process is in, how it stood there, and what
-//! cut of a whole family a fact number means.
+//! Points that processes can go back to, as the store has them: which checkpoints a process is in,
+//! how it stood there, and what cut of a whole family a fact number means.
 //!
-//! Everything here reads the store and blocks. Any cut between two commits is a state that the kernel was once in, messages in
-//! flight included, since every effect waits for the facts before it: to recover a cut is what recovery after a crash does.
+//! Everything here reads the store and blocks. Any cut between two commits is a state that the
+//! kernel was once in, messages in flight included, since every effect waits for the facts before
+//! it: to recover a cut is what recovery after a crash does.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,16 +37,31 @@ pub(crate) struct Cut {
 impl Cut {
     /// The one that a checkpoint names.
     pub(crate) fn of(checkpoint: &Checkpoint) -> Self {
-        let members = checkpoint.members.iter().map(|member| (member.pid, member.at)).collect();
-        Self { commit: checkpoint.commit, at_ms: checkpoint.at_ms, members }
+        let members = checkpoint
+            .members
+            .iter()
+            .map(|member| (member.pid, member.at))
+            .collect();
+        Self {
+            commit: checkpoint.commit,
+            at_ms: checkpoint.at_ms,
+            members,
+        }
     }
 
-    /// The state after the commit that holds fact `at` of process `of`. Costs a read for each commit of each process of the family.
+    /// The state after the commit that holds fact `at` of process `of`. Costs a read for each
+    /// commit of each process of the family.
     ///
     /// # Errors
-    /// As [`History::at`](crate::ports::History::at); [`StoreError::ForgottenFact`] also where what is kept of one of the family does
-    /// not reach back to it, [`StoreError::Damaged`] where it is lost how one of them stood then.
-    pub(crate) fn behind(store: &dyn Store, of: Pid, at: FactNumber, family: &Family) -> Result<Self, StoreError> {
+    /// As [`History::at`](crate::ports::History::at); [`StoreError::ForgottenFact`] also where what
+    /// is kept of one of the family does not reach back to it, [`StoreError::Damaged`] where it is
+    /// lost how one of them stood then.
+    pub(crate) fn behind(
+        store: &dyn Store,
+        of: Pid,
+        at: FactNumber,
+        family: &Family,
+    ) -> Result<Self, StoreError> {
         let Written { commit, at_ms, .. } = store.history(of)?.at(at)?;
         let mut members = BTreeMap::new();
         for row in &family.rows {
@@ -54,22 +70,35 @@ impl Cut {
                 Err(StoreError::UnknownProcess(_)) => continue,
                 history => history?,
             };
-            // Of one whose history is kept in part it is not known how it stood before that, nor whether it was born.
-            let kept = history.written.first().filter(|kept| kept.first > FactNumber(0) && kept.commit > commit);
+            // Of one whose history is kept in part it is not known how it stood before that, nor
+            // whether it was born.
+            let kept = history
+                .written
+                .first()
+                .filter(|kept| kept.first > FactNumber(0) && kept.commit > commit);
             if let Some(kept) = kept {
                 let asked = FactNumber(kept.first.0 - 1);
-                return Err(StoreError::ForgottenFact { pid: row.pid, asked, since: kept.first });
+                return Err(StoreError::ForgottenFact {
+                    pid: row.pid,
+                    asked,
+                    since: kept.first,
+                });
             }
             members.extend(history.by(commit)?.map(|last| (row.pid, last)));
         }
-        Ok(Self { commit, at_ms, members })
+        Ok(Self {
+            commit,
+            at_ms,
+            members,
+        })
     }
 }
 
 /// The checkpoint of this number.
 ///
 /// # Errors
-/// [`StoreError::UnknownCheckpoint`]; [`StoreError::Damaged`] where it may be among what is lost; and what the store fails with.
+/// [`StoreError::UnknownCheckpoint`]; [`StoreError::Damaged`] where it may be among what is lost;
+/// and what the store fails with.
 pub(crate) fn checkpoint(store: &dyn Store, id: CheckpointId) -> Result<Checkpoint, StoreError> {
     let checkpoints = store.checkpoints()?;
     if let Ok(at) = checkpoints.binary_search_by_key(&id, |checkpoint| checkpoint.id) {
@@ -80,16 +109,24 @@ pub(crate) fn checkpoint(store: &dyn Store, id: CheckpointId) -> Result<Checkpoi
     if lost.is_empty() {
         return Err(StoreError::UnknownCheckpoint(id));
     }
-    let what = format!("checkpoint {id} is not known, and may be among what is lost: {}", lost.join("; "));
+    let what = format!(
+        "checkpoint {id} is not known, and may be among what is lost: {}",
+        lost.join("; ")
+    );
     Err(StoreError::Damaged { what })
 }
 
-/// The checkpoints that a process can go back to: those that it is in, and those of what it goes on from.
+/// The checkpoints that a process can go back to: those that it is in, and those of what it goes on
+/// from.
 ///
 /// # Errors
 /// What the store fails with.
 pub(crate) fn kept(store: &dyn Store, lineage: &Lineage) -> Result<Vec<Kept>, StoreError> {
-    Ok(store.checkpoints()?.iter().filter_map(|checkpoint| Some(place(checkpoint, lineage)?.1)).collect())
+    Ok(store
+        .checkpoints()?
+        .iter()
+        .filter_map(|checkpoint| Some(place(checkpoint, lineage)?.1))
+        .collect())
 }
 
 /// How a process stood at a checkpoint; none where it is in no such one.
@@ -104,8 +141,12 @@ pub(crate) fn standing(
 ) -> Result<Option<Standing>, LoadError> {
     let checkpoints = store.checkpoints()?;
     let of = checkpoints.iter().find(|checkpoint| checkpoint.id == id);
-    let Some((pid, kept)) = of.and_then(|checkpoint| place(checkpoint, lineage)) else { return Ok(None) };
-    let image = recovery::load(store, world, pid, Some(kept.at), Purpose::Run)?.state.image();
+    let Some((pid, kept)) = of.and_then(|checkpoint| place(checkpoint, lineage)) else {
+        return Ok(None);
+    };
+    let image = recovery::load(store, world, pid, Some(kept.at), Purpose::Run)?
+        .state
+        .image();
     Ok(Some(Standing { kept, image }))
 }
 
@@ -115,8 +156,18 @@ fn place(checkpoint: &Checkpoint, lineage: &Lineage) -> Option<(Pid, Kept)> {
         let at = checkpoint.standing(*pid)?;
         upto.is_none_or(|upto| at <= upto).then_some((*pid, at))
     })?;
-    let Checkpoint { id, label, scope, .. } = checkpoint;
-    Some((pid, Kept { id: *id, label: Arc::clone(label), at, scope: *scope }))
+    let Checkpoint {
+        id, label, scope, ..
+    } = checkpoint;
+    Some((
+        pid,
+        Kept {
+            id: *id,
+            label: Arc::clone(label),
+            at,
+            scope: *scope,
+        },
+    ))
 }
 
 /// What new processes grow from: those of the family that are in the cut, as they stood there.
@@ -132,15 +183,30 @@ pub(crate) fn grafts(
 ) -> Result<Vec<Graft>, LoadError> {
     let mut grafts = Vec::new();
     for row in family {
-        let Some(at) = cut.members.get(&row.pid).copied() else { continue };
+        let Some(at) = cut.members.get(&row.pid).copied() else {
+            continue;
+        };
         let state = recovery::load(store, world, row.pid, Some(at), Purpose::Run)?.state;
         let image = Box::new(branched(state.image(), cut.at_ms, now_ms(), beginning));
         // A branch of what was brought from elsewhere goes on knowing whom it knew there.
         let foreign = row.restored.and_then(|restored| restored.foreign);
-        let foreign = foreign.map(|foreign| Foreign { export: None, ..foreign });
-        let restored = Restored { from: row.pid, at, known_as: row.known_as(), foreign };
+        let foreign = foreign.map(|foreign| Foreign {
+            export: None,
+            ..foreign
+        });
+        let restored = Restored {
+            from: row.pid,
+            at,
+            known_as: row.known_as(),
+            foreign,
+        };
         let (row, program) = (ProcessRow { name: None, ..row }, state.program().clone());
-        grafts.push(Graft { row, restored, program, image });
+        grafts.push(Graft {
+            row,
+            restored,
+            program,
+            image,
+        });
     }
     Ok(grafts)
 }
@@ -162,7 +228,9 @@ pub(crate) fn files(
     let damaged = |error: codec::CodecError| StoreError::Damaged {
         what: format!("a change of the temporary files of process {root} has no meaning: {error}"),
     };
-    changes.map(|change| held(codec::decode(&change.record).map_err(damaged)?)).collect()
+    changes
+        .map(|change| held(codec::decode(&change.record).map_err(damaged)?))
+        .collect()
 }
 
 /// Runs what reads the store where blocking is allowed.
@@ -173,7 +241,11 @@ pub(crate) async fn reading<T: Send + 'static>(
     world: &Arc<World>,
     read: impl FnOnce(&dyn Store, &World) -> Result<T, KernelError> + Send + 'static,
 ) -> Result<T, KernelError> {
-    let store = world.store().ok_or(KernelError::Store(StoreFailure::NoStore))?;
+    let store = world
+        .store()
+        .ok_or(KernelError::Store(StoreFailure::NoStore))?;
     let world = world.clone();
-    tokio::task::spawn_blocking(move || read(&*store, &world)).await.map_err(|_| KernelError::Closed)?
+    tokio::task::spawn_blocking(move || read(&*store, &world))
+        .await
+        .map_err(|_| KernelError::Closed)?
 }

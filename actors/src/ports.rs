@@ -16,10 +16,12 @@ pub use host::{Host, NoHost, ServerChild};
 pub use model::{Asked, Model, Provider};
 pub use servers::ToolServers;
 pub use store::{
-    Backing, Batch, Entry, Journal, KeyFault, Listing, OwnerToken, Store, StoreError, TempFileChange, Unreadable, Until,
+    Backing, Batch, Entry, Journal, KeyFault, Listing, OwnerToken, Store, StoreError,
+    TempFileChange, Unreadable, Until,
 };
 pub use sweep::{
-    Bounds, Contents, Forgotten, MarkToken, Progress, Purpose, Step, StockTaken, StockTaking, Sweep, Swept,
+    Bounds, Contents, Forgotten, MarkToken, Progress, Purpose, Step, StockTaken, StockTaking,
+    Sweep, Swept,
 };
 pub(crate) use tool::Watcher;
 pub use tool::{OutputFull, OutputSink, Tool};

@@ -1,8 +1,9 @@
 //! The process actor: feeds the machine, persists what it decides, then performs it.
 //!
-//! A handler never waits: models, tools and files run in tasks of their own, and reads of more than a few pages run on a pool
-//! (`read.rs`, `arrivals.rs`). Their results come back as messages, so that a signal is handled in the middle of a call. Effects wait
-//! until the facts before them are durable.
+//! A handler never waits: models, tools and files run in tasks of their own, and reads of more than
+//! a few pages run on a pool (`read.rs`, `arrivals.rs`). Their results come back as messages, so
+//! that a signal is handled in the middle of a call. Effects wait until the facts before them are
+//! durable.
 
 mod alarm;
 mod arrivals;
@@ -52,12 +53,19 @@ pub(crate) enum ProcessMessage {
     /// Something happened to the process.
     Input(Box<Delivery>),
     /// Facts up to a number are durable, or cannot be made so.
-    Committed { upto: FactNumber, result: Result<Size, CommitError> },
+    Committed {
+        upto: FactNumber,
+        result: Result<Size, CommitError>,
+    },
     /// Children of a call know what they asked to be told of the environment, or cannot be born.
-    Told { call: CallId, children: Result<Vec<Child>, String> },
+    Told {
+        call: CallId,
+        children: Result<Vec<Child>, String>,
+    },
     /// Hand out the process as it stands.
     Copy { reply: CopyReply },
-    /// Be only a journal, if nothing is pending. Nothing is delivered from here on until that is answered.
+    /// Be only a journal, if nothing is pending. Nothing is delivered from here on until that is
+    /// answered.
     Hibernate,
     /// The read of an arrival panicked.
     ReadFailed { why: String },
@@ -88,19 +96,30 @@ pub(crate) struct Asker {
 
 impl From<oneshot::Sender<Answer>> for Asker {
     fn from(reply: oneshot::Sender<Answer>) -> Self {
-        Self { reply, watcher: None }
+        Self {
+            reply,
+            watcher: None,
+        }
     }
 }
 
 impl Delivery {
     /// An input from inside of the kernel: it takes no place in the inbox.
     pub(crate) fn internal(input: Input) -> Self {
-        Self { input, permit: None, answer: None, received: None }
+        Self {
+            input,
+            permit: None,
+            answer: None,
+            received: None,
+        }
     }
 
     /// Whether it ends or halts something rather than adding to it.
     pub(crate) fn is_signal(&self) -> bool {
-        matches!(self.input, Input::Signal(Signal::Interrupt | Signal::Stop | Signal::Kill))
+        matches!(
+            self.input,
+            Input::Signal(Signal::Interrupt | Signal::Stop | Signal::Kill)
+        )
     }
 
     /// Tells whoever sent it that it was not taken.
@@ -179,7 +198,17 @@ impl Actor for ProcessActor {
         myself: ActorRef<Self::Msg>,
         begin: Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        let Begin { pid, world, supervisor, state, root, last, tail, view, herald } = begin;
+        let Begin {
+            pid,
+            world,
+            supervisor,
+            state,
+            root,
+            last,
+            tail,
+            view,
+            herald,
+        } = begin;
         Ok(Running {
             pid,
             world,
@@ -210,8 +239,13 @@ impl Actor for ProcessActor {
     ) -> Result<(), ActorProcessingErr> {
         match message {
             ProcessMessage::Input(delivery) => running.take(*delivery),
-            ProcessMessage::Committed { upto, result: Ok(size) } => running.committed(upto, size),
-            ProcessMessage::Committed { result: Err(error), .. } => running.stop_undurable(&error),
+            ProcessMessage::Committed {
+                upto,
+                result: Ok(size),
+            } => running.committed(upto, size),
+            ProcessMessage::Committed {
+                result: Err(error), ..
+            } => running.stop_undurable(&error),
             ProcessMessage::Told { call, children } => running.start_told(call, children),
             ProcessMessage::Copy { reply } => running.copy(reply),
             ProcessMessage::Hibernate => running.hibernate(),
@@ -251,17 +285,32 @@ impl Running {
     }
 
     fn take(&mut self, delivery: Delivery) {
-        let Delivery { input, permit, answer, received } = delivery;
+        let Delivery {
+            input,
+            permit,
+            answer,
+            received,
+        } = delivery;
         self.is_resting = false;
         self.tickets.extend(answer);
         self.forget_finished(&input);
-        if let (Input::Completed { result: Completion::Model(_), .. }, Some(herald)) = (&input, &self.herald) {
+        if let (
+            Input::Completed {
+                result: Completion::Model(_),
+                ..
+            },
+            Some(herald),
+        ) = (&input, &self.herald)
+        {
             herald.speak();
         }
         if matches!(input, Input::Placed(_)) {
             self.arrivals.finish();
         }
-        let is_message = matches!(input, Input::Spoke { .. } | Input::Placed(Placed::Spoke { .. }));
+        let is_message = matches!(
+            input,
+            Input::Spoke { .. } | Input::Placed(Placed::Spoke { .. })
+        );
         // A process that has ended hears nothing more: the sender gets an error.
         let received = match received {
             Some(received) if is_message && self.state.exit().is_some() => {
@@ -273,7 +322,12 @@ impl Running {
         };
         let now_ms = now_ms();
         let decision = decide(&self.state, input, now_ms).read_inline(read::INLINE_BYTES, now_ms);
-        let Decision { facts, state, reads, effects } = decision;
+        let Decision {
+            facts,
+            state,
+            reads,
+            effects,
+        } = decision;
         self.state = state;
         self.forget_answered(&facts);
         self.trace_turn(&facts);
@@ -287,13 +341,23 @@ impl Running {
         }
         let free = self.free_places(permit, is_message);
         self.persist(facts, effects, received, free);
-        of_calls.into_iter().for_each(|(call, read)| self.start_read(call, read));
+        of_calls
+            .into_iter()
+            .for_each(|(call, read)| self.start_read(call, read));
         self.start_next_arrival();
     }
 
     /// A message keeps its place in the inbox until its turn begins.
-    fn free_places(&mut self, permit: Option<OwnedSemaphorePermit>, is_message: bool) -> Vec<OwnedSemaphorePermit> {
-        let (waits, done) = if is_message { (permit, None) } else { (None, permit) };
+    fn free_places(
+        &mut self,
+        permit: Option<OwnedSemaphorePermit>,
+        is_message: bool,
+    ) -> Vec<OwnedSemaphorePermit> {
+        let (waits, done) = if is_message {
+            (permit, None)
+        } else {
+            (None, permit)
+        };
         self.waiting.extend(waits);
         let mut free: Vec<_> = done.into_iter().collect();
         if self.state.waiting_messages() == 0 {
@@ -304,27 +368,35 @@ impl Running {
 
     fn forget_finished(&mut self, input: &Input) {
         if let Input::Completed { call, .. }
-        | Input::Child { call, event: ChildEvent::NotBorn { .. } | ChildEvent::Ended { .. } } = input
+        | Input::Child {
+            call,
+            event: ChildEvent::NotBorn { .. } | ChildEvent::Ended { .. },
+        } = input
         {
             self.in_flight.remove(call);
         }
     }
 
-    /// What was begun for a call that is answered by something else, such as the time that a call waits for mail, is given
-    /// up, and what was not yet begun for it is never begun.
+    /// What was begun for a call that is answered by something else, such as the time that a call
+    /// waits for mail, is given up, and what was not yet begun for it is never begun.
     fn forget_answered(&mut self, facts: &[Fact]) {
         for fact in facts {
-            let Fact::Call(CallFact::ToolReturned { call, .. }) = fact else { continue };
+            let Fact::Call(CallFact::ToolReturned { call, .. }) = fact else {
+                continue;
+            };
             if let Some(task) = self.in_flight.remove(call) {
                 task.abort();
             }
             let calls = std::slice::from_ref(call);
-            self.undurable.iter_mut().for_each(|pending| pending.effects.retain(|effect| !effect.begins(calls)));
+            self.undurable
+                .iter_mut()
+                .for_each(|pending| pending.effects.retain(|effect| !effect.begins(calls)));
         }
     }
 
-    /// Sends the facts on their way; the effects follow once they are durable, which they are at once where nothing is kept. A
-    /// decision without facts waits for those before it, so that effects keep their order.
+    /// Sends the facts on their way; the effects follow once they are durable, which they are at
+    /// once where nothing is kept. A decision without facts waits for those before it, so that
+    /// effects keep their order.
     fn persist(
         &mut self,
         facts: Vec<Fact>,
@@ -338,7 +410,15 @@ impl Running {
         let upto = self.last.plus(facts.len());
         let view = View::of(&self.state, upto);
         self.last = upto;
-        let pending = Pending { upto, facts: facts.clone(), effects, view, received, permits, copy: None };
+        let pending = Pending {
+            upto,
+            facts: facts.clone(),
+            effects,
+            view,
+            received,
+            permits,
+            copy: None,
+        };
         let is_durable = facts.is_empty() || !self.world.is_kept;
         if is_durable && self.undurable.is_empty() {
             return self.settle(pending);
@@ -353,7 +433,9 @@ impl Running {
     fn forget_abandoned(&mut self, effects: &[Effect]) {
         for effect in effects {
             if let Effect::Abandon { calls } = effect {
-                self.undurable.iter_mut().for_each(|pending| pending.effects.retain(|effect| !effect.begins(calls)));
+                self.undurable
+                    .iter_mut()
+                    .for_each(|pending| pending.effects.retain(|effect| !effect.begins(calls)));
             }
         }
     }
@@ -363,10 +445,18 @@ impl Running {
         self.tail = self.tail.and(facts.len() as u64, 0);
         let mut entries = vec![Durable::Facts { pid, first, facts }];
         if let Some(exit) = self.state.exit() {
-            entries.push(Durable::Ended { pid, exit: exit.clone() });
+            entries.push(Durable::Ended {
+                pid,
+                exit: exit.clone(),
+            });
         } else if let Some(worth) = self.world.limits.image_due(self.tail) {
             self.tail = self.tail.looked_at();
-            entries.push(Durable::Snapshot { pid, at: self.last, image: Box::new(self.state.image()), worth });
+            entries.push(Durable::Snapshot {
+                pid,
+                at: self.last,
+                image: Box::new(self.state.image()),
+                worth,
+            });
         }
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |result| {
@@ -400,12 +490,19 @@ impl Running {
             let _ = reply.send(copied);
         }
         drop(pending.permits);
-        pending.effects.into_iter().for_each(|effect| self.perform(effect));
+        pending
+            .effects
+            .into_iter()
+            .for_each(|effect| self.perform(effect));
     }
 
-    /// The process cannot go on, since what it would do next might be lost: it stops, and its journal stays as it is.
+    /// The process cannot go on, since what it would do next might be lost: it stops, and its
+    /// journal stays as it is.
     fn stop_undurable(&mut self, error: &CommitError) {
-        self.tell_supervisor(SupervisorMessage::Run(RunMessage::Undurable { pid: self.pid(), error: error.clone() }));
+        self.tell_supervisor(SupervisorMessage::Run(RunMessage::Undurable {
+            pid: self.pid(),
+            error: error.clone(),
+        }));
         self.myself.kill();
     }
 
@@ -416,8 +513,14 @@ impl Running {
         }
         let first = upto.0 + 1 - facts.len() as u64;
         for (number, fact) in (first..).zip(facts.iter()) {
-            let Ok(fact) = fact.clone().try_map(&mut |content| Ok::<_, Infallible>(content.reference()));
-            self.world.report(Event::Fact { pid, number: FactNumber(number), fact: Arc::new(fact) });
+            let Ok(fact) = fact
+                .clone()
+                .try_map(&mut |content| Ok::<_, Infallible>(content.reference()));
+            self.world.report(Event::Fact {
+                pid,
+                number: FactNumber(number),
+                fact: Arc::new(fact),
+            });
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The pool that reads contents: a bounded number of threads, so that searches of much text leave room for everything else.
+//! The pool that reads contents: a bounded number of threads, so that searches of much text leave
+//! room for everything else.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,17 +21,23 @@ impl Readers {
     /// As many threads at once as there are processors.
     pub(crate) fn new() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { permits: Arc::new(Semaphore::new(threads)) }
+        Self {
+            permits: Arc::new(Semaphore::new(threads)),
+        }
     }
 
-    /// Performs a read; reads begin in the order in which they are asked for. Dropping the future cancels it: a search ends within about
-    /// a millisecond, but a step that is one piece of work ends first, such as reformatting JSON, outlining code, comparing or
-    /// indexing.
+    /// Performs a read; reads begin in the order in which they are asked for. Dropping the future
+    /// cancels it: a search ends within about a millisecond, but a step that is one piece of work
+    /// ends first, such as reformatting JSON, outlining code, comparing or indexing.
     ///
     /// # Errors
     /// It panicked, or was cancelled.
     pub(crate) async fn perform(self, read: Read) -> Result<Input, String> {
-        let permit = self.permits.acquire_owned().await.map_err(|closed| closed.to_string())?;
+        let permit = self
+            .permits
+            .acquire_owned()
+            .await
+            .map_err(|closed| closed.to_string())?;
         let cancel = Cancel(Arc::new(AtomicBool::new(false)));
         let quota = ReadQuota::until(cancel.0.clone());
         let done = tokio::task::spawn_blocking(move || {
@@ -46,10 +53,15 @@ impl Readers {
         if contents.is_empty() {
             return BTreeMap::new();
         }
-        let Ok(permit) = self.permits.clone().acquire_owned().await else { return BTreeMap::new() };
+        let Ok(permit) = self.permits.clone().acquire_owned().await else {
+            return BTreeMap::new();
+        };
         let read = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            contents.into_iter().filter_map(|(fd, content)| Some((fd, content.unbounded().bytes().ok()?))).collect()
+            contents
+                .into_iter()
+                .filter_map(|(fd, content)| Some((fd, content.unbounded().bytes().ok()?)))
+                .collect()
         });
         read.await.unwrap_or_default()
     }

@@ -1,5 +1,5 @@
-//! From a journal back to a process: image, then facts. Contents are not read before somebody asks for something of them,
-//! but for the program that the process runs.
+//! From a journal back to a process: image, then facts. Contents are not read before somebody asks
+//! for something of them, but for the program that the process runs.
 
 use std::sync::PoisonError;
 
@@ -70,7 +70,8 @@ pub(crate) enum Purpose {
     Look,
 }
 
-/// The process `pid` after fact `upto` (none: its last). Reads the disk; costs the journal since its latest snapshot.
+/// The process `pid` after fact `upto` (none: its last). Reads the disk; costs the journal since
+/// its latest snapshot.
 pub(crate) fn load(
     store: &dyn Store,
     world: &World,
@@ -78,11 +79,20 @@ pub(crate) fn load(
     upto: Option<FactNumber>,
     purpose: Purpose,
 ) -> Result<Loaded, LoadError> {
-    let Journal { row, base, image, facts } = store.journal(pid, upto)?;
+    let Journal {
+        row,
+        base,
+        image,
+        facts,
+    } = store.journal(pid, upto)?;
     let record = |source| LoadError::Record { pid, source };
-    let mut content = |reference: ContentRef| Ok::<_, LoadError>(world.residents.content(reference));
+    let mut content =
+        |reference: ContentRef| Ok::<_, LoadError>(world.residents.content(reference));
     let tail = Tail::of(image.len() as u64);
-    let tail = tail.and(facts.len() as u64, facts.iter().map(|fact| fact.len() as u64).sum());
+    let tail = tail.and(
+        facts.len() as u64,
+        facts.iter().map(|fact| fact.len() as u64).sum(),
+    );
     let image: Image<ContentRef> = codec::decode(&image).map_err(record)?;
     let program = compiled(world, pid, &image, purpose)?;
     let image = image.try_map(&mut content)?;
@@ -91,24 +101,34 @@ pub(crate) fn load(
     for fact in &facts {
         let fact: Fact<ContentRef> = codec::decode(fact).map_err(record)?;
         let fact = fact.try_map(&mut content)?;
-        state.check(&fact).map_err(|source| LoadError::State { pid, source })?;
+        state
+            .check(&fact)
+            .map_err(|source| LoadError::State { pid, source })?;
         evolve(&mut state, &fact);
     }
     check_prices(world, &state, purpose).map_err(|reason| LoadError::Program { pid, reason })?;
-    Ok(Loaded { pid, state, last: base.plus(facts.len()), tail })
+    Ok(Loaded {
+        pid,
+        state,
+        last: base.plus(facts.len()),
+        tail,
+    })
 }
 
 /// A process whose cost is bounded does not run where it cannot be counted.
 pub(crate) fn check_prices(world: &World, state: &State, purpose: Purpose) -> Result<(), String> {
     let is_bounded = state.budget().limits().cost_nanos.is_some() && state.exit().is_none();
     match (purpose, is_bounded) {
-        (Purpose::Run, true) => state.program().check_prices(&world.around.prices).map_err(|error| error.to_string()),
+        (Purpose::Run, true) => state
+            .program()
+            .check_prices(&world.around.prices)
+            .map_err(|error| error.to_string()),
         _ => Ok(()),
     }
 }
 
-/// Programs that journals name, compiled: processes of one program are read as often as they wake, and share what they have in
-/// common. Bounded: the one that was asked for longest ago goes.
+/// Programs that journals name, compiled: processes of one program are read as often as they wake,
+/// and share what they have in common. Bounded: the one that was asked for longest ago goes.
 #[derive(Default)]
 pub(crate) struct Compiled {
     known: Vec<Known>,
@@ -127,7 +147,8 @@ struct Known {
 impl Compiled {
     /// The one that an image names, if it was compiled before.
     fn find(&mut self, image: &Image<ContentRef>) -> Option<Known> {
-        let is_meant = |known: &Known| known.bundle == image.bundle && *known.program.key() == *image.program;
+        let is_meant =
+            |known: &Known| known.bundle == image.bundle && *known.program.key() == *image.program;
         let at = self.known.iter().rposition(is_meant)?;
         let known = self.known.remove(at);
         self.known.push(known.clone());
@@ -143,20 +164,42 @@ impl Compiled {
 }
 
 /// The program of an image, which is compiled where no other process has brought it.
-fn compiled(world: &World, pid: Pid, image: &Image<ContentRef>, purpose: Purpose) -> Result<Program, LoadError> {
-    let cache = || world.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+fn compiled(
+    world: &World,
+    pid: Pid,
+    image: &Image<ContentRef>,
+    purpose: Purpose,
+) -> Result<Program, LoadError> {
+    let cache = || {
+        world
+            .compiled
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    };
     if let Some(known) = cache().find(image) {
         return Ok(known.program);
     }
     if image.bundle.len > MAX_PROGRAM_BYTES {
-        let reason = format!("it is said to have {} bytes; up to {MAX_PROGRAM_BYTES} are valid", image.bundle.len);
+        let reason = format!(
+            "it is said to have {} bytes; up to {MAX_PROGRAM_BYTES} are valid",
+            image.bundle.len
+        );
         return Err(LoadError::Program { pid, reason });
     }
     let bundle = world.residents.content(image.bundle);
-    let program = compile(world, pid, &bundle.unbounded().bytes()?, &image.program, purpose)?;
+    let program = compile(
+        world,
+        pid,
+        &bundle.unbounded().bytes()?,
+        &image.program,
+        purpose,
+    )?;
     // To be looked at, a program may be compiled with tools that this kernel lacks.
     if purpose == Purpose::Run {
-        cache().keep(Known { bundle: image.bundle, program: program.clone() });
+        cache().keep(Known {
+            bundle: image.bundle,
+            program: program.clone(),
+        });
     }
     Ok(program)
 }
@@ -171,8 +214,22 @@ pub(crate) fn compile(
 ) -> Result<Program, LoadError> {
     let failed = |reason: String| LoadError::Program { pid, reason };
     let bundle = Bundle::from_bytes(bundle).map_err(|error| failed(error.to_string()))?;
-    let foreign = if purpose == Purpose::Look { bundle.host_tools() } else { Vec::new() };
-    let tools: Vec<&str> = world.tools.keys().chain(&foreign).map(String::as_str).collect();
-    let compiled = bundle.compile(&tools).map_err(|error| failed(error.to_string()))?;
-    compiled.program.by_key(key).ok_or_else(|| failed(format!("its bundle holds no program {key}")))
+    let foreign = if purpose == Purpose::Look {
+        bundle.host_tools()
+    } else {
+        Vec::new()
+    };
+    let tools: Vec<&str> = world
+        .tools
+        .keys()
+        .chain(&foreign)
+        .map(String::as_str)
+        .collect();
+    let compiled = bundle
+        .compile(&tools)
+        .map_err(|error| failed(error.to_string()))?;
+    compiled
+        .program
+        .by_key(key)
+        .ok_or_else(|| failed(format!("its bundle holds no program {key}")))
 }

@@ -1,15 +1,17 @@
 //! The ledger of contents: which of those that are durable are in memory, and what they take there.
 //!
-//! A content counts once by its hash, however many hold it, and no longer than somebody does. Over the limit the least
-//! recently read are offloaded: they are the same values for whoever holds them, and are read from the store. What comes
-//! from a journal is not read at all before somebody asks for it, and is the same value for every process that has it.
+//! A content counts once by its hash, however many hold it, and no longer than somebody does. Over
+//! the limit the least recently read are offloaded: they are the same values for whoever holds
+//! them, and are read from the store. What comes from a journal is not read at all before somebody
+//! asks for it, and is the same value for every process that has it.
 //!
-//! Counted are the bytes of contents and what was made of them (reformatted JSON, outlines of units). Not counted, and so the
-//! margin by which a kernel can be over its limit: contents that are not durable yet, some 0.6 % of all that is live for
-//! what finds pages and lines, and parts that an answer or a tool holds at the moment.
+//! Counted are the bytes of contents and what was made of them (reformatted JSON, outlines of
+//! units). Not counted, and so the margin by which a kernel can be over its limit: contents that
+//! are not durable yet, some 0.6 % of all that is live for what finds pages and lines, and parts
+//! that an answer or a tool holds at the moment.
 //!
-//! It holds no content alive and no store open. Nothing here is called from a handler but [`Residents::content`], which
-//! reads nothing.
+//! It holds no content alive and no store open. Nothing here is called from a handler but
+//! [`Residents::content`], which reads nothing.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,15 +48,23 @@ struct Ledger {
 impl Residents {
     /// A ledger of contents that `source` has once they are durable.
     pub(crate) fn new(source: Arc<dyn Source>, limit_bytes: Option<u64>) -> Self {
-        Self { source, limit_bytes, reads: Arc::default(), ledger: Mutex::default() }
+        Self {
+            source,
+            limit_bytes,
+            reads: Arc::default(),
+            ledger: Mutex::default(),
+        }
     }
 
-    /// The content of this name, which is durable: the one that there is, else one that is read when somebody asks for
-    /// something of it. Costs no I/O.
+    /// The content of this name, which is durable: the one that there is, else one that is read
+    /// when somebody asks for something of it. Costs no I/O.
     pub(crate) fn content(&self, reference: ContentRef) -> Content {
         let mut ledger = self.ledger();
         let known = ledger.contents.entry(reference.hash).or_default();
-        let same = known.iter().filter_map(WeakContent::upgrade).find(|content| content.reference() == reference);
+        let same = known
+            .iter()
+            .filter_map(WeakContent::upgrade)
+            .find(|content| content.reference() == reference);
         same.unwrap_or_else(|| {
             let content = Content::stored(reference, self.source.clone());
             content.tell(&self.reads);
@@ -63,8 +73,8 @@ impl Residents {
         })
     }
 
-    /// Takes in contents that have become durable, and offloads what is too much. May copy and free bytes, and costs
-    /// O(live contents) where something is offloaded.
+    /// Takes in contents that have become durable, and offloads what is too much. May copy and free
+    /// bytes, and costs O(live contents) where something is offloaded.
     pub(crate) fn keep(&self, contents: Vec<Content>) {
         for content in contents {
             if self.limit_bytes.is_some() {
@@ -78,7 +88,11 @@ impl Residents {
 
     /// Bytes in memory, as they count. O(live contents).
     pub(crate) fn bytes(&self) -> u64 {
-        self.ledger().reckon(&self.reads).iter().map(|resident| resident.bytes).sum()
+        self.ledger()
+            .reckon(&self.reads)
+            .iter()
+            .map(|resident| resident.bytes)
+            .sum()
     }
 
     fn settle(&self) {
@@ -90,9 +104,14 @@ impl Residents {
         }
         let residents = ledger.reckon(&self.reads);
         let going = to_offload(&residents, limit_bytes);
-        let going: Vec<_> = going.into_iter().flat_map(|hash| ledger.live(hash)).collect();
+        let going: Vec<_> = going
+            .into_iter()
+            .flat_map(|hash| ledger.live(hash))
+            .collect();
         drop(ledger);
-        going.iter().for_each(|content| content.offload(&self.source));
+        going
+            .iter()
+            .for_each(|content| content.offload(&self.source));
         if !going.is_empty() {
             self.ledger().reckon(&self.reads);
         }
@@ -121,11 +140,17 @@ impl Ledger {
 
     /// What may be in memory, without a look at each.
     fn at_most(&self, reads: &Reads) -> u64 {
-        self.at_most_bytes.saturating_add(reads.grown_bytes().saturating_sub(self.grown_bytes))
+        self.at_most_bytes
+            .saturating_add(reads.grown_bytes().saturating_sub(self.grown_bytes))
     }
 
     fn live(&self, hash: ContentHash) -> Vec<Content> {
-        self.contents.get(&hash).into_iter().flatten().filter_map(WeakContent::upgrade).collect()
+        self.contents
+            .get(&hash)
+            .into_iter()
+            .flatten()
+            .filter_map(WeakContent::upgrade)
+            .collect()
     }
 
     /// Looks at each, and forgets those that nobody holds.
@@ -146,10 +171,19 @@ impl Ledger {
 
 /// Contents of one hash together: their bytes once, and what was made of each.
 fn resident(key: ContentHash, live: &[Content]) -> Option<Resident<ContentHash>> {
-    let own = live.iter().filter(|content| content.is_resident()).map(Content::len_bytes).max().unwrap_or(0);
+    let own = live
+        .iter()
+        .filter(|content| content.is_resident())
+        .map(Content::len_bytes)
+        .max()
+        .unwrap_or(0);
     let derived: u64 = live.iter().map(Content::derived_bytes).sum();
     let last_read = live.iter().map(Content::last_read).max()?;
-    Some(Resident { key, bytes: own + derived, last_read })
+    Some(Resident {
+        key,
+        bytes: own + derived,
+        last_read,
+    })
 }
 
 #[cfg(test)]

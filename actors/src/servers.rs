@@ -8,7 +8,8 @@ use futures_util::future::{FutureExt, join_all};
 
 use crate::world::World;
 
-/// What all servers of the program offer, asked side by side. One that is optional and cannot be reached offers nothing.
+/// What all servers of the program offer, asked side by side. One that is optional and cannot be
+/// reached offers nothing.
 ///
 /// # Errors
 /// A text that names the server that cannot be reached, and why.
@@ -16,10 +17,17 @@ pub(crate) async fn offers(world: &World, program: &Program) -> Result<Vec<Offer
     let asked = program.servers().iter().map(|choice| async move {
         match asked(world, choice).await {
             Err(why) if choice.server.optional => {
-                tracing::warn!(program = program.name(), server = &*choice.server.name, "not reached: {why}");
+                tracing::warn!(
+                    program = program.name(),
+                    server = &*choice.server.name,
+                    "not reached: {why}"
+                );
                 Ok(Vec::new())
             }
-            Err(why) => Err(format!("the tool server `{}` cannot be used: {why}", choice.server.name)),
+            Err(why) => Err(format!(
+                "the tool server `{}` cannot be used: {why}",
+                choice.server.name
+            )),
             Ok(offers) => Ok(offers),
         }
     });
@@ -29,9 +37,14 @@ pub(crate) async fn offers(world: &World, program: &Program) -> Result<Vec<Offer
 
 async fn asked(world: &World, choice: &ServerChoice) -> Result<Vec<Offer>, String> {
     let Some(servers) = &world.servers else {
-        return Err("this kernel reaches no tool servers: build it with `.tool_servers(…)`".to_owned());
+        return Err(
+            "this kernel reaches no tool servers: build it with `.tool_servers(…)`".to_owned(),
+        );
     };
     // An adapter that panics is a server that cannot be used.
     let asking = AssertUnwindSafe(async { servers.offers(&world.host, &choice.server).await });
-    asking.catch_unwind().await.unwrap_or_else(|_| Err("the adapter failed inside".to_owned()))
+    asking
+        .catch_unwind()
+        .await
+        .unwrap_or_else(|_| Err("the adapter failed inside".to_owned()))
 }

@@ -1,16 +1,21 @@
-//! What is traced of a running kernel: the only place that knows the names of spans and of their fields.
+//! What is traced of a running kernel: the only place that knows the names of spans and of their
+//! fields.
 //!
-//! They are those of OpenTelemetry's conventions for generative AI, and `otel.*` is what `tracing-opentelemetry` reads.
+//! They are those of OpenTelemetry's conventions for generative AI, and `otel.*` is what
+//! `tracing-opentelemetry` reads.
 //!
-//! * `invoke_agent {program}`: a turn. One that goes on after a restart goes on in a span of its own. It has no parent: the
-//!   turns of a tree have `gen_ai.conversation.id` in common, which is the pid at the top of the tree.
-//! * `chat {model}`, below the turn or the tool call: a call of a model, with all its attempts and with what it waits for.
-//! * `execute_tool {tool}`, below the turn: a tool that does something outside of the machine. Tools that only read or note
-//!   descriptors are answered at once and have none; nor have `fork`, `spawn` and `goto`, whose children and turns have, and
-//!   the tools by which processes speak to each other.
+//! * `invoke_agent {program}`: a turn. One that goes on after a restart goes on in a span of its
+//!   own. It has no parent: the turns of a tree have `gen_ai.conversation.id` in common, which is
+//!   the pid at the top of the tree.
+//! * `chat {model}`, below the turn or the tool call: a call of a model, with all its attempts and
+//!   with what it waits for.
+//! * `execute_tool {tool}`, below the turn: a tool that does something outside of the machine.
+//!   Tools that only read or note descriptors are answered at once and have none; nor have `fork`,
+//!   `spawn` and `goto`, whose children and turns have, and the tools by which processes speak to
+//!   each other.
 //!
-//! A span holds names, numbers and kinds of failure. What was said, asked for or answered never stands in one. A call that
-//! is given up ends its span without a usage or an error.
+//! A span holds names, numbers and kinds of failure. What was said, asked for or answered never
+//! stands in one. A call that is given up ends its span without a usage or an error.
 
 use std::panic::AssertUnwindSafe;
 
@@ -74,7 +79,10 @@ pub(crate) fn turn_ended(turn: &Span, status: ExitStatus) {
 /// A call of a model, below `parent`, which is no span where the host asked for it.
 pub(crate) fn model_call(parent: &Span, provider: &str, root: Pid, request: &Request) -> Span {
     let model = &*request.model;
-    let max_tokens = request.parameters.get("max_tokens").and_then(serde_json::Value::as_u64);
+    let max_tokens = request
+        .parameters
+        .get("max_tokens")
+        .and_then(serde_json::Value::as_u64);
     info_span!(
         parent: parent,
         "chat",
@@ -99,8 +107,14 @@ pub(crate) fn model_call(parent: &Span, provider: &str, root: Pid, request: &Req
 pub(crate) fn model_called(span: &Span, result: &Result<Reply, ModelError>) {
     match result {
         Ok(Reply { stop, usage, .. }) => {
-            let Usage { output_tokens, cache_read_tokens, cache_write_tokens, .. } = *usage;
-            // All that went in, as the conventions count it; ours leave out what the cache had to do with.
+            let Usage {
+                output_tokens,
+                cache_read_tokens,
+                cache_write_tokens,
+                ..
+            } = *usage;
+            // All that went in, as the conventions count it; ours leave out what the cache had to
+            // do with.
             span.record(INPUT_TOKENS, usage.all_input_tokens());
             span.record(OUTPUT_TOKENS, output_tokens);
             span.record(CACHE_READ_TOKENS, cache_read_tokens);
@@ -111,7 +125,8 @@ pub(crate) fn model_called(span: &Span, result: &Result<Reply, ModelError>) {
     }
 }
 
-/// A call of a tool, by the name and the id that the model knows, below `parent`, which is no span where the host called.
+/// A call of a tool, by the name and the id that the model knows, below `parent`, which is no span
+/// where the host called.
 pub(crate) fn tool_call(parent: &Span, tool: &str, id: &str) -> Span {
     info_span!(
         parent: parent,
@@ -126,9 +141,16 @@ pub(crate) fn tool_call(parent: &Span, tool: &str, id: &str) -> Span {
     )
 }
 
-/// Runs `work` in a span, and lets `tell` note there what came of it. What is traced below is its child.
-pub(crate) async fn within<T>(span: Span, work: impl Future<Output = T>, tell: impl FnOnce(&Span, &T)) -> T {
-    let end = AssertUnwindSafe(work.instrument(span.clone())).catch_unwind().await;
+/// Runs `work` in a span, and lets `tell` note there what came of it. What is traced below is its
+/// child.
+pub(crate) async fn within<T>(
+    span: Span,
+    work: impl Future<Output = T>,
+    tell: impl FnOnce(&Span, &T),
+) -> T {
+    let end = AssertUnwindSafe(work.instrument(span.clone()))
+        .catch_unwind()
+        .await;
     match end {
         Ok(end) => {
             tell(&span, &end);

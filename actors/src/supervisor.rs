@@ -1,6 +1,7 @@
 //! The supervisor actor: the process table, births, ends, and restarts of processes that faulted.
 //!
-//! It never awaits a process and never reads the disk: what takes long runs beside it and comes back as a message.
+//! It never awaits a process and never reads the disk: what takes long runs beside it and comes
+//! back as a message.
 
 mod alias;
 mod birth;
@@ -81,7 +82,16 @@ impl Actor for SupervisorActor {
         let (held_back, recovering) = (BTreeMap::new(), Recovering::default());
         let aliases = table.aliases();
         let kept_held = BTreeSet::new();
-        Ok(Supervisor { world, myself, table, aliases, held_back, posted: 0, recovering, kept_held })
+        Ok(Supervisor {
+            world,
+            myself,
+            table,
+            aliases,
+            held_back,
+            posted: 0,
+            recovering,
+            kept_held,
+        })
     }
 
     async fn handle(
@@ -101,7 +111,8 @@ impl Actor for SupervisorActor {
         Ok(())
     }
 
-    /// A child's end never ends the supervisor: a fault restarts the child, and its siblings do not notice.
+    /// A child's end never ends the supervisor: a fault restarts the child, and its siblings do not
+    /// notice.
     async fn handle_supervisor_evt(
         &self,
         _myself: ActorRef<Self::Msg>,
@@ -109,7 +120,9 @@ impl Actor for SupervisorActor {
         supervisor: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         match event {
-            SupervisionEvent::ActorFailed(cell, error) => supervisor.faulted(cell.get_id(), &error.to_string()),
+            SupervisionEvent::ActorFailed(cell, error) => {
+                supervisor.faulted(cell.get_id(), &error.to_string())
+            }
             SupervisionEvent::ActorTerminated(cell, ..) => supervisor.stopped(cell.get_id()),
             _ => {}
         }

@@ -1,11 +1,13 @@
 //! The temporary files actor: the files of every tree of processes, each tree by itself.
 //!
-//! What is asked of a tree waits in one queue. All that waits is decided in its order and made durable together, and only
-//! then answered: a reader never sees what a crash could take back (DUR-1). While one commit is on its way, requests collect;
-//! one that does not find its tree in memory waits until that was read from the store, beside the actor.
+//! What is asked of a tree waits in one queue. All that waits is decided in its order and made
+//! durable together, and only then answered: a reader never sees what a crash could take back
+//! (DUR-1). While one commit is on its way, requests collect; one that does not find its tree in
+//! memory waits until that was read from the store, beside the actor.
 //!
-//! A tree never sees the files of another: requests carry the process that their tree begins with, and a copied process
-//! begins a tree of its own, without files. A branch has those of the tree that it was made from, up to the cut.
+//! A tree never sees the files of another: requests carry the process that their tree begins with,
+//! and a copied process begins a tree of its own, without files. A branch has those of the tree
+//! that it was made from, up to the cut.
 
 mod held;
 mod tree;
@@ -81,7 +83,14 @@ impl Actor for TempFilesActor {
         myself: ActorRef<Self::Msg>,
         (checkpoint, store, residents): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        Ok(Forest { myself, checkpoint, store, residents, trees: BTreeMap::new(), reading: JoinSet::new() })
+        Ok(Forest {
+            myself,
+            checkpoint,
+            store,
+            residents,
+            trees: BTreeMap::new(),
+            reading: JoinSet::new(),
+        })
     }
 
     async fn handle(
@@ -127,7 +136,9 @@ impl Forest {
 
     /// A tree as it begins in memory: empty where there is no store, else once its files were read.
     fn plant(&mut self, root: Pid) -> Tree {
-        let Some(store) = self.store.clone() else { return Tree::new(Some(TempFiles::default())) };
+        let Some(store) = self.store.clone() else {
+            return Tree::new(Some(TempFiles::default()));
+        };
         let (myself, residents) = (self.myself.clone(), self.residents.clone());
         self.reading.spawn_blocking(move || {
             let result = held::load(&*store, &residents, root);
@@ -147,28 +158,43 @@ impl Forest {
                 self.go_on(root);
             }
             // The next request tries again.
-            Err(reason) => self.trees.remove(&root).into_iter().for_each(|tree| tree.refuse(&reason)),
+            Err(reason) => self
+                .trees
+                .remove(&root)
+                .into_iter()
+                .for_each(|tree| tree.refuse(&reason)),
         }
     }
 
-    /// Decides what waits, and sends the changes on their way; where nothing changes it is answered at once.
+    /// Decides what waits, and sends the changes on their way; where nothing changes it is answered
+    /// at once.
     fn go_on(&mut self, root: Pid) {
-        let Some(tree) = self.trees.get_mut(&root).filter(|tree| tree.is_ready()) else { return };
+        let Some(tree) = self.trees.get_mut(&root).filter(|tree| tree.is_ready()) else {
+            return;
+        };
         let records = tree.decide();
         if records.is_empty() {
             return self.committed(root, Ok(()));
         }
-        let entries = records.into_iter().map(|record| Durable::TempFile { root, record }).collect();
+        let entries = records
+            .into_iter()
+            .map(|record| Durable::TempFile { root, record })
+            .collect();
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |result: Result<_, _>| {
             // Where the actor is gone, the kernel is.
-            let _ = myself.cast(TempFilesMessage::Committed { root, result: result.map(drop) });
+            let _ = myself.cast(TempFilesMessage::Committed {
+                root,
+                result: result.map(drop),
+            });
         });
         checkpoint::append(&self.checkpoint, entries, acknowledge);
     }
 
     fn committed(&mut self, root: Pid, result: Result<(), CommitError>) {
-        let Some(tree) = self.trees.get_mut(&root) else { return };
+        let Some(tree) = self.trees.get_mut(&root) else {
+            return;
+        };
         let answers = tree.settle(result.map_err(|error| error.to_string()));
         answers.into_iter().for_each(|answer| self.answer(answer));
         self.go_on(root);
@@ -177,10 +203,22 @@ impl Forest {
 
     fn answer(&mut self, Answered { reply, result }: Answered) {
         match result {
-            Ok(TempFileReply::Changed { id, version, total_bytes }) => {
-                let _ = reply.send(Ok(TempFileReply::Changed { id, version, total_bytes }));
+            Ok(TempFileReply::Changed {
+                id,
+                version,
+                total_bytes,
+            }) => {
+                let _ = reply.send(Ok(TempFileReply::Changed {
+                    id,
+                    version,
+                    total_bytes,
+                }));
             }
-            Ok(TempFileReply::Contents { id, version, content }) => self.read((id, version), content, reply),
+            Ok(TempFileReply::Contents {
+                id,
+                version,
+                content,
+            }) => self.read((id, version), content, reply),
             Err(error) => {
                 let _ = reply.send(Err(error));
             }
@@ -190,14 +228,20 @@ impl Forest {
     /// Answers with a whole file. What has to be read or joined for that is, beside the actor.
     fn read(&mut self, (id, version): Version, pieces: Pieces<Content>, reply: Reply) {
         let answer = move |content: Result<Content, Unreadable>| {
-            let content =
-                content.map_err(|lost| TempFileError::Unavailable { reason: unreadable((id, version), &lost) });
-            let _ = reply.send(content.map(|content| TempFileReply::Contents { id, version, content }));
+            let content = content.map_err(|lost| TempFileError::Unavailable {
+                reason: unreadable((id, version), &lost),
+            });
+            let _ = reply.send(content.map(|content| TempFileReply::Contents {
+                id,
+                version,
+                content,
+            }));
         };
         if let Some(content) = held::at_hand(&pieces) {
             return answer(Ok(content));
         }
-        self.reading.spawn_blocking(move || answer(held::join(&pieces)));
+        self.reading
+            .spawn_blocking(move || answer(held::join(&pieces)));
     }
 
     fn tree_ended(&mut self, root: Pid) {

@@ -47,7 +47,8 @@ pub(crate) struct World {
     pub(crate) around: Arc<Surroundings>,
     pub(crate) checkpoint: ActorRef<CheckpointMessage>,
     pub(crate) temp_files: ActorRef<TempFilesMessage>,
-    /// None after the kernel was shut down, so that whoever watches is told: handles that are still held keep no stream open.
+    /// None after the kernel was shut down, so that whoever watches is told: handles that are still
+    /// held keep no stream open.
     pub(crate) events: RwLock<Option<broadcast::Sender<Event>>>,
     pub(crate) model_permits: Providers,
     pub(crate) limits: Limits,
@@ -86,7 +87,8 @@ impl Limits {
 }
 
 impl World {
-    /// Makes `entries` durable together; `acknowledge` is told when that is done, or that it cannot be.
+    /// Makes `entries` durable together; `acknowledge` is told when that is done, or that it cannot
+    /// be.
     pub(crate) fn append(&self, entries: Vec<Durable>, acknowledge: Acknowledge) {
         checkpoint::append(&self.checkpoint, entries, acknowledge);
     }
@@ -98,7 +100,12 @@ impl World {
 
     /// All that the store could not list, acknowledged or not; none where nothing is missing.
     pub(crate) fn missing(&self) -> Option<String> {
-        let missing: Vec<_> = self.lost.iter().chain(&self.acknowledged).map(String::as_str).collect();
+        let missing: Vec<_> = self
+            .lost
+            .iter()
+            .chain(&self.acknowledged)
+            .map(String::as_str)
+            .collect();
         (!missing.is_empty()).then(|| missing.join("; "))
     }
 
@@ -120,12 +127,21 @@ impl World {
         // One that is gone already needs no stopping.
         let _ = self.temp_files.stop_and_wait(None, None).await;
         let (reply, closed) = oneshot::channel();
-        if self.checkpoint.cast(CheckpointMessage::Close { reply }).is_ok() {
+        if self
+            .checkpoint
+            .cast(CheckpointMessage::Close { reply })
+            .is_ok()
+        {
             let _ = closed.await;
         }
         self.checkpoint.stop(None);
         self.store.close().await;
-        drop(self.events.write().unwrap_or_else(PoisonError::into_inner).take());
+        drop(
+            self.events
+                .write()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
     }
 
     /// Tells whoever watches. Nobody watching is no error.
@@ -138,7 +154,10 @@ impl World {
     /// Events from now on; none come from a kernel that was shut down.
     pub(crate) fn watch(&self) -> broadcast::Receiver<Event> {
         let events = self.events.read().unwrap_or_else(PoisonError::into_inner);
-        events.as_ref().map_or_else(|| broadcast::Sender::new(1).subscribe(), broadcast::Sender::subscribe)
+        events.as_ref().map_or_else(
+            || broadcast::Sender::new(1).subscribe(),
+            broadcast::Sender::subscribe,
+        )
     }
 
     /// Whether processes are to say when they are at rest.
@@ -149,24 +168,43 @@ impl World {
     /// Whether somebody watches.
     pub(crate) fn is_watched(&self) -> bool {
         let events = self.events.read().unwrap_or_else(PoisonError::into_inner);
-        events.as_ref().is_some_and(|events| events.receiver_count() > 0)
+        events
+            .as_ref()
+            .is_some_and(|events| events.receiver_count() > 0)
     }
 
     /// The model for a program: registered under its name, or made by its provider.
-    pub(crate) fn model(&self, program: &Program, choice: &ModelChoice) -> Result<Arc<dyn Model>, ModelError> {
+    pub(crate) fn model(
+        &self,
+        program: &Program,
+        choice: &ModelChoice,
+    ) -> Result<Arc<dyn Model>, ModelError> {
         if let Some(model) = self.models.get(&choice.name) {
             return Ok(model.clone());
         }
         match self.providers.get(choice.provider.word()) {
-            Some(provider) => provider.model(Asked { program, model: choice, host: &self.host }),
-            None => Err(ModelError::new(ModelErrorKind::Unavailable, self.no_model(program, choice))),
+            Some(provider) => provider.model(Asked {
+                program,
+                model: choice,
+                host: &self.host,
+            }),
+            None => Err(ModelError::new(
+                ModelErrorKind::Unavailable,
+                self.no_model(program, choice),
+            )),
         }
     }
 
     fn no_model(&self, program: &Program, choice: &ModelChoice) -> String {
-        let known: Vec<_> = self.models.keys().chain(self.providers.keys()).map(String::as_str).collect();
+        let known: Vec<_> = self
+            .models
+            .keys()
+            .chain(self.providers.keys())
+            .map(String::as_str)
+            .collect();
         format!(
-            "program {} asks for model '{}' of provider '{}', and this kernel has neither. It has: {}",
+            "program {} asks for model '{}' of provider '{}', and this kernel has neither. It has: \
+             {}",
             program.name(),
             choice.name,
             choice.provider.word(),
@@ -178,29 +216,56 @@ impl World {
     ///
     /// # Errors
     /// A text for the model: the tool is no longer there.
-    pub(crate) fn tool(&self, program: &Program, tool: &OutsideTool, args: String) -> Result<Run, String> {
+    pub(crate) fn tool(
+        &self,
+        program: &Program,
+        tool: &OutsideTool,
+        args: String,
+    ) -> Result<Run, String> {
         if let Some(server) = &tool.server {
             return self.served(program, server, tool, args);
         }
-        let command = program.commands().iter().find(|command| *command.name == *tool.name);
+        let command = program
+            .commands()
+            .iter()
+            .find(|command| *command.name == *tool.name);
         // With the access that the program gave it: what reads only is held to that.
-        let command = command.map(|command| Command { policy: tool.policy, ..command.clone() });
+        let command = command.map(|command| Command {
+            policy: tool.policy,
+            ..command.clone()
+        });
         let command = command.map(|command| self.host.command(&command));
         let found = command.or_else(|| self.tools.get(&*tool.name).cloned());
-        let found = found.ok_or_else(|| format!("The tool '{}' is no longer registered.", tool.name))?;
+        let found =
+            found.ok_or_else(|| format!("The tool '{}' is no longer registered.", tool.name))?;
         Ok(Box::new(move |out| found.call(args, out)))
     }
 
-    fn served(&self, program: &Program, server: &str, tool: &OutsideTool, args: String) -> Result<Run, String> {
-        let choice = program.servers().iter().find(|choice| *choice.server.name == *server);
+    fn served(
+        &self,
+        program: &Program,
+        server: &str,
+        tool: &OutsideTool,
+        args: String,
+    ) -> Result<Run, String> {
+        let choice = program
+            .servers()
+            .iter()
+            .find(|choice| *choice.server.name == *server);
         let (Some(servers), Some(choice)) = (&self.servers, choice) else {
             return Err(format!(
                 "The tool '{}' cannot run: this kernel does not reach the server '{server}'.",
                 tool.given
             ));
         };
-        let (servers, host, server, name) =
-            (servers.clone(), self.host.clone(), choice.server.clone(), tool.name.clone());
-        Ok(Box::new(move |out| servers.call(&host, &server, &name, args, out)))
+        let (servers, host, server, name) = (
+            servers.clone(),
+            self.host.clone(),
+            choice.server.clone(),
+            tool.name.clone(),
+        );
+        Ok(Box::new(move |out| {
+            servers.call(&host, &server, &name, args, out)
+        }))
     }
 }

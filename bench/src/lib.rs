@@ -1,6 +1,8 @@
-//! What the figures have in common: a model made of a closure, a bare actor, medians, and the memory of this program.
+//! What the figures have in common: a model made of a closure, a bare actor, medians, and the
+//! memory of this program.
 //!
-//! Nothing here judges a figure: each is printed beside another of the same run, and whoever reads them compares.
+//! Nothing here judges a figure: each is printed beside another of the same run, and whoever reads
+//! them compares.
 
 use std::io::{self, Write as _};
 use std::sync::Arc;
@@ -47,7 +49,12 @@ pub fn asks(tool: &str, args: &str) -> Reply {
 /// # Errors
 /// As [`dormouse::KernelBuilder::build`].
 pub async fn kernel(model: impl Model, at_once: usize) -> Result<Kernel, KernelError> {
-    Kernel::builder().model("m", model).model_calls(at_once).inbox(1 << 20).build().await
+    Kernel::builder()
+        .model("m", model)
+        .model_calls(at_once)
+        .inbox(1 << 20)
+        .build()
+        .await
 }
 
 /// A program of the model `m` with a few tools, which may fork as widely as a figure needs.
@@ -55,9 +62,10 @@ pub async fn kernel(model: impl Model, at_once: usize) -> Result<Kernel, KernelE
 /// # Errors
 /// What is wrong with it: nothing, unless the format of programs has changed.
 pub fn program(kernel: &Kernel) -> Outcome<Program> {
-    const TEXT: &str = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[prompt]\nsystem = \"You measure.\"\n\
-        [tools]\nenabled = [\"read_fd\", \"search_fd\", \"list_fds\", \"fork\"]\n\
-        [limits]\nmax_fork_children = 1000\nmax_children = 1000\nfork_release = \"all\"\n";
+    const TEXT: &str = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[prompt]\nsystem = \"You \
+         measure.\"\n[tools]\nenabled = [\"read_fd\", \"search_fd\", \"list_fds\", \
+         \"fork\"]\n[limits]\nmax_fork_children = 1000\nmax_children = 1000\nfork_release = \
+         \"all\"\n";
     Ok(kernel.parse(TEXT)?.program)
 }
 
@@ -76,7 +84,12 @@ impl<F: Fn(Token) + Send + Sync + 'static> Actor for Bare<F> {
         Ok(())
     }
 
-    async fn handle(&self, _myself: ActorRef<Token>, token: Token, (): &mut ()) -> Result<(), ActorProcessingErr> {
+    async fn handle(
+        &self,
+        _myself: ActorRef<Token>,
+        token: Token,
+        (): &mut (),
+    ) -> Result<(), ActorProcessingErr> {
         (self.0)(token);
         Ok(())
     }
@@ -101,7 +114,10 @@ impl Countdown {
     /// A countdown from `count`.
     #[must_use]
     pub fn from(count: usize) -> Arc<Self> {
-        Arc::new(Self { left: AtomicUsize::new(count), done: Notify::new() })
+        Arc::new(Self {
+            left: AtomicUsize::new(count),
+            done: Notify::new(),
+        })
     }
 
     /// One less.
@@ -134,7 +150,10 @@ impl Spread {
     #[must_use]
     pub fn of(mut taken: Vec<Duration>) -> Self {
         taken.sort_unstable();
-        Self { median: taken[taken.len() / 2], p99: taken[taken.len() * 99 / 100] }
+        Self {
+            median: taken[taken.len() / 2],
+            p99: taken[taken.len() * 99 / 100],
+        }
     }
 }
 
@@ -183,6 +202,15 @@ pub fn peak_bytes() -> io::Result<u64> {
 fn status_bytes(field: &str) -> io::Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let found = status.lines().find_map(|line| line.strip_prefix(field));
-    let kilobytes = found.and_then(|found| found.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
-    kilobytes.map(|kilobytes| kilobytes * 1024).ok_or_else(|| io::Error::other(format!("no {field} of this program")))
+    let kilobytes = found.and_then(|found| {
+        found
+            .trim()
+            .trim_end_matches("kB")
+            .trim()
+            .parse::<u64>()
+            .ok()
+    });
+    kilobytes
+        .map(|kilobytes| kilobytes * 1024)
+        .ok_or_else(|| io::Error::other(format!("no {field} of this program")))
 }

@@ -1,7 +1,7 @@
 //! The command line: all commands, and the flags that several commands share.
 //!
-//! The arguments of a command are declared next to what the command does. Flags that need more than a
-//! declaration have a module of their own: `key`, `permissions`, `models`, `point`.
+//! The arguments of a command are declared next to what the command does. Flags that need more than
+//! a declaration have a module of their own: `key`, `permissions`, `models`, `point`.
 
 use std::path::PathBuf;
 
@@ -28,12 +28,13 @@ use crate::show::Show;
 #[command(
     name = "dormouse",
     version,
-    after_help = "Exit codes: 0 done; 1 a process ended without finishing its task (model failure, limit, refusal); \
-                  2 the command line or a program is wrong; 3 the store cannot be used; 129, 130, 143 stopped by \
-                  SIGHUP, Ctrl-C, SIGTERM, with a store it can be resumed. On a terminal, characters that would control it, or \
-                  reorder or hide text, are shown by signs (␛, \\u{202e}); in a pipe or a file, an answer is exact, and JSON \
-                  has them as \\u escapes always. DORMOUSE_LOG=debug shows what happens inside. \
-                  DORMOUSE_STORE_KEY holds the key of an encrypted store, where --key-file names none."
+    after_help = "Exit codes: 0 done; 1 a process ended without finishing its task (model failure, \
+         limit, refusal); 2 the command line or a program is wrong; 3 the store cannot be used; \
+         129, 130, 143 stopped by SIGHUP, Ctrl-C, SIGTERM, with a store it can be resumed. On a \
+         terminal, characters that would control it, or reorder or hide text, are shown by signs \
+         (␛, \\u{202e}); in a pipe or a file, an answer is exact, and JSON has them as \\u escapes \
+         always. DORMOUSE_LOG=debug shows what happens inside. DORMOUSE_STORE_KEY holds the key of \
+         an encrypted store, where --key-file names none."
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -49,10 +50,11 @@ pub(crate) enum Command {
     Resume(Resume),
     /// List the processes of a store.
     Ps(Ps),
-    /// Collect the garbage of a store: delete what the rules select, and free the space that nothing needs any more.
+    /// Collect the garbage of a store: delete what the rules select, and free the space that
+    /// nothing needs any more.
     Gc(Gc),
-    /// Check a store. Exits with 0 if nothing new is wrong, 1 if it is damaged and nothing is lost, 3 if something is lost or it
-    /// cannot be read.
+    /// Check a store. Exits with 0 if nothing new is wrong, 1 if it is damaged and nothing is lost,
+    /// 3 if something is lost or it cannot be read.
     Fsck(Fsck),
     /// List the facts of a process: each is a point to branch from.
     Log(Log),
@@ -74,7 +76,8 @@ pub(crate) enum Command {
     Show(Show),
     /// Execute tool calls against a process, without a model.
     Call(Call),
-    /// Serve the tools of a program, and those of descriptors, to any client of the Model Context Protocol.
+    /// Serve the tools of a program, and those of descriptors, to any client of the Model Context
+    /// Protocol.
     Mcp(Mcp),
     /// Show a file in pages, as a model would see it.
     Page(Page),

@@ -1,4 +1,5 @@
-//! `dormouse checkpoint`, `dormouse branch` and `dormouse restore`: naming a point, and continuing from one as new processes.
+//! `dormouse checkpoint`, `dormouse branch` and `dormouse restore`: naming a point, and continuing
+//! from one as new processes.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -37,7 +38,8 @@ pub(crate) struct Checkpoint {
 /// `dormouse branch`
 #[derive(Debug, Args)]
 pub(crate) struct Branch {
-    /// Where to begin: PID (as it is now), PID@FACT or PID@cp:N. The whole tree of the process is branched.
+    /// Where to begin: PID (as it is now), PID@FACT or PID@cp:N. The whole tree of the process is
+    /// branched.
     #[arg(value_name = "POINT")]
     pub(crate) of: PointOf,
     #[command(flatten)]
@@ -73,7 +75,11 @@ pub(crate) async fn checkpoint(args: Checkpoint) -> Result<ExitCode, Failure> {
     let kernel = Composition::on(&args.store).existing().await?;
     let process = kernel.process(Pid(args.pid)).await?;
     let label = args.label.unwrap_or_default();
-    let kept = if args.tree { process.tree().checkpoint(label).await } else { process.checkpoint(label).await };
+    let kept = if args.tree {
+        process.tree().checkpoint(label).await
+    } else {
+        process.checkpoint(label).await
+    };
     drop(process);
     kernel.shutdown().await;
     writeln!(terminal::stdout(), "{}", kept?.id)?;
@@ -83,12 +89,18 @@ pub(crate) async fn checkpoint(args: Checkpoint) -> Result<ExitCode, Failure> {
 /// Runs a branch of a process to its end.
 pub(crate) async fn branch(args: Branch) -> Result<ExitCode, Failure> {
     let point = args.of;
-    run_branch(&args.store, args.how, |kernel| kernel.branch(point.pid, point.at)).await
+    run_branch(&args.store, args.how, |kernel| {
+        kernel.branch(point.pid, point.at)
+    })
+    .await
 }
 
 /// Runs a branch of a checkpoint to its end.
 pub(crate) async fn restore(args: Restore) -> Result<ExitCode, Failure> {
-    run_branch(&args.store, args.how, |kernel| kernel.restore(args.checkpoint)).await
+    run_branch(&args.store, args.how, |kernel| {
+        kernel.restore(args.checkpoint)
+    })
+    .await
 }
 
 /// The branch is born stopped, so that the process has its input before it continues.
@@ -97,7 +109,10 @@ async fn run_branch(
     how: Continuation,
     branch: impl FnOnce(&Kernel) -> dormouse::Branch,
 ) -> Result<ExitCode, Failure> {
-    let kernel = Composition::on(store).run_flags(&how.flags).existing().await?;
+    let kernel = Composition::on(store)
+        .run_flags(&how.flags)
+        .existing()
+        .await?;
     let watch = Watch::begin(&kernel, Output::of(how.flags.json));
     let stop = StopSignals::listen()?;
     hold_others(&kernel, &[]).await?;
@@ -105,7 +120,9 @@ async fn run_branch(
     if let Some(input) = how.input {
         process.input(input).await?;
     }
-    let root = Trees::of(kernel.processes().await?).root_of(process.pid()).unwrap_or(process.pid());
+    let root = Trees::of(kernel.processes().await?)
+        .root_of(process.pid())
+        .unwrap_or(process.pid());
     let root = kernel.process(root).await?;
     drop(process);
     warn_of_missing(&kernel, &[kernel.inspect(root.pid()).await?.program]);

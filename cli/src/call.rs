@@ -22,8 +22,8 @@ use crate::terminal;
 pub(crate) struct Call {
     /// The program file.
     pub(crate) program: PathBuf,
-    /// The calls, one JSON object a line: {"tool": NAME, "args": {…}} or {"open": {"file": PATH, "page_size": N}}. `-`
-    /// reads them from standard input.
+    /// The calls, one JSON object a line: {"tool": NAME, "args": {…}} or {"open": {"file": PATH,
+    /// "page_size": N}}. `-` reads them from standard input.
     #[arg(long, value_name = "FILE.jsonl")]
     pub(crate) calls: PathBuf,
     /// Keep everything durable in this folder.
@@ -56,10 +56,14 @@ struct Open {
     page_size: Option<u32>,
 }
 
-/// Executes the calls in order. A call that fails is an answer like any other; the next one is still made.
+/// Executes the calls in order. A call that fails is an answer like any other; the next one is
+/// still made.
 pub(crate) async fn call(args: Call) -> Result<ExitCode, Failure> {
     let lines = open(&args.calls)?;
-    let kernel = Composition::of(args.store.as_deref(), &args.key).permissions(&args.permissions).kernel().await?;
+    let kernel = Composition::of(args.store.as_deref(), &args.key)
+        .permissions(&args.permissions)
+        .kernel()
+        .await?;
     let program = load(&kernel, &args.program)?;
     let mut stop = StopSignals::listen()?;
     let process = kernel.start(program).session().without_input().await?;
@@ -69,14 +73,18 @@ pub(crate) async fn call(args: Call) -> Result<ExitCode, Failure> {
         end = &mut answering => Ok(end),
         code = stop.next() => Err(code),
     };
-    // However it went, the process does not stay behind in the store as one that waits, nor what its tools run.
+    // However it went, the process does not stay behind in the store as one that waits, nor what
+    // its tools run.
     if process.kill().await.is_ok() {
         process.wait().await?;
     }
     kernel.shutdown().await;
     match end {
-        Ok(answered) => answered.map_err(|error| Failure::Run(error.to_string()))?.map(|()| ExitCode::SUCCESS),
-        // A read of the next line cannot be given up: the task that waits for it goes down with the program.
+        Ok(answered) => answered
+            .map_err(|error| Failure::Run(error.to_string()))?
+            .map(|()| ExitCode::SUCCESS),
+        // A read of the next line cannot be given up: the task that waits for it goes down with the
+        // program.
         Err(code) => std::process::exit(code.into()),
     }
 }
@@ -87,7 +95,8 @@ async fn answer_all(process: Process, mut lines: impl BufRead) -> Result<(), Fai
     loop {
         line.clear();
         let read = lines.read_until(b'\n', &mut line);
-        if read.map_err(|error| Failure::Usage(format!("the calls cannot be read: {error}")))? == 0 {
+        if read.map_err(|error| Failure::Usage(format!("the calls cannot be read: {error}")))? == 0
+        {
             return Ok(());
         }
         let line = String::from_utf8_lossy(&line);
@@ -114,21 +123,35 @@ async fn answer(process: &Process, line: &str) -> Result<Answer, KernelError> {
         Ok(Line::Tool { tool, args }) => process.call(tool, arguments(&args)).await,
         Ok(Line::Open { open }) => open_file(process, open).await,
         Err(_) => Ok(Answer::failed(format!(
-            "not a call: {line}\nA line is {{\"tool\": NAME, \"args\": {{…}}}} or {{\"open\": {{\"file\": PATH, \"page_size\": N}}}}."
+            "not a call: {line}\nA line is {{\"tool\": NAME, \"args\": {{…}}}} or {{\"open\": \
+             {{\"file\": PATH, \"page_size\": N}}}}."
         ))),
     }
 }
 
 fn arguments(args: &Value) -> String {
-    if args.is_null() { "{}".to_owned() } else { args.to_string() }
+    if args.is_null() {
+        "{}".to_owned()
+    } else {
+        args.to_string()
+    }
 }
 
-async fn open_file(process: &Process, Open { file, page_size }: Open) -> Result<Answer, KernelError> {
+async fn open_file(
+    process: &Process,
+    Open { file, page_size }: Open,
+) -> Result<Answer, KernelError> {
     if page_size == Some(0) {
-        return Ok(Answer::failed("page_size is 0: a page holds at least one character"));
+        return Ok(Answer::failed(
+            "page_size is 0: a page holds at least one character",
+        ));
     }
     match std::fs::read(&file) {
-        Ok(bytes) => process.open(format!("file:{}", file.display()), bytes, page_size).await,
+        Ok(bytes) => {
+            process
+                .open(format!("file:{}", file.display()), bytes, page_size)
+                .await
+        }
         Err(error) => Ok(Answer::failed(format!("{}: {error}", file.display()))),
     }
 }

@@ -43,7 +43,8 @@ pub(crate) struct Export {
     /// Include all processes below it, and the messages in flight between them.
     #[arg(long)]
     pub(crate) tree: bool,
-    /// Mask matches in every text that is exported; may be given several times. Lengths and line breaks are kept.
+    /// Mask matches in every text that is exported; may be given several times. Lengths and line
+    /// breaks are kept.
     #[arg(long, value_name = "REGEX")]
     pub(crate) redact: Vec<regex::bytes::Regex>,
 }
@@ -51,8 +52,8 @@ pub(crate) struct Export {
 /// `dormouse import`
 #[derive(Debug, Args)]
 pub(crate) struct Import {
-    /// The file that `dormouse export` made. Resuming its processes runs the programs in it: `dormouse show` lists what they
-    /// start and reach.
+    /// The file that `dormouse export` made. Resuming its processes runs the programs in it:
+    /// `dormouse show` lists what they start and reach.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// The store's folder; created if it is absent.
@@ -60,7 +61,8 @@ pub(crate) struct Import {
     pub(crate) store: PathBuf,
     #[command(flatten)]
     pub(crate) key: Key,
-    /// Resume the imported processes, and nothing else in the store, and run them to their end. Permissions and models apply to that run.
+    /// Resume the imported processes, and nothing else in the store, and run them to their end.
+    /// Permissions and models apply to that run.
     #[arg(long)]
     pub(crate) resume: bool,
     #[command(flatten)]
@@ -85,7 +87,11 @@ impl Redact for Patterns {
 /// Writes an export, and says what it holds.
 pub(crate) async fn export(args: Export) -> Result<ExitCode, Failure> {
     let kernel = reading(&args.store, &args.key).await?;
-    let scope = if args.tree { Scope::Tree } else { Scope::Process };
+    let scope = if args.tree {
+        Scope::Tree
+    } else {
+        Scope::Process
+    };
     let mut export = kernel.export(args.of.pid, scope).at(args.of.at);
     if !args.redact.is_empty() {
         export = export.redact(Patterns(args.redact));
@@ -98,25 +104,33 @@ pub(crate) async fn export(args: Export) -> Result<ExitCode, Failure> {
     let (file, told) = written?;
     file.keep().map_err(|error| unusable(&args.file, &error))?;
     let (processes, contents, bytes) = (told.processes, told.contents, told.bytes);
-    writeln!(terminal::stdout(), "{}  {processes} processes  {contents} contents  {bytes} bytes", told.id)?;
+    writeln!(
+        terminal::stdout(),
+        "{}  {processes} processes  {contents} contents  {bytes} bytes",
+        told.id
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Imports an export, and prints the new pids, each with its number in the export. Nothing of it runs without `--resume`.
+/// Imports an export, and prints the new pids, each with its number in the export. Nothing of it
+/// runs without `--resume`.
 pub(crate) async fn import(args: Import) -> Result<ExitCode, Failure> {
     let file = File::open(&args.file).map_err(|error| unusable(&args.file, &error))?;
     if args.resume {
         return import_and_resume(args, file).await;
     }
     if !args.permissions.is_empty() || !args.models.is_empty() {
-        let why = "permissions and models are for what runs, and what is imported is held: add --resume, or give them to resume";
+        let why = "permissions and models are for what runs, and what is imported is held: add \
+             --resume, or give them to resume";
         return Err(Failure::Usage(why.to_owned()));
     }
     if check_store(&args.store).is_err() {
         // No store is created for a file that is refused.
         skim(&file, &mut ())?;
     }
-    let kernel = Composition::of(Some(&args.store), &args.key).kernel().await?;
+    let kernel = Composition::of(Some(&args.store), &args.key)
+        .kernel()
+        .await?;
     let imported = kernel.import(file).held().await;
     let pids = imported.map(|imported| imported.pids);
     kernel.shutdown().await;
@@ -131,15 +145,27 @@ pub(crate) async fn import(args: Import) -> Result<ExitCode, Failure> {
 async fn import_and_resume(args: Import, file: File) -> Result<ExitCode, Failure> {
     let manifest = look(&file, &mut ())?;
     let composition = Composition::of(Some(&args.store), &args.key);
-    let kernel = composition.permissions(&args.permissions).models(&args.models).kernel().await?;
+    let kernel = composition
+        .permissions(&args.permissions)
+        .models(&args.models)
+        .kernel()
+        .await?;
     // The import refuses programs that do not compile here, and says why.
-    let named = manifest.members.iter().map(|member| (member.image.bundle.hash, &*member.image.program));
-    warn_of_missing(&kernel, &compile_exported(named, &manifest.programs).unwrap_or_default());
+    let named = manifest
+        .members
+        .iter()
+        .map(|member| (member.image.bundle.hash, &*member.image.program));
+    warn_of_missing(
+        &kernel,
+        &compile_exported(named, &manifest.programs).unwrap_or_default(),
+    );
     hold_others(&kernel, &[]).await?;
     let watch = Watch::begin(&kernel, Output::of(args.json));
     let stop = StopSignals::listen()?;
     let Imported { process, pids, .. } = kernel.import(file).await?;
-    pids.iter().for_each(|(there, here)| terminal::tell(&format!("imports process {here}, which was {there}")));
+    pids.iter().for_each(|(there, here)| {
+        terminal::tell(&format!("imports process {here}, which was {there}"))
+    });
     finish(kernel, vec![process], watch, stop, Some(&args.store)).await
 }
 

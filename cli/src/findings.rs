@@ -1,4 +1,5 @@
-//! Shows the findings in a program file, with the lines they are about. All of their text is made visible: the file may be hostile.
+//! Shows the findings in a program file, with the lines they are about. All of their text is made
+//! visible: the file may be hostile.
 
 use std::fmt;
 use std::io::Write;
@@ -39,7 +40,10 @@ impl From<&Finding> for VisibleFinding {
             message: visible(&finding.to_string()).into_owned(),
             help: finding.advice().map(|help| visible(help).into_owned()),
             severity: Diagnostic::severity(finding),
-            source: NamedSource::new(visible(finding.file()), visible(finding.text()).into_owned()),
+            source: NamedSource::new(
+                visible(finding.file()),
+                visible(finding.text()).into_owned(),
+            ),
             labels: finding.labels().into_iter().flatten().map(moved).collect(),
         }
     }
@@ -64,7 +68,9 @@ impl Diagnostic for VisibleFinding {
     }
 
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+        self.help
+            .as_ref()
+            .map(|help| Box::new(help) as Box<dyn fmt::Display>)
     }
 
     fn source_code(&self) -> Option<&dyn miette::SourceCode> {
@@ -72,7 +78,8 @@ impl Diagnostic for VisibleFinding {
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        (!self.labels.is_empty()).then(|| Box::new(self.labels.iter().cloned()) as Box<dyn Iterator<Item = _>>)
+        (!self.labels.is_empty())
+            .then(|| Box::new(self.labels.iter().cloned()) as Box<dyn Iterator<Item = _>>)
     }
 }
 
@@ -86,8 +93,16 @@ mod tests {
     use super::*;
 
     fn wrong(text: &'static str) -> Finding {
-        let compiled = compile(Path::new("p\u{1b}.toml"), &mut |_| Ok(Bytes::from(text)), &[]);
-        compiled.map(|compiled| Program::name(&compiled.program).to_owned()).unwrap_err().errors()[0].clone()
+        let compiled = compile(
+            Path::new("p\u{1b}.toml"),
+            &mut |_| Ok(Bytes::from(text)),
+            &[],
+        );
+        compiled
+            .map(|compiled| Program::name(&compiled.program).to_owned())
+            .unwrap_err()
+            .errors()[0]
+            .clone()
     }
 
     #[test]
@@ -97,8 +112,15 @@ mod tests {
             "# \u{202e}\u{9b}é\n[model]\nprovider = \"scripted\"\n\"\u{202e}\" = 1\n[tool]\n",
         ));
         let text = shown.source.inner();
-        assert!(text.starts_with("# \\u{202e}\\u{9b}é\n") && shown.source.name() == "p␛.toml", "{text}");
-        let at: Vec<_> = shown.labels.iter().map(|label| &text[label.offset()..label.offset() + label.len()]).collect();
+        assert!(
+            text.starts_with("# \\u{202e}\\u{9b}é\n") && shown.source.name() == "p␛.toml",
+            "{text}"
+        );
+        let at: Vec<_> = shown
+            .labels
+            .iter()
+            .map(|label| &text[label.offset()..label.offset() + label.len()])
+            .collect();
         assert_eq!(at, ["\"\\u{202e}\""], "{shown:?}");
         assert!(!shown.message.contains('\u{202e}'), "{}", shown.message);
     }

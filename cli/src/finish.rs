@@ -26,7 +26,8 @@ enum Settled {
     Held(String),
 }
 
-/// Shows events until each of these roots has ended or waits, then shuts the kernel down and shows the results.
+/// Shows events until each of these roots has ended or waits, then shuts the kernel down and shows
+/// the results.
 pub(crate) async fn finish(
     kernel: Kernel,
     roots: Vec<Process>,
@@ -57,7 +58,11 @@ pub(crate) async fn finish(
     for content in &unreadable {
         tell(&format!("unreadable: {content}"));
     }
-    Ok(if unreadable.is_empty() { code(&results) } else { ExitCode::from(3) })
+    Ok(if unreadable.is_empty() {
+        code(&results)
+    } else {
+        ExitCode::from(3)
+    })
 }
 
 /// A stopped process is not waited for: no command continues it while this one runs.
@@ -75,7 +80,10 @@ async fn settled(root: &Process) -> Result<Settled, Failure> {
 }
 
 fn code(results: &[(Pid, Settled)]) -> ExitCode {
-    if results.iter().any(|(_, settled)| matches!(settled, Settled::Held(_))) {
+    if results
+        .iter()
+        .any(|(_, settled)| matches!(settled, Settled::Held(_)))
+    {
         return ExitCode::from(3);
     }
     let failed = results.iter().find_map(|(_, settled)| match settled {
@@ -85,7 +93,8 @@ fn code(results: &[(Pid, Settled)]) -> ExitCode {
     failed.map_or(ExitCode::SUCCESS, code_of)
 }
 
-/// Shuts down after a signal: the store keeps what is durable, and running commands are ended. A second signal does not wait for that.
+/// Shuts down after a signal: the store keeps what is durable, and running commands are ended. A
+/// second signal does not wait for that.
 async fn stopped(
     kernel: Kernel,
     watch: Watch,
@@ -99,7 +108,10 @@ async fn stopped(
     }
     watch.cut();
     let hint = match store {
-        Some(path) => format!("Go on with: dormouse resume --store {} and the same --allow flags.", path.display()),
+        Some(path) => format!(
+            "Go on with: dormouse resume --store {} and the same --allow flags.",
+            path.display()
+        ),
         None => "Without --store nothing was kept.".to_owned(),
     };
     tell(&format!("stopped. {hint}"));
@@ -116,7 +128,8 @@ fn show_json(results: &[(Pid, Settled)], lines: &[Line]) -> Result<(), Failure> 
             Settled::Stopped => ("stopped", "it is stopped"),
             Settled::Held(reason) => ("held", reason.as_str()),
         };
-        let result = json!({ "event": "result", "pid": pid.0, "status": status, "message": message });
+        let result =
+            json!({ "event": "result", "pid": pid.0, "status": status, "message": message });
         writeln!(out, "{}", terminal::json(&result))?;
     }
     let tree = json!({ "event": "tree", "processes": lines, "tool_chars": produced, "context_chars": entered });
@@ -127,22 +140,33 @@ fn show(results: &[(Pid, Settled)], lines: &[Line], store: Option<&Path>) -> Res
     tell(&format!("\n{}", Line::header()));
     lines.iter().for_each(|line| tell(&line.to_string()));
     let (produced, entered) = totals(lines);
-    tell(&format!("\ntools returned {produced} characters, {entered} entered a context\n"));
+    tell(&format!(
+        "\ntools returned {produced} characters, {entered} entered a context\n"
+    ));
     for (pid, settled) in results {
         match settled {
-            Settled::Ended(Exit { status: ExitStatus::Done, message, .. }) => {
-                writeln!(terminal::stdout(), "{message}")?
-            }
-            Settled::Ended(Exit { status, message, .. }) => {
-                tell(&format!("process {pid} ended as {}: {message}", status.word()));
+            Settled::Ended(Exit {
+                status: ExitStatus::Done,
+                message,
+                ..
+            }) => writeln!(terminal::stdout(), "{message}")?,
+            Settled::Ended(Exit {
+                status, message, ..
+            }) => {
+                tell(&format!(
+                    "process {pid} ended as {}: {message}",
+                    status.word()
+                ));
             }
             Settled::Waits => tell(&format!("process {pid} waits for input")),
             Settled::Stopped => tell(&format!("process {pid} is stopped")),
             Settled::Held(reason) => {
-                let store = store.map(|store| format!(": dormouse resume --store {}", store.display()));
+                let store =
+                    store.map(|store| format!(": dormouse resume --store {}", store.display()));
                 let hint = store.unwrap_or_default();
                 tell(&format!(
-                    "process {pid} is held: {reason}. It has not ended, and goes on when it is resumed{hint}"
+                    "process {pid} is held: {reason}. It has not ended, and goes on when it is \
+                     resumed{hint}"
                 ));
             }
         }

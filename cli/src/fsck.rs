@@ -26,21 +26,26 @@ use crate::{key, terminal};
 pub(crate) struct Fsck {
     #[command(flatten)]
     pub(crate) store: Store,
-    /// Repair what can be repaired: rebuild the index, write HEAD again, drop damaged snapshots that can be replayed. Acknowledge the
-    /// rest: it is noted as lost and not reported again, and everything else can be used. Put back copies first, if there are any.
+    /// Repair what can be repaired: rebuild the index, write HEAD again, drop damaged snapshots
+    /// that can be replayed. Acknowledge the rest: it is noted as lost and not reported again, and
+    /// everything else can be used. Put back copies first, if there are any.
     #[arg(long)]
     pub(crate) repair: bool,
-    /// Read at most so many bytes a second, as in 20MB/s: a check that leaves the disk to the program that writes the store.
+    /// Read at most so many bytes a second, as in 20MB/s: a check that leaves the disk to the
+    /// program that writes the store.
     #[arg(long, value_name = "BYTES")]
     pub(crate) rate: Option<Rate>,
 }
 
-/// Reports the damage. Exits with 0 where there is none that was not acknowledged, 1 where there is some by which nothing is lost,
-/// 3 where something is lost, or where the store cannot be looked over.
+/// Reports the damage. Exits with 0 where there is none that was not acknowledged, 1 where there is
+/// some by which nothing is lost, 3 where something is lost, or where the store cannot be looked
+/// over.
 pub(crate) async fn run(args: Fsck) -> Result<ExitCode, Failure> {
     look_for_store(&args.store.folder)?;
     let reading = Arc::new(Reading::default());
-    let options = reading.clone().watch(key::options(&args.store.key)?, args.rate);
+    let options = reading
+        .clone()
+        .watch(key::options(&args.store.key)?, args.rate);
     let mut stop = StopSignals::listen()?;
     let looking = tokio::task::spawn_blocking(move || look(&args, &options));
     tokio::pin!(looking);
@@ -54,7 +59,8 @@ pub(crate) async fn run(args: Fsck) -> Result<ExitCode, Failure> {
         Ok(Err(Failure::Store(why))) => {
             let bytes = reading.bytes.load(Ordering::Relaxed);
             terminal::tell(&format!(
-                "stopped after {bytes} bytes, before the store was judged; nothing was changed: {why}"
+                "stopped after {bytes} bytes, before the store was judged; nothing was changed: \
+                 {why}"
             ));
             Ok(ExitCode::from(code))
         }
@@ -75,7 +81,10 @@ struct Reading {
 impl Reading {
     /// Counts what is read, at most at this rate, until it is stopped.
     fn watch(self: Arc<Self>, options: Options, rate: Option<Rate>) -> Options {
-        let (began, pacer) = (Instant::now(), rate.map(|rate| Mutex::new(Pacer::new(rate))));
+        let (began, pacer) = (
+            Instant::now(),
+            rate.map(|rate| Mutex::new(Pacer::new(rate))),
+        );
         options.pace(move |bytes| {
             let wait = pacer.as_ref().map(|pacer| {
                 let mut pacer = pacer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,12 +110,17 @@ fn look(args: &Fsck, options: &Options) -> Result<ExitCode, Failure> {
     let mut holders: HashMap<ContentHash, BTreeSet<Pid>> = HashMap::new();
     let mut undecoded = BTreeSet::new();
     let mut note = |pid: Pid, piece: Piece<'_>| match piece.contents() {
-        Ok(contents) => contents.into_iter().for_each(|hash| holders.entry(hash).or_default().extend([pid])),
+        Ok(contents) => contents
+            .into_iter()
+            .for_each(|hash| holders.entry(hash).or_default().extend([pid])),
         Err(error) => {
-            undecoded.insert(format!("process {pid}: a record with the right hash has no meaning: {error}"));
+            undecoded.insert(format!(
+                "process {pid}: a record with the right hash has no meaning: {error}"
+            ));
         }
     };
-    let checkup = fsck(&args.store.folder, options, repair, &mut note).map_err(KernelError::from)?;
+    let checkup =
+        fsck(&args.store.folder, options, repair, &mut note).map_err(KernelError::from)?;
     report(&checkup, &holders, &undecoded, repair)
 }
 
@@ -145,37 +159,52 @@ fn report(
 
 /// What follows from the findings and from so many records that have no meaning.
 fn verdict(checkup: &Checkup, undecoded: usize, repair: Repair) -> String {
-    let mendable = checkup.findings.iter().filter(|finding| finding.can_be_mended()).count();
+    let mendable = checkup
+        .findings
+        .iter()
+        .filter(|finding| finding.can_be_mended())
+        .count();
     let damage = checkup.findings.len() + undecoded;
     if damage == 0 {
         return match checkup.acknowledged.len() {
             0 => "whole".to_owned(),
-            known => format!("nothing new. {known} of what is lost was acknowledged before: it is answered as lost"),
+            known => format!(
+                "nothing new. {known} of what is lost was acknowledged before: it is answered as \
+                 lost"
+            ),
         };
     }
     if checkup.findings.iter().any(Finding::is_refused) {
-        return "damaged. Nothing was changed: the store cannot be used before that is done".to_owned();
+        return "damaged. Nothing was changed: the store cannot be used before that is done"
+            .to_owned();
     }
     match repair {
         Repair::No if mendable == damage => {
             format!("damaged. --repair mends {mendable} of {damage}; nothing was changed")
         }
         Repair::No => format!(
-            "damaged. --repair mends {mendable} of {damage}, and acknowledges the rest as lost; nothing was changed. If there is a \
-             copy of what is damaged, put that back first"
+            "damaged. --repair mends {mendable} of {damage}, and acknowledges the rest as lost; \
+             nothing was changed. If there is a copy of what is damaged, put that back first"
         ),
         Repair::Yes if mendable == damage => "damaged. All of it was mended".to_owned(),
         Repair::Yes => format!(
-            "damaged. {mendable} of {damage} are mended. The rest is lost, and that is acknowledged now: all else can be used, and what \
-             is put back later is read again"
+            "damaged. {mendable} of {damage} are mended. The rest is lost, and that is \
+             acknowledged now: all else can be used, and what is put back later is read again"
         ),
     }
 }
 
 /// Who has a descriptor of a damaged content, or another use for it.
 fn held_by(finding: &Finding, holders: &HashMap<ContentHash, BTreeSet<Pid>>) -> String {
-    let Finding::Content { hash } = finding else { return String::new() };
-    let pids = holders.get(hash).into_iter().flatten().map(ToString::to_string).collect::<Vec<_>>();
+    let Finding::Content { hash } = finding else {
+        return String::new();
+    };
+    let pids = holders
+        .get(hash)
+        .into_iter()
+        .flatten()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>();
     if pids.is_empty() {
         ". Nothing refers to it".to_owned()
     } else {

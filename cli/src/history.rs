@@ -1,4 +1,5 @@
-//! `dormouse log`, `dormouse diff` and `dormouse checkpoints`: what was, and at which points one can begin again.
+//! `dormouse log`, `dormouse diff` and `dormouse checkpoints`: what was, and at which points one
+//! can begin again.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -60,7 +61,8 @@ pub(crate) struct Checkpoints {
     pub(crate) json: bool,
 }
 
-/// Lists the facts of a process, as far as they can be read. Exits with 3 where one that was asked for cannot.
+/// Lists the facts of a process, as far as they can be read. Exits with 3 where one that was asked
+/// for cannot.
 pub(crate) async fn log(args: Log) -> Result<ExitCode, Failure> {
     let kernel = looking(&args.store).await?;
     let log = kernel.readable_log(Pid(args.pid)).await;
@@ -76,7 +78,13 @@ pub(crate) async fn log(args: Log) -> Result<ExitCode, Failure> {
             let line = json!({ "fact": number, "commit": commit, "at_ms": at_ms, "name": name, "gist": gist });
             writeln!(out, "{}", terminal::json(&line))?;
         } else {
-            writeln!(out, "{number:>6}  {}  {:<18} {}", time(at_ms), line.name, terminal::line(&line.gist))?;
+            writeln!(
+                out,
+                "{number:>6}  {}  {:<18} {}",
+                time(at_ms),
+                line.name,
+                terminal::line(&line.gist)
+            )?;
         }
     }
     match lost {
@@ -88,7 +96,12 @@ pub(crate) async fn log(args: Log) -> Result<ExitCode, Failure> {
 /// Shows what differs between two points.
 pub(crate) async fn diff(args: Diff) -> Result<ExitCode, Failure> {
     let kernel = looking(&args.store).await?;
-    let diff = kernel.diff((args.left.pid, args.left.at), (args.right.pid, args.right.at)).await;
+    let diff = kernel
+        .diff(
+            (args.left.pid, args.left.at),
+            (args.right.pid, args.right.at),
+        )
+        .await;
     kernel.shutdown().await;
     let mut out = terminal::stdout();
     if args.json {
@@ -110,12 +123,27 @@ pub(crate) async fn checkpoints(args: Checkpoints) -> Result<ExitCode, Failure> 
         if args.json {
             writeln!(out, "{}", terminal::json(&json!(kept)))?;
         } else {
-            let members: Vec<_> = kept.members.iter().map(|member| format!("{}@{}", member.pid, member.at)).collect();
-            writeln!(out, "{}  {}  {}  {}", kept.id, time(kept.at_ms), members.join(" "), terminal::line(&kept.label))?;
+            let members: Vec<_> = kept
+                .members
+                .iter()
+                .map(|member| format!("{}@{}", member.pid, member.at))
+                .collect();
+            writeln!(
+                out,
+                "{}  {}  {}  {}",
+                kept.id,
+                time(kept.at_ms),
+                members.join(" "),
+                terminal::line(&kept.label)
+            )?;
         }
     }
     show_missing(&mut out, &lost, args.json)?;
-    Ok(if lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(3) })
+    Ok(if lost.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(3)
+    })
 }
 
 /// A kernel to look into a store.
@@ -126,7 +154,12 @@ async fn looking(store: &Store) -> Result<Kernel, Failure> {
 /// A time of day, UTC.
 pub(crate) fn time(at_ms: u64) -> String {
     let (seconds, ms) = (at_ms / 1_000 % 86_400, at_ms % 1_000);
-    format!("{:02}:{:02}:{:02}.{ms:03}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
+    format!(
+        "{:02}:{:02}:{:02}.{ms:03}",
+        seconds / 3_600,
+        seconds / 60 % 60,
+        seconds % 60
+    )
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The key of an encrypted store: from a file or from the environment, never from the command line, which every user can see.
+//! The key of an encrypted store: from a file or from the environment, never from the command line,
+//! which every user can see.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -9,11 +10,13 @@ use dormouse::store::{LogStore, Options, StoreSecret};
 
 use crate::status::Failure;
 
-/// The key of an encrypted store. The key itself is never an argument: every user of the machine can see arguments.
+/// The key of an encrypted store. The key itself is never an argument: every user of the machine
+/// can see arguments.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Key {
-    /// The file with the key of an encrypted store, or of a new store to be encrypted: 64 hexadecimal digits, or 32 random bytes.
-    /// `openssl rand -hex 32` makes one. Without this flag, DORMOUSE_STORE_KEY may hold the digits.
+    /// The file with the key of an encrypted store, or of a new store to be encrypted: 64
+    /// hexadecimal digits, or 32 random bytes. `openssl rand -hex 32` makes one. Without this flag,
+    /// DORMOUSE_STORE_KEY may hold the digits.
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
 }
@@ -27,16 +30,23 @@ pub(crate) fn options(key: &Key) -> Result<Options, Failure> {
     Ok(secret.into_iter().fold(LogStore::options(), Options::key))
 }
 
-/// The key in the file, if one is named; otherwise the one in the variable, if that is set to anything.
+/// The key in the file, if one is named; otherwise the one in the variable, if that is set to
+/// anything.
 fn secret(file: Option<&Path>, variable: Option<OsString>) -> Result<Option<StoreSecret>, Failure> {
     if let Some(path) = file {
         let wrong = |why: String| Failure::Usage(format!("--key-file {}: {why}", path.display()));
         let bytes = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
-        return StoreSecret::read(bytes).map(Some).map_err(|error| wrong(error.to_string()));
+        return StoreSecret::read(bytes)
+            .map(Some)
+            .map_err(|error| wrong(error.to_string()));
     }
-    let Some(digits) = variable.filter(|digits| !digits.is_empty()) else { return Ok(None) };
+    let Some(digits) = variable.filter(|digits| !digits.is_empty()) else {
+        return Ok(None);
+    };
     let secret = StoreSecret::read(digits.into_vec());
-    secret.map(Some).map_err(|error| Failure::Usage(format!("{VARIABLE}: {error}")))
+    secret
+        .map(Some)
+        .map_err(|error| Failure::Usage(format!("{VARIABLE}: {error}")))
 }
 
 #[cfg(test)]
@@ -52,10 +62,19 @@ mod tests {
             std::fs::write(&path, bytes).unwrap();
             path
         };
-        let of = |path: Option<&Path>, variable: Option<&str>| secret(path, variable.map(OsString::from));
-        let good = [file("hex", format!("{digits}\n").as_bytes()), file("raw", &[200; 32])];
+        let of = |path: Option<&Path>, variable: Option<&str>| {
+            secret(path, variable.map(OsString::from))
+        };
+        let good = [
+            file("hex", format!("{digits}\n").as_bytes()),
+            file("raw", &[200; 32]),
+        ];
         for path in &good {
-            assert!(of(Some(path), Some("nonsense")).unwrap().is_some(), "{}", path.display());
+            assert!(
+                of(Some(path), Some("nonsense")).unwrap().is_some(),
+                "{}",
+                path.display()
+            );
         }
         assert!(of(None, Some(&digits.to_uppercase())).unwrap().is_some());
         assert!(of(None, Some("")).unwrap().is_none() && of(None, None).unwrap().is_none());
@@ -69,9 +88,19 @@ mod tests {
             let Err(Failure::Usage(why)) = of(Some(path), Some(&digits)) else {
                 panic!("{} is no key", path.display())
             };
-            assert!(why.contains("--key-file") && !why.contains("xxxx") && !why.contains("0f0f"), "{why}");
+            assert!(
+                why.contains("--key-file") && !why.contains("xxxx") && !why.contains("0f0f"),
+                "{why}"
+            );
         }
-        let Err(Failure::Usage(why)) = of(None, Some("swordfish")) else { panic!("it is no key") };
-        assert!(why.contains(VARIABLE) && why.contains("64 hexadecimal digits") && !why.contains("swordfish"), "{why}");
+        let Err(Failure::Usage(why)) = of(None, Some("swordfish")) else {
+            panic!("it is no key")
+        };
+        assert!(
+            why.contains(VARIABLE)
+                && why.contains("64 hexadecimal digits")
+                && !why.contains("swordfish"),
+            "{why}"
+        );
     }
 }

@@ -1,7 +1,8 @@
-//! The `dormouse` program: runs swarms, brings them back, branches and moves them, shows what a store
-//! holds, and calls tools by hand.
+//! The `dormouse` program: runs swarms, brings them back, branches and moves them, shows what a
+//! store holds, and calls tools by hand.
 //!
-//! This is the composition root: it chooses the store, the models and the host, and hands them to the kernel.
+//! This is the composition root: it chooses the store, the models and the host, and hands them to
+//! the kernel.
 
 mod args;
 mod branch;
@@ -89,10 +90,15 @@ fn log_to_stderr() {
     use tracing_subscriber::{EnvFilter, fmt};
     let filter = EnvFilter::try_from_env("DORMOUSE_LOG")
         .unwrap_or_else(|_| EnvFilter::new("error,dormouse_store::progress=info"));
-    fmt().with_env_filter(filter).with_ansi(false).with_writer(terminal::stderr).init();
+    fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_writer(terminal::stderr)
+        .init();
 }
 
-/// An error quotes arguments, which may come from elsewhere, so it is made visible. Help and version quote nothing.
+/// An error quotes arguments, which may come from elsewhere, so it is made visible. Help and
+/// version quote nothing.
 fn refuse(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
         terminal::tell(error.render().to_string().trim_end());
@@ -103,8 +109,8 @@ fn refuse(error: &clap::Error) -> ExitCode {
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
-/// A panic message may quote text from outside, so it is made visible. The store's index may panic, which the store recovers from and
-/// reports itself.
+/// A panic message may quote text from outside, so it is made visible. The store's index may panic,
+/// which the store recovers from and reports itself.
 fn tell_of_panic(panic: &PanicHookInfo<'_>) {
     if dormouse::store::catches_panic_here() {
         return;

@@ -20,20 +20,23 @@ use crate::status::Failure;
 /// A provider, by the word that programs name it with.
 type Named = (&'static str, Arc<dyn Provider>);
 
-/// Which models answer, and what they cost. A recorded run can be repeated offline, and attached to a bug report.
+/// Which models answer, and what they cost. A recorded run can be repeated offline, and attached to
+/// a bug report.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Models {
     /// Write all model requests and replies to a new file, which only its owner can read.
     #[arg(long, value_name = "FILE", conflicts_with = "replay")]
     pub(crate) record: Option<PathBuf>,
-    /// Call no model, and answer from this recording. A request that is not in it fails, with the first byte that differs.
+    /// Call no model, and answer from this recording. A request that is not in it fails, with the
+    /// first byte that differs.
     #[arg(long, value_name = "FILE")]
     pub(crate) replay: Option<PathBuf>,
-    /// Mask matches in the recording, and in the requests that are compared with it; may be given several times.
+    /// Mask matches in the recording, and in the requests that are compared with it; may be given
+    /// several times.
     #[arg(long, value_name = "REGEX")]
     pub(crate) redact: Vec<regex::bytes::Regex>,
-    /// A TOML file with [prices], as in a program, for models that the program itself does not price. It takes precedence over
-    /// the built-in table.
+    /// A TOML file with [prices], as in a program, for models that the program itself does not
+    /// price. It takes precedence over the built-in table.
     #[arg(long, value_name = "FILE")]
     pub(crate) prices: Option<PathBuf>,
 }
@@ -41,31 +44,52 @@ pub(crate) struct Models {
 impl Models {
     /// Whether no flag was given.
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { record, replay, redact, prices } = self;
+        let Self {
+            record,
+            replay,
+            redact,
+            prices,
+        } = self;
         record.is_none() && replay.is_none() && redact.is_empty() && prices.is_none()
     }
 
-    /// The providers that programs can name: the real ones, each behind a recorder if `--record` was given, or a replayer for all.
+    /// The providers that programs can name: the real ones, each behind a recorder if `--record`
+    /// was given, or a replayer for all.
     pub(crate) fn providers(&self) -> Result<Vec<Named>, Failure> {
         let real: [Named; 5] = [
             ("scripted", Arc::new(ScriptedProvider)),
             ("anthropic", Arc::new(ServerProvider::<Messages>::default())),
             ("openai", Arc::new(ServerProvider::<Responses>::default())),
-            ("openai-chat", Arc::new(ServerProvider::<Completions>::default())),
-            ("gemini", Arc::new(ServerProvider::<GenerateContent>::default())),
+            (
+                "openai-chat",
+                Arc::new(ServerProvider::<Completions>::default()),
+            ),
+            (
+                "gemini",
+                Arc::new(ServerProvider::<GenerateContent>::default()),
+            ),
         ];
         let redact = Patterns(self.redact.clone());
         match (&self.record, &self.replay) {
             (Some(path), _) => {
-                let recorder = Recorder::create(path).map_err(|error| unusable(path, &error))?.redact(redact);
+                let recorder = Recorder::create(path)
+                    .map_err(|error| unusable(path, &error))?
+                    .redact(redact);
                 let record = |provider| Arc::new(recorder.provider(provider)) as Arc<dyn Provider>;
-                Ok(real.into_iter().map(|(name, provider)| (name, record(provider))).collect())
+                Ok(real
+                    .into_iter()
+                    .map(|(name, provider)| (name, record(provider)))
+                    .collect())
             }
             (None, Some(path)) => {
                 let replayer = Replayer::load(path);
-                let replayer = replayer.map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
+                let replayer = replayer
+                    .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
                 let replayer: Arc<dyn Provider> = Arc::new(replayer.redact(redact));
-                Ok(real.into_iter().map(|(name, _)| (name, replayer.clone())).collect())
+                Ok(real
+                    .into_iter()
+                    .map(|(name, _)| (name, replayer.clone()))
+                    .collect())
             }
             (None, None) => Ok(real.into()),
         }
@@ -73,7 +97,9 @@ impl Models {
 
     /// The prices of `--prices`; none without it.
     pub(crate) fn prices(&self) -> Result<BTreeMap<String, Price>, Failure> {
-        let Some(path) = &self.prices else { return Ok(BTreeMap::new()) };
+        let Some(path) = &self.prices else {
+            return Ok(BTreeMap::new());
+        };
         let text = std::fs::read_to_string(path).map_err(|error| unusable(path, &error))?;
         let read = read_prices(&path.display().to_string(), &text);
         read.map_err(|errors| Failure::Program(errors.errors().to_vec()))

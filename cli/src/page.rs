@@ -27,12 +27,16 @@ pub(crate) struct Page {
 /// Prints all pages of a file.
 pub(crate) fn page(args: &Page) -> Result<ExitCode, Failure> {
     let bytes = std::fs::read(&args.file);
-    let bytes = bytes.map_err(|error| Failure::Usage(format!("{}: {error}", args.file.display())))?;
+    let bytes =
+        bytes.map_err(|error| Failure::Usage(format!("{}: {error}", args.file.display())))?;
     let content = Content::new(bytes);
     let total = content.unbounded().total_pages(args.page_size)?;
     let mut out = BufWriter::new(terminal::stdout());
     for number in 1..=total {
-        let page = content.unbounded().page(args.page_size, number)?.expect("pages count from 1 to their total");
+        let page = content
+            .unbounded()
+            .page(args.page_size, number)?
+            .expect("pages count from 1 to their total");
         if args.json {
             let line = json!({
                 "page": number,
@@ -43,10 +47,25 @@ pub(crate) fn page(args: &Page) -> Result<ExitCode, Failure> {
             });
             writeln!(out, "{}", terminal::json(&line))?;
         } else {
-            let marks = [(page.continued, ", continued"), (page.truncated, ", truncated")];
-            let marks: String = marks.iter().filter(|(is, _)| *is).map(|(_, mark)| *mark).collect();
-            writeln!(out, "── page {number} of {total}, lines {}-{}{marks}", page.first_line, page.last_line)?;
-            writeln!(out, "{}", page.text.strip_suffix('\n').unwrap_or(&page.text))?;
+            let marks = [
+                (page.continued, ", continued"),
+                (page.truncated, ", truncated"),
+            ];
+            let marks: String = marks
+                .iter()
+                .filter(|(is, _)| *is)
+                .map(|(_, mark)| *mark)
+                .collect();
+            writeln!(
+                out,
+                "── page {number} of {total}, lines {}-{}{marks}",
+                page.first_line, page.last_line
+            )?;
+            writeln!(
+                out,
+                "{}",
+                page.text.strip_suffix('\n').unwrap_or(&page.text)
+            )?;
         }
     }
     out.flush()?;

@@ -14,9 +14,10 @@ pub(crate) struct Permissions {
     /// Pass these environment variables to the programs that ask for them.
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub(crate) allow_env: Vec<String>,
-    /// Permit connecting to these machines when a program names one by its address: 127.0.0.1:8082, models.example. Names restrict
-    /// the kernel itself only: commands and servers may then connect to any machine by IP, and to these ports only if every name
-    /// has one. Without names: permit everything, sockets of this machine included.
+    /// Permit connecting to these machines when a program names one by its address: 127.0.0.1:8082,
+    /// models.example. Names restrict the kernel itself only: commands and servers may then connect
+    /// to any machine by IP, and to these ports only if every name has one. Without names: permit
+    /// everything, sockets of this machine included.
     #[arg(long, value_name = "MACHINE,…", value_delimiter = ',', num_args = 0.., require_equals = true)]
     pub(crate) allow_net: Option<Vec<String>>,
     /// Permit reading files below these folders.
@@ -25,8 +26,9 @@ pub(crate) struct Permissions {
     /// Permit writing files below these folders; absent folders are created.
     #[arg(long, value_name = "DIR,…", value_delimiter = ',')]
     pub(crate) allow_write: Vec<PathBuf>,
-    /// Permit these programs to run unconfined, as commands or tool servers: they can do all that you can. Without names: permit
-    /// commands and servers to run even if this system cannot confine them.
+    /// Permit these programs to run unconfined, as commands or tool servers: they can do all that
+    /// you can. Without names: permit commands and servers to run even if this system cannot
+    /// confine them.
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', num_args = 0.., require_equals = true)]
     pub(crate) allow_unconfined: Option<Vec<String>>,
 }
@@ -39,20 +41,39 @@ impl Permissions {
 
     /// Adds what the flags permit to `implied`.
     pub(crate) fn added_to(&self, implied: host::Permissions) -> host::Permissions {
-        let Self { allow_run, allow_env, allow_net, allow_read, allow_write, allow_unconfined } = self;
-        let permissions = allow_run.iter().fold(implied, |given, name| given.allow_run(name));
+        let Self {
+            allow_run,
+            allow_env,
+            allow_net,
+            allow_read,
+            allow_write,
+            allow_unconfined,
+        } = self;
+        let permissions = allow_run
+            .iter()
+            .fold(implied, |given, name| given.allow_run(name));
         let permissions = match allow_unconfined.as_deref() {
             None => permissions,
             Some([]) => permissions.allow_without_confinement(),
-            Some(named) => named.iter().fold(permissions, |given, name| given.allow_unconfined(name)),
+            Some(named) => named
+                .iter()
+                .fold(permissions, |given, name| given.allow_unconfined(name)),
         };
-        let permissions = allow_env.iter().fold(permissions, |given, name| given.allow_env(name));
+        let permissions = allow_env
+            .iter()
+            .fold(permissions, |given, name| given.allow_env(name));
         let permissions = match allow_net.as_deref() {
             None => permissions,
             Some([]) => permissions.allow_any_net(),
-            Some(named) => named.iter().fold(permissions, |given, machine| given.allow_net(machine)),
+            Some(named) => named
+                .iter()
+                .fold(permissions, |given, machine| given.allow_net(machine)),
         };
-        let permissions = allow_read.iter().fold(permissions, |given, root| given.allow_read(root));
-        allow_write.iter().fold(permissions, |given, root| given.allow_write(root))
+        let permissions = allow_read
+            .iter()
+            .fold(permissions, |given, root| given.allow_read(root));
+        allow_write
+            .iter()
+            .fold(permissions, |given, root| given.allow_write(root))
     }
 }

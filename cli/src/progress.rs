@@ -36,7 +36,10 @@ impl Progress {
     /// A tree where standard error is a terminal.
     pub(crate) fn new() -> Self {
         if coloured_stderr().is_terminal() {
-            Self::Tree(Tree { bars: MultiProgress::new(), processes: HashMap::new() })
+            Self::Tree(Tree {
+                bars: MultiProgress::new(),
+                processes: HashMap::new(),
+            })
         } else {
             Self::Plain
         }
@@ -52,20 +55,34 @@ impl Progress {
 }
 
 fn plain(event: &Event) {
-    let (Some(pid), Some(step)) = (event.pid(), step(event)) else { return };
+    let (Some(pid), Some(step)) = (event.pid(), step(event)) else {
+        return;
+    };
     terminal::tell(&format!("[{pid}] {}", line(&step)));
 }
 
 /// What an event says to a person; none for those that happen too often.
 fn step(event: &Event) -> Option<String> {
     Some(match event {
-        Event::Started { program, parent: Some(parent), .. } => format!("{program} starts, child of {parent}"),
-        Event::Started { program, parent: None, .. } => format!("{program} starts"),
+        Event::Started {
+            program,
+            parent: Some(parent),
+            ..
+        } => format!("{program} starts, child of {parent}"),
+        Event::Started {
+            program,
+            parent: None,
+            ..
+        } => format!("{program} starts"),
         Event::ToolCalled { tool, args, .. } => format!("calls {tool} {}", shortened(args)),
         Event::ToolProgress { tool, progress, .. } => format!("{tool}: {}", come(progress)),
         Event::Fact { fact, .. } => fact_step(fact)?,
-        Event::Retrying { reason, delay_ms, .. } => format!("tries again in {delay_ms} ms: {reason}"),
-        Event::ModelSwitched { from, to, reason, .. } => format!("asks {to} instead of {from}: {reason}"),
+        Event::Retrying {
+            reason, delay_ms, ..
+        } => format!("tries again in {delay_ms} ms: {reason}"),
+        Event::ModelSwitched {
+            from, to, reason, ..
+        } => format!("asks {to} instead of {from}: {reason}"),
         Event::TurnEnded { outcome, .. } => format!("waits ({})", ended(outcome)),
         Event::Hibernated { .. } => "hibernates".to_owned(),
         Event::Woke { .. } => "woke".to_owned(),
@@ -76,16 +93,23 @@ fn step(event: &Event) -> Option<String> {
 
 /// How far a tool has come.
 fn come(said: &dormouse::tool::Progress) -> String {
-    let dormouse::tool::Progress { done, total, message } = said;
-    let of = total.map(|total| format!(" of {total}")).unwrap_or_default();
+    let dormouse::tool::Progress {
+        done,
+        total,
+        message,
+    } = said;
+    let of = total
+        .map(|total| format!(" of {total}"))
+        .unwrap_or_default();
     shortened(format!("{done}{of} {message}").trim_end())
 }
 
 fn fact_step(fact: &Fact) -> Option<String> {
     match fact {
-        Fact::Descriptor(DescriptorFact::Opened { id, entry }) => {
-            Some(format!("{id} holds {} bytes of {}", entry.content.len, entry.source))
-        }
+        Fact::Descriptor(DescriptorFact::Opened { id, entry }) => Some(format!(
+            "{id} holds {} bytes of {}",
+            entry.content.len, entry.source
+        )),
         Fact::Call(CallFact::ModelCalled { .. }) => Some("asks its model".to_owned()),
         _ => None,
     }
@@ -99,16 +123,25 @@ fn ended(exit: &Exit) -> String {
 fn shortened(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let short: String = line.chars().take(80).collect();
-    if short.len() < text.trim_end().len() { format!("{short}…") } else { short }
+    if short.len() < text.trim_end().len() {
+        format!("{short}…")
+    } else {
+        short
+    }
 }
 
 impl Tree {
     fn show(&mut self, event: &Event) {
         let Some(pid) = event.pid() else { return };
-        if let Event::Started { parent, program, .. } = event {
+        if let Event::Started {
+            parent, program, ..
+        } = event
+        {
             return self.start(pid, *parent, program);
         }
-        let (Some(Branch { bar, .. }), Some(step)) = (self.processes.get(&pid), step(event)) else { return };
+        let (Some(Branch { bar, .. }), Some(step)) = (self.processes.get(&pid), step(event)) else {
+            return;
+        };
         match event {
             Event::Exited { .. } => bar.finish_with_message(line(&step)),
             _ => bar.set_message(line(&step)),
@@ -120,16 +153,34 @@ impl Tree {
         if self.processes.contains_key(&pid) {
             return;
         }
-        let depth = parent.and_then(|parent| self.processes.get(&parent)).map_or(0, |above| above.depth + 1);
-        let bar = match parent.map(|parent| self.last_below(parent)).and_then(|last| self.processes.get(&last)) {
-            Some(above) => self.bars.insert_after(&above.bar, ProgressBar::new_spinner()),
+        let depth = parent
+            .and_then(|parent| self.processes.get(&parent))
+            .map_or(0, |above| above.depth + 1);
+        let bar = match parent
+            .map(|parent| self.last_below(parent))
+            .and_then(|last| self.processes.get(&last))
+        {
+            Some(above) => self
+                .bars
+                .insert_after(&above.bar, ProgressBar::new_spinner()),
             None => self.bars.add(ProgressBar::new_spinner()),
         };
         let style = ProgressStyle::with_template("{prefix}{spinner} {wide_msg}");
-        bar.set_style(style.expect("the template is valid").tick_chars("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏✓"));
+        bar.set_style(
+            style
+                .expect("the template is valid")
+                .tick_chars("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏✓"),
+        );
         bar.set_prefix(format!("{}{pid} {} ", "  ".repeat(depth), line(program)));
         bar.enable_steady_tick(Duration::from_millis(120));
-        self.processes.insert(pid, Branch { depth, bar, last_child: None });
+        self.processes.insert(
+            pid,
+            Branch {
+                depth,
+                bar,
+                last_child: None,
+            },
+        );
         if let Some(above) = parent.and_then(|parent| self.processes.get_mut(&parent)) {
             above.last_child = Some(pid);
         }
@@ -137,7 +188,11 @@ impl Tree {
 
     /// The process whose line is the last of the branch.
     fn last_below(&self, pid: Pid) -> Pid {
-        match self.processes.get(&pid).and_then(|branch| branch.last_child) {
+        match self
+            .processes
+            .get(&pid)
+            .and_then(|branch| branch.last_child)
+        {
             Some(child) => self.last_below(child),
             None => pid,
         }

@@ -22,11 +22,16 @@ pub(crate) struct Ps {
     pub(crate) json: bool,
 }
 
-/// Lists them as a tree, with what each holds. Exits with 3 where a journal cannot be read, or a process may be missing.
+/// Lists them as a tree, with what each holds. Exits with 3 where a journal cannot be read, or a
+/// process may be missing.
 pub(crate) async fn ps(args: Ps) -> Result<ExitCode, Failure> {
     let kernel = reading(&args.store.folder, &args.store.key).await?;
     let processes = kernel.processes().await?;
-    let roots: Vec<_> = processes.iter().filter(|info| info.row.parent.is_none()).map(|info| info.row.pid).collect();
+    let roots: Vec<_> = processes
+        .iter()
+        .filter(|info| info.row.parent.is_none())
+        .map(|info| info.row.pid)
+        .collect();
     let lines = tree(&kernel, &roots).await?;
     let lost = kernel.lost().to_vec();
     kernel.shutdown().await;
@@ -35,15 +40,27 @@ pub(crate) async fn ps(args: Ps) -> Result<ExitCode, Failure> {
         writeln!(out, "{}", Line::header())?;
     }
     for line in &lines {
-        if args.json { writeln!(out, "{}", terminal::json(&json!(line)))? } else { writeln!(out, "{line}")? }
+        if args.json {
+            writeln!(out, "{}", terminal::json(&json!(line)))?
+        } else {
+            writeln!(out, "{line}")?
+        }
     }
     show_missing(&mut out, &lost, args.json)?;
     let is_well = lost.is_empty() && lines.iter().all(Line::is_well);
-    Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::from(3) })
+    Ok(if is_well {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(3)
+    })
 }
 
 /// Prints what the store cannot list.
-pub(crate) fn show_missing(out: &mut impl Write, lost: &[String], json: bool) -> std::io::Result<()> {
+pub(crate) fn show_missing(
+    out: &mut impl Write,
+    lost: &[String],
+    json: bool,
+) -> std::io::Result<()> {
     for lost in lost {
         match json {
             true => writeln!(out, "{}", terminal::json(&json!({ "lost": lost })))?,

@@ -37,19 +37,25 @@ pub(crate) struct Line {
     is_acknowledged: bool,
 }
 
-/// These roots with all below them, children under their parents. A process that does not run is read from its journal.
+/// These roots with all below them, children under their parents. A process that does not run is
+/// read from its journal.
 pub(crate) async fn tree(kernel: &Kernel, roots: &[Pid]) -> Result<Vec<Line>, KernelError> {
     let processes = kernel.processes().await?;
     let mut lines = Vec::with_capacity(processes.len());
     let mut open: Vec<(usize, Pid)> = roots.iter().rev().map(|pid| (0, *pid)).collect();
     while let Some((depth, pid)) = open.pop() {
-        let Some(info) = processes.iter().find(|info| info.row.pid == pid) else { continue };
+        let Some(info) = processes.iter().find(|info| info.row.pid == pid) else {
+            continue;
+        };
         let view = match &info.view {
             Some(view) => Ok(View::clone(view)),
             None => kernel.inspect(pid).await,
         };
         lines.push(Line::new(depth, info, view));
-        let children = processes.iter().rev().filter(|child| child.row.parent == Some(pid));
+        let children = processes
+            .iter()
+            .rev()
+            .filter(|child| child.row.parent == Some(pid));
         open.extend(children.map(|child| (depth + 1, child.row.pid)));
     }
     Ok(lines)
@@ -62,7 +68,10 @@ pub(crate) fn is_acknowledged(error: &KernelError) -> bool {
 
 /// Whether something cannot be had since the store has lost it.
 pub(crate) fn is_loss(error: &KernelError) -> bool {
-    matches!(of_store(error), Some(StoreError::Lost { .. } | StoreError::Damaged { .. }))
+    matches!(
+        of_store(error),
+        Some(StoreError::Lost { .. } | StoreError::Damaged { .. })
+    )
 }
 
 fn of_store(error: &KernelError) -> Option<&StoreError> {
@@ -78,7 +87,10 @@ fn of_store(error: &KernelError) -> Option<&StoreError> {
 
 /// Characters that tools produced against those that entered a context, over all lines.
 pub(crate) fn totals(lines: &[Line]) -> (u64, u64) {
-    (lines.iter().map(|line| line.produced_chars).sum(), lines.iter().map(|line| line.entered_chars).sum())
+    (
+        lines.iter().map(|line| line.produced_chars).sum(),
+        lines.iter().map(|line| line.entered_chars).sum(),
+    )
 }
 
 impl Line {
@@ -110,7 +122,8 @@ impl Line {
         }
     }
 
-    /// Whether the journal of the process can be read, or nobody needs to be told any more that it cannot.
+    /// Whether the journal of the process can be read, or nobody needs to be told any more that it
+    /// cannot.
     pub(crate) fn is_well(&self) -> bool {
         self.unreadable.is_none() || self.is_acknowledged
     }
@@ -126,12 +139,21 @@ impl Line {
 
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let branch = if self.depth == 0 { String::new() } else { format!("{}└ ", "  ".repeat(self.depth - 1)) };
+        let branch = if self.depth == 0 {
+            String::new()
+        } else {
+            format!("{}└ ", "  ".repeat(self.depth - 1))
+        };
         let name = format!("{branch}{} {}", self.pid, line(&self.program));
         write!(
             f,
             "{name:<28} {:<14} {:>6} {:>9} {:>5} {:>12} {:>12}",
-            self.status, self.facts, self.messages, self.descriptors, self.produced_chars, self.entered_chars
+            self.status,
+            self.facts,
+            self.messages,
+            self.descriptors,
+            self.produced_chars,
+            self.entered_chars
         )?;
         match &self.unreadable {
             Some(why) => write!(f, "\n  {}", line(why)),

@@ -49,7 +49,10 @@ pub(crate) struct Input {
 
 /// Runs a program to its end.
 pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
-    let kernel = Composition::of(args.store.as_deref(), &args.key).run_flags(&args.flags).kernel().await?;
+    let kernel = Composition::of(args.store.as_deref(), &args.key)
+        .run_flags(&args.flags)
+        .kernel()
+        .await?;
     let program = load(&kernel, &args.program)?;
     let mut start = kernel.start(program.clone());
     match input_parts(args.input)? {
@@ -66,15 +69,19 @@ pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
 }
 
 fn no_input(program: &str) -> String {
-    format!("program {program} has no user prompt: say something with --input TEXT, --input-file FILE or -")
+    format!(
+        "program {program} has no user prompt: say something with --input TEXT, --input-file FILE \
+         or -"
+    )
 }
 
-/// The parts in the order text, files, standard input. A single part is the source `user_input`, wherever it was read from; only
-/// `--input` counts as typed by the user.
+/// The parts in the order text, files, standard input. A single part is the source `user_input`,
+/// wherever it was read from; only `--input` counts as typed by the user.
 fn input_parts(input: Input) -> Result<Option<Spoken>, Failure> {
     let mut parts: Vec<_> = input.input.map(SpokenPart::text).into_iter().collect();
     for path in input.input_file {
-        let bytes = std::fs::read(&path).map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
+        let bytes = std::fs::read(&path)
+            .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
         parts.push(SpokenPart::new(format!("file:{}", path.display()), bytes));
     }
     if input.stdin.is_some() {

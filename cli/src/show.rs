@@ -1,7 +1,7 @@
 //! `dormouse show`: checks an export, and prints what it holds.
 //!
-//! The file is read as a stream, which keeps one line for each process. Nothing is printed before the whole file was checked, so
-//! `--log` reads the facts in a second pass.
+//! The file is read as a stream, which keeps one line for each process. Nothing is printed before
+//! the whole file was checked, so `--log` reads the facts in a second pass.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -43,19 +43,33 @@ pub(crate) struct Show {
 /// Checks an export and prints its processes. Exits with 2 if it is not whole.
 pub(crate) fn show(args: &Show) -> Result<ExitCode, Failure> {
     let mut file = File::open(&args.file).map_err(|error| unusable(&args.file, &error))?;
-    let mut collected = Collected { reads_facts: args.log, processes: Vec::new(), failed: None };
+    let mut collected = Collected {
+        reads_facts: args.log,
+        processes: Vec::new(),
+        failed: None,
+    };
     let manifest = skim(&file, &mut collected)?;
     if let Some(error) = collected.failed {
         return Err(error.into());
     }
     let mut out = BufWriter::new(terminal::stdout());
     let form = if args.json { Form::Json } else { Form::Text };
-    let named = collected.processes.iter().map(|line| (line.bundle, &*line.key));
-    let requirements = compile_exported(named, &manifest.programs).map(|programs| requirements::of_all(&programs));
+    let named = collected
+        .processes
+        .iter()
+        .map(|line| (line.bundle, &*line.key));
+    let requirements =
+        compile_exported(named, &manifest.programs).map(|programs| requirements::of_all(&programs));
     match form {
-        Form::Json => {
-            writeln!(out, "{}", terminal::json(&head_json(&manifest, collected.processes.len(), &requirements)))?
-        }
+        Form::Json => writeln!(
+            out,
+            "{}",
+            terminal::json(&head_json(
+                &manifest,
+                collected.processes.len(),
+                &requirements
+            ))
+        )?,
         Form::Text => {
             head(&mut out, &manifest)?;
             needs(&mut out, &requirements)?;
@@ -63,8 +77,13 @@ pub(crate) fn show(args: &Show) -> Result<ExitCode, Failure> {
     }
     processes(&mut out, &manifest, &collected.processes, form)?;
     if args.log {
-        file.rewind().map_err(|error| unusable(&args.file, &error))?;
-        let mut printer = Printer { out: &mut out, form, done: Ok(()) };
+        file.rewind()
+            .map_err(|error| unusable(&args.file, &error))?;
+        let mut printer = Printer {
+            out: &mut out,
+            form,
+            done: Ok(()),
+        };
         let again = skim(&file, &mut printer)?;
         printer.done?;
         if again.id != manifest.id {
@@ -100,12 +119,28 @@ struct Line {
     descriptors: usize,
 }
 
-fn processes(out: &mut impl Write, manifest: &Manifest, lines: &[Line], form: Form) -> std::io::Result<()> {
+fn processes(
+    out: &mut impl Write,
+    manifest: &Manifest,
+    lines: &[Line],
+    form: Form,
+) -> std::io::Result<()> {
     if let Form::Text = form {
-        writeln!(out, "{:<32} {:<16} {:>7} {:>9} {:>5}", "PROCESS", "STATUS", "FACTS", "MESSAGES", "FDS")?;
+        writeln!(
+            out,
+            "{:<32} {:<16} {:>7} {:>9} {:>5}",
+            "PROCESS", "STATUS", "FACTS", "MESSAGES", "FDS"
+        )?;
     }
     let depths = depths(lines);
-    for Line { row, status, messages, descriptors, .. } in lines {
+    for Line {
+        row,
+        status,
+        messages,
+        descriptors,
+        ..
+    } in lines
+    {
         let (pid, known_as, program) = (row.pid.0, row.known_as().0, &*row.program);
         let facts = manifest.facts.get(&row.pid).copied().unwrap_or_default();
         match form {
@@ -123,7 +158,10 @@ fn processes(out: &mut impl Write, manifest: &Manifest, lines: &[Line], form: Fo
                 let notes: String = name.chain(known_as).collect();
                 let indented = "  ".repeat(depths[&row.pid].min(MOST_INDENTED));
                 let who = terminal::line(&format!("{indented}{pid} {}{notes}", quoted(program)));
-                writeln!(out, "{who:<32} {status:<16} {facts:>7} {messages:>9} {descriptors:>5}")?;
+                writeln!(
+                    out,
+                    "{who:<32} {status:<16} {facts:>7} {messages:>9} {descriptors:>5}"
+                )?;
             }
         }
     }
@@ -133,24 +171,43 @@ fn processes(out: &mut impl Write, manifest: &Manifest, lines: &[Line], form: Fo
 /// The name of a process, in a way that it cannot imitate columns behind it.
 fn named(name: &str) -> String {
     let is_plain = !name.contains(['\'', '"', '\\']) && !name.contains("  ");
-    if is_plain { format!("'{name}'") } else { format!("{name:?}") }
+    if is_plain {
+        format!("'{name}'")
+    } else {
+        format!("{name:?}")
+    }
 }
 
 fn fact(out: &mut impl Write, pid: Pid, line: &LogLine, form: Form) -> std::io::Result<()> {
-    let LogLine { number, at_ms, name, gist, .. } = line;
+    let LogLine {
+        number,
+        at_ms,
+        name,
+        gist,
+        ..
+    } = line;
     match form {
         Form::Json => {
             let (pid, fact) = (pid.0, number.0);
-            let line = json!({ "pid": pid, "fact": fact, "at_ms": at_ms, "name": name, "gist": gist });
+            let line =
+                json!({ "pid": pid, "fact": fact, "at_ms": at_ms, "name": name, "gist": gist });
             writeln!(out, "{}", terminal::json(&line))
         }
         Form::Text => {
-            writeln!(out, "{:>4}@{:<6}  {}  {name:<18} {}", pid.0, number.0, time(*at_ms), terminal::line(gist))
+            writeln!(
+                out,
+                "{:>4}@{:<6}  {}  {name:<18} {}",
+                pid.0,
+                number.0,
+                time(*at_ms),
+                terminal::line(gist)
+            )
         }
     }
 }
 
-/// Collects the lines of the processes and, if facts are asked for, checks that all of them can be decoded.
+/// Collects the lines of the processes and, if facts are asked for, checks that all of them can be
+/// decoded.
 struct Collected {
     reads_facts: bool,
     processes: Vec<Line>,
@@ -160,9 +217,20 @@ struct Collected {
 impl Told for Collected {
     fn member(&mut self, member: &Member) {
         let Member { row, image, .. } = member;
-        let (status, messages, descriptors) = (status(&image.phase), image.messages.len(), image.table.len());
+        let (status, messages, descriptors) = (
+            status(&image.phase),
+            image.messages.len(),
+            image.table.len(),
+        );
         let (bundle, key) = (image.bundle.hash, image.program.to_string());
-        self.processes.push(Line { row: row.clone(), bundle, key, status, messages, descriptors });
+        self.processes.push(Line {
+            row: row.clone(),
+            bundle,
+            key,
+            status,
+            messages,
+            descriptors,
+        });
     }
 
     fn facts(&mut self, facts: Facts) {
@@ -182,7 +250,8 @@ struct Printer<'a, W> {
 impl<W: Write> Told for Printer<'_, W> {
     fn facts(&mut self, facts: Facts) {
         if self.done.is_ok() {
-            self.done = log_lines(&facts).try_for_each(|line| Ok(fact(self.out, facts.pid, &line?, self.form)?));
+            self.done = log_lines(&facts)
+                .try_for_each(|line| Ok(fact(self.out, facts.pid, &line?, self.form)?));
         }
     }
 }
@@ -198,23 +267,47 @@ fn head(out: &mut impl Write, manifest: &Manifest) -> std::io::Result<()> {
         Redaction::Redacted => ", redacted",
     };
     writeln!(out, "export {}, whole", manifest.id)?;
-    writeln!(out, "of process {} {scope}{redacted}, as it stood at {}", head.of, moment(head.at_ms))?;
-    writeln!(out, "made by {}, {} bytes", terminal::line(&head.made_by), manifest.bytes)?;
+    writeln!(
+        out,
+        "of process {} {scope}{redacted}, as it stood at {}",
+        head.of,
+        moment(head.at_ms)
+    )?;
+    writeln!(
+        out,
+        "made by {}, {} bytes",
+        terminal::line(&head.made_by),
+        manifest.bytes
+    )?;
     let held: u64 = manifest.contents.values().sum();
     let (contents, files) = (manifest.contents.len(), manifest.files.len());
-    writeln!(out, "{contents} contents of {held} bytes, {files} changes of temporary files")
+    writeln!(
+        out,
+        "{contents} contents of {held} bytes, {files} changes of temporary files"
+    )
 }
 
 /// What the programs start and reach on the machine that runs them.
-fn needs(out: &mut impl Write, requirements: &Result<Vec<Requirement>, String>) -> std::io::Result<()> {
+fn needs(
+    out: &mut impl Write,
+    requirements: &Result<Vec<Requirement>, String>,
+) -> std::io::Result<()> {
     match requirements {
         Err(why) => {
-            writeln!(out, "What its programs start and reach is not known: {}", terminal::line(why))
+            writeln!(
+                out,
+                "What its programs start and reach is not known: {}",
+                terminal::line(why)
+            )
         }
-        Ok(none) if none.is_empty() => writeln!(out, "its programs start nothing and reach nothing but their models"),
+        Ok(none) if none.is_empty() => writeln!(
+            out,
+            "its programs start nothing and reach nothing but their models"
+        ),
         Ok(all) => {
             writeln!(out, "{:<20} {:<28} STARTS OR REACHES", "PROGRAM", "BY")?;
-            all.iter().try_for_each(|requirement| writeln!(out, "{}", words(requirement)))
+            all.iter()
+                .try_for_each(|requirement| writeln!(out, "{}", words(requirement)))
         }
     }
 }
@@ -257,7 +350,10 @@ fn status(phase: &Phase) -> &'static str {
 fn depths(lines: &[Line]) -> BTreeMap<Pid, usize> {
     let mut depths = BTreeMap::new();
     for Line { row, .. } in lines {
-        let above = row.parent.and_then(|parent| depths.get(&parent)).map_or(0, |depth| depth + 1);
+        let above = row
+            .parent
+            .and_then(|parent| depths.get(&parent))
+            .map_or(0, |depth| depth + 1);
         depths.insert(row.pid, above);
     }
     depths
@@ -267,7 +363,14 @@ fn depths(lines: &[Line]) -> BTreeMap<Pid, usize> {
 fn moment(at_ms: u64) -> String {
     let seconds = i64::try_from(at_ms / 1_000).unwrap_or_default();
     let date = OffsetDateTime::from_unix_timestamp(seconds).map(|moment| moment.date());
-    let date = date.map(|date| format!("{}-{:02}-{:02} ", date.year(), u8::from(date.month()), date.day()));
+    let date = date.map(|date| {
+        format!(
+            "{}-{:02}-{:02} ",
+            date.year(),
+            u8::from(date.month()),
+            date.day()
+        )
+    });
     date.unwrap_or_default() + &time(at_ms)
 }
 

@@ -85,7 +85,10 @@ impl From<std::io::Error> for Failure {
 
 /// What is wrong with a key, and where keys come from.
 pub(crate) fn with_key_hint(error: &StoreError) -> String {
-    format!("{error}. The key is the one in --key-file FILE; without that, the one in DORMOUSE_STORE_KEY")
+    format!(
+        "{error}. The key is the one in --key-file FILE; without that, the one in \
+         DORMOUSE_STORE_KEY"
+    )
 }
 
 /// The exit code of a run whose root process ended so.

@@ -4,8 +4,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::status::Failure;
 
-/// Signals that ask this program to stop: Ctrl-C, a terminal that is closed, a service manager. None of them may end it
-/// at once: commands run in process groups of their own, which no signal to this one reaches.
+/// Signals that ask this program to stop: Ctrl-C, a terminal that is closed, a service manager.
+/// None of them may end it at once: commands run in process groups of their own, which no signal to
+/// this one reaches.
 pub(crate) struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
@@ -15,7 +16,9 @@ pub(crate) struct StopSignals {
 impl StopSignals {
     /// Hears them from now on.
     pub(crate) fn listen() -> Result<Self, Failure> {
-        let listen = |kind| signal(kind).map_err(|error| Failure::Run(format!("no signals can be heard: {error}")));
+        let listen = |kind| {
+            signal(kind).map_err(|error| Failure::Run(format!("no signals can be heard: {error}")))
+        };
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,

@@ -1,16 +1,21 @@
 //! Writes to standard output and standard error, and makes text from outside safe to show there.
 //!
-//! This program shows text that it did not write: errors of model servers, output of tools, names and paths in stores and exports,
-//! programs of strangers. Such text can hold control sequences, which a terminal obeys, and characters that reorder or hide text,
-//! which deceive a reader. [`visible`] replaces both by visible signs.
+//! This program shows text that it did not write: errors of model servers, output of tools, names
+//! and paths in stores and exports, programs of strangers. Such text can hold control sequences,
+//! which a terminal obeys, and characters that reorder or hide text, which deceive a reader.
+//! [`visible`] replaces both by visible signs.
 //!
 //! * Text on standard error is always made visible.
-//! * Text on standard output is made visible if that is a terminal. In a pipe or a file it is exact, byte for byte.
-//! * Text within a line of a listing or a message is made one line ([`line`]), so that it cannot imitate another line.
-//! * JSON always has such characters as `\u` escapes ([`json`]), so that a parser gives back the same text.
+//! * Text on standard output is made visible if that is a terminal. In a pipe or a file it is
+//!   exact, byte for byte.
+//! * Text within a line of a listing or a message is made one line ([`line`]), so that it cannot
+//!   imitate another line.
+//! * JSON always has such characters as `\u` escapes ([`json`]), so that a parser gives back the
+//!   same text.
 //!
-//! The lint `disallowed_methods` (clippy.toml) forbids the functions of the standard library in the rest of this crate. Two callers
-//! bypass this module: progress bars, which get visible text only, and the protocol of `dormouse mcp`.
+//! The lint `disallowed_methods` (clippy.toml) forbids the functions of the standard library in the
+//! rest of this crate. Two callers bypass this module: progress bars, which get visible text only,
+//! and the protocol of `dormouse mcp`.
 
 use std::borrow::Cow;
 use std::fmt::{Arguments, Write as _};
@@ -22,18 +27,35 @@ use serde_json::Value;
 #[expect(clippy::disallowed_methods, reason = "this module is the one caller")]
 pub(crate) fn stdout() -> Output<Stdout> {
     let out = io::stdout();
-    let form = if out.is_terminal() { Form::Visible } else { Form::Exact };
-    Output { out, form, pending: Vec::new(), before: None }
+    let form = if out.is_terminal() {
+        Form::Visible
+    } else {
+        Form::Exact
+    };
+    Output {
+        out,
+        form,
+        pending: Vec::new(),
+        before: None,
+    }
 }
 
 /// Standard error.
 #[expect(clippy::disallowed_methods, reason = "this module is the one caller")]
 pub(crate) fn stderr() -> Output<Stderr> {
-    Output { out: io::stderr(), form: Form::Visible, pending: Vec::new(), before: None }
+    Output {
+        out: io::stderr(),
+        form: Form::Visible,
+        pending: Vec::new(),
+        before: None,
+    }
 }
 
 /// Standard error for text that was made visible and then coloured.
-#[expect(clippy::disallowed_methods, reason = "the caller made it visible, then coloured it")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the caller made it visible, then coloured it"
+)]
 pub(crate) fn coloured_stderr() -> Stderr {
     io::stderr()
 }
@@ -47,8 +69,8 @@ pub(crate) fn tell(text: &str) {
 pub(crate) struct Output<W> {
     out: W,
     form: Form,
-    /// The end of what was written so far, if what it means depends on the next bytes: the beginning of a character, or a carriage
-    /// return.
+    /// The end of what was written so far, if what it means depends on the next bytes: the
+    /// beginning of a character, or a carriage return.
     pending: Vec<u8>,
     /// The last character that was made visible: whether a joiner is harmless depends on it.
     before: Option<char>,
@@ -72,7 +94,8 @@ impl<W: Write> Write for Output<W> {
         Ok(bytes.len())
     }
 
-    /// Writes the formatted text in one call, so that the output of other threads does not split it.
+    /// Writes the formatted text in one call, so that the output of other threads does not split
+    /// it.
     fn write_fmt(&mut self, text: Arguments<'_>) -> io::Result<()> {
         self.write_all(text.to_string().as_bytes())
     }
@@ -93,26 +116,35 @@ impl<W: Write> Output<W> {
     }
 }
 
-/// How many bytes at the end cannot be shown before the next bytes are known: the beginning of a character, or a carriage return,
-/// which is harmless in front of a line feed.
+/// How many bytes at the end cannot be shown before the next bytes are known: the beginning of a
+/// character, or a carriage return, which is harmless in front of a line feed.
 fn undecided(bytes: &[u8]) -> usize {
     if bytes.ends_with(b"\r") {
         return 1;
     }
-    let invalid = bytes.utf8_chunks().last().map_or(&[][..], |chunk| chunk.invalid());
-    let begins_a_character = str::from_utf8(invalid).is_err_and(|error| error.error_len().is_none());
+    let invalid = bytes
+        .utf8_chunks()
+        .last()
+        .map_or(&[][..], |chunk| chunk.invalid());
+    let begins_a_character =
+        str::from_utf8(invalid).is_err_and(|error| error.error_len().is_none());
     if begins_a_character { invalid.len() } else { 0 }
 }
 
-/// The text without characters that a terminal obeys or that deceive a reader: a control character is shown as its picture (`␛`), as
-/// models see it, any other by its number (`\u{202e}`). Line feeds, tabs, and carriage returns in front of a line feed stay.
+/// The text without characters that a terminal obeys or that deceive a reader: a control character
+/// is shown as its picture (`␛`), as models see it, any other by its number (`\u{202e}`). Line
+/// feeds, tabs, and carriage returns in front of a line feed stay.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     visible_behind(text, None)
 }
 
 /// The [`visible`] text, when it follows `before`.
 fn visible_behind(text: &str, mut before: Option<char>) -> Cow<'_, str> {
-    if text.is_ascii() && !text.bytes().any(|byte| byte.is_ascii_control() && byte != b'\n' && byte != b'\t') {
+    if text.is_ascii()
+        && !text
+            .bytes()
+            .any(|byte| byte.is_ascii_control() && byte != b'\n' && byte != b'\t')
+    {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len());
@@ -160,7 +192,9 @@ fn is_harmless(c: char, before: Option<char>) -> bool {
         // Scripts and emoji use joiners behind a letter or sign of their own.
         '\u{200c}' | '\u{200d}' => joins(),
         // Variation selectors choose text or emoji style, also of digits.
-        '\u{fe0e}' | '\u{fe0f}' => joins() || before.is_some_and(|before| before.is_ascii_graphic()),
+        '\u{fe0e}' | '\u{fe0f}' => {
+            joins() || before.is_some_and(|before| before.is_ascii_graphic())
+        }
         // Those of the supplement choose a form of an ideograph.
         '\u{e0100}'..='\u{e01ef}' => before.is_some_and(is_ideograph),
         c => !is_hidden(c),
@@ -196,8 +230,7 @@ fn visible_sign(c: char) -> impl Iterator<Item = char> {
 mod tests {
     use super::*;
 
-    const HOSTILE: &str =
-        "a\u{1b}]0;b\u{7}\u{9b}31m\u{85}\u{7f}\0\r\u{202e}\u{2066}\u{200e}\u{61c}\u{200b}\u{feff}\u{e0041}é";
+    const HOSTILE: &str = "a\u{1b}]0;b\u{7}\u{9b}31m\u{85}\u{7f}\0\r\u{202e}\u{2066}\u{200e}\u{61c}\u{200b}\u{feff}\u{e0041}é";
 
     #[test]
     fn what_a_terminal_obeys_and_what_hides_text_is_shown_by_signs() {
@@ -209,10 +242,16 @@ mod tests {
             ("\u{9b}1m\u{7f}", "\\u{9b}1m␡"),
             ("x\u{202e}txt.exe", "x\\u{202e}txt.exe"),
             ("pay\u{200b}pal\u{200d}", "pay\\u{200b}pal\\u{200d}"),
-            ("می\u{200c}خواهم 👩\u{200d}💻 1\u{fe0f}\u{20e3}", "می\u{200c}خواهم 👩\u{200d}💻 1\u{fe0f}\u{20e3}"),
+            (
+                "می\u{200c}خواهم 👩\u{200d}💻 1\u{fe0f}\u{20e3}",
+                "می\u{200c}خواهم 👩\u{200d}💻 1\u{fe0f}\u{20e3}",
+            ),
             ("é\u{200d}\u{200d}", "é\u{200d}\\u{200d}"),
             ("\u{2028}\u{e0041}", "\\u{2028}\\u{e0041}"),
-            ("葛\u{e0100}\u{e0100}a\u{e0100}", "葛\u{e0100}\\u{e0100}a\\u{e0100}"),
+            (
+                "葛\u{e0100}\u{e0100}a\u{e0100}",
+                "葛\u{e0100}\\u{e0100}a\\u{e0100}",
+            ),
         ];
         for (text, shown) in cases {
             assert_eq!(visible(text), shown, "{text:?}");
@@ -231,18 +270,41 @@ mod tests {
 
     #[test]
     fn characters_that_come_in_parts_are_shown_whole() {
-        let text = format!("{HOSTILE}\r\n日本🦔\u{202e}\r👩\u{200d}💻1\u{fe0f}\u{20e3}a\u{200d}葛\u{e0100}می\u{200c}خ");
+        let text = format!(
+            "{HOSTILE}\r\n日本🦔\u{202e}\r👩\u{200d}💻1\u{fe0f}\u{20e3}a\u{200d}葛\u{e0100}می\u{200c}خ"
+        );
         for size in [1, 2, 3, 4, 5, 7, 64] {
-            let mut shown = Output { out: Vec::new(), form: Form::Visible, pending: Vec::new(), before: None };
-            text.as_bytes().chunks(size).for_each(|part| shown.write_all(part).unwrap());
+            let mut shown = Output {
+                out: Vec::new(),
+                form: Form::Visible,
+                pending: Vec::new(),
+                before: None,
+            };
+            text.as_bytes()
+                .chunks(size)
+                .for_each(|part| shown.write_all(part).unwrap());
             shown.flush().unwrap();
-            assert_eq!(String::from_utf8(shown.out).unwrap(), visible(&text), "{size}");
+            assert_eq!(
+                String::from_utf8(shown.out).unwrap(),
+                visible(&text),
+                "{size}"
+            );
         }
-        let mut broken = Output { out: Vec::new(), form: Form::Visible, pending: Vec::new(), before: None };
+        let mut broken = Output {
+            out: Vec::new(),
+            form: Form::Visible,
+            pending: Vec::new(),
+            before: None,
+        };
         broken.write_all(b"a\xff\xe2\x80").unwrap();
         broken.flush().unwrap();
         assert_eq!(String::from_utf8(broken.out).unwrap(), "a\u{fffd}\u{fffd}");
-        let mut exact = Output { out: Vec::new(), form: Form::Exact, pending: Vec::new(), before: None };
+        let mut exact = Output {
+            out: Vec::new(),
+            form: Form::Exact,
+            pending: Vec::new(),
+            before: None,
+        };
         exact.write_all(b"a\xff\x1b").unwrap();
         assert_eq!(exact.out, b"a\xff\x1b");
     }

@@ -77,7 +77,9 @@ async fn print(mut events: Events) {
 fn line(event: &Event) -> Value {
     let pid = event.pid().map(|pid| pid.0);
     match event {
-        Event::Started { parent, program, .. } => {
+        Event::Started {
+            parent, program, ..
+        } => {
             json!({ "event": "started", "pid": pid, "parent": parent.map(|pid| pid.0), "program": &**program })
         }
         Event::Text { text, .. } => json!({ "event": "text", "pid": pid, "text": text }),
@@ -92,10 +94,14 @@ fn line(event: &Event) -> Value {
         Event::Fact { number, fact, .. } => {
             json!({ "event": "fact", "pid": pid, "number": number.0, "fact": fact.name() })
         }
-        Event::Retrying { reason, delay_ms, .. } => {
+        Event::Retrying {
+            reason, delay_ms, ..
+        } => {
             json!({ "event": "retrying", "pid": pid, "reason": reason, "delay_ms": delay_ms })
         }
-        Event::ModelSwitched { from, to, reason, .. } => {
+        Event::ModelSwitched {
+            from, to, reason, ..
+        } => {
             json!({ "event": "model_switched", "pid": pid, "from": &**from, "to": &**to, "reason": &**reason })
         }
         Event::TurnEnded { outcome, .. } => {
@@ -103,7 +109,9 @@ fn line(event: &Event) -> Value {
         }
         Event::Hibernated { .. } => json!({ "event": "hibernated", "pid": pid }),
         Event::Woke { .. } => json!({ "event": "woke", "pid": pid }),
-        Event::Exited { exit, .. } => json!({ "event": "exited", "pid": pid, "status": exit.status.word() }),
+        Event::Exited { exit, .. } => {
+            json!({ "event": "exited", "pid": pid, "status": exit.status.word() })
+        }
         Event::Lagged { missed } => json!({ "event": "lagged", "missed": missed }),
     }
 }

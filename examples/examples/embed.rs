@@ -1,4 +1,5 @@
-//! Embedding the kernel: a tool of the host, a durable session, its events, and going on with it in a second life.
+//! Embedding the kernel: a tool of the host, a durable session, its events, and going on with it in
+//! a second life.
 //!
 //! ```sh
 //! cargo run -p dormouse-examples --example embed
@@ -39,14 +40,17 @@ struct Place {
 }
 
 async fn kernel(folder: &std::path::Path) -> Result<Kernel, Box<dyn std::error::Error>> {
-    let temperature =
-        FnTool::new("temperature", "Measures a city's temperature.", |Place { city }: Place| async move {
+    let temperature = FnTool::new(
+        "temperature",
+        "Measures a city's temperature.",
+        |Place { city }: Place| async move {
             match city.as_str() {
                 "Oslo" => Ok("4 °C"),
                 "Rome" => Ok("19 °C"),
                 _ => Err(format!("there is no thermometer in {city}")),
             }
-        });
+        },
+    );
     let store = LogStore::open(folder)?;
     Ok(Kernel::open(store)
         .model("weather", Scripted::parse(SCRIPT, "weather")?)
@@ -82,7 +86,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let second = kernel(folder.path()).await?;
     let session = second.resume(pid).await?;
-    println!("process {pid} is back with {} messages", session.wait_for(View::is_idle).await?.messages);
+    println!(
+        "process {pid} is back with {} messages",
+        session.wait_for(View::is_idle).await?.messages
+    );
     println!("{}", turn(&session, "Rome").await?);
     session.kill().await?;
     println!("{}", session.wait().await?.status.word());

@@ -1,5 +1,5 @@
-//! Exports with right hashes and forged insides, read as `dormouse show` and `import` read them: each is whole or refused by name, and
-//! takes no more memory than a multiple of its bytes.
+//! Exports with right hashes and forged insides, read as `dormouse show` and `import` read them:
+//! each is whole or refused by name, and takes no more memory than a multiple of its bytes.
 
 #![no_main]
 
@@ -24,17 +24,31 @@ static ALLOC: PeakAlloc = PeakAlloc;
 static RECORDS: LazyLock<Vec<Record>> = LazyLock::new(|| {
     let mut records = export::records(EXPORT);
     let mut first = member();
-    let told = Facts { pid: first.row.pid, commit: CommitNumber(1), at_ms: 1, first: FactNumber(1), facts: facts() };
+    let told = Facts {
+        pid: first.row.pid,
+        commit: CommitNumber(1),
+        at_ms: 1,
+        first: FactNumber(1),
+        facts: facts(),
+    };
     first.at = FactNumber(told.facts.len() as u64);
-    let at = records.iter().position(|record| record.kind == 2).expect("it holds a process");
+    let at = records
+        .iter()
+        .position(|record| record.kind == 2)
+        .expect("it holds a process");
     records[at].payload = codec::encode(&first).expect("it is small");
     records.retain(|record| record.kind != 3);
-    records.insert(at + 1, Record::new(3, codec::encode(&told).expect("it is small")));
+    records.insert(
+        at + 1,
+        Record::new(3, codec::encode(&told).expect("it is small")),
+    );
     records
 });
 
 fuzz_target!(|bytes: &[u8]| {
-    let Ok(forgeries) = forgeries(&mut Unstructured::new(bytes)) else { return };
+    let Ok(forgeries) = forgeries(&mut Unstructured::new(bytes)) else {
+        return;
+    };
     let mut records = RECORDS.clone();
     for (at, forgery) in forgeries {
         let at = usize::from(at) % records.len();
@@ -68,7 +82,8 @@ impl Told for Reader {
 
 fn read(file: &[u8], keep: Keep) -> Result<Manifest, ExportError> {
     let mut checker = Checker::new(keep);
-    file.chunks(4096).try_for_each(|part| checker.feed(part, &mut Reader))?;
+    file.chunks(4096)
+        .try_for_each(|part| checker.feed(part, &mut Reader))?;
     checker.finish()
 }
 
@@ -79,8 +94,15 @@ fn born(manifest: &Manifest) {
         assert_eq!(row.restored, Some(restored));
         let bundle = manifest.programs.get(&image.bundle.hash);
         recover(row.known_as(), image, bundle.map(|bytes| &bytes[..]), &[]);
-        let image =
-            birth.member().image.clone().try_map(&mut |named| Ok::<_, ()>(held(named))).expect("it cannot fail");
+        let image = birth
+            .member()
+            .image
+            .clone()
+            .try_map(&mut |named| Ok::<_, ()>(held(named)))
+            .expect(
+                "it \
+                 cannot fail",
+            );
         let _ = birth.image(image, 7, Beginning::Running);
     }
 }

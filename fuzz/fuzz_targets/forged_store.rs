@@ -1,5 +1,6 @@
-//! Stores with right hashes and forged insides, opened to look into as `dormouse ps` and `log` do, and recovered: what stands there is
-//! read or refused by name, and takes no more memory than a multiple of the store's bytes.
+//! Stores with right hashes and forged insides, opened to look into as `dormouse ps` and `log` do,
+//! and recovered: what stands there is read or refused by name, and takes no more memory than a
+//! multiple of the store's bytes.
 
 #![no_main]
 
@@ -32,7 +33,11 @@ const OPEN_BYTES: usize = 1 << 20;
 /// Where stores are written: in memory where there is such a place.
 static FOLDER: LazyLock<TempDir> = LazyLock::new(|| {
     let shared = Path::new("/dev/shm");
-    let base = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
+    let base = if shared.is_dir() {
+        shared.to_owned()
+    } else {
+        std::env::temp_dir()
+    };
     tempfile::tempdir_in(base).expect("a folder for a store")
 });
 
@@ -41,22 +46,59 @@ static STORE: LazyLock<Forged> = LazyLock::new(|| {
     let dir = FOLDER.path().join("seed");
     let seed = export::records(EXPORT);
     let image = codec::encode(&member().image).expect("it is small");
-    let (row, child) = (ProcessRow::started(Pid(1), "p"), ProcessRow::started(Pid(2), "p"));
+    let (row, child) = (
+        ProcessRow::started(Pid(1), "p"),
+        ProcessRow::started(Pid(2), "p"),
+    );
     let contents = seed.iter().filter(|record| record.kind == 5).map(|record| {
         let bytes = bytes::Bytes::from(record.payload.clone());
         let hash = ContentHash(*blake3::hash(&bytes).as_bytes());
-        Entry::Content { hash, index: bytes::Bytes::new(), bytes }
+        Entry::Content {
+            hash,
+            index: bytes::Bytes::new(),
+            bytes,
+        }
     });
-    let change = seed.iter().find(|record| record.kind == 4).expect("it holds a change").payload.clone();
+    let change = seed
+        .iter()
+        .find(|record| record.kind == 4)
+        .expect("it holds a change")
+        .payload
+        .clone();
     let facts = facts();
     let last = FactNumber(facts.len() as u64);
-    let exit = Exit { status: ExitStatus::Done, message: "done".into(), spent: None };
+    let exit = Exit {
+        status: ExitStatus::Done,
+        message: "done".into(),
+        spent: None,
+    };
     let commits: Vec<Vec<Entry>> = vec![
         contents.collect(),
-        vec![Entry::Born { row, image: image.clone() }, Entry::Born { row: child, image: image.clone() }],
-        vec![Entry::Facts { pid: Pid(1), first: FactNumber(1), facts }],
-        vec![Entry::Snapshot { pid: Pid(1), at: last, image }],
-        vec![Entry::TempFile { root: Pid(1), number: 1, record: change }],
+        vec![
+            Entry::Born {
+                row,
+                image: image.clone(),
+            },
+            Entry::Born {
+                row: child,
+                image: image.clone(),
+            },
+        ],
+        vec![Entry::Facts {
+            pid: Pid(1),
+            first: FactNumber(1),
+            facts,
+        }],
+        vec![Entry::Snapshot {
+            pid: Pid(1),
+            at: last,
+            image,
+        }],
+        vec![Entry::TempFile {
+            root: Pid(1),
+            number: 1,
+            record: change,
+        }],
         vec![Entry::Checkpoint {
             id: CheckpointId(1),
             label: "here".into(),
@@ -70,7 +112,9 @@ static STORE: LazyLock<Forged> = LazyLock::new(|| {
     let store = LogStore::open(&dir).expect("a new store");
     let owner = store.claim().expect("it is free");
     for entries in &commits {
-        store.commit(owner, Batch::durable(entries, 1_700_000_000_000)).expect("it is written");
+        store
+            .commit(owner, Batch::durable(entries, 1_700_000_000_000))
+            .expect("it is written");
     }
     drop(store);
     Forged::read(&dir).expect("it is whole")
@@ -78,7 +122,12 @@ static STORE: LazyLock<Forged> = LazyLock::new(|| {
 
 fuzz_target!(|bytes: &[u8]| {
     let mut bytes = Unstructured::new(bytes);
-    let (Ok(numbers), Ok(forgeries)) = (bytes.arbitrary::<[(u8, u8, u8); 2]>(), forgeries(&mut bytes)) else { return };
+    let (Ok(numbers), Ok(forgeries)) = (
+        bytes.arbitrary::<[(u8, u8, u8); 2]>(),
+        forgeries(&mut bytes),
+    ) else {
+        return;
+    };
     let mut store = STORE.clone();
     for (at, forgery) in forgeries {
         let at = usize::from(at) % store.records.len();
@@ -93,22 +142,40 @@ fuzz_target!(|bytes: &[u8]| {
     let dir = FOLDER.path().join("forged");
     let _ = std::fs::remove_dir_all(&dir);
     store.write(&dir).expect("it can be written");
-    let length: usize = store.records.iter().map(|record| record.payload.len() + 168).sum();
+    let length: usize = store
+        .records
+        .iter()
+        .map(|record| record.payload.len() + 168)
+        .sum();
     within_bounds(&ALLOC, length + OPEN_BYTES, || look(&dir));
 });
 
 fn claimed(claim: u8) -> u64 {
     let power = 1_u64.checked_shl(u32::from(claim / 2)).unwrap_or(u64::MAX);
-    if claim % 2 == 0 { power } else { power.wrapping_sub(1) }
+    if claim % 2 == 0 {
+        power
+    } else {
+        power.wrapping_sub(1)
+    }
 }
 
-/// Reads all that can be read. Answers are not looked at: that nothing panics and nothing is reserved is all that is asked.
+/// Reads all that can be read. Answers are not looked at: that nothing panics and nothing is
+/// reserved is all that is asked.
 fn look(dir: &PathBuf) {
     if let Ok(store) = LogStore::read_only(dir) {
-        for row in store.processes().map(|listing| listing.rows).unwrap_or_default() {
+        for row in store
+            .processes()
+            .map(|listing| listing.rows)
+            .unwrap_or_default()
+        {
             recovered(&store, row.pid, None);
-            let Ok(history) = store.history(row.pid).map(|history| history.written) else { continue };
-            let (first, last) = (history.first().map(|run| run.first), history.last().map(|run| run.last()));
+            let Ok(history) = store.history(row.pid).map(|history| history.written) else {
+                continue;
+            };
+            let (first, last) = (
+                history.first().map(|run| run.first),
+                history.last().map(|run| run.last()),
+            );
             if let (Some(first), Some(last)) = (first, last) {
                 let _ = store.facts(row.pid, first, last);
                 recovered(&store, row.pid, Some(FactNumber(last.0 / 2)));
@@ -116,7 +183,10 @@ fn look(dir: &PathBuf) {
             let mut files = TempFiles::default();
             for change in store.temp_files(row.pid).unwrap_or_default() {
                 if let Ok(change) = codec::decode::<TempFileRecord<ContentRef>>(&change.record) {
-                    let Ok(change) = change.try_map(&mut |content| Ok::<_, ()>(named(content))) else { continue };
+                    let Ok(change) = change.try_map(&mut |content| Ok::<_, ()>(named(content)))
+                    else {
+                        continue;
+                    };
                     evolve(&mut files, &change);
                 }
             }
@@ -127,10 +197,21 @@ fn look(dir: &PathBuf) {
 }
 
 fn recovered(store: &LogStore, pid: Pid, upto: Option<FactNumber>) {
-    let Ok(journal) = store.journal(pid, upto) else { return };
-    let Ok(image) = codec::decode::<Image<ContentRef>>(&journal.image) else { return };
-    let content = store.content(image.bundle.hash).and_then(|backing| all(&*backing));
-    recover(journal.row.known_as(), image, content.ok().as_deref(), &journal.facts);
+    let Ok(journal) = store.journal(pid, upto) else {
+        return;
+    };
+    let Ok(image) = codec::decode::<Image<ContentRef>>(&journal.image) else {
+        return;
+    };
+    let content = store
+        .content(image.bundle.hash)
+        .and_then(|backing| all(&*backing));
+    recover(
+        journal.row.known_as(),
+        image,
+        content.ok().as_deref(),
+        &journal.facts,
+    );
 }
 
 fn all(content: &dyn Backing) -> Result<bytes::Bytes, dormouse_actors::ports::StoreError> {

@@ -1,4 +1,5 @@
-//! Any reply with marks in it: what is marked lies between its tags, and a further reference changes no other.
+//! Any reply with marks in it: what is marked lies between its tags, and a further reference
+//! changes no other.
 
 #![no_main]
 
@@ -12,7 +13,8 @@ fuzz_target!(|bytes: &[u8]| {
     let reply = String::from_utf8_lossy(bytes);
     ranges_lie_between_tags(&reply);
     a_further_one_changes_no_other(&reply);
-    // Few are: a choice that the fuzzer cannot steer towards, since it takes a thousand times as long.
+    // Few are: a choice that the fuzzer cannot steer towards, since it takes a thousand times as
+    // long.
     if !reply.is_empty() && bytes.iter().map(|byte| usize::from(*byte)).sum::<usize>() % 1024 == 0 {
         let _ = references(&reply.repeat(LONG.div_ceil(reply.len())));
     }
@@ -25,11 +27,22 @@ fn ranges_lie_between_tags(reply: &str) {
         let (before, after) = (reply.get(..range.start), reply.get(range.end..));
         let before = before.expect("it starts in the reply, between characters");
         let tag = &before[before.rfind('<').expect("a tag stands before")..];
-        assert!(tag.starts_with("<ref") && tag.ends_with('>') && tag.contains(id) && !id.is_empty(), "{tag}");
-        assert!(after.is_some_and(|after| after.starts_with("</ref")), "{reply:?}");
-        let inner = reply.get(range).expect("it lies in the reply, between characters");
+        assert!(
+            tag.starts_with("<ref") && tag.ends_with('>') && tag.contains(id) && !id.is_empty(),
+            "{tag}"
+        );
+        assert!(
+            after.is_some_and(|after| after.starts_with("</ref")),
+            "{reply:?}"
+        );
+        let inner = reply
+            .get(range)
+            .expect("it lies in the reply, between characters");
         let openings = inner.matches("<ref").count();
-        assert!(closings(inner) <= openings, "it ends at its own tag: {inner:?}");
+        assert!(
+            closings(inner) <= openings,
+            "it ends at its own tag: {inner:?}"
+        );
     }
 }
 
@@ -43,5 +56,8 @@ fn a_further_one_changes_no_other(reply: &str) {
 }
 
 fn closings(text: &str) -> usize {
-    text.split("</ref").skip(1).filter(|after| after.trim_start().starts_with('>')).count()
+    text.split("</ref")
+        .skip(1)
+        .filter(|after| after.trim_start().starts_with('>'))
+        .count()
 }

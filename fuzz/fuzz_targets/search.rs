@@ -1,4 +1,5 @@
-//! Any query on any text, as JSON arguments: literal matches are those of the standard library, and no pattern panics.
+//! Any query on any text, as JSON arguments: literal matches are those of the standard library, and
+//! no pattern panics.
 
 #![no_main]
 
@@ -34,7 +35,11 @@ enum Form {
 
 fuzz_target!(|input: Input<'_>| {
     let all = String::from_utf8_lossy(input.bytes);
-    let at = all.char_indices().map(|(at, _)| at).nth(usize::from(input.query_chars)).unwrap_or(all.len());
+    let at = all
+        .char_indices()
+        .map(|(at, _)| at)
+        .nth(usize::from(input.query_chars))
+        .unwrap_or(all.len());
     let (query, rest) = all.split_at(at);
     // Every other text holds the query.
     let text = if input.flags & 1 == 0 { rest } else { &all };
@@ -49,9 +54,16 @@ fuzz_target!(|input: Input<'_>| {
 
 fn search(input: &Input<'_>, form: Form, query: &str, content: &str, is_exact: bool) {
     let table = table([content.as_bytes()], input.page_chars.max(1).into());
-    let settings = DescriptorSettings { max_read_chars: input.max_read_chars.into(), ..DescriptorSettings::default() };
+    let settings = DescriptorSettings {
+        max_read_chars: input.max_read_chars.into(),
+        ..DescriptorSettings::default()
+    };
     // Contexts that are wider than any text belong to the hostile ones.
-    let context = if input.context == u8::MAX { i64::MAX } else { i64::from(input.context) };
+    let context = if input.context == u8::MAX {
+        i64::MAX
+    } else {
+        i64::from(input.context)
+    };
     let args = json!({
         "fd": "fd:1",
         "query": if form == Form::Escaped { escaped(query) } else { query.to_owned() },
@@ -62,16 +74,24 @@ fn search(input: &Input<'_>, form: Form, query: &str, content: &str, is_exact: b
         "max_matches": input.max_matches.max(1),
     });
     let outcome = search_fd(&Call::unbounded(&table, &args.to_string(), &settings, 0));
-    let Outcome::Answer(answer) = outcome else { panic!("a search only answers") };
+    let Outcome::Answer(answer) = outcome else {
+        panic!("a search only answers")
+    };
     let document = parse(&answer);
     let root = document.root_element();
     if answer.is_error {
-        let refused = query.is_empty() || !is_exact || usize::from(input.start) > content.matches(query).count().max(1);
+        let refused = query.is_empty()
+            || !is_exact
+            || usize::from(input.start) > content.matches(query).count().max(1);
         assert!(refused, "{}", answer.text);
         return;
     }
     let shown: usize = elements(root).map(|node| text(node).chars().count()).sum();
-    assert!(shown <= usize::from(input.max_read_chars).max(1), "{shown} characters are shown: {args}");
+    assert!(
+        shown <= usize::from(input.max_read_chars).max(1),
+        "{shown} characters are shown: \
+         {args}"
+    );
     if is_exact {
         counts_and_places(root, query, content);
     }
@@ -83,19 +103,37 @@ fn ignores_case(flags: u8) -> bool {
 }
 
 fn escaped(query: &str) -> String {
-    query.chars().map(|c| format!("\\x{{{:x}}}", u32::from(c))).collect()
+    query
+        .chars()
+        .map(|c| format!("\\x{{{:x}}}", u32::from(c)))
+        .collect()
 }
 
 fn counts_and_places(root: Node<'_, '_>, query: &str, content: &str) {
     let places: Vec<usize> = content.match_indices(query).map(|(at, _)| at).collect();
     assert_eq!(number(root, "matches"), Some(places.len()));
-    let first = root.attribute("shown").and_then(|shown| shown.split('-').next()?.parse::<usize>().ok());
+    let first = root
+        .attribute("shown")
+        .and_then(|shown| shown.split('-').next()?.parse::<usize>().ok());
     let mut next = first.expect("a number").saturating_sub(1);
     for node in elements(root) {
         let before = &content[..places[next]];
-        assert_eq!(number(node, "char"), Some(before.chars().count()), "match {}", next + 1);
-        assert_eq!(number(node, "line"), Some(1 + before.matches('\n').count()), "match {}", next + 1);
+        assert_eq!(
+            number(node, "char"),
+            Some(before.chars().count()),
+            "match {}",
+            next + 1
+        );
+        assert_eq!(
+            number(node, "line"),
+            Some(1 + before.matches('\n').count()),
+            "match {}",
+            next + 1
+        );
         next += number(node, "count").unwrap_or(1);
     }
-    assert_eq!(number(root, "next_start"), (next < places.len()).then_some(next + 1));
+    assert_eq!(
+        number(root, "next_start"),
+        (next < places.len()).then_some(next + 1)
+    );
 }

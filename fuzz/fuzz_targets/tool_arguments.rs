@@ -1,5 +1,5 @@
-//! Any arguments of any descriptor tool: every answer is one element whose flag is right, nothing changes the table (FD-2),
-//! and no answer shows more than it may.
+//! Any arguments of any descriptor tool: every answer is one element whose flag is right, nothing
+//! changes the table (FD-2), and no answer shows more than it may.
 
 #![no_main]
 
@@ -24,8 +24,15 @@ use roxmltree::Node;
 
 #[derive(Arbitrary, Debug)]
 enum Input<'a> {
-    Call { max_read_chars: u16, call: tools::Call<'a> },
-    Json { tool: u8, max_read_chars: u16, json: &'a str },
+    Call {
+        max_read_chars: u16,
+        call: tools::Call<'a>,
+    },
+    Json {
+        tool: u8,
+        max_read_chars: u16,
+        json: &'a str,
+    },
 }
 
 /// Text with CRLF and marks, binary, nothing, one long line, many lines, a last line without LF.
@@ -43,9 +50,23 @@ fn contents() -> Table {
     let mut table = table(texts, 37);
     let plan = table.get(&FdId::Fd(5)).expect("it was put in").clone();
     table.insert(FdId::Ref("plan".to_owned()), plan);
-    table.note(&FdId::Fd(5), &Note::Named { name: Some("the log".into()) });
-    let section = Section { start_line: 2, end_line: 3 };
-    table.note(&FdId::Fd(5), &Note::Marked { ref_id: "part".into(), section });
+    table.note(
+        &FdId::Fd(5),
+        &Note::Named {
+            name: Some("the log".into()),
+        },
+    );
+    let section = Section {
+        start_line: 2,
+        end_line: 3,
+    };
+    table.note(
+        &FdId::Fd(5),
+        &Note::Marked {
+            ref_id: "part".into(),
+            section,
+        },
+    );
     table
 }
 
@@ -54,8 +75,15 @@ static TABLES: LazyLock<(Table, Table)> = LazyLock::new(|| (contents(), contents
 
 fuzz_target!(|input: Input<'_>| {
     match input {
-        Input::Call { max_read_chars, call } => run(call.tool(), &call.arguments(), max_read_chars.into()),
-        Input::Json { tool, max_read_chars, json } => {
+        Input::Call {
+            max_read_chars,
+            call,
+        } => run(call.tool(), &call.arguments(), max_read_chars.into()),
+        Input::Json {
+            tool,
+            max_read_chars,
+            json,
+        } => {
             run(tools::tool(tool), json, max_read_chars.into());
         }
     }
@@ -63,9 +91,17 @@ fuzz_target!(|input: Input<'_>| {
 
 fn run(call: Syscall, args: &str, max_read_chars: u64) {
     let (table, untouched) = &*TABLES;
-    let settings = DescriptorSettings { max_read_chars, ..DescriptorSettings::default() };
+    let settings = DescriptorSettings {
+        max_read_chars,
+        ..DescriptorSettings::default()
+    };
     let outcome = call(&Call::unbounded(table, args, &settings, 7));
-    assert_eq!(outcome, call(&Call::unbounded(table, args, &settings, 7)), "a syscall is a function");
+    assert_eq!(
+        outcome,
+        call(&Call::unbounded(table, args, &settings, 7)),
+        "a syscall is a \
+         function"
+    );
     assert!(table == untouched, "FD-2: {args}");
     match outcome {
         Outcome::Answer(answer) => is_bounded(&answer, max_read_chars),
@@ -79,12 +115,22 @@ fn run(call: Syscall, args: &str, max_read_chars: u64) {
             is_bounded(&answer, max_read_chars);
             let mut noted = table.clone();
             noted.note(&id, &note);
-            assert_eq!((noted.len(), noted.next_id()), (table.len(), table.next_id()));
+            assert_eq!(
+                (noted.len(), noted.next_id()),
+                (table.len(), table.next_id())
+            );
         }
         Outcome::Summarize(pending) => {
-            let reply =
-                Reply { blocks: vec![Block::text("short")], stop: StopReason::EndTurn, usage: Usage::default() };
-            assert!(parse(&pending.settle(Ok(reply)).answer).root_element().has_tag_name("fd_summary"));
+            let reply = Reply {
+                blocks: vec![Block::text("short")],
+                stop: StopReason::EndTurn,
+                usage: Usage::default(),
+            };
+            assert!(
+                parse(&pending.settle(Ok(reply)).answer)
+                    .root_element()
+                    .has_tag_name("fd_summary")
+            );
         }
         Outcome::TempFile(pending) => {
             let failed = pending.refused(&TempFileError::TooMany { max_files: 1 });
@@ -92,18 +138,43 @@ fn run(call: Syscall, args: &str, max_read_chars: u64) {
         }
         Outcome::Write(pending) => {
             assert!(!pending.write.path.is_empty());
-            let error = FileError { kind: FileErrorKind::WriteError, message: pending.write.path.clone() };
-            assert!(!parse(&pending.answer(Ok(()))).root_element().has_tag_name("fd_error"));
-            assert!(parse(&pending.answer(Err(error))).root_element().has_tag_name("fd_error"));
+            let error = FileError {
+                kind: FileErrorKind::WriteError,
+                message: pending.write.path.clone(),
+            };
+            assert!(
+                !parse(&pending.answer(Ok(())))
+                    .root_element()
+                    .has_tag_name("fd_error")
+            );
+            assert!(
+                parse(&pending.answer(Err(error)))
+                    .root_element()
+                    .has_tag_name("fd_error")
+            );
         }
     }
 }
 
-/// Content, that is: the texts of `fd_content` and of `match`. What an error says of the call is no content.
+/// Content, that is: the texts of `fd_content` and of `match`. What an error says of the call is no
+/// content.
 fn is_bounded(answer: &Answer, max_read_chars: u64) {
     let document = parse(answer);
-    let holds_content = |node: &Node<'_, '_>| node.has_tag_name("fd_content") || node.has_tag_name("match");
-    let shown: usize = document.descendants().filter(holds_content).map(|node| text(node).chars().count()).sum();
-    assert!(shown as u64 <= max_read_chars.max(1), "{shown} characters are shown: {}", answer.text);
-    assert!(document.root_element().tag_name().name().starts_with("fd_"), "{}", answer.text);
+    let holds_content =
+        |node: &Node<'_, '_>| node.has_tag_name("fd_content") || node.has_tag_name("match");
+    let shown: usize = document
+        .descendants()
+        .filter(holds_content)
+        .map(|node| text(node).chars().count())
+        .sum();
+    assert!(
+        shown as u64 <= max_read_chars.max(1),
+        "{shown} characters are shown: {}",
+        answer.text
+    );
+    assert!(
+        document.root_element().tag_name().name().starts_with("fd_"),
+        "{}",
+        answer.text
+    );
 }

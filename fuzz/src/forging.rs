@@ -1,4 +1,5 @@
-//! What a stranger makes of a file whose hashes he can compute: payloads that are almost right, and claims that are not.
+//! What a stranger makes of a file whose hashes he can compute: payloads that are almost right, and
+//! claims that are not.
 
 use std::sync::Arc;
 
@@ -13,7 +14,10 @@ use dormouse_proto::mail::Speaker;
 use dormouse_proto::message::{Block, Message};
 use dormouse_proto::model::{StopReason, Usage};
 use dormouse_proto::record::codec::{self, Allowance};
-use dormouse_proto::record::{CallFact, ChildFact, ContentRef, ControlFact, DescriptorFact, Entry, Fact, Image, MailFact, TurnFact};
+use dormouse_proto::record::{
+    CallFact, ChildFact, ContentRef, ControlFact, DescriptorFact, Entry, Fact, Image, MailFact,
+    TurnFact,
+};
 use dormouse_proto::tool::Answer;
 use peak_alloc::PeakAlloc;
 
@@ -22,18 +26,24 @@ use crate::forge::{self, CLAIMS, export};
 /// An export that is whole, as the seeds are.
 pub const EXPORT: &[u8] = include_bytes!("../../kernel/tests/golden/export-1.dormouse");
 
-/// Memory beyond what a file's length allows: a window of it, an error's text, a state and a program with nothing in them.
+/// Memory beyond what a file's length allows: a window of it, an error's text, a state and a
+/// program with nothing in them.
 const BESIDES_BYTES: usize = 4 << 20;
 
-/// Asserts that `work` takes at most twice the memory that records of `bytes` bytes may take, whatever they claim: there is a moment
-/// at which a list that grows has its old place and its new one.
+/// Asserts that `work` takes at most twice the memory that records of `bytes` bytes may take,
+/// whatever they claim: there is a moment at which a list that grows has its old place and its new
+/// one.
 pub fn within_bounds<T>(alloc: &PeakAlloc, bytes: usize, work: impl FnOnce() -> T) -> T {
     let before = alloc.current_usage();
     alloc.reset_peak_usage();
     let done = work();
     let taken = alloc.peak_usage().saturating_sub(before);
     let allowed = 2 * Allowance::of(bytes as u64).total() as usize + BESIDES_BYTES;
-    assert!(taken <= allowed, "{taken} bytes of memory were taken for {bytes} bytes: more than {allowed}");
+    assert!(
+        taken <= allowed,
+        "{taken} bytes of memory were taken for {bytes} bytes: more than \
+         {allowed}"
+    );
     done
 }
 
@@ -132,7 +142,13 @@ pub fn forgeries(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Vec<(u8, For
 /// The process of the seeds.
 #[must_use]
 pub fn member() -> Member {
-    let member = export::records(EXPORT).into_iter().find(|record| record.kind == 2).expect("it holds a process");
+    let member = export::records(EXPORT)
+        .into_iter()
+        .find(|record| record.kind == 2)
+        .expect(
+            "it \
+         holds a process",
+        );
     let mut member: Member = codec::decode(&member.payload).expect("it was encoded by us");
     // The golden image is no process's: its table has a descriptor that was never given out.
     member.image.next_fd = 2;
@@ -147,29 +163,77 @@ pub fn facts() -> Vec<Vec<u8>> {
     let content = member().image.bundle;
     let text = |text: &str| Arc::<str>::from(text);
     let answer = || Answer::ok("an answer");
-    let raw = dormouse_proto::message::Raw { format: text("f"), json: text("{\"type\":\"text\"}") };
+    let raw = dormouse_proto::message::Raw {
+        format: text("f"),
+        json: text("{\"type\":\"text\"}"),
+    };
     let blocks = vec![
         Block::text("a reply"),
-        Block::ToolUse { id: text("t"), name: text("read_fd"), args: text("{}"), raw: Some(raw.clone()) },
+        Block::ToolUse {
+            id: text("t"),
+            name: text("read_fd"),
+            args: text("{}"),
+            raw: Some(raw.clone()),
+        },
         Block::Opaque(raw),
     ];
     let facts: Vec<Fact<ContentRef>> = vec![
-        Fact::Mail(MailFact::Queued { from: Speaker::Host, message: message() }),
-        Fact::Mail(MailFact::Received { from: Pid(7), call, settled: 0, message: message() }),
+        Fact::Mail(MailFact::Queued {
+            from: Speaker::Host,
+            message: message(),
+        }),
+        Fact::Mail(MailFact::Received {
+            from: Pid(7),
+            call,
+            settled: 0,
+            message: message(),
+        }),
         Fact::Mail(MailFact::Taken { at: vec![0, 1] }),
         Fact::Turn(TurnFact::Began),
-        Fact::Descriptor(DescriptorFact::Opened { id: FdId::Fd(9), entry: Entry::new(content, 8, "tool:t", 1) }),
-        Fact::Descriptor(DescriptorFact::Opened { id: FdId::Ref("r".into()), entry: Entry::new(content, 8, "tool:t", 1) }),
+        Fact::Descriptor(DescriptorFact::Opened {
+            id: FdId::Fd(9),
+            entry: Entry::new(content, 8, "tool:t", 1),
+        }),
+        Fact::Descriptor(DescriptorFact::Opened {
+            id: FdId::Ref("r".into()),
+            entry: Entry::new(content, 8, "tool:t", 1),
+        }),
         Fact::Call(CallFact::ModelCalled { call }),
-        Fact::Call(CallFact::ModelReplied { call, blocks, stop: StopReason::ToolUse, usage }),
-        Fact::Call(CallFact::HostCalled { ticket: text("h"), tool: text("read_fd"), args: text("{\"fd\":\"fd:1\"}") }),
+        Fact::Call(CallFact::ModelReplied {
+            call,
+            blocks,
+            stop: StopReason::ToolUse,
+            usage,
+        }),
+        Fact::Call(CallFact::HostCalled {
+            ticket: text("h"),
+            tool: text("read_fd"),
+            args: text("{\"fd\":\"fd:1\"}"),
+        }),
         Fact::Call(CallFact::ToolCalled { call }),
-        Fact::Child(ChildFact::Started { call, child: Pid(8) }),
-        Fact::Child(ChildFact::Reported { call, message: message() }),
-        Fact::Call(CallFact::ToolReturned { call, answer: answer(), produced_chars: 9 }),
-        Fact::Call(CallFact::ModelSwitched { to: 0, reason: text("it failed") }),
+        Fact::Child(ChildFact::Started {
+            call,
+            child: Pid(8),
+        }),
+        Fact::Child(ChildFact::Reported {
+            call,
+            message: message(),
+        }),
+        Fact::Call(CallFact::ToolReturned {
+            call,
+            answer: answer(),
+            produced_chars: 9,
+        }),
+        Fact::Call(CallFact::ModelSwitched {
+            to: 0,
+            reason: text("it failed"),
+        }),
         Fact::Turn(TurnFact::Interrupted { answer: answer() }),
-        Fact::Turn(TurnFact::WentTo { to: 1, message: message(), by: dormouse_proto::record::Caller::Host }),
+        Fact::Turn(TurnFact::WentTo {
+            to: 1,
+            message: message(),
+            by: dormouse_proto::record::Caller::Host,
+        }),
         Fact::Restored {
             checkpoint: dormouse_proto::id::CheckpointId(1),
             image: Box::new(member().image),
@@ -179,14 +243,24 @@ pub fn facts() -> Vec<Vec<u8>> {
         Fact::Control(ControlFact::Stopped),
         Fact::Control(ControlFact::Frozen),
         Fact::Control(ControlFact::Continued),
-        Fact::Budget(BudgetChange::Returned { call, index: 0, spent: None }),
-        Fact::Budget(BudgetChange::Reserved { call, shares: vec![(0, Budget::default())] }),
+        Fact::Budget(BudgetChange::Returned {
+            call,
+            index: 0,
+            spent: None,
+        }),
+        Fact::Budget(BudgetChange::Reserved {
+            call,
+            shares: vec![(0, Budget::default())],
+        }),
     ];
-    facts.iter().map(|fact| codec::encode(fact).expect("it is small")).collect()
+    facts
+        .iter()
+        .map(|fact| codec::encode(fact).expect("it is small"))
+        .collect()
 }
 
-/// Makes a process of an image and facts after it, as recovery does; contents stay names but for the program's. What stands there
-/// may be refused; nothing may panic.
+/// Makes a process of an image and facts after it, as recovery does; contents stay names but for
+/// the program's. What stands there may be refused; nothing may panic.
 pub fn recover(pid: Pid, image: Image<ContentRef>, bundle: Option<&[u8]>, facts: &[Vec<u8>]) {
     let Some(program) = bundle.and_then(|bytes| {
         let bundle = Bundle::from_bytes(bytes).ok()?;
@@ -197,19 +271,32 @@ pub fn recover(pid: Pid, image: Image<ContentRef>, bundle: Option<&[u8]>, facts:
         return;
     };
     let mut held = |content: ContentRef| Ok::<_, ()>(named(content));
-    let Ok(image) = image.try_map(&mut held) else { return };
-    let Ok(mut state) = State::from_image(pid, program, Arc::new(Surroundings::default()), image) else { return };
+    let Ok(image) = image.try_map(&mut held) else {
+        return;
+    };
+    let Ok(mut state) = State::from_image(pid, program, Arc::new(Surroundings::default()), image)
+    else {
+        return;
+    };
     for fact in facts {
-        let Ok(fact) = codec::decode::<Fact<ContentRef>>(fact) else { return };
+        let Ok(fact) = codec::decode::<Fact<ContentRef>>(fact) else {
+            return;
+        };
         let _ = (fact.name(), gist(&fact));
-        let Ok(fact) = fact.try_map(&mut held) else { return };
+        let Ok(fact) = fact.try_map(&mut held) else {
+            return;
+        };
         if state.check(&fact).is_err() {
             return;
         }
         evolve(&mut state, &fact);
     }
-    let _ =
-        codec::encode(&state.image().try_map(&mut |content: Content| Ok::<_, ()>(content.reference())).expect("names"));
+    let _ = codec::encode(
+        &state
+            .image()
+            .try_map(&mut |content: Content| Ok::<_, ()>(content.reference()))
+            .expect("names"),
+    );
 }
 
 /// A content that cannot be read: recovery reads none.

@@ -1,5 +1,5 @@
-//! The descriptor tools, and calls of them that are often valid: each key is one of the tool's schema, each value mostly
-//! of its type.
+//! The descriptor tools, and calls of them that are often valid: each key is one of the tool's
+//! schema, each value mostly of its type.
 
 use std::sync::LazyLock;
 
@@ -10,9 +10,10 @@ use serde_json::{Map, Value, json};
 /// Every tool that takes a table and arguments, with the schema of these.
 static ALL: LazyLock<Vec<(Syscall, Value)>> = LazyLock::new(|| {
     let of = |tool: &Tool| match (tool.handler, tool.spec) {
-        (Handler::Table(syscall), Spec::Fixed { schema, .. }) => {
-            Some((syscall, serde_json::from_str(schema).expect("a schema is JSON")))
-        }
+        (Handler::Table(syscall), Spec::Fixed { schema, .. }) => Some((
+            syscall,
+            serde_json::from_str(schema).expect("a schema is JSON"),
+        )),
         _ => None,
     };
     TOOLS.iter().filter_map(of).collect()
@@ -43,10 +44,24 @@ enum Given<'a> {
     Null,
 }
 
-const FDS: [&str; 8] = ["fd:1", "fd-2", "*", "fd:4", "the log", "fd:6", "ref:plan", "fd:9"];
+const FDS: [&str; 8] = [
+    "fd:1", "fd-2", "*", "fd:4", "the log", "fd:6", "ref:plan", "fd:9",
+];
 
 /// Texts that calls are made of, beside those that the fuzzer makes up.
-const TEXTS: [&str; 10] = ["out.txt", "line", "char", "a", "😀", "\\w+", "(?s).", "<fd_error>", "temp:1", "the log"];
+const TEXTS: [&str; 10] = [
+    "out.txt",
+    "line",
+    "char",
+    "a",
+    "😀",
+    "\\w+",
+    "(?s).",
+    "<fd_error>",
+    "temp:1",
+    "the \
+log",
+];
 
 impl Call<'_> {
     /// The tool that is called.
@@ -59,11 +74,23 @@ impl Call<'_> {
     #[must_use]
     pub fn arguments(&self) -> String {
         let (_, schema) = &ALL[usize::from(self.tool) % ALL.len()];
-        let properties: Vec<_> = schema["properties"].as_object().expect("it has properties").iter().collect();
+        let properties: Vec<_> = schema["properties"]
+            .as_object()
+            .expect("it has properties")
+            .iter()
+            .collect();
         let fd = FDS[usize::from(self.fd) % FDS.len()];
         let takes_fd = schema["properties"].get("fd").is_some();
-        let mut arguments: Map<_, _> = takes_fd.then(|| ("fd".to_owned(), json!(fd))).into_iter().collect();
-        for required in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        let mut arguments: Map<_, _> = takes_fd
+            .then(|| ("fd".to_owned(), json!(fd)))
+            .into_iter()
+            .collect();
+        for required in schema["required"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+        {
             arguments.entry(required).or_insert_with(|| json!("a"));
         }
         for (key, given) in &self.given {
@@ -79,7 +106,9 @@ impl Given<'_> {
         match (self, property["type"].as_str()) {
             (Self::Small(number), Some("boolean")) => json!(number % 2 == 0),
             (Self::Quoted(number), Some("boolean")) => json!((number % 2 == 0).to_string()),
-            (Self::Small(number) | Self::Listed(number), Some("string")) => listed(property, (*number).into()),
+            (Self::Small(number) | Self::Listed(number), Some("string")) => {
+                listed(property, (*number).into())
+            }
             (Self::Small(number) | Self::Listed(number), _) => json!(number),
             (Self::Wide(number), _) => json!(number),
             (Self::Quoted(number), _) => json!(number.to_string()),

@@ -1,5 +1,6 @@
-//! What a descriptor costs, beside what the machine can do with the same bytes in the same run: copying them, checking them
-//! as UTF-8 and counting their lines, searching them. What the index takes in memory is printed first.
+//! What a descriptor costs, beside what the machine can do with the same bytes in the same run:
+//! copying them, checking them as UTF-8 and counting their lines, searching them. What the index
+//! takes in memory is printed first.
 
 use std::cell::Cell;
 use std::hint::black_box;
@@ -17,7 +18,12 @@ use serde_json::json;
 
 const MB: usize = 1_000_000;
 const PAGE_CHARS: u32 = 4000;
-const TEXTS: [&str; 4] = ["lines_of_80", "one_line", "lines_not_ascii", "lines_of_emoji_and_cjk"];
+const TEXTS: [&str; 4] = [
+    "lines_of_80",
+    "one_line",
+    "lines_not_ascii",
+    "lines_of_emoji_and_cjk",
+];
 
 fn main() {
     TEXTS.iter().for_each(|kind| print_index_bytes(kind));
@@ -26,21 +32,32 @@ fn main() {
 
 fn print_index_bytes(kind: &str) {
     let content = Content::new(text(kind, 10 * MB));
-    let (lines, index) = (content.unbounded().total_lines().expect("it is in memory"), content.index_bytes());
-    let pages = content.unbounded().total_pages(PAGE_CHARS).expect("it is in memory");
+    let (lines, index) = (
+        content.unbounded().total_lines().expect("it is in memory"),
+        content.index_bytes(),
+    );
+    let pages = content
+        .unbounded()
+        .total_pages(PAGE_CHARS)
+        .expect("it is in memory");
     let table = content.index_bytes() - index;
     let (per_line, per_page) = (index as f64 / lines as f64, table as f64 / pages as f64);
     eprintln!(
-        "index of 10 MB of {kind}: {index} bytes, {per_line:.3} a line; {table} bytes of pages, {per_page:.2} a page"
+        "index of 10 MB of {kind}: {index} bytes, {per_line:.3} a line; {table} bytes of pages, \
+         {per_page:.2} a page"
     );
 }
 
 fn text(kind: &str, len: usize) -> Bytes {
     let line = match kind {
-        "lines_of_80" => "the quick brown fox jumps over the lazy dog, and then it goes to sleep at noon.\n",
+        "lines_of_80" => {
+            "the quick brown fox jumps over the lazy dog, and then it goes to sleep at noon.\n"
+        }
         "one_line" => "{\"name\":\"value\",\"list\":[1,2,3,4,5,6,7,8,9]},",
         "lines_of_emoji_and_cjk" => &format!("{}a\n", "😀🎉机敏的狐狸👍🏽跳过懒狗🐕。".repeat(5)),
-        _ => "der flinke Fuchs springt über den müden Hund, 机敏的狐狸跳过懒狗, and then it sleeps.\n",
+        _ => {
+            "der flinke Fuchs springt über den müden Hund, 机敏的狐狸跳过懒狗, and then it sleeps.\n"
+        }
     };
     Bytes::from(line.repeat(len / line.len()))
 }
@@ -53,41 +70,58 @@ fn entry(bytes: Bytes) -> Entry<Content> {
 fn limit_memcpy_100_mb(bencher: Bencher<'_, '_>, kind: &str) {
     let bytes = text(kind, 100 * MB);
     let mut copy = vec![0_u8; bytes.len()];
-    bencher.counter(BytesCount::new(bytes.len())).bench_local(|| black_box(&mut copy).copy_from_slice(&bytes));
+    bencher
+        .counter(BytesCount::new(bytes.len()))
+        .bench_local(|| black_box(&mut copy).copy_from_slice(&bytes));
 }
 
 #[divan::bench(args = TEXTS, sample_count = 20)]
 fn limit_utf8_and_newlines_100_mb(bencher: Bencher<'_, '_>, kind: &str) {
     let bytes = text(kind, 100 * MB);
-    bencher.counter(BytesCount::new(bytes.len())).bench_local(|| {
-        (std::str::from_utf8(black_box(&bytes)).is_ok(), memchr::memchr_iter(b'\n', black_box(&bytes)).count())
-    });
+    bencher
+        .counter(BytesCount::new(bytes.len()))
+        .bench_local(|| {
+            (
+                std::str::from_utf8(black_box(&bytes)).is_ok(),
+                memchr::memchr_iter(b'\n', black_box(&bytes)).count(),
+            )
+        });
 }
 
 #[divan::bench(args = TEXTS, sample_count = 20)]
 fn create_100_mb(bencher: Bencher<'_, '_>, kind: &str) {
     let bytes = text(kind, 100 * MB);
-    bencher.counter(BytesCount::new(bytes.len())).bench_local(|| Content::new(black_box(&bytes).clone()));
+    bencher
+        .counter(BytesCount::new(bytes.len()))
+        .bench_local(|| Content::new(black_box(&bytes).clone()));
 }
 
 #[divan::bench(args = TEXTS, sample_count = 20)]
 fn create_and_paginate_100_mb(bencher: Bencher<'_, '_>, kind: &str) {
     let bytes = text(kind, 100 * MB);
-    bencher.counter(BytesCount::new(bytes.len())).bench_local(|| {
-        Content::new(black_box(&bytes).clone()).unbounded().total_pages(PAGE_CHARS).expect("it is in memory")
-    });
+    bencher
+        .counter(BytesCount::new(bytes.len()))
+        .bench_local(|| {
+            Content::new(black_box(&bytes).clone())
+                .unbounded()
+                .total_pages(PAGE_CHARS)
+                .expect("it is in memory")
+        });
 }
 
-/// So many pages are read in a run, since one costs by chance more or less than the next: what is scanned depends on where it
-/// stands between two counts of the index.
+/// So many pages are read in a run, since one costs by chance more or less than the next: what is
+/// scanned depends on where it stands between two counts of the index.
 const PAGES: u64 = 64;
 
-/// `first`, `middle` and `last` are neighbours. `anywhere` are pages far from each other: they are in no cache, and so cost
-/// what memory costs.
+/// `first`, `middle` and `last` are neighbours. `anywhere` are pages far from each other: they are
+/// in no cache, and so cost what memory costs.
 #[divan::bench(args = ["first", "middle", "last", "anywhere"], consts = [1, 100, 1000])]
 fn read_64_pages_of_mb<const SIZE: usize>(bencher: Bencher<'_, '_>, place: &str) {
     let content = entry(text("lines_of_80", SIZE * MB)).content;
-    let total = content.unbounded().total_pages(PAGE_CHARS).expect("it is in memory");
+    let total = content
+        .unbounded()
+        .total_pages(PAGE_CHARS)
+        .expect("it is in memory");
     let turn = Cell::new(0);
     let page = |number| match place {
         "first" => 1 + number,
@@ -98,7 +132,10 @@ fn read_64_pages_of_mb<const SIZE: usize>(bencher: Bencher<'_, '_>, place: &str)
     bencher.counter(ItemsCount::new(PAGES)).bench_local(|| {
         (0..PAGES)
             .filter_map(|number| {
-                content.unbounded().page(PAGE_CHARS, black_box(page(number))).expect("it is in memory")
+                content
+                    .unbounded()
+                    .page(PAGE_CHARS, black_box(page(number)))
+                    .expect("it is in memory")
             })
             .for_each(keep)
     });
@@ -112,12 +149,18 @@ fn keep(page: Slice) {
 fn limit_memmem_100_mb(bencher: Bencher<'_, '_>, kind: &str) {
     let bytes = text(kind, 100 * MB);
     let finder = memchr::memmem::Finder::new("zebra crossing");
-    bencher.counter(BytesCount::new(bytes.len())).bench_local(|| finder.find_iter(black_box(&bytes)).count());
+    bencher
+        .counter(BytesCount::new(bytes.len()))
+        .bench_local(|| finder.find_iter(black_box(&bytes)).count());
 }
 
 #[divan::bench(args = TEXTS, sample_count = 20)]
 fn search_100_mb(bencher: Bencher<'_, '_>, kind: &str) {
-    search(bencher, kind, r#"{"fd": "fd:1", "query": "zebra crossing"}"#);
+    search(
+        bencher,
+        kind,
+        r#"{"fd": "fd:1", "query": "zebra crossing"}"#,
+    );
 }
 
 /// Searches for which the scan is an automaton: its limit is that of the crate `regex`.
@@ -128,7 +171,11 @@ const PATTERNS: [(&str, &str); 3] = [
 ];
 
 fn pattern(name: &str) -> &'static str {
-    PATTERNS.iter().find(|(known, _)| *known == name).expect("it is one of them").1
+    PATTERNS
+        .iter()
+        .find(|(known, _)| *known == name)
+        .expect("it is one of them")
+        .1
 }
 
 #[divan::bench(args = PATTERNS.map(|(name, _)| name), sample_count = 20)]
@@ -136,13 +183,17 @@ fn limit_regex_100_mb(bencher: Bencher<'_, '_>, name: &str) {
     let bytes = text("lines_of_80", 100 * MB);
     let regex = regex::Regex::new(pattern(name)).expect("it is valid");
     let text = str::from_utf8(&bytes).expect("it is text");
-    bencher.counter(BytesCount::new(bytes.len())).bench_local(|| regex.find_iter(black_box(text)).count());
+    bencher
+        .counter(BytesCount::new(bytes.len()))
+        .bench_local(|| regex.find_iter(black_box(text)).count());
 }
 
 #[divan::bench(args = PATTERNS.map(|(name, _)| name), sample_count = 20)]
 fn search_regex_100_mb(bencher: Bencher<'_, '_>, name: &str) {
     let args = match name {
-        "case_insensitive" => json!({"fd": "fd:1", "query": "Zebra Crossing", "case_sensitive": false}),
+        "case_insensitive" => {
+            json!({"fd": "fd:1", "query": "Zebra Crossing", "case_sensitive": false})
+        }
         _ => json!({"fd": "fd:1", "query": pattern(name), "regex": true}),
     };
     search(bencher, "lines_of_80", &args.to_string());
@@ -179,7 +230,13 @@ fn reformat_20_mb_of_json(bencher: Bencher<'_, '_>) {
     bencher
         .counter(BytesCount::new(bytes.len()))
         .with_inputs(|| Content::new(bytes.clone()))
-        .bench_local_values(|content| content.unbounded().pretty().map(|pretty| pretty.total_lines()).is_ok());
+        .bench_local_values(|content| {
+            content
+                .unbounded()
+                .pretty()
+                .map(|pretty| pretty.total_lines())
+                .is_ok()
+        });
 }
 
 #[divan::bench]

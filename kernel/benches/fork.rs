@@ -1,5 +1,5 @@
-//! What a fork costs, beside copying what the process holds in the same run: the decision that makes one child, and the
-//! child's state from its image.
+//! What a fork costs, beside copying what the process holds in the same run: the decision that
+//! makes one child, and the child's state from its image.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -20,7 +20,8 @@ use dormouse_proto::process::Priority;
 use dormouse_proto::record::{Entry, Lifetime, Phase};
 use dormouse_proto::tool::Access;
 
-const PROGRAM: &[u8] = b"[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [\"read_fd\", \"fork\"]\n";
+const PROGRAM: &[u8] =
+    b"[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [\"read_fd\", \"fork\"]\n";
 const HOLDINGS: [(u32, usize); 3] = [(100, 1_000_000), (100, 1_000), (10_000, 1_000)];
 
 fn main() {
@@ -37,8 +38,15 @@ fn text(len: usize) -> Vec<u8> {
 
 /// A process that holds `count` descriptors of `len` bytes and waits for its model.
 fn holding(count: u32, len: usize) -> State {
-    let compiled = compile(Path::new("p.toml"), &mut |_| Ok(Bytes::from_static(PROGRAM)), &[]);
-    let (program, around) = (compiled.expect("the program is valid").program, Arc::new(Surroundings::default()));
+    let compiled = compile(
+        Path::new("p.toml"),
+        &mut |_| Ok(Bytes::from_static(PROGRAM)),
+        &[],
+    );
+    let (program, around) = (
+        compiled.expect("the program is valid").program,
+        Arc::new(Surroundings::default()),
+    );
     let said = "go".into();
     let birth = Birth {
         access: Access::Admin,
@@ -50,7 +58,9 @@ fn holding(count: u32, len: usize) -> State {
     };
     let mut image = born(&program, &around, birth, 0);
     let entry = |content| Entry::new(content, 4000, "tool:bench", 0);
-    image.table = (1..=count).map(|number| (FdId::Fd(number), entry(Content::new(text(len))))).collect();
+    image.table = (1..=count)
+        .map(|number| (FdId::Fd(number), entry(Content::new(text(len)))))
+        .collect();
     image.next_fd = count + 1;
     let mut state = State::from_image(Pid(1), program, around, image).expect("the image is valid");
     let begun = decide(&state, Input::Signal(Signal::Resume), 0).read_all(0);
@@ -60,36 +70,61 @@ fn holding(count: u32, len: usize) -> State {
 
 /// The model asks for a fork into one child.
 fn fork(state: &State) -> Input {
-    let Phase::Thinking { call } = *state.phase() else { unreachable!("it waits for its model") };
+    let Phase::Thinking { call } = *state.phase() else {
+        unreachable!("it waits for its model")
+    };
     let args = r#"{"prompts": ["look"]}"#.into();
-    let blocks = vec![Block::ToolUse { id: "u".into(), name: "fork".into(), args, raw: None }];
+    let blocks = vec![Block::ToolUse {
+        id: "u".into(),
+        name: "fork".into(),
+        args,
+        raw: None,
+    }];
     Input::Completed {
         call,
-        result: Completion::Model(Ok(Reply { blocks, stop: StopReason::ToolUse, usage: Usage::default() })),
+        result: Completion::Model(Ok(Reply {
+            blocks,
+            stop: StopReason::ToolUse,
+            usage: Usage::default(),
+        })),
     }
 }
 
 #[divan::bench(args = HOLDINGS)]
 fn fork_image(bencher: Bencher<'_, '_>, (count, len): (u32, usize)) {
     let state = holding(count, len);
-    bencher.with_inputs(|| fork(&state)).bench_local_values(|input| decide(black_box(&state), input, 0).read_all(0));
+    bencher
+        .with_inputs(|| fork(&state))
+        .bench_local_values(|input| decide(black_box(&state), input, 0).read_all(0));
 }
 
 #[divan::bench(args = HOLDINGS)]
 fn child_from_image(bencher: Bencher<'_, '_>, (count, len): (u32, usize)) {
     let state = holding(count, len);
     let mut effects = decide(&state, fork(&state), 0).read_all(0).effects;
-    let Some(Effect::StartChildren { children, .. }) = effects.pop() else { unreachable!("a child is made") };
+    let Some(Effect::StartChildren { children, .. }) = effects.pop() else {
+        unreachable!("a child is made")
+    };
     let around = Arc::new(Surroundings::default());
-    let parts = || (children[0].program.clone(), around.clone(), children[0].image.clone());
+    let parts = || {
+        (
+            children[0].program.clone(),
+            around.clone(),
+            children[0].image.clone(),
+        )
+    };
     bencher
         .with_inputs(parts)
-        .bench_local_values(|(program, around, image)| State::from_image(Pid(2), program, around, image));
+        .bench_local_values(|(program, around, image)| {
+            State::from_image(Pid(2), program, around, image)
+        });
 }
 
 #[divan::bench(args = HOLDINGS, sample_count = 20)]
 fn limit_copy_of_the_bytes(bencher: Bencher<'_, '_>, (count, len): (u32, usize)) {
     let contents: Vec<Vec<u8>> = (0..count).map(|_| text(len)).collect();
     let bytes = BytesCount::new(count as usize * len);
-    bencher.counter(bytes).bench_local(|| black_box(&contents).clone());
+    bencher
+        .counter(bytes)
+        .bench_local(|| black_box(&contents).clone());
 }

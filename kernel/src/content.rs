@@ -1,16 +1,19 @@
 //! Content: immutable bytes that are read by pages, lines and characters.
 //!
-//! Bytes that are UTF-8 are text; others are binary and shown as base64, and then pages, lines and characters are those of
-//! the base64 text. The unit is the Unicode scalar value; only LF ends a line, a final LF opens no further one, and empty
-//! content is one page and one line (ruling 3 of the design).
+//! Bytes that are UTF-8 are text; others are binary and shown as base64, and then pages, lines and
+//! characters are those of the base64 text. The unit is the Unicode scalar value; only LF ends a
+//! line, a final LF opens no further one, and empty content is one page and one line (ruling 3 of
+//! the design).
 //!
-//! Creating a text content checks and indexes it in one go, close to memory bandwidth. After that nothing scans it from
-//! its start: any page, line or character range costs O(log n + what is returned). A table of pages is made when a page
-//! size is first asked for, in one pass, and kept; so are the reformatted text of JSON and an outline of its [`units`].
+//! Creating a text content checks and indexes it in one go, close to memory bandwidth. After that
+//! nothing scans it from its start: any page, line or character range costs O(log n + what is
+//! returned). A table of pages is made when a page size is first asked for, in one pass, and kept;
+//! so are the reformatted text of JSON and an outline of its [`units`].
 //!
-//! A content is in memory or [stored](Content::stored): then it is read from its [`Source`], each time the parts that are
-//! asked for. It is the same value either way, and may be [offloaded](Content::offload) while others hold it. What is known
-//! of it without its bytes (name, length) is always at hand; everything else can be [`Unreadable`].
+//! A content is in memory or [stored](Content::stored): then it is read from its [`Source`], each
+//! time the parts that are asked for. It is the same value either way, and may be
+//! [offloaded](Content::offload) while others hold it. What is known of it without its bytes (name,
+//! length) is always at hand; everything else can be [`Unreadable`].
 //!
 //! This module never copies text to serve or extract it, and never changes a content (FD-2).
 
@@ -60,7 +63,8 @@ struct Inner {
     /// Known of what is stored.
     hash: OnceLock<ContentHash>,
     place: RwLock<Place>,
-    /// What finds pages, lines and characters: known of what is in memory, and of what was read before.
+    /// What finds pages, lines and characters: known of what is in memory, and of what was read
+    /// before.
     shape: OnceLock<Arc<Shape>>,
     /// What was made of the bytes and can be made again.
     derived: Mutex<Option<Arc<Derived>>>,
@@ -77,7 +81,8 @@ impl AsRef<[u8]> for Shared {
 }
 
 impl Content {
-    /// A content of these bytes. Never fails: what is not UTF-8 is binary. O(n), at memory bandwidth.
+    /// A content of these bytes. Never fails: what is not UTF-8 is binary. O(n), at memory
+    /// bandwidth.
     #[must_use]
     pub fn new(bytes: impl Into<Bytes>) -> Self {
         Self::of_data(Data::new(bytes.into()))
@@ -94,10 +99,16 @@ impl Content {
         Bytes::from_owner(Shared(text))
     }
 
-    /// The content of this name, which `source` has: nothing is read before somebody asks for something of it. O(1).
+    /// The content of this name, which `source` has: nothing is read before somebody asks for
+    /// something of it. O(1).
     #[must_use]
     pub fn stored(reference: ContentRef, source: Arc<dyn Source>) -> Self {
-        Self::made(reference.len, Some(reference.hash), Place::Stored(source), None)
+        Self::made(
+            reference.len,
+            Some(reference.hash),
+            Place::Stored(source),
+            None,
+        )
     }
 
     fn from_text(text: ByteString) -> Self {
@@ -106,7 +117,12 @@ impl Content {
 
     fn of_data(data: Data) -> Self {
         let shape = Arc::new(Shape::of(&data));
-        Self::made(data.bytes().len() as u64, None, Place::Here(data), Some(shape))
+        Self::made(
+            data.bytes().len() as u64,
+            None,
+            Place::Here(data),
+            Some(shape),
+        )
     }
 
     fn made(len: u64, hash: Option<ContentHash>, place: Place, shape: Option<Arc<Shape>>) -> Self {
@@ -118,7 +134,9 @@ impl Content {
             derived: Mutex::new(None),
             stamp: Stamp::default(),
         };
-        Self { inner: Arc::new(inner) }
+        Self {
+            inner: Arc::new(inner),
+        }
     }
 
     /// How many bytes it has. O(1), wherever they are.
@@ -127,11 +145,14 @@ impl Content {
         self.inner.len
     }
 
-    /// The BLAKE3 hash of the bytes. O(n) when first asked for, kept afterwards; O(1) of what is stored.
+    /// The BLAKE3 hash of the bytes. O(n) when first asked for, kept afterwards; O(1) of what is
+    /// stored.
     #[must_use]
     pub fn hash(&self) -> ContentHash {
         *self.inner.hash.get_or_init(|| {
-            let data = self.here().expect("what is stored has been named: a source is asked by the name");
+            let data = self
+                .here()
+                .expect("what is stored has been named: a source is asked by the name");
             ContentHash(*blake3::hash(data.bytes()).as_bytes())
         })
     }
@@ -139,7 +160,10 @@ impl Content {
     /// The content by name. Costs what [`hash`](Self::hash) costs.
     #[must_use]
     pub fn reference(&self) -> ContentRef {
-        ContentRef { hash: self.hash(), len: self.inner.len }
+        ContentRef {
+            hash: self.hash(),
+            len: self.inner.len,
+        }
     }
 }
 

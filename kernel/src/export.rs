@@ -1,12 +1,14 @@
 //! Exports: a process, or a tree of them, as one file that another store can take in.
 //!
-//! * [`frame`](Framer): the records of a file one behind the other, chained by hash, so that no byte of it can be cut off, changed,
-//!   moved or added without being noticed by name, which [`scan`](Scanner) does.
+//! * [`frame`](Framer): the records of a file one behind the other, chained by hash, so that no
+//!   byte of it can be cut off, changed, moved or added without being noticed by name, which
+//!   [`scan`](Scanner) does.
 //! * [`manifest`](Manifest): what a file holds, checked as a whole before anything of it is used.
 //! * [`birth`](Manifest::births): what becomes of its processes in another store.
 //! * [`mask`](Redact): what is kept out of it.
 //!
-//! This room never sees a file and never a store: it is given bytes and gives bytes. `docs/format.md` says what stands where.
+//! This room never sees a file and never a store: it is given bytes and gives bytes.
+//! `docs/format.md` says what stands where.
 
 mod birth;
 mod frame;
@@ -24,7 +26,9 @@ pub use scan::{Keep, Piece, Scanner};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExportError {
     /// It does not begin as an export does.
-    #[error("the file is no export: it does not begin as one. Name a file that `dormouse export` made")]
+    #[error(
+        "the file is no export: it does not begin as one. Name a file that `dormouse export` made"
+    )]
     Foreign,
     /// It holds something that this version does not know.
     #[error("the export holds {what}, as a later version writes it. Import it with that version")]
@@ -40,10 +44,12 @@ pub enum ExportError {
     },
     /// What stands there is not what was written.
     #[error(
-        "the export was altered: what ends at byte {at} does not fit its hash. Copy it again from where it was made"
+        "the export was altered: what ends at byte {at} does not fit its hash. Copy it again from \
+         where it was made"
     )]
     Altered {
-        /// Where the record ends that is not what it was, or where the first byte stands that is too many.
+        /// Where the record ends that is not what it was, or where the first byte stands that is
+        /// too many.
         at: u64,
     },
     /// It is as it was written, and contradicts itself.

@@ -1,17 +1,20 @@
 //! What a store holds and who needs it, remembered between two collections of garbage.
 //!
-//! Pure: a store that goes through its log shows each record once, and says what a piece of a journal refers to. From that follows
-//! which contents something refers to, and how many bytes of each part of the log are live. What is given up takes its references and
-//! its bytes along. So a collection costs what came to the log since the last one and what was given up, and not what is kept.
+//! Pure: a store that goes through its log shows each record once, and says what a piece of a
+//! journal refers to. From that follows which contents something refers to, and how many bytes of
+//! each part of the log are live. What is given up takes its references and its bytes along. So a
+//! collection costs what came to the log since the last one and what was given up, and not what is
+//! kept.
 //!
-//! * References are kept for each process as a set, so that a record that is seen twice counts once. A content is live while a
-//!   process in the inventory refers to it. To show a record too often keeps garbage, and never loses what is live.
+//! * References are kept for each process as a set, so that a record that is seen twice counts
+//!   once. A content is live while a process in the inventory refers to it. To show a record too
+//!   often keeps garbage, and never loses what is live.
 //! * Contents go by eight bytes of their name. Two that share them are live while either is.
 //! * Bytes of parts are an estimate: they say which parts are worth a look, and the look decides.
 //!
-//! Memory: some 50 bytes for each content in the log, 16 for each process that refers to it, some 300 for each process, and 50 for each of
-//! its images and each part of the log that it is in. Ten thousand processes with a million contents take
-//! some 70 MB.
+//! Memory: some 50 bytes for each content in the log, 16 for each process that refers to it, some
+//! 300 for each process, and 50 for each of its images and each part of the log that it is in. Ten
+//! thousand processes with a million contents take some 70 MB.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -44,7 +47,8 @@ pub struct Reached {
     pub part: u32,
     /// The first byte in it that was not looked at.
     pub offset: u64,
-    /// All records that were first written up to this commit have been shown; 0 before the first pass is complete.
+    /// All records that were first written up to this commit have been shown; 0 before the first
+    /// pass is complete.
     pub commit: u64,
 }
 
@@ -100,7 +104,11 @@ impl Stock {
     /// What a look has shown.
     #[must_use]
     pub fn seen(bytes: u64, live: u64) -> Self {
-        Self { bytes, live, ..Self::default() }
+        Self {
+            bytes,
+            live,
+            ..Self::default()
+        }
     }
 }
 
@@ -108,7 +116,10 @@ impl Inventory {
     /// Begins anew where it is of another opened store than the one of this number.
     pub fn belong_to(&mut self, of: u64) {
         if self.of != of {
-            *self = Self { of, ..Self::default() };
+            *self = Self {
+                of,
+                ..Self::default()
+            };
         }
     }
 
@@ -149,7 +160,14 @@ impl Inventory {
     /// A content stands in a part. Where it is known to stand elsewhere, it no longer counts there.
     pub fn content(&mut self, name: ShortName, part: u32, bytes: u64) {
         let held = self.contents.entry(name).or_default();
-        let before = std::mem::replace(held, Held { part, bytes, ..*held });
+        let before = std::mem::replace(
+            held,
+            Held {
+                part,
+                bytes,
+                ..*held
+            },
+        );
         if before.owners > 0 {
             self.die(before.part, before.bytes);
             self.fixed(part, bytes);
@@ -158,7 +176,11 @@ impl Inventory {
 
     /// A content was dropped with the part that it stood in.
     pub fn dropped(&mut self, name: ShortName, part: u32) {
-        if self.contents.get(&name).is_some_and(|held| held.owners == 0 && held.part == part) {
+        if self
+            .contents
+            .get(&name)
+            .is_some_and(|held| held.owners == 0 && held.part == part)
+        {
             self.contents.remove(&name);
         }
     }
@@ -227,7 +249,9 @@ impl Inventory {
 
     fn count(&mut self) {
         for pid in std::mem::take(&mut self.touched) {
-            let Some(mut owner) = self.owners.remove(&pid) else { continue };
+            let Some(mut owner) = self.owners.remove(&pid) else {
+                continue;
+            };
             for name in owner.settle(|part| self.parts.contains_key(&part)) {
                 self.gain(name);
             }
@@ -239,26 +263,38 @@ impl Inventory {
     /// A process was given up.
     pub fn forget(&mut self, pid: Pid) {
         self.count();
-        self.lose(&Forgotten { processes: [pid].into(), ..Forgotten::default() });
+        self.lose(&Forgotten {
+            processes: [pid].into(),
+            ..Forgotten::default()
+        });
         self.owners.remove(&pid);
     }
 
     /// The history of a process before a fact was given up.
     pub fn shorten(&mut self, pid: Pid, since: FactNumber) {
         self.count();
-        self.lose(&Forgotten { histories: [(pid, since)].into(), ..Forgotten::default() });
+        self.lose(&Forgotten {
+            histories: [(pid, since)].into(),
+            ..Forgotten::default()
+        });
         self.owners.entry(pid).or_default().shorten(since);
     }
 
     fn lose(&mut self, forgotten: &Forgotten) {
-        let Losses { owners, parts, doubtful } = self.losses(forgotten);
+        let Losses {
+            owners,
+            parts,
+            doubtful,
+        } = self.losses(forgotten);
         for (name, lost) in owners {
             let held = self.contents.entry(name).or_default();
             let was_live = held.owners > 0;
             held.owners = held.owners.saturating_sub(lost);
             self.live_contents -= u64::from(was_live && held.owners == 0);
         }
-        parts.into_iter().for_each(|(part, bytes)| self.die(part, bytes));
+        parts
+            .into_iter()
+            .for_each(|(part, bytes)| self.die(part, bytes));
         for part in doubtful {
             self.doubt(part);
         }
@@ -274,11 +310,19 @@ impl Inventory {
             }
         }
         for (pid, since) in &forgotten.histories {
-            if let Some(owner) = self.owners.get(pid).filter(|_| !forgotten.processes.contains(pid)) {
+            if let Some(owner) = self
+                .owners
+                .get(pid)
+                .filter(|_| !forgotten.processes.contains(pid))
+            {
                 owner.losses(Some(*since), &mut losses);
             }
         }
-        for (part, bytes) in forgotten.checkpoints.iter().filter_map(|id| self.checkpoints.get(id)) {
+        for (part, bytes) in forgotten
+            .checkpoints
+            .iter()
+            .filter_map(|id| self.checkpoints.get(id))
+        {
             *losses.parts.entry(*part).or_default() += bytes;
         }
         let Losses { owners, parts, .. } = &mut losses;
@@ -313,13 +357,19 @@ impl Inventory {
     #[must_use]
     pub fn is_referred_to(&self, name: ShortName, losses: &Losses) -> bool {
         let lost = losses.owners.get(&name).copied().unwrap_or_default();
-        self.contents.get(&name).is_some_and(|held| held.owners > lost)
+        self.contents
+            .get(&name)
+            .is_some_and(|held| held.owners > lost)
     }
 
     /// How many contents something refers to when these are lost.
     #[must_use]
     pub fn live_contents(&self, losses: &Losses) -> u64 {
-        let dead = losses.owners.iter().filter(|(name, _)| !self.is_referred_to(**name, losses)).count();
+        let dead = losses
+            .owners
+            .iter()
+            .filter(|(name, _)| !self.is_referred_to(**name, losses))
+            .count();
         self.live_contents.saturating_sub(dead as u64)
     }
 
@@ -328,8 +378,13 @@ impl Inventory {
     pub fn stock(&self, part: u32, losses: &Losses) -> Option<Stock> {
         let stock = self.parts.get(&part)?;
         let lost = losses.parts.get(&part).copied().unwrap_or_default();
-        let is_doubtful = stock.is_doubtful || losses.doubtful.contains(&part) || (stock.is_vague && lost > 0);
-        Some(Stock { live: stock.live.saturating_sub(lost), is_doubtful, ..*stock })
+        let is_doubtful =
+            stock.is_doubtful || losses.doubtful.contains(&part) || (stock.is_vague && lost > 0);
+        Some(Stock {
+            live: stock.live.saturating_sub(lost),
+            is_doubtful,
+            ..*stock
+        })
     }
 
     /// A look at a part has shown what is live in it.
@@ -351,11 +406,17 @@ impl Inventory {
         self.parts.remove(&part);
     }
 
-    /// Whether a process is known from its image at fact `since` to fact `last`; where not, up to which fact it is, if from there.
+    /// Whether a process is known from its image at fact `since` to fact `last`; where not, up to
+    /// which fact it is, if from there.
     ///
     /// # Errors
     /// The last fact up to which there is no gap; none where the image is missing.
-    pub fn covers(&self, pid: Pid, since: FactNumber, last: FactNumber) -> Result<(), Option<FactNumber>> {
+    pub fn covers(
+        &self,
+        pid: Pid,
+        since: FactNumber,
+        last: FactNumber,
+    ) -> Result<(), Option<FactNumber>> {
         self.owners.get(&pid).ok_or(None)?.covers(since, last)
     }
 
@@ -365,15 +426,17 @@ impl Inventory {
         self.owners.get(&root).map_or(0, Owner::temp_files)
     }
 
-    /// When a process ended: milliseconds since the epoch. None for one of which something cannot be read.
+    /// When a process ended: milliseconds since the epoch. None for one of which something cannot
+    /// be read.
     #[must_use]
     pub fn ended_ms(&self, pid: Pid) -> Option<u64> {
         let is_whole = self.unreadable.iter().all(|(of, _)| *of != Some(pid));
         self.owners.get(&pid).filter(|_| is_whole)?.ended_ms()
     }
 
-    /// Where the history of a process can begin that must reach back to `floor`: at the image before the one that `floor` is read
-    /// from, so that damage to one leaves another. None where that gives nothing up.
+    /// Where the history of a process can begin that must reach back to `floor`: at the image
+    /// before the one that `floor` is read from, so that damage to one leaves another. None where
+    /// that gives nothing up.
     #[must_use]
     pub fn generation_before(&self, pid: Pid, floor: FactNumber) -> Option<FactNumber> {
         let owner = self.owners.get(&pid)?;

@@ -1,18 +1,21 @@
 //! When a journal gets an image again, so that reading it stays quick and its images stay few.
 //!
-//! A pure decision over sizes. An image holds what the facts before it came to. Where they only added to it, as in a conversation
-//! that grows, it is as long as they are, and reading it is no quicker than replaying them: there it would only take room. So an
-//! image is worth writing where it is at most a quarter of what would be read without it. All images of a journal together then
-//! take at most a third of what its facts cost, however long it gets; of a process that sleeps and wakes again and again, about
-//! as much as its facts.
+//! A pure decision over sizes. An image holds what the facts before it came to. Where they only
+//! added to it, as in a conversation that grows, it is as long as they are, and reading it is no
+//! quicker than replaying them: there it would only take room. So an image is worth writing where
+//! it is at most a quarter of what would be read without it. All images of a journal together then
+//! take at most a third of what its facts cost, however long it gets; of a process that sleeps and
+//! wakes again and again, about as much as its facts.
 //!
-//! How long an image would be is known once it is made, so it is looked at when what follows the latest one has doubled.
+//! How long an image would be is known once it is made, so it is looked at when what follows the
+//! latest one has doubled.
 
 /// What would be read without an image, over what is read with it.
 const TIMES_AN_IMAGE: u64 = 4;
 /// So much may follow an image however small that is: some milliseconds of replay.
 const AT_LEAST_BYTES: u64 = 1 << 20;
-/// What a fact costs beside its bytes, as if it were so much longer: its header on the disk, and that it is looked up and replayed.
+/// What a fact costs beside its bytes, as if it were so much longer: its header on the disk, and
+/// that it is looked up and replayed.
 const BYTES_A_FACT: u64 = 512;
 
 /// What follows the latest image of a journal.
@@ -43,13 +46,21 @@ impl Tail {
     #[must_use]
     pub fn of(image_bytes: u64) -> Self {
         let look_at = AT_LEAST_BYTES.max((TIMES_AN_IMAGE - 1) * image_bytes);
-        Self { image_bytes, followed: Span::default(), looked_at: None, look_at }
+        Self {
+            image_bytes,
+            followed: Span::default(),
+            looked_at: None,
+            look_at,
+        }
     }
 
     /// Facts came behind it.
     #[must_use]
     pub fn and(self, facts: u64, bytes: u64) -> Self {
-        let followed = Span { facts: self.followed.facts + facts, bytes: self.followed.bytes + bytes };
+        let followed = Span {
+            facts: self.followed.facts + facts,
+            bytes: self.followed.bytes + bytes,
+        };
         Self { followed, ..self }
     }
 
@@ -68,11 +79,15 @@ impl Tail {
     /// An image that would stand at its end is looked at.
     #[must_use]
     pub fn looked_at(self) -> Self {
-        Self { looked_at: Some(self.followed), ..self }
+        Self {
+            looked_at: Some(self.followed),
+            ..self
+        }
     }
 
-    /// The longest image, in bytes, that is worth writing before the process sleeps: it is read at the next wake, so it may be as
-    /// long as what follows the latest one. None where that one was longer.
+    /// The longest image, in bytes, that is worth writing before the process sleeps: it is read at
+    /// the next wake, so it may be as long as what follows the latest one. None where that one was
+    /// longer.
     #[must_use]
     pub fn worth_before_sleep(&self) -> Option<u64> {
         let cost = self.followed.cost();
@@ -89,13 +104,20 @@ impl Tail {
     #[must_use]
     pub fn imaged(self, image_bytes: u64) -> Self {
         let behind = self.looked_at.unwrap_or(self.followed);
-        Self::of(image_bytes).and(self.followed.facts - behind.facts, self.followed.bytes - behind.bytes)
+        Self::of(image_bytes).and(
+            self.followed.facts - behind.facts,
+            self.followed.bytes - behind.bytes,
+        )
     }
 
     /// The image that was looked at is not worth writing.
     #[must_use]
     pub fn passed_over(self) -> Self {
-        Self { looked_at: None, look_at: 2 * self.look_at.max(self.followed.cost()), ..self }
+        Self {
+            looked_at: None,
+            look_at: 2 * self.look_at.max(self.followed.cost()),
+            ..self
+        }
     }
 }
 
@@ -103,8 +125,8 @@ impl Tail {
 mod tests {
     use super::*;
 
-    /// The bytes of all images of a journal of `facts` facts of `bytes` bytes each, and how often one was made, where the state
-    /// is as long as `state` says after so many.
+    /// The bytes of all images of a journal of `facts` facts of `bytes` bytes each, and how often
+    /// one was made, where the state is as long as `state` says after so many.
     fn images(facts: u64, bytes: u64, state: impl Fn(u64) -> u64) -> (u64, u64) {
         let (mut tail, mut images, mut looks) = (Tail::of(0), 0, 0);
         for fact in 1..=facts {
@@ -112,10 +134,16 @@ mod tests {
             if tail.is_long() {
                 let (image, worth) = (state(fact), tail.worth());
                 (tail, looks) = (tail.looked_at(), looks + 1);
-                (tail, images) =
-                    if image <= worth { (tail.imaged(image), images + image) } else { (tail.passed_over(), images) };
+                (tail, images) = if image <= worth {
+                    (tail.imaged(image), images + image)
+                } else {
+                    (tail.passed_over(), images)
+                };
             }
-            assert!(3 * images <= fact * (bytes + BYTES_A_FACT), "after {fact} facts of {bytes}: {images}");
+            assert!(
+                3 * images <= fact * (bytes + BYTES_A_FACT),
+                "after {fact} facts of {bytes}: {images}"
+            );
         }
         (images, looks)
     }
@@ -124,7 +152,10 @@ mod tests {
     fn a_conversation_that_only_grows_is_not_written_again() {
         for (facts, bytes) in [(2_500, 300), (100_000, 400), (3_000, 100_000)] {
             let (images, looks) = images(facts, bytes, |fact| fact * bytes);
-            assert!(images == 0 && looks < 10, "{facts} of {bytes}: {images}, {looks}");
+            assert!(
+                images == 0 && looks < 10,
+                "{facts} of {bytes}: {images}, {looks}"
+            );
         }
     }
 
@@ -142,10 +173,16 @@ mod tests {
         for _ in 0..2_000 {
             (tail, facts) = (tail.and(1, turn), facts + turn + BYTES_A_FACT);
             let state = facts;
-            if tail.worth_before_sleep().is_some_and(|worth| state <= worth) {
+            if tail
+                .worth_before_sleep()
+                .is_some_and(|worth| state <= worth)
+            {
                 (tail, images) = (tail.imaged(state), images + state);
             }
-            assert!(images <= 2 * facts, "{images} bytes of images, {facts} of facts");
+            assert!(
+                images <= 2 * facts,
+                "{images} bytes of images, {facts} of facts"
+            );
         }
         assert!(images > 0 && tail.facts() > 0);
     }

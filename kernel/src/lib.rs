@@ -1,6 +1,7 @@
 //! Pure decisions: no runtime, no clock, no files, no randomness.
 //!
-//! A tool produced more than a context should hold: it becomes a descriptor, and the model reads it in pages.
+//! A tool produced more than a context should hold: it becomes a descriptor, and the model reads it
+//! in pages.
 //!
 //! ```
 //! use dormouse_kernel::syscall::{Call, Outcome, read_fd};

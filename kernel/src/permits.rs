@@ -1,12 +1,14 @@
 //! Who may ask a provider next: the queue for its permits.
 //!
-//! Pure: tickets are numbers and time comes in as milliseconds of any clock that does not go back. Nothing here waits.
+//! Pure: tickets are numbers and time comes in as milliseconds of any clock that does not go back.
+//! Nothing here waits.
 //!
 //! * No more calls run at once than the bound says.
-//! * Between classes of priority it is weighted: where all wait, of seven permits four go to high, two to normal, one to low.
-//! * Within a class the trees take turns, whatever each of them asks for: one that was served comes again after the others
-//!   that waited then. One that comes new waits for none that was served since, and after at most one round of
-//!   newcomers the old are served, so that nobody starves.
+//! * Between classes of priority it is weighted: where all wait, of seven permits four go to high,
+//!   two to normal, one to low.
+//! * Within a class the trees take turns, whatever each of them asks for: one that was served comes
+//!   again after the others that waited then. One that comes new waits for none that was served
+//!   since, and after at most one round of newcomers the old are served, so that nobody starves.
 //! * Within a tree, the first to come is the first to be served.
 //! * While the queue is paused nothing is granted.
 
@@ -53,7 +55,8 @@ pub struct Permits {
 }
 
 impl Permits {
-    /// A queue with `bound` permits; with at least one, since without any nobody could ever be served.
+    /// A queue with `bound` permits; with at least one, since without any nobody could ever be
+    /// served.
     #[must_use]
     pub fn new(bound: usize) -> Self {
         Self {
@@ -77,29 +80,39 @@ impl Permits {
         ticket
     }
 
-    /// Grants a permit to whoever is next; none where nobody waits, all permits are out, or the queue is paused at `now_ms`.
-    /// To be called until there is none, after each change and at the end of a pause. O(log n) in the tickets that are out.
+    /// Grants a permit to whoever is next; none where nobody waits, all permits are out, or the
+    /// queue is paused at `now_ms`. To be called until there is none, after each change and at the
+    /// end of a pause. O(log n) in the tickets that are out.
     pub fn grant(&mut self, now_ms: u64) -> Option<Ticket> {
         if self.granted >= self.bound || self.paused_until(now_ms).is_some() {
             return None;
         }
         let waiting = self.classes.iter_mut().filter(|(_, class)| class.waits());
         // Of two that have come equally far, the higher.
-        let (priority, class) =
-            waiting.min_by_key(|(priority, class)| (class.pass(), std::cmp::Reverse(**priority)))?;
+        let (priority, class) = waiting
+            .min_by_key(|(priority, class)| (class.pass(), std::cmp::Reverse(**priority)))?;
         self.reached = class.pass();
         let ticket = class.serve(stride(*priority))?;
-        let (_, standing) = self.tickets.get_mut(&ticket).expect("who waits in a class holds a ticket");
+        let (_, standing) = self
+            .tickets
+            .get_mut(&ticket)
+            .expect("who waits in a class holds a ticket");
         *standing = Standing::Granted;
         self.granted += 1;
         Some(ticket)
     }
 
-    /// Withdraws a ticket that waits, or gives back its permit. Whoever gives up need not know which it is: it may have been
-    /// granted in the same instant. One that is gone already changes nothing. O(log n) in the tickets that are out.
+    /// Withdraws a ticket that waits, or gives back its permit. Whoever gives up need not know
+    /// which it is: it may have been granted in the same instant. One that is gone already changes
+    /// nothing. O(log n) in the tickets that are out.
     pub fn leave(&mut self, ticket: Ticket) {
-        let Some((asker, standing)) = self.tickets.remove(&ticket) else { return };
-        let class = self.classes.get_mut(&asker.priority).expect("who holds a ticket came through its class");
+        let Some((asker, standing)) = self.tickets.remove(&ticket) else {
+            return;
+        };
+        let class = self
+            .classes
+            .get_mut(&asker.priority)
+            .expect("who holds a ticket came through its class");
         match standing {
             Standing::Waiting => class.withdraw(asker.tree, ticket),
             Standing::Granted => {
@@ -109,7 +122,8 @@ impl Permits {
         }
     }
 
-    /// Grants nothing before `until_ms`. A pause is never shortened: of two the longer one holds. O(1).
+    /// Grants nothing before `until_ms`. A pause is never shortened: of two the longer one holds.
+    /// O(1).
     pub fn pause(&mut self, until_ms: u64) {
         self.paused_until_ms = self.paused_until_ms.max(until_ms);
     }
@@ -133,7 +147,8 @@ impl Permits {
     }
 }
 
-/// How far a permit brings a class: the one that has come least far is served next. Inverse to the weights 4, 2 and 1.
+/// How far a permit brings a class: the one that has come least far is served next. Inverse to the
+/// weights 4, 2 and 1.
 fn stride(priority: Priority) -> u64 {
     match priority {
         Priority::High => 1,

@@ -1,13 +1,15 @@
 //! Programs: TOML files, compiled.
 //!
-//! [`compile`] reads a program file and everything that it names, linked programs included, and gives a [`Program`]:
-//! immutable, checked, shared. It reads files only through the function that it is given, and everything that it read
-//! is kept in a [`Bundle`], from which the same program can be compiled again on another day and another machine
-//! without a file in sight.
+//! [`compile`] reads a program file and everything that it names, linked programs included, and
+//! gives a [`Program`]: immutable, checked, shared. It reads files only through the function that
+//! it is given, and everything that it read is kept in a [`Bundle`], from which the same program
+//! can be compiled again on another day and another machine without a file in sight.
 //!
-//! * What is wrong is said all at once: every mistake of every file, each with its place, what is valid, what to try.
+//! * What is wrong is said all at once: every mistake of every file, each with its place, what is
+//!   valid, what to try.
 //! * Programs may link each other in cycles; each file is compiled once.
-//! * A compiled program never changes. Whatever it holds has been checked; no later step checks it again.
+//! * A compiled program never changes. Whatever it holds has been checked; no later step checks it
+//!   again.
 //!
 //! ```
 //! use std::path::Path;
@@ -36,10 +38,13 @@ mod servers;
 mod tools;
 
 pub use dormouse_proto::program::{
-    DescribedParameter, EnvCommand, EnvVar, EnvironmentChoice, ForkRelease, Provider, Variable, parse_servers,
+    DescribedParameter, EnvCommand, EnvVar, EnvironmentChoice, ForkRelease, Provider, Variable,
+    parse_servers,
 };
 
-pub use self::bundle::{Bundle, BundleError, MAX_BUNDLE_BYTES, MAX_BUNDLE_FILES, MAX_PROGRAM_BYTES};
+pub use self::bundle::{
+    Bundle, BundleError, MAX_BUNDLE_BYTES, MAX_BUNDLE_FILES, MAX_PROGRAM_BYTES,
+};
 pub use self::compile::{Compiled, compile};
 pub use self::finding::{Finding, ProgramErrors};
 pub use self::library::{Demo, Limits, ModelChoice, Program, Script};

@@ -1,8 +1,9 @@
-//! References: parts of a reply that the model marked itself, as `<ref id="plan">…</ref>` (ruling 13 of the design).
+//! References: parts of a reply that the model marked itself, as `<ref id="plan">…</ref>` (ruling
+//! 13 of the design).
 //!
-//! The reply stays as it is; what stands between the tags becomes a descriptor, exactly. References may nest, the outer one
-//! keeps the inner tags as text; of several with one id the last wins. Tags that do not fit are passed over: never an
-//! error, since a model may well write about such tags.
+//! The reply stays as it is; what stands between the tags becomes a descriptor, exactly. References
+//! may nest, the outer one keeps the inner tags as text; of several with one id the last wins. Tags
+//! that do not fit are passed over: never an error, since a model may well write about such tags.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,7 +12,8 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 static TAG: LazyLock<Regex> = LazyLock::new(|| pattern(r"<ref(?:\s[^<>]*)?>|</ref\s*>"));
-static OPENING: LazyLock<Regex> = LazyLock::new(|| pattern(&format!(r"^<ref(?:\s+{ATTRIBUTE})+\s*>$")));
+static OPENING: LazyLock<Regex> =
+    LazyLock::new(|| pattern(&format!(r"^<ref(?:\s+{ATTRIBUTE})+\s*>$")));
 static ID: LazyLock<Regex> = LazyLock::new(|| pattern(r#"\sid\s*=\s*(?:"([^"]+)"|'([^']+)')"#));
 
 const ATTRIBUTE: &str = r#"[A-Za-z_][\w.:-]*\s*=\s*(?:"[^"]*"|'[^']*')"#;
@@ -20,7 +22,8 @@ fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("the pattern is a constant")
 }
 
-/// The references of a reply by id, each the range of its text. One pass, with no more memory than there are tags.
+/// The references of a reply by id, each the range of its text. One pass, with no more memory than
+/// there are tags.
 #[must_use]
 pub fn references(reply: &str) -> BTreeMap<&str, Range<usize>> {
     let mut open: Vec<(Option<&str>, usize)> = Vec::new();
@@ -50,7 +53,10 @@ mod tests {
     use super::*;
 
     fn check(reply: &str, expected: &[(&str, &str)]) {
-        let found: Vec<_> = references(reply).into_iter().map(|(id, range)| (id, &reply[range])).collect();
+        let found: Vec<_> = references(reply)
+            .into_iter()
+            .map(|(id, range)| (id, &reply[range]))
+            .collect();
         assert_eq!(found, expected, "{reply}");
     }
 
@@ -58,18 +64,30 @@ mod tests {
     fn what_stands_between_the_tags_is_kept_exactly() {
         check("Intro <ref id=\"k\">body</ref> end", &[("k", "body")]);
         check("<ref id=\"k\">\nline\n</ref>", &[("k", "\nline\n")]);
-        check("<ref type=\"code\" id='k' >x = 1 < 2</ref>", &[("k", "x = 1 < 2")]);
+        check(
+            "<ref type=\"code\" id='k' >x = 1 < 2</ref>",
+            &[("k", "x = 1 < 2")],
+        );
         check("<ref\n  id = \"a b\"\n>é</ref >", &[("a b", "é")]);
         check("<ref id=\"k\"></ref>", &[("k", "")]);
     }
 
     #[test]
     fn several_count_and_the_last_of_one_id_wins() {
-        check("<ref id=\"a\">1</ref><ref id=\"b\">2</ref>", &[("a", "1"), ("b", "2")]);
-        check("<ref id=\"k\">1</ref> and <ref id=\"k\">2</ref>", &[("k", "2")]);
+        check(
+            "<ref id=\"a\">1</ref><ref id=\"b\">2</ref>",
+            &[("a", "1"), ("b", "2")],
+        );
+        check(
+            "<ref id=\"k\">1</ref> and <ref id=\"k\">2</ref>",
+            &[("k", "2")],
+        );
         let nested = "<ref id=\"a\">x <ref id=\"b\">y</ref> z</ref>";
         check(nested, &[("a", "x <ref id=\"b\">y</ref> z"), ("b", "y")]);
-        check("<ref id=\"k\">x <ref id=\"k\">y</ref> z</ref>", &[("k", "y")]);
+        check(
+            "<ref id=\"k\">x <ref id=\"k\">y</ref> z</ref>",
+            &[("k", "y")],
+        );
     }
 
     #[test]
@@ -87,7 +105,13 @@ mod tests {
         ] {
             check(reply, &[]);
         }
-        check("<ref id=\"a\">kept <ref>inner</ref> whole</ref>", &[("a", "kept <ref>inner</ref> whole")]);
-        check("<ref id=\"open\"> <ref id=\"b\">kept</ref>", &[("b", "kept")]);
+        check(
+            "<ref id=\"a\">kept <ref>inner</ref> whole</ref>",
+            &[("a", "kept <ref>inner</ref> whole")],
+        );
+        check(
+            "<ref id=\"open\"> <ref id=\"b\">kept</ref>",
+            &[("b", "kept")],
+        );
     }
 }

@@ -1,12 +1,15 @@
 //! What is kept of the past, and what is given up.
 //!
-//! Pure: what there is and what time it is arrive as data, and the answer is a list. Nothing that lives is ever on it but, where
-//! a rule says so, a part of its past.
+//! Pure: what there is and what time it is arrive as data, and the answer is a list. Nothing that
+//! lives is ever on it but, where a rule says so, a part of its past.
 //!
-//! * A tree of processes is given up as a whole, once all in it have ended: while one lives it may ask after any other.
-//! * What a checkpoint that is kept goes back to is kept, and so is the tree that a process goes on from that is kept.
-//! * A checkpoint of an ended tree is given up with the tree, unless it is pinned or young. Otherwise whoever may make checkpoints,
-//!   a model among them, would decide that its tree is kept for ever.
+//! * A tree of processes is given up as a whole, once all in it have ended: while one lives it may
+//!   ask after any other.
+//! * What a checkpoint that is kept goes back to is kept, and so is the tree that a process goes on
+//!   from that is kept.
+//! * A checkpoint of an ended tree is given up with the tree, unless it is pinned or young.
+//!   Otherwise whoever may make checkpoints, a model among them, would decide that its tree is kept
+//!   for ever.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,16 +29,17 @@ pub struct Retention {
     pub history: HistoryRule,
 }
 
-/// Which checkpoints are kept: those that any rule keeps; all, where neither number nor age is said. Those of an ended tree that
-/// [`EndedRule`] gives up go with it, unless they are pinned or younger than the age that is said here.
+/// Which checkpoints are kept: those that any rule keeps; all, where neither number nor age is
+/// said. Those of an ended tree that [`EndedRule`] gives up go with it, unless they are pinned or
+/// younger than the age that is said here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointRules {
     /// The last so many of each process.
     pub last: Option<usize>,
     /// Those that are younger than so many milliseconds.
     pub younger_ms: Option<u64>,
-    /// Those that are called one of these. A label is chosen by whoever makes the checkpoint: one that is pinned is not to be told to
-    /// a model.
+    /// Those that are called one of these. A label is chosen by whoever makes the checkpoint: one
+    /// that is pinned is not to be told to a model.
     pub pinned: BTreeSet<Arc<str>>,
 }
 
@@ -55,8 +59,9 @@ pub enum HistoryRule {
     /// To its birth: any fact is a point to go back to.
     #[default]
     Whole,
-    /// To the oldest checkpoint that is kept of it; to its birth where it is in none. A history can begin only at an image: one
-    /// that had none worth writing ([`crate::journal`]) is kept whole, and of others two images before the checkpoint are.
+    /// To the oldest checkpoint that is kept of it; to its birth where it is in none. A history can
+    /// begin only at an image: one that had none worth writing ([`crate::journal`]) is kept whole,
+    /// and of others two images before the checkpoint are.
     FromOldestCheckpoint,
 }
 
@@ -80,8 +85,10 @@ impl Forgotten {
 }
 
 impl Retention {
-    /// What is given up of these processes and checkpoints. `ended_ms` says when a process ended; one of which that is not known is
-    /// kept. Checkpoints that are `in_use` are kept as if they were pinned. `begins` says where a history can begin that must reach back to a fact; none where that gives nothing up.
+    /// What is given up of these processes and checkpoints. `ended_ms` says when a process ended;
+    /// one of which that is not known is kept. Checkpoints that are `in_use` are kept as if they
+    /// were pinned. `begins` says where a history can begin that must reach back to a fact; none
+    /// where that gives nothing up.
     #[must_use]
     pub fn forgotten(
         &self,
@@ -95,12 +102,28 @@ impl Retention {
         let mut dropped = self.dropped_checkpoints(&checkpoints, in_use, now_ms);
         checkpoints.retain(|checkpoint| !dropped.contains(&checkpoint.id));
         let processes = self.forgotten_processes(rows, &checkpoints, in_use, ended_ms, now_ms);
-        let is_gone = |checkpoint: &Checkpoint| checkpoint.members.iter().any(|it| processes.contains(&it.pid));
-        dropped.extend(checkpoints.iter().filter(|it| is_gone(it)).map(|checkpoint| checkpoint.id));
+        let is_gone = |checkpoint: &Checkpoint| {
+            checkpoint
+                .members
+                .iter()
+                .any(|it| processes.contains(&it.pid))
+        };
+        dropped.extend(
+            checkpoints
+                .iter()
+                .filter(|it| is_gone(it))
+                .map(|checkpoint| checkpoint.id),
+        );
         checkpoints.retain(|checkpoint| !is_gone(checkpoint));
         let floors = self.floors(&checkpoints).into_iter();
-        let histories = floors.filter_map(|(pid, floor)| Some((pid, begins(pid, floor)?))).collect();
-        Forgotten { processes, histories, checkpoints: dropped }
+        let histories = floors
+            .filter_map(|(pid, floor)| Some((pid, begins(pid, floor)?)))
+            .collect();
+        Forgotten {
+            processes,
+            histories,
+            checkpoints: dropped,
+        }
     }
 
     /// The checkpoints that the rules of checkpoints give up.
@@ -110,7 +133,11 @@ impl Retention {
         in_use: &BTreeSet<CheckpointId>,
         now_ms: u64,
     ) -> BTreeSet<CheckpointId> {
-        let CheckpointRules { last, younger_ms, pinned } = &self.checkpoints;
+        let CheckpointRules {
+            last,
+            younger_ms,
+            pinned,
+        } = &self.checkpoints;
         if last.is_none() && younger_ms.is_none() {
             return BTreeSet::new();
         }
@@ -119,7 +146,8 @@ impl Retention {
         for checkpoint in checkpoints.iter().rev() {
             let later = later.entry(checkpoint.of).or_default();
             let is_recent = last.is_some_and(|last| *later < last);
-            let is_young = younger_ms.is_some_and(|age| now_ms.saturating_sub(checkpoint.at_ms) < age);
+            let is_young =
+                younger_ms.is_some_and(|age| now_ms.saturating_sub(checkpoint.at_ms) < age);
             let is_pinned = pinned.contains(&checkpoint.label) || in_use.contains(&checkpoint.id);
             if !is_recent && !is_young && !is_pinned {
                 dropped.insert(checkpoint.id);
@@ -129,7 +157,8 @@ impl Retention {
         dropped
     }
 
-    /// The processes that are given up, where of these checkpoints no others are than those that go with them.
+    /// The processes that are given up, where of these checkpoints no others are than those that go
+    /// with them.
     fn forgotten_processes(
         &self,
         rows: &[ProcessRow],
@@ -138,9 +167,12 @@ impl Retention {
         ended_ms: impl Fn(Pid) -> Option<u64>,
         now_ms: u64,
     ) -> BTreeSet<Pid> {
-        let EndedRule::ForMs(age) = self.ended else { return BTreeSet::new() };
+        let EndedRule::ForMs(age) = self.ended else {
+            return BTreeSet::new();
+        };
         let is_over = |row: &&ProcessRow| {
-            let is_old = || ended_ms(row.pid).is_some_and(|ended| now_ms.saturating_sub(ended) >= age);
+            let is_old =
+                || ended_ms(row.pid).is_some_and(|ended| now_ms.saturating_sub(ended) >= age);
             row.exit.is_some() && is_old()
         };
         let mut over: BTreeSet<Pid> = rows.iter().filter(is_over).map(|row| row.pid).collect();
@@ -151,7 +183,12 @@ impl Retention {
                 let outlasts = in_use.contains(&it.id) || self.outlasts_its_tree(it, now_ms);
                 outlasts || !it.members.iter().all(|member| over.contains(&member.pid))
             };
-            let held: BTreeSet<Pid> = kept.iter().filter(is_held).flat_map(|it| &it.members).map(|it| it.pid).collect();
+            let held: BTreeSet<Pid> = kept
+                .iter()
+                .filter(is_held)
+                .flat_map(|it| &it.members)
+                .map(|it| it.pid)
+                .collect();
             let before = over.len();
             over.retain(|pid| !held.contains(pid));
             if over.len() == before {
@@ -162,12 +199,15 @@ impl Retention {
 
     /// Whether a checkpoint keeps the tree that it is of, when that has ended.
     fn outlasts_its_tree(&self, checkpoint: &Checkpoint, now_ms: u64) -> bool {
-        let CheckpointRules { younger_ms, pinned, .. } = &self.checkpoints;
+        let CheckpointRules {
+            younger_ms, pinned, ..
+        } = &self.checkpoints;
         let is_young = younger_ms.is_some_and(|age| now_ms.saturating_sub(checkpoint.at_ms) < age);
         is_young || pinned.contains(&checkpoint.label)
     }
 
-    /// The first fact of each process that is needed, where these checkpoints are kept. All of the others' facts are.
+    /// The first fact of each process that is needed, where these checkpoints are kept. All of the
+    /// others' facts are.
     fn floors(&self, kept: &[Checkpoint]) -> BTreeMap<Pid, FactNumber> {
         let mut floors: BTreeMap<Pid, FactNumber> = BTreeMap::new();
         if self.history == HistoryRule::FromOldestCheckpoint {
@@ -180,24 +220,36 @@ impl Retention {
     }
 }
 
-/// Those of `over` whose whole tree is, and that nobody goes on from who stays. Whoever goes on from another knows others by its
-/// numbers: what those mean stands in the rows of its tree.
+/// Those of `over` whose whole tree is, and that nobody goes on from who stays. Whoever goes on
+/// from another knows others by its numbers: what those mean stands in the rows of its tree.
 #[must_use]
 pub fn without_ancestors(rows: &[ProcessRow], over: BTreeSet<Pid>) -> BTreeSet<Pid> {
     let parents = parents(rows);
-    let trees: Vec<(Pid, &ProcessRow)> = rows.iter().map(|row| (root(&parents, row.pid), row)).collect();
-    let mut kept: BTreeSet<Pid> =
-        trees.iter().filter(|(_, row)| !over.contains(&row.pid)).map(|(root, _)| *root).collect();
+    let trees: Vec<(Pid, &ProcessRow)> = rows
+        .iter()
+        .map(|row| (root(&parents, row.pid), row))
+        .collect();
+    let mut kept: BTreeSet<Pid> = trees
+        .iter()
+        .filter(|(_, row)| !over.contains(&row.pid))
+        .map(|(root, _)| *root)
+        .collect();
     loop {
         let before = kept.len();
         let of_kept = trees.iter().filter(|(root, _)| kept.contains(root));
-        let ancestors: Vec<Pid> = of_kept.filter_map(|(_, row)| Some(row.ancestor()?.0)).collect();
+        let ancestors: Vec<Pid> = of_kept
+            .filter_map(|(_, row)| Some(row.ancestor()?.0))
+            .collect();
         kept.extend(ancestors.into_iter().map(|pid| root(&parents, pid)));
         if kept.len() == before {
             break;
         }
     }
-    trees.iter().filter(|(root, _)| !kept.contains(root)).map(|(_, row)| row.pid).collect()
+    trees
+        .iter()
+        .filter(|(root, _)| !kept.contains(root))
+        .map(|(_, row)| row.pid)
+        .collect()
 }
 
 /// These processes, each tree's together.
@@ -217,8 +269,16 @@ fn parents(rows: &[ProcessRow]) -> BTreeMap<Pid, Option<Pid>> {
 
 /// The process that a tree begins with. One whose parent is not known begins its own.
 fn root(parents: &BTreeMap<Pid, Option<Pid>>, pid: Pid) -> Pid {
-    let parent = |pid: &Pid| parents.get(pid).copied().flatten().filter(|parent| parents.contains_key(parent));
-    std::iter::successors(Some(pid), parent).last().unwrap_or(pid)
+    let parent = |pid: &Pid| {
+        parents
+            .get(pid)
+            .copied()
+            .flatten()
+            .filter(|parent| parents.contains_key(parent))
+    };
+    std::iter::successors(Some(pid), parent)
+        .last()
+        .unwrap_or(pid)
 }
 
 #[cfg(test)]
@@ -236,7 +296,10 @@ mod tests {
             of: Pid(of),
             root: Pid(of),
             scope: Scope::Process,
-            members: vec![Member { pid: Pid(of), at: FactNumber(id * 10) }],
+            members: vec![Member {
+                pid: Pid(of),
+                at: FactNumber(id * 10),
+            }],
             commit: CommitNumber(id),
             at_ms,
         }
@@ -261,36 +324,117 @@ mod tests {
         ended_ms: impl Fn(Pid) -> Option<u64>,
         now_ms: u64,
     ) -> Forgotten {
-        retention.forgotten(rows, checkpoints.to_vec(), &BTreeSet::new(), ended_ms, |_, floor| Some(floor), now_ms)
+        retention.forgotten(
+            rows,
+            checkpoints.to_vec(),
+            &BTreeSet::new(),
+            ended_ms,
+            |_, floor| Some(floor),
+            now_ms,
+        )
     }
 
     #[test]
     fn a_checkpoint_of_an_ended_tree_goes_with_it_unless_it_is_pinned_or_young() {
         let over = Some(());
-        let rows = [row(1, None, over), row(2, Some(1), over), row(3, None, over), row(4, None, None)];
+        let rows = [
+            row(1, None, over),
+            row(2, Some(1), over),
+            row(3, None, over),
+            row(4, None, None),
+        ];
         let spanning = |id, at_ms, members: &[u64]| Checkpoint {
-            members: members.iter().map(|pid| Member { pid: Pid(*pid), at: FactNumber(1) }).collect(),
+            members: members
+                .iter()
+                .map(|pid| Member {
+                    pid: Pid(*pid),
+                    at: FactNumber(1),
+                })
+                .collect(),
             ..checkpoint(id, members[0], at_ms, "")
         };
-        let rules = |last, younger_ms| CheckpointRules { last, younger_ms, pinned: ["release".into()].into() };
-        type Case = (CheckpointRules, Vec<Checkpoint>, &'static [u64], &'static [u64]);
+        let rules = |last, younger_ms| CheckpointRules {
+            last,
+            younger_ms,
+            pinned: ["release".into()].into(),
+        };
+        type Case = (
+            CheckpointRules,
+            Vec<Checkpoint>,
+            &'static [u64],
+            &'static [u64],
+        );
         let cases: [Case; 7] = [
-            (rules(None, None), vec![checkpoint(1, 1, 0, ""), checkpoint(2, 4, 0, "")], &[1, 2, 3], &[1]),
-            (rules(Some(5), None), vec![checkpoint(1, 1, 0, ""), checkpoint(2, 4, 0, "")], &[1, 2, 3], &[1]),
-            (rules(None, None), vec![checkpoint(1, 2, 0, "release")], &[3], &[]),
-            (rules(None, Some(50)), vec![checkpoint(1, 1, 951, ""), checkpoint(2, 3, 950, "")], &[3], &[2]),
+            (
+                rules(None, None),
+                vec![checkpoint(1, 1, 0, ""), checkpoint(2, 4, 0, "")],
+                &[1, 2, 3],
+                &[1],
+            ),
+            (
+                rules(Some(5), None),
+                vec![checkpoint(1, 1, 0, ""), checkpoint(2, 4, 0, "")],
+                &[1, 2, 3],
+                &[1],
+            ),
+            (
+                rules(None, None),
+                vec![checkpoint(1, 2, 0, "release")],
+                &[3],
+                &[],
+            ),
+            (
+                rules(None, Some(50)),
+                vec![checkpoint(1, 1, 951, ""), checkpoint(2, 3, 950, "")],
+                &[3],
+                &[2],
+            ),
             // One that needs a tree that stays is kept, and keeps the others that it is of.
-            (rules(None, None), vec![spanning(1, 0, &[3, 4])], &[1, 2], &[]),
-            (rules(None, None), vec![spanning(1, 0, &[3, 4]), spanning(2, 0, &[1, 3])], &[], &[]),
-            (rules(None, None), vec![spanning(1, 0, &[1, 2, 3])], &[1, 2, 3], &[1]),
+            (
+                rules(None, None),
+                vec![spanning(1, 0, &[3, 4])],
+                &[1, 2],
+                &[],
+            ),
+            (
+                rules(None, None),
+                vec![spanning(1, 0, &[3, 4]), spanning(2, 0, &[1, 3])],
+                &[],
+                &[],
+            ),
+            (
+                rules(None, None),
+                vec![spanning(1, 0, &[1, 2, 3])],
+                &[1, 2, 3],
+                &[1],
+            ),
         ];
         for (checkpoints, there, processes, dropped) in cases {
-            let retention = Retention { checkpoints, ended: EndedRule::ForMs(0), ..Retention::default() };
+            let retention = Retention {
+                checkpoints,
+                ended: EndedRule::ForMs(0),
+                ..Retention::default()
+            };
             let given_up = given_up(&retention, &rows, &there, |_| Some(0), 1_000);
-            assert_eq!(given_up.processes, processes.iter().copied().map(Pid).collect(), "{retention:?} {there:?}");
-            assert_eq!(given_up.checkpoints, dropped.iter().copied().map(CheckpointId).collect(), "{there:?}");
-            let kept = Retention { ended: EndedRule::Ever, ..retention };
-            assert!(kept.forgotten(&rows, there, &BTreeSet::new(), |_| Some(0), |_, _| None, 0).processes.is_empty());
+            assert_eq!(
+                given_up.processes,
+                processes.iter().copied().map(Pid).collect(),
+                "{retention:?} {there:?}"
+            );
+            assert_eq!(
+                given_up.checkpoints,
+                dropped.iter().copied().map(CheckpointId).collect(),
+                "{there:?}"
+            );
+            let kept = Retention {
+                ended: EndedRule::Ever,
+                ..retention
+            };
+            assert!(
+                kept.forgotten(&rows, there, &BTreeSet::new(), |_| Some(0), |_, _| None, 0)
+                    .processes
+                    .is_empty()
+            );
         }
     }
 
@@ -303,7 +447,12 @@ mod tests {
             checkpoint(4, 1, 400, ""),
             checkpoint(5, 1, 500, ""),
         ];
-        type Case = (Option<usize>, Option<u64>, &'static [&'static str], &'static [u64]);
+        type Case = (
+            Option<usize>,
+            Option<u64>,
+            &'static [&'static str],
+            &'static [u64],
+        );
         let cases: [Case; 7] = [
             (None, None, &[], &[]),
             (None, None, &["release"], &[]),
@@ -315,25 +464,48 @@ mod tests {
         ];
         for (last, younger_ms, pinned, dropped) in cases {
             let pinned = pinned.iter().map(|label| Arc::from(*label)).collect();
-            let rules = CheckpointRules { last, younger_ms, pinned };
-            let retention = Retention { checkpoints: rules, ..Retention::default() };
+            let rules = CheckpointRules {
+                last,
+                younger_ms,
+                pinned,
+            };
+            let retention = Retention {
+                checkpoints: rules,
+                ..Retention::default()
+            };
             let now_ms = if younger_ms == Some(650) { 950 } else { 600 };
             let expected = dropped.iter().copied().map(CheckpointId).collect();
-            assert_eq!(retention.dropped_checkpoints(&there, &BTreeSet::new(), now_ms), expected, "{retention:?}");
+            assert_eq!(
+                retention.dropped_checkpoints(&there, &BTreeSet::new(), now_ms),
+                expected,
+                "{retention:?}"
+            );
             let in_use: BTreeSet<_> = dropped.iter().copied().take(1).map(CheckpointId).collect();
             let others: BTreeSet<_> = &expected - &in_use;
-            assert_eq!(retention.dropped_checkpoints(&there, &in_use, now_ms), others, "{retention:?}: {in_use:?}");
+            assert_eq!(
+                retention.dropped_checkpoints(&there, &in_use, now_ms),
+                others,
+                "{retention:?}: {in_use:?}"
+            );
         }
     }
 
     #[test]
     fn a_tree_is_forgotten_as_a_whole_when_all_of_it_is_over() {
         let over = Some(());
-        let trees =
-            [row(1, None, over), row(2, Some(1), over), row(3, None, None), row(4, Some(3), over), row(5, None, over)];
+        let trees = [
+            row(1, None, over),
+            row(2, Some(1), over),
+            row(3, None, None),
+            row(4, Some(3), over),
+            row(5, None, over),
+        ];
         let orphans = [row(7, Some(6), over)];
         let rows = [&trees[..], &orphans].concat();
-        let retention = |ended| Retention { ended, ..Retention::default() };
+        let retention = |ended| Retention {
+            ended,
+            ..Retention::default()
+        };
         let ended_ms = |pid: Pid| Some(pid.0 * 100);
         let checkpoints = [checkpoint(1, 5, 0, "")];
         let cases: [(EndedRule, &[Checkpoint], u64, &[u64]); 6] = [
@@ -367,7 +539,11 @@ mod tests {
         let asked = [2, 3, 4, 5].map(Pid).into();
         assert_eq!(
             by_tree(&rows, &asked),
-            [[2, 4].map(Pid).into(), BTreeSet::from([Pid(3)]), BTreeSet::from([Pid(5)])]
+            [
+                [2, 4].map(Pid).into(),
+                BTreeSet::from([Pid(3)]),
+                BTreeSet::from([Pid(5)])
+            ]
         );
     }
 
@@ -375,33 +551,62 @@ mod tests {
     fn what_a_process_goes_on_from_is_kept_with_its_tree_while_that_process_is() {
         let (over, at) = (Some(()), FactNumber(1));
         let copy = |pid, from, has_ended| ProcessRow {
-            origin: Origin::Copied { from: Pid(from), at },
+            origin: Origin::Copied {
+                from: Pid(from),
+                at,
+            },
             ..row(pid, None, has_ended)
         };
         let branch = |pid, from, has_ended| ProcessRow {
-            restored: Some(Restored { from: Pid(from), at, known_as: Pid(from), foreign: None }),
+            restored: Some(Restored {
+                from: Pid(from),
+                at,
+                known_as: Pid(from),
+                foreign: None,
+            }),
             ..row(pid, None, has_ended)
         };
-        let tree = [row(1, None, over), row(2, Some(1), over), row(3, None, over)];
+        let tree = [
+            row(1, None, over),
+            row(2, Some(1), over),
+            row(3, None, over),
+        ];
         let cases: [(Vec<ProcessRow>, &[u64]); 4] = [
             (vec![branch(4, 2, None)], &[3]),
             (vec![branch(4, 2, over), copy(5, 4, None)], &[3]),
             (vec![branch(4, 2, over), copy(5, 4, over)], &[1, 2, 3, 4, 5]),
             (vec![copy(4, 3, None)], &[1, 2]),
         ];
-        let retention = Retention { ended: EndedRule::ForMs(0), ..Retention::default() };
+        let retention = Retention {
+            ended: EndedRule::ForMs(0),
+            ..Retention::default()
+        };
         for (others, forgotten) in cases {
             let rows = [&tree[..], &others].concat();
             let expected: BTreeSet<_> = forgotten.iter().copied().map(Pid).collect();
-            assert_eq!(given_up(&retention, &rows, &[], |_| Some(0), 1).processes, expected, "{others:?}");
+            assert_eq!(
+                given_up(&retention, &rows, &[], |_| Some(0), 1).processes,
+                expected,
+                "{others:?}"
+            );
         }
     }
 
     #[test]
     fn a_history_goes_back_to_the_oldest_checkpoint_that_is_kept() {
-        let kept = [checkpoint(2, 1, 0, ""), checkpoint(3, 1, 0, ""), checkpoint(4, 2, 0, "")];
-        let from = Retention { history: HistoryRule::FromOldestCheckpoint, ..Retention::default() };
-        assert_eq!(from.floors(&kept), BTreeMap::from([(Pid(1), FactNumber(20)), (Pid(2), FactNumber(40))]));
+        let kept = [
+            checkpoint(2, 1, 0, ""),
+            checkpoint(3, 1, 0, ""),
+            checkpoint(4, 2, 0, ""),
+        ];
+        let from = Retention {
+            history: HistoryRule::FromOldestCheckpoint,
+            ..Retention::default()
+        };
+        assert_eq!(
+            from.floors(&kept),
+            BTreeMap::from([(Pid(1), FactNumber(20)), (Pid(2), FactNumber(40))])
+        );
         assert!(Retention::default().floors(&kept).is_empty());
     }
 }

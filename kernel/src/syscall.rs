@@ -1,9 +1,11 @@
 //! Tools of the kernel, one file per tool: its arguments, its schema, its behaviour, its tests.
 //!
-//! A syscall is a function of the table and the arguments: called again after a restart it gives the same outcome. It reads contents,
-//! as far as its quota allows, so that it is called as a read and never within a decision (`process/read.rs`). It never changes the
-//! table, never touches a file and never asks a model: it says what to open, to note, to write, or to ask of a model or of the tree's
-//! files. A mistake of the model is an answer to it. What a syscall answers is an [`Answer`], which nothing puts into a descriptor again.
+//! A syscall is a function of the table and the arguments: called again after a restart it gives
+//! the same outcome. It reads contents, as far as its quota allows, so that it is called as a read
+//! and never within a decision (`process/read.rs`). It never changes the table, never touches a
+//! file and never asks a model: it says what to open, to note, to write, or to ask of a model or of
+//! the tree's files. A mistake of the model is an answer to it. What a syscall answers is an
+//! [`Answer`], which nothing puts into a descriptor again.
 
 pub mod append_temp_file;
 mod args;
@@ -93,8 +95,19 @@ pub struct Call<'a> {
 impl<'a> Call<'a> {
     /// A call that may read everything, as a host or a test makes it.
     #[must_use]
-    pub fn unbounded(table: &'a Table, args: &'a str, settings: &'a DescriptorSettings, now_ms: u64) -> Self {
-        Self { table, args, settings, now_ms, quota: ReadQuota::unlimited() }
+    pub fn unbounded(
+        table: &'a Table,
+        args: &'a str,
+        settings: &'a DescriptorSettings,
+        now_ms: u64,
+    ) -> Self {
+        Self {
+            table,
+            args,
+            settings,
+            now_ms,
+            quota: ReadQuota::unlimited(),
+        }
     }
 
     /// A descriptor of the table in the form that is shown unless another is asked for.
@@ -106,7 +119,8 @@ impl<'a> Call<'a> {
 /// What a tool does that is a function of its caller's table.
 pub type Syscall = fn(&Call<'_>) -> Outcome;
 
-/// A tool of the kernel. Each has a file of its own, which defines it as `TOOL`, and a line in [`TOOLS`].
+/// A tool of the kernel. Each has a file of its own, which defines it as `TOOL`, and a line in
+/// [`TOOLS`].
 #[derive(Clone, Copy, Debug)]
 pub struct Tool {
     /// Its name.
@@ -123,7 +137,8 @@ pub struct Tool {
     pub adapt: Option<Adapt>,
     /// How the instructions on descriptors show it: a call, and what it is for.
     pub example: Option<&'static str>,
-    /// Whether a call with these arguments that may have been made can be made again, since twice is the same as once.
+    /// Whether a call with these arguments that may have been made can be made again, since twice
+    /// is the same as once.
     pub may_repeat: fn(&str) -> bool,
     /// What it does.
     pub handler: Handler,
@@ -136,7 +151,8 @@ pub enum Group {
     Descriptors,
     /// Processes: makes them, takes one back, or lets them speak to each other.
     Processes,
-    /// The temporary files of a tree of processes. These tools need no descriptors and switch nothing on.
+    /// The temporary files of a tree of processes. These tools need no descriptors and switch
+    /// nothing on.
     TempFiles,
 }
 
@@ -166,16 +182,27 @@ pub enum Handler {
 pub struct ProcessHandler(pub(crate) fn(&mut Draft, CallId));
 
 impl Tool {
-    /// The tool as a model of a process of `program` is told of it. Costs some microseconds, once in the life of a process.
+    /// The tool as a model of a process of `program` is told of it. Costs some microseconds, once
+    /// in the life of a process.
     #[must_use]
     pub fn spec(&self, program: &Program) -> ToolSpec {
         let schema = parameter::schema(self.parameters, Offered::by(program));
-        let mut told = Told { description: self.description.to_owned(), schema };
+        let mut told = Told {
+            description: self.description.to_owned(),
+            schema,
+        };
         if let Some(adapt) = self.adapt {
             adapt(program, &mut told);
         }
-        let Told { description, schema } = told;
-        ToolSpec { name: self.name.into(), description: description.into(), schema: schema.to_string().into() }
+        let Told {
+            description,
+            schema,
+        } = told;
+        ToolSpec {
+            name: self.name.into(),
+            description: description.into(),
+            schema: schema.to_string().into(),
+        }
     }
 
     /// The names of its parameters.
@@ -193,8 +220,9 @@ impl Tool {
     }
 }
 
-/// Of a tool that changes nothing outside, or whose changes are known by their call. Children are kept by their origin, so that a
-/// second call finds those of the first; a message is heard once, however often it is sent; a second checkpoint does no harm.
+/// Of a tool that changes nothing outside, or whose changes are known by their call. Children are
+/// kept by their origin, so that a second call finds those of the first; a message is heard once,
+/// however often it is sent; a second checkpoint does no harm.
 fn always(_args: &str) -> bool {
     true
 }
@@ -251,7 +279,10 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// The names of those of a group, in order.
 pub fn names_of(group: Group) -> impl Iterator<Item = &'static str> {
-    TOOLS.iter().filter(move |tool| tool.group == group).map(|tool| tool.name)
+    TOOLS
+        .iter()
+        .filter(move |tool| tool.group == group)
+        .map(|tool| tool.name)
 }
 
 /// Whether this is the name of a tool of that group.
@@ -278,9 +309,11 @@ pub enum Outcome {
     },
     /// The host is asked to write a file; what the caller reads depends on what comes of it.
     Write(PendingWrite),
-    /// A model is asked for a summary; what is noted and what the caller reads depends on what it says.
+    /// A model is asked for a summary; what is noted and what the caller reads depends on what it
+    /// says.
     Summarize(PendingSummary),
-    /// The files of the process's tree are asked for something; what the caller reads depends on what comes of it.
+    /// The files of the process's tree are asked for something; what the caller reads depends on
+    /// what comes of it.
     TempFile(PendingTempFile),
 }
 
@@ -331,14 +364,19 @@ impl PendingWrite {
     pub fn answer(&self, result: Result<(), FileError>) -> Answer {
         match result {
             Ok(()) => view::write(&self.fd, self.written()),
-            Err(FileError { kind, message }) => {
-                FdError { kind: kind.into(), fd: Some(self.asked_fd.clone()), message }.answer()
+            Err(FileError { kind, message }) => FdError {
+                kind: kind.into(),
+                fd: Some(self.asked_fd.clone()),
+                message,
             }
+            .answer(),
         }
     }
 
     fn written(&self) -> Written<'_> {
-        let FileWrite { path, bytes, mode, .. } = &self.write;
+        let FileWrite {
+            path, bytes, mode, ..
+        } = &self.write;
         Written {
             file_path: path,
             mode: mode.word(),
@@ -358,7 +396,9 @@ mod tests {
         let names: std::collections::BTreeSet<_> = names().collect();
         assert_eq!(names.len(), TOOLS.len());
         for tool in TOOLS {
-            let is_shown = tool.example.is_some_and(|example| example.starts_with(&format!("{}(", tool.name)));
+            let is_shown = tool
+                .example
+                .is_some_and(|example| example.starts_with(&format!("{}(", tool.name)));
             assert_eq!(is_shown, tool.group == Group::Descriptors, "{}", tool.name);
         }
     }
@@ -372,7 +412,11 @@ mod tests {
             let schema = parameter::schema(tool.parameters, Offered::ALL);
             for name in names {
                 let description = schema["properties"][name]["description"].as_str().unwrap();
-                assert!(description.len() > 8, "{name} of {}: {description}", tool.name);
+                assert!(
+                    description.len() > 8,
+                    "{name} of {}: {description}",
+                    tool.name
+                );
             }
         }
     }

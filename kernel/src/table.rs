@@ -1,8 +1,8 @@
 //! The descriptor table of a process: what it can read, by name.
 //!
-//! A persistent map: cloning it for a fork costs O(1) whatever it holds, and no later change of either side is visible to
-//! the other (FORK-1). FD-1: a number that was given out is never given out again. FD-3: a name that this table does not
-//! hold is not found, whoever else has it.
+//! A persistent map: cloning it for a fork costs O(1) whatever it holds, and no later change of
+//! either side is visible to the other (FORK-1). FD-1: a number that was given out is never given
+//! out again. FD-3: a name that this table does not hold is not found, whoever else has it.
 //!
 //! This module never changes a content and never reads a clock.
 
@@ -66,7 +66,11 @@ pub enum TableError {
 
 impl Default for Table {
     fn default() -> Self {
-        Self { entries: OrdMap::new(), next_fd: 1, conversation: None }
+        Self {
+            entries: OrdMap::new(),
+            next_fd: 1,
+            conversation: None,
+        }
     }
 }
 
@@ -81,23 +85,37 @@ impl Table {
     ///
     /// # Errors
     /// What in the parts contradicts FD-1.
-    pub fn from_parts(entries: OrdMap<FdId, Entry<Content>>, next_fd: u32) -> Result<Self, TableError> {
+    pub fn from_parts(
+        entries: OrdMap<FdId, Entry<Content>>,
+        next_fd: u32,
+    ) -> Result<Self, TableError> {
         if next_fd == 0 {
             return Err(TableError::Zero);
         }
         for (id, entry) in &entries {
             match id {
                 FdId::Fd(0) => return Err(TableError::Zero),
-                FdId::Fd(number) if *number >= next_fd => return Err(TableError::Unissued { id: id.clone(), next_fd }),
-                _ if entry.page_chars == 0 => return Err(TableError::EmptyPages { id: id.clone() }),
+                FdId::Fd(number) if *number >= next_fd => {
+                    return Err(TableError::Unissued {
+                        id: id.clone(),
+                        next_fd,
+                    });
+                }
+                _ if entry.page_chars == 0 => {
+                    return Err(TableError::EmptyPages { id: id.clone() });
+                }
                 _ => {}
             }
         }
-        Ok(Self { entries, next_fd, conversation: None })
+        Ok(Self {
+            entries,
+            next_fd,
+            conversation: None,
+        })
     }
 
-    /// The descriptors are those of an earlier time, whose next number was `next_fd`. The numbers that were given out since are
-    /// not given out again (FD-1). O(1).
+    /// The descriptors are those of an earlier time, whose next number was `next_fd`. The numbers
+    /// that were given out since are not given out again (FD-1). O(1).
     pub(crate) fn go_back(&mut self, entries: OrdMap<FdId, Entry<Content>>, next_fd: u32) {
         self.entries = entries;
         self.next_fd = self.next_fd.max(next_fd);
@@ -127,15 +145,18 @@ impl Table {
         self.entries.get(id)
     }
 
-    /// The descriptor that a model means by `fd`: `fd:N`, `fd-N`, `ref:ID`, `msg:N`, or a name that it gave to one (ruling 1
-    /// of the design). O(log n); by a given name O(n).
+    /// The descriptor that a model means by `fd`: `fd:N`, `fd-N`, `ref:ID`, `msg:N`, or a name that
+    /// it gave to one (ruling 1 of the design). O(log n); by a given name O(n).
     ///
     /// # Errors
-    /// `not_found`, the same whether the name is malformed, of another process, or yet to be given out.
+    /// `not_found`, the same whether the name is malformed, of another process, or yet to be given
+    /// out.
     pub fn resolve(&self, fd: &str) -> Result<(FdId, Cow<'_, Entry<Content>>), FdError> {
         let found = match fd.parse::<FdId>() {
             Ok(id) => self.find(&id).map(|entry| (id, entry)),
-            Err(_) => self.named(fd).map(|(id, entry)| (id.clone(), Cow::Borrowed(entry))),
+            Err(_) => self
+                .named(fd)
+                .map(|(id, entry)| (id.clone(), Cow::Borrowed(entry))),
         };
         found.ok_or_else(|| FdError {
             kind: FdErrorKind::NotFound,
@@ -152,11 +173,13 @@ impl Table {
     /// The descriptor that was given this name. O(n).
     #[must_use]
     pub fn named(&self, name: &str) -> Option<(&FdId, &Entry<Content>)> {
-        self.entries.iter().find(|(_, entry)| entry.notes.name.as_deref() == Some(name))
+        self.entries
+            .iter()
+            .find(|(_, entry)| entry.notes.name.as_deref() == Some(name))
     }
 
-    /// Makes each of these messages a descriptor, `msg:1` and so on, in place of those before. No text is copied, and
-    /// nothing is indexed before it is read. O(1).
+    /// Makes each of these messages a descriptor, `msg:1` and so on, in place of those before. No
+    /// text is copied, and nothing is indexed before it is read. O(1).
     pub fn refer_to(&mut self, messages: Vector<Arc<Message>>, page_chars: u32) {
         self.conversation = Some(Conversation::new(messages, page_chars));
     }
@@ -175,18 +198,25 @@ impl Table {
         }
     }
 
-    /// Forgets what was noted of messages after this one, counted from 1: their names now go to other messages. O(log n)
-    /// for each note.
+    /// Forgets what was noted of messages after this one, counted from 1: their names now go to
+    /// other messages. O(log n) for each note.
     pub fn forget_messages_after(&mut self, last: u32) {
         let is_gone = |id: &&FdId| matches!(id, FdId::Message { number, .. } if *number > last);
         // Messages are the last in the order of names.
-        let gone: Vec<_> = self.entries.keys().rev().take_while(is_gone).cloned().collect();
+        let gone: Vec<_> = self
+            .entries
+            .keys()
+            .rev()
+            .take_while(is_gone)
+            .cloned()
+            .collect();
         for id in gone {
             self.entries.remove(&id);
         }
     }
 
-    /// A few of the names that would have been found: the newest numbers, since those are what a model asks for.
+    /// A few of the names that would have been found: the newest numbers, since those are what a
+    /// model asks for.
     fn known(&self) -> String {
         const SHOWN: usize = 5;
         let called = |(id, entry): (&FdId, &Entry<Content>)| match &entry.notes.name {
@@ -197,14 +227,18 @@ impl Table {
         match names.len() {
             0 => "This process has no descriptors yet.".to_owned(),
             _ if self.len() > SHOWN => {
-                format!("This process has {} descriptors, among them {}.", self.len(), names.join(", "))
+                format!(
+                    "This process has {} descriptors, among them {}.",
+                    self.len(),
+                    names.join(", ")
+                )
             }
             _ => format!("This process has {}.", names.join(", ")),
         }
     }
 
-    /// Puts a descriptor in, or another content in place of one of that name. The next number stays above all of them.
-    /// O(log n).
+    /// Puts a descriptor in, or another content in place of one of that name. The next number stays
+    /// above all of them. O(log n).
     pub fn insert(&mut self, id: FdId, entry: Entry<Content>) {
         if let FdId::Fd(number) = id {
             self.next_fd = self.next_fd.max(number.saturating_add(1));
@@ -230,7 +264,8 @@ impl Table {
     }
 }
 
-/// The content of a descriptor as every answer about it describes it. Makes the table of pages if it is the first to ask.
+/// The content of a descriptor as every answer about it describes it. Makes the table of pages if
+/// it is the first to ask.
 ///
 /// # Errors
 /// The content was never read, and cannot be.
@@ -239,7 +274,11 @@ pub fn extent(content: &Reader<'_>, page_chars: u32, cut_bytes: u64) -> Result<E
         pages: content.total_pages(page_chars)?,
         total_lines: content.total_lines()?,
         total_chars: content.total_chars()?,
-        encoding: if content.is_binary()? { Encoding::Base64 } else { Encoding::Text },
+        encoding: if content.is_binary()? {
+            Encoding::Base64
+        } else {
+            Encoding::Text
+        },
         cut_bytes,
         pretty: None,
     })
@@ -275,24 +314,60 @@ mod tests {
             let (_, found) = table.resolve(fd).unwrap();
             assert_eq!(found.content.unbounded().text().unwrap(), text);
         }
-        for fd in ["1", "fd:2", "fd:01", "fd:nonexistent", "ref:nope", "", "FD:1", "</fd_error>"] {
+        for fd in [
+            "1",
+            "fd:2",
+            "fd:01",
+            "fd:nonexistent",
+            "ref:nope",
+            "",
+            "FD:1",
+            "</fd_error>",
+        ] {
             let error = table.resolve(fd).unwrap_err();
-            assert_eq!((error.kind, error.fd.as_deref()), (FdErrorKind::NotFound, Some(fd)));
+            assert_eq!(
+                (error.kind, error.fd.as_deref()),
+                (FdErrorKind::NotFound, Some(fd))
+            );
         }
     }
 
     #[test]
     fn parts_that_contradict_each_other_are_refused() {
-        let flat = Entry { page_chars: 0, ..entry("x") };
+        let flat = Entry {
+            page_chars: 0,
+            ..entry("x")
+        };
         let cases = [
             (vec![(FdId::Fd(0), entry("x"))], 1, Some(TableError::Zero)),
-            (vec![(FdId::Fd(2), entry("x"))], 2, Some(TableError::Unissued { id: FdId::Fd(2), next_fd: 2 })),
-            (vec![(FdId::Fd(1), flat)], 2, Some(TableError::EmptyPages { id: FdId::Fd(1) })),
+            (
+                vec![(FdId::Fd(2), entry("x"))],
+                2,
+                Some(TableError::Unissued {
+                    id: FdId::Fd(2),
+                    next_fd: 2,
+                }),
+            ),
+            (
+                vec![(FdId::Fd(1), flat)],
+                2,
+                Some(TableError::EmptyPages { id: FdId::Fd(1) }),
+            ),
             (vec![], 0, Some(TableError::Zero)),
-            (vec![(FdId::Ref("r".into()), entry("x")), (FdId::Fd(1), entry("y"))], 7, None),
+            (
+                vec![
+                    (FdId::Ref("r".into()), entry("x")),
+                    (FdId::Fd(1), entry("y")),
+                ],
+                7,
+                None,
+            ),
         ];
         for (parts, next_fd, error) in cases {
-            assert_eq!(Table::from_parts(parts.into_iter().collect(), next_fd).err(), error);
+            assert_eq!(
+                Table::from_parts(parts.into_iter().collect(), next_fd).err(),
+                error
+            );
         }
     }
 }

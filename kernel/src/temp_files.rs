@@ -1,17 +1,20 @@
-//! The temporary files of one tree of processes: what each holds, at which version, and which call made it so.
+//! The temporary files of one tree of processes: what each holds, at which version, and which call
+//! made it so.
 //!
-//! Pure, and apart from any process: [`decide`] says what an operation comes to, [`evolve`] applies the change that was made
-//! durable. Time, disk and tasks are the shell's business.
+//! Pure, and apart from any process: [`decide`] says what an operation comes to, [`evolve`] applies
+//! the change that was made durable. Time, disk and tasks are the shell's business.
 //!
-//! * TEMP-1 an operation is applied at most once. Each change remembers the call that made it; an operation that comes again
-//!   gets the reply of the first time, whatever happened to the file since.
+//! * TEMP-1 an operation is applied at most once. Each change remembers the call that made it; an
+//!   operation that comes again gets the reply of the first time, whatever happened to the file
+//!   since.
 //! * TEMP-2 a write whose version is no longer the newest changes nothing.
 //! * TEMP-3 the number of a file is never used again.
 //!
 //! What is remembered of calls grows with the changes of a tree, by some dozens of bytes each.
 
 use dormouse_proto::temp_file::{
-    TempFileChange, TempFileError, TempFileOp, TempFileOrigin, TempFileRecord, TempFileReply, TempId,
+    TempFileChange, TempFileError, TempFileOp, TempFileOrigin, TempFileRecord, TempFileReply,
+    TempId,
 };
 use imbl::{OrdMap, Vector};
 
@@ -77,7 +80,12 @@ pub struct Decided<C: Clone> {
 
 impl<C: Clone> Default for TempFiles<C> {
     fn default() -> Self {
-        Self { files: OrdMap::new(), done: OrdMap::new(), last_id: 0, last_change: 0 }
+        Self {
+            files: OrdMap::new(),
+            done: OrdMap::new(),
+            last_id: 0,
+            last_change: 0,
+        }
     }
 }
 
@@ -86,7 +94,11 @@ impl<C: Clone> TempFiles<C> {
         self.files.get(&id).ok_or_else(|| {
             let known = self.files.keys().rev().take(SHOWN).copied().collect();
             let was_there = (1..=self.last_id).contains(&id.0);
-            if was_there { TempFileError::Deleted { id, known } } else { TempFileError::NotFound { id, known } }
+            if was_there {
+                TempFileError::Deleted { id, known }
+            } else {
+                TempFileError::NotFound { id, known }
+            }
         })
     }
 
@@ -94,13 +106,17 @@ impl<C: Clone> TempFiles<C> {
     fn at_version(&self, id: TempId, version: u64) -> Result<&File<C>, TempFileError> {
         match self.find(id)? {
             file if file.version == version => Ok(file),
-            file => Err(TempFileError::Stale { id, asked: version, current: file.version }),
+            file => Err(TempFileError::Stale {
+                id,
+                asked: version,
+                current: file.version,
+            }),
         }
     }
 }
 
-/// What `op` of the call `origin` comes to, in a program where a file may hold `max_bytes`. Costs O(log n) in the number of
-/// files and changes, whatever they hold.
+/// What `op` of the call `origin` comes to, in a program where a file may hold `max_bytes`. Costs
+/// O(log n) in the number of files and changes, whatever they hold.
 ///
 /// # Errors
 /// Every kind of [`TempFileError`] but `Unavailable`; nothing changes then.
@@ -111,91 +127,186 @@ pub fn decide<C: Piece>(
     max_bytes: u64,
 ) -> Result<Decided<C>, TempFileError> {
     if let Some(receipt) = files.done.get(&origin) {
-        return Ok(Decided { record: None, reply: receipt.reply() });
+        return Ok(Decided {
+            record: None,
+            reply: receipt.reply(),
+        });
     }
     let (receipt, change) = match op {
         TempFileOp::Read { id } => return files.find(id).map(|file| read(id, file)),
         TempFileOp::Create { content } => create(files, content)?,
-        TempFileOp::Write { id, content, version } => {
+        TempFileOp::Write {
+            id,
+            content,
+            version,
+        } => {
             let file = files.at_version(id, version)?;
-            (file.next(id, content.len_bytes()), TempFileChange::Written(content))
+            (
+                file.next(id, content.len_bytes()),
+                TempFileChange::Written(content),
+            )
         }
         TempFileOp::Append { id, content } => {
             let file = files.find(id)?;
             let total_bytes = file.total_bytes.saturating_add(content.len_bytes());
-            (file.next(id, total_bytes), TempFileChange::Appended(content))
+            (
+                file.next(id, total_bytes),
+                TempFileChange::Appended(content),
+            )
         }
         TempFileOp::Delete { id, version } => {
-            let file = version.map_or_else(|| files.find(id), |version| files.at_version(id, version))?;
+            let file =
+                version.map_or_else(|| files.find(id), |version| files.at_version(id, version))?;
             (file.receipt(id), TempFileChange::Deleted)
         }
     };
     check_size(&receipt, &change, max_bytes)?;
-    let Receipt { id, version, total_bytes } = receipt;
-    let record = TempFileRecord { number: files.last_change + 1, origin, id, version, total_bytes, change };
-    Ok(Decided { record: Some(record), reply: receipt.reply() })
+    let Receipt {
+        id,
+        version,
+        total_bytes,
+    } = receipt;
+    let record = TempFileRecord {
+        number: files.last_change + 1,
+        origin,
+        id,
+        version,
+        total_bytes,
+        change,
+    };
+    Ok(Decided {
+        record: Some(record),
+        reply: receipt.reply(),
+    })
 }
 
 /// Applies a change. Total: what it says has happened. O(log n).
 pub fn evolve<C: Piece>(files: &mut TempFiles<C>, record: &TempFileRecord<C>) {
-    let TempFileRecord { number, origin, id, version, total_bytes, change } = record;
+    let TempFileRecord {
+        number,
+        origin,
+        id,
+        version,
+        total_bytes,
+        change,
+    } = record;
     let (version, total_bytes) = (*version, *total_bytes);
-    let whole = |content: &C| File { version, total_bytes, pieces: Pieces::unit(content.clone()) };
+    let whole = |content: &C| File {
+        version,
+        total_bytes,
+        pieces: Pieces::unit(content.clone()),
+    };
     match change {
         TempFileChange::Created(content) | TempFileChange::Written(content) => {
             files.files.insert(*id, whole(content));
         }
         TempFileChange::Appended(content) => {
-            let mut file =
-                files.files.get(id).cloned().unwrap_or_else(|| File { pieces: Pieces::new(), ..whole(content) });
+            let mut file = files.files.get(id).cloned().unwrap_or_else(|| File {
+                pieces: Pieces::new(),
+                ..whole(content)
+            });
             file.pieces.push_back(content.clone());
-            files.files.insert(*id, File { version, total_bytes, ..file });
+            files.files.insert(
+                *id,
+                File {
+                    version,
+                    total_bytes,
+                    ..file
+                },
+            );
         }
         TempFileChange::Deleted => {
             files.files.remove(id);
         }
     }
-    files.done.insert(*origin, Receipt { id: *id, version, total_bytes });
+    files.done.insert(
+        *origin,
+        Receipt {
+            id: *id,
+            version,
+            total_bytes,
+        },
+    );
     files.last_id = files.last_id.max(id.0);
     files.last_change = *number;
 }
 
-fn create<C: Piece>(files: &TempFiles<C>, content: C) -> Result<(Receipt, TempFileChange<C>), TempFileError> {
+fn create<C: Piece>(
+    files: &TempFiles<C>,
+    content: C,
+) -> Result<(Receipt, TempFileChange<C>), TempFileError> {
     if files.files.len() >= MAX_FILES {
-        return Err(TempFileError::TooMany { max_files: MAX_FILES });
+        return Err(TempFileError::TooMany {
+            max_files: MAX_FILES,
+        });
     }
-    let receipt = Receipt { id: TempId(files.last_id + 1), version: 1, total_bytes: content.len_bytes() };
+    let receipt = Receipt {
+        id: TempId(files.last_id + 1),
+        version: 1,
+        total_bytes: content.len_bytes(),
+    };
     Ok((receipt, TempFileChange::Created(content)))
 }
 
 fn read<C: Clone>(id: TempId, file: &File<C>) -> Decided<C> {
-    let reply = TempFileReply::Contents { id, version: file.version, content: file.pieces.clone() };
-    Decided { record: None, reply }
+    let reply = TempFileReply::Contents {
+        id,
+        version: file.version,
+        content: file.pieces.clone(),
+    };
+    Decided {
+        record: None,
+        reply,
+    }
 }
 
-/// A file that is too large can still be deleted: by a program that permits less than another of its tree.
-fn check_size<C>(receipt: &Receipt, change: &TempFileChange<C>, max_bytes: u64) -> Result<(), TempFileError> {
+/// A file that is too large can still be deleted: by a program that permits less than another of
+/// its tree.
+fn check_size<C>(
+    receipt: &Receipt,
+    change: &TempFileChange<C>,
+    max_bytes: u64,
+) -> Result<(), TempFileError> {
     match change {
         TempFileChange::Deleted => Ok(()),
         _ if receipt.total_bytes <= max_bytes => Ok(()),
-        _ => Err(TempFileError::TooLarge { total_bytes: receipt.total_bytes, max_bytes }),
+        _ => Err(TempFileError::TooLarge {
+            total_bytes: receipt.total_bytes,
+            max_bytes,
+        }),
     }
 }
 
 impl<C: Clone> File<C> {
     fn receipt(&self, id: TempId) -> Receipt {
-        Receipt { id, version: self.version, total_bytes: self.total_bytes }
+        Receipt {
+            id,
+            version: self.version,
+            total_bytes: self.total_bytes,
+        }
     }
 
     fn next(&self, id: TempId, total_bytes: u64) -> Receipt {
-        Receipt { id, version: self.version + 1, total_bytes }
+        Receipt {
+            id,
+            version: self.version + 1,
+            total_bytes,
+        }
     }
 }
 
 impl Receipt {
     fn reply<B>(self) -> TempFileReply<B> {
-        let Self { id, version, total_bytes } = self;
-        TempFileReply::Changed { id, version, total_bytes }
+        let Self {
+            id,
+            version,
+            total_bytes,
+        } = self;
+        TempFileReply::Changed {
+            id,
+            version,
+            total_bytes,
+        }
     }
 }
 

@@ -1,8 +1,10 @@
-//! A run of one process under a budget: it keeps its facts, and checks after each step that they replay.
+//! A run of one process under a budget: it keeps its facts, and checks after each step that they
+//! replay.
 
 use dormouse_kernel::budget::Account;
 use dormouse_kernel::process::{
-    Child, ChildEvent, Completion, Decision, Effect, Fact, Input, Signal, State, Work, decide, evolve,
+    Child, ChildEvent, Completion, Decision, Effect, Fact, Input, Signal, State, Work, decide,
+    evolve,
 };
 use dormouse_proto::budget::Change;
 use dormouse_proto::id::{CallId, Pid};
@@ -32,40 +34,76 @@ impl Run {
 
     pub(crate) fn of(state: State) -> Self {
         let (facts, news, effects) = (Vec::new(), Vec::new(), Vec::new());
-        let mut run = Self { first: state.clone(), state, facts, news, effects, now_ms: 0, uses: 0 };
+        let mut run = Self {
+            first: state.clone(),
+            state,
+            facts,
+            news,
+            effects,
+            now_ms: 0,
+            uses: 0,
+        };
         run.feed(Input::Signal(Signal::Resume));
         run
     }
 
     pub(crate) fn feed(&mut self, input: Input) {
-        let Decision { facts, state, effects, .. } = decide(&self.state, input, self.now_ms).read_all(self.now_ms);
+        let Decision {
+            facts,
+            state,
+            effects,
+            ..
+        } = decide(&self.state, input, self.now_ms).read_all(self.now_ms);
         self.state = state;
         self.facts.extend(facts.iter().cloned());
         (self.news, self.effects) = (facts, effects);
         let mut replayed = self.first.clone();
-        self.facts.iter().for_each(|fact| evolve(&mut replayed, fact));
+        self.facts
+            .iter()
+            .for_each(|fact| evolve(&mut replayed, fact));
         assert_eq!(replayed, self.state, "DUR-2");
         let stored = Account::new(self.state.image().budget, self.state.image().usage);
         assert_eq!(&stored, self.state.budget(), "an image holds all of it");
     }
 
     pub(crate) fn reply(&mut self, usage: Usage, calls: &[(&str, &str)]) {
-        let Phase::Thinking { call } = *self.state.phase() else { panic!("it asks: {:?}", self.state.phase()) };
+        let Phase::Thinking { call } = *self.state.phase() else {
+            panic!("it asks: {:?}", self.state.phase())
+        };
         let mut blocks = vec![Block::text("hm")];
         for (name, args) in calls {
             self.uses += 1;
             let id = format!("u{}", self.uses).into();
-            blocks.push(Block::ToolUse { id, name: (*name).into(), args: (*args).into(), raw: None });
+            blocks.push(Block::ToolUse {
+                id,
+                name: (*name).into(),
+                args: (*args).into(),
+                raw: None,
+            });
         }
-        let stop = if calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
-        self.feed(Input::Completed { call, result: Completion::Model(Ok(Reply { blocks, stop, usage })) });
+        let stop = if calls.is_empty() {
+            StopReason::EndTurn
+        } else {
+            StopReason::ToolUse
+        };
+        self.feed(Input::Completed {
+            call,
+            result: Completion::Model(Ok(Reply {
+                blocks,
+                stop,
+                usage,
+            })),
+        });
     }
 
     /// The model calls grep, which finds `found`.
     pub(crate) fn grep(&mut self, usage: Usage, found: &str) {
         self.reply(usage, &[("grep", "{}")]);
         let call = self.effects.iter().find_map(|effect| match effect {
-            Effect::Begin { call, work: Work::Tool { .. } } => Some(*call),
+            Effect::Begin {
+                call,
+                work: Work::Tool { .. },
+            } => Some(*call),
             _ => None,
         });
         self.feed(Input::Completed {
@@ -76,7 +114,10 @@ impl Run {
 
     pub(crate) fn request(&self) -> Option<Request> {
         self.effects.iter().find_map(|effect| match effect {
-            Effect::Begin { work: Work::Model { request, .. }, .. } => Some(request.clone()),
+            Effect::Begin {
+                work: Work::Model { request, .. },
+                ..
+            } => Some(request.clone()),
             _ => None,
         })
     }
@@ -106,13 +147,25 @@ impl Run {
     }
 
     pub(crate) fn end_child(&mut self, call: CallId, index: u32, spent: Option<Usage>) {
-        let exit = Exit { spent, ..Exit::new(ExitStatus::Done, "found") };
-        self.feed(Input::Child { call, event: ChildEvent::Ended { index, child: Pid(2 + u64::from(index)), exit } });
+        let exit = Exit {
+            spent,
+            ..Exit::new(ExitStatus::Done, "found")
+        };
+        self.feed(Input::Child {
+            call,
+            event: ChildEvent::Ended {
+                index,
+                child: Pid(2 + u64::from(index)),
+                exit,
+            },
+        });
     }
 
     /// How it ended, and what it said of that.
     pub(crate) fn exit(&self) -> Option<(ExitStatus, String)> {
-        self.state.exit().map(|exit| (exit.status, exit.message.to_string()))
+        self.state
+            .exit()
+            .map(|exit| (exit.status, exit.message.to_string()))
     }
 
     /// The tool results of the last message.
@@ -132,9 +185,15 @@ pub(crate) fn tokens(spent: Option<Usage>) -> Option<u64> {
 }
 
 pub(crate) fn output(output_tokens: u64) -> Usage {
-    Usage { output_tokens, ..Usage::default() }
+    Usage {
+        output_tokens,
+        ..Usage::default()
+    }
 }
 
 pub(crate) const FORK_3: (&str, &str) = ("fork", r#"{"prompts": ["a", "b", "c"]}"#);
 pub(crate) const SPAWN_ME: (&str, &str) = ("spawn", r#"{"program_name": "me", "query": "q"}"#);
-pub(crate) const SPAWN_SMALL: (&str, &str) = ("spawn", r#"{"program_name": "small", "query": "q", "wait": false}"#);
+pub(crate) const SPAWN_SMALL: (&str, &str) = (
+    "spawn",
+    r#"{"program_name": "small", "query": "q", "wait": false}"#,
+);

@@ -1,5 +1,6 @@
-//! The conformance cases of descriptors, as far as they can be decided without a runtime: each case is data, each kind of
-//! case has one function. What the kernel leaves to others (files, processes, program files) is printed, by name.
+//! The conformance cases of descriptors, as far as they can be decided without a runtime: each case
+//! is data, each kind of case has one function. What the kernel leaves to others (files, processes,
+//! program files) is printed, by name.
 
 use std::collections::BTreeMap;
 
@@ -60,15 +61,25 @@ fn every_case_of_this_room_holds() {
         held += 1;
     }
     assert_eq!(held, 69, "no case of this room may be skipped");
-    assert_eq!(left.values().map(Vec::len).sum::<usize>(), 11, "left for other rooms: {left:?}");
+    assert_eq!(
+        left.values().map(Vec::len).sum::<usize>(),
+        11,
+        "left for other rooms: {left:?}"
+    );
     eprintln!("{held} cases hold; left for other rooms: {left:?}");
 }
 
 fn table(content: &str, page_size: &Value) -> Table {
-    let page_chars = page_size.as_u64().and_then(|size| u32::try_from(size).ok()).unwrap_or(4000);
+    let page_chars = page_size
+        .as_u64()
+        .and_then(|size| u32::try_from(size).ok())
+        .unwrap_or(4000);
     let content = Content::new(content.to_owned());
     let mut table = Table::new();
-    table.insert(table.next_id(), Entry::new(content, page_chars, "tool:t", 0));
+    table.insert(
+        table.next_id(),
+        Entry::new(content, page_chars, "tool:t", 0),
+    );
     table
 }
 
@@ -77,7 +88,8 @@ fn param(case: &Case, key: &str) -> Value {
 }
 
 fn paginate(case: &Case) {
-    let page_size = u32::try_from(param(case, "page_size").as_u64().expect("a size")).expect("it fits");
+    let page_size =
+        u32::try_from(param(case, "page_size").as_u64().expect("a size")).expect("it fits");
     let content = Content::new(case.content.clone());
     let rows: Vec<_> = (1..=content.unbounded().total_pages(page_size).expect("it is in memory"))
         .map(|number| {
@@ -116,40 +128,67 @@ fn read_args(case: &Case) -> Value {
 
 fn call_read(case: &Case, args: &Value) -> (Table, Outcome) {
     let table = table(&case.content, &param(case, "page_size"));
-    let outcome = read_fd(&Call::unbounded(&table, &args.to_string(), &DescriptorSettings::default(), 0));
+    let outcome = read_fd(&Call::unbounded(
+        &table,
+        &args.to_string(),
+        &DescriptorSettings::default(),
+        0,
+    ));
     let stored = &table.get(&FdId::Fd(1)).expect("it was put in").content;
-    assert_eq!(&*stored.unbounded().text().expect("it is in memory"), case.content, "{}: FD-2", case.name);
+    assert_eq!(
+        &*stored.unbounded().text().expect("it is in memory"),
+        case.content,
+        "{}: FD-2",
+        case.name
+    );
     (table, outcome)
 }
 
 fn read(case: &Case) {
     let (_, outcome) = call_read(case, &read_args(case));
-    let Outcome::Answer(answer) = outcome else { panic!("{}: reading opens and writes nothing", case.name) };
+    let Outcome::Answer(answer) = outcome else {
+        panic!("{}: reading opens and writes nothing", case.name)
+    };
     check_answer(case, &answer);
 }
 
 /// What an answer says, compared key by key with what is expected of it.
 fn check_answer(case: &Case, answer: &Answer) {
-    let document = Document::parse(&answer.text).unwrap_or_else(|error| panic!("{}: {error}", case.name));
+    let document =
+        Document::parse(&answer.text).unwrap_or_else(|error| panic!("{}: {error}", case.name));
     let root = document.root_element();
-    let text: String = root.descendants().filter(|node| node.is_text()).filter_map(|node| node.text()).collect();
+    let text: String = root
+        .descendants()
+        .filter(|node| node.is_text())
+        .filter_map(|node| node.text())
+        .collect();
     let attribute = |name: &str| root.attribute(name).unwrap_or("");
     for (key, value) in &case.expected {
-        let wanted = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let wanted = value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned);
         let holds = match key.as_str() {
             "text" => text == wanted,
-            "error_type" => answer.is_error && root.has_tag_name("fd_error") && attribute("type") == wanted,
+            "error_type" => {
+                answer.is_error && root.has_tag_name("fd_error") && attribute("type") == wanted
+            }
             "valid_range" => text.contains(&format!("Valid range: {wanted}")),
             "fd" | "page" | "lines" | "continued" | "truncated" => attribute(key) == wanted,
             "count_served" => attribute("count") == wanted,
             "first_char_served" => text.starts_with(&wanted),
             "is_error" => answer.is_error == value.as_bool().expect("a flag"),
             "text_starts_with" => answer.text.starts_with(&wanted),
-            "payload_cannot_close_envelope" => text == case.content && !root.children().any(|node| node.is_element()),
+            "payload_cannot_close_envelope" => {
+                text == case.content && !root.children().any(|node| node.is_element())
+            }
             "stored_content_unchanged" | "new_fd" => true,
             _ => panic!("{}: nobody checks {key}", case.name),
         };
-        assert!(holds, "{}: {key} must be {wanted}: {}", case.name, answer.text);
+        assert!(
+            holds,
+            "{}: {key} must be {wanted}: {}",
+            case.name, answer.text
+        );
     }
 }
 
@@ -172,8 +211,18 @@ fn extract(case: &Case) {
     let content = entry.content.unbounded().text().expect("it is in memory");
     assert_eq!(case.expected["new_fd"], id.to_string(), "{}", case.name);
     assert_eq!(case.expected["new_content"], *content, "{}", case.name);
-    assert!(content.is_empty() || !answer.text.contains(&*content), "{}: {}", case.name, answer.text);
-    assert!(answer.text.contains(&format!("new_fd=\"{id}\"")), "{}: {}", case.name, answer.text);
+    assert!(
+        content.is_empty() || !answer.text.contains(&*content),
+        "{}: {}",
+        case.name,
+        answer.text
+    );
+    assert!(
+        answer.text.contains(&format!("new_fd=\"{id}\"")),
+        "{}: {}",
+        case.name,
+        answer.text
+    );
 }
 
 fn settings(case: &Case) -> DescriptorSettings {
@@ -197,7 +246,9 @@ fn wrap(case: &Case) {
         _ => case.content.clone().into_bytes(),
     };
     let source = format!("tool:{tool}");
-    let placement = Placer::unlimited(Some(&settings(case)), 0).output(ToolOutput::ok(bytes), &source).placement;
+    let placement = Placer::unlimited(Some(&settings(case)), 0)
+        .output(ToolOutput::ok(bytes), &source)
+        .placement;
     let Placement::Descriptor(new) = placement else {
         return assert_eq!(case.expected["fd_created"], false, "{}", case.name);
     };
@@ -207,29 +258,48 @@ fn wrap(case: &Case) {
     for (name, value) in [("fd", id.to_string()), ("encoding", "base64".to_owned())] {
         if let Some(expected) = case.expected.get(name) {
             assert_eq!(*expected, value, "{}", case.name);
-            assert!(answer.text.contains(&format!("{name}=\"{value}\"")), "{}: {}", case.name, answer.text);
+            assert!(
+                answer.text.contains(&format!("{name}=\"{value}\"")),
+                "{}: {}",
+                case.name,
+                answer.text
+            );
         }
     }
 }
 
-/// The guard is a type: what a descriptor tool gives is an `Answer`, and placement takes none. Seen from outside: however
-/// much more than the threshold it shows, the answer is the text itself and nothing is opened.
+/// The guard is a type: what a descriptor tool gives is an `Answer`, and placement takes none. Seen
+/// from outside: however much more than the threshold it shows, the answer is the text itself and
+/// nothing is opened.
 fn descriptor_tools_are_not_wrapped(case: &Case) {
     let table = table(&case.content, &Value::Null);
     let args = r#"{"fd": "fd:1", "read_all": true}"#;
     let outcome = read_fd(&Call::unbounded(&table, args, &settings(case), 0));
-    assert!(matches!(&outcome, Outcome::Answer(answer) if answer.text.contains(&case.content)), "{}", case.name);
+    assert!(
+        matches!(&outcome, Outcome::Answer(answer) if answer.text.contains(&case.content)),
+        "{}",
+        case.name
+    );
 }
 
 fn user_input(case: &Case) {
-    let placement = Placer::unlimited(Some(&settings(case)), 0).input(&SpokenPart::text(&case.content));
+    let placement =
+        Placer::unlimited(Some(&settings(case)), 0).input(&SpokenPart::text(&case.content));
     let replaced = matches!(placement, Placement::Descriptor(_));
     assert_eq!(case.expected["replaced"], replaced, "{}", case.name);
     if let Placement::Descriptor(new) = placement {
         let (answer, entry) = (new.answer(&Table::new().next_id()), new.entry);
-        assert_eq!(*entry.content.unbounded().text().expect("it is in memory"), case.content, "{}", case.name);
+        assert_eq!(
+            *entry.content.unbounded().text().expect("it is in memory"),
+            case.content,
+            "{}",
+            case.name
+        );
         let document = Document::parse(&answer.text).expect("XML-1");
-        let preview = document.descendants().find(|node| node.has_tag_name("preview")).expect("a preview");
+        let preview = document
+            .descendants()
+            .find(|node| node.has_tag_name("preview"))
+            .expect("a preview");
         let text: String = preview.children().filter_map(|node| node.text()).collect();
         assert_eq!(
             text,
@@ -254,18 +324,30 @@ fn create(case: &Case) {
         table.insert(id.clone(), Entry::new(content, 10, "tool:t", 0));
         id.to_string()
     });
-    assert_eq!(case.expected["ids"], json!(ids.collect::<Vec<_>>()), "{}", case.name);
+    assert_eq!(
+        case.expected["ids"],
+        json!(ids.collect::<Vec<_>>()),
+        "{}",
+        case.name
+    );
 }
 
 /// What the host is asked for, on a host of one file that is or is not there.
 fn write(case: &Case) {
     let mut args = case.params.clone();
-    let before = args.remove("file_before").and_then(|text| text.as_str().map(str::to_owned));
+    let before = args
+        .remove("file_before")
+        .and_then(|text| text.as_str().map(str::to_owned));
     args.entry("file_path").or_insert("out.txt".into());
     args.insert("fd".into(), "fd:1".into());
     let table = table(&case.content, &Value::Null);
     let args = Value::Object(args).to_string();
-    let Outcome::Write(pending) = fd_to_file(&Call::unbounded(&table, &args, &DescriptorSettings::default(), 0)) else {
+    let Outcome::Write(pending) = fd_to_file(&Call::unbounded(
+        &table,
+        &args,
+        &DescriptorSettings::default(),
+        0,
+    )) else {
         panic!("{}: {args} must ask the host to write", case.name)
     };
     let is_folder = pending.write.path == ".";
@@ -275,30 +357,48 @@ fn write(case: &Case) {
         (Presence::Present | Presence::Neither, None) => Err(FileErrorKind::FileNotFound),
         _ => Ok(()),
     };
-    let added = std::str::from_utf8(&pending.write.bytes).expect("every case is text").to_owned();
+    let added = std::str::from_utf8(&pending.write.bytes)
+        .expect("every case is text")
+        .to_owned();
     let after = match (result, pending.write.mode, before) {
         (Err(_), _, before) => before,
         (Ok(()), WriteMode::Append, Some(before)) => Some(before + &added),
         (Ok(()), ..) => Some(added),
     };
-    let answer = pending.answer(result.map_err(|kind| FileError { kind, message: "out.txt".into() }));
+    let answer = pending.answer(result.map_err(|kind| FileError {
+        kind,
+        message: "out.txt".into(),
+    }));
     check_write(case, &answer, after.as_deref());
 }
 
 fn check_write(case: &Case, answer: &Answer, after: Option<&str>) {
     let document = Document::parse(&answer.text).expect("XML-1");
     let root = document.root_element();
-    let inner = |name| document.descendants().find(|node| node.has_tag_name(name)).and_then(|node| node.text());
+    let inner = |name| {
+        document
+            .descendants()
+            .find(|node| node.has_tag_name(name))
+            .and_then(|node| node.text())
+    };
     for (key, value) in &case.expected {
-        let wanted = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let wanted = value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned);
         let holds = match (key.as_str(), wanted.as_str()) {
-            ("outcome", "ok") => root.has_tag_name("fd_write") && root.attribute("success") == Some("true"),
+            ("outcome", "ok") => {
+                root.has_tag_name("fd_write") && root.attribute("success") == Some("true")
+            }
             ("outcome", kind) => answer.is_error && root.attribute("type") == Some(kind),
             ("file_after", _) => after == value.as_str(),
             ("bytes" | "bytes_written", _) => inner("bytes") == Some(&wanted),
             ("lines", _) => inner("lines") == Some(&wanted),
             _ => panic!("{}: nobody checks {key}", case.name),
         };
-        assert!(holds, "{}: {key} must be {wanted}: {} and the file {after:?}", case.name, answer.text);
+        assert!(
+            holds,
+            "{}: {key} must be {wanted}: {} and the file {after:?}",
+            case.name, answer.text
+        );
     }
 }

@@ -1,11 +1,14 @@
-//! Exports as bytes: what goes in comes out, and whatever was cut off, altered or made up is refused by name.
+//! Exports as bytes: what goes in comes out, and whatever was cut off, altered or made up is
+//! refused by name.
 
 use std::ops::Range;
 use std::path::Path;
 
 use bytes::Bytes;
 use dormouse_kernel::content::Content;
-use dormouse_kernel::export::{Checker, ExportError, Framer, Manifest, Masker, Place, Redact, Told, mask_text};
+use dormouse_kernel::export::{
+    Checker, ExportError, Framer, Manifest, Masker, Place, Redact, Told, mask_text,
+};
 use dormouse_kernel::process::{Birth, Preloads, Surroundings, born};
 use dormouse_kernel::program::{Bundle, compile};
 use dormouse_proto::checkpoint::Scope;
@@ -28,15 +31,33 @@ struct Parts {
 
 fn image() -> Image<ContentRef> {
     let text = Bytes::from(PROGRAM);
-    let program = compile(Path::new("p.toml"), &mut |_| Ok(text.clone()), &[]).expect("it compiles").program;
-    let (access, lifetime, priority, preloads) =
-        (Access::Read, Lifetime::Session, Priority::Normal, &Preloads::default());
-    let birth = Birth { access, depth: 0, lifetime, priority, preloads, input: None };
+    let program = compile(Path::new("p.toml"), &mut |_| Ok(text.clone()), &[])
+        .expect("it compiles")
+        .program;
+    let (access, lifetime, priority, preloads) = (
+        Access::Read,
+        Lifetime::Session,
+        Priority::Normal,
+        &Preloads::default(),
+    );
+    let birth = Birth {
+        access,
+        depth: 0,
+        lifetime,
+        priority,
+        preloads,
+        input: None,
+    };
     let mut image = born(&program, &Surroundings::default(), birth, 0);
     // What a model is told may change, and the golden file is not about that.
     (image.system, image.tools) = ("s".into(), Vec::new().into());
-    image.table.insert(FdId::Fd(1), Entry::new(Content::new(large()), 4000, "tool:t", 1));
-    image.try_map(&mut |content: Content| Ok::<_, ()>(content.reference())).expect("it cannot fail")
+    image.table.insert(
+        FdId::Fd(1),
+        Entry::new(Content::new(large()), 4000, "tool:t", 1),
+    );
+    image
+        .try_map(&mut |content: Content| Ok::<_, ()>(content.reference()))
+        .expect("it cannot fail")
 }
 
 fn large() -> Bytes {
@@ -45,7 +66,11 @@ fn large() -> Bytes {
 
 fn program() -> Bytes {
     let text = Bytes::from(PROGRAM);
-    compile(Path::new("p.toml"), &mut |_| Ok(text.clone()), &[]).expect("it compiles").program.bundle().to_bytes()
+    compile(Path::new("p.toml"), &mut |_| Ok(text.clone()), &[])
+        .expect("it compiles")
+        .program
+        .bundle()
+        .to_bytes()
 }
 
 fn reference(bytes: &Bytes) -> ContentRef {
@@ -56,13 +81,31 @@ const CALL: CallId = CallId { epoch: 0, seq: 3 };
 
 fn head() -> Head {
     let (made_by, redaction) = ("a test".to_owned(), Redaction::Whole);
-    Head { made_by, at_ms: 5, scope: Scope::Tree, of: Pid(2), last: Pid(9), redaction }
+    Head {
+        made_by,
+        at_ms: 5,
+        scope: Scope::Tree,
+        of: Pid(2),
+        last: Pid(9),
+        redaction,
+    }
 }
 
 fn member(pid: u64, parent: Option<u64>) -> Member {
-    let origin = parent.map_or(Origin::Started, |_| Origin::Forked { call: CALL, index: pid as u32 });
-    let row = ProcessRow { parent: parent.map(Pid), origin, ..ProcessRow::started(Pid(pid), "p") };
-    Member { row, at: FactNumber(4), image: image() }
+    let origin = parent.map_or(Origin::Started, |_| Origin::Forked {
+        call: CALL,
+        index: pid as u32,
+    });
+    let row = ProcessRow {
+        parent: parent.map(Pid),
+        origin,
+        ..ProcessRow::started(Pid(pid), "p")
+    };
+    Member {
+        row,
+        at: FactNumber(4),
+        image: image(),
+    }
 }
 
 fn facts(pid: u64, first: u64) -> Record {
@@ -76,16 +119,38 @@ fn facts(pid: u64, first: u64) -> Record {
 }
 
 fn change(number: u64) -> Record {
-    let origin = TempFileOrigin { pid: Pid(2), call: CALL };
+    let origin = TempFileOrigin {
+        pid: Pid(2),
+        call: CALL,
+    };
     let change = TempFileChange::Appended(reference(&Bytes::from_static(b"a note")));
-    Record::TempFile(TempFileRecord { number, origin, id: TempId(1), version: number, total_bytes: 6, change })
+    Record::TempFile(TempFileRecord {
+        number,
+        origin,
+        id: TempId(1),
+        version: number,
+        total_bytes: 6,
+        change,
+    })
 }
 
 fn parts() -> Parts {
     let first = Record::Member(Box::new(member(2, None)));
     let child = Record::Member(Box::new(member(5, Some(2))));
-    let records = vec![Record::Head(head()), first, facts(2, 1), facts(2, 3), child, facts(5, 3), change(1), change(2)];
-    Parts { records, contents: vec![program(), large(), Bytes::from_static(b"a note")] }
+    let records = vec![
+        Record::Head(head()),
+        first,
+        facts(2, 1),
+        facts(2, 3),
+        child,
+        facts(5, 3),
+        change(1),
+        change(2),
+    ];
+    Parts {
+        records,
+        contents: vec![program(), large(), Bytes::from_static(b"a note")],
+    }
 }
 
 impl Parts {
@@ -128,13 +193,15 @@ impl Told for Heard {
     }
 
     fn closed(&mut self, content: ContentRef) {
-        self.contents.push((content, std::mem::take(&mut self.coming)));
+        self.contents
+            .push((content, std::mem::take(&mut self.coming)));
     }
 }
 
 fn read(file: &[u8], step: usize) -> Result<(Manifest, Heard), ExportError> {
     let (mut checker, mut heard) = (Checker::default(), Heard::default());
-    file.chunks(step).try_for_each(|part| checker.feed(part, &mut heard))?;
+    file.chunks(step)
+        .try_for_each(|part| checker.feed(part, &mut heard))?;
     Ok((checker.finish()?, heard))
 }
 
@@ -147,20 +214,37 @@ fn what_goes_in_comes_out_however_it_is_cut() {
     let parts = parts();
     let file = parts.file();
     let (manifest, heard) = read(&file, file.len()).expect("it is whole");
-    assert_eq!((&manifest.head, manifest.bytes), (&head(), file.len() as u64));
+    assert_eq!(
+        (&manifest.head, manifest.bytes),
+        (&head(), file.len() as u64)
+    );
     let members = parts.records.iter().filter_map(|record| match record {
         Record::Member(member) => Some((**member).clone()),
         _ => None,
     });
     assert_eq!(manifest.members, members.collect::<Vec<_>>());
     assert_eq!(manifest.files.len(), 2);
-    assert_eq!(manifest.programs.into_values().collect::<Vec<_>>(), [program()]);
-    assert_eq!(manifest.facts.into_iter().collect::<Vec<_>>(), [(Pid(2), 4), (Pid(5), 2)]);
-    let held: Vec<_> = parts.contents.iter().map(|content| (reference(content), content.to_vec())).collect();
+    assert_eq!(
+        manifest.programs.into_values().collect::<Vec<_>>(),
+        [program()]
+    );
+    assert_eq!(
+        manifest.facts.into_iter().collect::<Vec<_>>(),
+        [(Pid(2), 4), (Pid(5), 2)]
+    );
+    let held: Vec<_> = parts
+        .contents
+        .iter()
+        .map(|content| (reference(content), content.to_vec()))
+        .collect();
     assert_eq!(heard.contents, held);
     assert_eq!(heard.facts.len(), 3);
     for step in [1, 7, 48, 100] {
-        assert_eq!(read(&file, step).expect("it is whole").1, heard, "in parts of {step} bytes");
+        assert_eq!(
+            read(&file, step).expect("it is whole").1,
+            heard,
+            "in parts of {step} bytes"
+        );
     }
 }
 
@@ -174,7 +258,10 @@ fn the_golden_file_is_read() {
     let golden = std::fs::read(&path).expect("it is there: UPDATE_GOLDEN=1 makes it");
     let (manifest, heard) = read(&golden, 4096).expect("it is whole");
     let (made, told) = read(&parts().file(), 4096).expect("it is whole");
-    assert_eq!((manifest.head, manifest.members, manifest.files), (made.head, made.members, made.files));
+    assert_eq!(
+        (manifest.head, manifest.members, manifest.files),
+        (made.head, made.members, made.files)
+    );
     assert_eq!(heard, told);
 }
 
@@ -182,7 +269,10 @@ fn the_golden_file_is_read() {
 fn a_file_that_is_cut_off_anywhere_is_refused_as_such() {
     let file = parts().file();
     for len in 0..file.len() {
-        assert_eq!(refused(&file[..len]), ExportError::Truncated { at: len as u64 });
+        assert_eq!(
+            refused(&file[..len]),
+            ExportError::Truncated { at: len as u64 }
+        );
     }
 }
 
@@ -208,10 +298,23 @@ fn every_flipped_bit_is_noticed_by_name() {
 fn what_is_moved_or_added_is_noticed() {
     let file = parts().file();
     let longer = [&file[..], b"x"].concat();
-    assert_eq!(refused(&longer), ExportError::Altered { at: file.len() as u64 });
+    assert_eq!(
+        refused(&longer),
+        ExportError::Altered {
+            at: file.len() as u64
+        }
+    );
     let twice = [&file[..], &file[..]].concat();
-    assert_eq!(refused(&twice), ExportError::Altered { at: file.len() as u64 });
-    assert_eq!(refused(b"PK\x03\x04 something else that is long enough"), ExportError::Foreign);
+    assert_eq!(
+        refused(&twice),
+        ExportError::Altered {
+            at: file.len() as u64
+        }
+    );
+    assert_eq!(
+        refused(b"PK\x03\x04 something else that is long enough"),
+        ExportError::Foreign
+    );
     assert_eq!(refused(b"PK"), ExportError::Foreign);
     let other = parts().with(|parts| parts.records[0] = Record::Head(Head { at_ms: 6, ..head() }));
     let mixed = [&file[..file.len() / 2], &other[file.len() / 2..]].concat();
@@ -222,45 +325,133 @@ fn what_is_moved_or_added_is_noticed() {
 fn a_file_that_is_whole_and_contradicts_itself_is_refused() {
     let alter = |at: usize, change: &dyn Fn(&mut Member)| {
         parts().with(|parts| {
-            let Record::Member(member) = &mut parts.records[at] else { panic!("record {at} is a process") };
+            let Record::Member(member) = &mut parts.records[at] else {
+                panic!("record {at} is a process")
+            };
             change(member);
         })
     };
     let with_head = |head: Head| parts().with(|parts| parts.records[0] = Record::Head(head));
     let cases = [
-        ("no head", parts().with(|parts| drop(parts.records.remove(0)))),
-        ("two heads", parts().with(|parts| parts.records.insert(1, Record::Head(head())))),
-        ("nothing", Parts { records: Vec::new(), contents: Vec::new() }.file()),
-        ("no process", Parts { records: vec![Record::Head(head())], contents: Vec::new() }.file()),
-        ("another first process", with_head(Head { of: Pid(5), ..head() })),
-        ("more than one process", with_head(Head { scope: Scope::Process, ..head() })),
-        ("a number beyond all", with_head(Head { last: Pid(u64::MAX), ..head() })),
-        ("a number beyond the last", with_head(Head { last: Pid(4), ..head() })),
-        ("a parent that is not there", alter(4, &|member| member.row.parent = Some(Pid(4)))),
-        ("a parent that made nothing", alter(4, &|member| member.row.origin = Origin::Started)),
-        ("one number twice", alter(4, &|member| member.row.pid = Pid(2))),
-        ("calls that were never made", alter(4, &|member| member.image.epoch = u32::MAX)),
+        (
+            "no head",
+            parts().with(|parts| drop(parts.records.remove(0))),
+        ),
+        (
+            "two heads",
+            parts().with(|parts| parts.records.insert(1, Record::Head(head()))),
+        ),
+        (
+            "nothing",
+            Parts {
+                records: Vec::new(),
+                contents: Vec::new(),
+            }
+            .file(),
+        ),
+        (
+            "no process",
+            Parts {
+                records: vec![Record::Head(head())],
+                contents: Vec::new(),
+            }
+            .file(),
+        ),
+        (
+            "another first process",
+            with_head(Head {
+                of: Pid(5),
+                ..head()
+            }),
+        ),
+        (
+            "more than one process",
+            with_head(Head {
+                scope: Scope::Process,
+                ..head()
+            }),
+        ),
+        (
+            "a number beyond all",
+            with_head(Head {
+                last: Pid(u64::MAX),
+                ..head()
+            }),
+        ),
+        (
+            "a number beyond the last",
+            with_head(Head {
+                last: Pid(4),
+                ..head()
+            }),
+        ),
+        (
+            "a parent that is not there",
+            alter(4, &|member| member.row.parent = Some(Pid(4))),
+        ),
+        (
+            "a parent that made nothing",
+            alter(4, &|member| member.row.origin = Origin::Started),
+        ),
+        (
+            "one number twice",
+            alter(4, &|member| member.row.pid = Pid(2)),
+        ),
+        (
+            "calls that were never made",
+            alter(4, &|member| member.image.epoch = u32::MAX),
+        ),
         (
             "a child twice",
             parts().with(|parts| {
-                let (mut twin, Record::Member(child)) = (member(6, Some(2)), &parts.records[4]) else { panic!() };
+                let (mut twin, Record::Member(child)) = (member(6, Some(2)), &parts.records[4])
+                else {
+                    panic!()
+                };
                 twin.row.origin = child.row.origin.clone();
                 parts.records.insert(5, Record::Member(Box::new(twin)));
                 parts.records.insert(6, facts(6, 3));
             }),
         ),
-        ("facts of another", parts().with(|parts| parts.records[2] = facts(5, 1))),
-        ("facts with a gap", parts().with(|parts| parts.records[3] = facts(2, 4))),
-        ("facts beyond the last", parts().with(|parts| parts.records.insert(4, facts(2, 5)))),
-        ("files with a gap", parts().with(|parts| drop(parts.records.remove(6)))),
-        ("a record out of order", parts().with(|parts| parts.records.swap(4, 6))),
-        ("a content less", parts().with(|parts| drop(parts.contents.remove(1)))),
-        ("a content more", parts().with(|parts| parts.contents.push(Bytes::from_static(b"more")))),
-        ("a content twice", parts().with(|parts| parts.contents.push(large()))),
+        (
+            "facts of another",
+            parts().with(|parts| parts.records[2] = facts(5, 1)),
+        ),
+        (
+            "facts with a gap",
+            parts().with(|parts| parts.records[3] = facts(2, 4)),
+        ),
+        (
+            "facts beyond the last",
+            parts().with(|parts| parts.records.insert(4, facts(2, 5))),
+        ),
+        (
+            "files with a gap",
+            parts().with(|parts| drop(parts.records.remove(6))),
+        ),
+        (
+            "a record out of order",
+            parts().with(|parts| parts.records.swap(4, 6)),
+        ),
+        (
+            "a content less",
+            parts().with(|parts| drop(parts.contents.remove(1))),
+        ),
+        (
+            "a content more",
+            parts().with(|parts| parts.contents.push(Bytes::from_static(b"more"))),
+        ),
+        (
+            "a content twice",
+            parts().with(|parts| parts.contents.push(large())),
+        ),
     ];
     for (what, file) in cases {
         let error = refused(&file);
-        assert!(matches!(error, ExportError::Invalid { .. }), "{what}: {error}");
+        assert!(
+            matches!(error, ExportError::Invalid { .. }),
+            "{what}: {error}"
+        );
     }
 }
 
@@ -271,9 +462,15 @@ impl Redact for Secrets {
     fn masks(&self, _: Place, bytes: &[u8]) -> Vec<Range<usize>> {
         let mut found = Vec::new();
         let mut from = 0;
-        while let Some(at) = bytes[from..].windows(7).position(|window| window == b"secret-") {
+        while let Some(at) = bytes[from..]
+            .windows(7)
+            .position(|window| window == b"secret-")
+        {
             let start = from + at;
-            let digits = bytes[start + 7..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+            let digits = bytes[start + 7..]
+                .iter()
+                .take_while(|byte| byte.is_ascii_digit())
+                .count();
             from = start + 7 + digits;
             found.push(start..from);
         }
@@ -311,24 +508,41 @@ fn a_record_is_masked_wherever_a_text_stands() {
     let mut member = member(2, None);
     member.row.program = "secret-1".into();
     member.image.system = "it is secret-22.".into();
-    member.image.table.insert(FdId::Ref("secret-3".into()), Entry::new(reference(&large()), 1, "tool:secret-4", 1));
+    member.image.table.insert(
+        FdId::Ref("secret-3".into()),
+        Entry::new(reference(&large()), 1, "tool:secret-4", 1),
+    );
     let (mut framer, _) = Framer::begin();
     let mask = |text: &str| mask_text(&Secrets, text);
-    let bytes = framer.record(&Record::Member(Box::new(member)), Some(&mask)).expect("it is small");
+    let bytes = framer
+        .record(&Record::Member(Box::new(member)), Some(&mask))
+        .expect("it is small");
     let shown = String::from_utf8_lossy(&bytes);
     assert!(!shown.contains("secret"), "{shown}");
-    assert!(shown.contains("it is *********.") && shown.contains("tool:********"), "{shown}");
+    assert!(
+        shown.contains("it is *********.") && shown.contains("tool:********"),
+        "{shown}"
+    );
 }
 
 #[test]
 fn the_files_of_a_program_are_masked_and_stay_a_program() {
     let text = Bytes::from(PROGRAM.replace("\"s\"", "\"secret-55\""));
-    let compiled = compile(Path::new("secret-6.toml"), &mut |_| Ok(text.clone()), &[]).expect("it compiles");
-    let masked = dormouse_kernel::export::masked_bundle(&Secrets, &compiled.program.bundle().to_bytes())
-        .expect("it is a bundle");
+    let compiled =
+        compile(Path::new("secret-6.toml"), &mut |_| Ok(text.clone()), &[]).expect("it compiles");
+    let masked =
+        dormouse_kernel::export::masked_bundle(&Secrets, &compiled.program.bundle().to_bytes())
+            .expect("it is a bundle");
     assert!(!String::from_utf8_lossy(&masked).contains("secret"));
-    let program = Bundle::from_bytes(&masked).expect("it is one still").compile(&[]).expect("it compiles").program;
-    assert_eq!(program.key(), mask_text(&Secrets, compiled.program.key()).expect("it is masked"));
+    let program = Bundle::from_bytes(&masked)
+        .expect("it is one still")
+        .compile(&[])
+        .expect("it compiles")
+        .program;
+    assert_eq!(
+        program.key(),
+        mask_text(&Secrets, compiled.program.key()).expect("it is masked")
+    );
     assert!(dormouse_kernel::export::masked_bundle(&Secrets, b"no bundle").is_err());
 }
 
@@ -348,10 +562,16 @@ fn a_long_content_is_masked_across_its_parts() {
         masked
     };
     assert_eq!(whole.len(), text.len());
-    assert!(!String::from_utf8(whole.clone()).expect("it stays text").contains("secret-0"));
+    assert!(
+        !String::from_utf8(whole.clone())
+            .expect("it stays text")
+            .contains("secret-0")
+    );
     let mut masker = Masker::new(&Secrets);
     let mut masked = Vec::new();
-    text.as_bytes().chunks(1 << 20).for_each(|part| masked.extend(masker.feed(part)));
+    text.as_bytes()
+        .chunks(1 << 20)
+        .for_each(|part| masked.extend(masker.feed(part)));
     masked.extend(masker.finish());
     assert!(masked == whole, "parts make a difference");
 }

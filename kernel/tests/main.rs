@@ -1,4 +1,5 @@
-//! Decisions, from outside: each file states what holds of one subject, through what the crate makes public.
+//! Decisions, from outside: each file states what holds of one subject, through what the crate
+//! makes public.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,10 +1,12 @@
-//! Budgets, one process at a time: what is reserved and comes back, what each limit ends, what a model is told before.
+//! Budgets, one process at a time: what is reserved and comes back, what each limit ends, what a
+//! model is told before.
 
 use crate::budget_run::{FORK_3, Run, SPAWN_ME, SPAWN_SMALL, output, tokens};
 use crate::budget_support::{around, process, program};
 use dormouse_kernel::budget::Account;
 use dormouse_kernel::process::{
-    Birth, ChildEvent, Completion, Effect, Fact, Input, Preloads, Report, Signal, State, Work, born, decide, evolve,
+    Birth, ChildEvent, Completion, Effect, Fact, Input, Preloads, Report, Signal, State, Work,
+    born, decide, evolve,
 };
 use dormouse_proto::budget::{Amount, Budget, Change};
 use dormouse_proto::id::{CallId, Pid};
@@ -15,13 +17,20 @@ use dormouse_proto::process::{Exit, ExitStatus, Origin, Priority};
 use dormouse_proto::record::{Lifetime, Phase, TurnFact};
 use dormouse_proto::tool::Access;
 
-const TOKENS: &str = "[budget]\noutput_tokens = 101\nprocesses = 9\ndepth = 2\nwall_time = \"10s\"\n";
+const TOKENS: &str =
+    "[budget]\noutput_tokens = 101\nprocesses = 9\ndepth = 2\nwall_time = \"10s\"\n";
 
 /// A process whose model has just forked three children, and the call.
 fn forked(lifetime: Lifetime) -> (Run, CallId) {
     let mut run = Run::new(lifetime, TOKENS);
     run.reply(output(1), &[FORK_3]);
-    let (call, _) = run.state.budget().shares().map(|(place, _)| place).next().expect("shares are reserved");
+    let (call, _) = run
+        .state
+        .budget()
+        .shares()
+        .map(|(place, _)| place)
+        .next()
+        .expect("shares are reserved");
     (run, call)
 }
 
@@ -39,30 +48,76 @@ fn a_share_is_reserved_before_a_child_is_started_and_what_is_left_of_it_comes_ba
     };
     let children = run.children();
     assert_eq!(children.len(), 3);
-    assert!(children.iter().all(|child| child.image.budget.limits == share), "{:?}", children[0].image.budget);
+    assert!(
+        children
+            .iter()
+            .all(|child| child.image.budget.limits == share),
+        "{:?}",
+        children[0].image.budget
+    );
     let account = run.state.budget();
-    assert_eq!((account.left(Amount::OutputTokens), account.left(Amount::Processes)), (Some(25), Some(2)));
+    assert_eq!(
+        (
+            account.left(Amount::OutputTokens),
+            account.left(Amount::Processes)
+        ),
+        (Some(25), Some(2))
+    );
     run.end_child(call, 1, Some(output(10)));
     let account = run.state.budget();
-    assert_eq!((account.left(Amount::OutputTokens), account.left(Amount::Processes)), (Some(40), Some(4)));
-    assert_eq!((account.below(), account.reserved(Amount::OutputTokens)), (output(10), 50));
+    assert_eq!(
+        (
+            account.left(Amount::OutputTokens),
+            account.left(Amount::Processes)
+        ),
+        (Some(40), Some(4))
+    );
+    assert_eq!(
+        (account.below(), account.reserved(Amount::OutputTokens)),
+        (output(10), 50)
+    );
     let before = run.state.clone();
     run.end_child(call, 1, Some(output(99)));
-    assert_eq!(run.state, before, "an end that is reported again changes nothing");
+    assert_eq!(
+        run.state, before,
+        "an end that is reported again changes nothing"
+    );
     run.end_child(call, 0, Some(output(30)));
-    assert_eq!(run.state.budget().left(Amount::OutputTokens), Some(101 - 1 - 10 - 30 - 25), "a child may overshoot");
+    assert_eq!(
+        run.state.budget().left(Amount::OutputTokens),
+        Some(101 - 1 - 10 - 30 - 25),
+        "a child may overshoot"
+    );
     run.end_child(call, 2, Some(output(0)));
     run.reply(output(2), &[]);
-    assert_eq!(tokens(run.state.exit().and_then(|exit| exit.spent)), Some(43), "its end tells of the whole subtree");
+    assert_eq!(
+        tokens(run.state.exit().and_then(|exit| exit.spent)),
+        Some(43),
+        "its end tells of the whole subtree"
+    );
 }
 
 #[test]
-fn children_of_one_reply_share_alike_whichever_call_makes_them_and_those_that_cannot_multiply_are_one_process() {
-    let mut run = Run::new(Lifetime::Task, "[budget]\noutput_tokens = 60\nprocesses = 60\n");
+fn children_of_one_reply_share_alike_whichever_call_makes_them_and_those_that_cannot_multiply_are_one_process()
+ {
+    let mut run = Run::new(
+        Lifetime::Task,
+        "[budget]\noutput_tokens = 60\nprocesses = 60\n",
+    );
     run.reply(output(0), &[FORK_3, SPAWN_SMALL, SPAWN_ME]);
-    let shares: Vec<_> = run.state.budget().shares().map(|(_, share)| (share.output_tokens, share.processes)).collect();
-    // Sixty tokens for six: three forks, two spawns, and the process itself; the small program asks for nine of them.
-    let (forked, small, me) = ((Some(10), Some(9)), (Some(9), Some(1)), (Some(10), Some(15)));
+    let shares: Vec<_> = run
+        .state
+        .budget()
+        .shares()
+        .map(|(_, share)| (share.output_tokens, share.processes))
+        .collect();
+    // Sixty tokens for six: three forks, two spawns, and the process itself; the small program asks
+    // for nine of them.
+    let (forked, small, me) = (
+        (Some(10), Some(9)),
+        (Some(9), Some(1)),
+        (Some(10), Some(15)),
+    );
     assert_eq!(shares, [forked, forked, forked, small, me]);
 }
 
@@ -75,8 +130,18 @@ fn children_at_the_last_level_of_depth_are_one_process_each_and_those_above_it_a
         assert_eq!(program.limits().max_depth, 9);
         let mut run = Run::of(State::from_image(Pid(1), program, around(0), image).unwrap());
         run.reply(output(0), &[FORK_3]);
-        let shares: Vec<_> = run.state.budget().shares().map(|(_, share)| share.processes).collect();
-        assert_eq!(shares, [Some(processes); 3], "children at level {}", depth + 1);
+        let shares: Vec<_> = run
+            .state
+            .budget()
+            .shares()
+            .map(|(_, share)| share.processes)
+            .collect();
+        assert_eq!(
+            shares,
+            [Some(processes); 3],
+            "children at level {}",
+            depth + 1
+        );
     }
 }
 
@@ -84,13 +149,35 @@ fn children_at_the_last_level_of_depth_are_one_process_each_and_those_above_it_a
 fn a_share_comes_back_after_its_call_was_given_up() {
     let (mut run, call) = forked(Lifetime::Session);
     run.feed(Input::Signal(Signal::Interrupt));
-    assert_eq!(run.state.budget().left(Amount::OutputTokens), Some(25), "the children may still be at work");
-    assert_eq!(run.finds(), [(call, 0), (call, 1), (call, 2)], "what became of them is asked");
+    assert_eq!(
+        run.state.budget().left(Amount::OutputTokens),
+        Some(25),
+        "the children may still be at work"
+    );
+    assert_eq!(
+        run.finds(),
+        [(call, 0), (call, 1), (call, 2)],
+        "what became of them is asked"
+    );
     run.end_child(call, 0, Some(output(5)));
-    run.feed(Input::Child { call, event: ChildEvent::Absent { index: 1 } });
-    assert_eq!(run.changes(), [Change::Returned { call, index: 1, spent: Some(Usage::default()) }]);
+    run.feed(Input::Child {
+        call,
+        event: ChildEvent::Absent { index: 1 },
+    });
+    assert_eq!(
+        run.changes(),
+        [Change::Returned {
+            call,
+            index: 1,
+            spent: Some(Usage::default())
+        }]
+    );
     run.end_child(call, 2, None);
-    assert_eq!(run.state.budget().below(), output(5 + 25), "of one that nobody knows of, the whole share is used");
+    assert_eq!(
+        run.state.budget().below(),
+        output(5 + 25),
+        "of one that nobody knows of, the whole share is used"
+    );
     assert_eq!(run.state.budget().shares().count(), 0);
     run.end_child(call, 0, Some(output(50)));
     assert!(run.news.is_empty(), "CALL-1");
@@ -101,24 +188,46 @@ fn after_a_restart_it_asks_for_children_that_nobody_waits_for_and_keeps_the_shar
     let (mut run, call) = forked(Lifetime::Session);
     run.feed(Input::Signal(Signal::Resume));
     assert_eq!(run.finds(), [], "the call waits for them");
-    assert_eq!((run.children().len(), run.changes().len()), (3, 0), "they are asked for under the same shares");
+    assert_eq!(
+        (run.children().len(), run.changes().len()),
+        (3, 0),
+        "they are asked for under the same shares"
+    );
     run.feed(Input::Signal(Signal::Interrupt));
     run.feed(Input::Signal(Signal::Resume));
     assert_eq!(run.finds(), [(call, 0), (call, 1), (call, 2)]);
-    run.feed(Input::Child { call, event: ChildEvent::Absent { index: 2 } });
+    run.feed(Input::Child {
+        call,
+        event: ChildEvent::Absent { index: 2 },
+    });
     assert_eq!(run.state.budget().left(Amount::OutputTokens), Some(50));
 }
 
 #[test]
 fn a_spawn_that_comes_to_nothing_gives_its_share_back() {
     let mut run = Run::new(Lifetime::Task, TOKENS);
-    run.reply(output(0), &[("spawn", r#"{"program_name": "me", "query": "q", "additional_preload_files": ["x"]}"#)]);
-    let Some(Effect::Begin { call, work: Work::Fetch(pending) }) = run.effects.last().cloned() else {
+    run.reply(
+        output(0),
+        &[(
+            "spawn",
+            r#"{"program_name": "me", "query": "q", "additional_preload_files": ["x"]}"#,
+        )],
+    );
+    let Some(Effect::Begin {
+        call,
+        work: Work::Fetch(pending),
+    }) = run.effects.last().cloned()
+    else {
         panic!("{:?}", run.effects)
     };
     assert_eq!(run.state.budget().shares().count(), 1);
-    let result = Err(dormouse_kernel::process::FetchError::Inside("no".to_owned()));
-    run.feed(Input::Completed { call, result: Completion::Fetched { pending, result } });
+    let result = Err(dormouse_kernel::process::FetchError::Inside(
+        "no".to_owned(),
+    ));
+    run.feed(Input::Completed {
+        call,
+        result: Completion::Fetched { pending, result },
+    });
     assert_eq!(run.state.budget().left(Amount::OutputTokens), Some(101));
 }
 
@@ -126,8 +235,15 @@ fn a_spawn_that_comes_to_nothing_gives_its_share_back() {
 fn a_process_that_ends_with_living_children_counts_their_shares_as_used() {
     let (mut run, _) = forked(Lifetime::Session);
     run.feed(Input::Signal(Signal::Kill));
-    assert_eq!(tokens(run.state.exit().and_then(|exit| exit.spent)), Some(1 + 3 * 25));
-    assert_eq!(tokens(Some(run.state.budget().spent())), Some(1), "what is known");
+    assert_eq!(
+        tokens(run.state.exit().and_then(|exit| exit.spent)),
+        Some(1 + 3 * 25)
+    );
+    assert_eq!(
+        tokens(Some(run.state.budget().spent())),
+        Some(1),
+        "what is known"
+    );
 }
 
 #[test]
@@ -138,8 +254,16 @@ fn a_call_that_not_even_the_least_is_left_for_is_refused_and_says_why() {
             FORK_3,
             "budget of processes 2 is left of 3 (budget.processes). Wait until children have ended",
         ),
-        ("output_tokens = 4\n", FORK_3, "budget of output_tokens 3 is left of 4 (budget.output_tokens)"),
-        ("cost = \"0.000000002\"\n", SPAWN_ME, "budget of cost 0.000000001 is left of 0.000000002 (budget.cost)"),
+        (
+            "output_tokens = 4\n",
+            FORK_3,
+            "budget of output_tokens 3 is left of 4 (budget.output_tokens)",
+        ),
+        (
+            "cost = \"0.000000002\"\n",
+            SPAWN_ME,
+            "budget of cost 0.000000001 is left of 0.000000002 (budget.cost)",
+        ),
     ];
     for (budget, calls, expected) in cases {
         let mut run = Run::new(Lifetime::Task, &format!("[budget]\n{budget}"));
@@ -152,34 +276,77 @@ fn a_call_that_not_even_the_least_is_left_for_is_refused_and_says_why() {
     let around = around(0);
     let mut run = Run::of(State::from_image(Pid(1), program_of(&state), around, state).unwrap());
     run.reply(output(1), &[SPAWN_ME]);
-    assert!(run.answers()[0].contains("(budget.depth). Do the work in this process."), "{:?}", run.answers());
+    assert!(
+        run.answers()[0].contains("(budget.depth). Do the work in this process."),
+        "{:?}",
+        run.answers()
+    );
 }
 
 /// The program that an image was made of, compiled anew.
 fn program_of(image: &dormouse_kernel::process::Image) -> dormouse_kernel::program::Program {
     let bytes = image.bundle.unbounded().bytes().expect("it is in memory");
-    let bundle = dormouse_kernel::program::Bundle::from_bytes(&bytes).expect("an image holds its bundle");
-    bundle.compile(&["grep"]).expect("it compiled before").program
+    let bundle =
+        dormouse_kernel::program::Bundle::from_bytes(&bytes).expect("an image holds its bundle");
+    bundle
+        .compile(&["grep"])
+        .expect("it compiled before")
+        .program
 }
 
 #[test]
 fn at_each_limit_a_process_ends_cleanly_and_says_which_it_was() {
-    let cached = Usage { input_tokens: 3, cache_read_tokens: 4, cache_write_tokens: 3, ..Usage::default() };
+    let cached = Usage {
+        input_tokens: 3,
+        cache_read_tokens: 4,
+        cache_write_tokens: 3,
+        ..Usage::default()
+    };
     let cases = [
-        ("input_tokens = 10\n", cached, "input_tokens is used up: 10 of 10"),
-        ("output_tokens = 10\n", output(12), "output_tokens is used up: 12 of 10"),
-        ("cost = \"0.00000001\"\n", output(10), "cost is used up: 0.00000001 of 0.00000001"),
-        ("resident_bytes = 30\n", output(1), "resident_bytes is used up: 34 of 30"),
+        (
+            "input_tokens = 10\n",
+            cached,
+            "input_tokens is used up: 10 of 10",
+        ),
+        (
+            "output_tokens = 10\n",
+            output(12),
+            "output_tokens is used up: 12 of 10",
+        ),
+        (
+            "cost = \"0.00000001\"\n",
+            output(10),
+            "cost is used up: 0.00000001 of 0.00000001",
+        ),
+        (
+            "resident_bytes = 30\n",
+            output(1),
+            "resident_bytes is used up: 34 of 30",
+        ),
     ];
     for lifetime in [Lifetime::Task, Lifetime::Session] {
         for (budget, usage, expected) in cases {
             let mut run = Run::new(lifetime, &format!("[budget]\n{budget}"));
             run.grep(usage, &"x".repeat(34));
-            let (status, message) = run.exit().unwrap_or_else(|| panic!("{budget}: {:?}", run.state.phase()));
+            let (status, message) = run
+                .exit()
+                .unwrap_or_else(|| panic!("{budget}: {:?}", run.state.phase()));
             assert_eq!(status, ExitStatus::BudgetExhausted);
-            assert!(message.contains(expected) && message.contains("(budget."), "{message}");
-            assert!(matches!(run.effects.last(), Some(Effect::Report(Report::Exit { .. }))) && run.request().is_none());
-            assert_eq!(run.state.messages().last().map(|last| last.role), Some(Role::User), "the tool is answered");
+            assert!(
+                message.contains(expected) && message.contains("(budget."),
+                "{message}"
+            );
+            assert!(
+                matches!(
+                    run.effects.last(),
+                    Some(Effect::Report(Report::Exit { .. }))
+                ) && run.request().is_none()
+            );
+            assert_eq!(
+                run.state.messages().last().map(|last| last.role),
+                Some(Role::User),
+                "the tool is answered"
+            );
         }
     }
 }
@@ -194,16 +361,27 @@ fn what_is_done_at_the_limit_is_done() {
 #[test]
 fn when_its_time_is_up_a_process_ends_in_the_middle_of_a_call_with_a_valid_history() {
     let mut run = Run::new(Lifetime::Session, TOKENS);
-    assert!(matches!(run.effects[1], Effect::WakeAt { at_ms: 10_000 }), "{:?}", run.effects);
+    assert!(
+        matches!(run.effects[1], Effect::WakeAt { at_ms: 10_000 }),
+        "{:?}",
+        run.effects
+    );
     run.reply(output(1), &[("grep", "{}"), FORK_3]);
     run.feed(Input::TimeUp { at_ms: 9_999 });
     assert_eq!(run.exit(), None, "an alarm for another time");
     run.feed(Input::TimeUp { at_ms: 10_000 });
     let (status, message) = run.exit().expect("it ended");
     assert_eq!(status, ExitStatus::BudgetExhausted);
-    assert!(message.contains("wall_time is used up: 10s of 10s"), "{message}");
+    assert!(
+        message.contains("wall_time is used up: 10s of 10s"),
+        "{message}"
+    );
     assert_eq!(run.answers().len(), 2, "each call is answered");
-    assert!(run.effects.iter().any(|effect| matches!(effect, Effect::Abandon { calls } if calls.len() == 2)));
+    assert!(
+        run.effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::Abandon { calls } if calls.len() == 2))
+    );
     let mut late = Run::new(Lifetime::Task, TOKENS);
     late.now_ms = 10_000;
     late.feed(Input::Signal(Signal::Resume));
@@ -217,32 +395,56 @@ fn when_its_time_is_up_a_process_ends_in_the_middle_of_a_call_with_a_valid_histo
 
 #[test]
 fn near_a_limit_the_model_is_warned_once_in_a_message_that_it_has_not_seen() {
-    let mut run = Run::new(Lifetime::Task, "[budget]\noutput_tokens = 100\ninput_tokens = 1000\n");
+    let mut run = Run::new(
+        Lifetime::Task,
+        "[budget]\noutput_tokens = 100\ninput_tokens = 1000\n",
+    );
     run.grep(output(79), "a");
     assert_eq!(run.changes(), []);
     let sent = run.request().expect("it asks").messages;
     run.grep(output(1), "b");
     let request = run.request().expect("it asks");
     assert!(request.messages.starts_with(&sent), "HIST-1");
-    let Some(Block::Text { text, .. }) = request.messages.last().and_then(|last| last.blocks.last()) else {
+    let Some(Block::Text { text, .. }) =
+        request.messages.last().and_then(|last| last.blocks.last())
+    else {
         panic!("{:?}", request.messages.last())
     };
-    let head =
-        "<budget_warning amount=\"output_tokens\" used=\"80\" limit=\"100\">\n  <message>Your budget of output_tokens";
+    let head = "<budget_warning amount=\"output_tokens\" used=\"80\" limit=\"100\">\n  \
+         <message>Your budget of output_tokens";
     assert!(text.starts_with(head), "{text}");
     run.grep(output(5), "c");
     assert_eq!(run.changes(), [], "once");
-    assert!(run.request().expect("it asks").messages.starts_with(&request.messages), "HIST-1");
+    assert!(
+        run.request()
+            .expect("it asks")
+            .messages
+            .starts_with(&request.messages),
+        "HIST-1"
+    );
 }
 
 #[test]
 fn a_message_that_was_sent_is_not_added_to() {
     let mut run = Run::new(Lifetime::Task, "[budget]\noutput_tokens = 100\n");
     let sent = run.request().expect("it asks").messages;
-    let Phase::Thinking { call } = *run.state.phase() else { panic!("it asks") };
-    let reply = Reply { blocks: Vec::new(), stop: StopReason::Pause, usage: output(90) };
-    run.feed(Input::Completed { call, result: Completion::Model(Ok(reply)) });
-    assert_eq!(run.request().expect("it asks again").messages, sent, "HIST-1");
+    let Phase::Thinking { call } = *run.state.phase() else {
+        panic!("it asks")
+    };
+    let reply = Reply {
+        blocks: Vec::new(),
+        stop: StopReason::Pause,
+        usage: output(90),
+    };
+    run.feed(Input::Completed {
+        call,
+        result: Completion::Model(Ok(reply)),
+    });
+    assert_eq!(
+        run.request().expect("it asks again").messages,
+        sent,
+        "HIST-1"
+    );
 }
 
 #[test]
@@ -257,39 +459,88 @@ fn a_reply_may_be_no_longer_than_what_is_left() {
 #[test]
 fn a_reply_is_never_shorter_than_what_its_model_thinks_with() {
     let thinking = "[parameters.thinking]\ntype = \"enabled\"\nbudget_tokens = 30\n";
-    let mut run = Run::new(Lifetime::Task, &format!("{thinking}[budget]\noutput_tokens = 70\n"));
+    let mut run = Run::new(
+        Lifetime::Task,
+        &format!("{thinking}[budget]\noutput_tokens = 70\n"),
+    );
     run.grep(output(60), "a");
     let request = run.request().expect("it asks");
-    assert_eq!(request.parameters["max_tokens"], 31, "10 are left, and a shorter one would be refused");
+    assert_eq!(
+        request.parameters["max_tokens"], 31,
+        "10 are left, and a shorter one would be refused"
+    );
     run.grep(output(11), "a");
-    assert_eq!(run.exit().map(|(status, _)| status), Some(ExitStatus::BudgetExhausted));
+    assert_eq!(
+        run.exit().map(|(status, _)| status),
+        Some(ExitStatus::BudgetExhausted)
+    );
 }
 
 #[test]
 fn where_all_that_is_left_is_reserved_it_waits_until_some_of_it_comes_back() {
     let mut run = Run::new(Lifetime::Task, "[budget]\noutput_tokens = 12\n");
     run.reply(output(1), &[SPAWN_SMALL]);
-    let call = run.state.budget().shares().next().map(|((call, _), _)| call).expect("a share is reserved");
-    run.feed(Input::Child { call, event: ChildEvent::Started { child: Pid(2) } });
+    let call = run
+        .state
+        .budget()
+        .shares()
+        .next()
+        .map(|((call, _), _)| call)
+        .expect("a share is reserved");
+    run.feed(Input::Child {
+        call,
+        event: ChildEvent::Started { child: Pid(2) },
+    });
     run.grep(output(2), "a");
     assert_eq!(run.state.budget().left(Amount::OutputTokens), Some(0));
-    assert!(run.request().is_none() && run.exit().is_none(), "{:?}", run.state.phase());
+    assert!(
+        run.request().is_none() && run.exit().is_none(),
+        "{:?}",
+        run.state.phase()
+    );
     run.feed(Input::Signal(Signal::Resume));
-    assert!(run.request().is_none() && run.exit().is_none(), "after a restart, too");
+    assert!(
+        run.request().is_none() && run.exit().is_none(),
+        "after a restart, too"
+    );
     run.end_child(call, 0, Some(output(4)));
     assert!(run.request().is_some(), "{:?}", run.state.phase());
     run.reply(output(5), &[]);
-    assert_eq!(run.exit().map(|(status, _)| status), Some(ExitStatus::BudgetExhausted), "12 are used, and word waits");
+    assert_eq!(
+        run.exit().map(|(status, _)| status),
+        Some(ExitStatus::BudgetExhausted),
+        "12 are used, and word waits"
+    );
 }
 
 #[test]
 fn the_cost_of_a_call_stands_in_its_fact_whatever_the_price_is_later() {
-    let mut run = Run::new(Lifetime::Session, "[prices.m]\ninput = 2\noutput = \"0.25\"\n");
-    run.reply(Usage { input_tokens: 3, output_tokens: 1, cache_read_tokens: 1, ..Usage::default() }, &[]);
-    assert_eq!(run.state.usage().cost_nanos, 4 * 2_000 + 250, "the program's price, and not the host's");
-    let dear = process(program("[prices.m]\ninput = 99\noutput = 99\n"), Lifetime::Session);
+    let mut run = Run::new(
+        Lifetime::Session,
+        "[prices.m]\ninput = 2\noutput = \"0.25\"\n",
+    );
+    run.reply(
+        Usage {
+            input_tokens: 3,
+            output_tokens: 1,
+            cache_read_tokens: 1,
+            ..Usage::default()
+        },
+        &[],
+    );
+    assert_eq!(
+        run.state.usage().cost_nanos,
+        4 * 2_000 + 250,
+        "the program's price, and not the host's"
+    );
+    let dear = process(
+        program("[prices.m]\ninput = 99\noutput = 99\n"),
+        Lifetime::Session,
+    );
     let mut replayed = dear;
-    run.facts.iter().for_each(|fact| evolve(&mut replayed, fact));
+    run.facts
+        .iter()
+        .for_each(|fact| evolve(&mut replayed, fact));
     assert_eq!(replayed.usage(), run.state.usage(), "DUR-2");
 }
 
@@ -300,14 +551,29 @@ fn a_summary_that_fails_costs_what_it_costs_and_one_that_comes_too_late_does_so_
     let summarize = ("summarize_fd", r#"{"fd": "fd:1"}"#);
     run.reply(output(1), &[summarize, summarize]);
     let pending = run.effects.iter().filter_map(|effect| match effect {
-        Effect::Begin { call, work: Work::Summarize { pending, .. } } => Some((*call, pending.clone())),
+        Effect::Begin {
+            call,
+            work: Work::Summarize { pending, .. },
+        } => Some((*call, pending.clone())),
         _ => None,
     });
     let pending: Vec<_> = pending.collect();
-    let says_nothing = || Ok(Reply { blocks: Vec::new(), stop: StopReason::EndTurn, usage: output(7) });
+    let says_nothing = || {
+        Ok(Reply {
+            blocks: Vec::new(),
+            stop: StopReason::EndTurn,
+            usage: output(7),
+        })
+    };
     let answer = |run: &mut Run, at: usize| {
         let (call, pending) = pending[at].clone();
-        run.feed(Input::Completed { call, result: Completion::Summarized { pending, result: says_nothing() } });
+        run.feed(Input::Completed {
+            call,
+            result: Completion::Summarized {
+                pending,
+                result: says_nothing(),
+            },
+        });
     };
     answer(&mut run, 0);
     assert_eq!(run.state.usage().output_tokens, 9);
@@ -317,16 +583,29 @@ fn a_summary_that_fails_costs_what_it_costs_and_one_that_comes_too_late_does_so_
         assert_eq!(run.state.usage().output_tokens, 16, "once");
     }
     answer(&mut run, 0);
-    assert_eq!(run.state.usage().output_tokens, 16, "it was counted when it came");
+    assert_eq!(
+        run.state.usage().output_tokens,
+        16,
+        "it was counted when it came"
+    );
 }
 
 #[test]
 fn no_summary_is_asked_for_beyond_a_limit() {
     let mut run = Run::new(Lifetime::Session, "[budget]\noutput_tokens = 10\n");
     run.grep(output(1), &"long ".repeat(9));
-    run.reply(output(9), &[("summarize_fd", r#"{"fd": "fd:1"}"#), ("grep", "{}")]);
+    run.reply(
+        output(9),
+        &[("summarize_fd", r#"{"fd": "fd:1"}"#), ("grep", "{}")],
+    );
     assert!(
-        !run.effects.iter().any(|effect| matches!(effect, Effect::Begin { work: Work::Summarize { .. }, .. })),
+        !run.effects.iter().any(|effect| matches!(
+            effect,
+            Effect::Begin {
+                work: Work::Summarize { .. },
+                ..
+            }
+        )),
         "{:?}",
         run.effects
     );
@@ -337,51 +616,101 @@ fn a_restored_process_is_a_root_with_its_limits_what_it_used_and_all_of_its_time
     let (run, _) = forked(Lifetime::Session);
     let ledger = Account::as_root(run.state.budget().ledger(), 5_000);
     let account = Account::new(ledger, run.state.usage());
-    assert_eq!((account.left(Amount::OutputTokens), account.shares().count()), (Some(100), 0));
+    assert_eq!(
+        (account.left(Amount::OutputTokens), account.shares().count()),
+        (Some(100), 0)
+    );
     assert_eq!(account.deadline_ms(), Some(15_000));
     let mut image = run.state.image();
     image.budget = account.ledger();
-    let mut restored =
-        Run::of(State::from_image(Pid(7), run.state.program().clone(), around(1_000_000), image).unwrap());
+    let mut restored = Run::of(
+        State::from_image(
+            Pid(7),
+            run.state.program().clone(),
+            around(1_000_000),
+            image,
+        )
+        .unwrap(),
+    );
     assert_eq!(restored.children().len(), 3, "the fork is made again");
-    assert_eq!(restored.state.budget().shares().count(), 3, "and its shares are reserved");
-    restored.feed(Input::Spoke { from: Speaker::Host, spoken: "more".into() });
+    assert_eq!(
+        restored.state.budget().shares().count(),
+        3,
+        "and its shares are reserved"
+    );
+    restored.feed(Input::Spoke {
+        from: Speaker::Host,
+        spoken: "more".into(),
+    });
 }
 
 #[test]
 fn the_time_of_a_process_begins_with_its_birth() {
     let (program, around) = (program("[budget]\nwall_time = \"10s\"\n"), around(1));
     let (access, priority, preloads) = (Access::Admin, Priority::Normal, &Preloads::default());
-    let birth = Birth { access, depth: 0, lifetime: Lifetime::Task, priority, preloads, input: None };
-    let account = Account::new(born(&program, &around, birth, 20_000).budget, Usage::default());
+    let birth = Birth {
+        access,
+        depth: 0,
+        lifetime: Lifetime::Task,
+        priority,
+        preloads,
+        input: None,
+    };
+    let account = Account::new(
+        born(&program, &around, birth, 20_000).budget,
+        Usage::default(),
+    );
     let used = |now_ms| account.near(now_ms).len();
     assert_eq!((used(20_000), used(28_000)), (0, 1), "8 s of 10 s");
 }
 
 #[test]
 fn a_restored_process_is_warned_of_its_new_time_and_not_again_of_what_it_used() {
-    let mut run = Run::new(Lifetime::Session, "[budget]\nwall_time = \"10s\"\noutput_tokens = 10\n");
+    let mut run = Run::new(
+        Lifetime::Session,
+        "[budget]\nwall_time = \"10s\"\noutput_tokens = 10\n",
+    );
     run.now_ms = 8_000;
     run.grep(output(8), "x");
     assert_eq!(run.changes().len(), 2, "of both: {:?}", run.changes());
-    let account = Account::new(Account::as_root(run.state.budget().ledger(), 20_000), run.state.usage());
+    let account = Account::new(
+        Account::as_root(run.state.budget().ledger(), 20_000),
+        run.state.usage(),
+    );
     assert_eq!(account.near(20_000), []);
-    let near: Vec<_> = account.near(28_000).iter().map(|near| near.amount).collect();
+    let near: Vec<_> = account
+        .near(28_000)
+        .iter()
+        .map(|near| near.amount)
+        .collect();
     assert_eq!(near, [Amount::WallTime]);
 }
 
 #[test]
 fn a_call_that_was_in_flight_is_not_made_again_beyond_the_limits() {
     let run = Run::new(Lifetime::Task, TOKENS);
-    let Phase::Thinking { .. } = *run.state.phase() else { panic!("it asks") };
+    let Phase::Thinking { .. } = *run.state.phase() else {
+        panic!("it asks")
+    };
     for (output_tokens, is_asked) in [(0, true), (1_000_000, false)] {
         let mut image = run.state.image();
         image.usage.output_tokens = output_tokens;
-        let state = State::from_image(Pid(1), run.state.program().clone(), around(1), image).unwrap();
+        let state =
+            State::from_image(Pid(1), run.state.program().clone(), around(1), image).unwrap();
         let decision = decide(&state, Input::Signal(Signal::Resume), 0);
-        let asks =
-            decision.effects.iter().any(|effect| matches!(effect, Effect::Begin { work: Work::Model { .. }, .. }));
-        assert_eq!((asks, decision.state.exit().is_none()), (is_asked, is_asked));
+        let asks = decision.effects.iter().any(|effect| {
+            matches!(
+                effect,
+                Effect::Begin {
+                    work: Work::Model { .. },
+                    ..
+                }
+            )
+        });
+        assert_eq!(
+            (asks, decision.state.exit().is_none()),
+            (is_asked, is_asked)
+        );
         let status = decision.state.exit().map(|exit| exit.status);
         assert_eq!(status, (!is_asked).then_some(ExitStatus::BudgetExhausted));
     }
@@ -390,14 +719,25 @@ fn a_call_that_was_in_flight_is_not_made_again_beyond_the_limits() {
 #[test]
 fn a_failure_of_the_model_costs_nothing_that_is_known() {
     let run = Run::new(Lifetime::Task, TOKENS);
-    let Phase::Thinking { call } = *run.state.phase() else { panic!("it asks") };
+    let Phase::Thinking { call } = *run.state.phase() else {
+        panic!("it asks")
+    };
     let result = Err(ModelError::new(ModelErrorKind::Malformed, "no"));
-    let decision = decide(&run.state, Input::Completed { call, result: Completion::Model(result) }, 0).read_all(0);
+    let decision = decide(
+        &run.state,
+        Input::Completed {
+            call,
+            result: Completion::Model(result),
+        },
+        0,
+    )
+    .read_all(0);
     let exited = decision.facts.iter().find_map(|fact| match fact {
         Fact::Exited { exit } => Some(exit.clone()),
         _ => None,
     });
-    let expected = Exit::new(ExitStatus::ModelFailed, exited.clone().unwrap().message).after(Usage::default());
+    let expected =
+        Exit::new(ExitStatus::ModelFailed, exited.clone().unwrap().message).after(Usage::default());
     assert_eq!(exited, Some(expected));
 }
 
@@ -405,21 +745,47 @@ fn a_failure_of_the_model_costs_nothing_that_is_known() {
 fn as_many_children_as_the_program_allows_may_run_in_the_background_and_each_may_have_its_own() {
     let mut run = Run::new(Lifetime::Session, "");
     for child in 0..99_u64 {
-        run.reply(output(0), &[("spawn", r#"{"program_name": "me", "query": "q", "wait": false}"#)]);
+        run.reply(
+            output(0),
+            &[(
+                "spawn",
+                r#"{"program_name": "me", "query": "q", "wait": false}"#,
+            )],
+        );
         let call = run.children().first().map(|child| child.origin.clone());
-        let Some(Origin::Spawned { call }) = call else { panic!("child {child}: {:?}", run.answers()) };
-        let processes = run.state.budget().share(call, 0).and_then(|share| share.processes);
+        let Some(Origin::Spawned { call }) = call else {
+            panic!("child {child}: {:?}", run.answers())
+        };
+        let processes = run
+            .state
+            .budget()
+            .share(call, 0)
+            .and_then(|share| share.processes);
         assert!(processes >= Some(99), "child {child}: {processes:?}");
-        run.feed(Input::Child { call, event: ChildEvent::Started { child: Pid(2 + child) } });
+        run.feed(Input::Child {
+            call,
+            event: ChildEvent::Started {
+                child: Pid(2 + child),
+            },
+        });
     }
 }
 
 #[test]
 fn one_restored_from_right_after_an_interrupt_of_a_paused_turn_is_not_warned_in_its_own_reply() {
     let mut run = Run::new(Lifetime::Session, "[budget]\noutput_tokens = 100\n");
-    let Phase::Thinking { call } = *run.state.phase() else { panic!("it asks: {:?}", run.state.phase()) };
-    let reply = Reply { blocks: vec![Block::text("more to come")], stop: StopReason::Pause, usage: output(85) };
-    run.feed(Input::Completed { call, result: Completion::Model(Ok(reply.clone())) });
+    let Phase::Thinking { call } = *run.state.phase() else {
+        panic!("it asks: {:?}", run.state.phase())
+    };
+    let reply = Reply {
+        blocks: vec![Block::text("more to come")],
+        stop: StopReason::Pause,
+        usage: output(85),
+    };
+    run.feed(Input::Completed {
+        call,
+        result: Completion::Model(Ok(reply.clone())),
+    });
     run.feed(Input::Signal(Signal::Interrupt));
     let mut state = run.first.clone();
     let upto = run
@@ -427,9 +793,15 @@ fn one_restored_from_right_after_an_interrupt_of_a_paused_turn_is_not_warned_in_
         .iter()
         .position(|fact| matches!(fact, Fact::Turn(TurnFact::Interrupted { .. })))
         .expect("it is interrupted");
-    run.facts[..=upto].iter().for_each(|fact| evolve(&mut state, fact));
+    run.facts[..=upto]
+        .iter()
+        .for_each(|fact| evolve(&mut state, fact));
     let restored = Run::of(state);
     let request = restored.request().expect("it goes on");
     let last = request.messages.last().expect("something was said");
-    assert_eq!((last.role, &last.blocks), (Role::Assistant, &reply.blocks), "a reply is sent as it came");
+    assert_eq!(
+        (last.role, &last.blocks),
+        (Role::Assistant, &reply.blocks),
+        "a reply is sent as it came"
+    );
 }

@@ -1,5 +1,5 @@
-//! Reads of contents: a decision asks for them and never performs them, whatever the disk does; the calls of a model wait for the
-//! read before them, and what is found late changes nothing.
+//! Reads of contents: a decision asks for them and never performs them, whatever the disk does; the
+//! calls of a model wait for the read before them, and what is found late changes nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use dormouse_kernel::content::{Backing, Collected, Content, ReadQuota, Source, Unreadable};
 use dormouse_kernel::process::{
-    Birth, Completion, Decision, Effect, Fact, HostRequest, HostTool, Input, Preloads, Read, Signal, State,
-    Surroundings, Unrest, Work, born, decide,
+    Birth, Completion, Decision, Effect, Fact, HostRequest, HostTool, Input, Preloads, Read,
+    Signal, State, Surroundings, Unrest, Work, born, decide,
 };
 use dormouse_kernel::program::compile;
 use dormouse_kernel::syscall::Letter;
@@ -46,7 +46,10 @@ struct Disk {
 
 impl Source for Disk {
     fn open(&self, _: ContentRef) -> Result<Arc<dyn Backing>, Unreadable> {
-        assert!(self.is_open.load(Ordering::Relaxed), "a decision reads the disk");
+        assert!(
+            self.is_open.load(Ordering::Relaxed),
+            "a decision reads the disk"
+        );
         Ok(Arc::new(Stored))
     }
 }
@@ -79,11 +82,27 @@ struct Run {
 
 impl Run {
     fn new() -> Self {
-        let program = compile(Path::new("p.toml"), &mut |_| Ok(Bytes::from(PROGRAM)), &["grep"]).unwrap().program;
-        let spec = ToolSpec { name: "grep".into(), description: "finds".into(), schema: "{}".into() };
-        let policy = ToolPolicy { access: Access::Read, ..ToolPolicy::default() };
+        let program = compile(
+            Path::new("p.toml"),
+            &mut |_| Ok(Bytes::from(PROGRAM)),
+            &["grep"],
+        )
+        .unwrap()
+        .program;
+        let spec = ToolSpec {
+            name: "grep".into(),
+            description: "finds".into(),
+            schema: "{}".into(),
+        };
+        let policy = ToolPolicy {
+            access: Access::Read,
+            ..ToolPolicy::default()
+        };
         let tools = BTreeMap::from([("grep".into(), HostTool { spec, policy })]);
-        let around = Arc::new(Surroundings { tools, ..Surroundings::default() });
+        let around = Arc::new(Surroundings {
+            tools,
+            ..Surroundings::default()
+        });
         let (said, preloads) = ("go".into(), Preloads::default());
         let birth = Birth {
             access: Access::Admin,
@@ -96,10 +115,18 @@ impl Run {
         let mut image = born(&program, &around, birth, 0);
         let disk = Arc::new(Disk::default());
         let stored = Content::stored(Content::new(TEXT).reference(), disk.clone());
-        image.table.insert(FdId::Fd(1), Entry::new(stored, 8, "tool:t", 0));
+        image
+            .table
+            .insert(FdId::Fd(1), Entry::new(stored, 8, "tool:t", 0));
         image.next_fd = 2;
         let state = State::from_image(Pid(1), program, around, image).unwrap();
-        let mut run = Self { disk, state, facts: Vec::new(), reads: Vec::new(), effects: Vec::new() };
+        let mut run = Self {
+            disk,
+            state,
+            facts: Vec::new(),
+            reads: Vec::new(),
+            effects: Vec::new(),
+        };
         run.feed(Input::Signal(Signal::Resume));
         run
     }
@@ -107,7 +134,12 @@ impl Run {
     /// Decides twice: what is equal has equal decisions.
     fn feed(&mut self, input: Input) {
         let again = decide(&self.state, input.clone(), 7);
-        let Decision { facts, state, reads, effects } = decide(&self.state, input, 7);
+        let Decision {
+            facts,
+            state,
+            reads,
+            effects,
+        } = decide(&self.state, input, 7);
         assert_eq!((&facts, &state), (&again.facts, &again.state));
         self.state = state;
         self.facts.extend(facts);
@@ -117,14 +149,23 @@ impl Run {
 
     fn reply(&mut self, tools: &[(&str, &str)]) {
         let call = self.model_call();
-        let uses = (0_u32..).zip(tools).map(|(number, (name, args))| Block::ToolUse {
-            id: format!("u{number}").into(),
-            name: (*name).into(),
-            args: args.replace('\'', "\"").into(),
-            raw: None,
+        let uses = (0_u32..)
+            .zip(tools)
+            .map(|(number, (name, args))| Block::ToolUse {
+                id: format!("u{number}").into(),
+                name: (*name).into(),
+                args: args.replace('\'', "\"").into(),
+                raw: None,
+            });
+        let reply = Reply {
+            blocks: uses.collect(),
+            stop: StopReason::ToolUse,
+            usage: Usage::default(),
+        };
+        self.feed(Input::Completed {
+            call,
+            result: Completion::Model(Ok(reply)),
         });
-        let reply = Reply { blocks: uses.collect(), stop: StopReason::ToolUse, usage: Usage::default() };
-        self.feed(Input::Completed { call, result: Completion::Model(Ok(reply)) });
     }
 
     fn model_call(&self) -> CallId {
@@ -138,7 +179,11 @@ impl Run {
     /// What the next read finds.
     fn found(&mut self) -> Input {
         self.disk.is_open.store(true, Ordering::Relaxed);
-        let found = self.reads.remove(0).perform(ReadQuota::unlimited()).unwrap();
+        let found = self
+            .reads
+            .remove(0)
+            .perform(ReadQuota::unlimited())
+            .unwrap();
         self.disk.is_open.store(false, Ordering::Relaxed);
         found
     }
@@ -157,39 +202,78 @@ impl Run {
     }
 
     fn writes(&self) -> usize {
-        self.effects.iter().filter(|effect| matches!(effect, Effect::Begin { work: Work::WriteFile(_), .. })).count()
+        self.effects
+            .iter()
+            .filter(|effect| {
+                matches!(
+                    effect,
+                    Effect::Begin {
+                        work: Work::WriteFile(_),
+                        ..
+                    }
+                )
+            })
+            .count()
     }
 }
 
 const READ: (&str, &str) = ("read_fd", "{'fd':'fd:1','read_all':true}");
 const SAY: (&str, &str) = ("send_message", "{'to':'parent','text':'and more'}");
-const WRITE: (&str, &str) = ("fd_to_file", "{'fd':'fd:1','file_path':'out','mode':'append'}");
+const WRITE: (&str, &str) = (
+    "fd_to_file",
+    "{'fd':'fd:1','file_path':'out','mode':'append'}",
+);
 
 #[test]
 fn a_decision_asks_for_a_read_and_goes_on_with_what_it_found() {
     let calls = [
         READ,
         ("search_fd", "{'fd':'fd:1','query':'t.o','regex':true}"),
-        ("mark_fd_section", "{'fd':'fd:1','start_line':1,'end_line':2,'ref_id':'x'}"),
+        (
+            "mark_fd_section",
+            "{'fd':'fd:1','start_line':1,'end_line':2,'ref_id':'x'}",
+        ),
         WRITE,
-        ("spawn", "{'program_name':'me','query':'go','additional_preload_fds':['fd:1 lines 1-2']}"),
-        ("send_message", "{'to':'parent','text':'x','fds':['fd:1 lines 1-2']}"),
+        (
+            "spawn",
+            "{'program_name':'me','query':'go','additional_preload_fds':['fd:1 lines 1-2']}",
+        ),
+        (
+            "send_message",
+            "{'to':'parent','text':'x','fds':['fd:1 lines 1-2']}",
+        ),
         ("grep", "{'x':'{{fd:1}}'}"),
     ];
     for call in calls {
         let mut run = Run::new();
         run.reply(&[call]);
-        assert_eq!((run.answers().len(), run.effects.len()), (0, 0), "{call:?}: nothing is begun before it is read");
+        assert_eq!(
+            (run.answers().len(), run.effects.len()),
+            (0, 0),
+            "{call:?}: nothing is begun before it is read"
+        );
         run.read();
-        assert!(run.answers().len() == 1 || !run.effects.is_empty(), "{call:?}");
-        assert!(!run.answers().iter().any(|answer| answer.contains("error")), "{call:?}: {:?}", run.answers());
+        assert!(
+            run.answers().len() == 1 || !run.effects.is_empty(),
+            "{call:?}"
+        );
+        assert!(
+            !run.answers().iter().any(|answer| answer.contains("error")),
+            "{call:?}: {:?}",
+            run.answers()
+        );
     }
 }
 
 #[test]
 fn the_calls_of_a_model_wait_for_the_read_before_them() {
     let mut run = Run::new();
-    let extract = |lines| ("read_fd", format!("{{'fd':'log','start_line':{lines},'extract_to_new_fd':true}}"));
+    let extract = |lines| {
+        (
+            "read_fd",
+            format!("{{'fd':'log','start_line':{lines},'extract_to_new_fd':true}}"),
+        )
+    };
     let (second, third) = (extract(2), extract(3));
     let calls = [
         ("grep", "{}"),
@@ -200,16 +284,38 @@ fn the_calls_of_a_model_wait_for_the_read_before_them() {
     ];
     run.reply(&calls);
     let called = |run: &Run| {
-        run.effects.iter().filter(|effect| matches!(effect, Effect::Begin { work: Work::Tool { .. }, .. })).count()
+        run.effects
+            .iter()
+            .filter(|effect| {
+                matches!(
+                    effect,
+                    Effect::Begin {
+                        work: Work::Tool { .. },
+                        ..
+                    }
+                )
+            })
+            .count()
     };
     assert_eq!(called(&run), 1, "what comes first begins at once");
-    let Some(Effect::Begin { call: grep, work: Work::Tool { .. } }) = run.effects.last().cloned() else {
+    let Some(Effect::Begin {
+        call: grep,
+        work: Work::Tool { .. },
+    }) = run.effects.last().cloned()
+    else {
         panic!("grep is called")
     };
     run.read();
-    assert_eq!(called(&run), 0, "the name is given, and the first part is being read");
+    assert_eq!(
+        called(&run),
+        0,
+        "the name is given, and the first part is being read"
+    );
     // What comes meanwhile takes the next number.
-    run.feed(Input::Completed { call: grep, result: Completion::Tool(ToolOutput::ok("z".repeat(60))) });
+    run.feed(Input::Completed {
+        call: grep,
+        result: Completion::Tool(ToolOutput::ok("z".repeat(60))),
+    });
     run.reads.rotate_left(1);
     run.read();
     run.read();
@@ -217,22 +323,42 @@ fn the_calls_of_a_model_wait_for_the_read_before_them() {
     run.read();
     let answers = run.answers();
     assert!(answers[1].contains("fd=\"fd:2\""), "{answers:?}");
-    assert!(answers[2].contains("new_fd=\"fd:3\"") && answers[3].contains("new_fd=\"fd:4\""), "{answers:?}");
+    assert!(
+        answers[2].contains("new_fd=\"fd:3\"") && answers[3].contains("new_fd=\"fd:4\""),
+        "{answers:?}"
+    );
 }
 
 #[test]
 fn whatever_arrives_with_bytes_is_placed_by_a_read() {
     let text = "a long line\n".repeat(9);
-    let letter = || Letter { program: "other".into(), text: text.clone().into(), descriptors: Vec::new() };
+    let letter = || Letter {
+        program: "other".into(),
+        text: text.clone().into(),
+        descriptors: Vec::new(),
+    };
     let (ticket, call) = (|| "t".into(), CallId { epoch: 0, seq: 0 });
     let collected = || Collected::capped(text.clone().into(), u64::MAX);
     let arrivals = || {
         [
-            Input::Spoke { from: Speaker::Host, spoken: text.as_str().into() },
-            Input::Messaged { ticket: ticket(), from: Pid(9), call, settled: 0, letter: letter() },
+            Input::Spoke {
+                from: Speaker::Host,
+                spoken: text.as_str().into(),
+            },
+            Input::Messaged {
+                ticket: ticket(),
+                from: Pid(9),
+                call,
+                settled: 0,
+                letter: letter(),
+            },
             Input::Host {
                 ticket: ticket(),
-                request: HostRequest::Open { collected: collected(), source: "file:x".into(), page_chars: None },
+                request: HostRequest::Open {
+                    collected: collected(),
+                    source: "file:x".into(),
+                    page_chars: None,
+                },
             },
         ]
     };
@@ -240,7 +366,11 @@ fn whatever_arrives_with_bytes_is_placed_by_a_read() {
         let mut run = Run::new();
         let before = run.facts.len();
         run.feed(arrival.clone());
-        assert_eq!((run.facts.len(), run.reads.len()), (before, 1), "{number}: a decision looks at no text");
+        assert_eq!(
+            (run.facts.len(), run.reads.len()),
+            (before, 1),
+            "{number}: a decision looks at no text"
+        );
         run.read();
         let opened = run.facts[before..]
             .iter()
@@ -252,24 +382,48 @@ fn whatever_arrives_with_bytes_is_placed_by_a_read() {
         run.feed(Input::Signal(Signal::Kill));
         let before = run.facts.len();
         run.read();
-        let is_answered = run.effects.iter().any(|effect| matches!(effect, Effect::AnswerHost { .. }));
-        assert_eq!((run.facts.len(), is_answered), (before, number > 0), "{number}");
+        let is_answered = run
+            .effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::AnswerHost { .. }));
+        assert_eq!(
+            (run.facts.len(), is_answered),
+            (before, number > 0),
+            "{number}"
+        );
     }
 }
 
 #[test]
 fn what_arrives_after_something_that_is_still_read_waits_for_it() {
     let mut run = Run::new();
-    let says = |text: &str| Input::Spoke { from: Speaker::Host, spoken: text.into() };
+    let says = |text: &str| Input::Spoke {
+        from: Speaker::Host,
+        spoken: text.into(),
+    };
     let decide = |run: &mut Run, input: Input, bytes: u64| {
-        let Decision { facts, state, reads, .. } = decide(&run.state, input, 7).read_inline(bytes, 7);
+        let Decision {
+            facts,
+            state,
+            reads,
+            ..
+        } = decide(&run.state, input, 7).read_inline(bytes, 7);
         run.state = state;
         run.facts.extend(facts);
         run.reads.extend(reads);
     };
-    let heard = |run: &Run| run.facts.iter().filter(|fact| matches!(fact, Fact::Mail(MailFact::Queued { .. }))).count();
+    let heard = |run: &Run| {
+        run.facts
+            .iter()
+            .filter(|fact| matches!(fact, Fact::Mail(MailFact::Queued { .. })))
+            .count()
+    };
     decide(&mut run, says("small"), 1_000);
-    assert_eq!((heard(&run), run.reads.len()), (1, 0), "what is small is heard at once");
+    assert_eq!(
+        (heard(&run), run.reads.len()),
+        (1, 0),
+        "what is small is heard at once"
+    );
     decide(&mut run, says(&"large".repeat(1_000)), 1_000);
     decide(&mut run, says("small"), 1_000);
     assert_eq!((heard(&run), run.reads.len()), (1, 2));
@@ -306,7 +460,11 @@ fn a_stopped_process_begins_nothing_of_what_was_found_and_reads_again() {
     assert_eq!((run.writes(), run.reads.len()), (0, 0));
     run.feed(Input::Signal(Signal::Continue));
     run.read();
-    assert_eq!((run.writes(), run.reads.len()), (1, 1), "the next one is read for while it is written");
+    assert_eq!(
+        (run.writes(), run.reads.len()),
+        (1, 1),
+        "the next one is read for while it is written"
+    );
     let mut run = Run::new();
     run.reply(&[READ]);
     run.feed(Input::Signal(Signal::Stop));
@@ -322,38 +480,67 @@ fn a_process_that_comes_back_reads_again_and_writes_once() {
     run.reply(&[READ, WRITE]);
     run.reads.clear();
     let image = run.state.image();
-    run.state = State::from_image(Pid(1), run.state.program().clone(), Arc::default(), image).unwrap();
+    run.state =
+        State::from_image(Pid(1), run.state.program().clone(), Arc::default(), image).unwrap();
     run.feed(Input::Signal(Signal::Resume));
     run.read();
     run.read();
     assert_eq!((run.answers().len(), run.writes()), (1, 1));
     // Begun, and its end is not known: to append twice is not the same.
     let image = run.state.image();
-    run.state = State::from_image(Pid(1), run.state.program().clone(), Arc::default(), image).unwrap();
+    run.state =
+        State::from_image(Pid(1), run.state.program().clone(), Arc::default(), image).unwrap();
     run.feed(Input::Signal(Signal::Resume));
     assert_eq!((run.reads.len(), run.writes()), (0, 0));
-    assert!(run.answers()[1].contains("effect is unknown"), "{:?}", run.answers());
+    assert!(
+        run.answers()[1].contains("effect is unknown"),
+        "{:?}",
+        run.answers()
+    );
 }
 
 #[test]
 fn a_read_within_a_handler_is_bounded_and_never_of_the_disk() {
     let mut run = Run::new();
     run.reply(&[READ]);
-    assert!(run.reads[0].perform(&ReadQuota::inline(u64::MAX)).is_none(), "it is on disk");
+    assert!(
+        run.reads[0].perform(&ReadQuota::inline(u64::MAX)).is_none(),
+        "it is on disk"
+    );
     let cancelled = ReadQuota::until(Arc::new(AtomicBool::new(true)));
     assert!(run.reads[0].perform(&cancelled).is_none());
     let table = [("small", 100, true), ("large", 1 << 20, false)];
     for (name, lines, is_inline) in table {
         let mut run = Run::new();
         let mut image = run.state.image();
-        image.table.insert(FdId::Fd(1), Entry::new(Content::new("a line\n".repeat(lines)), 8, "tool:t", 0));
-        run.state = State::from_image(Pid(1), run.state.program().clone(), Arc::default(), image).unwrap();
+        image.table.insert(
+            FdId::Fd(1),
+            Entry::new(Content::new("a line\n".repeat(lines)), 8, "tool:t", 0),
+        );
+        run.state =
+            State::from_image(Pid(1), run.state.program().clone(), Arc::default(), image).unwrap();
         let call = run.model_call();
         let args = r#"{"fd":"fd:1","query":"none"}"#.into();
-        let search = Block::ToolUse { id: "u".into(), name: "search_fd".into(), args, raw: None };
-        let reply = Reply { blocks: vec![search], stop: StopReason::ToolUse, usage: Usage::default() };
-        let decision = decide(&run.state, Input::Completed { call, result: Completion::Model(Ok(reply)) }, 7)
-            .read_inline(64 << 10, 7);
+        let search = Block::ToolUse {
+            id: "u".into(),
+            name: "search_fd".into(),
+            args,
+            raw: None,
+        };
+        let reply = Reply {
+            blocks: vec![search],
+            stop: StopReason::ToolUse,
+            usage: Usage::default(),
+        };
+        let decision = decide(
+            &run.state,
+            Input::Completed {
+                call,
+                result: Completion::Model(Ok(reply)),
+            },
+            7,
+        )
+        .read_inline(64 << 10, 7);
         assert_eq!(decision.reads.is_empty(), is_inline, "{name}");
     }
 }
@@ -361,7 +548,8 @@ fn a_read_within_a_handler_is_bounded_and_never_of_the_disk() {
 /// The process as it comes back from its image, with nothing of what it was reading.
 fn restart(run: &mut Run) {
     let image = run.state.image();
-    run.state = State::from_image(Pid(1), run.state.program().clone(), Arc::default(), image).unwrap();
+    run.state =
+        State::from_image(Pid(1), run.state.program().clone(), Arc::default(), image).unwrap();
     run.reads.clear();
     run.feed(Input::Signal(Signal::Resume));
 }
@@ -371,24 +559,57 @@ fn an_interrupt_leaves_what_arrives_in_its_order() {
     let mut run = Run::new();
     run.reply(&[READ]);
     run.reads.clear();
-    let says = |text: &str| Input::Spoke { from: Speaker::Host, spoken: text.into() };
+    let says = |text: &str| Input::Spoke {
+        from: Speaker::Host,
+        spoken: text.into(),
+    };
     run.feed(says(&"large".repeat(1_000)));
     run.feed(Input::Signal(Signal::Interrupt));
-    assert_eq!(run.state.unrest(), Some(Unrest::Mail), "it does not go to sleep before it has heard");
+    assert_eq!(
+        run.state.unrest(),
+        Some(Unrest::Mail),
+        "it does not go to sleep before it has heard"
+    );
     let decision = decide(&run.state, says("small"), 7).read_inline(1_000, 7);
-    assert_eq!((decision.facts.len(), decision.reads.len()), (0, 1), "it waits for what came before it");
+    assert_eq!(
+        (decision.facts.len(), decision.reads.len()),
+        (0, 1),
+        "it waits for what came before it"
+    );
 }
 
 #[test]
 fn a_stopped_process_repeats_nothing_before_it_is_continued() {
     let mut run = Run::new();
-    run.reply(&[("send_message", "{'to':'parent','text':'x','fds':['fd:1 lines 1-2']}"), SAY]);
+    run.reply(&[
+        (
+            "send_message",
+            "{'to':'parent','text':'x','fds':['fd:1 lines 1-2']}",
+        ),
+        SAY,
+    ]);
     run.read();
     run.read();
-    let sent =
-        |run: &Run| run.effects.iter().filter(|e| matches!(e, Effect::Begin { work: Work::Send { .. }, .. })).count();
+    let sent = |run: &Run| {
+        run.effects
+            .iter()
+            .filter(|e| {
+                matches!(
+                    e,
+                    Effect::Begin {
+                        work: Work::Send { .. },
+                        ..
+                    }
+                )
+            })
+            .count()
+    };
     restart(&mut run);
-    assert_eq!((run.reads.len(), sent(&run)), (1, 0), "the second message waits for the first");
+    assert_eq!(
+        (run.reads.len(), sent(&run)),
+        (1, 0),
+        "the second message waits for the first"
+    );
     run.feed(Input::Signal(Signal::Stop));
     run.read();
     assert_eq!((run.reads.len(), sent(&run)), (0, 0));

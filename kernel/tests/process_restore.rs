@@ -1,12 +1,14 @@
-//! Going back to a checkpoint, one at a time: what returns, what stays, and what a provider would take.
+//! Going back to a checkpoint, one at a time: what returns, what stays, and what a provider would
+//! take.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_kernel::process::{
-    Beginning, Birth, CheckpointOp, CheckpointReply, ChildEvent, Completion, Effect, HostRequest, Image, Input, Kept,
-    Preloads, Signal, Standing, State, Surroundings, Work, begins, born, branched, diff,
+    Beginning, Birth, CheckpointOp, CheckpointReply, ChildEvent, Completion, Effect, HostRequest,
+    Image, Input, Kept, Preloads, Signal, Standing, State, Surroundings, Work, begins, born,
+    branched, diff,
 };
 use dormouse_kernel::program::compile;
 use dormouse_proto::checkpoint::Scope;
@@ -19,21 +21,31 @@ use dormouse_proto::tool::Access;
 
 use crate::replay::Replay;
 
-const PROGRAM: &str = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[prompt]\nsystem = \"s\"\n[tools]\nenabled = \
-                       [\"checkpoint_process\", \"restore_process\", \"list_checkpoints\", \"read_fd\", \"spawn\", \"wait\"]\n\
-                       [linked_programs]\nme = \"p.toml\"\n[limits]\nmax_restores = 2\n[file_descriptor]\n\
-                       max_input_chars = 20\n";
+const PROGRAM: &str = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[prompt]\nsystem = \
+\"s\"\n[tools]\nenabled = [\"checkpoint_process\", \"restore_process\", \"list_checkpoints\", \
+\"read_fd\", \"spawn\", \"wait\"]\n[linked_programs]\nme = \"p.toml\"\n[limits]\nmax_restores = \
+2\n[file_descriptor]\nmax_input_chars = 20\n";
 
 fn begun(lifetime: Lifetime) -> Replay {
     let text = Bytes::from(PROGRAM);
     let compiled = compile(Path::new("p.toml"), &mut |_| Ok(text.clone()), &[]);
-    let program = compiled.unwrap_or_else(|errors| panic!("{errors:?}")).program;
+    let program = compiled
+        .unwrap_or_else(|errors| panic!("{errors:?}"))
+        .program;
     let around = Arc::new(Surroundings::default());
     let said = "go".into();
     let (priority, preloads) = (Priority::Normal, &Preloads::default());
-    let birth = Birth { access: Access::Admin, depth: 0, lifetime, priority, preloads, input: Some(&said) };
+    let birth = Birth {
+        access: Access::Admin,
+        depth: 0,
+        lifetime,
+        priority,
+        preloads,
+        input: Some(&said),
+    };
     let image = born(&program, &around, birth, 0);
-    let state = State::from_image(Pid(1), program, around, image).expect("an image that was just made is valid");
+    let state = State::from_image(Pid(1), program, around, image)
+        .expect("an image that was just made is valid");
     Replay::of(state, 0)
 }
 
@@ -41,7 +53,10 @@ impl Replay {
     /// The call that asks the checkpoints.
     fn asked(&self) -> Option<(CallId, CheckpointOp)> {
         self.effects.iter().find_map(|effect| match effect {
-            Effect::Begin { call, work: Work::Checkpoint(op) } => Some((*call, op.clone())),
+            Effect::Begin {
+                call,
+                work: Work::Checkpoint(op),
+            } => Some((*call, op.clone())),
             _ => None,
         })
     }
@@ -53,34 +68,60 @@ impl Replay {
         assert!(matches!(op, CheckpointOp::Make { .. }), "{op:?}");
         let standing = self.standing(id);
         let result = Ok(CheckpointReply::Made(standing.kept.clone()));
-        self.feed(Input::Completed { call, result: Completion::Checkpoint(result) });
+        self.feed(Input::Completed {
+            call,
+            result: Completion::Checkpoint(result),
+        });
         standing
     }
 
     fn standing(&self, id: u64) -> Standing {
         let at = FactNumber(self.facts.len() as u64);
-        let kept = Kept { id: CheckpointId(id), label: "".into(), at, scope: Scope::Process };
-        Standing { kept, image: self.state.image() }
+        let kept = Kept {
+            id: CheckpointId(id),
+            label: "".into(),
+            at,
+            scope: Scope::Process,
+        };
+        Standing {
+            kept,
+            image: self.state.image(),
+        }
     }
 
     fn restore(&mut self, standing: &Standing) {
         let args = format!("{{\"checkpoint_id\": \"{}\"}}", standing.kept.id);
         self.reply(&[("restore_process", &args)]);
         if let Some((call, op)) = self.asked() {
-            assert_eq!(op, CheckpointOp::Read { id: standing.kept.id });
+            assert_eq!(
+                op,
+                CheckpointOp::Read {
+                    id: standing.kept.id
+                }
+            );
             self.feed(Input::Completed {
                 call,
-                result: Completion::Checkpoint(Ok(CheckpointReply::Read(Box::new(standing.clone())))),
+                result: Completion::Checkpoint(Ok(CheckpointReply::Read(Box::new(
+                    standing.clone(),
+                )))),
             });
         }
     }
 
     fn take_back(&mut self, standing: Standing) {
-        self.feed(Input::Host { ticket: "t".into(), request: HostRequest::TakeBack(Box::new(standing)) });
+        self.feed(Input::Host {
+            ticket: "t".into(),
+            request: HostRequest::TakeBack(Box::new(standing)),
+        });
     }
 
     fn last_text(&self) -> String {
-        let blocks = &self.state.messages().last().expect("something was said").blocks;
+        let blocks = &self
+            .state
+            .messages()
+            .last()
+            .expect("something was said")
+            .blocks;
         let text = |block: &Block| match block {
             Block::Text { text, .. } | Block::ToolResult { text, .. } => text.to_string(),
             _ => String::new(),
@@ -113,21 +154,38 @@ fn a_model_that_goes_back_stands_behind_its_own_call_and_is_told_so() {
     run.feed(Input::Host {
         ticket: "t".into(),
         request: HostRequest::Open {
-            collected: dormouse_kernel::content::Collected { bytes: "x\n".repeat(900).into(), cut_bytes: 0 },
+            collected: dormouse_kernel::content::Collected {
+                bytes: "x\n".repeat(900).into(),
+                cut_bytes: 0,
+            },
             source: "file:x".into(),
             page_chars: None,
         },
     });
     assert!(run.state.table().get(&FdId::Fd(next_fd)).is_some());
     run.restore(&standing);
-    assert!(matches!(run.state.phase(), Phase::Thinking { .. }), "{:?}", run.state.phase());
+    assert!(
+        matches!(run.state.phase(), Phase::Thinking { .. }),
+        "{:?}",
+        run.state.phase()
+    );
     assert_eq!(run.state.messages().len(), 3);
     let told = run.last_text();
-    assert!(told.contains("Not answered here") && told.contains("<process_restored checkpoint_id=\"cp:1\""), "{told}");
+    assert!(
+        told.contains("Not answered here")
+            && told.contains("<process_restored checkpoint_id=\"cp:1\""),
+        "{told}"
+    );
     assert!(told.contains("restores=\"1\" max_restores=\"2\""), "{told}");
-    assert!(run.state.table().get(&FdId::Fd(next_fd)).is_none(), "what was opened since is gone");
+    assert!(
+        run.state.table().get(&FdId::Fd(next_fd)).is_none(),
+        "what was opened since is gone"
+    );
     assert!(run.state.table().next_fd() > next_fd, "FD-1");
-    assert!(run.state.usage().input_tokens > usage.input_tokens, "what it used stays");
+    assert!(
+        run.state.usage().input_tokens > usage.input_tokens,
+        "what it used stays"
+    );
     run.check_history();
 }
 
@@ -139,9 +197,17 @@ fn a_model_goes_back_as_often_as_its_program_permits_and_a_host_always() {
         run.restore(&standing);
     }
     run.restore(&standing);
-    assert!(run.last_text().contains("type=\"too_often\""), "{}", run.last_text());
+    assert!(
+        run.last_text().contains("type=\"too_often\""),
+        "{}",
+        run.last_text()
+    );
     run.take_back(standing);
-    assert!(run.last_text().contains("restores=\"3\""), "{}", run.last_text());
+    assert!(
+        run.last_text().contains("restores=\"3\""),
+        "{}",
+        run.last_text()
+    );
     run.check_history();
 }
 
@@ -149,11 +215,21 @@ fn a_model_goes_back_as_often_as_its_program_permits_and_a_host_always() {
 fn going_back_beside_another_call_is_refused() {
     let mut run = begun(Lifetime::Task);
     run.checkpoint(1);
-    run.reply(&[("restore_process", r#"{"checkpoint_id": "cp:1"}"#), ("list_checkpoints", "{}")]);
+    run.reply(&[
+        ("restore_process", r#"{"checkpoint_id": "cp:1"}"#),
+        ("list_checkpoints", "{}"),
+    ]);
     let (call, op) = run.asked().expect("the other is called");
     assert_eq!(op, CheckpointOp::List);
-    run.feed(Input::Completed { call, result: Completion::Checkpoint(Ok(CheckpointReply::Listed(Vec::new()))) });
-    assert!(run.last_text().contains("type=\"not_alone\""), "{}", run.last_text());
+    run.feed(Input::Completed {
+        call,
+        result: Completion::Checkpoint(Ok(CheckpointReply::Listed(Vec::new()))),
+    });
+    assert!(
+        run.last_text().contains("type=\"not_alone\""),
+        "{}",
+        run.last_text()
+    );
 }
 
 #[test]
@@ -162,50 +238,104 @@ fn children_that_were_made_since_are_given_up_and_mail_waits_again() {
     run.reply(&[]);
     assert_eq!(run.state.phase(), &Phase::Idle);
     run.feed(Input::Signal(Signal::Stop));
-    run.feed(Input::Spoke { from: Speaker::Host, spoken: "later".into() });
+    run.feed(Input::Spoke {
+        from: Speaker::Host,
+        spoken: "later".into(),
+    });
     let standing = run.standing(1);
     run.feed(Input::Signal(Signal::Continue));
-    run.reply(&[("spawn", r#"{"program_name": "me", "query": "x", "wait": false}"#)]);
-    let call = CallId { epoch: 0, seq: run.state.image().next_seq - 1 };
-    run.feed(Input::Child { call, event: ChildEvent::Started { child: Pid(2) } });
+    run.reply(&[(
+        "spawn",
+        r#"{"program_name": "me", "query": "x", "wait": false}"#,
+    )]);
+    let call = CallId {
+        epoch: 0,
+        seq: run.state.image().next_seq - 1,
+    };
+    run.feed(Input::Child {
+        call,
+        event: ChildEvent::Started { child: Pid(2) },
+    });
     assert_eq!(run.state.background().len(), 1);
     run.take_back(standing);
     assert!(run.state.background().is_empty());
-    let gives_up = |effect: &Effect| matches!(effect, Effect::Abandon { calls } if calls == &[call]);
+    let gives_up =
+        |effect: &Effect| matches!(effect, Effect::Abandon { calls } if calls == &[call]);
     assert!(run.effects.iter().any(gives_up), "{:?}", run.effects);
-    assert_eq!(run.last_text(), "later", "what waited then begins a turn again");
+    assert_eq!(
+        run.last_text(),
+        "later",
+        "what waited then begins a turn again"
+    );
     run.check_history();
 }
 
-/// The end of a process is its last word: neither its model nor its host makes it stand there again.
+/// The end of a process is its last word: neither its model nor its host makes it stand there
+/// again.
 #[test]
 fn nobody_goes_back_to_where_the_process_had_ended() {
     let mut run = begun(Lifetime::Task);
     let before = run.checkpoint(1);
     let exit = Exit::new(ExitStatus::Done, "the end");
-    let ended = Image { phase: Phase::Ended { exit }, ..before.image.clone() };
-    let ended = Standing { image: ended, ..before.clone() };
+    let ended = Image {
+        phase: Phase::Ended { exit },
+        ..before.image.clone()
+    };
+    let ended = Standing {
+        image: ended,
+        ..before.clone()
+    };
     run.restore(&ended);
-    assert!(run.last_text().contains("type=\"ended\"") && run.last_text().contains("done"), "{}", run.last_text());
+    assert!(
+        run.last_text().contains("type=\"ended\"") && run.last_text().contains("done"),
+        "{}",
+        run.last_text()
+    );
     let (state, facts) = (run.state.clone(), run.facts.len());
     run.take_back(ended);
-    let [Effect::AnswerHost { answer, .. }] = &run.effects[..] else { panic!("{:?}", run.effects) };
-    assert!(answer.is_error && answer.text.contains("type=\"ended\""), "{answer:?}");
-    assert_eq!((&run.state, run.facts.len()), (&state, facts), "nothing changes");
+    let [Effect::AnswerHost { answer, .. }] = &run.effects[..] else {
+        panic!("{:?}", run.effects)
+    };
+    assert!(
+        answer.is_error && answer.text.contains("type=\"ended\""),
+        "{answer:?}"
+    );
+    assert_eq!(
+        (&run.state, run.facts.len()),
+        (&state, facts),
+        "nothing changes"
+    );
     let epoch = run.state.image().epoch;
     run.restore(&before);
-    assert!(run.last_text().contains("<process_restored"), "to where it lived it goes");
-    assert_eq!((run.state.image().epoch, run.thinking().epoch), (epoch + 1, epoch + 1));
+    assert!(
+        run.last_text().contains("<process_restored"),
+        "to where it lived it goes"
+    );
+    assert_eq!(
+        (run.state.image().epoch, run.thinking().epoch),
+        (epoch + 1, epoch + 1)
+    );
 }
 
 #[test]
 fn a_session_that_was_idle_is_idle_again_and_a_task_is_asked() {
     for (lifetime, is_idle) in [(Lifetime::Session, true), (Lifetime::Task, false)] {
         let mut run = begun(lifetime);
-        let idle = Image { phase: Phase::Idle, ..run.state.image() };
-        let standing = Standing { image: idle, ..run.standing(1) };
+        let idle = Image {
+            phase: Phase::Idle,
+            ..run.state.image()
+        };
+        let standing = Standing {
+            image: idle,
+            ..run.standing(1)
+        };
         run.take_back(standing);
-        assert_eq!(run.state.phase() == &Phase::Idle, is_idle, "{lifetime:?}: {:?}", run.state.phase());
+        assert_eq!(
+            run.state.phase() == &Phase::Idle,
+            is_idle,
+            "{lifetime:?}: {:?}",
+            run.state.phase()
+        );
         assert!(run.last_text().contains("<process_restored"));
     }
 }
@@ -216,8 +346,15 @@ fn a_process_of_a_branch_has_the_wall_time_that_was_left() {
     image.budget.began_ms = 1_000;
     image.control = Control::Stopped;
     let branch = branched(image.clone(), 5_000, 60_000, Beginning::Running);
-    assert_eq!((branch.budget.began_ms, branch.control), (56_000, Control::Running));
-    let expected = Image { control: Control::Running, budget: branch.budget.clone(), ..image.clone() };
+    assert_eq!(
+        (branch.budget.began_ms, branch.control),
+        (56_000, Control::Running)
+    );
+    let expected = Image {
+        control: Control::Running,
+        budget: branch.budget.clone(),
+        ..image.clone()
+    };
     assert_eq!(branch, expected, "all else is as it was");
     assert_eq!(begins(image, Beginning::Stopped).control, Control::Frozen);
 }
@@ -228,14 +365,31 @@ fn a_diff_says_where_two_points_part() {
     run.reply(&[("list_checkpoints", "{}")]);
     let left = run.state.image();
     let (call, _) = run.asked().expect("the list is asked for");
-    run.feed(Input::Completed { call, result: Completion::Checkpoint(Ok(CheckpointReply::Listed(Vec::new()))) });
-    let collected = dormouse_kernel::content::Collected { bytes: "y".repeat(9).into(), cut_bytes: 0 };
+    run.feed(Input::Completed {
+        call,
+        result: Completion::Checkpoint(Ok(CheckpointReply::Listed(Vec::new()))),
+    });
+    let collected = dormouse_kernel::content::Collected {
+        bytes: "y".repeat(9).into(),
+        cut_bytes: 0,
+    };
     run.feed(Input::Host {
         ticket: "t".into(),
-        request: HostRequest::Open { collected, source: "file:y".into(), page_chars: None },
+        request: HostRequest::Open {
+            collected,
+            source: "file:y".into(),
+            page_chars: None,
+        },
     });
     let found = diff(&left, &run.state.image());
-    assert_eq!((found.common_messages, found.messages.left.len(), found.messages.right.len()), (2, 0, 1));
+    assert_eq!(
+        (
+            found.common_messages,
+            found.messages.left.len(),
+            found.messages.right.len()
+        ),
+        (2, 0, 1)
+    );
     let shown = found.to_string();
     for line in [
         "messages in common: 2",
@@ -246,5 +400,9 @@ fn a_diff_says_where_two_points_part() {
     ] {
         assert!(shown.contains(line), "{line:?} in\n{shown}");
     }
-    assert!(diff(&left, &left).to_string().starts_with("messages in common: 2\nphase: acting"));
+    assert!(
+        diff(&left, &left)
+            .to_string()
+            .starts_with("messages in common: 2\nphase: acting")
+    );
 }

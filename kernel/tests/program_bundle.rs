@@ -8,14 +8,16 @@ const HOST_TOOLS: [&str; 2] = ["grep", "http-get"];
 const CYCLE: [File<'_>; 6] = [
     (
         "demo/main.toml",
-        "[model]\nprovider = \"scripted\"\nscript = \"turns.toml\"\n[tools]\nenabled = [\"spawn\", \"grep\"]\n\
-         [preload]\nfiles = [\"notes.md\"]\nrelative_to = \"cwd\"\n\
-         [linked_programs]\nother = { path = \"../shared/other.toml\", description = \"Others.\" }\nme = \"main.toml\"\n",
+        "[model]\nprovider = \"scripted\"\nscript = \"turns.toml\"\n[tools]\nenabled = [\"spawn\", \
+         \"grep\"]\n[preload]\nfiles = [\"notes.md\"]\nrelative_to = \
+         \"cwd\"\n[linked_programs]\nother = { path = \"../shared/other.toml\", description = \
+         \"Others.\" }\nme = \"main.toml\"\n",
     ),
     (
         "shared/other.toml",
-        "[model]\nprovider = \"scripted\"\nscript = \"../demo/turns.toml\"\n[prompt]\nsystem_prompt_file = \"s.md\"\n\
-         [tools]\nenabled = [\"spawn\"]\n[linked_programs]\nback = \"other.toml\"\nend = \"/opt/end.toml\"\n",
+        "[model]\nprovider = \"scripted\"\nscript = \
+         \"../demo/turns.toml\"\n[prompt]\nsystem_prompt_file = \"s.md\"\n[tools]\nenabled = \
+         [\"spawn\"]\n[linked_programs]\nback = \"other.toml\"\nend = \"/opt/end.toml\"\n",
     ),
     ("/opt/end.toml", "[model]\nprovider = \"scripted\"\n"),
     ("demo/turns.toml", "turns"),
@@ -25,9 +27,17 @@ const CYCLE: [File<'_>; 6] = [
 
 /// Everything that can be seen of a program and its links, as text.
 fn portrait(program: &Program) -> String {
-    let links: Vec<_> = program.linked().map(|(name, text, to)| (name.to_owned(), text.to_owned(), to)).collect();
-    let look =
-        (program.model(), program.script(program.model()), program.system(), program.tools(), program.preloads());
+    let links: Vec<_> = program
+        .linked()
+        .map(|(name, text, to)| (name.to_owned(), text.to_owned(), to))
+        .collect();
+    let look = (
+        program.model(),
+        program.script(program.model()),
+        program.system(),
+        program.tools(),
+        program.preloads(),
+    );
     format!("{program:?} {look:?} {links:?}")
 }
 
@@ -35,7 +45,10 @@ fn portrait(program: &Program) -> String {
 fn a_cycle_is_compiled_once_and_can_be_walked_for_ever() {
     let program = compile_files(&CYCLE).unwrap().program;
     let other = program.linked_program("other").unwrap();
-    assert_eq!((other.key(), other.system()), ("../shared/other.toml", "Other."));
+    assert_eq!(
+        (other.key(), other.system()),
+        ("../shared/other.toml", "Other.")
+    );
     assert_eq!(other.linked_program("back"), Some(other.clone()));
     assert_eq!(program.linked_program("me"), Some(program.clone()));
     assert_eq!(program.linked_program("nobody"), None);
@@ -48,10 +61,17 @@ fn a_cycle_is_compiled_once_and_can_be_walked_for_ever() {
 fn a_program_compiles_again_from_its_bundle_alone() {
     let program = compile_files(&CYCLE).unwrap().program;
     let bytes = program.bundle().to_bytes();
-    let again = Bundle::from_bytes(&bytes).unwrap().compile(&HOST_TOOLS).unwrap().program;
+    let again = Bundle::from_bytes(&bytes)
+        .unwrap()
+        .compile(&HOST_TOOLS)
+        .unwrap()
+        .program;
     assert_eq!(portrait(&again), portrait(&program));
     for (_, _, linked) in program.linked() {
-        assert_eq!(portrait(&again.by_key(linked.key()).unwrap()), portrait(&linked));
+        assert_eq!(
+            portrait(&again.by_key(linked.key()).unwrap()),
+            portrait(&linked)
+        );
     }
     assert_eq!(again.bundle().to_bytes(), bytes);
     assert_ne!(again, program);
@@ -64,7 +84,10 @@ fn a_bundle_does_not_say_where_its_files_lay() {
         None if path == "notes.md" => (path.to_owned(), text),
         None => (format!("/somewhere/else/{path}"), text),
     });
-    let moved: Vec<_> = moved.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+    let moved: Vec<_> = moved
+        .iter()
+        .map(|(path, text)| (path.as_str(), *text))
+        .collect();
     let here = compile_files(&CYCLE).unwrap().program.bundle();
     let there = compile_files(&moved).unwrap().program.bundle();
     assert_eq!(there.to_bytes(), here.to_bytes());

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::program_support::compile_files;
-use dormouse_kernel::program::{EnvCommand, EnvVar, ForkRelease, Limits, Program, Provider, Served, Variable};
+use dormouse_kernel::program::{
+    EnvCommand, EnvVar, ForkRelease, Limits, Program, Provider, Served, Variable,
+};
 use dormouse_proto::command::{Command, CommandLimits, Parameter, ParameterKind};
 use dormouse_proto::descriptor::{DescriptorSettings, Preview};
 use dormouse_proto::tool::{Access, ToolPolicy};
@@ -11,8 +13,13 @@ use serde_json::json;
 
 /// Compiles a program that names no other file and gives no warning.
 fn program(text: &str) -> Program {
-    let compiled = compile_files(&[("demo/main.toml", text)]).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
-    assert!(compiled.warnings.is_empty(), "{:?}\n{text}", compiled.warnings);
+    let compiled = compile_files(&[("demo/main.toml", text)])
+        .unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+    assert!(
+        compiled.warnings.is_empty(),
+        "{:?}\n{text}",
+        compiled.warnings
+    );
     compiled.program
 }
 
@@ -27,7 +34,10 @@ fn what_is_not_written_has_its_default() {
     let program = program(MODEL);
     assert_eq!((program.name(), program.key()), ("main", "main.toml"));
     let model = program.model();
-    assert_eq!((model.name.as_str(), model.provider, model.max_iterations), ("m", Provider::Anthropic, 10));
+    assert_eq!(
+        (model.name.as_str(), model.provider, model.max_iterations),
+        ("m", Provider::Anthropic, 10)
+    );
     assert_eq!((program.system(), program.user()), ("", None));
     let limits = Limits {
         max_fork_children: 8,
@@ -40,7 +50,11 @@ fn what_is_not_written_has_its_default() {
     };
     assert_eq!(program.limits(), limits);
     assert_eq!(program.descriptors(), None);
-    assert!(program.tools().is_empty() && program.commands().is_empty() && program.preloads().is_empty());
+    assert!(
+        program.tools().is_empty()
+            && program.commands().is_empty()
+            && program.preloads().is_empty()
+    );
     assert!(program.environment().is_empty() && program.parameters().is_empty());
     assert!(program.script(program.model()).is_none() && program.linked().next().is_none());
     assert!(program.demo().pause_between_prompts && !program.references());
@@ -49,7 +63,13 @@ fn what_is_not_written_has_its_default() {
 #[test]
 fn a_scripted_model_needs_neither_name_nor_script() {
     let program = program("[model]\nprovider = \"scripted\"\nmax_iterations = 3\n");
-    assert_eq!((program.model().name.as_str(), program.model().max_iterations), ("scripted", 3));
+    assert_eq!(
+        (
+            program.model().name.as_str(),
+            program.model().max_iterations
+        ),
+        ("scripted", 3)
+    );
     assert!(program.script(program.model()).is_none());
 }
 
@@ -58,7 +78,11 @@ fn aliases_mean_the_same() {
     for system in ["system", "system_prompt"] {
         for user in ["user", "user_prompt"] {
             let program = with_model(&format!("[prompt]\n{system} = \"S\"\n{user} = \"U\"\n"));
-            assert_eq!((program.system(), program.user()), ("S", Some("U")), "{system} {user}");
+            assert_eq!(
+                (program.system(), program.user()),
+                ("S", Some("U")),
+                "{system} {user}"
+            );
         }
     }
     for enabled in ["enabled", "builtin"] {
@@ -90,7 +114,11 @@ fn tools_keep_their_order_their_alias_and_their_access() {
         ]
         "#,
     );
-    let tools: Vec<_> = program.tools().iter().map(|t| (t.name.as_str(), t.called(), t.access)).collect();
+    let tools: Vec<_> = program
+        .tools()
+        .iter()
+        .map(|t| (t.name.as_str(), t.called(), t.access))
+        .collect();
     let expected = [
         ("fd_to_file", "fd_to_file", None),
         ("http-get", "fetch", Some(Access::Read)),
@@ -119,10 +147,22 @@ fn a_descriptor_tool_switches_descriptors_on() {
                preview = \"head_tail\"\npretty_json = true\n";
     let cases = [
         ("[tools]\nenabled = [\"fork\"]\n".to_owned(), None),
-        ("[tools]\nenabled = [\"read_fd\"]\n".to_owned(), Some(default)),
-        ("[tools]\nenabled = [{name = \"search_fd\", alias = \"find\"}]\n".to_owned(), Some(default)),
-        ("[tools]\nenabled = [\"fd_to_file\"]\n[file_descriptor]\n".to_owned(), Some(default)),
-        (format!("[file_descriptor]\nenabled = true\n{all}[tools]\nenabled = [\"read_fd\"]\n"), Some(written)),
+        (
+            "[tools]\nenabled = [\"read_fd\"]\n".to_owned(),
+            Some(default),
+        ),
+        (
+            "[tools]\nenabled = [{name = \"search_fd\", alias = \"find\"}]\n".to_owned(),
+            Some(default),
+        ),
+        (
+            "[tools]\nenabled = [\"fd_to_file\"]\n[file_descriptor]\n".to_owned(),
+            Some(default),
+        ),
+        (
+            format!("[file_descriptor]\nenabled = true\n{all}[tools]\nenabled = [\"read_fd\"]\n"),
+            Some(written),
+        ),
     ];
     for (text, expected) in cases {
         assert_eq!(with_model(&text).descriptors(), expected.as_ref(), "{text}");
@@ -150,7 +190,10 @@ fn parameters_are_passed_on_as_they_stand() {
         "extra_headers": {"anthropic-beta": "x"},
         "thinking": {"type": "enabled", "nested": {"deep": [{"er": true}]}},
     });
-    assert_eq!(serde_json::to_string(&*program.parameters()).unwrap(), expected.to_string());
+    assert_eq!(
+        serde_json::to_string(&*program.parameters()).unwrap(),
+        expected.to_string()
+    );
 }
 
 #[test]
@@ -172,29 +215,57 @@ fn files_are_read_from_the_folder_of_the_program_that_names_them() {
     ];
     let program = compile_files(&files).unwrap().program;
     assert_eq!(program.system(), "First.\n\nSecond.");
-    let preloads: Vec<_> = program.preloads().iter().map(|(path, bytes)| (path.as_str(), &bytes[..])).collect();
-    assert_eq!(preloads, [("./a.txt", &b"a"[..]), ("../b.txt", b"b"), ("/etc/c.txt", b"c")]);
+    let preloads: Vec<_> = program
+        .preloads()
+        .iter()
+        .map(|(path, bytes)| (path.as_str(), &bytes[..]))
+        .collect();
+    assert_eq!(
+        preloads,
+        [
+            ("./a.txt", &b"a"[..]),
+            ("../b.txt", b"b"),
+            ("/etc/c.txt", b"c")
+        ]
+    );
     assert_eq!(program.linked_program("helper").unwrap().system(), "Help.");
     let bundle = program.bundle();
     let names: Vec<_> = bundle.names().collect();
-    let expected = ["../b.txt", "/etc/c.txt", "a.txt", "main.toml", "prompts/system.md", "sub/helper.toml"];
+    let expected = [
+        "../b.txt",
+        "/etc/c.txt",
+        "a.txt",
+        "main.toml",
+        "prompts/system.md",
+        "sub/helper.toml",
+    ];
     assert_eq!(names, [&expected[..], &["sub/system.md"]].concat());
 }
 
 #[test]
 fn preloads_of_the_working_directory_are_not_those_of_the_program() {
     let main = format!(
-        "{MODEL}[preload]\nfiles = [\"a.txt\"]\nrelative_to = \"cwd\"\n[prompt]\nsystem_prompt_file = \"a.txt\"\n"
+        "{MODEL}[preload]\nfiles = [\"a.txt\"]\nrelative_to = \
+         \"cwd\"\n[prompt]\nsystem_prompt_file = \"a.txt\"\n"
     );
-    let files = [("demo/main.toml", main.as_str()), ("demo/a.txt", "of the program"), ("a.txt", "of the directory")];
+    let files = [
+        ("demo/main.toml", main.as_str()),
+        ("demo/a.txt", "of the program"),
+        ("a.txt", "of the directory"),
+    ];
     let program = compile_files(&files).unwrap().program;
-    assert_eq!((program.system(), &program.preloads()[0].1[..]), ("of the program", &b"of the directory"[..]));
+    assert_eq!(
+        (program.system(), &program.preloads()[0].1[..]),
+        ("of the program", &b"of the directory"[..])
+    );
 }
 
 #[test]
 fn a_script_is_read_and_named() {
     let text = "[model]\nprovider = \"scripted\"\nscript = \"turns.toml\"\n";
-    let program = compile_files(&[("main.toml", text), ("turns.toml", "[[turn]]\n")]).unwrap().program;
+    let program = compile_files(&[("main.toml", text), ("turns.toml", "[[turn]]\n")])
+        .unwrap()
+        .program;
     let script = program.script(program.model()).unwrap();
     assert_eq!((script.name, script.text), ("turns.toml", "[[turn]]\n"));
     assert_eq!(program.model().script.as_deref(), Some("turns.toml"));
@@ -239,9 +310,20 @@ fn a_command_compiles_to_what_the_host_runs() {
     let log = Command {
         name: "log".to_owned(),
         description: "Shows the log.".to_owned(),
-        argv: ["git", "log", "--max-count={count}", "{path}", "{\"braces\": 1}"].map(str::to_owned).to_vec(),
+        argv: [
+            "git",
+            "log",
+            "--max-count={count}",
+            "{path}",
+            "{\"braces\": 1}",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
         parameters: vec![
-            Parameter { optional: true, ..parameter("path", ParameterKind::String, "Where.") },
+            Parameter {
+                optional: true,
+                ..parameter("path", ParameterKind::String, "Where.")
+            },
             Parameter {
                 default: Some("10".to_owned()),
                 choices: vec!["10".to_owned(), "100".to_owned()],
@@ -259,17 +341,39 @@ fn a_command_compiles_to_what_the_host_runs() {
     };
     assert_eq!(program.commands()[0], log);
     let policy = program.commands()[1].policy;
-    assert_eq!(policy, ToolPolicy { deadline_ms: 5_000, output_cap_bytes: 100, ..ToolPolicy::default() });
-    let called: Vec<_> = program.tools().iter().map(|tool| (tool.name.as_str(), tool.called())).collect();
-    assert_eq!(called, [("date", "today"), ("grep", "grep"), ("log", "log")]);
+    assert_eq!(
+        policy,
+        ToolPolicy {
+            deadline_ms: 5_000,
+            output_cap_bytes: 100,
+            ..ToolPolicy::default()
+        }
+    );
+    let called: Vec<_> = program
+        .tools()
+        .iter()
+        .map(|tool| (tool.name.as_str(), tool.called()))
+        .collect();
+    assert_eq!(
+        called,
+        [("date", "today"), ("grep", "grep"), ("log", "log")]
+    );
 }
 
 #[test]
 fn the_environment_is_chosen_by_name() {
-    let standard =
-        [Variable::WorkingDirectory, Variable::Platform, Variable::Date, Variable::Hostname, Variable::Username];
+    let standard = [
+        Variable::WorkingDirectory,
+        Variable::Platform,
+        Variable::Date,
+        Variable::Hostname,
+        Variable::Username,
+    ];
     let cases: [(&str, &[Variable]); 3] = [
-        ("[\"date\", \"platform\", \"date\"]", &[Variable::Date, Variable::Platform]),
+        (
+            "[\"date\", \"platform\", \"date\"]",
+            &[Variable::Date, Variable::Platform],
+        ),
         ("\"date\"", &[Variable::Date]),
         ("\"all\"", &standard),
     ];
@@ -278,24 +382,31 @@ fn the_environment_is_chosen_by_name() {
         assert_eq!(program.environment().variables, expected, "{written}");
     }
     let program = with_model("[env_info]\nteam = \"red\"\n");
-    assert_eq!(program.environment().custom, [("team".to_owned(), "red".to_owned())]);
+    assert_eq!(
+        program.environment().custom,
+        [("team".to_owned(), "red".to_owned())]
+    );
 }
 
 #[test]
 fn an_environment_that_cannot_be_told_is_warned_of() {
-    let text = "[model]\nname = \"m\"\nprovider = \"anthropic\"\n[env_info]\nvariables = [\"file_map\"]\n\
-                file_map_root = \"src\"\n";
+    let text = "[model]\nname = \"m\"\nprovider = \"anthropic\"\n[env_info]\nvariables = \
+         [\"file_map\"]\nfile_map_root = \"src\"\n";
     let compiled = compile_files(&[("p.toml", text)]).expect("it compiles");
     let warnings: Vec<_> = compiled.warnings.iter().map(ToString::to_string).collect();
     for word in ["file_map", "file_map_root"] {
-        assert!(warnings.iter().any(|warning| warning.contains(word)), "{word}: {warnings:?}");
+        assert!(
+            warnings.iter().any(|warning| warning.contains(word)),
+            "{word}: {warnings:?}"
+        );
     }
 }
 
 #[test]
 fn variables_and_commands_of_the_environment_are_kept_in_order() {
     let program = with_model(
-        "[env_info]\ncommands = [\"git log -1 'a b'\", [\"sh\", \"-c\", \"ls | wc\"]]\nenv_vars = { region = \"MY_REGION\", a = \"B\" }\n",
+        "[env_info]\ncommands = [\"git log -1 'a b'\", [\"sh\", \"-c\", \"ls | wc\"]]\nenv_vars = \
+         { region = \"MY_REGION\", a = \"B\" }\n",
     );
     let choice = program.environment();
     assert!(choice.is_gathered() && !choice.is_empty());
@@ -304,8 +415,14 @@ fn variables_and_commands_of_the_environment_are_kept_in_order() {
         argv: Some(argv.iter().map(|word| (*word).to_owned()).collect()),
     };
     let log = command("git log -1 'a b'", &["git", "log", "-1", "a b"]);
-    assert_eq!(choice.commands, [log, command("sh -c ls | wc", &["sh", "-c", "ls | wc"])]);
-    let var = |label: &str, name: &str| EnvVar { label: label.to_owned(), name: name.to_owned() };
+    assert_eq!(
+        choice.commands,
+        [log, command("sh -c ls | wc", &["sh", "-c", "ls | wc"])]
+    );
+    let var = |label: &str, name: &str| EnvVar {
+        label: label.to_owned(),
+        name: name.to_owned(),
+    };
     assert_eq!(choice.env_vars, [var("region", "MY_REGION"), var("a", "B")]);
     let listed = with_model("[env_info]\nenv_vars = [\"LANG\"]\n");
     assert_eq!(listed.environment().env_vars, [var("LANG", "LANG")]);
@@ -313,50 +430,107 @@ fn variables_and_commands_of_the_environment_are_kept_in_order() {
 
 #[test]
 fn descriptions_of_parameters_must_fit_the_tools_of_the_host() {
-    let text =
-        format!("{MODEL}[tools]\nenabled = [{{ name = \"grep\", param_descriptions = {{ pattren = \"What.\" }} }}]\n");
-    let compiled = compile_files(&[("p.toml", &text)]).expect("what the host's tools take is not known yet");
-    let schema = |name: &str| json!({ "type": "object", "properties": { name: { "type": "string" } } }).to_string();
+    let text = format!(
+        "{MODEL}[tools]\nenabled = [{{ name = \"grep\", param_descriptions = {{ pattren = \
+         \"What.\" }} }}]\n"
+    );
+    let compiled =
+        compile_files(&[("p.toml", &text)]).expect("what the host's tools take is not known yet");
+    let schema = |name: &str| {
+        json!({ "type": "object", "properties": { name: { "type": "string" } } }).to_string()
+    };
     let (good, bad) = (schema("pattren"), schema("pattern"));
-    assert!(compiled.clone().fits(&BTreeMap::from([("grep", good.as_str())])).is_ok());
-    assert!(compiled.clone().fits(&BTreeMap::from([("other", bad.as_str())])).is_ok());
-    let errors = compiled.fits(&BTreeMap::from([("grep", bad.as_str())])).unwrap_err();
-    let [error] = errors.errors() else { panic!("{errors}") };
-    assert_eq!((error.line(), error.to_string().as_str()), (Some(5), "`grep` has no parameter `pattren`"));
-    assert!(error.advice().unwrap().starts_with("did you mean `pattern`?"), "{error:?}");
+    assert!(
+        compiled
+            .clone()
+            .fits(&BTreeMap::from([("grep", good.as_str())]))
+            .is_ok()
+    );
+    assert!(
+        compiled
+            .clone()
+            .fits(&BTreeMap::from([("other", bad.as_str())]))
+            .is_ok()
+    );
+    let errors = compiled
+        .fits(&BTreeMap::from([("grep", bad.as_str())]))
+        .unwrap_err();
+    let [error] = errors.errors() else {
+        panic!("{errors}")
+    };
+    assert_eq!(
+        (error.line(), error.to_string().as_str()),
+        (Some(5), "`grep` has no parameter `pattren`")
+    );
+    assert!(
+        error
+            .advice()
+            .unwrap()
+            .starts_with("did you mean `pattern`?"),
+        "{error:?}"
+    );
 }
 
-const SERVERS: &str =
-    r#"{"mcpServers": {"everything": {"command": "npx", "args": ["everything"]}, "other": {"url": "http://o"}}}"#;
+const SERVERS: &str = r#"{"mcpServers": {"everything": {"command": "npx", "args": ["everything"]}, "other": {"url": "http://o"}}}"#;
 
 #[test]
 fn a_program_of_the_reference_runs_without_the_tools_that_are_not_here() {
     let text = format!(
-        "{MODEL}disable_automatic_caching = true\n[prompt]\nsystem_prompt = \"S\"\nuser = \"U\"\n[parameters]\nmax_tokens = 10\n\
-         [parameters.extra_headers]\nbeta = \"b\"\n\
-         [tools]\nbuiltin = [\"fork\", {{ name = \"read_file\", alias = \"read\", access = \"read\" }}, \"goto\", \"read_fd\"]\n\
-         [tools.mcp]\neverything = [\"add\"]\n[mcp]\nconfig_path = \"servers.json\"\n\
-         [file_descriptor]\nenabled = true\nmax_direct_output_chars = 4000\ndefault_page_size = 2000\nenable_references = true\n\
-         [preload]\nfiles = [\"notes.md\"]\nrelative_to = \"program\"\n\
-         [env_info]\nvariables = [\"working_directory\", \"platform\", \"date\", \"python_version\"]\n\
-         env_vars = {{ region = \"MY_REGION\" }}\ncommands = [\"echo example\"]\n\
-         [demo]\nprompts = [\"p\"]\ndisplay_name = \"D\"\n"
+        "{MODEL}disable_automatic_caching = true\n[prompt]\nsystem_prompt = \"S\"\nuser = \
+         \"U\"\n[parameters]\nmax_tokens = 10\n[parameters.extra_headers]\nbeta = \
+         \"b\"\n[tools]\nbuiltin = [\"fork\", {{ name = \"read_file\", alias = \"read\", access = \
+         \"read\" }}, \"goto\", \"read_fd\"]\n[tools.mcp]\neverything = \
+         [\"add\"]\n[mcp]\nconfig_path = \"servers.json\"\n[file_descriptor]\nenabled = \
+         true\nmax_direct_output_chars = 4000\ndefault_page_size = 2000\nenable_references = \
+         true\n[preload]\nfiles = [\"notes.md\"]\nrelative_to = \"program\"\n[env_info]\nvariables \
+         = [\"working_directory\", \"platform\", \"date\", \"python_version\"]\nenv_vars = {{ \
+         region = \"MY_REGION\" }}\ncommands = [\"echo example\"]\n[demo]\nprompts = \
+         [\"p\"]\ndisplay_name = \"D\"\n"
     );
-    let compiled = compile_files(&[("p.toml", &text), ("notes.md", "N"), ("servers.json", SERVERS)])
-        .unwrap_or_else(|errors| panic!("{errors}"));
+    let compiled = compile_files(&[
+        ("p.toml", &text),
+        ("notes.md", "N"),
+        ("servers.json", SERVERS),
+    ])
+    .unwrap_or_else(|errors| panic!("{errors}"));
     let warnings: Vec<_> = compiled.warnings.iter().map(ToString::to_string).collect();
     let named = ["read_file", "python_version"];
     for name in named {
-        assert!(warnings.iter().any(|warning| warning.contains(&format!("`{name}`"))), "{name}: {warnings:?}");
+        assert!(
+            warnings
+                .iter()
+                .any(|warning| warning.contains(&format!("`{name}`"))),
+            "{name}: {warnings:?}"
+        );
     }
     let program = compiled.program;
-    let [choice] = program.servers() else { panic!("{:?}", program.servers()) };
-    assert_eq!((&*choice.server.name, choice.server.deadline_ms), ("everything", 120_000));
-    let Served::Named(tools) = &choice.served else { panic!("{:?}", choice.served) };
-    assert_eq!(tools.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), ["add"]);
+    let [choice] = program.servers() else {
+        panic!("{:?}", program.servers())
+    };
+    assert_eq!(
+        (&*choice.server.name, choice.server.deadline_ms),
+        ("everything", 120_000)
+    );
+    let Served::Named(tools) = &choice.served else {
+        panic!("{:?}", choice.served)
+    };
+    assert_eq!(
+        tools
+            .iter()
+            .map(|tool| tool.name.as_str())
+            .collect::<Vec<_>>(),
+        ["add"]
+    );
     let called: Vec<_> = program.tools().iter().map(|tool| tool.called()).collect();
-    assert!(called.contains(&"fork") && called.contains(&"read_fd") && !called.contains(&"read"), "{called:?}");
-    assert!(program.references() && program.environment().is_gathered() && program.preloads().len() == 1);
+    assert!(
+        called.contains(&"fork") && called.contains(&"read_fd") && !called.contains(&"read"),
+        "{called:?}"
+    );
+    assert!(
+        program.references()
+            && program.environment().is_gathered()
+            && program.preloads().len() == 1
+    );
     assert!(!program.model().automatic_caching);
 }
 
@@ -369,48 +543,84 @@ fn a_model_names_its_server_and_the_variable_of_its_key() {
         ("gemini", Provider::Gemini),
     ];
     for (word, provider) in words {
-        let model = program(&format!("[model]\nname = \"m\"\nprovider = \"{word}\"\n")).model().clone();
+        let model = program(&format!("[model]\nname = \"m\"\nprovider = \"{word}\"\n"))
+            .model()
+            .clone();
         assert_eq!((model.provider, model.provider.word()), (provider, word));
-        assert_eq!((model.base_url, model.api_key_env, model.automatic_caching), (None, None, true));
-        let server =
-            "base_url = \"http://localhost:8080/v1\"\napi_key_env = \"THEIR_KEY\"\ndisable_automatic_caching = true\n";
-        let model = program(&format!("[model]\nname = \"m\"\nprovider = \"{word}\"\n{server}")).model().clone();
-        let written = (model.base_url.as_deref(), model.api_key_env.as_deref(), model.automatic_caching);
-        assert_eq!(written, (Some("http://localhost:8080/v1"), Some("THEIR_KEY"), false));
+        assert_eq!(
+            (model.base_url, model.api_key_env, model.automatic_caching),
+            (None, None, true)
+        );
+        let server = "base_url = \"http://localhost:8080/v1\"\napi_key_env = \
+             \"THEIR_KEY\"\ndisable_automatic_caching = true\n";
+        let model = program(&format!(
+            "[model]\nname = \"m\"\nprovider = \"{word}\"\n{server}"
+        ))
+        .model()
+        .clone();
+        let written = (
+            model.base_url.as_deref(),
+            model.api_key_env.as_deref(),
+            model.automatic_caching,
+        );
+        assert_eq!(
+            written,
+            (Some("http://localhost:8080/v1"), Some("THEIR_KEY"), false)
+        );
     }
 }
 
 #[test]
 fn references_are_switched_on() {
-    let program = with_model("[file_descriptor]\nenable_references = true\n[tools]\nenabled = [\"read_fd\"]\n");
+    let program = with_model(
+        "[file_descriptor]\nenable_references = true\n[tools]\nenabled = [\"read_fd\"]\n",
+    );
     assert!(program.references() && !program.message_references());
-    let program = with_model("[file_descriptor]\nreference_messages = true\n[tools]\nenabled = [\"read_fd\"]\n");
+    let program = with_model(
+        "[file_descriptor]\nreference_messages = true\n[tools]\nenabled = [\"read_fd\"]\n",
+    );
     assert!(program.message_references() && !program.references());
 }
 
 #[test]
 fn handles_are_expanded_where_the_program_says() {
-    let rest = "[tools]\nenabled = [\"read_fd\"]\n[[tools.command]]\nname = \"mail\"\ndescription = \"d\"\nargv = [\"mail\"]\n";
-    for (expand, mail, other) in [("false", false, false), ("true", true, true), ("[\"mail\"]", true, false)] {
+    let rest = "[tools]\nenabled = [\"read_fd\"]\n[[tools.command]]\nname = \"mail\"\ndescription \
+         = \"d\"\nargv = [\"mail\"]\n";
+    for (expand, mail, other) in [
+        ("false", false, false),
+        ("true", true, true),
+        ("[\"mail\"]", true, false),
+    ] {
         let program = with_model(&format!("[file_descriptor]\nexpand_fds = {expand}\n{rest}"));
-        assert_eq!((program.expands("mail"), program.expands("other")), (mail, other), "{expand}");
+        assert_eq!(
+            (program.expands("mail"), program.expands("other")),
+            (mail, other),
+            "{expand}"
+        );
         assert_eq!(program.expands_any(), mail, "{expand}");
     }
 }
 
 #[test]
 fn summaries_come_from_the_programs_model_or_another() {
-    let program =
-        |section: &str| with_model(&format!("[file_descriptor]\n{section}[tools]\nenabled = [\"read_fd\"]\n"));
+    let program = |section: &str| {
+        with_model(&format!(
+            "[file_descriptor]\n{section}[tools]\nenabled = [\"read_fd\"]\n"
+        ))
+    };
     let own = program("");
     assert_eq!(own.summary_model(), own.model().name);
-    assert_eq!(program("summary_model = \"small\"\n").summary_model(), "small");
+    assert_eq!(
+        program("summary_model = \"small\"\n").summary_model(),
+        "small"
+    );
 }
 
 #[test]
 fn limits_and_demo_are_kept() {
     let program = with_model(
-        "[limits]\nmax_fork_children = 2\nmax_depth = 1\nfork_release = \"all\"\n[demo]\nprompts = [\"a\", \"b\"]\npause_between_prompts = false\n",
+        "[limits]\nmax_fork_children = 2\nmax_depth = 1\nfork_release = \"all\"\n[demo]\nprompts = \
+         [\"a\", \"b\"]\npause_between_prompts = false\n",
     );
     let limits = Limits {
         max_fork_children: 2,
@@ -423,35 +633,65 @@ fn limits_and_demo_are_kept() {
     };
     assert_eq!(program.limits(), limits);
     for (written, max_children) in [("max_fork_children = 100", 100), ("max_children = 5", 5)] {
-        assert_eq!(with_model(&format!("[limits]\n{written}\n")).limits().max_children, max_children, "{written}");
+        assert_eq!(
+            with_model(&format!("[limits]\n{written}\n"))
+                .limits()
+                .max_children,
+            max_children,
+            "{written}"
+        );
     }
-    assert_eq!((program.demo().prompts.len(), program.demo().pause_between_prompts), (2, false));
+    assert_eq!(
+        (
+            program.demo().prompts.len(),
+            program.demo().pause_between_prompts
+        ),
+        (2, false)
+    );
 }
 
 #[test]
 fn a_text_in_many_styles_is_the_same_program() {
     let styles = [
         "model = { name = \"m\", provider = \"anthropic\" }\ntools.enabled = [\"read_fd\"]\n",
-        "\u{feff}[model]\r\nname = 'm'\r\nprovider = \"\"\"anthropic\"\"\"\r\n[tools]\r\nenabled = [\r\n\"read_fd\", # why\r\n]\r\n",
-        "model.name = \"m\"\nmodel.provider = \"anthropic\"\n[\"tools\"]\n\"enabled\" = ['''read_fd''']\n",
+        "\u{feff}[model]\r\nname = 'm'\r\nprovider = \"\"\"anthropic\"\"\"\r\n[tools]\r\nenabled = \
+         [\r\n\"read_fd\", # why\r\n]\r\n",
+        "model.name = \"m\"\nmodel.provider = \"anthropic\"\n[\"tools\"]\n\"enabled\" = \
+         ['''read_fd''']\n",
     ];
     for text in styles {
         let program = program(text);
-        assert_eq!((program.model().name.as_str(), program.tools().len()), ("m", 1), "{text}");
+        assert_eq!(
+            (program.model().name.as_str(), program.tools().len()),
+            ("m", 1),
+            "{text}"
+        );
     }
 }
 
 #[test]
 fn the_configurations_of_the_specification_compile() {
-    let settings =
-        "max_direct_output_chars = 8000\ndefault_page_size = 4000\nmax_input_chars = 8000\npage_user_input = true\n";
-    let tools = [&["read_fd"][..], &["read_fd", "fd_to_file"], &["read_fd", "fd_to_file", "fork"]];
+    let settings = "max_direct_output_chars = 8000\ndefault_page_size = 4000\nmax_input_chars = \
+         8000\npage_user_input = true\n";
+    let tools = [
+        &["read_fd"][..],
+        &["read_fd", "fd_to_file"],
+        &["read_fd", "fd_to_file", "fork"],
+    ];
     for enabled in tools {
         let tools = format!("[tools]\nenabled = {enabled:?}\n");
-        for section in ["", "[file_descriptor]\n", "[file_descriptor]\nenabled = true\n"] {
+        for section in [
+            "",
+            "[file_descriptor]\n",
+            "[file_descriptor]\nenabled = true\n",
+        ] {
             let settings = if section.is_empty() { "" } else { settings };
             let program = with_model(&format!("{tools}{section}{settings}"));
-            assert_eq!(program.descriptors(), Some(&DescriptorSettings::default()), "{tools}{section}");
+            assert_eq!(
+                program.descriptors(),
+                Some(&DescriptorSettings::default()),
+                "{tools}{section}"
+            );
         }
     }
 }

@@ -44,7 +44,11 @@ prompts = ["a"]
 /// Compiles bytes as a program; the messages of what is wrong.
 fn errors_of(bytes: Vec<u8>) -> Vec<String> {
     let bytes = Bytes::from(bytes);
-    let compiled = compile(Path::new("main.toml"), &mut |_| Ok(bytes.clone()), &["grep"]);
+    let compiled = compile(
+        Path::new("main.toml"),
+        &mut |_| Ok(bytes.clone()),
+        &["grep"],
+    );
     match compiled {
         Ok(_) => Vec::new(),
         Err(errors) => errors.errors().iter().map(ToString::to_string).collect(),
@@ -53,9 +57,15 @@ fn errors_of(bytes: Vec<u8>) -> Vec<String> {
 
 #[test]
 fn a_mistake_far_to_the_right_is_named_and_not_drawn() {
-    let far = format!("model = {{name = \"{}\", provider = \"scripted\", foo = 1}}\n", "a".repeat(70_000));
+    let far = format!(
+        "model = {{name = \"{}\", provider = \"scripted\", foo = 1}}\n",
+        "a".repeat(70_000)
+    );
     let hidden = format!("a = \"\\\nb = {}\n", "[".repeat(70_000));
-    for (text, part) in [(far, "main.toml:1: unknown key `foo`"), (hidden, "main.toml:")] {
+    for (text, part) in [
+        (far, "main.toml:1: unknown key `foo`"),
+        (hidden, "main.toml:"),
+    ] {
         let bytes = Bytes::from(text);
         let errors = compile(Path::new("main.toml"), &mut |_| Ok(bytes.clone()), &[]).unwrap_err();
         assert!(errors.to_string().contains(part), "{errors}");
@@ -106,27 +116,79 @@ proptest! {
 fn what_is_too_large_or_too_deep_is_refused_by_name() {
     let depth = 100_000;
     let cases = [
-        ("100 MB", "x".repeat(100_000_000), "the program file holds 100000000 bytes; a program may hold 1048576"),
-        ("arrays", format!("a = {}", "[".repeat(depth)), "nested more than 32 deep"),
-        ("tables", format!("a = {}", "{a=".repeat(depth)), "nested more than 32 deep"),
-        ("dotted key", format!("a{} = 1", ".a".repeat(depth)), "recursion limit"),
-        ("dotted header", format!("[a{}]", ".a".repeat(depth)), "recursion limit"),
-        ("huge integer", "[limits]\nmax_depth = ".to_owned() + &"9".repeat(1000), "`limits.max_depth` is out of range"),
-        ("huge size", "[file_descriptor]\nmax_read_chars = 1000000001".to_owned(), "is out of range"),
-        ("negative", "[file_descriptor]\ndefault_page_size = -1".to_owned(), "is out of range"),
-        ("zero", "[file_descriptor]\ndefault_page_size = 0".to_owned(), "is out of range"),
-        ("infinite", "[parameters]\ntemperature = inf".to_owned(), "`parameters.temperature` is out of range"),
-        ("overflow", "[parameters]\ntemperature = 1e999".to_owned(), "`parameters.temperature` is out of range"),
-        ("128 bits", "[parameters]\nseed = 99999999999999999999999".to_owned(), "`parameters.seed` is out of range"),
+        (
+            "100 MB",
+            "x".repeat(100_000_000),
+            "the program file holds 100000000 bytes; a program may hold 1048576",
+        ),
+        (
+            "arrays",
+            format!("a = {}", "[".repeat(depth)),
+            "nested more than 32 deep",
+        ),
+        (
+            "tables",
+            format!("a = {}", "{a=".repeat(depth)),
+            "nested more than 32 deep",
+        ),
+        (
+            "dotted key",
+            format!("a{} = 1", ".a".repeat(depth)),
+            "recursion limit",
+        ),
+        (
+            "dotted header",
+            format!("[a{}]", ".a".repeat(depth)),
+            "recursion limit",
+        ),
+        (
+            "huge integer",
+            "[limits]\nmax_depth = ".to_owned() + &"9".repeat(1000),
+            "`limits.max_depth` is out of range",
+        ),
+        (
+            "huge size",
+            "[file_descriptor]\nmax_read_chars = 1000000001".to_owned(),
+            "is out of range",
+        ),
+        (
+            "negative",
+            "[file_descriptor]\ndefault_page_size = -1".to_owned(),
+            "is out of range",
+        ),
+        (
+            "zero",
+            "[file_descriptor]\ndefault_page_size = 0".to_owned(),
+            "is out of range",
+        ),
+        (
+            "infinite",
+            "[parameters]\ntemperature = inf".to_owned(),
+            "`parameters.temperature` is out of range",
+        ),
+        (
+            "overflow",
+            "[parameters]\ntemperature = 1e999".to_owned(),
+            "`parameters.temperature` is out of range",
+        ),
+        (
+            "128 bits",
+            "[parameters]\nseed = 99999999999999999999999".to_owned(),
+            "`parameters.seed` is out of range",
+        ),
     ];
     for (name, text, expected) in cases {
         let errors = errors_of(text.into_bytes());
-        assert!(errors.iter().any(|error| error.contains(expected)), "{name}: {errors:?}");
+        assert!(
+            errors.iter().any(|error| error.contains(expected)),
+            "{name}: {errors:?}"
+        );
     }
     assert!(errors_of(vec![b'#', 0xff])[0].contains("not UTF-8"));
 }
 
-/// Seconds are enough; what costs the square of a mebibyte takes hours. A machine that does much else is neither.
+/// Seconds are enough; what costs the square of a mebibyte takes hours. A machine that does much
+/// else is neither.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 #[test]
@@ -145,13 +207,40 @@ fn a_file_full_of_mistakes_is_told_in_good_time_and_in_few_words() {
     let cases = [
         ("unknown keys", full(&|n| format!("key{n} = 1\n"))),
         ("unknown sections", full(&|n| format!("[s{n}]\n"))),
-        ("one section again and again", full(&|_| "[model]\n".to_owned())),
-        ("unknown tools", format!("tools.enabled = [{}]", full(&|n| format!("\"t{n}\",")))),
+        (
+            "one section again and again",
+            full(&|_| "[model]\n".to_owned()),
+        ),
+        (
+            "unknown tools",
+            format!("tools.enabled = [{}]", full(&|n| format!("\"t{n}\","))),
+        ),
         ("commands", full(&|_| "[[tools.command]]\n".to_owned())),
-        ("labels", format!("[env_info]\n{}", full(&|n| format!("v{n} = 1\n")))),
-        ("links", format!("[linked_programs]\n{}", full(&|n| format!("p{n} = \"{n}\"\n")))),
-        ("open braces", format!("tools.command = [{{argv = [\"a\", \"{}\"]}}]", full(&|_| "{".to_owned()))),
-        ("placeholders", format!("tools.command = [{{argv = [\"a\", \"{}\"]}}]", full(&|n| format!("{{a{n}}}")))),
+        (
+            "labels",
+            format!("[env_info]\n{}", full(&|n| format!("v{n} = 1\n"))),
+        ),
+        (
+            "links",
+            format!(
+                "[linked_programs]\n{}",
+                full(&|n| format!("p{n} = \"{n}\"\n"))
+            ),
+        ),
+        (
+            "open braces",
+            format!(
+                "tools.command = [{{argv = [\"a\", \"{}\"]}}]",
+                full(&|_| "{".to_owned())
+            ),
+        ),
+        (
+            "placeholders",
+            format!(
+                "tools.command = [{{argv = [\"a\", \"{}\"]}}]",
+                full(&|n| format!("{{a{n}}}"))
+            ),
+        ),
         ("no TOML at all", full(&|_| "= = =\n".to_owned())),
         ("quotes", full(&|_| "'\n".to_owned())),
         ("long key", format!("{} = 1\n", full(&|_| "a".to_owned()))),
@@ -161,8 +250,15 @@ fn a_file_full_of_mistakes_is_told_in_good_time_and_in_few_words() {
         let began = Instant::now();
         let errors = errors_of(text.into_bytes());
         let took = began.elapsed();
-        assert!(!errors.is_empty() && errors.len() < 60, "{name}: {} errors", errors.len());
-        assert!(errors.iter().all(|error| error.len() < 500), "{name}: {errors:?}");
+        assert!(
+            !errors.is_empty() && errors.len() < 60,
+            "{name}: {} errors",
+            errors.len()
+        );
+        assert!(
+            errors.iter().all(|error| error.len() < 500),
+            "{name}: {errors:?}"
+        );
         assert!(took < PATIENCE, "{name} took {took:?}");
     }
 }
@@ -173,12 +269,16 @@ fn a_chain_of_programs_without_end_is_refused() {
     let mut read = |_: &Path| {
         count += 1;
         let text = format!(
-            "[model]\nprovider = \"scripted\"\n[tools]\nenabled = [\"spawn\"]\n[linked_programs]\nn = \"{count}.toml\"\n"
+            "[model]\nprovider = \"scripted\"\n[tools]\nenabled = \
+             [\"spawn\"]\n[linked_programs]\nn = \"{count}.toml\"\n"
         );
         Ok(Bytes::from(text))
     };
     let errors = compile(Path::new("main.toml"), &mut read, &[]).unwrap_err();
-    assert!(errors.to_string().contains("may name 1024 files"), "{errors}");
+    assert!(
+        errors.to_string().contains("may name 1024 files"),
+        "{errors}"
+    );
     assert_eq!(count, MAX_BUNDLE_FILES);
 }
 
@@ -186,18 +286,30 @@ fn a_chain_of_programs_without_end_is_refused() {
 fn files_that_are_too_large_together_are_refused_where_they_are_named() {
     let text = "[model]\nprovider = \"scripted\"\n[preload]\nfiles = [\"a\", \"b\", \"c\"]\n";
     let large = Bytes::from(vec![0; 30 << 20]);
-    let mut read = |path: &Path| Ok(if path.ends_with("main.toml") { Bytes::from(text) } else { large.clone() });
+    let mut read = |path: &Path| {
+        Ok(if path.ends_with("main.toml") {
+            Bytes::from(text)
+        } else {
+            large.clone()
+        })
+    };
     let errors = compile(Path::new("main.toml"), &mut read, &[]).unwrap_err();
     assert_eq!(errors.errors().len(), 1);
     assert_eq!(errors.errors()[0].line(), Some(4));
-    assert!(errors.to_string().contains("exceed 67108864 bytes"), "{errors}");
+    assert!(
+        errors.to_string().contains("exceed 67108864 bytes"),
+        "{errors}"
+    );
 }
 
 #[test]
 fn a_path_that_is_no_file_is_refused() {
     for path in ["", "..", "/"] {
         let errors = compile(Path::new(path), &mut |_| Ok(Bytes::new()), &[]).unwrap_err();
-        assert!(errors.to_string().contains("names no file"), "{path}: {errors}");
+        assert!(
+            errors.to_string().contains("names no file"),
+            "{path}: {errors}"
+        );
     }
     assert!(compile_files(&[("", "")]).is_err());
 }

@@ -13,11 +13,16 @@ pub(crate) type File<'a> = (&'a str, &'a str);
 pub(crate) fn compile_files(files: &[File<'_>]) -> Result<Compiled, ProgramErrors> {
     let mut read = |path: &Path| {
         let found = files.iter().find(|(name, _)| Path::new(name) == path);
-        found.map(|(_, text)| Bytes::copy_from_slice(text.as_bytes())).ok_or_else(|| missing(path))
+        found
+            .map(|(_, text)| Bytes::copy_from_slice(text.as_bytes()))
+            .ok_or_else(|| missing(path))
     };
     compile(Path::new(files[0].0), &mut read, &["grep", "http-get"])
 }
 
 fn missing(path: &Path) -> FileError {
-    FileError { kind: FileErrorKind::FileNotFound, message: format!("{} is not there", path.display()) }
+    FileError {
+        kind: FileErrorKind::FileNotFound,
+        message: format!("{} is not there", path.display()),
+    }
 }

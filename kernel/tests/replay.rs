@@ -1,7 +1,10 @@
-//! A process that is fed: it keeps its facts, and checks after each input that they give the state again.
+//! A process that is fed: it keeps its facts, and checks after each input that they give the state
+//! again.
 
 use dormouse_kernel::content::Content;
-use dormouse_kernel::process::{Completion, Decision, Effect, Fact, Input, Signal, State, Work, decide, evolve};
+use dormouse_kernel::process::{
+    Completion, Decision, Effect, Fact, Input, Signal, State, Work, decide, evolve,
+};
 use dormouse_proto::id::{CallId, FdId};
 use dormouse_proto::message::Block;
 use dormouse_proto::model::{Reply, Request, StopReason, Usage};
@@ -19,13 +22,24 @@ pub(crate) struct Replay {
 impl Replay {
     /// From a state that has not begun to run, at a time that stands still.
     pub(crate) fn of(state: State, now_ms: u64) -> Self {
-        let mut replay = Self { first: state.clone(), now_ms, state, facts: Vec::new(), effects: Vec::new() };
+        let mut replay = Self {
+            first: state.clone(),
+            now_ms,
+            state,
+            facts: Vec::new(),
+            effects: Vec::new(),
+        };
         replay.feed(Input::Signal(Signal::Resume));
         replay
     }
 
     pub(crate) fn feed(&mut self, input: Input) {
-        let Decision { facts, state, effects, .. } = decide(&self.state, input, self.now_ms).read_all(self.now_ms);
+        let Decision {
+            facts,
+            state,
+            effects,
+            ..
+        } = decide(&self.state, input, self.now_ms).read_all(self.now_ms);
         self.state = state;
         self.facts.extend(facts);
         self.effects = effects;
@@ -56,16 +70,35 @@ impl Replay {
             args: (*args).into(),
             raw: None,
         };
-        let blocks = std::iter::once(Block::text("I think.")).chain(calls.iter().enumerate().map(used)).collect();
-        let stop = if calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
-        let usage = Usage { input_tokens: 3, ..Usage::default() };
-        self.feed(Input::Completed { call, result: Completion::Model(Ok(Reply { blocks, stop, usage })) });
+        let blocks = std::iter::once(Block::text("I think."))
+            .chain(calls.iter().enumerate().map(used))
+            .collect();
+        let stop = if calls.is_empty() {
+            StopReason::EndTurn
+        } else {
+            StopReason::ToolUse
+        };
+        let usage = Usage {
+            input_tokens: 3,
+            ..Usage::default()
+        };
+        self.feed(Input::Completed {
+            call,
+            result: Completion::Model(Ok(Reply {
+                blocks,
+                stop,
+                usage,
+            })),
+        });
     }
 
     /// The tool call that the last input led to.
     pub(crate) fn called(&self) -> Option<CallId> {
         self.effects.iter().find_map(|effect| match effect {
-            Effect::Begin { call, work: Work::Tool { .. } } => Some(*call),
+            Effect::Begin {
+                call,
+                work: Work::Tool { .. },
+            } => Some(*call),
             _ => None,
         })
     }
@@ -73,9 +106,16 @@ impl Replay {
     /// What the model is asked after the last input.
     pub(crate) fn request(&self) -> Request {
         let request = self.effects.iter().find_map(|effect| match effect {
-            Effect::Begin { work: Work::Model { request, media, .. }, .. } => {
-                let read = |(fd, content): (&FdId, &Content)| Some((fd.clone(), content.resident()?));
-                Some(Request { media: media.iter().filter_map(read).collect(), ..request.clone() })
+            Effect::Begin {
+                work: Work::Model { request, media, .. },
+                ..
+            } => {
+                let read =
+                    |(fd, content): (&FdId, &Content)| Some((fd.clone(), content.resident()?));
+                Some(Request {
+                    media: media.iter().filter_map(read).collect(),
+                    ..request.clone()
+                })
             }
             _ => None,
         });

@@ -1,4 +1,5 @@
-//! Tools of servers: which of them a process is given and how they are called, and that it keeps them as they were at its birth.
+//! Tools of servers: which of them a process is given and how they are called, and that it keeps
+//! them as they were at its birth.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,8 +7,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_kernel::process::{
-    Birth, Completion, Effect, HostTool, Image, Input, Preloads, Signal, State, Surroundings, Work, born, decide,
-    give_tools,
+    Birth, Completion, Effect, HostTool, Image, Input, Preloads, Signal, State, Surroundings, Work,
+    born, decide, give_tools,
 };
 use dormouse_kernel::program::{Program, compile};
 use dormouse_proto::id::Pid;
@@ -23,20 +24,46 @@ const HEAD: &str = "[model]\nname = \"m\"\nprovider = \"scripted\"\n";
 
 fn program(rest: &str) -> Program {
     let text = format!("{HEAD}{rest}");
-    let compiled = compile(Path::new("p.toml"), &mut |_| Ok(Bytes::from(text.clone())), &["grep"]);
-    compiled.unwrap_or_else(|errors| panic!("{errors:?}")).program
+    let compiled = compile(
+        Path::new("p.toml"),
+        &mut |_| Ok(Bytes::from(text.clone())),
+        &["grep"],
+    );
+    compiled
+        .unwrap_or_else(|errors| panic!("{errors:?}"))
+        .program
 }
 
 fn offer(server: &str, name: &str, access: Access) -> Offer {
-    let schema = r#"{"type":"object","properties":{"q":{"type":"string","description":"its own"}}}"#;
-    let (description, policy) = ("as the server says".into(), ToolPolicy { access, ..ToolPolicy::default() });
-    Offer { server: server.into(), name: name.into(), description, schema: schema.into(), policy }
+    let schema =
+        r#"{"type":"object","properties":{"q":{"type":"string","description":"its own"}}}"#;
+    let (description, policy) = (
+        "as the server says".into(),
+        ToolPolicy {
+            access,
+            ..ToolPolicy::default()
+        },
+    );
+    Offer {
+        server: server.into(),
+        name: name.into(),
+        description,
+        schema: schema.into(),
+        policy,
+    }
 }
 
 fn image(program: &Program, around: &Surroundings) -> Image {
     let (said, preloads) = ("go".into(), &Preloads::default());
     let (lifetime, priority) = (Lifetime::Task, Priority::Normal);
-    let birth = Birth { access: Access::Write, depth: 0, lifetime, priority, preloads, input: Some(&said) };
+    let birth = Birth {
+        access: Access::Write,
+        depth: 0,
+        lifetime,
+        priority,
+        preloads,
+        input: Some(&said),
+    };
     born(program, around, birth, 0)
 }
 
@@ -63,13 +90,27 @@ fn calling_with(mut state: State, tool: &str, args: &str) -> (State, Vec<Effect>
     };
     let effects = feed(Input::Signal(Signal::Resume));
     let call = effects.iter().find_map(|effect| match effect {
-        Effect::Begin { call, work: Work::Model { .. } } => Some(*call),
+        Effect::Begin {
+            call,
+            work: Work::Model { .. },
+        } => Some(*call),
         _ => None,
     });
-    let blocks = vec![Block::ToolUse { id: "u".into(), name: tool.into(), args: args.into(), raw: None }];
-    let reply = Reply { blocks, stop: StopReason::ToolUse, usage: Usage::default() };
-    let effects =
-        feed(Input::Completed { call: call.expect("it asks its model"), result: Completion::Model(Ok(reply)) });
+    let blocks = vec![Block::ToolUse {
+        id: "u".into(),
+        name: tool.into(),
+        args: args.into(),
+        raw: None,
+    }];
+    let reply = Reply {
+        blocks,
+        stop: StopReason::ToolUse,
+        usage: Usage::default(),
+    };
+    let effects = feed(Input::Completed {
+        call: call.expect("it asks its model"),
+        result: Completion::Model(Ok(reply)),
+    });
     (state, effects)
 }
 
@@ -86,96 +127,207 @@ fn all_or_some_tools_of_a_server_are_given_under_names_of_their_own() {
     let long = format!("s__{}", "x".repeat(61));
     let longer = format!("s__{}_2", "x".repeat(59));
     let prefix = "p".repeat(32);
-    let (prefixed, chosen) = (format!("{prefix}read"), format!("s = {{ tools = [\"read\"], prefix = \"{prefix}\" }}"));
+    let (prefixed, chosen) = (
+        format!("{prefix}read"),
+        format!("s = {{ tools = [\"read\"], prefix = \"{prefix}\" }}"),
+    );
     let cases: [(&str, Vec<&str>); 6] = [
-        ("s = { tools = [\"read\"], prefix = \"\" }", vec!["read_fd", "read"]),
+        (
+            "s = { tools = [\"read\"], prefix = \"\" }",
+            vec!["read_fd", "read"],
+        ),
         (&chosen, vec!["read_fd", &prefixed]),
-        ("s = \"all\"", vec!["read_fd", "s__read", "s__a_b_c", "s__a_b_c_2", &long, &longer]),
+        (
+            "s = \"all\"",
+            vec![
+                "read_fd",
+                "s__read",
+                "s__a_b_c",
+                "s__a_b_c_2",
+                &long,
+                &longer,
+            ],
+        ),
         ("s = [\"read\"]", vec!["read_fd", "s__read"]),
-        ("s = [\"a b c\", { name = \"read\", alias = \"s__a_b_c\" }]", vec!["read_fd", "s__a_b_c_2", "s__a_b_c"]),
+        (
+            "s = [\"a b c\", { name = \"read\", alias = \"s__a_b_c\" }]",
+            vec!["read_fd", "s__a_b_c_2", "s__a_b_c"],
+        ),
         ("s = []", vec!["read_fd"]),
     ];
     for (chosen, expected) in cases {
-        let text =
-            format!("[tools]\nenabled = [\"read_fd\"]\n[tools.mcp]\n{chosen}\n[mcp.servers.s]\ncommand = \"s\"\n");
-        assert_eq!(names(&given(&program(&text), &offers)), expected, "{chosen}");
+        let text = format!(
+            "[tools]\nenabled = [\"read_fd\"]\n[tools.mcp]\n{chosen}\n[mcp.servers.s]\ncommand = \
+             \"s\"\n"
+        );
+        assert_eq!(
+            names(&given(&program(&text), &offers)),
+            expected,
+            "{chosen}"
+        );
     }
 }
 
 #[test]
 fn a_program_says_of_a_tool_what_it_likes() {
     let program = program(
-        "[tools.mcp]\ns = [{ name = \"t\", description = \"Ours.\", access = \"admin\", param_descriptions = { q = \"Our q.\" } }]\n\
-         [mcp.servers.s]\nurl = \"http://s\"\n",
+        "[tools.mcp]\ns = [{ name = \"t\", description = \"Ours.\", access = \"admin\", \
+         param_descriptions = { q = \"Our q.\" } }]\n[mcp.servers.s]\nurl = \"http://s\"\n",
     );
     let image = given(&program, &[offer("s", "t", Access::Read)]);
-    let ([tool], [outside]) = (&*image.tools, &*image.outside) else { panic!("{:?}", image.tools) };
+    let ([tool], [outside]) = (&*image.tools, &*image.outside) else {
+        panic!("{:?}", image.tools)
+    };
     assert_eq!(&*tool.description, "Ours.");
-    assert!(tool.schema.contains("\"Our q.\"") && !tool.schema.contains("its own"), "{}", tool.schema);
-    let place = (outside.server.as_deref(), &*outside.name, &*outside.given, outside.policy.access);
+    assert!(
+        tool.schema.contains("\"Our q.\"") && !tool.schema.contains("its own"),
+        "{}",
+        tool.schema
+    );
+    let place = (
+        outside.server.as_deref(),
+        &*outside.name,
+        &*outside.given,
+        outside.policy.access,
+    );
     assert_eq!(place, (Some("s"), "t", "s__t", Access::Admin));
     let state = State::from_image(Pid(1), program, Arc::default(), image).unwrap();
     let (state, effects) = calling(state, "s__t");
     assert!(
-        !effects.iter().any(|effect| matches!(effect, Effect::Begin { work: Work::Tool { .. }, .. })),
+        !effects.iter().any(|effect| matches!(
+            effect,
+            Effect::Begin {
+                work: Work::Tool { .. },
+                ..
+            }
+        )),
         "{effects:?}"
     );
-    let Block::ToolResult { text, is_error: true, .. } = &state.messages().back().unwrap().blocks[0] else { panic!() };
+    let Block::ToolResult {
+        text,
+        is_error: true,
+        ..
+    } = &state.messages().back().unwrap().blocks[0]
+    else {
+        panic!()
+    };
     assert!(text.contains("needs admin access"), "{text}");
 }
 
 #[test]
 fn a_tool_that_was_chosen_and_is_not_offered_is_named() {
     let program = |optional: &str| {
-        program(&format!("[tools.mcp]\ns = [\"gone\", \"here\"]\n[mcp.servers.s]\ncommand = \"s\"\n{optional}"))
+        program(&format!(
+            "[tools.mcp]\ns = [\"gone\", \"here\"]\n[mcp.servers.s]\ncommand = \"s\"\n{optional}"
+        ))
     };
     let offers = [offer("s", "here", Access::Read)];
     let strict = program("");
-    let error = give_tools(&mut image(&strict, &Surroundings::default()), &strict, &offers).unwrap_err();
-    assert_eq!(error.to_string(), "the tool server `s` offers no tool `gone`. It offers: here");
-    assert_eq!(names(&given(&program("optional = true\n"), &offers)), ["s__here"]);
+    let error = give_tools(
+        &mut image(&strict, &Surroundings::default()),
+        &strict,
+        &offers,
+    )
+    .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the tool server `s` offers no tool `gone`. It offers: here"
+    );
+    assert_eq!(
+        names(&given(&program("optional = true\n"), &offers)),
+        ["s__here"]
+    );
     assert_eq!(names(&given(&program("optional = true\n"), &[])), [""; 0]);
 }
 
 #[test]
 fn a_process_keeps_the_tools_that_it_was_born_with() {
     let around = |description: &str, access| {
-        let spec = ToolSpec { name: "grep".into(), description: description.into(), schema: "{}".into() };
-        let policy = ToolPolicy { access, idempotent: access == Access::Read, ..ToolPolicy::default() };
+        let spec = ToolSpec {
+            name: "grep".into(),
+            description: description.into(),
+            schema: "{}".into(),
+        };
+        let policy = ToolPolicy {
+            access,
+            idempotent: access == Access::Read,
+            ..ToolPolicy::default()
+        };
         let tools = BTreeMap::from([("grep".into(), HostTool { spec, policy })]);
-        Arc::new(Surroundings { tools, ..Surroundings::default() })
+        Arc::new(Surroundings {
+            tools,
+            ..Surroundings::default()
+        })
     };
-    let text = "[tools]\nenabled = [{ name = \"fork\", access = \"write\" }, \"grep\"]\n[tools.mcp]\ns = \"all\"\n[mcp.servers.s]\ncommand = \"s\"\n";
+    let text = "[tools]\nenabled = [{ name = \"fork\", access = \"write\" }, \
+         \"grep\"]\n[tools.mcp]\ns = \"all\"\n[mcp.servers.s]\ncommand = \"s\"\n";
     let first = program(text);
     let mut image = image(&first, &around("finds", Access::Write));
     give_tools(&mut image, &first, &[offer("s", "t", Access::Write)]).unwrap();
     let born = State::from_image(Pid(1), first, around("finds", Access::Write), image).unwrap();
     // Another life of the kernel: the host says other things of its tool, and allows other things.
-    let bytes = codec::encode(&born.image().try_map(&mut |content| Ok::<_, ()>(content.reference())).unwrap()).unwrap();
+    let bytes = codec::encode(
+        &born
+            .image()
+            .try_map(&mut |content| Ok::<_, ()>(content.reference()))
+            .unwrap(),
+    )
+    .unwrap();
     let stored = codec::decode::<dormouse_proto::record::Image<ContentRef>>(&bytes).unwrap();
-    let image = stored.try_map(&mut |_| Ok::<_, ()>(born.image().bundle)).unwrap();
-    let again = State::from_image(Pid(1), program(text), around("searches", Access::Admin), image).unwrap();
+    let image = stored
+        .try_map(&mut |_| Ok::<_, ()>(born.image().bundle))
+        .unwrap();
+    let again = State::from_image(
+        Pid(1),
+        program(text),
+        around("searches", Access::Admin),
+        image,
+    )
+    .unwrap();
     assert_eq!(again.request().tools, born.request().tools, "HIST-1");
     for (tool, server) in [("grep", None), ("s__t", Some("s"))] {
         let (state, effects) = calling(again.clone(), tool);
         let called = effects.iter().find_map(|effect| match effect {
-            Effect::Begin { work: Work::Tool { tool, .. }, .. } => Some(tool.clone()),
+            Effect::Begin {
+                work: Work::Tool { tool, .. },
+                ..
+            } => Some(tool.clone()),
             _ => None,
         });
         let called = called.unwrap_or_else(|| panic!("{tool} is called: {effects:?}"));
-        assert_eq!((called.server.as_deref(), called.policy), (server, ToolPolicy::default()));
-        let Phase::Acting { slots, .. } = state.phase() else { panic!() };
-        let done = Input::Completed { call: slots[0].call, result: Completion::Tool(ToolOutput::ok("x")) };
+        assert_eq!(
+            (called.server.as_deref(), called.policy),
+            (server, ToolPolicy::default())
+        );
+        let Phase::Acting { slots, .. } = state.phase() else {
+            panic!()
+        };
+        let done = Input::Completed {
+            call: slots[0].call,
+            result: Completion::Tool(ToolOutput::ok("x")),
+        };
         assert!(
             decide(&state, done, 0)
                 .read_all(0)
                 .effects
                 .iter()
-                .any(|effect| matches!(effect, Effect::Begin { work: Work::Model { .. }, .. }))
+                .any(|effect| matches!(
+                    effect,
+                    Effect::Begin {
+                        work: Work::Model { .. },
+                        ..
+                    }
+                ))
         );
     }
     let (_, effects) = calling_with(again.clone(), "fork", r#"{"prompts": ["a"]}"#);
-    let Some(Effect::StartChildren { children, .. }) = effects.last() else { panic!("{effects:?}") };
+    let Some(Effect::StartChildren { children, .. }) = effects.last() else {
+        panic!("{effects:?}")
+    };
     let image = &children[0].image;
-    assert_eq!((&image.tools, &image.outside), (&again.image().tools, &again.image().outside), "FORK-2");
+    assert_eq!(
+        (&image.tools, &image.outside),
+        (&again.image().tools, &again.image().outside),
+        "FORK-2"
+    );
 }

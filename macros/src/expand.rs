@@ -3,7 +3,10 @@
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote};
 use syn::punctuated::Punctuated;
-use syn::{Attribute, Error, Expr, ExprLit, FnArg, Ident, ItemFn, Lit, Meta, Pat, PatType, Result, Token, Type};
+use syn::{
+    Attribute, Error, Expr, ExprLit, FnArg, Ident, ItemFn, Lit, Meta, Pat, PatType, Result, Token,
+    Type,
+};
 
 use crate::options::Options;
 
@@ -15,7 +18,8 @@ struct Argument {
 }
 
 impl Argument {
-    /// What binds the argument of this number: seen by nothing that is written in the function, whatever its name.
+    /// What binds the argument of this number: seen by nothing that is written in the function,
+    /// whatever its name.
     fn binding(number: usize) -> Ident {
         format_ident!("argument_{number}", span = Span::mixed_site())
     }
@@ -28,10 +32,15 @@ impl Argument {
 pub(crate) fn expand(options: &Options, mut function: ItemFn) -> Result<TokenStream> {
     check(&function)?;
     let (visibility, name) = (function.vis.clone(), function.sig.ident.clone());
-    let (docs, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut function.attrs).into_iter().partition(is_doc);
+    let (docs, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut function.attrs)
+        .into_iter()
+        .partition(is_doc);
     let description = text(&docs);
     if description.is_empty() {
-        return Err(Error::new(name.span(), "a tool needs a doc comment: a model chooses it by what that says"));
+        return Err(Error::new(
+            name.span(),
+            "a tool needs a doc comment: a model chooses it by what that says",
+        ));
     }
     function.attrs = kept;
     function.vis = syn::Visibility::Inherited;
@@ -41,7 +50,10 @@ pub(crate) fn expand(options: &Options, mut function: ItemFn) -> Result<TokenStr
     let mut streams = None;
     for input in &mut function.sig.inputs {
         let FnArg::Typed(parameter) = input else {
-            return Err(Error::new_spanned(input, "a tool is a function of its own, without `self`"));
+            return Err(Error::new_spanned(
+                input,
+                "a tool is a function of its own, without `self`",
+            ));
         };
         if is_sink(&parameter.ty) {
             passed.push(quote!(#sink));
@@ -54,13 +66,25 @@ pub(crate) fn expand(options: &Options, mut function: ItemFn) -> Result<TokenStr
             arguments.push(argument(parameter)?);
         }
     }
-    let tool_name = options.name.as_ref().map_or_else(|| name.to_string(), syn::LitStr::value);
-    let fields = arguments.iter().map(|Argument { docs, name, of }| quote!(#(#docs)* #name: #of));
-    let bound = arguments.iter().enumerate().map(|(number, Argument { name, .. })| {
-        let binding = Argument::binding(number);
-        quote!(#name: #binding)
-    });
-    let taken = if arguments.is_empty() { quote!((): ()) } else { quote!(Arguments { #(#bound),* }: Arguments) };
+    let tool_name = options
+        .name
+        .as_ref()
+        .map_or_else(|| name.to_string(), syn::LitStr::value);
+    let fields = arguments
+        .iter()
+        .map(|Argument { docs, name, of }| quote!(#(#docs)* #name: #of));
+    let bound = arguments
+        .iter()
+        .enumerate()
+        .map(|(number, Argument { name, .. })| {
+            let binding = Argument::binding(number);
+            quote!(#name: #binding)
+        });
+    let taken = if arguments.is_empty() {
+        quote!((): ())
+    } else {
+        quote!(Arguments { #(#bound),* }: Arguments)
+    };
     let arguments = (!arguments.is_empty()).then(|| {
         quote! {
             #[derive(::dormouse::derive::serde::Deserialize, ::dormouse::derive::schemars::JsonSchema)]
@@ -70,7 +94,9 @@ pub(crate) fn expand(options: &Options, mut function: ItemFn) -> Result<TokenStr
         }
     });
     let made = match streams {
-        Some(()) => quote!(::dormouse::FnTool::streaming(#tool_name, #description, |#taken, #sink| #name(#passed))),
+        Some(()) => {
+            quote!(::dormouse::FnTool::streaming(#tool_name, #description, |#taken, #sink| #name(#passed)))
+        }
         None => quote!(::dormouse::FnTool::new(#tool_name, #description, |#taken| #name(#passed))),
     };
     let policy = policy(options);
@@ -88,32 +114,52 @@ pub(crate) fn expand(options: &Options, mut function: ItemFn) -> Result<TokenStr
 fn check(function: &ItemFn) -> Result<()> {
     let signature = &function.sig;
     if signature.asyncness.is_none() {
-        return Err(Error::new_spanned(signature.fn_token, "a tool is an `async fn`"));
+        return Err(Error::new_spanned(
+            signature.fn_token,
+            "a tool is an `async fn`",
+        ));
     }
     if !signature.generics.params.is_empty() {
-        return Err(Error::new_spanned(&signature.generics, "a tool has no generic parameters"));
+        return Err(Error::new_spanned(
+            &signature.generics,
+            "a tool has no generic parameters",
+        ));
     }
     Ok(())
 }
 
 fn policy(options: &Options) -> TokenStream {
-    let access = options.access.as_ref().map(|access| quote!(.access(::dormouse::tool::Access::#access)));
+    let access = options
+        .access
+        .as_ref()
+        .map(|access| quote!(.access(::dormouse::tool::Access::#access)));
     let idempotent = options.idempotent.map(|()| quote!(.idempotent()));
-    let deadline = options.deadline_ms.as_ref().map(|ms| quote!(.deadline(::core::time::Duration::from_millis(#ms))));
-    let cap = options.output_cap_bytes.as_ref().map(|bytes| quote!(.output_cap(#bytes)));
+    let deadline = options
+        .deadline_ms
+        .as_ref()
+        .map(|ms| quote!(.deadline(::core::time::Duration::from_millis(#ms))));
+    let cap = options
+        .output_cap_bytes
+        .as_ref()
+        .map(|bytes| quote!(.output_cap(#bytes)));
     quote!(#access #idempotent #deadline #cap)
 }
 
 /// Takes the doc comment off, which may not stand on the parameter of a function.
 fn argument(parameter: &mut PatType) -> Result<Argument> {
-    let (docs, kept) = std::mem::take(&mut parameter.attrs).into_iter().partition(is_doc);
+    let (docs, kept) = std::mem::take(&mut parameter.attrs)
+        .into_iter()
+        .partition(is_doc);
     parameter.attrs = kept;
     match &*parameter.pat {
         Pat::Ident(name) => {
             let (name, of) = (name.ident.clone(), parameter.ty.clone());
             Ok(Argument { docs, name, of })
         }
-        other => Err(Error::new_spanned(other, "a parameter of a tool is a plain name: a model calls it by that")),
+        other => Err(Error::new_spanned(
+            other,
+            "a parameter of a tool is a plain name: a model calls it by that",
+        )),
     }
 }
 
@@ -125,16 +171,29 @@ fn is_doc(attribute: &Attribute) -> bool {
 fn text(docs: &[Attribute]) -> String {
     let lines = docs.iter().filter_map(|doc| match &doc.meta {
         Meta::NameValue(pair) => match &pair.value {
-            Expr::Lit(ExprLit { lit: Lit::Str(line), .. }) => Some(line.value()),
+            Expr::Lit(ExprLit {
+                lit: Lit::Str(line),
+                ..
+            }) => Some(line.value()),
             _ => None,
         },
         _ => None,
     });
-    let lines: Vec<_> = lines.map(|line| line.strip_prefix(' ').unwrap_or(&line).trim_end().to_owned()).collect();
+    let lines: Vec<_> = lines
+        .map(|line| {
+            line.strip_prefix(' ')
+                .unwrap_or(&line)
+                .trim_end()
+                .to_owned()
+        })
+        .collect();
     lines.join("\n").trim().to_owned()
 }
 
 fn is_sink(of: &Type) -> bool {
     let Type::Path(path) = of else { return false };
-    path.path.segments.last().is_some_and(|last| last.ident == "OutputSink")
+    path.path
+        .segments
+        .last()
+        .is_some_and(|last| last.ident == "OutputSink")
 }

@@ -22,14 +22,30 @@ impl Options {
     pub(crate) fn parse(tokens: TokenStream) -> Result<Self> {
         let mut options = Self::default();
         let parser = syn::meta::parser(|meta| {
-            let key = meta.path.get_ident().map(Ident::to_string).unwrap_or_default();
+            let key = meta
+                .path
+                .get_ident()
+                .map(Ident::to_string)
+                .unwrap_or_default();
             let twice = || meta.error(format!("`{key}` stands here twice"));
             let fresh = match key.as_str() {
-                "access" => options.access.replace(access(&meta.value()?.parse()?)?).is_none(),
+                "access" => options
+                    .access
+                    .replace(access(&meta.value()?.parse()?)?)
+                    .is_none(),
                 "idempotent" => options.idempotent.replace(()).is_none(),
-                "deadline_ms" => options.deadline_ms.replace(meta.value()?.parse()?).is_none(),
-                "output_cap_bytes" => options.output_cap_bytes.replace(meta.value()?.parse()?).is_none(),
-                "name" => options.name.replace(name(meta.value()?.parse()?)?).is_none(),
+                "deadline_ms" => options
+                    .deadline_ms
+                    .replace(meta.value()?.parse()?)
+                    .is_none(),
+                "output_cap_bytes" => options
+                    .output_cap_bytes
+                    .replace(meta.value()?.parse()?)
+                    .is_none(),
+                "name" => options
+                    .name
+                    .replace(name(meta.value()?.parse()?)?)
+                    .is_none(),
                 _ => {
                     let valid = "access, idempotent, deadline_ms, output_cap_bytes, name";
                     return Err(meta.error(format!("no such option; valid are {valid}")));
@@ -48,17 +64,28 @@ fn access(word: &LitStr) -> Result<Ident> {
         "read" => "Read",
         "write" => "Write",
         "admin" => "Admin",
-        _ => return Err(syn::Error::new(word.span(), "valid are \"read\", \"write\" and \"admin\"")),
+        _ => {
+            return Err(syn::Error::new(
+                word.span(),
+                "valid are \"read\", \"write\" and \"admin\"",
+            ));
+        }
     };
     Ok(Ident::new(variant, word.span()))
 }
 
 fn name(name: LitStr) -> Result<LitStr> {
     let is_valid = |name: &str| {
-        (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+        (1..=64).contains(&name.len())
+            && name
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
     };
     match is_valid(&name.value()) {
         true => Ok(name),
-        false => Err(syn::Error::new(name.span(), "valid is a name of 1 to 64 of A-Z, a-z, 0-9, _ and -")),
+        false => Err(syn::Error::new(
+            name.span(),
+            "valid is a name of 1 to 64 of A-Z, a-z, 0-9, _ and -",
+        )),
     }
 }

@@ -1,6 +1,7 @@
 //! Budgets: what a process and all below it may use, and what is journalled of that.
 //!
-//! Vocabulary only: how shares are cut and when a limit is reached is decided in `dormouse_kernel::budget`.
+//! Vocabulary only: how shares are cut and when a limit is reached is decided in
+//! `dormouse_kernel::budget`.
 
 use std::sync::Arc;
 
@@ -44,8 +45,13 @@ impl Amount {
     ];
 
     /// Those that are cut into shares: a child's is taken out of its parent's.
-    pub const SHARED: [Self; 5] =
-        [Self::InputTokens, Self::OutputTokens, Self::Cost, Self::Processes, Self::ResidentBytes];
+    pub const SHARED: [Self; 5] = [
+        Self::InputTokens,
+        Self::OutputTokens,
+        Self::Cost,
+        Self::Processes,
+        Self::ResidentBytes,
+    ];
 
     /// Its key in a program, and the word for it in messages.
     #[must_use]
@@ -80,7 +86,9 @@ pub fn money(nanos: u64) -> String {
     if rest == 0 {
         return whole.to_string();
     }
-    format!("{whole}.{rest:09}").trim_end_matches('0').to_owned()
+    format!("{whole}.{rest:09}")
+        .trim_end_matches('0')
+        .to_owned()
 }
 
 /// Limits of a process and all below it. What is not limited is none.
@@ -135,7 +143,9 @@ impl Budget {
     /// These limits, and those of `other` for the amounts that have none here.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
-        let fill = |budget: Self, amount| budget.with(amount, budget.limit(amount).or(other.limit(amount)));
+        let fill = |budget: Self, amount| {
+            budget.with(amount, budget.limit(amount).or(other.limit(amount)))
+        };
         Amount::ALL.into_iter().fold(self, fill)
     }
 }
@@ -157,7 +167,12 @@ impl Price {
     /// The price of a model that has no cache: input and output, in [`NANOS`] for a million tokens.
     #[must_use]
     pub fn new(input: u64, output: u64) -> Self {
-        Self { input, output, cache_read: input, cache_write: input }
+        Self {
+            input,
+            output,
+            cache_read: input,
+            cache_write: input,
+        }
     }
 
     /// What these tokens cost, rounded up to a nano. Saturates.
@@ -175,7 +190,8 @@ impl Price {
     }
 }
 
-/// The budget of one process as an image holds it. What the process itself used stands in the image's `usage`.
+/// The budget of one process as an image holds it. What the process itself used stands in the
+/// image's `usage`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
     /// What it and all below it may use.
@@ -186,18 +202,21 @@ pub struct Ledger {
     pub held_bytes: u64,
     /// What its children that have ended used, and all below them.
     pub below: Usage,
-    /// What is reserved for children that have not ended: by the call that made each, and which of the call's it is.
+    /// What is reserved for children that have not ended: by the call that made each, and which of
+    /// the call's it is.
     pub shares: Vec<((CallId, u32), Budget)>,
     /// The limits that its model was warned of.
     pub warned: Vec<(Amount, u64)>,
-    /// Calls that were given up last while they may have been asking a model: what they used may still become known.
+    /// Calls that were given up last while they may have been asking a model: what they used may
+    /// still become known.
     pub given_up: Vec<CallId>,
 }
 
 /// One change of a budget.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
-    /// Children are about to be made: each has its share from here on, and the process no longer has it.
+    /// Children are about to be made: each has its share from here on, and the process no longer
+    /// has it.
     Reserved {
         /// The call that makes them.
         call: CallId,
@@ -222,7 +241,8 @@ pub enum Change {
         /// What the model reads.
         text: Arc<str>,
     },
-    /// A model was asked, and nothing but its cost came of it: a summary that failed, or a reply that came too late.
+    /// A model was asked, and nothing but its cost came of it: a summary that failed, or a reply
+    /// that came too late.
     Used {
         /// The call.
         call: CallId,
@@ -250,8 +270,13 @@ mod tests {
 
     #[test]
     fn money_is_read_as_it_is_written() {
-        let cases =
-            [(0, "0"), (1, "0.000000001"), (2_500_000_000, "2.5"), (NANOS, "1"), (u64::MAX, "18446744073.709551615")];
+        let cases = [
+            (0, "0"),
+            (1, "0.000000001"),
+            (2_500_000_000, "2.5"),
+            (NANOS, "1"),
+            (u64::MAX, "18446744073.709551615"),
+        ];
         for (nanos, text) in cases {
             assert_eq!(money(nanos), text);
         }
@@ -259,7 +284,12 @@ mod tests {
 
     #[test]
     fn a_call_costs_what_its_tokens_do_rounded_up() {
-        let price = Price { input: 3 * NANOS, output: 15 * NANOS, cache_read: NANOS / 3, cache_write: 0 };
+        let price = Price {
+            input: 3 * NANOS,
+            output: 15 * NANOS,
+            cache_read: NANOS / 3,
+            cache_write: 0,
+        };
         let usage = |input_tokens, output_tokens, cache_read_tokens| Usage {
             input_tokens,
             output_tokens,
@@ -268,10 +298,18 @@ mod tests {
             cache_write_tokens: 9,
             cost_nanos: 0,
         };
-        let cases = [((1_000_000, 0, 0), 3 * NANOS), ((1, 1, 0), 18_000), ((0, 0, 1), 334), ((0, 0, 0), 0)];
+        let cases = [
+            ((1_000_000, 0, 0), 3 * NANOS),
+            ((1, 1, 0), 18_000),
+            ((0, 0, 1), 334),
+            ((0, 0, 0), 0),
+        ];
         for ((input, output, read), nanos) in cases {
             assert_eq!(price.cost_nanos(&usage(input, output, read)), nanos);
         }
-        assert_eq!(price.cost_nanos(&usage(u64::MAX, u64::MAX, u64::MAX)), u64::MAX);
+        assert_eq!(
+            price.cost_nanos(&usage(u64::MAX, u64::MAX, u64::MAX)),
+            u64::MAX
+        );
     }
 }

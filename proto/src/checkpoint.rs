@@ -1,4 +1,5 @@
-//! A named point that a process, or a whole tree of processes, can go back to (the specification's section on checkpoints).
+//! A named point that a process, or a whole tree of processes, can go back to (the specification's
+//! section on checkpoints).
 
 use std::sync::Arc;
 
@@ -6,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{CheckpointId, CommitNumber, FactNumber, Pid};
 
-/// A checkpoint, as the store keeps it. It names facts that are in the journals anyway, and copies none.
+/// A checkpoint, as the store keeps it. It names facts that are in the journals anyway, and copies
+/// none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
     /// Its number.
@@ -49,7 +51,10 @@ impl Checkpoint {
     /// How far a process had come; none for one that is not in it.
     #[must_use]
     pub fn standing(&self, pid: Pid) -> Option<FactNumber> {
-        let at = self.members.binary_search_by_key(&pid, |member| member.pid).ok()?;
+        let at = self
+            .members
+            .binary_search_by_key(&pid, |member| member.pid)
+            .ok()?;
         Some(self.members[at].at)
     }
 }

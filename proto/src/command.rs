@@ -5,15 +5,16 @@ use serde_json::{Map, Value, json};
 
 use crate::tool::{ToolPolicy, ToolSpec};
 
-/// A command tool, checked. No shell is involved: each element of `argv` is one argument, whatever the model writes.
+/// A command tool, checked. No shell is involved: each element of `argv` is one argument, whatever
+/// the model writes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
     /// The name that the model calls it by.
     pub name: String,
     /// What it does.
     pub description: String,
-    /// The program and its arguments. An element may hold `{parameter}`; one that is exactly `{parameter}` of a parameter
-    /// which is neither given nor has a default is left out.
+    /// The program and its arguments. An element may hold `{parameter}`; one that is exactly
+    /// `{parameter}` of a parameter which is neither given nor has a default is left out.
     pub argv: Vec<String>,
     /// The parameters that the model may give.
     pub parameters: Vec<Parameter>,
@@ -25,8 +26,8 @@ pub struct Command {
     pub limits: CommandLimits,
 }
 
-/// What one run of a command, or of a tool server that is a program, may use of the machine. The operating system holds it to
-/// that.
+/// What one run of a command, or of a tool server that is a program, may use of the machine. The
+/// operating system holds it to that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CommandLimits {
     /// Memory that one of its processes may write to, in bytes.
@@ -41,7 +42,12 @@ pub struct CommandLimits {
 
 impl Default for CommandLimits {
     fn default() -> Self {
-        Self { memory_bytes: 8_000_000_000, processes: 1_000, file_bytes: 16_000_000_000, open_files: 4_096 }
+        Self {
+            memory_bytes: 8_000_000_000,
+            processes: 1_000,
+            file_bytes: 16_000_000_000,
+            open_files: 4_096,
+        }
     }
 }
 
@@ -49,8 +55,17 @@ impl Command {
     /// What a model is told of it: the parameters as a JSON schema.
     #[must_use]
     pub fn spec(&self) -> ToolSpec {
-        let properties: Map<_, _> = self.parameters.iter().map(|p| (p.name.clone(), p.schema())).collect();
-        let required: Vec<_> = self.parameters.iter().filter(|p| p.is_required()).map(|p| &p.name).collect();
+        let properties: Map<_, _> = self
+            .parameters
+            .iter()
+            .map(|p| (p.name.clone(), p.schema()))
+            .collect();
+        let required: Vec<_> = self
+            .parameters
+            .iter()
+            .filter(|p| p.is_required())
+            .map(|p| &p.name)
+            .collect();
         let schema = json!({
             "type": "object",
             "properties": properties,
@@ -105,7 +120,8 @@ impl Parameter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ParameterKind {
-    /// Text. A value that begins with `-` is refused where the whole argument is the parameter, so that it cannot pose as an option.
+    /// Text. A value that begins with `-` is refused where the whole argument is the parameter, so
+    /// that it cannot pose as an option.
     String,
     /// A whole number.
     Integer,

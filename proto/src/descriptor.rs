@@ -1,5 +1,5 @@
-//! Descriptors as they are set up and as a model sees them: settings, kinds of error, and the elements of section 5 of
-//! the design.
+//! Descriptors as they are set up and as a model sees them: settings, kinds of error, and the
+//! elements of section 5 of the design.
 
 pub mod view;
 
@@ -11,8 +11,8 @@ use crate::xml::Element;
 /// The most bytes that any program lets one content hold.
 pub const MAX_CONTENT_BYTES: u64 = 1_000_000_000;
 
-/// The sizes that decide when content becomes a descriptor and how much of it a context takes at once. All of them count
-/// Unicode scalar values (rulings 2 and 3 of the design).
+/// The sizes that decide when content becomes a descriptor and how much of it a context takes at
+/// once. All of them count Unicode scalar values (rulings 2 and 3 of the design).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DescriptorSettings {
     /// A tool's output of more characters than this becomes a descriptor.
@@ -27,7 +27,8 @@ pub struct DescriptorSettings {
     pub max_read_chars: u64,
     /// The most bytes that one content holds; what a tool produces beyond is counted and cut off.
     pub max_content_bytes: u64,
-    /// How a new descriptor is shown. One that holds an error shows both of its ends, whatever this says.
+    /// How a new descriptor is shown. One that holds an error shows both of its ends, whatever this
+    /// says.
     pub preview: Preview,
     /// Whether JSON on one line is read reformatted unless a call says otherwise.
     pub pretty_json: bool,
@@ -160,18 +161,27 @@ mod tests {
             (
                 Some("fd:1"),
                 "Invalid page number 9. Valid range: 1-5",
-                "<fd_error type=\"invalid_page\" fd=\"fd:1\">\n  <message>Invalid page number 9. Valid range: 1-5</message>\n</fd_error>",
+                "<fd_error type=\"invalid_page\" fd=\"fd:1\">\n  <message>Invalid page number 9. \
+                 Valid range: 1-5</message>\n</fd_error>",
             ),
             (
                 Some("\"/>\u{7}"),
                 "x",
-                "<fd_error type=\"invalid_page\" fd=\"&quot;/&gt;\u{2407}\" sanitized=\"true\">\n  <message>x</message>\n</fd_error>",
+                "<fd_error type=\"invalid_page\" fd=\"&quot;/&gt;\u{2407}\" sanitized=\"true\">\n  \
+                 <message>x</message>\n</fd_error>",
             ),
-            (None, "x", "<fd_error type=\"invalid_page\">\n  <message>x</message>\n</fd_error>"),
+            (
+                None,
+                "x",
+                "<fd_error type=\"invalid_page\">\n  <message>x</message>\n</fd_error>",
+            ),
         ];
         for (fd, message, xml) in cases {
-            let error =
-                FdError { kind: FdErrorKind::InvalidPage, fd: fd.map(str::to_owned), message: message.to_owned() };
+            let error = FdError {
+                kind: FdErrorKind::InvalidPage,
+                fd: fd.map(str::to_owned),
+                message: message.to_owned(),
+            };
             let answer = error.answer();
             assert_eq!((&*answer.text, answer.is_error), (xml, true));
         }

@@ -1,5 +1,6 @@
-//! What an export holds: a process, or a tree of them, as one file that another store can take in, and that a person can look
-//! into. How the records stand in the file is for `dormouse_kernel::export` to know; all of it is described in `docs/format.md`.
+//! What an export holds: a process, or a tree of them, as one file that another store can take in,
+//! and that a person can look into. How the records stand in the file is for
+//! `dormouse_kernel::export` to know; all of it is described in `docs/format.md`.
 //!
 //! Records hold no content: they name it, as journals do, and the contents stand beside them.
 
@@ -40,7 +41,8 @@ pub enum Redaction {
 /// A process of an export. The one that it is of comes first, and each other after its parent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Its line in the process table, in the numbers of the store that it is of. It says no end: the image does.
+    /// Its line in the process table, in the numbers of the store that it is of. It says no end:
+    /// the image does.
     pub row: ProcessRow,
     /// The last fact in the image.
     pub at: FactNumber,
@@ -48,8 +50,8 @@ pub struct Member {
     pub image: Image<ContentRef>,
 }
 
-/// Facts of a process of an export: what had become of it. They are for reading. Contents that only they name need not be in
-/// the export.
+/// Facts of a process of an export: what had become of it. They are for reading. Contents that only
+/// they name need not be in the export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// The process, by its number in the store that it is of.

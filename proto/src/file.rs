@@ -64,7 +64,8 @@ pub enum Presence {
     Absent,
     /// Not `create`, `exist_ok`: it must be there.
     Present,
-    /// Neither: there is nothing that could be written; the answer says which of both stands in the way.
+    /// Neither: there is nothing that could be written; the answer says which of both stands in the
+    /// way.
     Neither,
 }
 

@@ -15,8 +15,11 @@ impl fmt::Display for Pid {
     }
 }
 
-/// The number of a fact in one process's journal. The image that a process is born with stands at 0, its first fact at 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// The number of a fact in one process's journal. The image that a process is born with stands at
+/// 0, its first fact at 1.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct FactNumber(pub u64);
 
 impl FactNumber {
@@ -33,9 +36,11 @@ impl fmt::Display for FactNumber {
     }
 }
 
-/// The number of a commit in one store, from 1. What a commit refers to was committed before it: a cut between two commits
-/// is a state that the store once was in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// The number of a commit in one store, from 1. What a commit refers to was committed before it: a
+/// cut between two commits is a state that the store once was in.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct CommitNumber(pub u64);
 
 impl fmt::Display for CommitNumber {
@@ -59,8 +64,15 @@ impl FromStr for CheckpointId {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let digits = text.strip_prefix("cp:").unwrap_or(text);
-        let number = if digits.bytes().all(|byte| byte.is_ascii_digit()) { digits.parse().ok() } else { None };
-        number.filter(|number| *number > 0).map(Self).ok_or_else(|| ParseCheckpointError(text.to_owned()))
+        let number = if digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            digits.parse().ok()
+        } else {
+            None
+        };
+        number
+            .filter(|number| *number > 0)
+            .map(Self)
+            .ok_or_else(|| ParseCheckpointError(text.to_owned()))
     }
 }
 
@@ -69,8 +81,9 @@ impl FromStr for CheckpointId {
 #[error("'{0}' names no checkpoint: valid are cp:1, cp:2 and so on")]
 pub struct ParseCheckpointError(pub String);
 
-/// Names one model or tool call of a process. The epoch rises whenever calls in flight are abandoned (interrupt, fork,
-/// restore), so that a completion that comes late is recognised as stale (CALL-1).
+/// Names one model or tool call of a process. The epoch rises whenever calls in flight are
+/// abandoned (interrupt, fork, restore), so that a completion that comes late is recognised as
+/// stale (CALL-1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CallId {
     /// Rises when calls in flight are abandoned.
@@ -125,7 +138,10 @@ impl fmt::Display for FdId {
             Self::Fd(number) => write!(f, "fd:{number}"),
             Self::Ref(name) => write!(f, "ref:{name}"),
             Self::Message { number, part: None } => write!(f, "msg:{number}"),
-            Self::Message { number, part: Some(part) } => write!(f, "msg:{number}.{part}"),
+            Self::Message {
+                number,
+                part: Some(part),
+            } => write!(f, "msg:{number}.{part}"),
         }
     }
 }
@@ -141,14 +157,30 @@ impl FromStr for FdId {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let error = || ParseFdError(text.to_owned());
         if let Some(name) = text.strip_prefix("ref:") {
-            return if name.is_empty() { Err(error()) } else { Ok(Self::Ref(name.to_owned())) };
+            return if name.is_empty() {
+                Err(error())
+            } else {
+                Ok(Self::Ref(name.to_owned()))
+            };
         }
-        if let Some(digits) = text.strip_prefix("msg:").or_else(|| text.strip_prefix("msg-")) {
-            let (number, part) = digits.split_once('.').map_or((digits, None), |(number, part)| (number, Some(part)));
-            let part = part.map(|part| counted(part).ok_or_else(error)).transpose()?;
-            return Ok(Self::Message { number: counted(number).ok_or_else(error)?, part });
+        if let Some(digits) = text
+            .strip_prefix("msg:")
+            .or_else(|| text.strip_prefix("msg-"))
+        {
+            let (number, part) = digits
+                .split_once('.')
+                .map_or((digits, None), |(number, part)| (number, Some(part)));
+            let part = part
+                .map(|part| counted(part).ok_or_else(error))
+                .transpose()?;
+            return Ok(Self::Message {
+                number: counted(number).ok_or_else(error)?,
+                part,
+            });
         }
-        let digits = text.strip_prefix("fd:").or_else(|| text.strip_prefix("fd-"));
+        let digits = text
+            .strip_prefix("fd:")
+            .or_else(|| text.strip_prefix("fd-"));
         digits.and_then(counted).map(Self::Fd).ok_or_else(error)
     }
 }
@@ -194,7 +226,10 @@ mod tests {
             "msg:1.0",
             "msg:1.2.3",
         ] {
-            assert!(text.parse::<FdId>().is_err(), "{text:?} must not be a descriptor");
+            assert!(
+                text.parse::<FdId>().is_err(),
+                "{text:?} must not be a descriptor"
+            );
         }
     }
 }

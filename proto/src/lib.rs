@@ -1,9 +1,10 @@
 //! The vocabulary of Dormouse and every format that leaves the program.
 //!
-//! What others parse is defined here and nowhere else: identifiers, provider-neutral messages, tool specifications,
-//! program files, the XML that a model reads, and the bytes of journal records.
+//! What others parse is defined here and nowhere else: identifiers, provider-neutral messages, tool
+//! specifications, program files, the XML that a model reads, and the bytes of journal records.
 //!
-//! This crate holds data and its encoding. It never decides anything, and it knows no runtime, no clock and no files.
+//! This crate holds data and its encoding. It never decides anything, and it knows no runtime, no
+//! clock and no files.
 //!
 //! ```
 //! use dormouse_proto::id::FdId;

@@ -78,21 +78,27 @@ impl fmt::Display for Address {
 
 const PARENT: &str = "parent";
 
-/// Whether a process can go by this name: 1 to [`MAX_NAME_CHARS`] of A-Z, a-z, 0-9, `_`, `-` and `.`, not a number, and not
-/// `parent`.
+/// Whether a process can go by this name: 1 to [`MAX_NAME_CHARS`] of A-Z, a-z, 0-9, `_`, `-` and
+/// `.`, not a number, and not `parent`.
 #[must_use]
 pub fn is_process_name(name: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
-    (1..=MAX_NAME_CHARS).contains(&name.len()) && name.bytes().all(is_allowed) && !is_number && name != PARENT
+    (1..=MAX_NAME_CHARS).contains(&name.len())
+        && name.bytes().all(is_allowed)
+        && !is_number
+        && name != PARENT
 }
 
-/// Which messages of one sender were received. A sender that is not told sends again, and is not heard twice.
+/// Which messages of one sender were received. A sender that is not told sends again, and is not
+/// heard twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heard {
-    /// Of all calls below this number the sender knows what came of them: none of them is sent again.
+    /// Of all calls below this number the sender knows what came of them: none of them is sent
+    /// again.
     settled: u32,
-    /// The calls from there on that were received, ascending. No more than the sender makes at once.
+    /// The calls from there on that were received, ascending. No more than the sender makes at
+    /// once.
     received: Vec<u32>,
 }
 
@@ -103,7 +109,8 @@ impl Heard {
         seq < self.settled || self.received.binary_search(&seq).is_ok()
     }
 
-    /// Notes that the message of call `seq` was received from a sender that waits for no call below `settled`.
+    /// Notes that the message of call `seq` was received from a sender that waits for no call below
+    /// `settled`.
     pub fn note(&mut self, seq: u32, settled: u32) {
         self.settled = self.settled.max(settled);
         self.received.retain(|received| *received >= self.settled);
@@ -128,7 +135,8 @@ pub struct Neighbour {
     pub status: &'static str,
 }
 
-/// How far a process can write. One that the host named can be written to from everywhere, and can answer whoever did.
+/// How far a process can write. One that the host named can be written to from everywhere, and can
+/// answer whoever did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reach {
     /// To its parent, its children and its siblings.
@@ -149,7 +157,10 @@ mod tests {
         for (text, address) in [
             ("parent", Some(Address::Parent)),
             ("12", Some(Address::Process(Pid(12)))),
-            ("planner-2.main", Some(Address::Name("planner-2.main".into()))),
+            (
+                "planner-2.main",
+                Some(Address::Name("planner-2.main".into())),
+            ),
             ("0", None),
             ("", None),
             ("a b", None),
@@ -170,7 +181,13 @@ mod tests {
             assert!(heard.has(seq));
         }
         heard.note(9, 8);
-        assert_eq!(heard, Heard { settled: 8, received: vec![9] });
+        assert_eq!(
+            heard,
+            Heard {
+                settled: 8,
+                received: vec![9]
+            }
+        );
         assert!(heard.has(4) && heard.has(7) && !heard.has(8) && heard.has(9));
     }
 }

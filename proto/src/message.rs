@@ -1,7 +1,8 @@
 //! The conversation, in a form that no provider owns.
 //!
-//! A block that a provider sent is kept as the raw JSON that came, beside what we understood of it, and goes back
-//! verbatim: providers bind signatures to the exact blocks of a conversation (HIST-1).
+//! A block that a provider sent is kept as the raw JSON that came, beside what we understood of it,
+//! and goes back verbatim: providers bind signatures to the exact blocks of a conversation
+//! (HIST-1).
 
 use std::sync::Arc;
 
@@ -31,7 +32,10 @@ impl Message {
     /// A message of the user that is one text.
     #[must_use]
     pub fn user(text: impl Into<Arc<str>>) -> Self {
-        Self { role: Role::User, blocks: vec![Block::text(text)] }
+        Self {
+            role: Role::User,
+            blocks: vec![Block::text(text)],
+        }
     }
 
     /// The text blocks, joined.
@@ -83,15 +87,17 @@ pub enum Block {
         /// Whether the answer is an error.
         is_error: bool,
     },
-    /// Something that is no text, for formats that take it: a part of the answer to a tool use, or of what the user said.
-    /// Where a format does not take it, what stands beside it says in words what it is.
+    /// Something that is no text, for formats that take it: a part of the answer to a tool use, or
+    /// of what the user said. Where a format does not take it, what stands beside it says in words
+    /// what it is.
     Media {
         /// The `id` of the tool use whose answer it belongs to; none where the user sent it.
         answers: Option<Arc<str>>,
         /// Where it is.
         media: Media,
     },
-    /// A block that only its provider understands (thinking, its signature, server-side tools): carried along verbatim.
+    /// A block that only its provider understands (thinking, its signature, server-side tools):
+    /// carried along verbatim.
     Opaque(Raw),
 }
 
@@ -99,16 +105,20 @@ impl Block {
     /// A text of ours.
     #[must_use]
     pub fn text(text: impl Into<Arc<str>>) -> Self {
-        Self::Text { text: text.into(), raw: None }
+        Self::Text {
+            text: text.into(),
+            raw: None,
+        }
     }
 }
 
-/// Something that is no text, and that a process holds in a descriptor: an image, a document, a sound. A message names it and
-/// does not hold it, so that its bytes are kept once; a request brings them
-/// ([`Request::media`](crate::model::Request::media)).
+/// Something that is no text, and that a process holds in a descriptor: an image, a document, a
+/// sound. A message names it and does not hold it, so that its bytes are kept once; a request
+/// brings them ([`Request::media`](crate::model::Request::media)).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Media {
-    /// The descriptor. A process never uses an id again, and what it names never changes (FD-1, FD-2).
+    /// The descriptor. A process never uses an id again, and what it names never changes (FD-1,
+    /// FD-2).
     pub fd: FdId,
     /// The media type, in small letters and without parameters: `image/png`.
     pub media_type: Arc<str>,

@@ -11,7 +11,8 @@ use crate::id::{FdId, Pid};
 use crate::message::{Block, Message};
 use crate::tool::ToolSpec;
 
-/// A request to a model. Everything in it is shared: cloning costs a pointer per message, never text.
+/// A request to a model. Everything in it is shared: cloning costs a pointer per message, never
+/// text.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The process that asks.
@@ -26,8 +27,9 @@ pub struct Request {
     pub tools: Arc<[ToolSpec]>,
     /// The conversation so far.
     pub messages: Vec<Arc<Message>>,
-    /// How many messages there were at each fork that this process descends from, the oldest first; none where it was started or
-    /// spawned. So many it shares with whoever else descends from that fork.
+    /// How many messages there were at each fork that this process descends from, the oldest first;
+    /// none where it was started or spawned. So many it shares with whoever else descends from that
+    /// fork.
     pub forked_at: Vec<usize>,
     /// `[parameters]` of the program, passed through.
     pub parameters: Arc<serde_json::Map<String, serde_json::Value>>,
@@ -36,12 +38,18 @@ pub struct Request {
 }
 
 impl Request {
-    /// About how many tokens it has, where nobody counts them: what it shows of media is not in it. O(n) in the
-    /// conversation.
+    /// About how many tokens it has, where nobody counts them: what it shows of media is not in it.
+    /// O(n) in the conversation.
     #[must_use]
     pub fn estimated_tokens(&self) -> u64 {
-        let tools = self.tools.iter().map(|tool| tool.name.len() + tool.description.len() + tool.schema.len());
-        let messages = self.messages.iter().map(|message| chars_of(&message.blocks));
+        let tools = self
+            .tools
+            .iter()
+            .map(|tool| tool.name.len() + tool.description.len() + tool.schema.len());
+        let messages = self
+            .messages
+            .iter()
+            .map(|message| chars_of(&message.blocks));
         tokens(self.system.chars().count() + tools.sum::<usize>() + messages.sum::<usize>())
     }
 }
@@ -110,8 +118,8 @@ pub struct Usage {
     pub cache_read_tokens: u64,
     /// Input tokens written to the provider's cache.
     pub cache_write_tokens: u64,
-    /// What that cost, in nanos of the price table's currency: counted by the kernel when a reply comes in, never by a
-    /// provider.
+    /// What that cost, in nanos of the price table's currency: counted by the kernel when a reply
+    /// comes in, never by a provider.
     pub cost_nanos: u64,
 }
 
@@ -131,7 +139,9 @@ impl Usage {
     /// All input tokens, whether a cache had to do with them or not. Saturates.
     #[must_use]
     pub fn all_input_tokens(&self) -> u64 {
-        self.input_tokens.saturating_add(self.cache_read_tokens).saturating_add(self.cache_write_tokens)
+        self.input_tokens
+            .saturating_add(self.cache_read_tokens)
+            .saturating_add(self.cache_write_tokens)
     }
 }
 
@@ -171,13 +181,20 @@ impl ModelError {
     /// An error without a hint of when to try again.
     #[must_use]
     pub fn new(kind: ModelErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), retry_after: None }
+        Self {
+            kind,
+            message: message.into(),
+            retry_after: None,
+        }
     }
 
     /// Whether the same request may succeed later.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        matches!(self.kind, ModelErrorKind::Overloaded | ModelErrorKind::Transport | ModelErrorKind::CutStream)
+        matches!(
+            self.kind,
+            ModelErrorKind::Overloaded | ModelErrorKind::Transport | ModelErrorKind::CutStream
+        )
     }
 }
 

@@ -1,6 +1,6 @@
-//! A map from pids. Pids rise by one and are never reused, so what is kept by them stands in rows of places beside each
-//! other: a process costs its value, and no key, no pointer and no half-empty node. Pids that are far apart cost more, and
-//! are as right.
+//! A map from pids. Pids rise by one and are never reused, so what is kept by them stands in rows
+//! of places beside each other: a process costs its value, and no key, no pointer and no half-empty
+//! node. Pids that are far apart cost more, and are as right.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,10 @@ pub struct PidMap<T> {
 
 impl<T> Default for PidMap<T> {
     fn default() -> Self {
-        Self { rows: BTreeMap::new(), len: 0 }
+        Self {
+            rows: BTreeMap::new(),
+            len: 0,
+        }
     }
 }
 
@@ -48,7 +51,10 @@ impl<T> PidMap<T> {
 
     /// Sets the value of a process; answers with the one before.
     pub fn insert(&mut self, pid: Pid, value: T) -> Option<T> {
-        let row = self.rows.entry(pid.0 / ROW).or_insert_with(|| (0..ROW).map(|_| None).collect());
+        let row = self
+            .rows
+            .entry(pid.0 / ROW)
+            .or_insert_with(|| (0..ROW).map(|_| None).collect());
         let old = row[place(pid)].replace(value);
         self.len += usize::from(old.is_none());
         old
@@ -100,13 +106,23 @@ mod tests {
         assert_eq!(map.insert(Pid(64), 64), Some(64));
         assert_eq!(map.len(), 6);
         let of = |pids: &[u64]| pids.iter().map(|pid| (Pid(*pid), *pid)).collect::<Vec<_>>();
-        let found = |map: &PidMap<u64>, after| map.after(after).map(|(pid, value)| (pid, *value)).collect::<Vec<_>>();
+        let found = |map: &PidMap<u64>, after| {
+            map.after(after)
+                .map(|(pid, value)| (pid, *value))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(found(&map, None), of(&pids));
         assert_eq!(found(&map, Some(Pid(63))), of(&pids[2..]));
         assert_eq!(found(&map, Some(Pid(66))), of(&pids[4..]));
         assert_eq!(found(&map, Some(Pid(u64::MAX))), []);
-        assert_eq!((map.get(Pid(65)), map.get(Pid(66)), map.get(Pid(9999))), (Some(&65), None, None));
-        assert_eq!((map.remove(Pid(700)), map.remove(Pid(700)), map.len()), (Some(700), None, 5));
+        assert_eq!(
+            (map.get(Pid(65)), map.get(Pid(66)), map.get(Pid(9999))),
+            (Some(&65), None, None)
+        );
+        assert_eq!(
+            (map.remove(Pid(700)), map.remove(Pid(700)), map.len()),
+            (Some(700), None, 5)
+        );
         assert_eq!(found(&map, Some(Pid(65))), of(&[u64::MAX]));
         *map.get_mut(Pid(1)).unwrap() = 7;
         assert_eq!(map.get(Pid(1)), Some(&7));

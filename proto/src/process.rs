@@ -22,13 +22,20 @@ pub struct Exit {
 impl Exit {
     /// An end of which nobody knows what was used before it.
     pub fn new(status: ExitStatus, message: impl Into<Arc<str>>) -> Self {
-        Self { status, message: message.into(), spent: None }
+        Self {
+            status,
+            message: message.into(),
+            spent: None,
+        }
     }
 
     /// The same end, and what was used before it.
     #[must_use]
     pub fn after(self, spent: Usage) -> Self {
-        Self { spent: Some(spent), ..self }
+        Self {
+            spent: Some(spent),
+            ..self
+        }
     }
 }
 
@@ -73,9 +80,12 @@ impl ExitStatus {
     }
 }
 
-/// How soon a process's model calls are made where others wait for the same provider. It says nothing of anything else:
-/// what a process holds in memory, and when its messages are taken, do not depend on it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// How soon a process's model calls are made where others wait for the same provider. It says
+/// nothing of anything else: what a process holds in memory, and when its messages are taken, do
+/// not depend on it.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {
     /// After others, but never not at all.
@@ -135,8 +145,8 @@ pub struct ProcessRow {
 
 /// What a process of a branch or of an import goes on from.
 ///
-/// The processes of a branch go on knowing each other, and themselves, by the numbers that stand in their conversations: those
-/// of the processes that they were made from. So do those of an import.
+/// The processes of a branch go on knowing each other, and themselves, by the numbers that stand in
+/// their conversations: those of the processes that they were made from. So do those of an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restored {
     /// The process whose journal it was, in this store or in the one that it was exported from.
@@ -152,10 +162,11 @@ pub struct Restored {
 /// What is kept of the store that a tree was brought from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Foreign {
-    /// The export that the process was brought in by; none: it is a branch of one that was, made here.
+    /// The export that the process was brought in by; none: it is a branch of one that was, made
+    /// here.
     pub export: Option<ExportId>,
-    /// No process of that store had a greater number. Up to it, a number that is none of the tree's own means somebody there, and
-    /// nobody here.
+    /// No process of that store had a greater number. Up to it, a number that is none of the tree's
+    /// own means somebody there, and nobody here.
     pub last: Pid,
 }
 
@@ -184,34 +195,75 @@ mod restored {
     #[derive(Serialize, Deserialize)]
     enum Stored {
         None,
-        Here { from: Pid, at: FactNumber, known_as: Pid },
-        Foreign { from: Pid, at: FactNumber, known_as: Pid, foreign: Foreign },
+        Here {
+            from: Pid,
+            at: FactNumber,
+            known_as: Pid,
+        },
+        Foreign {
+            from: Pid,
+            at: FactNumber,
+            known_as: Pid,
+            foreign: Foreign,
+        },
     }
 
-    pub(super) fn serialize<S: Serializer>(restored: &Option<Restored>, to: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(
+        restored: &Option<Restored>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
         let stored = match *restored {
             None => Stored::None,
-            Some(Restored { from, at, known_as, foreign: None }) => Stored::Here { from, at, known_as },
-            Some(Restored { from, at, known_as, foreign: Some(foreign) }) => {
-                Stored::Foreign { from, at, known_as, foreign }
-            }
+            Some(Restored {
+                from,
+                at,
+                known_as,
+                foreign: None,
+            }) => Stored::Here { from, at, known_as },
+            Some(Restored {
+                from,
+                at,
+                known_as,
+                foreign: Some(foreign),
+            }) => Stored::Foreign {
+                from,
+                at,
+                known_as,
+                foreign,
+            },
         };
         stored.serialize(to)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Restored>, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Restored>, D::Error> {
         Ok(match Stored::deserialize(from)? {
             Stored::None => None,
-            Stored::Here { from, at, known_as } => Some(Restored { from, at, known_as, foreign: None }),
-            Stored::Foreign { from, at, known_as, foreign } => {
-                Some(Restored { from, at, known_as, foreign: Some(foreign) })
-            }
+            Stored::Here { from, at, known_as } => Some(Restored {
+                from,
+                at,
+                known_as,
+                foreign: None,
+            }),
+            Stored::Foreign {
+                from,
+                at,
+                known_as,
+                foreign,
+            } => Some(Restored {
+                from,
+                at,
+                known_as,
+                foreign: Some(foreign),
+            }),
         })
     }
 }
 
 impl ProcessRow {
-    /// Whether its parent has a lower number, as pids rise: whoever goes from child to parent then comes to an end.
+    /// Whether its parent has a lower number, as pids rise: whoever goes from child to parent then
+    /// comes to an end.
     #[must_use]
     pub fn is_younger_than_its_parent(&self) -> bool {
         self.parent.is_none_or(|parent| parent < self.pid)
@@ -221,7 +273,15 @@ impl ProcessRow {
     #[must_use]
     pub fn started(pid: Pid, program: impl Into<Arc<str>>) -> Self {
         let (program, origin) = (program.into(), Origin::Started);
-        Self { pid, parent: None, program, name: None, origin, restored: None, exit: None }
+        Self {
+            pid,
+            parent: None,
+            program,
+            name: None,
+            origin,
+            restored: None,
+            exit: None,
+        }
     }
 
     /// The number that the process goes by within its tree.
@@ -230,12 +290,21 @@ impl ProcessRow {
         self.restored.map_or(self.pid, |restored| restored.known_as)
     }
 
-    /// Whose journal the process goes on from, and which of its facts was the last of that, where it does. None of one that was
-    /// brought from another store: that journal is not here.
+    /// Whose journal the process goes on from, and which of its facts was the last of that, where
+    /// it does. None of one that was brought from another store: that journal is not here.
     #[must_use]
     pub fn ancestor(&self) -> Option<(Pid, FactNumber)> {
         match (self.restored, &self.origin) {
-            (Some(Restored { foreign: Some(Foreign { export: Some(_), .. }), .. }), _) => None,
+            (
+                Some(Restored {
+                    foreign:
+                        Some(Foreign {
+                            export: Some(_), ..
+                        }),
+                    ..
+                }),
+                _,
+            ) => None,
             (Some(restored), _) => Some((restored.from, restored.at)),
             (None, Origin::Copied { from, at }) => Some((*from, *at)),
             (None, Origin::Started | Origin::Forked { .. } | Origin::Spawned { .. }) => None,
@@ -248,28 +317,72 @@ mod tests {
     use super::*;
     use crate::record::codec;
 
-    /// The bytes of a row leave the program: those of branches are as they were before there were imports.
+    /// The bytes of a row leave the program: those of branches are as they were before there were
+    /// imports.
     #[test]
     fn a_row_is_stored_by_what_it_goes_on_from() {
-        let here = Restored { from: Pid(4), at: FactNumber(5), known_as: Pid(3), foreign: None };
-        let brought = Foreign { export: Some(ExportId([9; 32])), last: Pid(8) };
-        let branch_of_one = Foreign { export: None, ..brought };
+        let here = Restored {
+            from: Pid(4),
+            at: FactNumber(5),
+            known_as: Pid(3),
+            foreign: None,
+        };
+        let brought = Foreign {
+            export: Some(ExportId([9; 32])),
+            last: Pid(8),
+        };
+        let branch_of_one = Foreign {
+            export: None,
+            ..brought
+        };
         let tail = |restored: &[u8]| [&[7, 0, 1, b'p', 0, 0][..], restored, &[0]].concat();
         let cases = [
             (None, vec![0]),
             (Some(here), vec![1, 4, 5, 3]),
-            (Some(Restored { foreign: Some(branch_of_one), ..here }), vec![2, 4, 5, 3, 0, 8]),
-            (Some(Restored { foreign: Some(brought), ..here }), [&[2, 4, 5, 3, 1][..], &[9; 32], &[8]].concat()),
+            (
+                Some(Restored {
+                    foreign: Some(branch_of_one),
+                    ..here
+                }),
+                vec![2, 4, 5, 3, 0, 8],
+            ),
+            (
+                Some(Restored {
+                    foreign: Some(brought),
+                    ..here
+                }),
+                [&[2, 4, 5, 3, 1][..], &[9; 32], &[8]].concat(),
+            ),
         ];
         for (restored, bytes) in cases {
-            let row = ProcessRow { restored, ..ProcessRow::started(Pid(7), "p") };
+            let row = ProcessRow {
+                restored,
+                ..ProcessRow::started(Pid(7), "p")
+            };
             let encoded = codec::encode(&row).unwrap();
             assert_eq!(encoded, tail(&bytes), "{row:?}");
             assert_eq!(codec::decode::<ProcessRow>(&encoded).unwrap(), row);
         }
-        let row = |restored| ProcessRow { restored: Some(restored), ..ProcessRow::started(Pid(7), "p") };
+        let row = |restored| ProcessRow {
+            restored: Some(restored),
+            ..ProcessRow::started(Pid(7), "p")
+        };
         assert_eq!(row(here).ancestor(), Some((Pid(4), FactNumber(5))));
-        assert_eq!(row(Restored { foreign: Some(branch_of_one), ..here }).ancestor(), Some((Pid(4), FactNumber(5))));
-        assert_eq!(row(Restored { foreign: Some(brought), ..here }).ancestor(), None);
+        assert_eq!(
+            row(Restored {
+                foreign: Some(branch_of_one),
+                ..here
+            })
+            .ancestor(),
+            Some((Pid(4), FactNumber(5)))
+        );
+        assert_eq!(
+            row(Restored {
+                foreign: Some(brought),
+                ..here
+            })
+            .ancestor(),
+            None
+        );
     }
 }

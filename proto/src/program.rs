@@ -1,12 +1,14 @@
 //! Programs as they are written: TOML, read with the place of every value.
 //!
-//! [`parse`] turns the text of a program file into a [`ProgramFile`] and says everything that is wrong with the text:
-//! not the first thing only. It checks what can be seen in the file alone: keys, types, ranges. It never reads another
-//! file and knows no tools but the built-in ones; that is left to `dormouse_kernel::program`, which compiles.
+//! [`parse`] turns the text of a program file into a [`ProgramFile`] and says everything that is
+//! wrong with the text: not the first thing only. It checks what can be seen in the file alone:
+//! keys, types, ranges. It never reads another file and knows no tools but the built-in ones; that
+//! is left to `dormouse_kernel::program`, which compiles.
 //!
-//! * A text of more than [`MAX_FILE_BYTES`] or nested deeper than [`MAX_NESTING`] is refused before it is parsed.
-//! * A key that means nothing is an error, with the nearest one that does. What the reference implementation knows and
-//!   this version does not is a warning, so that its programs load.
+//! * A text of more than [`MAX_FILE_BYTES`] or nested deeper than [`MAX_NESTING`] is refused before
+//!   it is parsed.
+//! * A key that means nothing is an error, with the nearest one that does. What the reference
+//!   implementation knows and this version does not is a warning, so that its programs load.
 //!
 //! ```
 //! use dormouse_proto::program::parse;
@@ -50,7 +52,9 @@ pub use self::placeholder::{Placeholder, is_parameter_name, placeholders};
 pub use self::prompt::PromptSection;
 use self::reader::Reader;
 pub use self::remark::{Label, Remark, Remarks, Severity, nearest, shorten};
-pub use self::surroundings::{DemoSection, ForkRelease, LimitsSection, Link, PreloadSection, RelativeTo};
+pub use self::surroundings::{
+    DemoSection, ForkRelease, LimitsSection, Link, PreloadSection, RelativeTo,
+};
 use self::tools::ToolsSection;
 pub use self::tools::{DescribedParameter, ToolEntry};
 
@@ -107,15 +111,16 @@ pub struct ProgramFile {
     pub prices: Vec<PriceEntry>,
 }
 
-/// What came of reading a program file. The file is only good if no remark is an error; otherwise it holds what could
-/// be read, so that further checks can add their remarks.
+/// What came of reading a program file. The file is only good if no remark is an error; otherwise
+/// it holds what could be read, so that further checks can add their remarks.
 #[derive(Clone, Debug, Default)]
 pub struct Parsed {
     /// The file.
     pub file: ProgramFile,
     /// What is wrong or odd.
     pub remarks: Remarks,
-    /// Whether the text is TOML at all. If not, the file is empty, and further checks would only confuse.
+    /// Whether the text is TOML at all. If not, the file is empty, and further checks would only
+    /// confuse.
     pub is_toml: bool,
 }
 
@@ -124,10 +129,15 @@ pub struct Parsed {
 pub fn parse(text: &str) -> Parsed {
     let mut remarks = Remarks::default();
     let file = read_document(text, &mut remarks, read);
-    Parsed { is_toml: file.is_some(), file: file.unwrap_or_default(), remarks }
+    Parsed {
+        is_toml: file.is_some(),
+        file: file.unwrap_or_default(),
+        remarks,
+    }
 }
 
-/// Reads a table of prices: a file that holds `[prices]`, as a program may, and nothing else. Costs one pass over the text.
+/// Reads a table of prices: a file that holds `[prices]`, as a program may, and nothing else. Costs
+/// one pass over the text.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -145,7 +155,11 @@ pub fn parse_prices(text: &str) -> Result<Vec<PriceEntry>, Remarks> {
 }
 
 /// What `read` makes of a text that is TOML, none where it is not.
-fn read_document<T>(text: &str, remarks: &mut Remarks, read: impl FnOnce(Reader<'_>) -> T) -> Option<T> {
+fn read_document<T>(
+    text: &str,
+    remarks: &mut Remarks,
+    read: impl FnOnce(Reader<'_>) -> T,
+) -> Option<T> {
     if let Some(remark) = too_large(text.len()).or_else(|| nesting::too_deep(text)) {
         remarks.push(remark);
         return None;
@@ -153,22 +167,35 @@ fn read_document<T>(text: &str, remarks: &mut Remarks, read: impl FnOnce(Reader<
     let (document, errors) = DeTable::parse_recoverable(text);
     for error in &errors {
         let span = error.span().unwrap_or(0..0);
-        remarks.push(Remark::error(span, format!("not valid TOML: {}", error.message()), "here"));
+        remarks.push(Remark::error(
+            span,
+            format!("not valid TOML: {}", error.message()),
+            "here",
+        ));
     }
-    errors.is_empty().then(|| read(Reader::root(document.get_ref(), document.span(), remarks)))
+    errors
+        .is_empty()
+        .then(|| read(Reader::root(document.get_ref(), document.span(), remarks)))
 }
 
-/// The remark about a file of so many bytes, if it is too large: for callers that hold bytes rather than text.
+/// The remark about a file of so many bytes, if it is too large: for callers that hold bytes rather
+/// than text.
 #[must_use]
 pub fn too_large(len_bytes: usize) -> Option<Remark> {
     (len_bytes > MAX_FILE_BYTES).then(|| {
-        Remark::general(format!("the program file holds {len_bytes} bytes; a program may hold {MAX_FILE_BYTES}"))
-            .help("move long texts into files of their own: system_prompt_file, [preload] files")
+        Remark::general(format!(
+            "the program file holds {len_bytes} bytes; a program may hold {MAX_FILE_BYTES}"
+        ))
+        .help("move long texts into files of their own: system_prompt_file, [preload] files")
     })
 }
 
 fn read(mut root: Reader<'_>) -> ProgramFile {
-    let ToolsSection { enabled: tools, commands, served } = tools::read(&mut root);
+    let ToolsSection {
+        enabled: tools,
+        commands,
+        served,
+    } = tools::read(&mut root);
     let file = ProgramFile {
         model: model::read(&mut root),
         prompt: prompt::read(&mut root),

@@ -1,7 +1,7 @@
 //! What is journalled: facts and images, and their bytes.
 //!
-//! A journal is an [`Image`] and the [`Fact`]s after it. Both are generic over how they hold content: live in memory
-//! they hold the content itself, in a journal its [`ContentRef`].
+//! A journal is an [`Image`] and the [`Fact`]s after it. Both are generic over how they hold
+//! content: live in memory they hold the content itself, in a journal its [`ContentRef`].
 
 pub mod codec;
 mod fact;
@@ -78,7 +78,8 @@ pub enum Phase {
     },
     /// Nothing is waited for: the model is to be asked, or the turn to be ended.
     Ready {
-        /// How the model's last reply stopped, where that is what comes last; none after an input or answers.
+        /// How the model's last reply stopped, where that is what comes last; none after an input
+        /// or answers.
         stopped: Option<StopReason>,
     },
     /// It has ended.
@@ -94,7 +95,8 @@ pub enum Control {
     /// It does.
     #[default]
     Running,
-    /// It begins no call. What was in flight when it was stopped may still come back, and is recorded.
+    /// It begins no call. What was in flight when it was stopped may still come back, and is
+    /// recorded.
     Stopped,
     /// It begins no call, and nothing is in flight: it was stopped in an earlier life.
     Frozen,
@@ -130,8 +132,8 @@ pub struct Slot {
 
 /// A process without its number: everything that a fork, a spawn or a restore starts from.
 ///
-/// Conversation, table and tools are held as a running process holds them, so that to take an image or to start from one
-/// copies nothing of them.
+/// Conversation, table and tools are held as a running process holds them, so that to take an image
+/// or to start from one copies nothing of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(bound(deserialize = "C: Clone + Deserialize<'de>"))]
 pub struct Image<C: Clone> {
@@ -201,7 +203,14 @@ pub struct Tally {
 impl<C> Entry<C> {
     /// A descriptor of a whole content, with nothing noted of it.
     pub fn new(content: C, page_chars: u32, source: impl Into<Arc<str>>, opened_ms: u64) -> Self {
-        Self { content, page_chars, source: source.into(), opened_ms, cut_bytes: 0, notes: Notes::default() }
+        Self {
+            content,
+            page_chars,
+            source: source.into(),
+            opened_ms,
+            cut_bytes: 0,
+            notes: Notes::default(),
+        }
     }
 
     /// The same entry with its content held in another way.
@@ -209,13 +218,28 @@ impl<C> Entry<C> {
     /// # Errors
     /// What `convert` fails with.
     pub fn try_map<D, E>(self, convert: &mut impl FnMut(C) -> Result<D, E>) -> Result<Entry<D>, E> {
-        let Self { content, page_chars, source, opened_ms, cut_bytes, notes } = self;
-        Ok(Entry { content: convert(content)?, page_chars, source, opened_ms, cut_bytes, notes })
+        let Self {
+            content,
+            page_chars,
+            source,
+            opened_ms,
+            cut_bytes,
+            notes,
+        } = self;
+        Ok(Entry {
+            content: convert(content)?,
+            page_chars,
+            source,
+            opened_ms,
+            cut_bytes,
+            notes,
+        })
     }
 }
 
 impl<C: Clone> Image<C> {
-    /// The contents that it names: of its program first. They are those that [`try_map`](Self::try_map) converts.
+    /// The contents that it names: of its program first. They are those that
+    /// [`try_map`](Self::try_map) converts.
     pub fn contents(&self) -> impl Iterator<Item = &C> {
         std::iter::once(&self.bundle).chain(self.table.values().map(|entry| &entry.content))
     }
@@ -224,10 +248,16 @@ impl<C: Clone> Image<C> {
     ///
     /// # Errors
     /// What `convert` fails with.
-    pub fn try_map<D: Clone, E>(self, convert: &mut impl FnMut(C) -> Result<D, E>) -> Result<Image<D>, E> {
+    pub fn try_map<D: Clone, E>(
+        self,
+        convert: &mut impl FnMut(C) -> Result<D, E>,
+    ) -> Result<Image<D>, E> {
         let bundle = convert(self.bundle)?;
-        let table =
-            self.table.into_iter().map(|(id, entry)| Ok((id, entry.try_map(convert)?))).collect::<Result<_, E>>()?;
+        let table = self
+            .table
+            .into_iter()
+            .map(|(id, entry)| Ok((id, entry.try_map(convert)?)))
+            .collect::<Result<_, E>>()?;
         Ok(Image {
             bundle,
             table,

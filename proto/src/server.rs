@@ -1,6 +1,8 @@
-//! Tool servers: programs and machines that offer tools by the Model Context Protocol, as a program names them.
+//! Tool servers: programs and machines that offer tools by the Model Context Protocol, as a program
+//! names them.
 //!
-//! Nothing here connects to one. Values that may be secrets show themselves to nobody: [`ServerValue`] prints as dots.
+//! Nothing here connects to one. Values that may be secrets show themselves to nobody:
+//! [`ServerValue`] prints as dots.
 
 use std::fmt;
 use std::sync::Arc;
@@ -55,8 +57,8 @@ pub struct ServerCommand {
     pub limits: CommandLimits,
 }
 
-/// A text for a server, which may be a secret: `${NAME}` in it stands for a variable of the host, `${NAME:-else}` for `else`
-/// where that is not set.
+/// A text for a server, which may be a secret: `${NAME}` in it stands for a variable of the host,
+/// `${NAME:-else}` for `else` where that is not set.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ServerValue(String);
 
@@ -88,8 +90,12 @@ impl ServerValue {
     /// The text, with what `variable` says in the place of each name.
     ///
     /// # Errors
-    /// What `variable` fails with; a variable that is not set and has nothing in its place, by name.
-    pub fn filled(&self, mut variable: impl FnMut(&str) -> Result<Option<String>, String>) -> Result<String, String> {
+    /// What `variable` fails with; a variable that is not set and has nothing in its place, by
+    /// name.
+    pub fn filled(
+        &self,
+        mut variable: impl FnMut(&str) -> Result<Option<String>, String>,
+    ) -> Result<String, String> {
         let (mut filled, mut rest) = (String::new(), self.0.as_str());
         while let Some((before, after)) = rest.split_once("${") {
             filled.push_str(before);
@@ -97,11 +103,15 @@ impl ServerValue {
                 rest = &rest[before.len()..];
                 break;
             };
-            let (name, other) = inner.split_once(":-").map_or((inner, None), |(name, other)| (name, Some(other)));
+            let (name, other) = inner
+                .split_once(":-")
+                .map_or((inner, None), |(name, other)| (name, Some(other)));
             match (variable(name), other) {
                 (Ok(Some(value)), _) => filled.push_str(&value),
                 (_, Some(other)) => filled.push_str(other),
-                (Ok(None), None) => return Err(format!("the environment variable {name} is not set")),
+                (Ok(None), None) => {
+                    return Err(format!("the environment variable {name} is not set"));
+                }
                 (Err(why), None) => return Err(why),
             }
             rest = behind;
@@ -155,15 +165,21 @@ mod tests {
         ];
         for (written, expected) in cases {
             let filled = ServerValue::new(written).filled(variable);
-            assert_eq!(filled.as_deref().map_err(String::as_str), expected, "{written}");
+            assert_eq!(
+                filled.as_deref().map_err(String::as_str),
+                expected,
+                "{written}"
+            );
         }
         assert_eq!(ServerValue::new("${A}-${B:-c}-$D").variables(), ["A", "B"]);
     }
 
     #[test]
     fn a_value_shows_itself_to_nobody() {
-        let transport =
-            Transport::Http { url: "http://x".into(), headers: vec![("a".into(), ServerValue::new("s3cret"))] };
+        let transport = Transport::Http {
+            url: "http://x".into(),
+            headers: vec![("a".into(), ServerValue::new("s3cret"))],
+        };
         assert!(!format!("{transport:?}").contains("s3cret"));
     }
 }

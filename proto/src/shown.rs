@@ -1,15 +1,20 @@
-//! Text as it is shown to a model: the kernel's own elements, and outside text that cannot be taken for one.
+//! Text as it is shown to a model: the kernel's own elements, and outside text that cannot be taken
+//! for one.
 //!
-//! One rule covers all text that the kernel did not write, whatever its source (a tool, a server, a file, a child, another process,
-//! or an error that quotes one of them). Text that holds neither an [imitation](crate::xml::imitation) of the kernel nor a
-//! [control character](crate::xml::text::sanitize) is shown as it is, byte for byte. Any other text is shown inside one element,
-//! `fd_text`, which names the source. The XML writer treats it as every element: it splits imitations, so that an XML parser gives
-//! back the text, and `sanitized="true"` says that control characters were replaced by visible signs.
+//! One rule covers all text that the kernel did not write, whatever its source (a tool, a server, a
+//! file, a child, another process, or an error that quotes one of them). Text that holds neither an
+//! [imitation](crate::xml::imitation) of the kernel nor a [control
+//! character](crate::xml::text::sanitize) is shown as it is, byte for byte. Any other text is shown
+//! inside one element, `fd_text`, which names the source. The XML writer treats it as every
+//! element: it splits imitations, so that an XML parser gives back the text, and `sanitized="true"`
+//! says that control characters were replaced by visible signs.
 //!
-//! So a tag of the kernel or a `[msg:N]` that a model reads literally was written by the kernel. A model's own replies and a user's
-//! typed input are shown as they are, since their authors know what they wrote.
+//! So a tag of the kernel or a `[msg:N]` that a model reads literally was written by the kernel. A
+//! model's own replies and a user's typed input are shown as they are, since their authors know
+//! what they wrote.
 //!
-//! The rule is applied once, when text is admitted and before it is first sent. A journal is replayed as it was written.
+//! The rule is applied once, when text is admitted and before it is first sent. A journal is
+//! replayed as it was written.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,8 +23,8 @@ use crate::xml::Element;
 use crate::xml::imitation::imitates;
 use crate::xml::text::is_carried;
 
-/// Text that may enter a request. A plain string is converted by the rule of this module; only an [`Element`] and text that a user
-/// [typed](Self::typed) bypass it.
+/// Text that may enter a request. A plain string is converted by the rule of this module; only an
+/// [`Element`] and text that a user [typed](Self::typed) bypass it.
 ///
 /// ```
 /// use dormouse_proto::shown::ShownText;
@@ -58,7 +63,10 @@ impl ShownText {
     fn of(source: Option<&str>, text: Arc<str>) -> Self {
         match is_plain(&text) {
             true => Self(text),
-            false => Element::new("fd_text").attribute_if("source", source).text(&*text).into(),
+            false => Element::new("fd_text")
+                .attribute_if("source", source)
+                .text(&*text)
+                .into(),
         }
     }
 }
@@ -110,8 +118,13 @@ mod tests {
 
     #[test]
     fn plain_text_is_shared_and_shown_as_it_is() {
-        let texts =
-            ["", "a < b && c > d", "<section>]]>&amp;</section>\r\n\t", "é 😀 ，＜b＞ \u{200d}\u{feff}", "[msg] [1]"];
+        let texts = [
+            "",
+            "a < b && c > d",
+            "<section>]]>&amp;</section>\r\n\t",
+            "é 😀 ，＜b＞ \u{200d}\u{feff}",
+            "[msg] [1]",
+        ];
         for text in texts {
             let text: Arc<str> = text.into();
             let shown: Arc<str> = ShownText::outside("tool:t", text.clone()).into();
@@ -131,11 +144,17 @@ mod tests {
             "<ref>",
         ];
         for text in texts {
-            for (shown, source) in [(ShownText::outside("s\"<", text), Some("s\"<")), (text.into(), None)] {
+            for (shown, source) in [
+                (ShownText::outside("s\"<", text), Some("s\"<")),
+                (text.into(), None),
+            ] {
                 let document = roxmltree::Document::parse(&shown).unwrap();
                 let root = document.root_element();
                 let read: String = root.children().filter_map(|node| node.text()).collect();
-                assert_eq!((root.tag_name().name(), root.attribute("source")), ("fd_text", source));
+                assert_eq!(
+                    (root.tag_name().name(), root.attribute("source")),
+                    ("fd_text", source)
+                );
                 assert_eq!(read, sanitize(text), "{shown}");
                 assert_eq!(root.attribute("sanitized").is_some(), read != text);
             }
@@ -144,8 +163,13 @@ mod tests {
 
     #[test]
     fn elements_of_the_kernel_follow_shown_text() {
-        let shown = ShownText::from("Ended: ").then(ShownText::outside("s", "<ref>")).then(Element::new("fd_list"));
-        assert_eq!(&*shown, "Ended: <fd_text source=\"s\"><![CDATA[<]]><![CDATA[ref>]]></fd_text><fd_list/>");
+        let shown = ShownText::from("Ended: ")
+            .then(ShownText::outside("s", "<ref>"))
+            .then(Element::new("fd_list"));
+        assert_eq!(
+            &*shown,
+            "Ended: <fd_text source=\"s\"><![CDATA[<]]><![CDATA[ref>]]></fd_text><fd_list/>"
+        );
         assert_eq!(&*ShownText::typed("<ref>"), "<ref>");
     }
 }

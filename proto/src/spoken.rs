@@ -7,8 +7,8 @@ use bytes::Bytes;
 /// Where a part comes from, unless something else is said.
 pub const USER_INPUT: &str = "user_input";
 
-/// What is said to a process at once: each part becomes a block of one message, or, where it is large, a descriptor whose
-/// preview stands in its place.
+/// What is said to a process at once: each part becomes a block of one message, or, where it is
+/// large, a descriptor whose preview stands in its place.
 ///
 /// ```
 /// use dormouse_proto::spoken::{Spoken, SpokenPart};
@@ -28,10 +28,12 @@ pub struct Spoken {
 pub struct SpokenPart {
     /// Text if it is UTF-8, binary otherwise.
     pub bytes: Bytes,
-    /// Where it comes from, such as `user_input` or `file:build.log`: the source of the descriptor that it may become.
+    /// Where it comes from, such as `user_input` or `file:build.log`: the source of the descriptor
+    /// that it may become.
     pub source: Arc<str>,
-    /// Whether a user typed it: such a part is shown as it is, whatever it holds. One that was read, from a file or from standard
-    /// input, may hold what others wrote, and is shown by the rule of [`shown`](crate::shown).
+    /// Whether a user typed it: such a part is shown as it is, whatever it holds. One that was
+    /// read, from a file or from standard input, may hold what others wrote, and is shown by the
+    /// rule of [`shown`](crate::shown).
     pub is_typed: bool,
 }
 
@@ -39,13 +41,20 @@ impl SpokenPart {
     /// Words of the user.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
-        Self { is_typed: true, ..Self::new(USER_INPUT, text.into()) }
+        Self {
+            is_typed: true,
+            ..Self::new(USER_INPUT, text.into())
+        }
     }
 
     /// Something that comes from elsewhere.
     #[must_use]
     pub fn new(source: impl Into<Arc<str>>, bytes: impl Into<Bytes>) -> Self {
-        Self { bytes: bytes.into(), source: source.into(), is_typed: false }
+        Self {
+            bytes: bytes.into(),
+            source: source.into(),
+            is_typed: false,
+        }
     }
 }
 
@@ -75,6 +84,8 @@ impl From<Vec<SpokenPart>> for Spoken {
 
 impl<const N: usize> From<[SpokenPart; N]> for Spoken {
     fn from(parts: [SpokenPart; N]) -> Self {
-        Self { parts: parts.into() }
+        Self {
+            parts: parts.into(),
+        }
     }
 }

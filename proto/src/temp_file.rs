@@ -1,8 +1,10 @@
-//! Temporary files: writable, shared by the processes of one tree, and durable as long as their store is.
+//! Temporary files: writable, shared by the processes of one tree, and durable as long as their
+//! store is.
 //!
-//! A file is a sequence of versions. Each change makes the next one, and remembers the call that made it, so that a call
-//! that is repeated after a restart is known again. A write names the version that it was made from: where that is no
-//! longer the newest it is refused, and nobody's words are lost.
+//! A file is a sequence of versions. Each change makes the next one, and remembers the call that
+//! made it, so that a call that is repeated after a restart is known again. A write names the
+//! version that it was made from: where that is no longer the newest it is refused, and nobody's
+//! words are lost.
 //!
 //! Operations and records are generic over how they hold content, as facts are.
 
@@ -16,7 +18,8 @@ use serde::{Deserialize, Serialize};
 use crate::descriptor::{FdError, FdErrorKind};
 use crate::id::{CallId, Pid};
 
-/// The number of a temporary file. Counts from 1 in each tree of processes and is never used again there; shown as `temp:1`.
+/// The number of a temporary file. Counts from 1 in each tree of processes and is never used again
+/// there; shown as `temp:1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TempId(pub u32);
 
@@ -35,9 +38,13 @@ impl FromStr for TempId {
     type Err = ParseTempError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let digits = text.strip_prefix("temp:").or_else(|| text.strip_prefix("temp-"));
+        let digits = text
+            .strip_prefix("temp:")
+            .or_else(|| text.strip_prefix("temp-"));
         let number = digits.and_then(crate::id::counted);
-        number.map(Self).ok_or_else(|| ParseTempError(text.to_owned()))
+        number
+            .map(Self)
+            .ok_or_else(|| ParseTempError(text.to_owned()))
     }
 }
 
@@ -84,16 +91,30 @@ impl<C> TempFileOp<C> {
     #[must_use]
     pub fn map<D>(self, convert: impl FnOnce(C) -> D) -> TempFileOp<D> {
         match self {
-            Self::Create { content } => TempFileOp::Create { content: convert(content) },
+            Self::Create { content } => TempFileOp::Create {
+                content: convert(content),
+            },
             Self::Read { id } => TempFileOp::Read { id },
-            Self::Write { id, content, version } => TempFileOp::Write { id, content: convert(content), version },
-            Self::Append { id, content } => TempFileOp::Append { id, content: convert(content) },
+            Self::Write {
+                id,
+                content,
+                version,
+            } => TempFileOp::Write {
+                id,
+                content: convert(content),
+                version,
+            },
+            Self::Append { id, content } => TempFileOp::Append {
+                id,
+                content: convert(content),
+            },
             Self::Delete { id, version } => TempFileOp::Delete { id, version },
         }
     }
 }
 
-/// The call that an operation comes from. No two operations have the same one: an operation that comes again is the same.
+/// The call that an operation comes from. No two operations have the same one: an operation that
+/// comes again is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TempFileOrigin {
     /// The process.
@@ -126,7 +147,8 @@ pub enum TempFileChange<C> {
     Created(C),
     /// It holds this in place of what it held.
     Written(C),
-    /// This follows what it held. Only what was added is kept, so that a long file costs no more to append to than a short one.
+    /// This follows what it held. Only what was added is kept, so that a long file costs no more to
+    /// append to than a short one.
     Appended(C),
     /// It is gone.
     Deleted,
@@ -137,15 +159,32 @@ impl<C> TempFileRecord<C> {
     ///
     /// # Errors
     /// What `convert` fails with.
-    pub fn try_map<D, E>(self, convert: &mut impl FnMut(C) -> Result<D, E>) -> Result<TempFileRecord<D>, E> {
+    pub fn try_map<D, E>(
+        self,
+        convert: &mut impl FnMut(C) -> Result<D, E>,
+    ) -> Result<TempFileRecord<D>, E> {
         let change = match self.change {
             TempFileChange::Created(content) => TempFileChange::Created(convert(content)?),
             TempFileChange::Written(content) => TempFileChange::Written(convert(content)?),
             TempFileChange::Appended(content) => TempFileChange::Appended(convert(content)?),
             TempFileChange::Deleted => TempFileChange::Deleted,
         };
-        let Self { number, origin, id, version, total_bytes, .. } = self;
-        Ok(TempFileRecord { number, origin, id, version, total_bytes, change })
+        let Self {
+            number,
+            origin,
+            id,
+            version,
+            total_bytes,
+            ..
+        } = self;
+        Ok(TempFileRecord {
+            number,
+            origin,
+            id,
+            version,
+            total_bytes,
+            change,
+        })
     }
 }
 
@@ -176,7 +215,10 @@ pub enum TempFileReply<B> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TempFileError {
     /// The tree never had such a file.
-    #[error("There is no temporary file {id} in this process tree. {}", newest(known))]
+    #[error(
+        "There is no temporary file {id} in this process tree. {}",
+        newest(known)
+    )]
     NotFound {
         /// What was asked for.
         id: TempId,
@@ -184,7 +226,10 @@ pub enum TempFileError {
         known: Vec<TempId>,
     },
     /// The file was deleted.
-    #[error("Temporary file {id} was deleted, and its number is not used again. {}", newest(known))]
+    #[error(
+        "Temporary file {id} was deleted, and its number is not used again. {}",
+        newest(known)
+    )]
     Deleted {
         /// What was asked for.
         id: TempId,
@@ -193,8 +238,9 @@ pub enum TempFileError {
     },
     /// The file was changed since that version was read.
     #[error(
-        "{id} is at version {current}, and version {asked} was given: it is not what you read. Nothing was changed. \
-         Read it again with read_temp_file, merge, then try again with version={current}."
+        "{id} is at version {current}, and version {asked} was given: it is not what you read. \
+         Nothing was changed. Read it again with read_temp_file, merge, then try again with \
+         version={current}."
     )]
     Stale {
         /// The file.
@@ -206,8 +252,8 @@ pub enum TempFileError {
     },
     /// The file would become larger than the program permits.
     #[error(
-        "The file would hold {total_bytes} bytes, and {max_bytes} are the most (file_descriptor.max_content_bytes). \
-         Nothing was changed. Keep the rest in another file."
+        "The file would hold {total_bytes} bytes, and {max_bytes} are the most \
+         (file_descriptor.max_content_bytes). Nothing was changed. Keep the rest in another file."
     )]
     TooLarge {
         /// What it would hold, in bytes.
@@ -217,8 +263,8 @@ pub enum TempFileError {
     },
     /// The tree has as many files as it may have.
     #[error(
-        "This process tree has {max_files} temporary files, the most that it may have. Delete one with delete_temp_file, or \
-         append to one."
+        "This process tree has {max_files} temporary files, the most that it may have. Delete one \
+         with delete_temp_file, or append to one."
     )]
     TooMany {
         /// How many it may have.
@@ -234,7 +280,11 @@ pub enum TempFileError {
 
 fn newest(known: &[TempId]) -> String {
     let names: Vec<_> = known.iter().map(ToString::to_string).collect();
-    if names.is_empty() { "There are none now.".to_owned() } else { format!("The newest are {}.", names.join(", ")) }
+    if names.is_empty() {
+        "There are none now.".to_owned()
+    } else {
+        format!("The newest are {}.", names.join(", "))
+    }
 }
 
 impl TempFileError {
@@ -244,9 +294,15 @@ impl TempFileError {
         let kind = match self {
             Self::NotFound { .. } | Self::Deleted { .. } => FdErrorKind::NotFound,
             Self::Stale { .. } => FdErrorKind::StaleVersion,
-            Self::TooLarge { .. } | Self::TooMany { .. } | Self::Unavailable { .. } => FdErrorKind::WriteError,
+            Self::TooLarge { .. } | Self::TooMany { .. } | Self::Unavailable { .. } => {
+                FdErrorKind::WriteError
+            }
         };
-        FdError { kind, fd: asked.map(str::to_owned), message: self.to_string() }
+        FdError {
+            kind,
+            fd: asked.map(str::to_owned),
+            message: self.to_string(),
+        }
     }
 }
 
@@ -261,16 +317,27 @@ mod tests {
         for (text, shown) in [("temp:1", "temp:1"), ("temp-12", "temp:12")] {
             assert_eq!(text.parse::<TempId>().unwrap().to_string(), shown);
         }
-        for text in ["", "1", "temp", "temp:", "temp:0", "temp:01", "temp:-1", "Temp:1", "fd:1", "temp:1.2"] {
-            assert!(text.parse::<TempId>().is_err(), "{text:?} must not be a temporary file");
+        for text in [
+            "", "1", "temp", "temp:", "temp:0", "temp:01", "temp:-1", "Temp:1", "fd:1", "temp:1.2",
+        ] {
+            assert!(
+                text.parse::<TempId>().is_err(),
+                "{text:?} must not be a temporary file"
+            );
         }
     }
 
     /// The bytes of a record leave the program: a change of them needs a reader of the old ones.
     #[test]
     fn the_bytes_of_a_record_are_as_they_were() {
-        let content = ContentRef { hash: ContentHash([7; 32]), len: 300 };
-        let origin = TempFileOrigin { pid: Pid(5), call: CallId { epoch: 1, seq: 9 } };
+        let content = ContentRef {
+            hash: ContentHash([7; 32]),
+            len: 300,
+        };
+        let origin = TempFileOrigin {
+            pid: Pid(5),
+            call: CallId { epoch: 1, seq: 9 },
+        };
         let changes = [
             (TempFileChange::Created(content), 0),
             (TempFileChange::Written(content), 1),
@@ -279,7 +346,14 @@ mod tests {
         ];
         for (change, tag) in changes {
             let has_content = change != TempFileChange::Deleted;
-            let record = TempFileRecord { number: 4, origin, id: TempId(2), version: 3, total_bytes: 301, change };
+            let record = TempFileRecord {
+                number: 4,
+                origin,
+                id: TempId(2),
+                version: 3,
+                total_bytes: 301,
+                change,
+            };
             let bytes = codec::encode(&record).unwrap();
             let mut expected = vec![4, 5, 1, 9, 2, 3, 251, 45, 1, tag];
             if has_content {
@@ -287,24 +361,72 @@ mod tests {
                 expected.extend([251, 44, 1]);
             }
             assert_eq!(bytes, expected, "{record:?}");
-            assert_eq!(codec::decode::<TempFileRecord<ContentRef>>(&bytes).unwrap(), record);
+            assert_eq!(
+                codec::decode::<TempFileRecord<ContentRef>>(&bytes).unwrap(),
+                record
+            );
         }
     }
 
     #[test]
     fn an_error_says_what_to_do() {
         let cases = [
-            (TempFileError::Stale { id: TempId(1), asked: 2, current: 5 }, "stale_version", "version=5"),
-            (TempFileError::NotFound { id: TempId(9), known: vec![] }, "not_found", "There are none now."),
-            (TempFileError::Deleted { id: TempId(9), known: vec![TempId(3)] }, "not_found", "The newest are temp:3."),
-            (TempFileError::TooLarge { total_bytes: 9, max_bytes: 8 }, "write_error", "max_content_bytes"),
-            (TempFileError::TooMany { max_files: 7 }, "write_error", "delete_temp_file"),
-            (TempFileError::Unavailable { reason: "the disk is full".to_owned() }, "write_error", "the disk is full"),
+            (
+                TempFileError::Stale {
+                    id: TempId(1),
+                    asked: 2,
+                    current: 5,
+                },
+                "stale_version",
+                "version=5",
+            ),
+            (
+                TempFileError::NotFound {
+                    id: TempId(9),
+                    known: vec![],
+                },
+                "not_found",
+                "There are none now.",
+            ),
+            (
+                TempFileError::Deleted {
+                    id: TempId(9),
+                    known: vec![TempId(3)],
+                },
+                "not_found",
+                "The newest are temp:3.",
+            ),
+            (
+                TempFileError::TooLarge {
+                    total_bytes: 9,
+                    max_bytes: 8,
+                },
+                "write_error",
+                "max_content_bytes",
+            ),
+            (
+                TempFileError::TooMany { max_files: 7 },
+                "write_error",
+                "delete_temp_file",
+            ),
+            (
+                TempFileError::Unavailable {
+                    reason: "the disk is full".to_owned(),
+                },
+                "write_error",
+                "the disk is full",
+            ),
         ];
         for (error, kind, message) in cases {
             let answer = error.fd_error(Some("temp:1")).answer();
             assert!(answer.is_error);
-            assert!(answer.text.starts_with(&format!("<fd_error type=\"{kind}\" fd=\"temp:1\">")), "{}", answer.text);
+            assert!(
+                answer
+                    .text
+                    .starts_with(&format!("<fd_error type=\"{kind}\" fd=\"temp:1\">")),
+                "{}",
+                answer.text
+            );
             assert!(answer.text.contains(message), "{}", answer.text);
         }
     }

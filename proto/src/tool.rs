@@ -43,8 +43,8 @@ pub struct ToolSpec {
     pub schema: Arc<str>,
 }
 
-/// A tool that runs outside of the machine, as a process was given it at its birth. What a model is told of it stands in the
-/// [`ToolSpec`] of its name.
+/// A tool that runs outside of the machine, as a process was given it at its birth. What a model is
+/// told of it stands in the [`ToolSpec`] of its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutsideTool {
     /// The name that the model calls it by.
@@ -58,10 +58,15 @@ pub struct OutsideTool {
 }
 
 impl OutsideTool {
-    /// What its program knows it by: a tool of a server by the name that the program gives it, any other by its own.
+    /// What its program knows it by: a tool of a server by the name that the program gives it, any
+    /// other by its own.
     #[must_use]
     pub fn known_as(&self) -> &Arc<str> {
-        if self.server.is_some() { &self.given } else { &self.name }
+        if self.server.is_some() {
+            &self.given
+        } else {
+            &self.name
+        }
     }
 }
 
@@ -104,17 +109,28 @@ impl ToolOutput {
     /// A result.
     #[must_use]
     pub fn ok(bytes: impl Into<Bytes>) -> Self {
-        Self { bytes: bytes.into(), is_error: false, cut_bytes: 0, attached: Vec::new() }
+        Self {
+            bytes: bytes.into(),
+            is_error: false,
+            cut_bytes: 0,
+            attached: Vec::new(),
+        }
     }
 
     /// A failure that the model can read and react to.
     #[must_use]
     pub fn error(text: impl Into<String>) -> Self {
-        Self { bytes: Bytes::from(text.into()), is_error: true, cut_bytes: 0, attached: Vec::new() }
+        Self {
+            bytes: Bytes::from(text.into()),
+            is_error: true,
+            cut_bytes: 0,
+            attached: Vec::new(),
+        }
     }
 }
 
-/// What a model reads in answer to a tool call: it enters the context as it stands and is never put into a descriptor.
+/// What a model reads in answer to a tool call: it enters the context as it stands and is never put
+/// into a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
     /// The text.
@@ -126,30 +142,45 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// A good answer: an element of the kernel, or a text that is not its word and is shown by the rule of
-    /// [`shown`](crate::shown).
+    /// A good answer: an element of the kernel, or a text that is not its word and is shown by the
+    /// rule of [`shown`](crate::shown).
     #[must_use]
     pub fn shown(text: impl Into<ShownText>) -> Self {
-        Self { text: text.into().into(), is_error: false, media: Vec::new() }
+        Self {
+            text: text.into().into(),
+            is_error: false,
+            media: Vec::new(),
+        }
     }
 
-    /// An error that the model can react to, shown by the same rule: a sentence that quotes something hostile is shown inside
-    /// of an element.
+    /// An error that the model can react to, shown by the same rule: a sentence that quotes
+    /// something hostile is shown inside of an element.
     #[must_use]
     pub fn failed(text: impl Into<ShownText>) -> Self {
-        Self { is_error: true, ..Self::shown(text) }
+        Self {
+            is_error: true,
+            ..Self::shown(text)
+        }
     }
 
     /// A good answer whose text was shown before, and stands as it is.
     #[must_use]
     pub fn ok(text: impl Into<Arc<str>>) -> Self {
-        Self { text: text.into(), is_error: false, media: Vec::new() }
+        Self {
+            text: text.into(),
+            is_error: false,
+            media: Vec::new(),
+        }
     }
 
     /// An error whose text was shown before, and stands as it is.
     #[must_use]
     pub fn error(text: impl Into<Arc<str>>) -> Self {
-        Self { text: text.into(), is_error: true, media: Vec::new() }
+        Self {
+            text: text.into(),
+            is_error: true,
+            media: Vec::new(),
+        }
     }
 }
 
@@ -168,6 +199,11 @@ pub struct ToolPolicy {
 
 impl Default for ToolPolicy {
     fn default() -> Self {
-        Self { access: Access::Write, idempotent: false, deadline_ms: 120_000, output_cap_bytes: 256 << 20 }
+        Self {
+            access: Access::Write,
+            idempotent: false,
+            deadline_ms: 120_000,
+            output_cap_bytes: 256 << 20,
+        }
     }
 }

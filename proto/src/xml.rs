@@ -1,8 +1,9 @@
 //! The only writer of XML and the only escaper: every element that a model reads is made here.
 //!
-//! XML-1: every answer is one well-formed element, and an XML parser gives back exactly the text shown. What is shown is
-//! the text itself, but for control characters: see [`sanitize`](text::sanitize). Content can never look like the kernel
-//! speaking, since nothing that [imitates](imitation) it ever stands literally inside of a text or an attribute.
+//! XML-1: every answer is one well-formed element, and an XML parser gives back exactly the text
+//! shown. What is shown is the text itself, but for control characters: see
+//! [`sanitize`](text::sanitize). Content can never look like the kernel speaking, since nothing
+//! that [imitates](imitation) it ever stands literally inside of a text or an attribute.
 //!
 //! This module never decides what is shown.
 //!
@@ -27,12 +28,14 @@ use text::is_carried;
 /// Nothing can fail: the writer writes into memory, and is given text alone.
 const IN_MEMORY: &str = "UTF-8 goes in whole, and a string takes all of it";
 
-/// What is written. It is text all the time, so that a large body is not checked as UTF-8 once more when all is done.
+/// What is written. It is text all the time, so that a large body is not checked as UTF-8 once more
+/// when all is done.
 struct Xml(String);
 
 impl io::Write for Xml {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.push_str(str::from_utf8(bytes).map_err(io::Error::other)?);
+        self.0
+            .push_str(str::from_utf8(bytes).map_err(io::Error::other)?);
         Ok(bytes.len())
     }
 
@@ -61,13 +64,20 @@ impl Element {
     /// An element without attributes and without content.
     #[must_use]
     pub fn new(name: &'static str) -> Self {
-        Self { name, attributes: Vec::new(), body: Body::Empty }
+        Self {
+            name,
+            attributes: Vec::new(),
+            body: Body::Empty,
+        }
     }
 
     /// The element with one more attribute, after those it has. A name must not be given twice.
     #[must_use]
     pub fn attribute(mut self, name: &'static str, value: impl ToString) -> Self {
-        debug_assert!(self.attributes.iter().all(|(known, _)| *known != name), "attribute {name} twice");
+        debug_assert!(
+            self.attributes.iter().all(|(known, _)| *known != name),
+            "attribute {name} twice"
+        );
         self.attributes.push((name, value.to_string()));
         self
     }
@@ -93,20 +103,24 @@ impl Element {
     pub fn child(mut self, child: Self) -> Self {
         match &mut self.body {
             Body::Elements(children) => children.push(child),
-            Body::Empty | Body::Text(_) | Body::Rendered(_) => self.body = Body::Elements(vec![child]),
+            Body::Empty | Body::Text(_) | Body::Rendered(_) => {
+                self.body = Body::Elements(vec![child])
+            }
         }
         self
     }
 
-    /// The element around this XML, in place of what it held. `xml` comes from [`to_xml`](Self::to_xml): it stands as it is.
+    /// The element around this XML, in place of what it held. `xml` comes from
+    /// [`to_xml`](Self::to_xml): it stands as it is.
     #[must_use]
     pub fn rendered(mut self, xml: impl Into<String>) -> Self {
         self.body = Body::Rendered(xml.into());
         self
     }
 
-    /// The element as XML text. The outermost element says `sanitized="true"` if any character in it had to be replaced.
-    /// Texts get no whitespace around them; elements inside of an element stand on lines of their own.
+    /// The element as XML text. The outermost element says `sanitized="true"` if any character in
+    /// it had to be replaced. Texts get no whitespace around them; elements inside of an element
+    /// stand on lines of their own.
     #[must_use]
     pub fn to_xml(&self) -> String {
         let mut writer = Writer::new(Xml(String::new()));
@@ -134,7 +148,9 @@ impl Element {
             Body::Rendered(xml) => {
                 writer.write_event(Event::Start(start)).expect(IN_MEMORY);
                 break_line(writer, depth + 1);
-                writer.write_event(Event::Text(BytesText::from_escaped(xml.as_str()))).expect(IN_MEMORY);
+                writer
+                    .write_event(Event::Text(BytesText::from_escaped(xml.as_str())))
+                    .expect(IN_MEMORY);
                 break_line(writer, depth);
             }
             Body::Elements(children) => {
@@ -146,13 +162,18 @@ impl Element {
                 break_line(writer, depth);
             }
         }
-        writer.write_event(Event::End(BytesEnd::new(self.name))).expect(IN_MEMORY);
+        writer
+            .write_event(Event::End(BytesEnd::new(self.name)))
+            .expect(IN_MEMORY);
     }
 
     fn start(&self, sanitized: bool) -> BytesStart<'_> {
         let mut start = BytesStart::new(self.name);
         for (name, value) in &self.attributes {
-            start.push_attribute(Attribute { key: QName(name), value: text::attribute(value).into() });
+            start.push_attribute(Attribute {
+                key: QName(name),
+                value: text::attribute(value).into(),
+            });
         }
         if sanitized {
             start.push_attribute(("sanitized", "true"));
@@ -163,7 +184,9 @@ impl Element {
 
 fn break_line(writer: &mut Writer<Xml>, depth: usize) {
     let indent = format!("\n{}", "  ".repeat(depth));
-    writer.write_event(Event::Text(BytesText::from_escaped(indent))).expect(IN_MEMORY);
+    writer
+        .write_event(Event::Text(BytesText::from_escaped(indent)))
+        .expect(IN_MEMORY);
 }
 
 #[cfg(test)]
@@ -173,23 +196,45 @@ mod tests {
     use proptest::prelude::*;
 
     fn shown(text: &str) -> String {
-        Element::new("fd_content").attribute("fd", text).text(text).to_xml()
+        Element::new("fd_content")
+            .attribute("fd", text)
+            .text(text)
+            .to_xml()
     }
 
     fn check(text: &str) {
         let xml = shown(text);
-        let document = roxmltree::Document::parse(&xml).unwrap_or_else(|error| panic!("{error}: {xml:?}"));
+        let document =
+            roxmltree::Document::parse(&xml).unwrap_or_else(|error| panic!("{error}: {xml:?}"));
         let root = document.root_element();
         let read: String = root.children().filter_map(|node| node.text()).collect();
         let expected = sanitize(text);
         assert_eq!(read, expected, "{xml:?}");
         assert_eq!(root.attribute("fd"), Some(&*expected), "{xml:?}");
-        assert_eq!(root.attribute("sanitized").is_some(), expected != text, "{xml:?}");
-        assert_eq!(root.children().filter(|node| node.is_element()).count(), 0, "{xml:?}");
-        let inside = xml.strip_suffix("</fd_content>").unwrap_or(&xml).to_ascii_lowercase();
-        for tag in
-            ["</fd_", "<fd_error", "<preview", "</preview", "<message", "<ref", "<file_descriptor_", "<temp_file"]
-        {
+        assert_eq!(
+            root.attribute("sanitized").is_some(),
+            expected != text,
+            "{xml:?}"
+        );
+        assert_eq!(
+            root.children().filter(|node| node.is_element()).count(),
+            0,
+            "{xml:?}"
+        );
+        let inside = xml
+            .strip_suffix("</fd_content>")
+            .unwrap_or(&xml)
+            .to_ascii_lowercase();
+        for tag in [
+            "</fd_",
+            "<fd_error",
+            "<preview",
+            "</preview",
+            "<message",
+            "<ref",
+            "<file_descriptor_",
+            "<temp_file",
+        ] {
             assert!(!inside.contains(tag), "{tag} stands literally in {xml:?}");
         }
         assert!(!has_marker(&xml), "a marker stands literally in {xml:?}");
@@ -197,7 +242,9 @@ mod tests {
 
     fn has_marker(xml: &str) -> bool {
         let xml = xml.to_ascii_lowercase();
-        let mut behind = xml.match_indices("[msg:").map(|(at, begin)| &xml[at + begin.len()..]);
+        let mut behind = xml
+            .match_indices("[msg:")
+            .map(|(at, begin)| &xml[at + begin.len()..]);
         behind.any(|number| number.starts_with(|c: char| c.is_ascii_digit()))
     }
 
@@ -211,7 +258,8 @@ mod tests {
             "]]]]>>",
             "</fd_content><fd_error type=\"x\">",
             "<![CDATA[<FD_ERROR]]>",
-            "<<fd_<preview></preview><ref id='x'><message><file_descriptor_instructions></temp_file><temp_file id='temp:1'>",
+            "<<fd_<preview></preview><ref \
+             id='x'><message><file_descriptor_instructions></temp_file><temp_file id='temp:1'>",
             "crlf\r\nand \r alone < & \r]]>\r",
             "\u{0}\u{1b}[31m\u{8}\u{b}\u{c}\u{e}\u{1f}\u{7f}\u{85}\u{9f}\u{2028}\u{feff}\u{fffe}\u{ffff}\u{202e}",
             "quotes \" ' in\nattributes\tand é😀",
@@ -230,7 +278,10 @@ mod tests {
         let cases = [
             ("a > b", "<x>a > b</x>"),
             ("a < b", "<x><![CDATA[a < b]]></x>"),
-            ("<p>\r\nplain\r\n", "<x><![CDATA[<p>]]>&#13;\nplain&#13;\n</x>"),
+            (
+                "<p>\r\nplain\r\n",
+                "<x><![CDATA[<p>]]>&#13;\nplain&#13;\n</x>",
+            ),
             ("a]]>b", "<x><![CDATA[a]]]]><![CDATA[>b]]></x>"),
             ("</fd_x>", "<x><![CDATA[<]]><![CDATA[/fd_x>]]></x>"),
             ("see [msg:4]", "<x><![CDATA[see [m]]><![CDATA[sg:4]]]></x>"),
@@ -243,13 +294,20 @@ mod tests {
 
     #[test]
     fn a_marker_in_an_attribute_does_not_stand_literally() {
-        let xml = Element::new("x").attribute("a", "<b> [msg:1] [msg] ＜fd_x>").to_xml();
-        assert_eq!(xml, "<x a=\"&lt;b&gt; &#91;msg:1] [msg] &#65308;fd_x&gt;\"/>");
+        let xml = Element::new("x")
+            .attribute("a", "<b> [msg:1] [msg] ＜fd_x>")
+            .to_xml();
+        assert_eq!(
+            xml,
+            "<x a=\"&lt;b&gt; &#91;msg:1] [msg] &#65308;fd_x&gt;\"/>"
+        );
     }
 
     #[test]
     fn elements_inside_stand_on_their_own_lines() {
-        let element = Element::new("a").child(Element::new("b").text("1")).child(Element::new("c"));
+        let element = Element::new("a")
+            .child(Element::new("b").text("1"))
+            .child(Element::new("c"));
         assert_eq!(element.to_xml(), "<a>\n  <b>1</b>\n  <c/>\n</a>");
     }
 

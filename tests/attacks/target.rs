@@ -22,30 +22,48 @@ pub(crate) struct Attack {
 
 /// All attacks, by name.
 pub(crate) fn attacks() -> Vec<Attack> {
-    let mut paths: Vec<_> = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path()).collect();
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "py") && !path.ends_with("attack.py"));
+    let mut paths: Vec<_> = fs::read_dir(folder())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    paths.retain(|path| {
+        path.extension().is_some_and(|extension| extension == "py") && !path.ends_with("attack.py")
+    });
     paths.sort();
     paths.into_iter().map(read).collect()
 }
 
 fn read(path: PathBuf) -> Attack {
     let text = fs::read_to_string(&path).unwrap();
-    let needs = text.lines().next().and_then(|line| line.strip_prefix("# access: ")).unwrap();
+    let needs = text
+        .lines()
+        .next()
+        .and_then(|line| line.strip_prefix("# access: "))
+        .unwrap();
     let (access, needs_root) = match needs.split_once(", ") {
         Some((access, "root")) => (access, true),
         Some(other) => panic!("{}: unknown need {other:?}", path.display()),
         None => (needs, false),
     };
-    Attack { access: access.to_owned(), needs_root, path }
+    Attack {
+        access: access.to_owned(),
+        needs_root,
+        path,
+    }
 }
 
 /// The folder that the attacks are in, `attack.py` among them, which they share.
 pub(crate) fn folder() -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    package.ancestors().map(|folder| folder.join("tests/attacks")).find(|folder| folder.is_dir()).unwrap()
+    package
+        .ancestors()
+        .map(|folder| folder.join("tests/attacks"))
+        .find(|folder| folder.is_dir())
+        .unwrap()
 }
 
-/// Folders and sockets. A confined command may write `inside`, reads all but `inside/store`, and reaches none of the sockets.
+/// Folders and sockets. A confined command may write `inside`, reads all but `inside/store`, and
+/// reaches none of the sockets.
 pub(crate) struct Target {
     _dir: TempDir,
     pub(crate) base: PathBuf,
@@ -69,7 +87,10 @@ impl Target {
         Self {
             tcp: TcpListener::bind("127.0.0.1:0").unwrap(),
             udp: UdpSocket::bind("127.0.0.1:0").unwrap(),
-            _unix: [UnixListener::bind(base.join("socket")).unwrap(), UnixListener::bind_addr(&name).unwrap()],
+            _unix: [
+                UnixListener::bind(base.join("socket")).unwrap(),
+                UnixListener::bind_addr(&name).unwrap(),
+            ],
             _datagrams: UnixDatagram::bind(base.join("socket-dgram")).unwrap(),
             _dir: dir,
             base,
@@ -80,7 +101,8 @@ impl Target {
         self.tcp.local_addr().unwrap().port()
     }
 
-    /// The argument of an attack (README.md says what it holds). `inside` is the folder below `base` that it writes.
+    /// The argument of an attack (README.md says what it holds). `inside` is the folder below
+    /// `base` that it writes.
     pub(crate) fn argument(&self, kernel: impl Into<Value>, inside: &str) -> String {
         json!({
             "kernel": kernel.into(),
@@ -98,7 +120,15 @@ impl Target {
 
     /// Panics where something was written outside.
     pub(crate) fn assert_whole(&self, after: &str) {
-        assert_eq!(fs::read(self.base.join("outside/there")).unwrap(), b"as it was", "{after}");
-        assert_eq!(fs::read_dir(self.base.join("outside")).unwrap().count(), 1, "{after}");
+        assert_eq!(
+            fs::read(self.base.join("outside/there")).unwrap(),
+            b"as it was",
+            "{after}"
+        );
+        assert_eq!(
+            fs::read_dir(self.base.join("outside")).unwrap().count(),
+            1,
+            "{after}"
+        );
     }
 }

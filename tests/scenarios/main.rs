@@ -1,9 +1,11 @@
-//! Scenarios: whole kernels in small worlds of paused time. Models, tools and the host do what a seed says, a store is closed
-//! or cut off in the middle, and another kernel goes on with what it holds. What must hold at the end is asserted of what
-//! could be seen from outside: requests, events, views, the process table.
+//! Scenarios: whole kernels in small worlds of paused time. Models, tools and the host do what a
+//! seed says, a store is closed or cut off in the middle, and another kernel goes on with what it
+//! holds. What must hold at the end is asserted of what could be seen from outside: requests,
+//! events, views, the process table.
 //!
-//! A world's seed says what is asked for and when. In which order threads of the store answer is not part of it, so that a
-//! seed is not quite a run. `SCENARIO_SEED` runs one world again, `SCENARIO_WORLDS` says how many there are.
+//! A world's seed says what is asked for and when. In which order threads of the store answer is
+//! not part of it, so that a seed is not quite a run. `SCENARIO_SEED` runs one world again,
+//! `SCENARIO_WORLDS` says how many there are.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -93,7 +95,9 @@ impl Drop for Seed {
 }
 
 fn variable(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|value| value.parse().expect("a number"))
+    std::env::var(name)
+        .ok()
+        .map(|value| value.parse().expect("a number"))
 }
 
 #[tokio::test(start_paused = true)]
@@ -108,7 +112,13 @@ async fn small_worlds_keep_their_promises_whatever_happens_in_them() {
     }
     let all = tally.all();
     if one.is_none() && count >= WORLDS {
-        let missing: Vec<_> = HAPPENS.iter().filter(|what| !all.contains_key(**what)).collect();
-        assert!(missing.is_empty(), "nothing of this happened: {missing:?}; what did: {all:#?}");
+        let missing: Vec<_> = HAPPENS
+            .iter()
+            .filter(|what| !all.contains_key(**what))
+            .collect();
+        assert!(
+            missing.is_empty(),
+            "nothing of this happened: {missing:?}; what did: {all:#?}"
+        );
     }
 }

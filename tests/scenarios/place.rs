@@ -1,4 +1,5 @@
-//! Where a world's kernels keep what they have: in memory or in a folder, and cut off from it at times.
+//! Where a world's kernels keep what they have: in memory or in a folder, and cut off from it at
+//! times.
 
 use std::sync::Arc;
 

@@ -40,10 +40,18 @@ pub(crate) fn enter(builder: KernelBuilder, runs: &Tally) -> KernelBuilder {
         pending::<Result<String, String>>()
     });
     builder
-        .tool(work("repeatable", |key| key).idempotent().access(Access::Read))
+        .tool(
+            work("repeatable", |key| key)
+                .idempotent()
+                .access(Access::Read),
+        )
         .tool(work("once", |key| key))
         .tool(work("panics", |key| panic!("no luck with {key}")))
-        .tool(work("large", |_| (0..400).map(|line| format!("line {line} of many\n")).collect()))
+        .tool(work("large", |_| {
+            (0..400)
+                .map(|line| format!("line {line} of many\n"))
+                .collect()
+        }))
         .tool(work("floods", |_| "flood ".repeat(1_000)).output_cap(300))
         .tool(hangs.deadline(DEADLINE))
 }

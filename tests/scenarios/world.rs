@@ -1,4 +1,5 @@
-//! A small world: two lives that end in the middle of it, by a shutdown or by a cut-off, and a third in which everything ends.
+//! A small world: two lives that end in the middle of it, by a shutdown or by a cut-off, and a
+//! third in which everything ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -40,7 +41,8 @@ pub(crate) struct World {
     pub(crate) runs: Tally,
     asked: Tally,
     numbers: u64,
-    /// Those at the top of a tree, and what the host said that they may use; none: as it was where they come from.
+    /// Those at the top of a tree, and what the host said that they may use; none: as it was where
+    /// they come from.
     pub(crate) roots: BTreeMap<Pid, Option<Budget>>,
     pub(crate) sessions: BTreeSet<Pid>,
     /// The process table at the end.
@@ -57,11 +59,12 @@ impl World {
     pub(crate) fn new(seed: u64, tally: Tally) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let program = format!(
-            "[model]\nname = \"m\"\nprovider = \"scripted\"\nmax_iterations = 7\n[tools]\n\
-             enabled = [{}, \"read_fd\", \"search_fd\", \"rename_fd\", \"goto\", \"send_message\", \"receive_messages\", \
-             \"wait\", \"list_processes\", {{ name = \"fork\", access = \"write\" }}, \"spawn\"]\n\
-             [file_descriptor]\nmax_direct_output_chars = 500\ndefault_page_size = 200\n\
-             [linked_programs]\nmain = \"main.toml\"\n[limits]\nmax_depth = 2\nmax_children = 4\n",
+            "[model]\nname = \"m\"\nprovider = \"scripted\"\nmax_iterations = 7\n[tools]\nenabled \
+             = [{}, \"read_fd\", \"search_fd\", \"rename_fd\", \"goto\", \"send_message\", \
+             \"receive_messages\", \"wait\", \"list_processes\", {{ name = \"fork\", access = \
+             \"write\" }}, \"spawn\"]\n[file_descriptor]\nmax_direct_output_chars = \
+             500\ndefault_page_size = 200\n[linked_programs]\nmain = \
+             \"main.toml\"\n[limits]\nmax_depth = 2\nmax_children = 4\n",
             tools::ENABLED
         );
         std::fs::write(folder.path().join("main.toml"), program).unwrap();
@@ -106,11 +109,22 @@ impl World {
         let others = Handle::current().metrics().num_alive_tasks();
         let model = mind::model(self.seed, self.asked.clone(), self.tally.clone());
         let host = LocalHost::new(Permissions::none(), self.folder.path()).unwrap();
-        let builder = builder.model("m", self.requests.record(model)).host(host).model_calls(3);
-        let builder = builder.model_deadline(Duration::from_secs(200)).snapshot_after(20);
+        let builder = builder
+            .model("m", self.requests.record(model))
+            .host(host)
+            .model_calls(3);
+        let builder = builder
+            .model_deadline(Duration::from_secs(200))
+            .snapshot_after(20);
         let kernel = tools::enter(builder, &self.runs).build().await.unwrap();
         let events = collect(&kernel);
-        let before: Vec<_> = kernel.processes().await.unwrap().into_iter().map(|info| info.row).collect();
+        let before: Vec<_> = kernel
+            .processes()
+            .await
+            .unwrap()
+            .into_iter()
+            .map(|info| info.row)
+            .collect();
         if before.is_empty() {
             self.start_inbox(&kernel).await;
             self.start(&kernel).await;
@@ -124,24 +138,34 @@ impl World {
         if is_last {
             self.let_all_end(&kernel).await;
         }
-        tokio::time::timeout(Duration::from_secs(60), kernel.shutdown()).await.expect("a kernel shuts down");
+        tokio::time::timeout(Duration::from_secs(60), kernel.shutdown())
+            .await
+            .expect("a kernel shuts down");
         let events = events.await.unwrap();
         // What was cancelled is dropped when the runtime comes to it.
         for _ in 0..1_000 {
             tokio::task::yield_now().await;
         }
         let left = Handle::current().metrics().num_alive_tasks();
-        assert!(left <= others, "{} tasks outlive their kernel", left - others);
+        assert!(
+            left <= others,
+            "{} tasks outlive their kernel",
+            left - others
+        );
         Life { before, events }
     }
 
-    /// Continues what is stopped, and gives everything time to come to its end by itself; sessions, which have none, are killed.
+    /// Continues what is stopped, and gives everything time to come to its end by itself; sessions,
+    /// which have none, are killed.
     async fn let_all_end(&mut self, kernel: &Kernel) {
         let began = Instant::now();
         let resting = loop {
             let rows = kernel.processes().await.unwrap();
             self.check_processes(&rows);
-            let living: Vec<_> = rows.into_iter().filter(|info| info.row.exit.is_none()).collect();
+            let living: Vec<_> = rows
+                .into_iter()
+                .filter(|info| info.row.exit.is_none())
+                .collect();
             for info in living.iter().filter(|_| began.elapsed() < BIRTH) {
                 let process = kernel.process(info.row.pid).await.unwrap();
                 // It may have ended in the meantime.
@@ -150,13 +174,27 @@ impl World {
             if began.elapsed() >= BIRTH && living.iter().all(|info| info.status == "idle") {
                 break living;
             }
-            assert!(began.elapsed() < LONGEST, "seed {}: it does not come to rest: {living:#?}", self.seed);
-            sleep(if began.elapsed() < BIRTH { Duration::from_secs(1) } else { Duration::from_secs(20) }).await;
+            assert!(
+                began.elapsed() < LONGEST,
+                "seed {}: it does not come to rest: {living:#?}",
+                self.seed
+            );
+            sleep(if began.elapsed() < BIRTH {
+                Duration::from_secs(1)
+            } else {
+                Duration::from_secs(20)
+            })
+            .await;
         };
         for info in resting {
-            let (pid, is_restored) =
-                (info.row.pid, matches!(info.row.origin, dormouse::process::Origin::Copied { .. }));
-            assert!(is_restored || self.sessions.contains(&pid), "a task waits for nothing: {info:#?}");
+            let (pid, is_restored) = (
+                info.row.pid,
+                matches!(info.row.origin, dormouse::process::Origin::Copied { .. }),
+            );
+            assert!(
+                is_restored || self.sessions.contains(&pid),
+                "a task waits for nothing: {info:#?}"
+            );
             kernel.process(pid).await.unwrap().kill().await.unwrap();
         }
         let (rows, ended) = self.rest(kernel).await;
@@ -177,7 +215,10 @@ impl World {
     }
 
     pub(crate) fn program(&self, kernel: &Kernel) -> Program {
-        kernel.load(self.folder.path().join("main.toml")).unwrap().program
+        kernel
+            .load(self.folder.path().join("main.toml"))
+            .unwrap()
+            .program
     }
 
     pub(crate) fn next_number(&mut self) -> u64 {

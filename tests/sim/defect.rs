@@ -1,4 +1,5 @@
-//! Mistakes that the world can be told to make, to show that the invariants notice: each is what a broken keeper would do.
+//! Mistakes that the world can be told to make, to show that the invariants notice: each is what a
+//! broken keeper would do.
 
 /// A keeper of an invariant, broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

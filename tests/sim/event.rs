@@ -22,7 +22,8 @@ pub(crate) enum Event {
     },
     Supervisor(SupervisorMessage),
     Files(FilesMessage),
-    /// What runs beside a process has an end. One that is `stubborn` tells so even where it was given up.
+    /// What runs beside a process has an end. One that is `stubborn` tells so even where it was
+    /// given up.
     Done {
         pid: Pid,
         life: u64,
@@ -233,7 +234,10 @@ pub(crate) fn name(input: &Input) -> &'static str {
 pub(crate) fn completes(input: &Input) -> Option<CallId> {
     match input {
         Input::Completed { call, .. }
-        | Input::Child { call, event: ChildEvent::NotBorn { .. } | ChildEvent::Ended { .. } } => Some(*call),
+        | Input::Child {
+            call,
+            event: ChildEvent::NotBorn { .. } | ChildEvent::Ended { .. },
+        } => Some(*call),
         _ => None,
     }
 }
@@ -241,10 +245,22 @@ pub(crate) fn completes(input: &Input) -> Option<CallId> {
 /// The host's name of its call.
 pub(crate) fn ticket(input: &Input) -> Option<Arc<str>> {
     match input {
-        Input::Host { ticket, request: HostRequest::Open { .. } }
-        | Input::Host { ticket, request: HostRequest::Call { .. } }
-        | Input::Host { ticket, request: HostRequest::SendBack { .. } }
-        | Input::Host { ticket, request: HostRequest::TakeBack(_) } => Some(ticket.clone()),
+        Input::Host {
+            ticket,
+            request: HostRequest::Open { .. },
+        }
+        | Input::Host {
+            ticket,
+            request: HostRequest::Call { .. },
+        }
+        | Input::Host {
+            ticket,
+            request: HostRequest::SendBack { .. },
+        }
+        | Input::Host {
+            ticket,
+            request: HostRequest::TakeBack(_),
+        } => Some(ticket.clone()),
         _ => None,
     }
 }

@@ -1,5 +1,5 @@
-//! The temporary files of each tree of the simulated kernel, as `actors/src/temp_files/` holds them: what waits is decided in
-//! its order, made durable together, and only then answered.
+//! The temporary files of each tree of the simulated kernel, as `actors/src/temp_files/` holds
+//! them: what waits is decided in its order, made durable together, and only then answered.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,8 @@ use dormouse_kernel::temp_files::{Decided, Pieces, TempFiles, decide, evolve};
 use dormouse_proto::id::Pid;
 use dormouse_proto::record::{ContentRef, codec};
 use dormouse_proto::temp_file::{
-    TempFileChange, TempFileError, TempFileOp, TempFileOrigin, TempFileRecord, TempFileReply, TempId,
+    TempFileChange, TempFileError, TempFileOp, TempFileOrigin, TempFileRecord, TempFileReply,
+    TempId,
 };
 
 use crate::defect::Defect;
@@ -48,7 +49,12 @@ impl World {
                 let root = request.root;
                 if !self.forest.contains_key(&root) {
                     let delay = self.delay();
-                    self.schedule.send(FILES, FILES, delay, Event::Files(FilesMessage::Loaded { root }));
+                    self.schedule.send(
+                        FILES,
+                        FILES,
+                        delay,
+                        Event::Files(FilesMessage::Loaded { root }),
+                    );
                 }
                 self.forest.entry(root).or_default().waiting.push(request);
                 self.go_on(root)
@@ -74,42 +80,80 @@ impl World {
     fn read_files(&self, root: Pid) -> Result<TempFiles<Content>, Violation> {
         let mut files = TempFiles::default();
         for record in self.store.disk.temp_files.get(&root).into_iter().flatten() {
-            let record: TempFileRecord<ContentRef> = codec::decode(record).expect("it was encoded by us");
-            evolve(&mut files, &record.try_map(&mut |reference| self.store.disk.content(reference))?);
+            let record: TempFileRecord<ContentRef> =
+                codec::decode(record).expect("it was encoded by us");
+            evolve(
+                &mut files,
+                &record.try_map(&mut |reference| self.store.disk.content(reference))?,
+            );
         }
         Ok(files)
     }
 
-    /// Decides what waits, and sends the changes on their way; where nothing changes it is answered at once.
+    /// Decides what waits, and sends the changes on their way; where nothing changes it is answered
+    /// at once.
     fn go_on(&mut self, root: Pid) -> Held {
-        let Some(tree) = self.forest.get_mut(&root) else { return Ok(()) };
+        let Some(tree) = self.forest.get_mut(&root) else {
+            return Ok(());
+        };
         if tree.batch.is_some() || tree.waiting.is_empty() {
             return Ok(());
         }
-        let Some(mut files) = tree.files.clone() else { return Ok(()) };
+        let Some(mut files) = tree.files.clone() else {
+            return Ok(());
+        };
         let waiting = std::mem::take(&mut tree.waiting);
         let mut plain = self.plain_files.get(&root).cloned().unwrap_or_default();
         let (mut records, mut answers) = (Vec::new(), Vec::new());
-        for Request { pid, call, op, max_bytes, reply, .. } in waiting {
+        for Request {
+            pid,
+            call,
+            op,
+            max_bytes,
+            reply,
+            ..
+        } in waiting
+        {
             let origin = TempFileOrigin { pid, call };
-            let decided = decide(&files, origin, self.tampered_op(&files, op.clone()), max_bytes);
-            let mut made: Vec<_> =
-                decided.as_ref().ok().and_then(|decided| decided.record.clone()).into_iter().collect();
+            let decided = decide(
+                &files,
+                origin,
+                self.tampered_op(&files, op.clone()),
+                max_bytes,
+            );
+            let mut made: Vec<_> = decided
+                .as_ref()
+                .ok()
+                .and_then(|decided| decided.record.clone())
+                .into_iter()
+                .collect();
             self.tamper_records(&mut made);
             for record in &made {
                 evolve(&mut files, record);
             }
             let result = decided.map(|Decided { reply, .. }| reply);
-            self.tally.count(if made.is_empty() { "temporary files looked at" } else { "temporary files changed" });
+            self.tally.count(if made.is_empty() {
+                "temporary files looked at"
+            } else {
+                "temporary files changed"
+            });
             plain.check(origin, &op, &made, &result)?;
             made.iter().for_each(|record| plain.apply(record));
             records.extend(made);
-            answers.push(Answered { pid, call, reply, result });
+            answers.push(Answered {
+                pid,
+                call,
+                reply,
+                result,
+            });
         }
         let mut entries = Vec::new();
         for record in &records {
             let encoded = encode_record(record, &mut entries);
-            entries.push(Entry::TempFile { root, record: encoded });
+            entries.push(Entry::TempFile {
+                root,
+                record: encoded,
+            });
         }
         if let Some(tree) = self.forest.get_mut(&root) {
             tree.batch = Some(Batch { files, answers });
@@ -122,26 +166,64 @@ impl World {
     }
 
     fn files_committed(&mut self, root: Pid) -> Held {
-        let Some(tree) = self.forest.get_mut(&root) else { return Ok(()) };
-        let Some(Batch { files, answers }) = tree.batch.take() else { return Ok(()) };
+        let Some(tree) = self.forest.get_mut(&root) else {
+            return Ok(());
+        };
+        let Some(Batch { files, answers }) = tree.batch.take() else {
+            return Ok(());
+        };
         tree.files = Some(files);
-        answers.into_iter().for_each(|answered| self.answer(answered));
+        answers
+            .into_iter()
+            .for_each(|answered| self.answer(answered));
         self.go_on(root)?;
         self.fell(root);
         Ok(())
     }
 
-    fn answer(&mut self, Answered { pid, call, reply: Reply { life, task, to }, result }: Answered) {
+    fn answer(
+        &mut self,
+        Answered {
+            pid,
+            call,
+            reply: Reply { life, task, to },
+            result,
+        }: Answered,
+    ) {
         let result = result.map(|reply| match reply {
-            TempFileReply::Changed { id, version, total_bytes } => TempFileReply::Changed { id, version, total_bytes },
-            TempFileReply::Contents { id, version, content } => {
-                TempFileReply::Contents { id, version, content: joined(&content) }
-            }
+            TempFileReply::Changed {
+                id,
+                version,
+                total_bytes,
+            } => TempFileReply::Changed {
+                id,
+                version,
+                total_bytes,
+            },
+            TempFileReply::Contents {
+                id,
+                version,
+                content,
+            } => TempFileReply::Contents {
+                id,
+                version,
+                content: joined(&content),
+            },
         });
         match to {
             Asker::Tool(pending) => {
                 let delay = self.random.below(20);
-                self.finish(pid, life, call, task, delay, Completion::TempFile { pending: *pending, result });
+                self.finish(
+                    pid,
+                    life,
+                    call,
+                    task,
+                    delay,
+                    Completion::TempFile {
+                        pending: *pending,
+                        result,
+                    },
+                );
             }
             Asker::Fetch { index } => {
                 if let Some(gathering) = self.gatherings.get_mut(&task) {
@@ -159,22 +241,52 @@ impl World {
         }
     }
 
-    fn tampered_op(&self, files: &TempFiles<Content>, op: TempFileOp<Content>) -> TempFileOp<Content> {
-        let TempFileOp::Write { id, content, version } = op else { return op };
-        let origin = TempFileOrigin { pid: Pid(0), call: dormouse_proto::id::CallId { epoch: 0, seq: 0 } };
+    fn tampered_op(
+        &self,
+        files: &TempFiles<Content>,
+        op: TempFileOp<Content>,
+    ) -> TempFileOp<Content> {
+        let TempFileOp::Write {
+            id,
+            content,
+            version,
+        } = op
+        else {
+            return op;
+        };
+        let origin = TempFileOrigin {
+            pid: Pid(0),
+            call: dormouse_proto::id::CallId { epoch: 0, seq: 0 },
+        };
         let newest = match decide(files, origin, TempFileOp::Read { id }, u64::MAX) {
-            Ok(Decided { reply: TempFileReply::Contents { version, .. }, .. }) => version,
+            Ok(Decided {
+                reply: TempFileReply::Contents { version, .. },
+                ..
+            }) => version,
             _ => version,
         };
-        let version = if self.defect == Some(Defect::WritesFromAnOldVersion) { newest } else { version };
-        TempFileOp::Write { id, content, version }
+        let version = if self.defect == Some(Defect::WritesFromAnOldVersion) {
+            newest
+        } else {
+            version
+        };
+        TempFileOp::Write {
+            id,
+            content,
+            version,
+        }
     }
 
     fn tamper_records(&self, records: &mut Vec<TempFileRecord<Content>>) {
-        let Some(record) = records.first_mut() else { return };
+        let Some(record) = records.first_mut() else {
+            return;
+        };
         match self.defect {
             Some(Defect::DoesAnOperationTwice) => {
-                let again = TempFileRecord { number: record.number + 1, ..record.clone() };
+                let again = TempFileRecord {
+                    number: record.number + 1,
+                    ..record.clone()
+                };
                 records.push(again);
             }
             Some(Defect::UsesAFileNumberAgain) if record.id.0 > 1 => {
@@ -189,7 +301,9 @@ impl World {
 
 pub(crate) fn joined(pieces: &Pieces<Content>) -> Content {
     let mut whole = BytesMut::new();
-    pieces.iter().for_each(|piece| whole.extend_from_slice(&piece.unbounded().bytes().expect("it is in memory")));
+    pieces.iter().for_each(|piece| {
+        whole.extend_from_slice(&piece.unbounded().bytes().expect("it is in memory"))
+    });
     Content::new(whole.freeze())
 }
 

@@ -1,5 +1,5 @@
-//! The host of the simulated kernel: starts processes, speaks, hands over contents, calls tools, sends back, forks, signals,
-//! and pulls the plug.
+//! The host of the simulated kernel: starts processes, speaks, hands over contents, calls tools,
+//! sends back, forks, signals, and pulls the plug.
 
 use dormouse_kernel::content::Collected;
 use dormouse_kernel::process::{Birth, HostRequest, Input, Kept, Preloads, Signal, Standing, born};
@@ -54,30 +54,66 @@ impl World {
         self.tally.count("processes started");
         let at = self.random.index(self.programs.roots.len());
         let program = self.programs.roots[at].clone();
-        let lifetime = if self.random.percent(65) { Lifetime::Session } else { Lifetime::Task };
-        let access =
-            self.random.pick(&[Access::Admin, Access::Admin, Access::Admin, Access::Write]).unwrap_or(Access::Admin);
+        let lifetime = if self.random.percent(65) {
+            Lifetime::Session
+        } else {
+            Lifetime::Task
+        };
+        let access = self
+            .random
+            .pick(&[Access::Admin, Access::Admin, Access::Admin, Access::Write])
+            .unwrap_or(Access::Admin);
         let said = format!("Begin {}.", self.tokens.make(None)).as_str().into();
         let (priority, preloads) = (Priority::Normal, &Preloads::default());
-        let birth = Birth { access, depth: 0, lifetime, priority, preloads, input: Some(&said) };
+        let birth = Birth {
+            access,
+            depth: 0,
+            lifetime,
+            priority,
+            preloads,
+            input: Some(&said),
+        };
         let image = Box::new(born(&program, &self.programs.around, birth, self.time_ms()));
-        let name = self.random.pick(&[None, None, Some("planner"), Some("archive")]).flatten().map(Into::into);
-        self.ask_supervisor(SupervisorMessage::Start { program, image, origin: Origin::Started, name });
+        let name = self
+            .random
+            .pick(&[None, None, Some("planner"), Some("archive")])
+            .flatten()
+            .map(Into::into);
+        self.ask_supervisor(SupervisorMessage::Start {
+            program,
+            image,
+            origin: Origin::Started,
+            name,
+        });
     }
 
     fn ask_supervisor(&mut self, message: SupervisorMessage) {
         let delay = self.delay();
-        self.schedule.send(HOST, SUPERVISOR, delay, Event::Supervisor(message));
+        self.schedule
+            .send(HOST, SUPERVISOR, delay, Event::Supervisor(message));
     }
 
     fn tell(&mut self, pid: Pid, input: Input) {
-        self.ask_supervisor(SupervisorMessage::Deliver { pid, input: Box::new(input) });
+        self.ask_supervisor(SupervisorMessage::Deliver {
+            pid,
+            input: Box::new(input),
+        });
     }
 
     fn speak(&mut self, pid: Pid) {
         let text = self.words(pid);
-        let from = if self.random.percent(20) { Speaker::Process(Pid(77)) } else { Speaker::Host };
-        self.tell(pid, Input::Spoke { from, spoken: text.as_str().into() });
+        let from = if self.random.percent(20) {
+            Speaker::Process(Pid(77))
+        } else {
+            Speaker::Host
+        };
+        self.tell(
+            pid,
+            Input::Spoke {
+                from,
+                spoken: text.as_str().into(),
+            },
+        );
     }
 
     fn new_ticket(&mut self) -> std::sync::Arc<str> {
@@ -88,33 +124,60 @@ impl World {
     fn open(&mut self, pid: Pid) {
         let (ticket, token) = (self.new_ticket(), self.tokens.make(Some(pid)));
         let text = format!("handed over {token}\n").repeat(self.random.index(6));
-        let collected = Collected { bytes: text.into(), cut_bytes: self.random.below(2) };
+        let collected = Collected {
+            bytes: text.into(),
+            cut_bytes: self.random.below(2),
+        };
         let page_chars = self.random.pick(&[None, Some(7), Some(30)]).flatten();
         self.tell(
             pid,
             Input::Host {
                 ticket,
-                request: HostRequest::Open { collected, source: "file:notes".to_owned(), page_chars },
+                request: HostRequest::Open {
+                    collected,
+                    source: "file:notes".to_owned(),
+                    page_chars,
+                },
             },
         );
     }
 
     fn call_tool(&mut self, pid: Pid) {
-        let Some(running) = self.running.get(&pid) else { return };
+        let Some(running) = self.running.get(&pid) else {
+            return;
+        };
         let state = running.state.clone();
         let (tool, args) = self.call(&state);
         let ticket = self.new_ticket();
         let gives_up = self.random.percent(15);
-        self.tell(pid, Input::Host { ticket: ticket.clone(), request: HostRequest::Call { tool, args } });
+        self.tell(
+            pid,
+            Input::Host {
+                ticket: ticket.clone(),
+                request: HostRequest::Call { tool, args },
+            },
+        );
         if gives_up {
-            self.tell(pid, Input::Host { ticket, request: HostRequest::GiveUp });
+            self.tell(
+                pid,
+                Input::Host {
+                    ticket,
+                    request: HostRequest::GiveUp,
+                },
+            );
         }
     }
 
     fn send_back(&mut self, pid: Pid) {
         let (ticket, message) = (self.new_ticket(), self.words(pid));
         let position = format!("msg:{}", 1 + self.random.below(8));
-        self.tell(pid, Input::Host { ticket, request: HostRequest::SendBack { position, message } });
+        self.tell(
+            pid,
+            Input::Host {
+                ticket,
+                request: HostRequest::SendBack { position, message },
+            },
+        );
     }
 
     /// Back to how it stood after any fact that is on the disk, in place.
@@ -122,11 +185,28 @@ impl World {
         let last = self.store.disk.last(pid);
         if self.store.disk.journals.contains_key(&pid) {
             let at = self.random.below(last + 1);
-            let (state, at) = self.store.disk.read(&self.programs, pid, Some(at), From::Snapshot, self.defect)?;
+            let (state, at) =
+                self.store
+                    .disk
+                    .read(&self.programs, pid, Some(at), From::Snapshot, self.defect)?;
             let (ticket, at) = (self.new_ticket(), FactNumber(at));
-            let kept = Kept { id: CheckpointId(self.last_use), label: "any".into(), at, scope: Scope::Process };
-            let standing = Box::new(Standing { kept, image: state.image() });
-            self.tell(pid, Input::Host { ticket, request: HostRequest::TakeBack(standing) });
+            let kept = Kept {
+                id: CheckpointId(self.last_use),
+                label: "any".into(),
+                at,
+                scope: Scope::Process,
+            };
+            let standing = Box::new(Standing {
+                kept,
+                image: state.image(),
+            });
+            self.tell(
+                pid,
+                Input::Host {
+                    ticket,
+                    request: HostRequest::TakeBack(standing),
+                },
+            );
         }
         Ok(())
     }
@@ -137,7 +217,14 @@ impl World {
 
     fn signal_tree_of(&mut self, pid: Pid) {
         self.tally.count("signals to a tree");
-        let signals = [Signal::Stop, Signal::Stop, Signal::Continue, Signal::Continue, Signal::Interrupt, Signal::Kill];
+        let signals = [
+            Signal::Stop,
+            Signal::Stop,
+            Signal::Continue,
+            Signal::Continue,
+            Signal::Interrupt,
+            Signal::Kill,
+        ];
         if let Some(signal) = self.random.pick(&signals) {
             let root = self.supervisor.table.root(pid);
             self.ask_supervisor(SupervisorMessage::SignalTree { root, signal });
@@ -152,7 +239,10 @@ impl World {
     /// A stop of a whole tree that races with a birth in it.
     pub(crate) fn stop_tree_of(&mut self, pid: Pid) {
         let root = self.supervisor.table.root(pid);
-        self.ask_supervisor(SupervisorMessage::SignalTree { root, signal: Signal::Stop });
+        self.ask_supervisor(SupervisorMessage::SignalTree {
+            root,
+            signal: Signal::Stop,
+        });
     }
 
     fn fork_any(&mut self, pid: Pid) {

@@ -1,8 +1,9 @@
-//! The invariants of the kernel, each asserted after every step for what the step touched. A function or a file is named for
-//! what it checks; what does not hold is reported by the name in `ARCHITECTURE.md`.
+//! The invariants of the kernel, each asserted after every step for what the step touched. A
+//! function or a file is named for what it checks; what does not hold is reported by the name in
+//! `ARCHITECTURE.md`.
 //!
-//! Two more names: HISTORY (every tool use is answered in the message that follows) and PROGRESS (nobody waits for what
-//! nothing is on its way for).
+//! Two more names: HISTORY (every tool use is answered in the message that follows) and PROGRESS
+//! (nobody waits for what nothing is on its way for).
 
 mod answers;
 mod budget;
@@ -40,7 +41,11 @@ impl Violation {
 pub(crate) type Held = Result<(), Violation>;
 
 pub(crate) fn ensure(holds: bool, invariant: &'static str, what: impl FnOnce() -> String) -> Held {
-    if holds { Ok(()) } else { Err(Violation::of(invariant, what())) }
+    if holds {
+        Ok(())
+    } else {
+        Err(Violation::of(invariant, what()))
+    }
 }
 
 impl World {
@@ -49,8 +54,15 @@ impl World {
         self.hold_the_same(running, "FORK-1")
     }
 
-    /// All that a step may have broken: `before` is the state that it was decided on, and the process stands as it is after.
-    pub(crate) fn check_step(&mut self, running: &Running, before: &State, facts: &[Fact], effects: &[Effect]) -> Held {
+    /// All that a step may have broken: `before` is the state that it was decided on, and the
+    /// process stands as it is after.
+    pub(crate) fn check_step(
+        &mut self,
+        running: &Running,
+        before: &State,
+        facts: &[Fact],
+        effects: &[Effect],
+    ) -> Held {
         let pid = running.pid();
         for (number, fact) in (running.last() + 1..).zip(facts) {
             self.tally.count_of("fact", fact.name());

@@ -1,12 +1,13 @@
-//! A deterministic simulation of the kernel: many process machines in a world without a runtime, threads, a clock or files.
+//! A deterministic simulation of the kernel: many process machines in a world without a runtime,
+//! threads, a clock or files.
 //!
-//! The world plays the shell as `actors` does, and its models, tools, store and host do whatever a seed says: reply late or
-//! twice, hang, fail, crash. After every step, one input decided by a machine, the invariants are asserted for what it
-//! touched. The same seed is the same run.
+//! The world plays the shell as `actors` does, and its models, tools, store and host do whatever a
+//! seed says: reply late or twice, hang, fail, crash. After every step, one input decided by a
+//! machine, the invariants are asserted for what it touched. The same seed is the same run.
 //!
-//! `SIM_SEED=… SIM_STEPS=… cargo test -p dormouse-tests --test sim -- --nocapture` runs worlds from a seed on, so many steps
-//! in all: what a failure prints runs that world again. `SIM_STEPS=250000` alone makes a million steps in four shards, which takes
-//! two and a half minutes of one core.
+//! `SIM_SEED=… SIM_STEPS=… cargo test -p dormouse-tests --test sim -- --nocapture` runs worlds from
+//! a seed on, so many steps in all: what a failure prints runs that world again. `SIM_STEPS=250000`
+//! alone makes a million steps in four shards, which takes two and a half minutes of one core.
 
 mod defect;
 mod event;
@@ -155,8 +156,13 @@ const KINDS: &[&str] = &[
     "ended as budget_exhausted",
 ];
 
-/// Runs one world after the other until `steps` are made. A failure names the seed and the steps that show it again.
-fn run(first_seed: u64, steps: u64, defect: Option<Defect>) -> Result<(Tally, u64), (u64, u64, Failure)> {
+/// Runs one world after the other until `steps` are made. A failure names the seed and the steps
+/// that show it again.
+fn run(
+    first_seed: u64,
+    steps: u64,
+    defect: Option<Defect>,
+) -> Result<(Tally, u64), (u64, u64, Failure)> {
     let programs = Rc::new(Programs::new());
     let (mut seed, mut made, mut worlds, mut tally) = (first_seed, 0, 0, Tally::default());
     while made < steps {
@@ -173,11 +179,16 @@ fn run(first_seed: u64, steps: u64, defect: Option<Defect>) -> Result<(Tally, u6
 }
 
 fn from_environment(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is a number, not {value}")))
+    std::env::var(name).ok().map(|value| {
+        value
+            .parse()
+            .unwrap_or_else(|_| panic!("{name} is a number, not {value}"))
+    })
 }
 
 fn report(line: &str) {
-    // Past the harness, which keeps the words of a test that passes: what was covered is to be seen.
+    // Past the harness, which keeps the words of a test that passes: what was covered is to be
+    // seen.
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
@@ -192,9 +203,14 @@ fn check_shard(shard: u64) {
     match run(seed, steps, None) {
         Ok((tally, worlds)) => {
             let pace = steps as f64 / began.elapsed().as_secs_f64();
-            report(&format!("sim: seed {seed}, {steps} steps in {worlds} worlds, {pace:.0} a second: {tally}"));
+            report(&format!(
+                "sim: seed {seed}, {steps} steps in {worlds} worlds, {pace:.0} a second: {tally}"
+            ));
             let missing: Vec<_> = KINDS.iter().filter(|kind| tally.of(kind) == 0).collect();
-            assert!(steps < STEPS || missing.is_empty(), "never happened: {missing:?}");
+            assert!(
+                steps < STEPS || missing.is_empty(),
+                "never happened: {missing:?}"
+            );
         }
         Err((seed, steps, failure)) => panic!(
             "{}: {}\nthe last events:\n{}\nrun it again: SIM_SEED={seed} SIM_STEPS={steps}",
@@ -227,8 +243,11 @@ fn every_invariant_holds_in_the_fourth_shard() {
 
 #[test]
 fn the_same_seed_is_the_same_run() {
-    let once =
-        || run(7, 5_000, None).map(|(tally, worlds)| (tally.to_string(), worlds)).map_err(|(.., it)| it.violation);
+    let once = || {
+        run(7, 5_000, None)
+            .map(|(tally, worlds)| (tally.to_string(), worlds))
+            .map_err(|(.., it)| it.violation)
+    };
     assert_eq!(once().expect("it holds"), once().expect("it holds"));
 }
 
@@ -240,7 +259,10 @@ fn each_defect_is_found_and_named() {
         match run(4, MOST_STEPS_OF_A_DEFECT, Some(defect)) {
             Ok(_) => wrong.push(format!("{defect:?} was not found")),
             Err((seed, steps, Failure { violation, .. })) => {
-                report(&format!("sim: {defect:?} is {} in step {steps} of seed {seed}", violation.invariant));
+                report(&format!(
+                    "sim: {defect:?} is {} in step {steps} of seed {seed}",
+                    violation.invariant
+                ));
                 if violation.invariant != invariant {
                     wrong.push(format!(
                         "{defect:?} is not {invariant}, but {}: {}",

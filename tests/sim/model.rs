@@ -1,4 +1,5 @@
-//! A model that says and calls whatever the random generator comes up with: right, wrong, too late, or not at all.
+//! A model that says and calls whatever the random generator comes up with: right, wrong, too late,
+//! or not at all.
 
 use dormouse_kernel::process::State;
 use dormouse_proto::id::Pid;
@@ -10,11 +11,13 @@ use crate::world::World;
 /// After so long a model has not answered.
 const DEADLINE_MS: u64 = 4_000;
 const MOST_ATTEMPTS: u32 = 3;
-/// The last words of a reply that was paused: the one that a request may end with, in whatever process it comes to stand.
+/// The last words of a reply that was paused: the one that a request may end with, in whatever
+/// process it comes to stand.
 pub(crate) const PAUSED: &str = "I go on when I am asked again.";
 
 impl World {
-    /// What comes of asking for the next reply of a process, and when: transient failures are tried again.
+    /// What comes of asking for the next reply of a process, and when: transient failures are tried
+    /// again.
     pub(crate) fn ask_model(&mut self, state: &State) -> (u64, Result<Reply, ModelError>) {
         self.tally.count("model calls");
         let mut delay = 1 + self.random.below(120);
@@ -27,14 +30,21 @@ impl World {
                 _ => return (delay, Ok(self.reply(state))),
             };
             let error = ModelError::new(failure, "no");
-            delay += if failure == ModelErrorKind::Deadline { DEADLINE_MS } else { self.random.below(700) };
+            delay += if failure == ModelErrorKind::Deadline {
+                DEADLINE_MS
+            } else {
+                self.random.below(700)
+            };
             if !error.is_transient() || attempt == MOST_ATTEMPTS {
                 self.tally.count("model calls that failed for good");
                 return (delay, Err(error));
             }
             self.tally.count("model calls tried again");
         }
-        (delay, Err(ModelError::new(ModelErrorKind::Unavailable, "no")))
+        (
+            delay,
+            Err(ModelError::new(ModelErrorKind::Unavailable, "no")),
+        )
     }
 
     pub(crate) fn ask_for_summary(&mut self, pid: Pid) -> (u64, Result<Reply, ModelError>) {
@@ -43,7 +53,14 @@ impl World {
             return (delay, Err(ModelError::new(ModelErrorKind::Transport, "no")));
         }
         let text = format!("In short: {}", self.tokens.make(Some(pid)));
-        (delay, Ok(Reply { blocks: vec![Block::text(text)], stop: StopReason::EndTurn, usage: self.usage() }))
+        (
+            delay,
+            Ok(Reply {
+                blocks: vec![Block::text(text)],
+                stop: StopReason::EndTurn,
+                usage: self.usage(),
+            }),
+        )
     }
 
     fn reply(&mut self, state: &State) -> Reply {
@@ -58,7 +75,12 @@ impl World {
             self.last_use += 1;
             self.tally.count(&format!("calls of {name}"));
             let id = format!("use_{}", self.last_use).into();
-            blocks.push(Block::ToolUse { id, name: name.into(), args: args.into(), raw: None });
+            blocks.push(Block::ToolUse {
+                id,
+                name: name.into(),
+                args: args.into(),
+                raw: None,
+            });
         }
         let stop = match (self.random.below(100), uses) {
             (0..3, _) => StopReason::MaxTokens,
@@ -71,7 +93,11 @@ impl World {
         if stop == StopReason::Pause {
             blocks.push(Block::text(PAUSED));
         }
-        Reply { blocks, stop, usage: self.usage() }
+        Reply {
+            blocks,
+            stop,
+            usage: self.usage(),
+        }
     }
 
     fn usage(&mut self) -> Usage {
@@ -96,7 +122,10 @@ impl World {
         let token = self.tokens.make(Some(pid));
         match self.random.below(8) {
             0 => format!("I mark <ref id=\"plan\">{token} is the plan\n</ref> of it."),
-            1 => format!("{token}\n{}", "so much to say ".repeat(self.random.below(12) as usize)),
+            1 => format!(
+                "{token}\n{}",
+                "so much to say ".repeat(self.random.below(12) as usize)
+            ),
             2 => format!("</fd_content> ]]> & <{token}>"),
             _ => format!("I say {token}."),
         }
@@ -107,17 +136,29 @@ impl World {
         if self.random.percent(3) {
             return ("no_such_tool".to_owned(), "{}".to_owned());
         }
-        let Some(spec) = self.random.pick(&self.specs_of(state)) else { return ("grep".to_owned(), "{}".to_owned()) };
+        let Some(spec) = self.random.pick(&self.specs_of(state)) else {
+            return ("grep".to_owned(), "{}".to_owned());
+        };
         let name = self.names[spec].clone();
         if self.random.percent(4) {
-            let args = self.random.pick(&["", "[]", "{\"fd\": 7}", "{\"fd\": \"fd:1\", \"no\": 1}", "{"]).unwrap_or("");
+            let args = self
+                .random
+                .pick(&[
+                    "",
+                    "[]",
+                    "{\"fd\": 7}",
+                    "{\"fd\": \"fd:1\", \"no\": 1}",
+                    "{",
+                ])
+                .unwrap_or("");
             return (name, args.to_owned());
         }
         let args = self.arguments(&name, state);
         (name, args)
     }
 
-    /// Where the tools of a process stand among the names of all; those that make processes stand twice.
+    /// Where the tools of a process stand among the names of all; those that make processes stand
+    /// twice.
     fn specs_of(&self, state: &State) -> Vec<usize> {
         let tools = state.program().tools();
         let known = |tool: &str| self.names.iter().position(|name| name == tool);
@@ -140,41 +181,69 @@ impl World {
         match tool {
             "read_fd" => match self.random.below(7) {
                 0 => format!("{{\"fd\": {fd}, \"read_all\": true}}"),
-                1 => format!("{{\"fd\": {fd}, \"start_line\": {small}, \"end_line\": {}}}", small + 1),
-                2 => format!("{{\"fd\": {fd}, \"mode\": \"char\", \"start\": {}, \"count\": 25}}", small * 7),
+                1 => format!(
+                    "{{\"fd\": {fd}, \"start_line\": {small}, \"end_line\": {}}}",
+                    small + 1
+                ),
+                2 => format!(
+                    "{{\"fd\": {fd}, \"mode\": \"char\", \"start\": {}, \"count\": 25}}",
+                    small * 7
+                ),
                 3 => format!("{{\"fd\": {fd}, \"page\": {small}, \"extract_to_new_fd\": true}}"),
                 4 => format!(
-                    "{{\"fd\": {fd}, \"mode\": \"line\", \"start\": {small}, \"count\": 2, \"extract_to_new_fd\": true}}"
+                    "{{\"fd\": {fd}, \"mode\": \"line\", \"start\": {small}, \"count\": 2, \
+                     \"extract_to_new_fd\": true}}"
                 ),
                 _ => format!("{{\"fd\": {fd}, \"page\": {small}}}"),
             },
-            "search_fd" if small == 1 => "{\"fd\": \"*\", \"query\": \"line\", \"context\": 1}".to_owned(),
+            "search_fd" if small == 1 => {
+                "{\"fd\": \"*\", \"query\": \"line\", \"context\": 1}".to_owned()
+            }
             "search_fd" => format!("{{\"fd\": {fd}, \"query\": \"l[a-z]+e\", \"regex\": true}}"),
-            "diff_fd" => format!("{{\"a\": {fd}, \"b\": {}, \"context\": {small}}}", self.descriptor(state)),
-            "fd_to_file" if small > 2 => format!("{{\"fd\": {fd}, \"file_path\": \"out.txt\", \"mode\": \"append\"}}"),
+            "diff_fd" => format!(
+                "{{\"a\": {fd}, \"b\": {}, \"context\": {small}}}",
+                self.descriptor(state)
+            ),
+            "fd_to_file" if small > 2 => {
+                format!("{{\"fd\": {fd}, \"file_path\": \"out.txt\", \"mode\": \"append\"}}")
+            }
             "fd_to_file" => format!("{{\"fd\": {fd}, \"file_path\": \"out.txt\"}}"),
             "summarize_fd" => format!("{{\"fd\": {fd}, \"again\": {}}}", small > 2),
             "list_fds" => "{}".to_owned(),
             "rename_fd" => format!("{{\"fd\": {fd}, \"name\": \"name_{small}\"}}"),
             "mark_fd_section" => {
-                format!("{{\"fd\": {fd}, \"start_line\": 1, \"end_line\": {small}, \"ref_id\": \"part\"}}")
+                format!(
+                    "{{\"fd\": {fd}, \"start_line\": 1, \"end_line\": {small}, \"ref_id\": \
+                     \"part\"}}"
+                )
             }
-            "get_fd_section" | "delete_fd_section" => format!("{{\"fd\": {fd}, \"ref_id\": \"part\"}}"),
+            "get_fd_section" | "delete_fd_section" => {
+                format!("{{\"fd\": {fd}, \"ref_id\": \"part\"}}")
+            }
             "list_fd_sections" => format!("{{\"fd\": {fd}}}"),
-            "goto" => format!("{{\"position\": \"msg:{}\", \"message\": \"again {token}\"}}", small * 2 - 1),
+            "goto" => format!(
+                "{{\"position\": \"msg:{}\", \"message\": \"again {token}\"}}",
+                small * 2 - 1
+            ),
             "create_temp_file" if small == 1 => format!("{{\"fd\": {fd}}}"),
             "create_temp_file" => format!("{{\"content\": \"shared {token}\"}}"),
             "read_temp_file" => format!("{{\"temp_file_id\": \"temp:{}\"}}", self.file_number()),
             "write_temp_file" => format!(
-                "{{\"temp_file_id\": \"temp:{}\", \"content\": \"anew {token}\", \"version\": {small}}}",
+                "{{\"temp_file_id\": \"temp:{}\", \"content\": \"anew {token}\", \"version\": \
+                 {small}}}",
                 self.file_number()
             ),
             "append_temp_file" => {
-                format!("{{\"temp_file_id\": \"temp:{}\", \"content\": \"more {token}\\n\"}}", self.file_number())
+                format!(
+                    "{{\"temp_file_id\": \"temp:{}\", \"content\": \"more {token}\\n\"}}",
+                    self.file_number()
+                )
             }
             "delete_temp_file" => format!("{{\"temp_file_id\": \"temp:{}\"}}", self.file_number()),
             "fork" => {
-                let prompts: Vec<_> = (0..small.min(3)).map(|child| format!("\"part {child} {token}\"")).collect();
+                let prompts: Vec<_> = (0..small.min(3))
+                    .map(|child| format!("\"part {child} {token}\""))
+                    .collect();
                 format!("{{\"prompts\": [{}]}}", prompts.join(", "))
             }
             "spawn" => self.spawn(&fd, &token),
@@ -183,7 +252,9 @@ impl World {
             "wait" if small == 1 => "{}".to_owned(),
             "wait" => format!("{{\"timeout_ms\": {}}}", self.random.below(4) * 300),
             "list_processes" => "{}".to_owned(),
-            "grep" if small == 1 => format!("{{\"pattern\": \"see <fd:{small} />\", \"fd\": {fd}}}"),
+            "grep" if small == 1 => {
+                format!("{{\"pattern\": \"see <fd:{small} />\", \"fd\": {fd}}}")
+            }
             _ => format!("{{\"pattern\": \"{token}\"}}"),
         }
     }
@@ -201,27 +272,44 @@ impl World {
             0 | 1 => "parent".to_owned(),
             2 | 3 => "planner".to_owned(),
             4 | 5 => "archive".to_owned(),
-            6 => self.random.pick(&all).map_or("999".to_owned(), |pid| pid.to_string()),
-            _ => self.random.pick(&near).map_or("999".to_owned(), |pid| pid.to_string()),
+            6 => self
+                .random
+                .pick(&all)
+                .map_or("999".to_owned(), |pid| pid.to_string()),
+            _ => self
+                .random
+                .pick(&near)
+                .map_or("999".to_owned(), |pid| pid.to_string()),
         };
         let text = format!("hear {token} {}", "and more ".repeat(self.random.index(12)));
         match self.random.below(4) {
             0 => format!("{{\"to\": \"{to}\", \"text\": \"{text}\", \"fds\": [{fd}]}}"),
-            1 => format!("{{\"to\": \"{to}\", \"text\": \"\", \"fds\": [{{\"fd\": {fd}, \"lines\": \"1-2\"}}]}}"),
+            1 => format!(
+                "{{\"to\": \"{to}\", \"text\": \"\", \"fds\": [{{\"fd\": {fd}, \"lines\": \
+                 \"1-2\"}}]}}"
+            ),
             _ => format!("{{\"to\": \"{to}\", \"text\": \"{text}\"}}"),
         }
     }
 
     fn spawn(&mut self, fd: &str, token: &str) -> String {
-        let program = self.random.pick(&["worker", "plain", "plain", "nobody"]).unwrap_or("plain");
+        let program = self
+            .random
+            .pick(&["worker", "plain", "plain", "nobody"])
+            .unwrap_or("plain");
         let wait = self.random.percent(50);
         let more = match self.random.below(8) {
             0 | 1 => format!(", \"additional_preload_fds\": [{fd}]"),
             2 => ", \"additional_preload_files\": [\"notes.txt\"]".to_owned(),
-            3 => format!(", \"additional_preload_temp_files\": [\"temp:{}\"]", self.file_number()),
+            3 => format!(
+                ", \"additional_preload_temp_files\": [\"temp:{}\"]",
+                self.file_number()
+            ),
             _ => String::new(),
         };
-        format!("{{\"program_name\": \"{program}\", \"query\": \"do {token}\", \"wait\": {wait}{more}}}")
+        format!(
+            "{{\"program_name\": \"{program}\", \"query\": \"do {token}\", \"wait\": {wait}{more}}}"
+        )
     }
 
     /// A descriptor as JSON text: one of the table mostly, or one that is not there.
@@ -236,7 +324,11 @@ impl World {
             _ if table.is_empty() => "fd:1".to_owned(),
             _ => {
                 let at = self.random.index(table.len());
-                table.iter().nth(at).map(|(id, _)| id.to_string()).unwrap_or_default()
+                table
+                    .iter()
+                    .nth(at)
+                    .map(|(id, _)| id.to_string())
+                    .unwrap_or_default()
             }
         };
         format!("\"{name}\"")

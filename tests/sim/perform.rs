@@ -1,4 +1,5 @@
-//! Doing what was decided, as `actors/src/process/perform.rs` does: what runs beside a process is a task that ends later.
+//! Doing what was decided, as `actors/src/process/perform.rs` does: what runs beside a process is a
+//! task that ends later.
 //!
 //! To add an effect: a line in [`World::perform`], and an event or a task that brings its input.
 
@@ -38,7 +39,11 @@ impl World {
         self.start(running, call, delay, result);
     }
 
-    pub(crate) fn perform(&mut self, running: &mut Running, effect: Effect) -> Result<After, Violation> {
+    pub(crate) fn perform(
+        &mut self,
+        running: &mut Running,
+        effect: Effect,
+    ) -> Result<After, Violation> {
         let pid = running.pid();
         match effect {
             Effect::Begin { call, work } => self.begin_work(running, call, work)?,
@@ -64,13 +69,29 @@ impl World {
                 if !self.is_draining && self.random.percent(3) {
                     self.stop_tree_of(pid);
                 }
-                self.tell_supervisor(pid.0, SupervisorMessage::StartChildren { parent: pid, children });
+                self.tell_supervisor(
+                    pid.0,
+                    SupervisorMessage::StartChildren {
+                        parent: pid,
+                        children,
+                    },
+                );
             }
             Effect::FindChild { call, index } => {
-                self.tell_supervisor(pid.0, SupervisorMessage::FindChild { parent: pid, call, index });
+                self.tell_supervisor(
+                    pid.0,
+                    SupervisorMessage::FindChild {
+                        parent: pid,
+                        call,
+                        index,
+                    },
+                );
             }
             Effect::KeepChildren { calls } => {
-                self.tell_supervisor(pid.0, SupervisorMessage::KeepChildren { parent: pid, calls });
+                self.tell_supervisor(
+                    pid.0,
+                    SupervisorMessage::KeepChildren { parent: pid, calls },
+                );
             }
             Effect::WakeAt { at_ms } => self.wake_at(running, at_ms),
             Effect::AnswerHost { ticket, answer } => {
@@ -99,7 +120,13 @@ impl World {
                 self.check_request(pid, &request)?;
                 let (delay, result) = self.ask_model(&running.state);
                 let first_word = self.random.below(delay + 1);
-                self.schedule.after(first_word, Event::Spoke { pid, life: running.life });
+                self.schedule.after(
+                    first_word,
+                    Event::Spoke {
+                        pid,
+                        life: running.life,
+                    },
+                );
                 self.start(running, call, delay, Completion::Model(result));
             }
             Work::Tool { tool, args, .. } => {
@@ -112,23 +139,46 @@ impl World {
                 self.check_started(pid, call, "fd_to_file", pending.write.is_repeatable())?;
                 let result = if self.random.percent(20) {
                     let message = "the disk is full".to_owned();
-                    Err(FileError { kind: FileErrorKind::WriteError, message })
+                    Err(FileError {
+                        kind: FileErrorKind::WriteError,
+                        message,
+                    })
                 } else {
                     Ok(())
                 };
                 let delay = self.random.below(60);
-                self.start(running, call, delay, Completion::FileWritten { pending, result });
+                self.start(
+                    running,
+                    call,
+                    delay,
+                    Completion::FileWritten { pending, result },
+                );
             }
             Work::Summarize { pending, .. } => {
                 let (delay, result) = self.ask_for_summary(pid);
-                self.start(running, call, delay, Completion::Summarized { pending, result });
+                self.start(
+                    running,
+                    call,
+                    delay,
+                    Completion::Summarized { pending, result },
+                );
             }
             Work::TempFile(pending) => {
                 let task = self.new_task(running, call);
                 let op = pending.op.clone();
                 let max_bytes = pending.max_bytes;
                 let to = Asker::Tool(Box::new(pending));
-                self.ask_files(running, call, op, max_bytes, Reply { life: running.life, task, to });
+                self.ask_files(
+                    running,
+                    call,
+                    op,
+                    max_bytes,
+                    Reply {
+                        life: running.life,
+                        task,
+                        to,
+                    },
+                );
             }
             Work::Fetch(pending) => self.fetch(running, call, pending),
             Work::Send { settled, pending } => {
@@ -137,10 +187,22 @@ impl World {
             }
             Work::ListProcesses => {
                 let (life, task) = (running.life, self.new_task(running, call));
-                self.tell_supervisor(pid.0, SupervisorMessage::ListNeighbours { of: pid, life, call, task });
+                self.tell_supervisor(
+                    pid.0,
+                    SupervisorMessage::ListNeighbours {
+                        of: pid,
+                        life,
+                        call,
+                        task,
+                    },
+                );
             }
-            Work::Checkpoint(_) => panic!("no program of the simulation enables a tool for checkpoints"),
-            Work::Wait { timeout_ms } => self.start(running, call, timeout_ms, Completion::TimedOut),
+            Work::Checkpoint(_) => {
+                panic!("no program of the simulation enables a tool for checkpoints")
+            }
+            Work::Wait { timeout_ms } => {
+                self.start(running, call, timeout_ms, Completion::TimedOut)
+            }
         }
         Ok(())
     }
@@ -154,12 +216,20 @@ impl World {
             _ => pause + self.random.below(300),
         };
         let message = ProcessMessage::Input(Box::new(Input::TimeUp { at_ms }));
-        self.schedule.after(delay, Event::Process { pid: running.pid(), life: running.life, message });
+        self.schedule.after(
+            delay,
+            Event::Process {
+                pid: running.pid(),
+                life: running.life,
+                message,
+            },
+        );
     }
 
     fn tell_supervisor(&mut self, from: u64, message: SupervisorMessage) {
         let delay = self.delay();
-        self.schedule.send(from, SUPERVISOR, delay, Event::Supervisor(message));
+        self.schedule
+            .send(from, SUPERVISOR, delay, Event::Supervisor(message));
     }
 
     pub(crate) fn new_task(&mut self, running: &mut Running, call: CallId) -> u64 {
@@ -172,7 +242,8 @@ impl World {
         task
     }
 
-    /// Work of a call that completes after a delay. It may complete twice, or after it was given up.
+    /// Work of a call that completes after a delay. It may complete twice, or after it was given
+    /// up.
     fn start(&mut self, running: &mut Running, call: CallId, delay: u64, result: Completion) {
         let task = self.new_task(running, call);
         let (pid, life) = (running.pid(), running.life);
@@ -198,74 +269,173 @@ impl World {
             self.tally.count("completions told twice");
             let later = delay + self.random.below(400);
             let input = Box::new(input.clone());
-            self.schedule.after(later, Event::Done { pid, life, call, task, input, stubborn: true });
+            self.schedule.after(
+                later,
+                Event::Done {
+                    pid,
+                    life,
+                    call,
+                    task,
+                    input,
+                    stubborn: true,
+                },
+            );
         }
         let stubborn = self.random.percent(25);
-        self.schedule.after(delay, Event::Done { pid, life, call, task, input: Box::new(input), stubborn });
+        self.schedule.after(
+            delay,
+            Event::Done {
+                pid,
+                life,
+                call,
+                task,
+                input: Box::new(input),
+                stubborn,
+            },
+        );
     }
 
     /// A task is done: the process is told, unless the task was given up in time.
     pub(crate) fn done(&mut self, event: Event) {
-        let Event::Done { pid, life, call, task, input, stubborn } = event else { return };
+        let Event::Done {
+            pid,
+            life,
+            call,
+            task,
+            input,
+            stubborn,
+        } = event
+        else {
+            return;
+        };
         if stubborn || self.tasks.contains(&task) {
             if !self.tasks.contains(&task) {
                 self.tally.count("completions of calls that were given up");
             }
             let message = ProcessMessage::Input(input);
             let delay = self.delay();
-            self.schedule.after(delay, Event::Process { pid, life, message });
+            self.schedule
+                .after(delay, Event::Process { pid, life, message });
         } else {
             self.note(|now| format!("{now}: the end of {call} of {pid} is not told"));
         }
     }
 
-    fn ask_files(&mut self, running: &Running, call: CallId, op: TempFileOp<Content>, max_bytes: u64, reply: Reply) {
+    fn ask_files(
+        &mut self,
+        running: &Running,
+        call: CallId,
+        op: TempFileOp<Content>,
+        max_bytes: u64,
+        reply: Reply,
+    ) {
         let (root, pid) = (running.root, running.pid());
-        let request = Request { root, pid, call, op, max_bytes, reply };
+        let request = Request {
+            root,
+            pid,
+            call,
+            op,
+            max_bytes,
+            reply,
+        };
         let delay = self.delay();
-        self.schedule.send(pid.0, FILES, delay, Event::Files(FilesMessage::Request(request)));
+        self.schedule.send(
+            pid.0,
+            FILES,
+            delay,
+            Event::Files(FilesMessage::Request(request)),
+        );
     }
 
     fn fetch(&mut self, running: &mut Running, call: CallId, pending: PendingSpawn) {
         let task = self.new_task(running, call);
         let files = if self.random.percent(15) {
             let message = "there is no such file".to_owned();
-            Err(FetchError::File(FileError { kind: FileErrorKind::FileNotFound, message }))
+            Err(FetchError::File(FileError {
+                kind: FileErrorKind::FileNotFound,
+                message,
+            }))
         } else {
             let text = |_: &String| format!("of a file {}", self.tokens.make(None));
             let texts: Vec<_> = pending.files.iter().map(text).collect();
-            Ok(pending.files.iter().zip(texts).map(|(path, text)| ShownPreload::bytes(path, text.into())).collect())
+            Ok(pending
+                .files
+                .iter()
+                .zip(texts)
+                .map(|(path, text)| ShownPreload::bytes(path, text.into()))
+                .collect())
         };
         let asked = pending.temp_files.clone();
         let temp_files = asked.iter().map(|_| None).collect();
-        self.gatherings.insert(task, Gathering { pending, files, temp_files });
+        self.gatherings.insert(
+            task,
+            Gathering {
+                pending,
+                files,
+                temp_files,
+            },
+        );
         for (index, id) in asked.iter().enumerate() {
-            let reply = Reply { life: running.life, task, to: Asker::Fetch { index } };
+            let reply = Reply {
+                life: running.life,
+                task,
+                to: Asker::Fetch { index },
+            };
             self.ask_files(running, call, TempFileOp::Read { id: *id }, u64::MAX, reply);
         }
         self.gathered(running.pid(), running.life, call, task);
     }
 
     /// Tells the process once all is there that its child is to be given.
-    pub(crate) fn gathered(&mut self, pid: dormouse_proto::id::Pid, life: u64, call: CallId, task: u64) {
+    pub(crate) fn gathered(
+        &mut self,
+        pid: dormouse_proto::id::Pid,
+        life: u64,
+        call: CallId,
+        task: u64,
+    ) {
         let is_whole = |gathering: &Gathering| gathering.temp_files.iter().all(Option::is_some);
         if !self.gatherings.get(&task).is_some_and(is_whole) {
             return;
         }
-        let Some(Gathering { pending, files, temp_files }) = self.gatherings.remove(&task) else { return };
+        let Some(Gathering {
+            pending,
+            files,
+            temp_files,
+        }) = self.gatherings.remove(&task)
+        else {
+            return;
+        };
         let temp_files: Result<Vec<_>, _> = temp_files
             .into_iter()
             .flatten()
             .map(|reply| match reply.map_err(FetchError::TempFile)? {
-                TempFileReply::Contents { id, version, content } => {
-                    ShownPreload::temp_file(id, version, &content.unbounded()).map_err(FetchError::Lost)
+                TempFileReply::Contents {
+                    id,
+                    version,
+                    content,
+                } => ShownPreload::temp_file(id, version, &content.unbounded())
+                    .map_err(FetchError::Lost),
+                TempFileReply::Changed { id, .. } => {
+                    Err(FetchError::Inside(format!("{id} was not read")))
                 }
-                TempFileReply::Changed { id, .. } => Err(FetchError::Inside(format!("{id} was not read"))),
             })
             .collect();
-        let result = files.and_then(|files| Ok(Fetched { files, temp_files: temp_files? }));
+        let result = files.and_then(|files| {
+            Ok(Fetched {
+                files,
+                temp_files: temp_files?,
+            })
+        });
         let delay = self.random.below(40);
-        self.finish(pid, life, call, task, delay, Completion::Fetched { pending, result });
+        self.finish(
+            pid,
+            life,
+            call,
+            task,
+            delay,
+            Completion::Fetched { pending, result },
+        );
     }
 
     fn tamper_request(&self, messages: &mut [std::sync::Arc<Message>]) {
@@ -276,7 +446,10 @@ impl World {
             && let Some(last) = messages.last_mut()
         {
             let mut message = (**last).clone();
-            let at = message.blocks.iter().position(|block| matches!(block, Block::ToolResult { .. }));
+            let at = message
+                .blocks
+                .iter()
+                .position(|block| matches!(block, Block::ToolResult { .. }));
             if let Some(at) = at {
                 message.blocks.remove(at);
                 message.blocks.push(Block::text("Nothing."));

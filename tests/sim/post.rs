@@ -1,7 +1,9 @@
-//! The post of the simulated kernel, as `actors/src/process/post.rs` and `actors/src/supervisor/post.rs` are: a message is sent
-//! until its receiver has said something, and the receiver's word is its sender's answer.
+//! The post of the simulated kernel, as `actors/src/process/post.rs` and
+//! `actors/src/supervisor/post.rs` are: a message is sent until its receiver has said something,
+//! and the receiver's word is its sender's answer.
 //!
-//! Messages overtake each other, come twice, and lose their receipts; what the receiver has when it stops is sent again.
+//! Messages overtake each other, come twice, and lose their receipts; what the receiver has when it
+//! stops is sent again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,7 +44,13 @@ impl Post {
     }
 
     fn input(&self) -> Input {
-        let Self { from, call, settled, pending, .. } = self;
+        let Self {
+            from,
+            call,
+            settled,
+            pending,
+            ..
+        } = self;
         Input::Messaged {
             ticket: self.ticket(),
             from: *from,
@@ -54,14 +62,32 @@ impl Post {
 }
 
 impl World {
-    pub(crate) fn send_message(&mut self, running: &mut Running, call: CallId, settled: u32, pending: PendingMessage) {
+    pub(crate) fn send_message(
+        &mut self,
+        running: &mut Running,
+        call: CallId,
+        settled: u32,
+        pending: PendingMessage,
+    ) {
         let (from, life, task) = (running.pid(), running.life, self.new_task(running, call));
-        self.send_post(Post { from, life, task, call, settled, pending, attempt: 1, at: None });
+        self.send_post(Post {
+            from,
+            life,
+            task,
+            call,
+            settled,
+            pending,
+            attempt: 1,
+            at: None,
+        });
     }
 
     fn send_post(&mut self, post: Post) {
         let delay = self.delay() << (post.attempt - 1);
-        self.schedule.after(delay, Event::Supervisor(SupervisorMessage::Post(Box::new(post))));
+        self.schedule.after(
+            delay,
+            Event::Supervisor(SupervisorMessage::Post(Box::new(post))),
+        );
     }
 
     /// Takes a message to its receiver; where there is none, the sender is told why.
@@ -80,16 +106,27 @@ impl World {
     fn receiver(&self, from: Pid, to: &Address) -> Result<Pid, String> {
         let table = &self.supervisor.table;
         let pid = match to {
-            Address::Parent => table.row(from).and_then(|row| row.parent).ok_or("This process has no parent.")?,
+            Address::Parent => table
+                .row(from)
+                .and_then(|row| row.parent)
+                .ok_or("This process has no parent.")?,
             Address::Process(pid) | Address::Correspondent(pid) => *pid,
-            Address::Name(name) => table.named(name).ok_or("There is no process of this name.")?,
+            Address::Name(name) => table
+                .named(name)
+                .ok_or("There is no process of this name.")?,
         };
         if pid == from {
             return Err(format!("Process {pid} is this process itself."));
         }
-        let row = table.row(pid).filter(|row| row.name.is_some() || table.root(from) == table.root(pid));
+        let row = table
+            .row(pid)
+            .filter(|row| row.name.is_some() || table.root(from) == table.root(pid));
         let row = row.ok_or_else(|| format!("There is no process {pid}."))?;
-        if row.exit.is_none() { Ok(pid) } else { Err(format!("Process {pid} has ended.")) }
+        if row.exit.is_none() {
+            Ok(pid)
+        } else {
+            Err(format!("Process {pid} has ended."))
+        }
     }
 
     /// A life of a process has the message.
@@ -101,9 +138,12 @@ impl World {
         }
     }
 
-    /// The receiver gave its word: the sender hears it, or it is lost. What was kept may come once more, late.
+    /// The receiver gave its word: the sender hears it, or it is lost. What was kept may come once
+    /// more, late.
     pub(crate) fn receipt_given(&mut self, ticket: &Arc<str>, answer: Answer) {
-        let Some(post) = self.posts.remove(ticket) else { return };
+        let Some(post) = self.posts.remove(ticket) else {
+            return;
+        };
         if self.random.percent(6) {
             self.tally.count("receipts lost");
             return self.send_again(post);
@@ -115,24 +155,44 @@ impl World {
             self.tally.count("messages that came twice");
             let later = self.random.below(500);
             let input = Box::new(post.input());
-            self.schedule.after(later, Event::Supervisor(SupervisorMessage::Deliver { pid, input }));
+            self.schedule.after(
+                later,
+                Event::Supervisor(SupervisorMessage::Deliver { pid, input }),
+            );
         }
         self.receipt(&post, answer);
     }
 
     fn receipt(&mut self, post: &Post, receipt: Answer) {
-        self.tally.count(if receipt.is_error { "messages refused" } else { "messages kept" });
+        self.tally.count(if receipt.is_error {
+            "messages refused"
+        } else {
+            "messages kept"
+        });
         let delay = self.random.below(20);
-        self.finish(post.from, post.life, post.call, post.task, delay, Completion::MessageSent(receipt));
+        self.finish(
+            post.from,
+            post.life,
+            post.call,
+            post.task,
+            delay,
+            Completion::MessageSent(receipt),
+        );
     }
 
-    /// A receiver has stopped: what it had (in this life, or in any) and said nothing of is sent again.
+    /// A receiver has stopped: what it had (in this life, or in any) and said nothing of is sent
+    /// again.
     pub(crate) fn return_posts(&mut self, pid: Pid, life: Option<u64>) {
         let is_lost = |post: &Post| match post.at {
             Some((at, in_life)) => at == pid && (life.is_none() || in_life == life),
             None => false,
         };
-        for post in self.posts.extract_if(.., |_, post| is_lost(post)).map(|(_, post)| post).collect::<Vec<_>>() {
+        for post in self
+            .posts
+            .extract_if(.., |_, post| is_lost(post))
+            .map(|(_, post)| post)
+            .collect::<Vec<_>>()
+        {
             self.send_again(post);
         }
     }
@@ -142,10 +202,17 @@ impl World {
             return;
         }
         if post.attempt == ATTEMPTS {
-            return self.receipt(&post, Answer::failed("Whether the other process got the message is unknown."));
+            return self.receipt(
+                &post,
+                Answer::failed("Whether the other process got the message is unknown."),
+            );
         }
         self.tally.count("messages sent again");
-        self.send_post(Post { attempt: post.attempt + 1, at: None, ..post });
+        self.send_post(Post {
+            attempt: post.attempt + 1,
+            at: None,
+            ..post
+        });
     }
 
     /// The processes of the tree, and those that have a name.

@@ -1,5 +1,6 @@
-//! The shell of one process, as `actors/src/process.rs` is: feeds the machine, sends its facts on their way, and performs
-//! its effects once they are durable. A step of the simulation is one input that is decided here.
+//! The shell of one process, as `actors/src/process.rs` is: feeds the machine, sends its facts on
+//! their way, and performs its effects once they are durable. A step of the simulation is one input
+//! that is decided here.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -54,7 +55,14 @@ pub(crate) enum After {
 }
 
 impl Running {
-    pub(crate) fn new(life: u64, state: State, root: Pid, last: u64, snapshot_at: u64, siblings: Vec<Pid>) -> Self {
+    pub(crate) fn new(
+        life: u64,
+        state: State,
+        root: Pid,
+        last: u64,
+        snapshot_at: u64,
+        siblings: Vec<Pid>,
+    ) -> Self {
         Self {
             life,
             state,
@@ -82,7 +90,9 @@ impl Running {
     fn forget_abandoned(&mut self, effects: &[Effect]) {
         for effect in effects {
             if let Effect::Abandon { calls } = effect {
-                self.undurable.iter_mut().for_each(|pending| pending.effects.retain(|effect| !effect.begins(calls)));
+                self.undurable
+                    .iter_mut()
+                    .for_each(|pending| pending.effects.retain(|effect| !effect.begins(calls)));
             }
         }
     }
@@ -90,7 +100,9 @@ impl Running {
 
 impl World {
     pub(crate) fn process(&mut self, pid: Pid, life: u64, message: ProcessMessage) -> Held {
-        let Some(mut running) = self.running.remove(&pid) else { return Ok(()) };
+        let Some(mut running) = self.running.remove(&pid) else {
+            return Ok(());
+        };
         if running.life != life {
             self.running.insert(pid, running);
             return Ok(());
@@ -99,8 +111,12 @@ impl World {
             ProcessMessage::Input(input) => self.take(&mut running, *input),
             ProcessMessage::Committed { upto } => self.committed(&mut running, upto),
             ProcessMessage::Copy => self.copy(&mut running),
-            ProcessMessage::Hibernate => self.check_before(&running).map(|()| self.hibernate(&mut running)),
-            ProcessMessage::Imaged => self.check_before(&running).map(|()| self.fall_asleep(&mut running)),
+            ProcessMessage::Hibernate => self
+                .check_before(&running)
+                .map(|()| self.hibernate(&mut running)),
+            ProcessMessage::Imaged => self
+                .check_before(&running)
+                .map(|()| self.fall_asleep(&mut running)),
         }?;
         match after {
             After::GoesOn => drop(self.running.insert(pid, running)),
@@ -109,7 +125,8 @@ impl World {
         Ok(())
     }
 
-    /// Goes to sleep on an image at its last fact, if nothing is pending. Nothing is delivered until that is answered.
+    /// Goes to sleep on an image at its last fact, if nothing is pending. Nothing is delivered
+    /// until that is answered.
     fn hibernate(&mut self, running: &mut Running) -> After {
         let (pid, life) = (running.pid(), running.life);
         let is_pending = !running.in_flight.is_empty() || !running.undurable.is_empty();
@@ -117,7 +134,8 @@ impl World {
             self.tally.count("processes that stayed awake");
             let delay = self.delay();
             let message = SupervisorMessage::StaysAwake { pid, life };
-            self.schedule.send(pid.0, SUPERVISOR, delay, Event::Supervisor(message));
+            self.schedule
+                .send(pid.0, SUPERVISOR, delay, Event::Supervisor(message));
             return After::GoesOn;
         }
         if running.snapshot_at == running.last {
@@ -125,7 +143,11 @@ impl World {
         }
         let mut entries = Vec::new();
         let image = encode_image(running.state.image(), &mut entries);
-        entries.push(Entry::Snapshot { pid, at: running.last, image });
+        entries.push(Entry::Snapshot {
+            pid,
+            at: running.last,
+            image,
+        });
         self.append(entries, Ack::Imaged { pid, life });
         After::GoesOn
     }
@@ -134,7 +156,12 @@ impl World {
         let (pid, life) = (running.pid(), running.life);
         self.note(|now| format!("{now}: {pid} hibernates"));
         let delay = self.delay();
-        self.schedule.send(pid.0, SUPERVISOR, delay, Event::Supervisor(SupervisorMessage::Asleep { pid, life }));
+        self.schedule.send(
+            pid.0,
+            SUPERVISOR,
+            delay,
+            Event::Supervisor(SupervisorMessage::Asleep { pid, life }),
+        );
         After::Ends
     }
 
@@ -151,22 +178,41 @@ impl World {
         let pids = std::mem::take(&mut running.siblings);
         if !pids.is_empty() {
             let delay = self.delay();
-            self.schedule.after(delay, Event::Supervisor(SupervisorMessage::Release { pids }));
+            self.schedule.after(
+                delay,
+                Event::Supervisor(SupervisorMessage::Release { pids }),
+            );
         }
     }
 
-    fn take(&mut self, running: &mut Running, input: Input) -> Result<After, crate::invariants::Violation> {
+    fn take(
+        &mut self,
+        running: &mut Running,
+        input: Input,
+    ) -> Result<After, crate::invariants::Violation> {
         self.steps += 1;
         let word = name(&input);
         self.tally.count_of("input", word);
-        self.note(|now| format!("{now}: {} takes {word} {:?}", running.pid(), completes(&input)));
+        self.note(|now| {
+            format!(
+                "{now}: {} takes {word} {:?}",
+                running.pid(),
+                completes(&input)
+            )
+        });
         running.tickets.extend(ticket(&input));
         if let Some(call) = completes(&input)
             && let Some(task) = running.in_flight.remove(&call)
         {
             self.tasks.remove(&task);
         }
-        if matches!(input, Input::Completed { result: Completion::Model(_), .. }) {
+        if matches!(
+            input,
+            Input::Completed {
+                result: Completion::Model(_),
+                ..
+            }
+        ) {
             self.say_first_word(running);
         }
         if matches!(input, Input::Placed(_)) {
@@ -181,17 +227,24 @@ impl World {
         let now = self.time_ms();
         let known = self.tampered_state(&running.state, &input);
         let decision = decide(known.as_ref().unwrap_or(&running.state), input, now);
-        // What is read within the handler is decided on in the same step; what is not comes back later.
-        // With a defect the state is made of facts, which do not say what is being read.
+        // What is read within the handler is decided on in the same step; what is not comes back
+        // later. With a defect the state is made of facts, which do not say what is being read.
         let decision = match self.defect {
             Some(_) => decision.read_all(now),
             None => decision.read_inline(if self.random.percent(70) { u64::MAX } else { 0 }, now),
         };
-        let Decision { facts, state, reads, mut effects } = decision;
+        let Decision {
+            facts,
+            state,
+            reads,
+            mut effects,
+        } = decision;
         let facts = self.tampered(&before, facts);
         match self.defect {
             None => running.state = state,
-            Some(_) => facts.iter().for_each(|fact| evolve(&mut running.state, fact)),
+            Some(_) => facts
+                .iter()
+                .for_each(|fact| evolve(&mut running.state, fact)),
         }
         if is_completion && facts.is_empty() {
             self.tally.count("stale completions");
@@ -223,13 +276,18 @@ impl World {
 
     /// The first arrival is read on the pool: it comes back later.
     fn read_arrival(&mut self, running: &mut Running) {
-        let Some(read) = running.arrivals.front() else { return };
+        let Some(read) = running.arrivals.front() else {
+            return;
+        };
         self.tally.count("arrivals read on the pool");
-        let placed = read.perform(ReadQuota::unlimited()).expect("nothing limits it");
+        let placed = read
+            .perform(ReadQuota::unlimited())
+            .expect("nothing limits it");
         let (pid, life) = (running.pid(), running.life);
         let delay = self.random.below(60);
         let message = ProcessMessage::Input(Box::new(placed));
-        self.schedule.after(delay, Event::Process { pid, life, message });
+        self.schedule
+            .after(delay, Event::Process { pid, life, message });
     }
 
     fn persist(
@@ -241,7 +299,12 @@ impl World {
         running.forget_abandoned(&effects);
         let first = running.last + 1;
         running.last += facts.len() as u64;
-        let pending = Pending { upto: running.last, state: running.state.clone(), effects, is_copy: false };
+        let pending = Pending {
+            upto: running.last,
+            state: running.state.clone(),
+            effects,
+            is_copy: false,
+        };
         let hasty = self.defect == Some(Defect::ActsBeforeItIsDurable);
         if hasty || (facts.is_empty() && running.undurable.is_empty()) {
             if !facts.is_empty() {
@@ -259,21 +322,45 @@ impl World {
     fn journal(&mut self, running: &mut Running, first: u64, facts: &[Fact]) {
         let (pid, upto) = (running.pid(), running.last);
         let mut entries = Vec::new();
-        let facts = facts.iter().map(|fact| encode_fact(fact, &mut entries)).collect();
+        let facts = facts
+            .iter()
+            .map(|fact| encode_fact(fact, &mut entries))
+            .collect();
         entries.push(Entry::Facts { pid, first, facts });
         if let Some(exit) = running.state.exit() {
-            entries.push(Entry::Ended { pid, exit: exit.clone() });
+            entries.push(Entry::Ended {
+                pid,
+                exit: exit.clone(),
+            });
         } else if upto - running.snapshot_at >= SNAPSHOT_AFTER {
             self.tally.count("snapshots");
             running.snapshot_at = upto;
             let image = encode_image(running.state.image(), &mut entries);
-            entries.push(Entry::Snapshot { pid, at: upto, image });
+            entries.push(Entry::Snapshot {
+                pid,
+                at: upto,
+                image,
+            });
         }
-        self.append(entries, Ack::Facts { pid, life: running.life, upto });
+        self.append(
+            entries,
+            Ack::Facts {
+                pid,
+                life: running.life,
+                upto,
+            },
+        );
     }
 
-    fn committed(&mut self, running: &mut Running, upto: u64) -> Result<After, crate::invariants::Violation> {
-        while let Some(pending) = running.undurable.pop_front_if(|pending| pending.upto <= upto) {
+    fn committed(
+        &mut self,
+        running: &mut Running,
+        upto: u64,
+    ) -> Result<After, crate::invariants::Violation> {
+        while let Some(pending) = running
+            .undurable
+            .pop_front_if(|pending| pending.upto <= upto)
+        {
             if self.settle(running, pending)? == After::Ends {
                 return Ok(After::Ends);
             }
@@ -282,7 +369,11 @@ impl World {
     }
 
     /// What was decided is durable: whoever waits for it is told, and its effects begin.
-    fn settle(&mut self, running: &mut Running, pending: Pending) -> Result<After, crate::invariants::Violation> {
+    fn settle(
+        &mut self,
+        running: &mut Running,
+        pending: Pending,
+    ) -> Result<After, crate::invariants::Violation> {
         let pid = running.pid();
         self.check_acknowledged(pid, pending.upto, &pending.effects)?;
         if pending.is_copy {
@@ -301,7 +392,12 @@ impl World {
 
     fn copy(&mut self, running: &mut Running) -> Result<After, crate::invariants::Violation> {
         let state = running.state.clone();
-        let pending = Pending { upto: running.last, state, effects: Vec::new(), is_copy: true };
+        let pending = Pending {
+            upto: running.last,
+            state,
+            effects: Vec::new(),
+            is_copy: true,
+        };
         if running.undurable.is_empty() {
             return self.settle(running, pending);
         }
@@ -317,7 +413,10 @@ impl World {
     /// A new process from any fact of a journal.
     pub(crate) fn restore(&mut self, pid: Pid, at: Option<u64>) -> Held {
         if self.store.disk.journals.contains_key(&pid) {
-            let (state, at) = self.store.disk.read(&self.programs, pid, at, From::Snapshot, self.defect)?;
+            let (state, at) =
+                self.store
+                    .disk
+                    .read(&self.programs, pid, at, From::Snapshot, self.defect)?;
             self.tally.count("restores");
             self.restart_as_new(pid, at, &state);
         }
@@ -325,8 +424,16 @@ impl World {
     }
 
     fn restart_as_new(&mut self, from: Pid, at: u64, state: &State) {
-        self.note(|now| format!("{now}: {from} goes on as another from fact {at}, {:?}", state.phase()));
-        let origin = Origin::Copied { from, at: dormouse_proto::id::FactNumber(at) };
+        self.note(|now| {
+            format!(
+                "{now}: {from} goes on as another from fact {at}, {:?}",
+                state.phase()
+            )
+        });
+        let origin = Origin::Copied {
+            from,
+            at: dormouse_proto::id::FactNumber(at),
+        };
         let message = SupervisorMessage::Start {
             program: state.program().clone(),
             image: Box::new(copied(state.image(), self.time_ms())),
@@ -334,7 +441,8 @@ impl World {
             name: None,
         };
         let delay = self.delay();
-        self.schedule.send(HOST, SUPERVISOR, delay, Event::Supervisor(message));
+        self.schedule
+            .send(HOST, SUPERVISOR, delay, Event::Supervisor(message));
     }
 
     /// A fault of one process: its life is lost, and the supervisor hears of it.
@@ -345,15 +453,24 @@ impl World {
             let life = running.life;
             self.drop_life(running);
             let delay = self.delay();
-            self.schedule.send(pid.0, SUPERVISOR, delay, Event::Supervisor(SupervisorMessage::Faulted { pid, life }));
+            self.schedule.send(
+                pid.0,
+                SUPERVISOR,
+                delay,
+                Event::Supervisor(SupervisorMessage::Faulted { pid, life }),
+            );
         }
     }
 }
 
 /// The tools that were in flight, as a shell would start them that does not ask the machine.
 fn begun_again(state: &State) -> Vec<Effect> {
-    let Phase::Acting { slots, .. } = state.phase() else { return Vec::new() };
-    let open = slots.iter().filter(|slot| slot.called && slot.answer.is_none() && &*slot.tool == "grep");
+    let Phase::Acting { slots, .. } = state.phase() else {
+        return Vec::new();
+    };
+    let open = slots
+        .iter()
+        .filter(|slot| slot.called && slot.answer.is_none() && &*slot.tool == "grep");
     let begin = open.map(|slot| Effect::Begin {
         call: slot.call,
         work: Work::Tool {

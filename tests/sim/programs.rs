@@ -1,4 +1,5 @@
-//! The programs that the simulated processes run: small limits, so that much happens with little text.
+//! The programs that the simulated processes run: small limits, so that much happens with little
+//! text.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -114,18 +115,38 @@ pub(crate) struct Programs {
 impl Programs {
     pub(crate) fn new() -> Self {
         let tool = |name: &str| {
-            let spec = ToolSpec { name: name.into(), description: "finds".into(), schema: "{}".into() };
-            let policy = ToolPolicy { idempotent: is_idempotent(name), ..ToolPolicy::default() };
+            let spec = ToolSpec {
+                name: name.into(),
+                description: "finds".into(),
+                schema: "{}".into(),
+            };
+            let policy = ToolPolicy {
+                idempotent: is_idempotent(name),
+                ..ToolPolicy::default()
+            };
             (Arc::from(name), HostTool { spec, policy })
         };
         let tools: BTreeMap<_, _> = HOST_TOOLS.into_iter().map(tool).collect();
-        let around = Arc::new(Surroundings { tools, ..Surroundings::default() });
-        let roots = ["lead.toml", "worker.toml", "thrifty.toml", "hurried.toml"].map(compiled).to_vec();
-        let bundles = roots.iter().map(|program| program.bundle().to_bytes()).collect();
-        Self { around, roots, bundles }
+        let around = Arc::new(Surroundings {
+            tools,
+            ..Surroundings::default()
+        });
+        let roots = ["lead.toml", "worker.toml", "thrifty.toml", "hurried.toml"]
+            .map(compiled)
+            .to_vec();
+        let bundles = roots
+            .iter()
+            .map(|program| program.bundle().to_bytes())
+            .collect();
+        Self {
+            around,
+            roots,
+            bundles,
+        }
     }
 
-    /// The program of a bundle, by its key: compiled once, as every process of one kernel shares it.
+    /// The program of a bundle, by its key: compiled once, as every process of one kernel shares
+    /// it.
     pub(crate) fn find(&self, bundle: &[u8], key: &str) -> Option<Program> {
         let at = self.bundles.iter().position(|known| *known == bundle)?;
         self.roots[at].by_key(key)
@@ -143,5 +164,7 @@ fn compiled(entry: &str) -> Program {
         };
         Ok(Bytes::from(text))
     };
-    compile(Path::new(entry), &mut read, &HOST_TOOLS).unwrap_or_else(|errors| panic!("{errors:?}")).program
+    compile(Path::new(entry), &mut read, &HOST_TOOLS)
+        .unwrap_or_else(|errors| panic!("{errors:?}"))
+        .program
 }

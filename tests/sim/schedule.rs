@@ -1,5 +1,5 @@
-//! What is to happen, and when. Time is a number that jumps to the next event; what goes from one place to another keeps its
-//! order, and everything else may overtake.
+//! What is to happen, and when. Time is a number that jumps to the next event; what goes from one
+//! place to another keeps its order, and everything else may overtake.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,12 @@ pub(crate) struct Schedule<E> {
 
 impl<E> Schedule<E> {
     pub(crate) fn new() -> Self {
-        Self { now: 0, next: 0, events: BTreeMap::new(), ways: BTreeMap::new() }
+        Self {
+            now: 0,
+            next: 0,
+            events: BTreeMap::new(),
+            ways: BTreeMap::new(),
+        }
     }
 
     /// Something that happens after a delay, whatever else does.

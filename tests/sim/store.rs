@@ -1,7 +1,8 @@
-//! The store of the simulated kernel: journals as encoded bytes, contents by hash, and one commit at a time.
+//! The store of the simulated kernel: journals as encoded bytes, contents by hash, and one commit
+//! at a time.
 //!
-//! While a batch is on its way to the disk, appends collect; a crash loses what waits, and the batch is written as a whole or
-//! not at all.
+//! While a batch is on its way to the disk, appends collect; a crash loses what waits, and the
+//! batch is written as a whole or not at all.
 
 use std::collections::BTreeMap;
 
@@ -22,12 +23,32 @@ use crate::world::World;
 
 /// A record as it is written.
 pub(crate) enum Entry {
-    Content { hash: ContentHash, bytes: Bytes },
-    Born { row: ProcessRow, image: Vec<u8> },
-    Facts { pid: Pid, first: u64, facts: Vec<Vec<u8>> },
-    Snapshot { pid: Pid, at: u64, image: Vec<u8> },
-    Ended { pid: Pid, exit: Exit },
-    TempFile { root: Pid, record: Vec<u8> },
+    Content {
+        hash: ContentHash,
+        bytes: Bytes,
+    },
+    Born {
+        row: ProcessRow,
+        image: Vec<u8>,
+    },
+    Facts {
+        pid: Pid,
+        first: u64,
+        facts: Vec<Vec<u8>>,
+    },
+    Snapshot {
+        pid: Pid,
+        at: u64,
+        image: Vec<u8>,
+    },
+    Ended {
+        pid: Pid,
+        exit: Exit,
+    },
+    TempFile {
+        root: Pid,
+        record: Vec<u8>,
+    },
 }
 
 /// What stands on the disk of one process.
@@ -70,39 +91,71 @@ impl Disk {
         match entry {
             Entry::Content { hash, bytes } => drop(self.contents.insert(hash, bytes)),
             Entry::Born { row, image } => {
-                let journal = Journal { row, image, facts: Vec::new(), snapshots: Vec::new() };
+                let journal = Journal {
+                    row,
+                    image,
+                    facts: Vec::new(),
+                    snapshots: Vec::new(),
+                };
                 let pid = journal.row.pid;
-                ensure(self.journals.insert(pid, journal).is_none(), "DUR-1", || format!("pid {pid} is used twice"))?;
+                ensure(
+                    self.journals.insert(pid, journal).is_none(),
+                    "DUR-1",
+                    || format!("pid {pid} is used twice"),
+                )?;
             }
             Entry::Facts { pid, first, facts } => {
                 let journal = self.journal_mut(pid)?;
                 let next = journal.facts.len() as u64 + 1;
-                ensure(first == next, "DUR-1", || format!("fact {first} of {pid} comes where {next} is due"))?;
+                ensure(first == next, "DUR-1", || {
+                    format!("fact {first} of {pid} comes where {next} is due")
+                })?;
                 journal.facts.extend(facts);
             }
-            Entry::Snapshot { pid, at, image } => self.journal_mut(pid)?.snapshots.push((at, image)),
+            Entry::Snapshot { pid, at, image } => {
+                self.journal_mut(pid)?.snapshots.push((at, image))
+            }
             Entry::Ended { pid, exit } => self.journal_mut(pid)?.row.exit = Some(exit),
-            Entry::TempFile { root, record } => self.temp_files.entry(root).or_default().push(record),
+            Entry::TempFile { root, record } => {
+                self.temp_files.entry(root).or_default().push(record)
+            }
         }
         Ok(())
     }
 
     fn journal_mut(&mut self, pid: Pid) -> Result<&mut Journal, Violation> {
-        self.journals.get_mut(&pid).ok_or_else(|| Violation::of("DUR-1", format!("process {pid} has no journal")))
+        self.journals
+            .get_mut(&pid)
+            .ok_or_else(|| Violation::of("DUR-1", format!("process {pid} has no journal")))
     }
 
     pub(crate) fn last(&self, pid: Pid) -> u64 {
-        self.journals.get(&pid).map_or(0, |journal| journal.facts.len() as u64)
+        self.journals
+            .get(&pid)
+            .map_or(0, |journal| journal.facts.len() as u64)
     }
 
     pub(crate) fn content(&self, reference: ContentRef) -> Result<Content, Violation> {
-        let missing = || Violation::of("DUR-3", format!("content {} is not in the store", reference.hash));
-        let content = Content::new(self.contents.get(&reference.hash).ok_or_else(missing)?.clone());
-        ensure(content.reference() == reference, "DUR-3", || format!("content {} is another", reference.hash))?;
+        let missing = || {
+            Violation::of(
+                "DUR-3",
+                format!("content {} is not in the store", reference.hash),
+            )
+        };
+        let content = Content::new(
+            self.contents
+                .get(&reference.hash)
+                .ok_or_else(missing)?
+                .clone(),
+        );
+        ensure(content.reference() == reference, "DUR-3", || {
+            format!("content {} is another", reference.hash)
+        })?;
         Ok(content)
     }
 
-    /// The process as its journal tells it, after fact `upto` (none: its last), and that fact's number.
+    /// The process as its journal tells it, after fact `upto` (none: its last), and that fact's
+    /// number.
     pub(crate) fn read(
         &self,
         programs: &Programs,
@@ -112,20 +165,34 @@ impl Disk {
         defect: Option<Defect>,
     ) -> Result<(State, u64), Violation> {
         let broken = |what: String| Violation::of("DUR-2", format!("the journal of {pid}: {what}"));
-        let journal = self.journals.get(&pid).ok_or_else(|| broken("there is none".to_owned()))?;
+        let journal = self
+            .journals
+            .get(&pid)
+            .ok_or_else(|| broken("there is none".to_owned()))?;
         let upto = upto.unwrap_or(journal.facts.len() as u64);
-        let snapshots = journal.snapshots.iter().rev().filter(|_| from == From::Snapshot);
+        let snapshots = journal
+            .snapshots
+            .iter()
+            .rev()
+            .filter(|_| from == From::Snapshot);
         let snapshot = snapshots.into_iter().find(|(at, _)| *at <= upto);
         let (base, image) = snapshot.map_or((0, &journal.image), |(at, image)| (*at, image));
         let image = codec::decode::<dormouse_proto::record::Image<ContentRef>>(image);
         let image = image.map_err(|error| broken(error.to_string()))?;
         let image = image.try_map(&mut |reference| self.content(reference))?;
         let program = programs
-            .find(&image.bundle.unbounded().bytes().expect("it is in memory"), &image.program)
+            .find(
+                &image.bundle.unbounded().bytes().expect("it is in memory"),
+                &image.program,
+            )
             .ok_or_else(|| broken("no program".to_owned()))?;
         let state = State::from_image(pid, program, programs.around.clone(), image);
         let mut state = state.map_err(|error| broken(error.to_string()))?;
-        for (number, fact) in (1..).zip(&journal.facts).skip(base as usize).take((upto - base) as usize) {
+        for (number, fact) in (1..)
+            .zip(&journal.facts)
+            .skip(base as usize)
+            .take((upto - base) as usize)
+        {
             let fact = codec::decode::<dormouse_proto::record::Fact<ContentRef>>(fact);
             let fact = fact.map_err(|error| broken(error.to_string()))?;
             let fact: Fact = fact.try_map(&mut |reference| self.content(reference))?;
@@ -147,7 +214,11 @@ impl World {
     fn begin_commit(&mut self) {
         if self.store.writing.is_empty() && !self.store.queue.is_empty() {
             self.store.writing = std::mem::take(&mut self.store.queue);
-            let delay = if self.random.percent(3) { 150 } else { 1 + self.random.below(6) };
+            let delay = if self.random.percent(3) {
+                150
+            } else {
+                1 + self.random.below(6)
+            };
             self.schedule.after(delay, Event::Written);
         }
     }
@@ -165,7 +236,8 @@ impl World {
     fn write(&mut self, entries: Vec<Entry>) -> Held {
         for entry in entries {
             if let Entry::TempFile { root, record } = &entry {
-                let record: TempFileRecord<ContentRef> = codec::decode(record).expect("it was encoded by us");
+                let record: TempFileRecord<ContentRef> =
+                    codec::decode(record).expect("it was encoded by us");
                 let record = record.try_map(&mut |reference| self.store.disk.content(reference))?;
                 self.plain_files.entry(*root).or_default().apply(&record);
             }
@@ -176,20 +248,42 @@ impl World {
 
     fn acknowledge(&mut self, ack: Ack) {
         let (to, event) = match ack {
-            Ack::Facts { pid, life, upto } => {
-                (pid.0, Event::Process { pid, life, message: ProcessMessage::Committed { upto } })
-            }
-            Ack::Imaged { pid, life } => (pid.0, Event::Process { pid, life, message: ProcessMessage::Imaged }),
-            Ack::Born { newborns } => (SUPERVISOR, Event::Supervisor(SupervisorMessage::Born { newborns })),
-            Ack::GivenUp { pid, exit } => (SUPERVISOR, Event::Supervisor(SupervisorMessage::Ended { pid, exit })),
-            Ack::Load { pid } => (SUPERVISOR, Event::Supervisor(SupervisorMessage::Loaded { pid })),
+            Ack::Facts { pid, life, upto } => (
+                pid.0,
+                Event::Process {
+                    pid,
+                    life,
+                    message: ProcessMessage::Committed { upto },
+                },
+            ),
+            Ack::Imaged { pid, life } => (
+                pid.0,
+                Event::Process {
+                    pid,
+                    life,
+                    message: ProcessMessage::Imaged,
+                },
+            ),
+            Ack::Born { newborns } => (
+                SUPERVISOR,
+                Event::Supervisor(SupervisorMessage::Born { newborns }),
+            ),
+            Ack::GivenUp { pid, exit } => (
+                SUPERVISOR,
+                Event::Supervisor(SupervisorMessage::Ended { pid, exit }),
+            ),
+            Ack::Load { pid } => (
+                SUPERVISOR,
+                Event::Supervisor(SupervisorMessage::Loaded { pid }),
+            ),
             Ack::Files { root } => (FILES, Event::Files(FilesMessage::Committed { root })),
         };
         let delay = self.delay();
         self.schedule.send(STORE, to, delay, event);
     }
 
-    /// What the store holds when the kernel dies: of the batch on its way all or nothing, and nobody was told.
+    /// What the store holds when the kernel dies: of the batch on its way all or nothing, and
+    /// nobody was told.
     pub(crate) fn cut_store(&mut self) -> Held {
         let batch = std::mem::take(&mut self.store.writing);
         if !batch.is_empty() && self.random.percent(50) {
@@ -203,11 +297,17 @@ impl World {
             .ledgers
             .iter()
             .filter_map(|(pid, ledger)| {
-                ledger.witness.as_ref().filter(|(at, _)| *at > 0 && *at == self.store.disk.last(*pid)).map(|_| *pid)
+                ledger
+                    .witness
+                    .as_ref()
+                    .filter(|(at, _)| *at > 0 && *at == self.store.disk.last(*pid))
+                    .map(|_| *pid)
             })
             .collect();
         if self.defect == Some(Defect::ForgetsACommittedFact)
-            && let Some(journal) = acknowledged.first().and_then(|pid| self.store.disk.journals.get_mut(pid))
+            && let Some(journal) = acknowledged
+                .first()
+                .and_then(|pid| self.store.disk.journals.get_mut(pid))
         {
             let last = journal.facts.len() as u64 - 1;
             journal.facts.pop();
@@ -232,14 +332,23 @@ pub(crate) fn encode_fact(fact: &Fact, entries: &mut Vec<Entry>) -> Vec<u8> {
 }
 
 pub(crate) fn encode_record(record: &TempFileRecord<Content>, entries: &mut Vec<Entry>) -> Vec<u8> {
-    let record = record.clone().try_map(&mut |content| refer(content, entries));
+    let record = record
+        .clone()
+        .try_map(&mut |content| refer(content, entries));
     codec::encode(&record.expect("referring cannot fail")).expect("a change of this world is small")
 }
 
-fn refer(content: Content, entries: &mut Vec<Entry>) -> Result<ContentRef, std::convert::Infallible> {
+fn refer(
+    content: Content,
+    entries: &mut Vec<Entry>,
+) -> Result<ContentRef, std::convert::Infallible> {
     entries.push(Entry::Content {
         hash: content.hash(),
-        bytes: content.unbounded().bytes().expect("it is in memory").clone(),
+        bytes: content
+            .unbounded()
+            .bytes()
+            .expect("it is in memory")
+            .clone(),
     });
     Ok(content.reference())
 }

@@ -1,4 +1,5 @@
-//! The supervisor of the simulated kernel: births, loads, faults, signals, as `actors/src/supervisor/` does them.
+//! The supervisor of the simulated kernel: births, loads, faults, signals, as
+//! `actors/src/supervisor/` does them.
 
 pub(crate) mod family;
 pub(crate) mod table;
@@ -31,12 +32,19 @@ pub(crate) struct Supervisor {
 impl World {
     pub(crate) fn supervise(&mut self, message: SupervisorMessage) -> Held {
         match message {
-            SupervisorMessage::Start { program, image, origin, name } => {
+            SupervisorMessage::Start {
+                program,
+                image,
+                origin,
+                name,
+            } => {
                 let mut newborn = self.newborn(None, program, image, origin);
                 newborn.row.name = name.filter(|name| self.supervisor.table.named(name).is_none());
                 self.bear(vec![newborn])
             }
-            SupervisorMessage::StartChildren { parent, children } => self.start_children(parent, children),
+            SupervisorMessage::StartChildren { parent, children } => {
+                self.start_children(parent, children)
+            }
             SupervisorMessage::Born { newborns } => self.born(newborns),
             SupervisorMessage::Loaded { pid } => self.loaded(pid),
             SupervisorMessage::Deliver { pid, input } => {
@@ -49,7 +57,11 @@ impl World {
             }
             SupervisorMessage::Release { pids } => self.release(pids),
             SupervisorMessage::Copy { pid } => self.copy_of(pid),
-            SupervisorMessage::FindChild { parent, call, index } => {
+            SupervisorMessage::FindChild {
+                parent,
+                call,
+                index,
+            } => {
                 self.find_child(parent, call, index);
                 Ok(())
             }
@@ -84,16 +96,30 @@ impl World {
             }
             SupervisorMessage::StaysAwake { pid, life } => {
                 let waiting = self.supervisor.table.stays_awake(pid, life);
-                waiting.into_iter().for_each(|input| self.deliver(pid, input));
+                waiting
+                    .into_iter()
+                    .for_each(|input| self.deliver(pid, input));
                 Ok(())
             }
             SupervisorMessage::Post(post) => {
                 self.post(*post);
                 Ok(())
             }
-            SupervisorMessage::ListNeighbours { of, life, call, task } => {
+            SupervisorMessage::ListNeighbours {
+                of,
+                life,
+                call,
+                task,
+            } => {
                 let known = self.neighbours(of);
-                self.finish(of, life, call, task, 0, Completion::Listed { known, hidden: 0 });
+                self.finish(
+                    of,
+                    life,
+                    call,
+                    task,
+                    0,
+                    Completion::Listed { known, hidden: 0 },
+                );
                 Ok(())
             }
         }
@@ -107,21 +133,36 @@ impl World {
         origin: Origin,
     ) -> Newborn {
         let pid = self.supervisor.table.next_pid();
-        let row = ProcessRow { parent, origin, ..ProcessRow::started(pid, program.name()) };
-        Newborn { row, program, image }
+        let row = ProcessRow {
+            parent,
+            origin,
+            ..ProcessRow::started(pid, program.name())
+        };
+        Newborn {
+            row,
+            program,
+            image,
+        }
     }
 
-    /// Makes births durable, all together; they run once they are. In a tree that was stopped they are born stopped.
+    /// Makes births durable, all together; they run once they are. In a tree that was stopped they
+    /// are born stopped.
     pub(crate) fn bear(&mut self, mut newborns: Vec<Newborn>) -> Held {
         let mut entries = Vec::new();
-        for born in newborns.iter_mut().filter(|born| self.supervisor.table.is_halted(born.row.parent)) {
+        for born in newborns
+            .iter_mut()
+            .filter(|born| self.supervisor.table.is_halted(born.row.parent))
+        {
             self.tally.count("children born stopped");
             born.image.control = Control::Stopped;
         }
         for born in &newborns {
             self.check_birth(born)?;
             let image = encode_image((*born.image).clone(), &mut entries);
-            entries.push(Entry::Born { row: born.row.clone(), image });
+            entries.push(Entry::Born {
+                row: born.row.clone(),
+                image,
+            });
             self.supervisor.table.reserve(&born.row);
         }
         self.append(entries, Ack::Born { newborns });
@@ -144,11 +185,20 @@ impl World {
     fn hold_back(&mut self, first: Newborn, others: Vec<Newborn>) -> Held {
         self.tally.count("siblings held back");
         let pids: Vec<_> = others.iter().map(|born| born.row.pid).collect();
-        self.supervisor.held_back.extend(others.into_iter().map(|born| (born.row.pid, born)));
+        self.supervisor
+            .held_back
+            .extend(others.into_iter().map(|born| (born.row.pid, born)));
         self.first_run(first, pids.clone())?;
-        let spoken_to = pids.iter().copied().filter(|pid| self.supervisor.table.is_spoken_to(*pid)).collect();
+        let spoken_to = pids
+            .iter()
+            .copied()
+            .filter(|pid| self.supervisor.table.is_spoken_to(*pid))
+            .collect();
         self.release(spoken_to)?;
-        self.schedule.after(LONGEST_HOLD_MS, Event::Supervisor(SupervisorMessage::Release { pids }));
+        self.schedule.after(
+            LONGEST_HOLD_MS,
+            Event::Supervisor(SupervisorMessage::Release { pids }),
+        );
         Ok(())
     }
 
@@ -170,24 +220,37 @@ impl World {
         Ok(())
     }
 
-    /// Starts a life of a process: it takes the signals that waited for it, resumes, then takes the rest.
+    /// Starts a life of a process: it takes the signals that waited for it, resumes, then takes the
+    /// rest.
     fn begin(&mut self, state: State, last: u64, snapshot_at: u64, siblings: Vec<Pid>) {
         let pid = state.pid();
         let root = self.supervisor.table.root(pid);
-        let Some(waiting) = self.supervisor.table.begin(pid) else { return };
+        let Some(waiting) = self.supervisor.table.begin(pid) else {
+            return;
+        };
         self.lives += 1;
         let life = self.lives;
         self.begin_ledger(&state, last);
-        self.running.insert(pid, Running::new(life, state, root, last, snapshot_at, siblings));
+        self.running.insert(
+            pid,
+            Running::new(life, state, root, last, snapshot_at, siblings),
+        );
         self.supervisor.table.set_run(pid, Run::Running(life));
-        waiting.into_iter().for_each(|input| self.deliver(pid, input));
+        waiting
+            .into_iter()
+            .for_each(|input| self.deliver(pid, input));
     }
 
     fn send_to_sleep(&mut self, pid: Pid) {
         if let Some(life) = self.supervisor.table.fall_asleep(pid) {
             let delay = self.delay();
             let message = ProcessMessage::Hibernate;
-            self.schedule.send(SUPERVISOR, pid.0, delay, Event::Process { pid, life, message });
+            self.schedule.send(
+                SUPERVISOR,
+                pid.0,
+                delay,
+                Event::Process { pid, life, message },
+            );
         }
     }
 
@@ -199,7 +262,8 @@ impl World {
         self.tally.count("processes that hibernated");
         self.supervisor.table.set_run(pid, Run::Hibernated);
         if self.supervisor.table.has_waiting(pid) {
-            self.tally.count("inputs that met a process on its way to sleep");
+            self.tally
+                .count("inputs that met a process on its way to sleep");
             self.wake(pid);
         }
     }
@@ -222,14 +286,22 @@ impl World {
     }
 
     pub(crate) fn wake(&mut self, pid: Pid) {
-        if matches!(self.supervisor.table.run_of(pid), Some(Run::Held | Run::Hibernated)) {
+        if matches!(
+            self.supervisor.table.run_of(pid),
+            Some(Run::Held | Run::Hibernated)
+        ) {
             self.load(pid);
         }
     }
 
-    /// Hands over an input: at once where the process runs, once it does where it is being read or sleeps.
+    /// Hands over an input: at once where the process runs, once it does where it is being read or
+    /// sleeps.
     pub(crate) fn deliver(&mut self, pid: Pid, input: Input) {
-        let is_alive = |life| self.running.get(&pid).is_some_and(|running| running.life == life);
+        let is_alive = |life| {
+            self.running
+                .get(&pid)
+                .is_some_and(|running| running.life == life)
+        };
         let Some(taken) = self.supervisor.table.deliver(pid, input, is_alive) else {
             return self.return_posts(pid, None);
         };
@@ -237,11 +309,19 @@ impl World {
             self.note_post(pid, life, &input);
             let message = ProcessMessage::Input(Box::new(input));
             let delay = self.delay();
-            self.schedule.send(SUPERVISOR, pid.0, delay, Event::Process { pid, life, message });
+            self.schedule.send(
+                SUPERVISOR,
+                pid.0,
+                delay,
+                Event::Process { pid, life, message },
+            );
         }
         self.wake(pid);
         if self.supervisor.held_back.contains_key(&pid) {
-            self.schedule.after(0, Event::Supervisor(SupervisorMessage::Release { pids: vec![pid] }));
+            self.schedule.after(
+                0,
+                Event::Supervisor(SupervisorMessage::Release { pids: vec![pid] }),
+            );
         }
     }
 
@@ -262,7 +342,12 @@ impl World {
             Some(life) => {
                 let delay = self.delay();
                 let message = ProcessMessage::Copy;
-                self.schedule.send(SUPERVISOR, pid.0, delay, Event::Process { pid, life, message });
+                self.schedule.send(
+                    SUPERVISOR,
+                    pid.0,
+                    delay,
+                    Event::Process { pid, life, message },
+                );
                 Ok(())
             }
             None => self.restore(pid, None),
@@ -270,27 +355,46 @@ impl World {
     }
 
     fn faulted(&mut self, pid: Pid, life: u64) {
-        let Some(faults) = self.supervisor.table.fault(pid, life) else { return };
+        let Some(faults) = self.supervisor.table.fault(pid, life) else {
+            return;
+        };
         if faults > MOST_FAULTS {
             return self.give_up(pid, "it faulted too often");
         }
         let pause = 50 << (faults - 1);
-        self.schedule.after(pause, Event::Supervisor(SupervisorMessage::Restart { pid }));
+        self.schedule
+            .after(pause, Event::Supervisor(SupervisorMessage::Restart { pid }));
     }
 
     fn give_up(&mut self, pid: Pid, reason: &str) {
         self.tally.count("processes given up");
         let exit = Exit::new(ExitStatus::Faulted, reason);
-        self.append(vec![Entry::Ended { pid, exit: exit.clone() }], Ack::GivenUp { pid, exit });
+        self.append(
+            vec![Entry::Ended {
+                pid,
+                exit: exit.clone(),
+            }],
+            Ack::GivenUp { pid, exit },
+        );
     }
 
     /// The kernel is gone with all that it knew; a new one has the process table of the store.
     pub(crate) fn new_supervisor(&mut self) {
-        let rows = self.store.disk.journals.values().map(|journal| journal.row.clone()).collect();
-        self.supervisor = Supervisor { table: Table::new(rows), held_back: BTreeMap::new() };
+        let rows = self
+            .store
+            .disk
+            .journals
+            .values()
+            .map(|journal| journal.row.clone())
+            .collect();
+        self.supervisor = Supervisor {
+            table: Table::new(rows),
+            held_back: BTreeMap::new(),
+        };
     }
 }
 
 fn waits_for_its_sibling(born: &Newborn) -> bool {
-    matches!(born.row.origin, Origin::Forked { .. }) && born.program.limits().fork_release == ForkRelease::First
+    matches!(born.row.origin, Origin::Forked { .. })
+        && born.program.limits().fork_release == ForkRelease::First
 }

@@ -24,9 +24,14 @@ impl Tally {
     /// How often `what` happened; of an input or a fact as `input spoke`.
     pub(crate) fn of(&self, what: &str) -> u64 {
         let of_kind = what.split_once(' ').and_then(|(kind, name)| {
-            self.of_kinds.iter().find(|((of, named), _)| *of == kind && *named == name).map(|(_, count)| *count)
+            self.of_kinds
+                .iter()
+                .find(|((of, named), _)| *of == kind && *named == name)
+                .map(|(_, count)| *count)
         });
-        of_kind.or_else(|| self.counts.get(what).copied()).unwrap_or(0)
+        of_kind
+            .or_else(|| self.counts.get(what).copied())
+            .unwrap_or(0)
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
@@ -41,8 +46,14 @@ impl Tally {
 
 impl std::fmt::Display for Tally {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let of_kinds = self.of_kinds.iter().map(|((kind, what), count)| format!("{kind} {what} {count}"));
-        let counts = self.counts.iter().map(|(what, count)| format!("{what} {count}"));
+        let of_kinds = self
+            .of_kinds
+            .iter()
+            .map(|((kind, what), count)| format!("{kind} {what} {count}"));
+        let counts = self
+            .counts
+            .iter()
+            .map(|(what, count)| format!("{what} {count}"));
         f.write_str(&of_kinds.chain(counts).collect::<Vec<_>>().join(", "))
     }
 }

@@ -16,14 +16,20 @@ impl World {
     pub(crate) fn tampered(&mut self, before: &State, mut facts: Vec<Fact>) -> Vec<Fact> {
         match self.defect {
             Some(Defect::AppliesCompletionsTwice) => {
-                let at = facts.iter().position(|fact| matches!(fact, Fact::Call(CallFact::ToolReturned { .. })));
+                let at = facts
+                    .iter()
+                    .position(|fact| matches!(fact, Fact::Call(CallFact::ToolReturned { .. })));
                 if let Some(at) = at {
                     facts.insert(at, facts[at].clone());
                 }
             }
             Some(Defect::GivesANumberAgain) => {
                 for fact in &mut facts {
-                    if let Fact::Descriptor(DescriptorFact::Opened { id: FdId::Fd(number @ 2..), .. }) = fact {
+                    if let Fact::Descriptor(DescriptorFact::Opened {
+                        id: FdId::Fd(number @ 2..),
+                        ..
+                    }) = fact
+                    {
                         *number -= 1;
                     }
                 }
@@ -34,7 +40,10 @@ impl World {
                         && answer.text.starts_with("<fd_content")
                     {
                         *answer = Answer {
-                            text: answer.text.replace("</fd_content>", "<&</fd_content>").into(),
+                            text: answer
+                                .text
+                                .replace("</fd_content>", "<&</fd_content>")
+                                .into(),
                             ..answer.clone()
                         };
                     }
@@ -51,27 +60,55 @@ impl World {
 
     /// The state that an input is decided on, where that is not the process's own.
     pub(crate) fn tampered_state(&self, state: &State, input: &Input) -> Option<State> {
-        if self.defect != Some(Defect::ForgetsWhatItHeard) || !matches!(input, Input::Messaged { .. }) {
+        if self.defect != Some(Defect::ForgetsWhatItHeard)
+            || !matches!(input, Input::Messaged { .. })
+        {
             return None;
         }
-        let image = Image { heard: Vec::new(), ..state.image() };
-        State::from_image(state.pid(), state.program().clone(), self.programs.around.clone(), image).ok()
+        let image = Image {
+            heard: Vec::new(),
+            ..state.image()
+        };
+        State::from_image(
+            state.pid(),
+            state.program().clone(),
+            self.programs.around.clone(),
+            image,
+        )
+        .ok()
     }
 
     fn foreign_descriptor(&self, state: &State, facts: &[Fact]) -> Option<Fact> {
-        let mut others = self.running.values().filter(|other| other.root != state.pid() && other.pid() != state.pid());
+        let mut others = self
+            .running
+            .values()
+            .filter(|other| other.root != state.pid() && other.pid() != state.pid());
         let (_, entry) = others.find_map(|other| other.state.table().iter().next())?;
-        let opened = facts
-            .iter()
-            .filter(|fact| matches!(fact, Fact::Descriptor(DescriptorFact::Opened { id: FdId::Fd(_), .. })));
+        let opened = facts.iter().filter(|fact| {
+            matches!(
+                fact,
+                Fact::Descriptor(DescriptorFact::Opened {
+                    id: FdId::Fd(_),
+                    ..
+                })
+            )
+        });
         let id = FdId::Fd(state.table().next_fd() + opened.count() as u32);
-        Some(Fact::Descriptor(DescriptorFact::Opened { id, entry: entry.clone() }))
+        Some(Fact::Descriptor(DescriptorFact::Opened {
+            id,
+            entry: entry.clone(),
+        }))
     }
 
     pub(crate) fn leak(&mut self, child: Pid, facts: &[Fact]) {
         let parent = self.supervisor.table.row(child).and_then(|row| row.parent);
-        let Some(parent) = parent.and_then(|parent| self.running.get_mut(&parent)) else { return };
-        for fact in facts.iter().filter(|fact| matches!(fact, Fact::Descriptor(DescriptorFact::Opened { .. }))) {
+        let Some(parent) = parent.and_then(|parent| self.running.get_mut(&parent)) else {
+            return;
+        };
+        for fact in facts
+            .iter()
+            .filter(|fact| matches!(fact, Fact::Descriptor(DescriptorFact::Opened { .. })))
+        {
             evolve(&mut parent.state, fact);
         }
     }
@@ -79,11 +116,15 @@ impl World {
     pub(crate) fn change_a_content(&self, running: &mut Running) {
         let mut image = running.state.image();
         if let Some((id, entry)) = image.table.get_min().cloned() {
-            let content =
-                Content::new(format!("{} changed", entry.content.unbounded().text().expect("it is in memory")));
+            let content = Content::new(format!(
+                "{} changed",
+                entry.content.unbounded().text().expect("it is in memory")
+            ));
             image.table.insert(id, Entry { content, ..entry });
             let program = running.state.program().clone();
-            if let Ok(state) = State::from_image(running.pid(), program, self.programs.around.clone(), image) {
+            if let Ok(state) =
+                State::from_image(running.pid(), program, self.programs.around.clone(), image)
+            {
                 running.state = state;
             }
         }

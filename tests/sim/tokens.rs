@@ -1,6 +1,8 @@
-//! Words that can be followed: every text that comes into the world carries one, and is known by it wherever it turns up.
+//! Words that can be followed: every text that comes into the world carries one, and is known by it
+//! wherever it turns up.
 //!
-//! A token is ten characters, `~`, six digits, two of a check, `~`: what was cut in the middle of one is none.
+//! A token is ten characters, `~`, six digits, two of a check, `~`: what was cut in the middle of
+//! one is none.
 
 use dormouse_proto::id::Pid;
 
@@ -44,9 +46,16 @@ pub(crate) fn tokens_in(text: &str, found: &mut impl FnMut(Token)) {
     let mut rest = text;
     while let Some(at) = rest.find('~') {
         rest = &rest[at + 1..];
-        let Some(digits) = rest.get(..8).filter(|_| rest.as_bytes().get(8) == Some(&b'~')) else { continue };
-        if let (Ok(token), Ok(given)) = (u32::from_str_radix(&digits[..6], 16), u32::from_str_radix(&digits[6..], 16))
-            && given == check(token)
+        let Some(digits) = rest
+            .get(..8)
+            .filter(|_| rest.as_bytes().get(8) == Some(&b'~'))
+        else {
+            continue;
+        };
+        if let (Ok(token), Ok(given)) = (
+            u32::from_str_radix(&digits[..6], 16),
+            u32::from_str_radix(&digits[6..], 16),
+        ) && given == check(token)
         {
             found(token);
         }

@@ -1,4 +1,5 @@
-//! One simulated kernel and all around it: a loop over events, on one thread, in which nothing happens but by the seed.
+//! One simulated kernel and all around it: a loop over events, on one thread, in which nothing
+//! happens but by the seed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -75,7 +76,10 @@ impl World {
             random,
             schedule: Schedule::new(),
             programs,
-            names: syscall::names().chain(HOST_TOOLS).map(str::to_owned).collect(),
+            names: syscall::names()
+                .chain(HOST_TOOLS)
+                .map(str::to_owned)
+                .collect(),
             store: Store::default(),
             supervisor: Supervisor::default(),
             running: BTreeMap::new(),
@@ -102,8 +106,10 @@ impl World {
 
     /// Runs until everything has ended, or `most_steps` were made.
     pub(crate) fn run(&mut self, most_steps: u64) -> Result<(), Failure> {
-        self.live(most_steps)
-            .map_err(|violation| Failure { violation, last_events: std::mem::take(&mut self.trace).into() })
+        self.live(most_steps).map_err(|violation| Failure {
+            violation,
+            last_events: std::mem::take(&mut self.trace).into(),
+        })
     }
 
     fn live(&mut self, most_steps: u64) -> Held {
@@ -136,7 +142,9 @@ impl World {
             if self.steps >= most_steps {
                 return Ok(false);
             }
-            ensure(self.steps < limit, "PROGRESS", || "the world never comes to rest".to_owned())?;
+            ensure(self.steps < limit, "PROGRESS", || {
+                "the world never comes to rest".to_owned()
+            })?;
         }
         Ok(true)
     }

@@ -1,7 +1,8 @@
-//! Bombs: programs, models and tools that take all they can get. Each is set off in a kernel of its own, ends as designed,
-//! and leaves a kernel that still answers.
+//! Bombs: programs, models and tools that take all they can get. Each is set off in a kernel of its
+//! own, ends as designed, and leaves a kernel that still answers.
 //!
-//! The tests set them off small, `bench/src/bin/bombs.rs` large. Nothing here looks at a clock or measures anything.
+//! The tests set them off small, `bench/src/bin/bombs.rs` large. Nothing here looks at a clock or
+//! measures anything.
 
 mod multiply;
 mod tools;
@@ -23,9 +24,11 @@ pub struct Size {
     pub width: u32,
     /// Levels of processes below the root.
     pub depth: u32,
-    /// How many processes may live at the same time (`[budget] processes`); none: `[limits]` alone bound them.
+    /// How many processes may live at the same time (`[budget] processes`); none: `[limits]` alone
+    /// bound them.
     pub budget: Option<u64>,
-    /// Messages that a process sends in one reply of its model, and inputs that the host sends for each.
+    /// Messages that a process sends in one reply of its model, and inputs that the host sends for
+    /// each.
     pub messages: usize,
     /// Model calls of a turn (`max_iterations`).
     pub model_calls: u32,
@@ -38,17 +41,27 @@ pub struct Size {
 impl Size {
     /// What ends a fork or spawn bomb: the limits of each process, and the budget of the tree.
     fn bounds(self) -> String {
-        let Self { width, depth, budget, .. } = self;
-        let budget = budget.map(|processes| format!("[budget]\nprocesses = {processes}\n")).unwrap_or_default();
+        let Self {
+            width,
+            depth,
+            budget,
+            ..
+        } = self;
+        let budget = budget
+            .map(|processes| format!("[budget]\nprocesses = {processes}\n"))
+            .unwrap_or_default();
         format!(
-            "[limits]\nmax_depth = {depth}\nmax_children = {width}\nmax_fork_children = {width}\nfork_release = \"all\"\n{budget}"
+            "[limits]\nmax_depth = {depth}\nmax_children = {width}\nmax_fork_children = \
+             {width}\nfork_release = \"all\"\n{budget}"
         )
     }
 
     /// How many processes a tree has that is as wide and deep as the limits allow.
     #[must_use]
     pub fn processes(self) -> usize {
-        (0..=self.depth).map(|level| (self.width as usize).pow(level)).sum()
+        (0..=self.depth)
+            .map(|level| (self.width as usize).pow(level))
+            .sum()
     }
 }
 
@@ -71,8 +84,8 @@ pub enum Bomb {
     Prints,
     /// A tool that never returns.
     Hangs,
-    /// A tool that never returns and cannot be dropped: it holds its thread. Needs a runtime of several threads, and keeps
-    /// one of them for as long as the operating system's process runs.
+    /// A tool that never returns and cannot be dropped: it holds its thread. Needs a runtime of
+    /// several threads, and keeps one of them for as long as the operating system's process runs.
     Blocks,
     /// A tool that panics.
     Panics,
@@ -114,7 +127,8 @@ impl Bomb {
         }
     }
 
-    /// Sets it off in a kernel of its own and awaits its end, then that of a process which has nothing to do with it.
+    /// Sets it off in a kernel of its own and awaits its end, then that of a process which has
+    /// nothing to do with it.
     ///
     /// # Errors
     /// [`KernelError`] where the kernel is not what it should be afterwards.
@@ -168,23 +182,47 @@ impl Count {
 
 /// A kernel that also has a model for bystanders.
 fn with_bystander(builder: KernelBuilder) -> KernelBuilder {
-    builder.model("bystander", FnModel(|_: Request| async { Ok(says("fine")) }))
+    builder.model(
+        "bystander",
+        FnModel(|_: Request| async { Ok(says("fine")) }),
+    )
 }
 
 /// Awaits the end of the process that set a bomb off, and looks at what it leaves.
-async fn end(kernel: &Kernel, root: &Process, done: usize, refused: usize) -> Result<End, KernelError> {
+async fn end(
+    kernel: &Kernel,
+    root: &Process,
+    done: usize,
+    refused: usize,
+) -> Result<End, KernelError> {
     let exit = root.wait().await?;
     let bystander = kernel.parse("[model]\nname = \"bystander\"\nprovider = \"scripted\"\n");
     let bystander = bystander.expect("the program is a valid one").program;
-    let bystander = kernel.start(bystander).input("go").await?.wait().await?.status;
+    let bystander = kernel
+        .start(bystander)
+        .input("go")
+        .await?
+        .wait()
+        .await?
+        .status;
     let processes = kernel.processes().await?.len() - 1;
     let chars = root.view().map_or(0, |view| view.tally.produced_chars);
-    Ok(End { exit, processes, done, refused, chars, bystander })
+    Ok(End {
+        exit,
+        processes,
+        done,
+        refused,
+        chars,
+        bystander,
+    })
 }
 
 async fn none() -> Result<End, KernelError> {
     let model = FnModel(|_: Request| async { Ok(says("done")) });
-    let kernel = with_bystander(Kernel::builder()).model("m", model).build().await?;
+    let kernel = with_bystander(Kernel::builder())
+        .model("m", model)
+        .build()
+        .await?;
     let root = kernel.start(program(&kernel, "")).input("go").await?;
     root.wait().await?;
     end(&kernel, &root, 1, 0).await
@@ -194,7 +232,8 @@ async fn none() -> Result<End, KernelError> {
 async fn flood(size: Size) -> Result<End, KernelError> {
     let (gate, refused) = (Gate::default(), Count::default());
     let (held, count) = (gate.clone(), refused.clone());
-    let flood: Arc<str> = format!("{{\"to\": \"inbox\", \"text\": \"{}\"}}", "x".repeat(1_000)).into();
+    let flood: Arc<str> =
+        format!("{{\"to\": \"inbox\", \"text\": \"{}\"}}", "x".repeat(1_000)).into();
     let model = FnModel(move |request: Request| {
         let (held, count, flood) = (held.clone(), count.clone(), flood.clone());
         async move {
@@ -202,14 +241,27 @@ async fn flood(size: Size) -> Result<End, KernelError> {
                 held.pass().await;
                 return Ok(says("heard"));
             }
-            count.add(results(&request, 0).iter().filter(|(_, is_error)| *is_error).count());
+            count.add(
+                results(&request, 0)
+                    .iter()
+                    .filter(|(_, is_error)| *is_error)
+                    .count(),
+            );
             Ok(asks(&vec![("send_message", &*flood); size.messages]))
         }
     });
-    let kernel = with_bystander(Kernel::builder()).model("m", model).build().await?;
+    let kernel = with_bystander(Kernel::builder())
+        .model("m", model)
+        .build()
+        .await?;
     let calls = size.model_calls;
     let rest = format!("max_iterations = {calls}\n[tools]\nenabled = [\"send_message\"]\n");
-    let inbox = kernel.start(program(&kernel, &rest)).session().input("work").name("inbox").await?;
+    let inbox = kernel
+        .start(program(&kernel, &rest))
+        .session()
+        .input("work")
+        .name("inbox")
+        .await?;
     gate.entered().await;
     let sender = kernel.start(program(&kernel, &rest)).input("flood").await?;
     let sent = size.messages * calls as usize;
@@ -224,8 +276,14 @@ async fn flood(size: Size) -> Result<End, KernelError> {
     // What the last reply asked for was answered, and no model read it.
     let unread = inbox.view().map_or(0, |view| view.waiting);
     gate.open();
-    inbox.wait_for(|view| view.is_idle() && view.messages == 4).await?;
+    inbox
+        .wait_for(|view| view.is_idle() && view.messages == 4)
+        .await?;
     let mut end = end(&kernel, &sender, 2 * sent, 2 * sent - unread).await?;
-    end.exit.message = format!("{}; {unread} messages waited and were heard", end.exit.message).into();
+    end.exit.message = format!(
+        "{}; {unread} messages waited and were heard",
+        end.exit.message
+    )
+    .into();
     Ok(end)
 }

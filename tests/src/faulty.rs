@@ -1,4 +1,5 @@
-//! A store that fails, stalls or tears its operations as a test says: around any store, and itself one.
+//! A store that fails, stalls or tears its operations as a test says: around any store, and itself
+//! one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use dormouse::checkpoint::Checkpoint;
 use dormouse::id::{CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse::ports::{
-    Backing, Batch, History, Journal, Listing, MarkToken, OwnerToken, StockTaken, StockTaking, Store, StoreError,
-    Sweep, Swept, TempFileChange, Until,
+    Backing, Batch, History, Journal, Listing, MarkToken, OwnerToken, StockTaken, StockTaking,
+    Store, StoreError, Sweep, Swept, TempFileChange, Until,
 };
 
 /// What is asked of a store.
@@ -51,14 +52,15 @@ pub enum Fate {
     Pass,
     /// It fails, and nothing of it is done.
     Fail(StoreError),
-    /// It is done, and fails all the same: whoever asked does not know. What the end of a kernel in the middle of a
-    /// commit looks like from outside.
+    /// It is done, and fails all the same: whoever asked does not know. What the end of a kernel in
+    /// the middle of a commit looks like from outside.
     Unheard(StoreError),
 }
 
 type Plan = Arc<dyn Fn(usize, Operation) -> Fate + Send + Sync>;
 
-/// A store around another. `plan` is asked before each operation, with its number from 1; it may block, which delays it.
+/// A store around another. `plan` is asked before each operation, with its number from 1; it may
+/// block, which delays it.
 #[derive(Clone)]
 pub struct Faulty<S> {
     inner: S,
@@ -69,7 +71,11 @@ pub struct Faulty<S> {
 impl<S: Store> Faulty<S> {
     /// `inner`, with the faults of `plan`.
     pub fn new(inner: S, plan: impl Fn(usize, Operation) -> Fate + Send + Sync + 'static) -> Self {
-        Self { inner, plan: Arc::new(plan), operations: Arc::default() }
+        Self {
+            inner,
+            plan: Arc::new(plan),
+            operations: Arc::default(),
+        }
     }
 
     /// A store that is cut off from its disk after so many commits, as its kernel's death would.
@@ -97,7 +103,11 @@ impl<S: Store> Faulty<S> {
         self.operations.load(Ordering::SeqCst)
     }
 
-    fn ask<T>(&self, operation: Operation, act: impl FnOnce(&S) -> Result<T, StoreError>) -> Result<T, StoreError> {
+    fn ask<T>(
+        &self,
+        operation: Operation,
+        act: impl FnOnce(&S) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         let number = self.operations.fetch_add(1, Ordering::SeqCst) + 1;
         match (self.plan)(number, operation) {
             Fate::Pass => act(&self.inner),
@@ -111,11 +121,17 @@ impl<S: Store> Faulty<S> {
 #[must_use]
 pub fn disk_full() -> StoreError {
     let source = std::io::Error::from(std::io::ErrorKind::StorageFull);
-    StoreError::Io { doing: "append".to_owned(), source }
+    StoreError::Io {
+        doing: "append".to_owned(),
+        source,
+    }
 }
 
 fn take_one(room: &AtomicUsize) -> bool {
-    room.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |room| room.checked_sub(1)).is_ok()
+    room.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |room| {
+        room.checked_sub(1)
+    })
+    .is_ok()
 }
 
 impl<S: Store> Store for Faulty<S> {
@@ -124,9 +140,13 @@ impl<S: Store> Store for Faulty<S> {
     }
 
     fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError> {
-        self.ask(Operation::Commit { entries: batch.entries.len(), until: batch.until }, |store| {
-            store.commit(owner, batch)
-        })
+        self.ask(
+            Operation::Commit {
+                entries: batch.entries.len(),
+                until: batch.until,
+            },
+            |store| store.commit(owner, batch),
+        )
     }
 
     fn processes(&self) -> Result<Listing, StoreError> {
@@ -137,7 +157,12 @@ impl<S: Store> Store for Faulty<S> {
         self.ask(Operation::Journal, |store| store.journal(pid, upto))
     }
 
-    fn facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Vec<Vec<u8>>, StoreError> {
+    fn facts(
+        &self,
+        pid: Pid,
+        first: FactNumber,
+        upto: FactNumber,
+    ) -> Result<Vec<Vec<u8>>, StoreError> {
         self.ask(Operation::Facts, |store| store.facts(pid, first, upto))
     }
 
@@ -161,8 +186,14 @@ impl<S: Store> Store for Faulty<S> {
         self.ask(Operation::TempFiles, |store| store.temp_files(root))
     }
 
-    fn temp_files_by(&self, root: Pid, commit: CommitNumber) -> Result<Vec<TempFileChange>, StoreError> {
-        self.ask(Operation::TempFiles, |store| store.temp_files_by(root, commit))
+    fn temp_files_by(
+        &self,
+        root: Pid,
+        commit: CommitNumber,
+    ) -> Result<Vec<TempFileChange>, StoreError> {
+        self.ask(Operation::TempFiles, |store| {
+            store.temp_files_by(root, commit)
+        })
     }
 
     fn begin_mark(&self, owner: OwnerToken) -> Result<MarkToken, StoreError> {

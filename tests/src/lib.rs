@@ -1,5 +1,6 @@
-//! Shared pieces of the tests: models made of closures, a recorder of requests, a gate to hold a call open, and the
-//! conformance cases. Nothing here sleeps: what is awaited is an event, bounded by [`PATIENCE`].
+//! Shared pieces of the tests: models made of closures, a recorder of requests, a gate to hold a
+//! call open, and the conformance cases. Nothing here sleeps: what is awaited is an event, bounded
+//! by [`PATIENCE`].
 
 pub mod bombs;
 pub mod faulty;
@@ -24,7 +25,8 @@ use futures_util::stream::StreamExt;
 use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 
-/// How long anything may take that must happen, on a machine that runs two hundred tests at once: what hangs is still found.
+/// How long anything may take that must happen, on a machine that runs two hundred tests at once:
+/// what hangs is still found.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Awaits what must happen; panics, naming the caller, where it does not.
@@ -47,7 +49,10 @@ pub fn within<F: Future>(future: F) -> impl Future<Output = F::Output> {
 #[must_use]
 pub fn program(kernel: &Kernel, rest: &str) -> Program {
     let text = format!("[model]\nname = \"m\"\nprovider = \"scripted\"\n{rest}");
-    kernel.parse(text.clone()).unwrap_or_else(|errors| panic!("{errors}\n{text}")).program
+    kernel
+        .parse(text.clone())
+        .unwrap_or_else(|errors| panic!("{errors}\n{text}"))
+        .program
 }
 
 /// A model that answers by a function of the request.
@@ -70,7 +75,11 @@ where
 /// A reply that ends a turn.
 #[must_use]
 pub fn says(text: &str) -> Reply {
-    Reply { blocks: vec![Block::text(text)], stop: StopReason::EndTurn, usage: Usage::default() }
+    Reply {
+        blocks: vec![Block::text(text)],
+        stop: StopReason::EndTurn,
+        usage: Usage::default(),
+    }
 }
 
 /// A reply that calls tools: name and arguments of each, as they stand.
@@ -83,7 +92,11 @@ pub fn asks(calls: &[(&str, &str)]) -> Reply {
         raw: None,
     };
     let blocks = calls.iter().enumerate().map(block).collect();
-    Reply { blocks, stop: StopReason::ToolUse, usage: Usage::default() }
+    Reply {
+        blocks,
+        stop: StopReason::ToolUse,
+        usage: Usage::default(),
+    }
 }
 
 /// Every request that a [`Recording`] model got.
@@ -94,18 +107,27 @@ impl Requests {
     /// All, in the order that they came.
     #[must_use]
     pub fn all(&self) -> Vec<Request> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Those of one process.
     #[must_use]
     pub fn of(&self, pid: u64) -> Vec<Request> {
-        self.all().into_iter().filter(|request| request.pid.0 == pid).collect()
+        self.all()
+            .into_iter()
+            .filter(|request| request.pid.0 == pid)
+            .collect()
     }
 
     /// `model`, its requests recorded here.
     pub fn record<M: Model>(&self, model: M) -> Recording<M> {
-        Recording { model, requests: self.clone() }
+        Recording {
+            model,
+            requests: self.clone(),
+        }
     }
 }
 
@@ -121,12 +143,17 @@ impl<M: Model> Model for Recording<M> {
         request: Request,
         deltas: &'a (dyn Fn(Delta) + Send + Sync),
     ) -> BoxFuture<'a, Result<Reply, ModelError>> {
-        self.requests.0.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
+        self.requests
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(request.clone());
         self.model.call(request, deltas)
     }
 }
 
-/// The tool results of a message, in order: text and error flag. `at` counts from the end: 0 is the last message.
+/// The tool results of a message, in order: text and error flag. `at` counts from the end: 0 is the
+/// last message.
 #[must_use]
 pub fn results(request: &Request, at: usize) -> Vec<(String, bool)> {
     let message = request.messages.iter().rev().nth(at);
@@ -138,7 +165,8 @@ pub fn results(request: &Request, at: usize) -> Vec<(String, bool)> {
     blocks.filter_map(result).collect()
 }
 
-/// What makes a history one that no provider takes: a tool use without its result in the next message, or the reverse.
+/// What makes a history one that no provider takes: a tool use without its result in the next
+/// message, or the reverse.
 #[must_use]
 pub fn fault_of(request: &Request) -> Option<String> {
     let mut asked: Vec<Arc<str>> = Vec::new();
@@ -152,7 +180,9 @@ pub fn fault_of(request: &Request) -> Option<String> {
             })
             .collect();
         if answered != asked {
-            return Some(format!("message {at} answers {answered:?}, asked was {asked:?}"));
+            return Some(format!(
+                "message {at} answers {answered:?}, asked was {asked:?}"
+            ));
         }
         asked = message
             .blocks
@@ -163,7 +193,10 @@ pub fn fault_of(request: &Request) -> Option<String> {
             })
             .collect();
         if message.blocks.is_empty() || (message.role == Role::User && !asked.is_empty()) {
-            return Some(format!("message {at} of the {:?} holds {:?}", message.role, message.blocks));
+            return Some(format!(
+                "message {at} of the {:?} holds {:?}",
+                message.role, message.blocks
+            ));
         }
     }
     let last = request.messages.last().map(|message| message.role);
@@ -175,7 +208,10 @@ pub fn fault_of(request: &Request) -> Option<String> {
 pub fn check_histories(requests: &Requests) {
     for request in requests.all() {
         if let Some(fault) = fault_of(&request) {
-            panic!("process {} sent an invalid history: {fault}\n{:#?}", request.pid, request.messages);
+            panic!(
+                "process {} sent an invalid history: {fault}\n{:#?}",
+                request.pid, request.messages
+            );
         }
     }
 }
@@ -189,7 +225,10 @@ pub struct Gate {
 
 impl Default for Gate {
     fn default() -> Self {
-        Self { entered: Arc::new(Semaphore::new(0)), opened: Arc::new(Semaphore::new(0)) }
+        Self {
+            entered: Arc::new(Semaphore::new(0)),
+            opened: Arc::new(Semaphore::new(0)),
+        }
     }
 }
 
@@ -230,7 +269,10 @@ pub fn lines(mut output: impl BufRead + Send + 'static) -> Receiver<String> {
 
 /// Reads events up to and with the first that `is_last` holds for.
 #[track_caller]
-pub fn events_until(mut events: Events, is_last: impl Fn(&Event) -> bool) -> impl Future<Output = Vec<Event>> {
+pub fn events_until(
+    mut events: Events,
+    is_last: impl Fn(&Event) -> bool,
+) -> impl Future<Output = Vec<Event>> {
     within(async move {
         let mut seen = Vec::new();
         while let Some(event) = events.next().await {
@@ -248,7 +290,8 @@ pub fn events_until(mut events: Events, is_last: impl Fn(&Event) -> bool) -> imp
 pub fn turn(process: &Process, input: &str) -> impl Future<Output = String> {
     let (process, input) = (process.clone(), input.to_owned());
     within(async move {
-        // The first call hands out what was kept from the start; what counts here is what comes from now on.
+        // The first call hands out what was kept from the start; what counts here is what comes
+        // from now on.
         drop(process.events());
         let mut events = process.events();
         process.input(input).await.expect("a session takes input");
@@ -285,8 +328,8 @@ impl Case {
     /// Where the file is not what it should be.
     #[must_use]
     pub fn all() -> Vec<Self> {
-        let cases: Vec<Value> =
-            serde_json::from_str(include_str!("../conformance/fd_cases.json")).expect("the cases are a JSON list");
+        let cases: Vec<Value> = serde_json::from_str(include_str!("../conformance/fd_cases.json"))
+            .expect("the cases are a JSON list");
         let text = |case: &Value, key: &str| case[key].as_str().expect("a text").to_owned();
         let table = |case: &Value, key: &str| case[key].as_object().expect("a table").clone();
         let case = |case: &Value| Self {
@@ -302,6 +345,9 @@ impl Case {
     /// A parameter that is a number.
     #[must_use]
     pub fn number(&self, key: &str) -> Option<u32> {
-        self.params.get(key).and_then(Value::as_u64).and_then(|number| u32::try_from(number).ok())
+        self.params
+            .get(key)
+            .and_then(Value::as_u64)
+            .and_then(|number| u32::try_from(number).ok())
     }
 }

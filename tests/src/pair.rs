@@ -1,5 +1,6 @@
-//! A small tree for tests of what becomes of trees: one process makes a file and forks two; the first looks the second up and
-//! writes to it, and both append to the file. Nothing depends on a pid, so that it goes on under others.
+//! A small tree for tests of what becomes of trees: one process makes a file and forks two; the
+//! first looks the second up and writes to it, and both append to the file. Nothing depends on a
+//! pid, so that it goes on under others.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +14,9 @@ use dormouse::{Kernel, Process};
 use crate::{FnModel, asks, says};
 
 /// How its program goes on behind the model's name.
-pub const TOOLS: &str = "max_iterations = 30\n[tools]\nenabled = [\"fork\", \"create_temp_file\", \"append_temp_file\", \
-                     \"read_temp_file\", \"list_processes\", \"send_message\", \"receive_messages\"]\n";
+pub const TOOLS: &str = "max_iterations = 30\n[tools]\nenabled = [\"fork\", \"create_temp_file\", \
+\"append_temp_file\", \"read_temp_file\", \"list_processes\", \"send_message\", \
+\"receive_messages\"]\n";
 
 /// All that tools answered in a conversation, in order.
 #[must_use]
@@ -29,9 +31,17 @@ pub fn answers(request: &Request) -> Vec<String> {
 
 /// The number of the sibling in a list of processes.
 fn sibling(list: &str) -> u64 {
-    let line = list.lines().find(|line| line.contains("relation=\"sibling\"")).expect("it has a sibling");
-    let number = line.split("pid=\"").nth(1).and_then(|rest| rest.split('"').next());
-    number.and_then(|number| number.parse().ok()).expect("each line says a pid")
+    let line = list
+        .lines()
+        .find(|line| line.contains("relation=\"sibling\""))
+        .expect("it has a sibling");
+    let number = line
+        .split("pid=\"")
+        .nth(1)
+        .and_then(|rest| rest.split('"').next());
+    number
+        .and_then(|number| number.parse().ok())
+        .expect("each line says a pid")
 }
 
 /// What one of its processes says next.
@@ -41,7 +51,9 @@ fn sibling(list: &str) -> u64 {
 #[must_use]
 pub fn swarm(request: &Request) -> Reply {
     let answers = answers(request);
-    let forked = answers.iter().position(|text| text.starts_with("You are child"));
+    let forked = answers
+        .iter()
+        .position(|text| text.starts_with("You are child"));
     let Some(at) = forked else {
         return match &answers[..] {
             [] => asks(&[("create_temp_file", r#"{"content": "begun\n"}"#)]),
@@ -57,8 +69,15 @@ pub fn swarm(request: &Request) -> Reply {
     };
     match (&answers[at..], answers[at].ends_with("writer")) {
         ([_], true) => asks(&[("list_processes", "{}")]),
-        ([_, list], true) => asks(&[("send_message", &format!("{{\"to\": {}, \"text\": \"hello\"}}", sibling(list)))]),
-        ([_, _, sent], true) => append(if sent.starts_with("<message_sent to=") { "sent" } else { "lost" }),
+        ([_, list], true) => asks(&[(
+            "send_message",
+            &format!("{{\"to\": {}, \"text\": \"hello\"}}", sibling(list)),
+        )]),
+        ([_, _, sent], true) => append(if sent.starts_with("<message_sent to=") {
+            "sent"
+        } else {
+            "lost"
+        }),
         ([_], false) => asks(&[("receive_messages", r#"{"timeout_ms": 60000}"#)]),
         ([_, heard], false) => append(&format!("heard {}", heard.matches("hello").count())),
         (_, is_writer) => says(if is_writer { "written" } else { "read" }),
@@ -70,15 +89,28 @@ pub fn model() -> impl Model {
     FnModel(|request: Request| async move { Ok(swarm(&request)) })
 }
 
-/// That a swarm came to its end: both children said their last word once, and each line is in the file once.
+/// That a swarm came to its end: both children said their last word once, and each line is in the
+/// file once.
 ///
 /// # Panics
 /// Where it did not.
 #[track_caller]
 pub fn check_end(exit: &Exit, of: &str) {
     assert_eq!(exit.status, ExitStatus::Done, "{of}: {}", exit.message);
-    for words in ["begun", "\nsent\n", "\nheard 1\n", ">written<", ">read<", "children=\"2\""] {
-        assert_eq!(exit.message.matches(words).count(), 1, "{of}: {words:?} in {}", exit.message);
+    for words in [
+        "begun",
+        "\nsent\n",
+        "\nheard 1\n",
+        ">written<",
+        ">read<",
+        "children=\"2\"",
+    ] {
+        assert_eq!(
+            exit.message.matches(words).count(),
+            1,
+            "{of}: {words:?} in {}",
+            exit.message
+        );
     }
 }
 
@@ -87,7 +119,13 @@ pub fn check_end(exit: &Exit, of: &str) {
 /// # Panics
 /// Where it was shut down.
 pub async fn rows(kernel: &Kernel) -> BTreeMap<Pid, ProcessRow> {
-    kernel.processes().await.expect("the kernel runs").into_iter().map(|info| (info.row.pid, info.row)).collect()
+    kernel
+        .processes()
+        .await
+        .expect("the kernel runs")
+        .into_iter()
+        .map(|info| (info.row.pid, info.row))
+        .collect()
 }
 
 /// The process that the tree of a process begins with.

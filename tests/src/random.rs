@@ -1,4 +1,5 @@
-//! Numbers that look random and follow from a seed: splitmix64. No clock and no entropy, so that a seed is a run.
+//! Numbers that look random and follow from a seed: splitmix64. No clock and no entropy, so that a
+//! seed is a run.
 
 /// A source of numbers.
 pub struct Random(u64);
@@ -47,7 +48,11 @@ impl Random {
 
     /// One of these; none where there are none.
     pub fn pick<T: Copy>(&mut self, among: &[T]) -> Option<T> {
-        if among.is_empty() { None } else { Some(among[self.index(among.len())]) }
+        if among.is_empty() {
+            None
+        } else {
+            Some(among[self.index(among.len())])
+        }
     }
 
     /// One of these, of which there is at least one.

@@ -1,9 +1,10 @@
 //! A swarm of processes that is killed and goes on: what it is made of, and one life of it.
 //!
-//! A coordinator forks, spawns in the foreground and in the background, and shares a temporary file with all of them; they
-//! write to each other and to a clerk, who is a session of a tree of its own. A life opens the store, looks that all is there
-//! that was acknowledged before, resumes what there is, and tells on its output what is acknowledged from then on. It is
-//! meant to be killed; the next goes on.
+//! A coordinator forks, spawns in the foreground and in the background, and shares a temporary file
+//! with all of them; they write to each other and to a clerk, who is a session of a tree of its
+//! own. A life opens the store, looks that all is there that was acknowledged before, resumes what
+//! there is, and tells on its output what is acknowledged from then on. It is meant to be killed;
+//! the next goes on.
 
 mod acknowledged;
 mod mind;
@@ -50,7 +51,9 @@ impl Snapshots {
     /// The one that a word stands for.
     #[must_use]
     pub fn of(word: &str) -> Option<Self> {
-        [Self::Often, Self::Never].into_iter().find(|snapshots| snapshots.word() == word)
+        [Self::Often, Self::Never]
+            .into_iter()
+            .find(|snapshots| snapshots.word() == word)
     }
 
     fn after_facts(self) -> u64 {
@@ -88,14 +91,17 @@ const MODEL: &str = "[model]\nname = \"m\"\nprovider = \"scripted\"\nmax_iterati
 const PROGRAMS: [(&str, &str); 3] = [
     (
         "coordinator.toml",
-        "[tools]\nenabled = [\"record\", \"look\", \"survey\", \"read_fd\", \"search_fd\", \"fd_to_file\", \"fork\", \"spawn\", \
-         \"wait\", \"send_message\", \"receive_messages\", \"create_temp_file\", \"read_temp_file\", \"append_temp_file\"]\n\
-         [file_descriptor]\nmax_direct_output_chars = 2000\ndefault_page_size = 1000\n\
-         [linked_programs]\nscout = \"scout.toml\"\n[budget]\noutput_tokens = 1000000\n",
+        "[tools]\nenabled = [\"record\", \"look\", \"survey\", \"read_fd\", \"search_fd\", \
+         \"fd_to_file\", \"fork\", \"spawn\", \"wait\", \"send_message\", \"receive_messages\", \
+         \"create_temp_file\", \"read_temp_file\", \
+         \"append_temp_file\"]\n[file_descriptor]\nmax_direct_output_chars = \
+         2000\ndefault_page_size = 1000\n[linked_programs]\nscout = \
+         \"scout.toml\"\n[budget]\noutput_tokens = 1000000\n",
     ),
     (
         "scout.toml",
-        "[tools]\nenabled = [\"record\", \"look\", \"read_fd\", \"send_message\", \"receive_messages\", \"append_temp_file\"]\n",
+        "[tools]\nenabled = [\"record\", \"look\", \"read_fd\", \"send_message\", \
+         \"receive_messages\", \"append_temp_file\"]\n",
     ),
     ("clerk.toml", "[tools]\nenabled = [\"send_message\"]\n"),
 ];
@@ -107,7 +113,9 @@ const PROGRAMS: [(&str, &str); 3] = [
 pub fn prepare(folder: &Path) -> std::io::Result<()> {
     std::fs::create_dir(folder.join("out"))?;
     std::fs::write(folder.join(ACKNOWLEDGED), "")?;
-    PROGRAMS.iter().try_for_each(|(file, rest)| std::fs::write(folder.join(file), format!("{MODEL}{rest}")))
+    PROGRAMS
+        .iter()
+        .try_for_each(|(file, rest)| std::fs::write(folder.join(file), format!("{MODEL}{rest}")))
 }
 
 /// One life of the swarm in `folder`, to its end if nobody kills it.
@@ -117,7 +125,9 @@ pub fn prepare(folder: &Path) -> std::io::Result<()> {
 pub async fn live(folder: &Path, snapshots: Snapshots) -> Result<(), Box<dyn Error>> {
     tell(BEGUN);
     let began = Instant::now();
-    let store = LogStore::options().segment_bytes(SEGMENT_BYTES).open(folder.join(STORE))?;
+    let store = LogStore::options()
+        .segment_bytes(SEGMENT_BYTES)
+        .open(folder.join(STORE))?;
     tell(&format!("{OPENED}{}", began.elapsed().as_micros()));
     let acknowledged = std::fs::read_to_string(folder.join(ACKNOWLEDGED))?;
     if let Some(lost) = Held::of(&store)?.lost(&acknowledged) {
@@ -131,7 +141,11 @@ pub async fn live(folder: &Path, snapshots: Snapshots) -> Result<(), Box<dyn Err
     let exit = coordinator(&kernel, folder).await?.wait().await?;
     kernel.shutdown().await;
     telling.await??;
-    tell(&format!("{RESULT}{}: {:?}", exit.status.word(), exit.message));
+    tell(&format!(
+        "{RESULT}{}: {:?}",
+        exit.status.word(),
+        exit.message
+    ));
     Ok(())
 }
 
@@ -139,12 +153,21 @@ pub async fn live(folder: &Path, snapshots: Snapshots) -> Result<(), Box<dyn Err
 ///
 /// # Errors
 /// Those of building it.
-pub async fn kernel(store: impl Store, folder: &Path, snapshots: Snapshots) -> Result<Kernel, Box<dyn Error>> {
+pub async fn kernel(
+    store: impl Store,
+    folder: &Path,
+    snapshots: Snapshots,
+) -> Result<Kernel, Box<dyn Error>> {
     let permissions = Permissions::none().allow_write("out").seal(STORE);
-    let builder =
-        Kernel::open(store).snapshot_after(snapshots.after_facts()).host(LocalHost::new(permissions, folder)?);
+    let builder = Kernel::open(store)
+        .snapshot_after(snapshots.after_facts())
+        .host(LocalHost::new(permissions, folder)?);
     let model = FnModel(|request: Request| async move { Ok(mind::reply(&request)) });
-    Ok(tools::with_tools(builder.model("m", model), &Ledger::of(folder)).build().await?)
+    Ok(
+        tools::with_tools(builder.model("m", model), &Ledger::of(folder))
+            .build()
+            .await?,
+    )
 }
 
 /// The coordinator. It and the clerk are started where they are not there yet.
@@ -152,10 +175,19 @@ pub async fn kernel(store: impl Store, folder: &Path, snapshots: Snapshots) -> R
 /// # Errors
 /// Those of the kernel, and of the programs.
 pub async fn coordinator(kernel: &Kernel, folder: &Path) -> Result<Process, Box<dyn Error>> {
-    let load = |file: &str| kernel.load(folder.join(file)).map(|compiled| compiled.program);
+    let load = |file: &str| {
+        kernel
+            .load(folder.join(file))
+            .map(|compiled| compiled.program)
+    };
     let born = kernel.processes().await?.len();
     if born < 1 {
-        kernel.start(load("clerk.toml")?).session().without_input().name("clerk").await?;
+        kernel
+            .start(load("clerk.toml")?)
+            .session()
+            .without_input()
+            .name("clerk")
+            .await?;
     }
     Ok(match born {
         0 | 1 => kernel.start(load("coordinator.toml")?).input("go").await?,
@@ -174,6 +206,8 @@ async fn tell_all(mut events: Events) -> Result<(), dormouse::record::codec::Cod
 
 /// One line, and whole: who reads it may kill at any time.
 fn tell(line: &str) {
-    let told = std::io::stdout().lock().write_all(format!("{line}\n").as_bytes());
+    let told = std::io::stdout()
+        .lock()
+        .write_all(format!("{line}\n").as_bytes());
     told.expect("who reads the lines lives longer");
 }

@@ -1,4 +1,5 @@
-//! Command tools through the host: refused without permission, and with it as bounded as every other tool.
+//! Command tools through the host: refused without permission, and with it as bounded as every
+//! other tool.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +11,8 @@ use dormouse::tool::Answer;
 use dormouse::{Kernel, Process};
 use dormouse_tests::{PATIENCE, Requests, program, results, within};
 
-/// The tools of the tests: `sh -c` is a literal command here, and `{text}` is one argument, whatever stands in it.
+/// The tools of the tests: `sh -c` is a literal command here, and `{text}` is one argument,
+/// whatever stands in it.
 const COMMANDS: &str = r#"
     [tools]
     enabled = ["read_fd", "search_fd"]
@@ -45,8 +47,18 @@ const COMMANDS: &str = r#"
 
 async fn session(folder: &Path, permissions: Permissions) -> Process {
     let host = LocalHost::new(permissions, folder).unwrap();
-    let kernel = Kernel::builder().model("m", Scripted::silent()).host(host).build().await.unwrap();
-    kernel.start(program(&kernel, COMMANDS)).without_input().session().await.unwrap()
+    let kernel = Kernel::builder()
+        .model("m", Scripted::silent())
+        .host(host)
+        .build()
+        .await
+        .unwrap();
+    kernel
+        .start(program(&kernel, COMMANDS))
+        .without_input()
+        .session()
+        .await
+        .unwrap()
 }
 
 async fn call(process: &Process, tool: &str, args: &str) -> Answer {
@@ -56,16 +68,34 @@ async fn call(process: &Process, tool: &str, args: &str) -> Answer {
 #[tokio::test]
 async fn without_permission_a_command_is_refused_and_the_answer_names_the_flag() {
     let folder = tempfile::tempdir().unwrap();
-    for permissions in [Permissions::none(), Permissions::none().allow_run("printf").allow_read(".")] {
+    for permissions in [
+        Permissions::none(),
+        Permissions::none().allow_run("printf").allow_read("."),
+    ] {
         let process = session(folder.path(), permissions).await;
         let answer = call(&process, "count", r#"{"upto": 3}"#).await;
-        assert!(answer.is_error && answer.text.contains("--allow-run=seq"), "{answer:?}");
+        assert!(
+            answer.is_error && answer.text.contains("--allow-run=seq"),
+            "{answer:?}"
+        );
     }
     // A kernel without any host says what is missing, too.
-    let kernel = Kernel::builder().model("m", Scripted::silent()).build().await.unwrap();
-    let process = kernel.start(program(&kernel, COMMANDS)).without_input().session().await.unwrap();
+    let kernel = Kernel::builder()
+        .model("m", Scripted::silent())
+        .build()
+        .await
+        .unwrap();
+    let process = kernel
+        .start(program(&kernel, COMMANDS))
+        .without_input()
+        .session()
+        .await
+        .unwrap();
     let answer = call(&process, "count", r#"{"upto": 3}"#).await;
-    assert!(answer.is_error && answer.text.contains("without a host"), "{answer:?}");
+    assert!(
+        answer.is_error && answer.text.contains("without a host"),
+        "{answer:?}"
+    );
 }
 
 #[tokio::test]
@@ -84,29 +114,73 @@ async fn the_output_of_a_command_goes_straight_into_a_descriptor() {
     let host = LocalHost::new(Permissions::none().allow_run("seq"), folder.path()).unwrap();
     let requests = Requests::default();
     let model = requests.record(Scripted::parse(script, "s").unwrap());
-    let kernel = Kernel::builder().model("m", model).host(host).build().await.unwrap();
-    let process = kernel.start(program(&kernel, COMMANDS)).input("go").await.unwrap();
-    assert_eq!(within(process.wait()).await.unwrap().status, ExitStatus::Done);
+    let kernel = Kernel::builder()
+        .model("m", model)
+        .host(host)
+        .build()
+        .await
+        .unwrap();
+    let process = kernel
+        .start(program(&kernel, COMMANDS))
+        .input("go")
+        .await
+        .unwrap();
+    assert_eq!(
+        within(process.wait()).await.unwrap().status,
+        ExitStatus::Done
+    );
     let asked = requests.all();
     let preview = results(&asked[1], 0).remove(0);
-    assert!(!preview.1 && preview.0.starts_with("<fd_result fd=\"fd:1\" source=\"tool:count\""), "{}", preview.0);
-    assert!(preview.0.contains("total_lines=\"200000\""), "{}", preview.0);
+    assert!(
+        !preview.1
+            && preview
+                .0
+                .starts_with("<fd_result fd=\"fd:1\" source=\"tool:count\""),
+        "{}",
+        preview.0
+    );
+    assert!(
+        preview.0.contains("total_lines=\"200000\""),
+        "{}",
+        preview.0
+    );
     let answers = results(&asked[2], 0);
-    assert!(answers[0].0.contains("page=\"3\"") && !answers[0].1, "{}", answers[0].0);
+    assert!(
+        answers[0].0.contains("page=\"3\"") && !answers[0].1,
+        "{}",
+        answers[0].0
+    );
     assert!(answers[1].0.contains("199999"), "{}", answers[1].0);
     let tally = process.view().unwrap().tally;
-    assert!(tally.produced_chars > 1_200_000 && tally.entered_chars < 5_000, "{tally:?}");
+    assert!(
+        tally.produced_chars > 1_200_000 && tally.entered_chars < 5_000,
+        "{tally:?}"
+    );
 }
 
 #[tokio::test]
 async fn an_argument_is_one_argument_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
-    let process = session(folder.path(), Permissions::none().allow_run("printf").allow_run("seq")).await;
-    for text in ["a b; touch hacked", "$(touch hacked)", "`id`", "'\"\n", "é <x> &"] {
+    let process = session(
+        folder.path(),
+        Permissions::none().allow_run("printf").allow_run("seq"),
+    )
+    .await;
+    for text in [
+        "a b; touch hacked",
+        "$(touch hacked)",
+        "`id`",
+        "'\"\n",
+        "é <x> &",
+    ] {
         let args = serde_json::json!({ "text": text }).to_string();
         assert_eq!(call(&process, "say", &args).await, Answer::shown(text));
     }
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing was run by a shell");
+    assert_eq!(
+        std::fs::read_dir(folder.path()).unwrap().count(),
+        0,
+        "nothing was run by a shell"
+    );
     for (args, part) in [
         ("{}", "upto"),
         (r#"{"upto": "x"}"#, "upto"),
@@ -115,14 +189,21 @@ async fn an_argument_is_one_argument_and_nothing_else() {
         ("{", "JSON"),
     ] {
         let answer = call(&process, "count", args).await;
-        assert!(answer.is_error && answer.text.contains(part), "{args}: {answer:?}");
+        assert!(
+            answer.is_error && answer.text.contains(part),
+            "{args}: {answer:?}"
+        );
     }
 }
 
 #[tokio::test]
 async fn a_failure_tells_its_exit_code_and_what_was_said() {
     let folder = tempfile::tempdir().unwrap();
-    let process = session(folder.path(), Permissions::none().allow_run("sh").allow_write(".")).await;
+    let process = session(
+        folder.path(),
+        Permissions::none().allow_run("sh").allow_write("."),
+    )
+    .await;
     let answer = call(&process, "fail", "{}").await;
     assert!(answer.is_error, "{answer:?}");
     for part in ["out", "exited with code 3", "why"] {
@@ -136,15 +217,24 @@ async fn output_beyond_the_cap_ends_the_command_and_its_beginning_is_kept() {
     let process = session(folder.path(), Permissions::none().allow_run("yes")).await;
     let answer = call(&process, "endless", "{}").await;
     // 10 kB of it became a descriptor.
-    assert!(answer.is_error && answer.text.starts_with("<fd_result fd=\"fd:1\""), "{answer:?}");
+    assert!(
+        answer.is_error && answer.text.starts_with("<fd_result fd=\"fd:1\""),
+        "{answer:?}"
+    );
     let whole = call(&process, "read_fd", r#"{"fd": "fd:1", "read_all": true}"#).await;
-    assert!(whole.text.contains("10000 bytes") && whole.text.len() < 12_000, "{}", whole.text.len());
+    assert!(
+        whole.text.contains("10000 bytes") && whole.text.len() < 12_000,
+        "{}",
+        whole.text.len()
+    );
 }
 
 /// Whether a process of the system is there: not gone, and not only waiting to be collected.
 fn is_alive(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
+    stat.rsplit(") ")
+        .next()
+        .is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
 }
 
 async fn gone(pids: &[String]) {
@@ -154,7 +244,9 @@ async fn gone(pids: &[String]) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, all_gone).await.unwrap_or_else(|_| panic!("{pids:?} outlive their call"));
+    tokio::time::timeout(PATIENCE, all_gone)
+        .await
+        .unwrap_or_else(|_| panic!("{pids:?} outlive their call"));
 }
 
 fn pids(folder: &Path) -> Vec<String> {
@@ -165,9 +257,16 @@ fn pids(folder: &Path) -> Vec<String> {
 #[tokio::test]
 async fn a_deadline_ends_the_command_and_all_that_it_started() {
     let folder = tempfile::tempdir().unwrap();
-    let process = session(folder.path(), Permissions::none().allow_run("sh").allow_write(".")).await;
+    let process = session(
+        folder.path(),
+        Permissions::none().allow_run("sh").allow_write("."),
+    )
+    .await;
     let answer = call(&process, "hang", "{}").await;
-    assert!(answer.is_error && answer.text.contains("300 ms") && answer.text.contains("begun"), "{answer:?}");
+    assert!(
+        answer.is_error && answer.text.contains("300 ms") && answer.text.contains("begun"),
+        "{answer:?}"
+    );
     let pids = pids(folder.path());
     assert_eq!(pids.len(), 2);
     gone(&pids).await;
@@ -177,11 +276,24 @@ async fn a_deadline_ends_the_command_and_all_that_it_started() {
 async fn a_kill_of_the_process_ends_its_command_and_all_that_it_started() {
     let folder = tempfile::tempdir().unwrap();
     let text = COMMANDS.replace("deadline = \"300ms\"", "deadline = \"1h\"");
-    let host = LocalHost::new(Permissions::none().allow_run("sh").allow_write("."), folder.path()).unwrap();
+    let host = LocalHost::new(
+        Permissions::none().allow_run("sh").allow_write("."),
+        folder.path(),
+    )
+    .unwrap();
     let script = "[[turn]]\ncalls = [{ tool = \"hang\" }]\n";
     let model = Scripted::parse(script, "s").unwrap();
-    let kernel = Kernel::builder().model("m", model).host(host).build().await.unwrap();
-    let process = kernel.start(program(&kernel, &text)).input("go").await.unwrap();
+    let kernel = Kernel::builder()
+        .model("m", model)
+        .host(host)
+        .build()
+        .await
+        .unwrap();
+    let process = kernel
+        .start(program(&kernel, &text))
+        .input("go")
+        .await
+        .unwrap();
     let begun = async {
         while pids(folder.path()).len() < 2 {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -189,6 +301,9 @@ async fn a_kill_of_the_process_ends_its_command_and_all_that_it_started() {
     };
     within(begun).await;
     within(process.kill()).await.unwrap();
-    assert_eq!(within(process.wait()).await.unwrap().status, ExitStatus::Killed);
+    assert_eq!(
+        within(process.wait()).await.unwrap().status,
+        ExitStatus::Killed
+    );
     gone(&pids(folder.path())).await;
 }

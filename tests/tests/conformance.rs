@@ -1,5 +1,6 @@
-//! The conformance cases of descriptors end to end: whole kernels, real files, tools called as a model or an embedder
-//! calls them. Each case is data, each kind of case has one function; what is left is printed, with the reason.
+//! The conformance cases of descriptors end to end: whole kernels, real files, tools called as a
+//! model or an embedder calls them. Each case is data, each kind of case has one function; what is
+//! left is printed, with the reason.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -53,34 +54,59 @@ async fn every_case_of_this_version_holds_end_to_end() {
 /// A reply with references: each is a descriptor of the process, and of a child that it forks.
 async fn refs(case: &Case) {
     let script = format!(
-        "[[turn]]\nwhen.round = 0\ntext = {:?}\ncalls = [{{ tool = \"fork\", args = {{ prompts = [\"look\"] }} }}]\n[[turn]]\n\
-         text = \"{{{{ last }}}}\"\n",
+        "[[turn]]\nwhen.round = 0\ntext = {:?}\ncalls = [{{ tool = \"fork\", args = {{ prompts = \
+         [\"look\"] }} }}]\n[[turn]]\ntext = \"{{{{ last }}}}\"\n",
         case.content
     );
-    let rest = "[file_descriptor]\nenable_references = true\n[tools]\nenabled = [\"read_fd\", \"fork\"]\n";
+    let rest =
+        "[file_descriptor]\nenable_references = true\n[tools]\nenabled = [\"read_fd\", \"fork\"]\n";
     let process = session(Kernel::builder(), Some(&script), rest).await;
     turn(&process, "go").await;
     let expected = case.expected["refs"].as_object().unwrap();
     for (id, text) in expected {
-        assert_eq!(read_whole(&process, &format!("ref:{id}")).await, text.as_str().unwrap(), "{}", case.name);
+        assert_eq!(
+            read_whole(&process, &format!("ref:{id}")).await,
+            text.as_str().unwrap(),
+            "{}",
+            case.name
+        );
     }
-    assert_eq!(process.view().unwrap().descriptors, expected.len(), "{}", case.name);
+    assert_eq!(
+        process.view().unwrap().descriptors,
+        expected.len(),
+        "{}",
+        case.name
+    );
     let unknown = call(&process, "read_fd", &json!({"fd": "ref:unknown"})).await;
-    assert_eq!((unknown.is_error, &*attribute(&unknown, "type")), (true, "not_found"));
+    assert_eq!(
+        (unknown.is_error, &*attribute(&unknown, "type")),
+        (true, "not_found")
+    );
 }
 
-/// A session of a program that holds no descriptor yet, and is never asked anything unless a script is given.
+/// A session of a program that holds no descriptor yet, and is never asked anything unless a script
+/// is given.
 async fn session(builder: KernelBuilder, script: Option<&str>, rest: &str) -> Process {
-    let model = script.map_or_else(Scripted::silent, |script| Scripted::parse(script, "case").unwrap());
+    let model = script.map_or_else(Scripted::silent, |script| {
+        Scripted::parse(script, "case").unwrap()
+    });
     let kernel = builder.model("m", model).build().await.unwrap();
-    kernel.start(program(&kernel, rest)).without_input().session().await.unwrap()
+    kernel
+        .start(program(&kernel, rest))
+        .without_input()
+        .session()
+        .await
+        .unwrap()
 }
 
 const READ: &str = "[tools]\nenabled = [\"read_fd\"]\n";
 
 async fn opened(case: &Case) -> Process {
     let process = session(Kernel::builder(), None, READ).await;
-    let answer = process.open("tool:t", case.content.clone(), case.number("page_size")).await.unwrap();
+    let answer = process
+        .open("tool:t", case.content.clone(), case.number("page_size"))
+        .await
+        .unwrap();
     assert!(!answer.is_error, "{}: {}", case.name, answer.text);
     process
 }
@@ -91,12 +117,23 @@ async fn call(process: &Process, tool: &str, args: &Value) -> Answer {
 
 /// The text that an answer shows, as an XML parser gives it back.
 fn shown(answer: &Answer) -> String {
-    let document = Document::parse(&answer.text).unwrap_or_else(|error| panic!("XML-1: {error}: {}", answer.text));
-    document.root_element().descendants().filter(|node| node.is_text()).filter_map(|node| node.text()).collect()
+    let document = Document::parse(&answer.text)
+        .unwrap_or_else(|error| panic!("XML-1: {error}: {}", answer.text));
+    document
+        .root_element()
+        .descendants()
+        .filter(|node| node.is_text())
+        .filter_map(|node| node.text())
+        .collect()
 }
 
 fn attribute(answer: &Answer, name: &str) -> String {
-    Document::parse(&answer.text).unwrap().root_element().attribute(name).unwrap_or("").to_owned()
+    Document::parse(&answer.text)
+        .unwrap()
+        .root_element()
+        .attribute(name)
+        .unwrap_or("")
+        .to_owned()
 }
 
 async fn read_whole(process: &Process, fd: &str) -> String {
@@ -117,13 +154,32 @@ async fn paginate(case: &Case) {
             "truncated": attribute(&answer, "truncated") == "true",
         });
         assert_eq!(found, *row, "{} page {number}: {}", case.name, answer.text);
-        assert_eq!(attribute(&answer, "pages"), case.expected["pages"].to_string(), "{}", case.name);
-        assert_eq!(attribute(&answer, "total_lines"), case.expected["total_lines"].to_string(), "{}", case.name);
+        assert_eq!(
+            attribute(&answer, "pages"),
+            case.expected["pages"].to_string(),
+            "{}",
+            case.name
+        );
+        assert_eq!(
+            attribute(&answer, "total_lines"),
+            case.expected["total_lines"].to_string(),
+            "{}",
+            case.name
+        );
         joined += &text;
     }
     assert_eq!(joined, case.content, "{}: PAGE-1", case.name);
-    let beyond = call(&process, "read_fd", &json!({"fd": "fd:1", "page": rows.len() + 1})).await;
-    assert!(beyond.is_error, "{}: there is no page after the last", case.name);
+    let beyond = call(
+        &process,
+        "read_fd",
+        &json!({"fd": "fd:1", "page": rows.len() + 1}),
+    )
+    .await;
+    assert!(
+        beyond.is_error,
+        "{}: there is no page after the last",
+        case.name
+    );
 }
 
 fn read_args(case: &Case) -> Value {
@@ -137,7 +193,12 @@ async fn read(case: &Case) {
     let process = opened(case).await;
     let answer = call(&process, "read_fd", &read_args(case)).await;
     check_answer(case, &answer);
-    assert_eq!(read_whole(&process, "fd:1").await, case.content, "{}: FD-2", case.name);
+    assert_eq!(
+        read_whole(&process, "fd:1").await,
+        case.content,
+        "{}: FD-2",
+        case.name
+    );
 }
 
 fn check_answer(case: &Case, answer: &Answer) {
@@ -145,7 +206,9 @@ fn check_answer(case: &Case, answer: &Answer) {
     let document = Document::parse(&answer.text).unwrap();
     let root = document.root_element();
     for (key, value) in &case.expected {
-        let wanted = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let wanted = value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned);
         let attribute = |name: &str| root.attribute(name).unwrap_or("") == wanted;
         let holds = match key.as_str() {
             "text" => text == wanted,
@@ -154,11 +217,17 @@ fn check_answer(case: &Case, answer: &Answer) {
             "fd" | "page" | "lines" | "continued" | "truncated" => attribute(key),
             "count_served" => attribute("count"),
             "first_char_served" => text.starts_with(&wanted),
-            "payload_cannot_close_envelope" => text == case.content && !root.children().any(|node| node.is_element()),
+            "payload_cannot_close_envelope" => {
+                text == case.content && !root.children().any(|node| node.is_element())
+            }
             "stored_content_unchanged" | "new_fd" => true,
             _ => panic!("{}: nobody checks {key}", case.name),
         };
-        assert!(holds, "{}: {key} must be {wanted}: {}", case.name, answer.text);
+        assert!(
+            holds,
+            "{}: {key} must be {wanted}: {}",
+            case.name, answer.text
+        );
     }
 }
 
@@ -169,19 +238,41 @@ async fn extract(case: &Case) {
     let answer = call(&process, "read_fd", &args).await;
     let descriptors = process.view().unwrap().descriptors;
     if case.expected["new_fd"] == Value::Null {
-        assert_eq!(descriptors, 1, "{}: a refused extraction opens nothing", case.name);
+        assert_eq!(
+            descriptors, 1,
+            "{}: a refused extraction opens nothing",
+            case.name
+        );
         return check_answer(case, &answer);
     }
     let content = case.expected["new_content"].as_str().unwrap();
-    assert_eq!((descriptors, attribute(&answer, "new_fd")), (2, "fd:2".to_owned()), "{}", case.name);
+    assert_eq!(
+        (descriptors, attribute(&answer, "new_fd")),
+        (2, "fd:2".to_owned()),
+        "{}",
+        case.name
+    );
     assert_eq!(case.expected["new_fd"], "fd:2", "{}", case.name);
     assert_eq!(read_whole(&process, "fd:2").await, content, "{}", case.name);
-    assert!(content.is_empty() || !answer.text.contains(content), "{}: only the id comes back", case.name);
-    assert_eq!(read_whole(&process, "fd:1").await, case.content, "{}: FD-2", case.name);
+    assert!(
+        content.is_empty() || !answer.text.contains(content),
+        "{}: only the id comes back",
+        case.name
+    );
+    assert_eq!(
+        read_whole(&process, "fd:1").await,
+        case.content,
+        "{}: FD-2",
+        case.name
+    );
 }
 
 fn text_tool() -> impl dormouse::ports::Tool {
-    FnTool::new("t", "Gives its text back.", |Text { text }: Text| async move { Ok::<_, String>(text) })
+    FnTool::new(
+        "t",
+        "Gives its text back.",
+        |Text { text }: Text| async move { Ok::<_, String>(text) },
+    )
 }
 
 async fn wrap(case: &Case) {
@@ -190,23 +281,44 @@ async fn wrap(case: &Case) {
         return wrap_descriptor_tool(case, tool).await;
     }
     let rest = format!(
-        "[tools]\nenabled = [\"read_fd\", \"t\"]\n[file_descriptor]\nmax_direct_output_chars = {}\ndefault_page_size = 10\n",
+        "[tools]\nenabled = [\"read_fd\", \"t\"]\n[file_descriptor]\nmax_direct_output_chars = \
+         {}\ndefault_page_size = 10\n",
         case.params["threshold"]
     );
     let is_binary = case.name == "wrap_bytes_as_base64";
     let content = case.content.clone();
     let t = FnTool::new("t", "Gives the content of the case.", move |()| {
-        let bytes = if is_binary { [0x00, 0xff].repeat(40) } else { content.clone().into_bytes() };
+        let bytes = if is_binary {
+            [0x00, 0xff].repeat(40)
+        } else {
+            content.clone().into_bytes()
+        };
         async move { Ok::<_, String>(bytes) }
     });
     let process = session(Kernel::builder().tool(t), None, &rest).await;
     let answer = process.call("t", "null").await.unwrap();
     let created = process.view().unwrap().descriptors == 1;
-    assert_eq!(case.expected["fd_created"], created, "{}: {}", case.name, answer.text);
-    assert_eq!(answer.text.starts_with("<fd_result"), created, "{}: {}", case.name, answer.text);
+    assert_eq!(
+        case.expected["fd_created"], created,
+        "{}: {}",
+        case.name, answer.text
+    );
+    assert_eq!(
+        answer.text.starts_with("<fd_result"),
+        created,
+        "{}: {}",
+        case.name,
+        answer.text
+    );
     for key in ["fd", "encoding"] {
         if let Some(expected) = case.expected.get(key) {
-            assert_eq!(*expected, attribute(&answer, key), "{}: {}", case.name, answer.text);
+            assert_eq!(
+                *expected,
+                attribute(&answer, key),
+                "{}: {}",
+                case.name,
+                answer.text
+            );
         }
     }
 }
@@ -214,19 +326,33 @@ async fn wrap(case: &Case) {
 async fn wrap_descriptor_tool(case: &Case, tool: &str) {
     let (host, _folder) = host();
     let rest = format!(
-        "[tools]\nenabled = [\"read_fd\", \"fd_to_file\"]\n[file_descriptor]\nmax_direct_output_chars = {}\n\
-         default_page_size = 10\n",
+        "[tools]\nenabled = [\"read_fd\", \
+         \"fd_to_file\"]\n[file_descriptor]\nmax_direct_output_chars = {}\ndefault_page_size = \
+         10\n",
         case.params["threshold"]
     );
     let process = session(Kernel::builder().host(host), None, &rest).await;
-    process.open("tool:t", case.content.clone(), None).await.unwrap();
+    process
+        .open("tool:t", case.content.clone(), None)
+        .await
+        .unwrap();
     let args = match tool {
         "read_fd" => json!({"fd": "fd:1", "read_all": true}),
         _ => json!({"fd": "fd:1", "file_path": "out.txt"}),
     };
     let answer = call(&process, tool, &args).await;
-    assert!(answer.text.chars().count() > 20 && !answer.is_error, "{}: {}", case.name, answer.text);
-    assert!(!answer.text.starts_with("<fd_result"), "{}: {}", case.name, answer.text);
+    assert!(
+        answer.text.chars().count() > 20 && !answer.is_error,
+        "{}: {}",
+        case.name,
+        answer.text
+    );
+    assert!(
+        !answer.text.starts_with("<fd_result"),
+        "{}: {}",
+        case.name,
+        answer.text
+    );
     assert_eq!(process.view().unwrap().descriptors, 1, "{}", case.name);
 }
 
@@ -239,8 +365,18 @@ async fn user_input(case: &Case) {
         case.params["max_input_chars"]
     );
     // The first input of a process and a later one are admitted alike.
-    let process = kernel.start(program(&kernel, &rest)).input(case.content.clone()).session().await.unwrap();
-    let second = kernel.start(program(&kernel, &rest)).without_input().session().await.unwrap();
+    let process = kernel
+        .start(program(&kernel, &rest))
+        .input(case.content.clone())
+        .session()
+        .await
+        .unwrap();
+    let second = kernel
+        .start(program(&kernel, &rest))
+        .without_input()
+        .session()
+        .await
+        .unwrap();
     turn(&second, &case.content).await;
     let first_pid = process.pid();
     let ended = dormouse_tests::events_until(
@@ -251,7 +387,11 @@ async fn user_input(case: &Case) {
     for (which, pid) in [("first", process.pid()), ("later", second.pid())] {
         let said = requests.of(pid.0)[0].messages[0].text();
         let replaced = said.starts_with("<fd_result");
-        assert_eq!(case.expected["replaced"], replaced, "{} {which}: {said}", case.name);
+        assert_eq!(
+            case.expected["replaced"], replaced,
+            "{} {which}: {said}",
+            case.name
+        );
         if replaced {
             Document::parse(&said).unwrap_or_else(|error| panic!("{}: {error}: {said}", case.name));
         } else {
@@ -259,78 +399,131 @@ async fn user_input(case: &Case) {
         }
     }
     if case.expected["replaced"] == true {
-        assert_eq!(read_whole(&process, "fd:1").await, case.content, "{}", case.name);
+        assert_eq!(
+            read_whole(&process, "fd:1").await,
+            case.content,
+            "{}",
+            case.name
+        );
     }
 }
 
 /// Called by the model, seen by the model.
 async fn tool_call(case: &Case) {
     let script = format!(
-        "[[turn]]\nwhen.round = 0\ncalls_json = '[{{\"tool\": \"{}\", \"args\": {}}}]'\n[[turn]]\ntext = 'seen'\n",
+        "[[turn]]\nwhen.round = 0\ncalls_json = '[{{\"tool\": \"{}\", \"args\": \
+         {}}}]'\n[[turn]]\ntext = 'seen'\n",
         case.params["tool"].as_str().unwrap(),
         case.params["args"]
     );
     let requests = Requests::default();
     let model = requests.record(Scripted::parse(&script, "case").unwrap());
     let kernel = Kernel::builder().model("m", model).build().await.unwrap();
-    let process = kernel.start(program(&kernel, READ)).input("read").await.unwrap();
+    let process = kernel
+        .start(program(&kernel, READ))
+        .input("read")
+        .await
+        .unwrap();
     assert_eq!(&*process.wait().await.unwrap().message, "seen");
     let (text, is_error) = results(&requests.all()[1], 0).remove(0);
     assert_eq!(case.expected["is_error"], is_error, "{}: {text}", case.name);
-    assert!(text.starts_with(case.expected["text_starts_with"].as_str().unwrap()), "{}: {text}", case.name);
+    assert!(
+        text.starts_with(case.expected["text_starts_with"].as_str().unwrap()),
+        "{}: {text}",
+        case.name
+    );
 }
 
 async fn create(case: &Case) {
-    let rest = "[tools]\nenabled = [\"read_fd\", \"t\"]\n[file_descriptor]\nmax_direct_output_chars = 1\ndefault_page_size = 1\n";
+    let rest = "[tools]\nenabled = [\"read_fd\", \
+         \"t\"]\n[file_descriptor]\nmax_direct_output_chars = 1\ndefault_page_size = 1\n";
     let process = session(Kernel::builder().tool(text_tool()), None, rest).await;
     let mut ids = Vec::new();
     for text in case.content.split('|') {
         // One character more than the threshold.
-        ids.push(attribute(&call(&process, "t", &json!({"text": format!("{text}!")})).await, "fd"));
+        ids.push(attribute(
+            &call(&process, "t", &json!({"text": format!("{text}!")})).await,
+            "fd",
+        ));
     }
     assert_eq!(case.expected["ids"], json!(ids), "{}", case.name);
 }
 
 fn host() -> (LocalHost, TempDir) {
     let folder = tempfile::tempdir().unwrap();
-    let permissions = Permissions::none().allow_read(folder.path()).allow_write(folder.path());
+    let permissions = Permissions::none()
+        .allow_read(folder.path())
+        .allow_write(folder.path());
     (LocalHost::new(permissions, folder.path()).unwrap(), folder)
 }
 
 async fn write(case: &Case) {
     let (host, folder) = host();
     let mut args = case.params.clone();
-    let before = args.remove("file_before").and_then(|text| text.as_str().map(str::to_owned));
-    let path = args.entry("file_path").or_insert("out.txt".into()).as_str().unwrap().to_owned();
+    let before = args
+        .remove("file_before")
+        .and_then(|text| text.as_str().map(str::to_owned));
+    let path = args
+        .entry("file_path")
+        .or_insert("out.txt".into())
+        .as_str()
+        .unwrap()
+        .to_owned();
     args.insert("fd".into(), "fd:1".into());
     let file = folder.path().join(&path);
     if let Some(before) = before {
         fs::write(&file, before).unwrap();
     }
-    let process = session(Kernel::builder().host(host), None, "[tools]\nenabled = [\"fd_to_file\"]\n").await;
-    process.open("tool:t", case.content.clone(), None).await.unwrap();
+    let process = session(
+        Kernel::builder().host(host),
+        None,
+        "[tools]\nenabled = [\"fd_to_file\"]\n",
+    )
+    .await;
+    process
+        .open("tool:t", case.content.clone(), None)
+        .await
+        .unwrap();
     let answer = call(&process, "fd_to_file", &Value::Object(args)).await;
     let after = fs::read_to_string(&file).ok();
     let document = Document::parse(&answer.text).unwrap();
-    let inner = |name| document.descendants().find(|node| node.has_tag_name(name)).and_then(|node| node.text());
+    let inner = |name| {
+        document
+            .descendants()
+            .find(|node| node.has_tag_name(name))
+            .and_then(|node| node.text())
+    };
     for (key, value) in &case.expected {
-        let wanted = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let wanted = value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned);
         let root = document.root_element();
         let holds = match (key.as_str(), wanted.as_str()) {
-            ("outcome", "ok") => root.has_tag_name("fd_write") && root.attribute("success") == Some("true"),
+            ("outcome", "ok") => {
+                root.has_tag_name("fd_write") && root.attribute("success") == Some("true")
+            }
             ("outcome", kind) => answer.is_error && root.attribute("type") == Some(kind),
             ("file_after", _) => after.as_deref() == value.as_str(),
             ("bytes" | "bytes_written", _) => inner("bytes") == Some(&wanted),
             ("lines", _) => inner("lines") == Some(&wanted),
             _ => panic!("{}: nobody checks {key}", case.name),
         };
-        assert!(holds, "{}: {key} must be {wanted}: {} and the file {after:?}", case.name, answer.text);
+        assert!(
+            holds,
+            "{}: {key} must be {wanted}: {} and the file {after:?}",
+            case.name, answer.text
+        );
     }
     let strangers = fs::read_dir(folder.path()).unwrap().filter(|entry| {
         let name = entry.as_ref().unwrap().file_name();
         !path.starts_with(name.to_str().unwrap())
     });
-    assert_eq!(strangers.count(), 0, "{}: no temporary file is left behind", case.name);
+    assert_eq!(
+        strangers.count(),
+        0,
+        "{}: no temporary file is left behind",
+        case.name
+    );
 }
 
 async fn config(case: &Case) {
@@ -342,11 +535,23 @@ async fn config(case: &Case) {
             text += &format!("{key} = {value}\n");
         }
     }
-    match (case.expected["outcome"].as_str().unwrap(), kernel.parse(text.clone())) {
+    match (
+        case.expected["outcome"].as_str().unwrap(),
+        kernel.parse(text.clone()),
+    ) {
         ("ok", Ok(compiled)) => {
-            assert_eq!(case.expected["fd_enabled"], compiled.program.descriptors().is_some(), "{}", case.name);
+            assert_eq!(
+                case.expected["fd_enabled"],
+                compiled.program.descriptors().is_some(),
+                "{}",
+                case.name
+            );
         }
-        ("error", Err(errors)) => assert!(errors.to_string().contains("file_descriptor"), "{}: {errors}", case.name),
+        ("error", Err(errors)) => assert!(
+            errors.to_string().contains("file_descriptor"),
+            "{}: {errors}",
+            case.name
+        ),
         (outcome, found) => panic!("{}: {outcome} expected of\n{text}\n{found:?}", case.name),
     }
 }
@@ -373,20 +578,44 @@ async fn fork(case: &Case) {
     "#;
     let requests = Requests::default();
     let model = requests.record(Scripted::parse(script, "fork").unwrap());
-    let admin = FnTool::new("for_admins", "Needs admin.", |()| async { Ok::<_, String>("yes") }).access(Access::Admin);
-    let kernel = Kernel::builder().model("m", model).tool(text_tool()).tool(admin).build().await.unwrap();
-    let rest = "[tools]\nenabled = [\"read_fd\", \"fork\", \"t\", \"for_admins\"]\n[file_descriptor]\n\
-                max_direct_output_chars = 8\ndefault_page_size = 8\n";
-    let parent = kernel.start(program(&kernel, rest)).without_input().session().await.unwrap();
-    parent.open("user", case.content.clone(), None).await.unwrap();
+    let admin = FnTool::new("for_admins", "Needs admin.", |()| async {
+        Ok::<_, String>("yes")
+    })
+    .access(Access::Admin);
+    let kernel = Kernel::builder()
+        .model("m", model)
+        .tool(text_tool())
+        .tool(admin)
+        .build()
+        .await
+        .unwrap();
+    let rest = "[tools]\nenabled = [\"read_fd\", \"fork\", \"t\", \
+         \"for_admins\"]\n[file_descriptor]\nmax_direct_output_chars = 8\ndefault_page_size = 8\n";
+    let parent = kernel
+        .start(program(&kernel, rest))
+        .without_input()
+        .session()
+        .await
+        .unwrap();
+    parent
+        .open("user", case.content.clone(), None)
+        .await
+        .unwrap();
     assert_eq!(turn(&parent, "split").await, "joined");
     check_histories(&requests);
     let child = requests.of(2);
-    assert!(results(&child[1], 0)[0].1, "the child begins with fd:1 alone");
+    assert!(
+        results(&child[1], 0)[0].1,
+        "the child begins with fd:1 alone"
+    );
     let reads = results(child.last().unwrap(), 0);
     let text = |answer: &(String, bool)| {
         assert!(!answer.1, "{}", answer.0);
-        shown(&Answer { text: answer.0.as_str().into(), is_error: false, media: Vec::new() })
+        shown(&Answer {
+            text: answer.0.as_str().into(),
+            is_error: false,
+            media: Vec::new(),
+        })
     };
     assert_eq!(text(&reads[0]), case.content);
     let whole = read_whole(&parent, "fd:2").await;
@@ -398,28 +627,55 @@ async fn fork(case: &Case) {
         "parent_tool_reads_fd1_after_fork": if read_whole(&parent, "fd:1").await == case.content { "ok" } else { "error" },
         "parent_level_after_fork": if parent.call("for_admins", "null").await.unwrap().is_error { "less" } else { "admin" },
         // Pages are of 8 characters: the first is shown.
-        "child_tool_reads_own_fd2_gets": if text(&reads[1]) == "child-ow" { "child-own" } else { "something else" },
+        "child_tool_reads_own_fd2_gets": if text(&reads[1]) == "child-ow" { "child-own" } else { "something \
+             else" },
     });
     assert_eq!(Value::Object(case.expected.clone()), found, "{}", case.name);
 }
 
 async fn isolation(case: &Case) {
-    let kernel = Kernel::builder().model("m", Scripted::silent()).build().await.unwrap();
+    let kernel = Kernel::builder()
+        .model("m", Scripted::silent())
+        .build()
+        .await
+        .unwrap();
     let shared = program(&kernel, READ);
-    let a = kernel.start(shared.clone()).without_input().session().await.unwrap();
-    let b = kernel.start(shared).without_input().session().await.unwrap();
+    let a = kernel
+        .start(shared.clone())
+        .without_input()
+        .session()
+        .await
+        .unwrap();
+    let b = kernel
+        .start(shared)
+        .without_input()
+        .session()
+        .await
+        .unwrap();
     let (a_data, b_data) = case.content.split_once(" / ").unwrap();
     a.open("user", a_data.to_owned(), None).await.unwrap();
     b.open("user", b_data.to_owned(), None).await.unwrap();
-    assert_eq!(case.expected["process_a_reads_fd1"], read_whole(&a, "fd:1").await, "{}", case.name);
-    assert_eq!(case.expected["process_b_reads_fd1"], read_whole(&b, "fd:1").await, "{}", case.name);
+    assert_eq!(
+        case.expected["process_a_reads_fd1"],
+        read_whole(&a, "fd:1").await,
+        "{}",
+        case.name
+    );
+    assert_eq!(
+        case.expected["process_b_reads_fd1"],
+        read_whole(&b, "fd:1").await,
+        "{}",
+        case.name
+    );
 }
 
 async fn spawn(case: &Case) {
     let (host, folder) = host();
     let model = "[model]\nname = \"m\"\nprovider = \"scripted\"\n";
-    let main =
-        format!("{model}[tools]\nenabled = [\"read_fd\", \"spawn\"]\n[linked_programs]\nhelper = \"helper.toml\"\n");
+    let main = format!(
+        "{model}[tools]\nenabled = [\"read_fd\", \"spawn\"]\n[linked_programs]\nhelper = \
+         \"helper.toml\"\n"
+    );
     fs::write(folder.path().join("main.toml"), main).unwrap();
     fs::write(folder.path().join("helper.toml"), format!("{model}{READ}")).unwrap();
     let script = format!(
@@ -437,27 +693,60 @@ async fn spawn(case: &Case) {
     );
     let requests = Requests::default();
     let recorded = requests.record(Scripted::parse(&script, "spawn").unwrap());
-    let kernel = Kernel::builder().model("m", recorded).host(host).build().await.unwrap();
-    let main = kernel.load(folder.path().join("main.toml")).unwrap().program;
+    let kernel = Kernel::builder()
+        .model("m", recorded)
+        .host(host)
+        .build()
+        .await
+        .unwrap();
+    let main = kernel
+        .load(folder.path().join("main.toml"))
+        .unwrap()
+        .program;
     let parent = kernel.start(main).without_input().session().await.unwrap();
-    parent.open("user", case.content.clone(), None).await.unwrap();
+    parent
+        .open("user", case.content.clone(), None)
+        .await
+        .unwrap();
     turn(&parent, "go").await;
     let child = requests.of(2);
     let preloaded = child[0].system.contains(&case.content);
-    assert_eq!(case.expected["preloaded_fd_in_child_system_prompt"], preloaded, "{}: {}", case.name, child[0].system);
-    assert!(results(&child[1], 0)[0].0.contains(&case.content), "the child reads it under the same id");
+    assert_eq!(
+        case.expected["preloaded_fd_in_child_system_prompt"], preloaded,
+        "{}: {}",
+        case.name, child[0].system
+    );
+    assert!(
+        results(&child[1], 0)[0].0.contains(&case.content),
+        "the child reads it under the same id"
+    );
 }
 
 async fn access(case: &Case) {
-    let kernel = Kernel::builder().model("m", Scripted::silent()).build().await.unwrap();
+    let kernel = Kernel::builder()
+        .model("m", Scripted::silent())
+        .build()
+        .await
+        .unwrap();
     let level = match case.params["process_level"].as_str().unwrap() {
         "read" => Access::Read,
         "write" => Access::Write,
         _ => Access::Admin,
     };
-    let start = kernel.start(program(&kernel, READ)).without_input().session().access(level);
+    let start = kernel
+        .start(program(&kernel, READ))
+        .without_input()
+        .session()
+        .access(level);
     let process = start.await.unwrap();
-    process.open("user", case.content.clone(), None).await.unwrap();
+    process
+        .open("user", case.content.clone(), None)
+        .await
+        .unwrap();
     let answer = call(&process, "read_fd", &json!({"fd": "fd:1"})).await;
-    assert_eq!(case.expected["allowed"], !answer.is_error, "{}: {}", case.name, answer.text);
+    assert_eq!(
+        case.expected["allowed"], !answer.is_error,
+        "{}: {}",
+        case.name, answer.text
+    );
 }

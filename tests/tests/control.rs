@@ -1,5 +1,5 @@
-//! Time travel and signals with real actors: going back, stopping and continuing one or a tree, forks by the host, and when
-//! the children of a fork begin.
+//! Time travel and signals with real actors: going back, stopping and continuing one or a tree,
+//! forks by the host, and when the children of a fork begin.
 
 use std::future::ready;
 use std::path::Path;
@@ -12,9 +12,13 @@ use dormouse::model::{Delta, ModelError, Reply, Request};
 use dormouse::ports::Model;
 use dormouse::process::{ExitStatus, Origin};
 use dormouse::store::{LogStore, MemoryStore};
-use dormouse::{FnTool, Kernel, KernelBuilder, KernelError, Process, ProcessError, StoreFailure, View};
+use dormouse::{
+    FnTool, Kernel, KernelBuilder, KernelError, Process, ProcessError, StoreFailure, View,
+};
 use dormouse_tests::faulty::{Fate, Faulty, Operation};
-use dormouse_tests::{FnModel, Gate, Requests, asks, check_histories, program, results, says, turn, within};
+use dormouse_tests::{
+    FnModel, Gate, Requests, asks, check_histories, program, results, says, turn, within,
+};
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -56,34 +60,63 @@ fn once() -> impl Model {
 
 async fn status(kernel: &Kernel, pid: Pid) -> &'static str {
     let listed = kernel.processes().await.unwrap();
-    listed.iter().find(|info| info.row.pid == pid).unwrap().status
+    listed
+        .iter()
+        .find(|info| info.row.pid == pid)
+        .unwrap()
+        .status
 }
 
 #[tokio::test]
 async fn a_host_sends_a_session_back_and_it_is_there_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let requests = Requests::default();
-    let kernel = open(folder.path()).model("m", requests.record(echo())).build().await.unwrap();
-    let session = kernel.start(program(&kernel, GOTO)).session().without_input().await.unwrap();
+    let kernel = open(folder.path())
+        .model("m", requests.record(echo()))
+        .build()
+        .await
+        .unwrap();
+    let session = kernel
+        .start(program(&kernel, GOTO))
+        .session()
+        .without_input()
+        .await
+        .unwrap();
     for said in ["one", "two", "three"] {
         turn(&session, said).await;
     }
-    let cases = [("msg:7", "future_position"), ("msg:6", "current_position"), ("6", "unknown_position")];
+    let cases = [
+        ("msg:7", "future_position"),
+        ("msg:6", "current_position"),
+        ("6", "unknown_position"),
+    ];
     for (position, word) in cases {
         let answer = within(session.goto(position, "again")).await.unwrap();
-        assert!(answer.is_error && answer.text.contains(word), "{position}: {answer:?}");
+        assert!(
+            answer.is_error && answer.text.contains(word),
+            "{position}: {answer:?}"
+        );
     }
     let answer = within(session.goto("msg:2", "and now four")).await.unwrap();
     assert_eq!(&*answer.text, "<goto from=\"msg:6\" to=\"msg:2\"/>");
-    within(session.wait_for(|view| view.is_idle() && view.messages == 4)).await.unwrap();
+    within(session.wait_for(|view| view.is_idle() && view.messages == 4))
+        .await
+        .unwrap();
     let last = requests.all().pop().unwrap();
     let said: Vec<_> = last.messages.iter().map(|message| message.text()).collect();
-    assert!(said[0].starts_with("one") && said[2].starts_with("<goto") && said[2].contains("four"), "{said:?}");
+    assert!(
+        said[0].starts_with("one") && said[2].starts_with("<goto") && said[2].contains("four"),
+        "{said:?}"
+    );
     check_histories(&requests);
     let pid = session.pid();
     within(kernel.shutdown()).await;
 
-    let kernel = open(folder.path()).model("m", echo()).build().await.unwrap();
+    let kernel = open(folder.path())
+        .model("m", echo())
+        .build()
+        .await
+        .unwrap();
     let session = within(kernel.resume(pid)).await.unwrap();
     assert_eq!(session.view().unwrap().messages, 4, "DUR-2");
     assert!(turn(&session, "five").await.contains("[msg:5]"));
@@ -104,14 +137,24 @@ async fn a_reply_that_comes_after_its_process_was_sent_back_is_dropped() {
         }
     });
     let kernel = Kernel::builder().model("m", model).build().await.unwrap();
-    let session = kernel.start(program(&kernel, GOTO)).session().without_input().await.unwrap();
+    let session = kernel
+        .start(program(&kernel, GOTO))
+        .session()
+        .without_input()
+        .await
+        .unwrap();
     turn(&session, "quick").await;
     session.input("slow").await.unwrap();
     within(gate.entered()).await;
     let answer = within(session.goto("msg:1", "otherwise")).await.unwrap();
-    assert!(!answer.is_error, "a model that hangs delays nothing: {answer:?}");
+    assert!(
+        !answer.is_error,
+        "a model that hangs delays nothing: {answer:?}"
+    );
     gate.open();
-    let view = within(session.wait_for(|view| view.is_idle() && view.messages == 3)).await.unwrap();
+    let view = within(session.wait_for(|view| view.is_idle() && view.messages == 3))
+        .await
+        .unwrap();
     assert_eq!(view.messages, 3, "CALL-1");
 }
 
@@ -131,29 +174,61 @@ async fn a_stopped_process_stays_stopped_through_a_restart_and_goes_on_when_it_i
         }
     });
     let requests = Requests::default();
-    let kernel = open(folder.path()).model("m", requests.record(model)).tool(gated(&opened)).build().await.unwrap();
-    let process = kernel.start(program(&kernel, TOOL)).input("go").await.unwrap();
+    let kernel = open(folder.path())
+        .model("m", requests.record(model))
+        .tool(gated(&opened))
+        .build()
+        .await
+        .unwrap();
+    let process = kernel
+        .start(program(&kernel, TOOL))
+        .input("go")
+        .await
+        .unwrap();
     let pid = process.pid();
     within(gate.entered()).await;
     within(process.stop()).await.unwrap();
-    assert_eq!(status(&kernel, pid).await, "stopped", "a model that hangs does not delay it");
+    assert_eq!(
+        status(&kernel, pid).await,
+        "stopped",
+        "a model that hangs does not delay it"
+    );
     gate.open();
-    let view = within(process.wait_for(|view| view.messages == 2)).await.unwrap();
+    let view = within(process.wait_for(|view| view.messages == 2))
+        .await
+        .unwrap();
     assert!(view.stopped, "its reply is recorded");
     within(process.input("more")).await.unwrap();
     within(kernel.shutdown()).await;
 
-    let kernel = open(folder.path()).model("m", requests.record(once())).tool(gated(&opened)).build().await.unwrap();
-    assert_eq!(within(kernel.inspect(pid)).await.unwrap().status(), "stopped");
+    let kernel = open(folder.path())
+        .model("m", requests.record(once()))
+        .tool(gated(&opened))
+        .build()
+        .await
+        .unwrap();
+    assert_eq!(
+        within(kernel.inspect(pid)).await.unwrap().status(),
+        "stopped"
+    );
     let process = within(kernel.resume(pid)).await.unwrap();
     let view = within(process.wait_for(|view| view.stopped)).await.unwrap();
-    assert_eq!((view.status(), view.waiting, requests.all().len()), ("stopped", 1, 1));
+    assert_eq!(
+        (view.status(), view.waiting, requests.all().len()),
+        ("stopped", 1, 1)
+    );
     opened.open();
     within(process.cont()).await.unwrap();
     let exit = within(process.wait()).await.unwrap();
     assert_eq!(exit.status, ExitStatus::Done, "{exit:?}");
-    assert!(results(&requests.all()[1], 0)[0].0.contains("done"), "the tool ran once it was continued");
-    assert!(matches!(process.stop().await, Err(KernelError::Process(ProcessError::Ended(_)))));
+    assert!(
+        results(&requests.all()[1], 0)[0].0.contains("done"),
+        "the tool ran once it was continued"
+    );
+    assert!(matches!(
+        process.stop().await,
+        Err(KernelError::Process(ProcessError::Ended(_)))
+    ));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -169,18 +244,34 @@ async fn stop_reaches_one_that_sleeps_before_it_begins_anything() {
         }
     });
     let kernel = open(folder.path()).model("m", model).build().await.unwrap();
-    let pid = kernel.start(program(&kernel, "")).input("go").await.unwrap().pid();
+    let pid = kernel
+        .start(program(&kernel, ""))
+        .input("go")
+        .await
+        .unwrap()
+        .pid();
     within(gate.entered()).await;
     within(kernel.shutdown()).await;
 
-    let kernel = open(folder.path()).model("m", requests.record(echo())).build().await.unwrap();
+    let kernel = open(folder.path())
+        .model("m", requests.record(echo()))
+        .build()
+        .await
+        .unwrap();
     let process = kernel.process(pid).await.unwrap();
     within(process.stop()).await.unwrap();
     within(process.wait_for(|view| view.stopped)).await.unwrap();
     assert!(requests.all().is_empty());
     within(process.cont()).await.unwrap();
-    assert_eq!(within(process.wait()).await.unwrap().status, ExitStatus::Done);
-    assert_eq!(requests.all().len(), 1, "what had been in flight is asked again");
+    assert_eq!(
+        within(process.wait()).await.unwrap().status,
+        ExitStatus::Done
+    );
+    assert_eq!(
+        requests.all().len(),
+        1,
+        "what had been in flight is asked again"
+    );
 }
 
 /// Forks three children; each stands at the gate before it replies.
@@ -212,33 +303,69 @@ async fn children(kernel: &Kernel) -> Vec<Process> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tree_is_stopped_continued_interrupted_and_killed_as_one() {
-    for end in [None, Some(ExitStatus::Interrupted), Some(ExitStatus::Killed)] {
+    for end in [
+        None,
+        Some(ExitStatus::Interrupted),
+        Some(ExitStatus::Killed),
+    ] {
         let (gate, requests) = (Gate::default(), Requests::default());
-        let kernel = Kernel::builder().model("m", requests.record(forking(&gate))).build().await.unwrap();
-        let parent = kernel.start(program(&kernel, FORK)).input("go").await.unwrap();
+        let kernel = Kernel::builder()
+            .model("m", requests.record(forking(&gate)))
+            .build()
+            .await
+            .unwrap();
+        let parent = kernel
+            .start(program(&kernel, FORK))
+            .input("go")
+            .await
+            .unwrap();
         within(gate.entered()).await;
         let children = children(&kernel).await;
         within(parent.tree().stop()).await.unwrap();
         let listed = kernel.processes().await.unwrap();
-        let table: Vec<_> = listed.iter().map(|info| (info.row.pid.0, info.status)).collect();
-        assert_eq!(table, [(1, "stopped"), (2, "stopped"), (3, "stopped"), (4, "stopped")]);
+        let table: Vec<_> = listed
+            .iter()
+            .map(|info| (info.row.pid.0, info.status))
+            .collect();
+        assert_eq!(
+            table,
+            [
+                (1, "stopped"),
+                (2, "stopped"),
+                (3, "stopped"),
+                (4, "stopped")
+            ]
+        );
         match end {
             None => {
                 within(parent.tree().cont()).await.unwrap();
                 gate.open();
                 let exit = within(parent.wait()).await.unwrap();
-                assert_eq!(exit.message.matches("a child's word").count(), 3, "{exit:?}");
+                assert_eq!(
+                    exit.message.matches("a child's word").count(),
+                    3,
+                    "{exit:?}"
+                );
             }
             Some(ExitStatus::Interrupted) => within(parent.tree().interrupt()).await.unwrap(),
             Some(_) => within(parent.tree().kill()).await.unwrap(),
         }
-        assert_eq!(within(parent.wait()).await.unwrap().status, end.unwrap_or(ExitStatus::Done));
+        assert_eq!(
+            within(parent.wait()).await.unwrap().status,
+            end.unwrap_or(ExitStatus::Done)
+        );
         for child in children {
             let exit = within(child.wait()).await.unwrap();
-            assert!(end.is_none() == (exit.status == ExitStatus::Done), "{exit:?}");
+            assert!(
+                end.is_none() == (exit.status == ExitStatus::Done),
+                "{exit:?}"
+            );
         }
         check_histories(&requests);
-        assert!(matches!(parent.tree().stop().await, Err(KernelError::Process(ProcessError::Ended(Pid(1))))));
+        assert!(matches!(
+            parent.tree().stop().await,
+            Err(KernelError::Process(ProcessError::Ended(Pid(1))))
+        ));
     }
 }
 
@@ -269,7 +396,9 @@ impl Held {
 
 impl Door {
     fn entered(&self) -> Arc<Semaphore> {
-        self.entered.get_or_init(|| Arc::new(Semaphore::new(0))).clone()
+        self.entered
+            .get_or_init(|| Arc::new(Semaphore::new(0)))
+            .clone()
     }
 
     fn hold(&self, is_held: bool) {
@@ -301,12 +430,23 @@ async fn children_that_are_on_their_way_while_their_tree_is_stopped_are_born_sto
         }
     });
     let store = Held::default();
-    let kernel = Kernel::open(store.store()).model("m", requests.record(model)).build().await.unwrap();
-    let parent = kernel.start(program(&kernel, FORK)).input("go").await.unwrap();
+    let kernel = Kernel::open(store.store())
+        .model("m", requests.record(model))
+        .build()
+        .await
+        .unwrap();
+    let parent = kernel
+        .start(program(&kernel, FORK))
+        .input("go")
+        .await
+        .unwrap();
     within(first.entered()).await;
     store.door.hold(true);
     first.open();
-    within(store.door.entered().acquire_owned()).await.unwrap().forget();
+    within(store.door.entered().acquire_owned())
+        .await
+        .unwrap()
+        .forget();
     let tree = parent.tree();
     let mut stop = std::pin::pin!(tree.stop());
     // The facts of the fork are not durable: no child is in the table yet.
@@ -325,31 +465,57 @@ async fn children_that_are_on_their_way_while_their_tree_is_stopped_are_born_sto
     }
     assert_eq!(requests.all().len(), 1, "no child asked a model");
     within(parent.tree().cont()).await.unwrap();
-    assert_eq!(within(parent.wait()).await.unwrap().status, ExitStatus::Done);
+    assert_eq!(
+        within(parent.wait()).await.unwrap().status,
+        ExitStatus::Done
+    );
 }
 
 #[tokio::test]
 async fn a_shutdown_waits_for_whoever_still_reads_the_store() {
     let store = Held::default();
-    let kernel = Kernel::open(store.store()).model("m", echo()).build().await.unwrap();
-    let pid = kernel.start(program(&kernel, "")).session().without_input().await.unwrap().pid();
+    let kernel = Kernel::open(store.store())
+        .model("m", echo())
+        .build()
+        .await
+        .unwrap();
+    let pid = kernel
+        .start(program(&kernel, ""))
+        .session()
+        .without_input()
+        .await
+        .unwrap()
+        .pid();
     within(kernel.shutdown()).await;
-    let kernel = Kernel::open(store.store()).model("m", echo()).build().await.unwrap();
+    let kernel = Kernel::open(store.store())
+        .model("m", echo())
+        .build()
+        .await
+        .unwrap();
     store.door.hold(true);
     let resuming = tokio::spawn({
         let kernel = kernel.clone();
         async move { kernel.resume(pid).await.map(drop) }
     });
-    within(store.door.entered().acquire_owned()).await.unwrap().forget();
+    within(store.door.entered().acquire_owned())
+        .await
+        .unwrap()
+        .forget();
     let shutdown = tokio::spawn(kernel.shutdown());
-    assert!(within(resuming).await.unwrap().is_err(), "the supervisor is gone");
+    assert!(
+        within(resuming).await.unwrap().is_err(),
+        "the supervisor is gone"
+    );
     for _ in 0..1_000 {
         tokio::task::yield_now().await;
     }
     let is_early = shutdown.is_finished();
     store.door.hold(false);
     within(shutdown).await.unwrap();
-    assert!(!is_early, "a journal was being read: no other kernel could open the store");
+    assert!(
+        !is_early,
+        "a journal was being read: no other kernel could open the store"
+    );
     assert_eq!(Arc::strong_count(&store.inner), 1, "nobody holds the store");
 }
 
@@ -359,7 +525,12 @@ async fn a_fork_by_the_host_goes_on_alone_and_neither_side_sees_the_other() {
     for builder in [Kernel::builder, store] {
         let kernel = builder().model("m", echo()).build().await.unwrap();
         let rest = "[tools]\nenabled = [\"read_fd\"]\n";
-        let session = kernel.start(program(&kernel, rest)).session().without_input().await.unwrap();
+        let session = kernel
+            .start(program(&kernel, rest))
+            .session()
+            .without_input()
+            .await
+            .unwrap();
         turn(&session, "one").await;
         session.open("a", "text", None).await.unwrap();
         session.stop().await.unwrap();
@@ -368,9 +539,19 @@ async fn a_fork_by_the_host_goes_on_alone_and_neither_side_sees_the_other() {
         assert_eq!((row.pid, row.parent), (copy.pid(), None));
         assert!(matches!(row.origin, Origin::Copied { from, .. } if from == session.pid()));
         assert_eq!(turn(&copy, "two").await, "two", "it runs");
-        assert!(copy.call("read_fd", r#"{"fd": "fd:1"}"#).await.unwrap().text.contains("text"));
+        assert!(
+            copy.call("read_fd", r#"{"fd": "fd:1"}"#)
+                .await
+                .unwrap()
+                .text
+                .contains("text")
+        );
         let (here, there) = (session.view().unwrap(), copy.view().unwrap());
-        assert_eq!((here.messages, here.stopped, there.messages), (2, true, 4), "FORK-1");
+        assert_eq!(
+            (here.messages, here.stopped, there.messages),
+            (2, true, 4),
+            "FORK-1"
+        );
         session.kill().await.unwrap();
         within(session.wait()).await.unwrap();
         assert_eq!(turn(&copy, "three").await, "three");
@@ -380,14 +561,29 @@ async fn a_fork_by_the_host_goes_on_alone_and_neither_side_sees_the_other() {
 #[tokio::test]
 async fn a_fork_by_the_host_in_the_middle_of_a_call_is_told_that_it_was_interrupted() {
     let (gate, requests) = (Gate::default(), Requests::default());
-    let kernel = Kernel::builder().model("m", requests.record(once())).tool(gated(&gate)).build().await.unwrap();
-    let process = kernel.start(program(&kernel, TOOL)).input("go").await.unwrap();
+    let kernel = Kernel::builder()
+        .model("m", requests.record(once()))
+        .tool(gated(&gate))
+        .build()
+        .await
+        .unwrap();
+    let process = kernel
+        .start(program(&kernel, TOOL))
+        .input("go")
+        .await
+        .unwrap();
     within(gate.entered()).await;
     let copy = within(process.fork()).await.unwrap();
     let exit = within(copy.wait()).await.unwrap();
-    assert!(exit.message.contains("effect is unknown"), "CALL-2: {exit:?}");
+    assert!(
+        exit.message.contains("effect is unknown"),
+        "CALL-2: {exit:?}"
+    );
     gate.open();
-    assert_eq!(&*within(process.wait()).await.unwrap().message, r#"[("done", false)]"#);
+    assert_eq!(
+        &*within(process.wait()).await.unwrap().message,
+        r#"[("done", false)]"#
+    );
     check_histories(&requests);
     let error = within(process.fork()).await.unwrap_err();
     assert!(
@@ -415,7 +611,12 @@ struct Forking {
 
 impl Forking {
     fn new(first: First) -> Self {
-        Self { first, gate: Gate::default(), asked: Arc::default(), began: Instant::now() }
+        Self {
+            first,
+            gate: Gate::default(),
+            asked: Arc::default(),
+            began: Instant::now(),
+        }
     }
 
     fn asked(&self) -> Vec<(u64, Duration)> {
@@ -448,7 +649,10 @@ impl Model for Forking {
             };
             return ready(Ok(reply)).boxed();
         }
-        self.asked.lock().unwrap().push((request.pid.0, self.began.elapsed()));
+        self.asked
+            .lock()
+            .unwrap()
+            .push((request.pid.0, self.began.elapsed()));
         let is_first = request.pid == Pid(2);
         if is_first && self.first == First::Speaks {
             deltas(Delta::Text("w".to_owned()));
@@ -464,12 +668,21 @@ impl Model for Forking {
 }
 
 async fn fork_of_three(model: &Forking, limits: &str) -> (Kernel, Process) {
-    let kernel = Kernel::builder().model("m", model.clone()).build().await.unwrap();
-    let parent = kernel.start(program(&kernel, &format!("{FORK}{limits}"))).input("go").await.unwrap();
+    let kernel = Kernel::builder()
+        .model("m", model.clone())
+        .build()
+        .await
+        .unwrap();
+    let parent = kernel
+        .start(program(&kernel, &format!("{FORK}{limits}")))
+        .input("go")
+        .await
+        .unwrap();
     (kernel, parent)
 }
 
-/// Time stands still in these tests until nothing else can happen: what is measured is what was waited for.
+/// Time stands still in these tests until nothing else can happen: what is measured is what was
+/// waited for.
 #[tokio::test(start_paused = true)]
 async fn the_others_of_a_fork_begin_when_something_has_come_of_the_first() {
     let hold = Duration::from_secs(2);
@@ -479,20 +692,30 @@ async fn the_others_of_a_fork_begin_when_something_has_come_of_the_first() {
         (First::Replies, "", false),
         (First::IsSilent, all, false),
         (First::IsSilent, "", true),
-        (First::IsSilent, "[limits]\nfork_release = \"first\"\n", true),
+        (
+            First::IsSilent,
+            "[limits]\nfork_release = \"first\"\n",
+            true,
+        ),
     ];
     for (first, limits, waits) in cases {
         let model = Forking::new(first);
         let (_kernel, parent) = fork_of_three(&model, limits).await;
         model.wait_for(3).await;
         let asked = model.asked();
-        assert_eq!(asked.iter().map(|(pid, _)| *pid).collect::<Vec<_>>(), [2, 3, 4]);
+        assert_eq!(
+            asked.iter().map(|(pid, _)| *pid).collect::<Vec<_>>(),
+            [2, 3, 4]
+        );
         assert!(asked[0].1 < hold, "{first:?}: {asked:?}");
         for (_, after) in &asked[1..] {
             assert_eq!(*after >= hold, waits, "{first:?} {limits}: {asked:?}");
         }
         model.gate.open();
-        assert_eq!(within(parent.wait()).await.unwrap().status, ExitStatus::Done);
+        assert_eq!(
+            within(parent.wait()).await.unwrap().status,
+            ExitStatus::Done
+        );
     }
 }
 
@@ -503,19 +726,38 @@ async fn whoever_is_held_back_is_released_by_the_end_of_the_first_and_by_a_signa
     within(model.gate.entered()).await;
     let held = kernel.process(Pid(3)).await.unwrap();
     within(held.kill()).await.unwrap();
-    assert_eq!(within(held.wait()).await.unwrap().status, ExitStatus::Killed);
-    assert_eq!(model.asked().len(), 1, "it asked nothing, and the last is still held back");
-    within(kernel.process(Pid(2)).await.unwrap().kill()).await.unwrap();
-    assert_eq!(within(parent.wait()).await.unwrap().status, ExitStatus::Done);
+    assert_eq!(
+        within(held.wait()).await.unwrap().status,
+        ExitStatus::Killed
+    );
+    assert_eq!(
+        model.asked().len(),
+        1,
+        "it asked nothing, and the last is still held back"
+    );
+    within(kernel.process(Pid(2)).await.unwrap().kill())
+        .await
+        .unwrap();
+    assert_eq!(
+        within(parent.wait()).await.unwrap().status,
+        ExitStatus::Done
+    );
     let asked = model.asked();
-    assert_eq!(asked.iter().map(|(pid, _)| *pid).collect::<Vec<_>>(), [2, 4]);
+    assert_eq!(
+        asked.iter().map(|(pid, _)| *pid).collect::<Vec<_>>(),
+        [2, 4]
+    );
     assert!(asked[1].1 < Duration::from_secs(2), "{asked:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_first_child_that_waits_for_a_model_permit_holds_nobody_back_for_ever() {
     let (blocking, parents) = (Gate::default(), Gate::default());
-    let (block, pass, inner) = (blocking.clone(), parents.clone(), Forking::new(First::Replies));
+    let (block, pass, inner) = (
+        blocking.clone(),
+        parents.clone(),
+        Forking::new(First::Replies),
+    );
     let model = FnModel(move |request: Request| {
         let (block, pass, inner) = (block.clone(), pass.clone(), inner.clone());
         async move {
@@ -524,27 +766,56 @@ async fn a_first_child_that_waits_for_a_model_permit_holds_nobody_back_for_ever(
                 _ if request.pid == Pid(1) => pass.pass().await,
                 _ => {}
             }
-            if request.pid == Pid(2) { Ok(says("blocked")) } else { inner.call(request, &|_| {}).await }
+            if request.pid == Pid(2) {
+                Ok(says("blocked"))
+            } else {
+                inner.call(request, &|_| {}).await
+            }
         }
     });
-    let kernel = Kernel::builder().model("m", model).model_calls(1).build().await.unwrap();
-    let parent = kernel.start(program(&kernel, FORK)).input("go").await.unwrap();
+    let kernel = Kernel::builder()
+        .model("m", model)
+        .model_calls(1)
+        .build()
+        .await
+        .unwrap();
+    let parent = kernel
+        .start(program(&kernel, FORK))
+        .input("go")
+        .await
+        .unwrap();
     within(parents.entered()).await;
     // It is the next to get the permit when the parent has replied.
-    let blocker = kernel.start(program(&kernel, "")).input("block").await.unwrap();
+    let blocker = kernel
+        .start(program(&kernel, ""))
+        .input("block")
+        .await
+        .unwrap();
     parents.open();
     within(blocking.entered()).await;
     for pid in 3..=5 {
         within(async {
-            while kernel.processes().await.unwrap().iter().all(|info| info.row.pid != Pid(pid) || info.view.is_none()) {
+            while kernel
+                .processes()
+                .await
+                .unwrap()
+                .iter()
+                .all(|info| info.row.pid != Pid(pid) || info.view.is_none())
+            {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         })
         .await;
     }
     blocking.open();
-    assert_eq!(within(parent.wait()).await.unwrap().status, ExitStatus::Done);
-    assert_eq!(within(blocker.wait()).await.unwrap().status, ExitStatus::Done);
+    assert_eq!(
+        within(parent.wait()).await.unwrap().status,
+        ExitStatus::Done
+    );
+    assert_eq!(
+        within(blocker.wait()).await.unwrap().status,
+        ExitStatus::Done
+    );
 }
 
 #[tokio::test]
@@ -553,14 +824,17 @@ async fn a_process_keeps_the_program_that_it_was_born_with_whatever_becomes_of_i
     let (file, state) = (folder.path().join("main.toml"), folder.path().join("state"));
     let write = |system: &str, tokens: u32, tools: &str| {
         let text = format!(
-            "[model]\nname = \"m\"\nprovider = \"scripted\"\n[prompt]\nsystem = \"{system}\"\n[parameters]\n\
-             max_tokens = {tokens}\n[tools]\nenabled = [{tools}]\n"
+            "[model]\nname = \"m\"\nprovider = \"scripted\"\n[prompt]\nsystem = \
+             \"{system}\"\n[parameters]\nmax_tokens = {tokens}\n[tools]\nenabled = [{tools}]\n"
         );
         std::fs::write(&file, text).unwrap();
     };
     let kernel = |requests: &Requests| {
         let host = LocalHost::new(Permissions::none(), folder.path()).unwrap();
-        open(&state).host(host).model("m", requests.record(echo())).build()
+        open(&state)
+            .host(host)
+            .model("m", requests.record(echo()))
+            .build()
     };
     let requests = Requests::default();
     write("The first.", 10, "\"read_fd\"");
@@ -584,7 +858,11 @@ async fn a_process_keeps_the_program_that_it_was_born_with_whatever_becomes_of_i
     let asked = requests.all();
     assert!(asked.len() >= 6, "{asked:?}");
     for request in &asked {
-        assert_eq!((&request.system, &request.tools), (&asked[0].system, &asked[0].tools), "HIST-1");
+        assert_eq!(
+            (&request.system, &request.tools),
+            (&asked[0].system, &asked[0].tools),
+            "HIST-1"
+        );
         assert_eq!(request.parameters, asked[0].parameters);
         assert!(request.system.starts_with("The first."));
     }

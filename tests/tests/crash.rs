@@ -1,8 +1,9 @@
-//! kill -9 of a swarm at random moments: nothing acknowledged is lost, nothing that must not run twice runs twice, and the
-//! swarm comes to the end that it comes to when nobody kills it.
+//! kill -9 of a swarm at random moments: nothing acknowledged is lost, nothing that must not run
+//! twice runs twice, and the swarm comes to the end that it comes to when nobody kills it.
 //!
-//! Each life is a process of the operating system. It runs no programs, so that its death is the death of all. `KILLS` says
-//! how often one is killed, `KILLS_SEED` runs the same plan again, as far as the clock lets it.
+//! Each life is a process of the operating system. It runs no programs, so that its death is the
+//! death of all. `KILLS` says how often one is killed, `KILLS_SEED` runs the same plan again, as
+//! far as the clock lets it.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -21,27 +22,36 @@ use dormouse::message::Block;
 use dormouse::store::{LogStore, MemoryStore};
 use dormouse::{Event, Fact, Kernel};
 use dormouse_tests::random::Random;
-use dormouse_tests::swarm::{self, ACKNOWLEDGED, BEGUN, Held, Ledger, Line, OPENED, RESULT, RESUMED, STORE, Snapshots};
+use dormouse_tests::swarm::{
+    self, ACKNOWLEDGED, BEGUN, Held, Ledger, Line, OPENED, RESULT, RESUMED, STORE, Snapshots,
+};
 use dormouse_tests::{FnModel, events_until, lines, program, says, within};
 
-/// How long a life that nobody kills may take: far beyond what it needs, since a hang is what this is to find.
+/// How long a life that nobody kills may take: far beyond what it needs, since a hang is what this
+/// is to find.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A life that is killed is killed within so many microseconds after all was resumed.
 const LONGEST_LIFE: u64 = 200_000;
 
-/// So many of a hundred are killed earlier: within so many microseconds after they have begun to open the store.
+/// So many of a hundred are killed earlier: within so many microseconds after they have begun to
+/// open the store.
 const EARLY: (u64, u64) = (20, 250_000);
 
 /// A swarm is killed at most so often, then left to come to its end.
 const KILLS_OF_A_SWARM: u64 = 24;
 
 fn variable(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|value| value.parse().expect("a number"))
+    std::env::var(name)
+        .ok()
+        .map(|value| value.parse().expect("a number"))
 }
 
 fn entropy() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_nanos() as u64
 }
 
 /// What all swarms together came to.
@@ -55,7 +65,8 @@ struct Tally {
     facts: usize,
     /// Runs of the tool that must not run twice.
     ran: usize,
-    /// Calls of it that were in flight when a life ended, of the swarms whose every fact can be read,
+    /// Calls of it that were in flight when a life ended, of the swarms whose every fact can be
+    /// read,
     interrupted: usize,
     /// and of these those that had run.
     interrupted_after_running: usize,
@@ -72,8 +83,15 @@ struct Kill {
 
 impl Kill {
     fn any(random: &mut Random) -> Self {
-        let (words, longest) = if random.percent(EARLY.0) { (BEGUN, EARLY.1) } else { (RESUMED, LONGEST_LIFE) };
-        Self { after: Duration::from_micros(random.below(longest)), words }
+        let (words, longest) = if random.percent(EARLY.0) {
+            (BEGUN, EARLY.1)
+        } else {
+            (RESUMED, LONGEST_LIFE)
+        };
+        Self {
+            after: Duration::from_micros(random.below(longest)),
+            words,
+        }
     }
 }
 
@@ -94,10 +112,18 @@ impl Life {
     fn begin(folder: &Path, snapshots: Snapshots) -> Self {
         let stderr = File::create(folder.join("stderr")).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_swarm"));
-        command.arg(folder).arg(snapshots.word()).stdout(Stdio::piped()).stderr(stderr);
+        command
+            .arg(folder)
+            .arg(snapshots.word())
+            .stdout(Stdio::piped())
+            .stderr(stderr);
         let mut child = command.spawn().unwrap();
         let lines = lines(BufReader::new(child.stdout.take().unwrap()));
-        Self { child, lines, told: Vec::new() }
+        Self {
+            child,
+            lines,
+            told: Vec::new(),
+        }
     }
 
     /// Listens until it has said what begins with these words, or has ended.
@@ -106,7 +132,9 @@ impl Life {
             match self.lines.recv_timeout(PATIENCE) {
                 Ok(line) => self.told.push(line),
                 Err(RecvTimeoutError::Disconnected) => return,
-                Err(RecvTimeoutError::Timeout) => panic!("it never said '{words}': {:#?}", self.told),
+                Err(RecvTimeoutError::Timeout) => {
+                    panic!("it never said '{words}': {:#?}", self.told)
+                }
             }
         }
     }
@@ -115,7 +143,10 @@ impl Life {
     fn listen(&mut self, time: Duration) -> Result<(), RecvTimeoutError> {
         let until = Instant::now() + time;
         loop {
-            match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            match self
+                .lines
+                .recv_timeout(until.saturating_duration_since(Instant::now()))
+            {
                 Ok(line) => self.told.push(line),
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Err(error @ RecvTimeoutError::Timeout) => return Err(error),
@@ -129,7 +160,11 @@ impl Life {
 
     /// What it told of what is durable.
     fn acknowledged(&self) -> impl Iterator<Item = &String> {
-        let is_other = |line: &&String| [BEGUN, OPENED, RESUMED, RESULT].iter().any(|words| line.starts_with(words));
+        let is_other = |line: &&String| {
+            [BEGUN, OPENED, RESUMED, RESULT]
+                .iter()
+                .any(|words| line.starts_with(words))
+        };
         self.told.iter().filter(move |line| !is_other(line))
     }
 }
@@ -163,10 +198,20 @@ impl Swarm {
             life.listen(PATIENCE).unwrap();
         }
         let status = life.child.wait().unwrap();
-        let mut file = OpenOptions::new().append(true).open(self.folder.path().join(ACKNOWLEDGED)).unwrap();
-        life.acknowledged().for_each(|line| writeln!(file, "{line}").unwrap());
-        tally.facts += life.acknowledged().filter(|line| line.starts_with("fact ")).count();
-        let time = |words| life.value(words).map(|time| Duration::from_micros(time.parse().unwrap()));
+        let mut file = OpenOptions::new()
+            .append(true)
+            .open(self.folder.path().join(ACKNOWLEDGED))
+            .unwrap();
+        life.acknowledged()
+            .for_each(|line| writeln!(file, "{line}").unwrap());
+        tally.facts += life
+            .acknowledged()
+            .filter(|line| line.starts_with("fact "))
+            .count();
+        let time = |words| {
+            life.value(words)
+                .map(|time| Duration::from_micros(time.parse().unwrap()))
+        };
         let resumed = time(RESUMED);
         tally.slowest_opening = tally.slowest_opening.max(time(OPENED).unwrap_or_default());
         tally.slowest_resuming = tally.slowest_resuming.max(resumed.unwrap_or_default());
@@ -178,7 +223,10 @@ impl Swarm {
                 End::Killed
             }
             None => {
-                let (stderr, last) = (self.read("stderr"), life.told.split_off(life.told.len().saturating_sub(30)));
+                let (stderr, last) = (
+                    self.read("stderr"),
+                    life.told.split_off(life.told.len().saturating_sub(30)),
+                );
                 panic!("it came to no end ({status}): {stderr}\nthe last that it told: {last:#?}")
             }
         }
@@ -193,14 +241,27 @@ impl Swarm {
         let once: BTreeSet<_> = ran.iter().cloned().collect();
         assert_eq!(ran.len(), once.len(), "CALL-2: {ran:?}");
         let things: BTreeSet<_> = ran.iter().filter_map(|id| id.split(" #").next()).collect();
-        assert_eq!(ran.len(), things.len(), "who was interrupted looks before it calls again: {ran:?}");
+        assert_eq!(
+            ran.len(),
+            things.len(),
+            "who was interrupted looks before it calls again: {ran:?}"
+        );
         tally.ran += ran.len();
         if let Some(facts) = held.all_facts() {
             let calls = Calls::of(facts.map(Result::unwrap));
-            assert!(calls.answered.is_subset(&once), "what was answered was run: {calls:?}, {ran:?}");
-            assert!(once.is_subset(&calls.asked), "what was run was asked for: {calls:?}, {ran:?}");
+            assert!(
+                calls.answered.is_subset(&once),
+                "what was answered was run: {calls:?}, {ran:?}"
+            );
+            assert!(
+                once.is_subset(&calls.asked),
+                "what was run was asked for: {calls:?}, {ran:?}"
+            );
             let unanswered = calls.asked.difference(&calls.answered).count();
-            assert_eq!(calls.interrupted, unanswered, "each other call was answered as interrupted: {calls:?}");
+            assert_eq!(
+                calls.interrupted, unanswered,
+                "each other call was answered as interrupted: {calls:?}"
+            );
             tally.interrupted += calls.interrupted;
             tally.interrupted_after_running += once.difference(&calls.answered).count();
         }
@@ -224,11 +285,15 @@ impl Calls {
                 Fact::Call(CallFact::ModelReplied { blocks, .. }) => {
                     calls.asked.extend(blocks.iter().filter_map(recorded))
                 }
-                Fact::Call(CallFact::ToolReturned { answer, .. }) if answer.text.contains("Its effect is unknown") => {
+                Fact::Call(CallFact::ToolReturned { answer, .. })
+                    if answer.text.contains("Its effect is unknown") =>
+                {
                     calls.interrupted += 1;
                 }
                 Fact::Call(CallFact::ToolReturned { answer, .. }) => {
-                    calls.answered.extend(answer.text.strip_prefix("recorded ").map(str::to_owned));
+                    calls
+                        .answered
+                        .extend(answer.text.strip_prefix("recorded ").map(str::to_owned));
                 }
                 _ => {}
             }
@@ -239,7 +304,9 @@ impl Calls {
 
 /// The id that a call of `record` is about.
 fn recorded(block: &Block) -> Option<String> {
-    let Block::ToolUse { name, args, .. } = block else { return None };
+    let Block::ToolUse { name, args, .. } = block else {
+        return None;
+    };
     let args: serde_json::Value = serde_json::from_str(args).unwrap();
     (**name == *"record").then(|| args["id"].as_str().unwrap().to_owned())
 }
@@ -261,7 +328,9 @@ fn a_swarm_that_is_killed_at_any_moment_loses_nothing_and_comes_to_the_same_end(
     let seed = variable("KILLS_SEED").unwrap_or_else(entropy);
     let mut tally = Tally::default();
     let whole = Swarm::new(Snapshots::Often);
-    let End::Result(expected) = whole.live(None, &mut tally) else { panic!("nobody kills it") };
+    let End::Result(expected) = whole.live(None, &mut tally) else {
+        panic!("nobody kills it")
+    };
     assert!(expected.starts_with("done: "), "{expected}");
     whole.check(&mut tally);
     eprintln!("KILLS_SEED={seed}; undisturbed: {expected}");
@@ -269,7 +338,11 @@ fn a_swarm_that_is_killed_at_any_moment_loses_nothing_and_comes_to_the_same_end(
     while tally.kills < kills {
         let named = Seed(seed, tally.swarms);
         let mut random = Random::of(&[seed, tally.swarms]);
-        let swarm = Swarm::new(if tally.swarms.is_multiple_of(2) { Snapshots::Never } else { Snapshots::Often });
+        let swarm = Swarm::new(if tally.swarms.is_multiple_of(2) {
+            Snapshots::Never
+        } else {
+            Snapshots::Often
+        });
         let mut left = (1 + random.below(KILLS_OF_A_SWARM)).min(kills - tally.kills);
         let result = loop {
             let kill = (left > 0).then(|| Kill::any(&mut random));
@@ -291,20 +364,42 @@ fn a_swarm_that_is_killed_at_any_moment_loses_nothing_and_comes_to_the_same_end(
 async fn what_is_not_there_as_it_was_told_is_found_to_be_lost() {
     let store = Arc::new(MemoryStore::new());
     let model = FnModel(|_| async { Ok(says("done")) });
-    let kernel = Kernel::open(store.clone()).model("m", model).build().await.unwrap();
+    let kernel = Kernel::open(store.clone())
+        .model("m", model)
+        .build()
+        .await
+        .unwrap();
     let events = kernel.events();
-    kernel.start(program(&kernel, "")).input("go").await.unwrap();
+    kernel
+        .start(program(&kernel, ""))
+        .input("go")
+        .await
+        .unwrap();
     let events = events_until(events, |event| matches!(event, Event::Exited { .. })).await;
     within(kernel.shutdown()).await;
-    let told: Vec<_> =
-        events.iter().filter_map(|event| Line::of(event).unwrap()).map(|line| line.to_string()).collect();
+    let told: Vec<_> = events
+        .iter()
+        .filter_map(|event| Line::of(event).unwrap())
+        .map(|line| line.to_string())
+        .collect();
     let (held, all) = (Held::of(&store).unwrap(), told.join("\n"));
     assert_eq!(held.lost(&all), None);
-    assert!(all.contains("born 1\n") && all.contains("exited 1 done"), "{all}");
-    let changes =
-        [("born 1", "born 2"), ("fact 1 2 ", "fact 1 99 "), ("fact 1 2 ", "fact 1 2 0"), ("1 done", "1 killed")];
+    assert!(
+        all.contains("born 1\n") && all.contains("exited 1 done"),
+        "{all}"
+    );
+    let changes = [
+        ("born 1", "born 2"),
+        ("fact 1 2 ", "fact 1 99 "),
+        ("fact 1 2 ", "fact 1 2 0"),
+        ("1 done", "1 killed"),
+    ];
     for (is, was) in changes {
-        let line = told.iter().find(|line| line.contains(is)).unwrap().replace(is, was);
+        let line = told
+            .iter()
+            .find(|line| line.contains(is))
+            .unwrap()
+            .replace(is, was);
         assert_eq!(held.lost(&format!("{all}\n{line}")), Some(&*line));
     }
 }

@@ -14,11 +14,14 @@ use dormouse::store::LogStore;
 use dormouse::{FnTool, Kernel, KernelError, NotFound};
 use dormouse_tests::{FnModel, asks, results, says, within};
 
-const PARENT: &str = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [{ name = \"fork\", access = \"write\" }, \"spawn\", \"work\"]\n\
-                      [linked_programs]\nworker = { path = \"worker.toml\", description = \"Works.\" }\n";
-const WORKER: &str = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [\"work\"]\n";
+const PARENT: &str = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [{ name = \
+\"fork\", access = \"write\" }, \"spawn\", \"work\"]\n[linked_programs]\nworker = { path = \
+\"worker.toml\", description = \"Works.\" }\n";
+const WORKER: &str =
+    "[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [\"work\"]\n";
 
-/// A parent makes a child by a call, as does its child, down to the process `worker`, which works once.
+/// A parent makes a child by a call, as does its child, down to the process `worker`, which works
+/// once.
 #[derive(Clone, Copy, Debug)]
 struct Family {
     call: (&'static str, &'static str),
@@ -32,7 +35,9 @@ async fn kernel(folder: &Path, family: Family, worked: &Arc<AtomicUsize>, goes_o
     let model = FnModel(move |request: Request| async move {
         let answers = results(&request, 0);
         let has_worked = answers.iter().any(|(text, _)| text.contains("worked"));
-        let is_born = answers.iter().all(|(text, _)| text.starts_with("You are child"));
+        let is_born = answers
+            .iter()
+            .all(|(text, _)| text.starts_with("You are child"));
         match request.pid.0 {
             pid if pid < family.worker && is_born => Ok(asks(&[family.call])),
             pid if pid < family.worker => Ok(says("done")),
@@ -47,14 +52,23 @@ async fn kernel(folder: &Path, family: Family, worked: &Arc<AtomicUsize>, goes_o
         async { Ok::<_, String>("worked") }
     });
     let host = LocalHost::new(Permissions::none(), ".").unwrap();
-    Kernel::open(LogStore::open(folder).unwrap()).host(host).model("m", model).tool(work).build().await.unwrap()
+    Kernel::open(LogStore::open(folder).unwrap())
+        .host(host)
+        .model("m", model)
+        .tool(work)
+        .build()
+        .await
+        .unwrap()
 }
 
 /// Flips a bit in the last place where this stands: in the birth of a child.
 fn flip(folder: &Path, text: &[u8]) {
     let path = folder.join("log/00000001.seg");
     let mut log = fs::read(&path).unwrap();
-    let at = log.windows(text.len()).rposition(|bytes| bytes == text).unwrap();
+    let at = log
+        .windows(text.len())
+        .rposition(|bytes| bytes == text)
+        .unwrap();
     log[at] ^= 1;
     fs::write(path, log).unwrap();
 }
@@ -62,11 +76,26 @@ fn flip(folder: &Path, text: &[u8]) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_child_whose_birth_is_lost_is_not_made_again() {
     let fork = ("fork", r#"{"prompts": ["look around"]}"#);
-    let spawn = ("spawn", r#"{"program": "worker", "query": "look about you"}"#);
+    let spawn = (
+        "spawn",
+        r#"{"program": "worker", "query": "look about you"}"#,
+    );
     for family in [
-        Family { call: fork, worker: 2, birth: b"a fork of process 1" },
-        Family { call: fork, worker: 3, birth: b"a fork of process 2" },
-        Family { call: spawn, worker: 2, birth: b"look about you" },
+        Family {
+            call: fork,
+            worker: 2,
+            birth: b"a fork of process 1",
+        },
+        Family {
+            call: fork,
+            worker: 3,
+            birth: b"a fork of process 2",
+        },
+        Family {
+            call: spawn,
+            worker: 2,
+            birth: b"look about you",
+        },
     ] {
         let folder = tempfile::tempdir().unwrap();
         let worked = Arc::new(AtomicUsize::new(0));
@@ -75,7 +104,10 @@ async fn a_child_whose_birth_is_lost_is_not_made_again() {
         for (file, text) in [("parent.toml", PARENT), ("worker.toml", WORKER)] {
             fs::write(programs.path().join(file), text).unwrap();
         }
-        let program = first.load(programs.path().join("parent.toml")).unwrap().program;
+        let program = first
+            .load(programs.path().join("parent.toml"))
+            .unwrap()
+            .program;
         let parent = first.start(program).input("go").await.unwrap();
         let child = loop {
             match first.process(Pid(family.worker)).await {
@@ -83,7 +115,9 @@ async fn a_child_whose_birth_is_lost_is_not_made_again() {
                 Err(_) => tokio::task::yield_now().await,
             }
         };
-        within(child.wait_for(|view| view.tally.produced_chars > 0)).await.unwrap();
+        within(child.wait_for(|view| view.tally.produced_chars > 0))
+            .await
+            .unwrap();
         drop((parent, child));
         within(first.shutdown()).await;
         assert_eq!(worked.load(Ordering::SeqCst), 1);
@@ -93,20 +127,44 @@ async fn a_child_whose_birth_is_lost_is_not_made_again() {
         let damaged = kernel(folder.path(), family, &worked, true).await;
         assert!(!damaged.lost().is_empty(), "{family:?}");
         let unknown = damaged.process(Pid(family.worker)).await.err();
-        assert!(matches!(unknown, Some(KernelError::NotFound(NotFound::MayBeLost { .. }))), "{unknown:?}");
+        assert!(
+            matches!(
+                unknown,
+                Some(KernelError::NotFound(NotFound::MayBeLost { .. }))
+            ),
+            "{unknown:?}"
+        );
         within(damaged.resume_all()).await.unwrap();
-        let held = within(damaged.process(Pid(1)).await.unwrap().wait()).await.unwrap_err();
+        let held = within(damaged.process(Pid(1)).await.unwrap().wait())
+            .await
+            .unwrap_err();
         // Who waits for the process above all others is told, however deep the child was.
-        assert!(held.to_string().contains("may have made a child"), "{held:?}");
+        assert!(
+            held.to_string().contains("may have made a child"),
+            "{held:?}"
+        );
         within(damaged.shutdown()).await;
-        assert_eq!(worked.load(Ordering::SeqCst), 1, "{family:?}: what the child did is not done again");
+        assert_eq!(
+            worked.load(Ordering::SeqCst),
+            1,
+            "{family:?}: what the child did is not done again"
+        );
 
-        flip(folder.path(), &[&[family.birth[0] ^ 1], &family.birth[1..]].concat());
+        flip(
+            folder.path(),
+            &[&[family.birth[0] ^ 1], &family.birth[1..]].concat(),
+        );
         let whole = kernel(folder.path(), family, &worked, true).await;
         assert_eq!(whole.lost(), [] as [String; 0]);
         within(whole.resume_all()).await.unwrap();
-        let exit = within(whole.process(Pid(1)).await.unwrap().wait()).await.unwrap();
-        assert_eq!((exit.status, worked.load(Ordering::SeqCst)), (ExitStatus::Done, 1), "{exit:?}");
+        let exit = within(whole.process(Pid(1)).await.unwrap().wait())
+            .await
+            .unwrap();
+        assert_eq!(
+            (exit.status, worked.load(Ordering::SeqCst)),
+            (ExitStatus::Done, 1),
+            "{exit:?}"
+        );
         within(whole.shutdown()).await;
     }
 }

@@ -40,35 +40,61 @@ async fn run_one(kernel: &Kernel) {
 
 #[tokio::test]
 async fn every_setting_asks_for_the_disk_when_it_says() {
-    for durability in [Durability::EveryFact, Durability::EveryTurn, Durability::Relaxed] {
+    for durability in [
+        Durability::EveryFact,
+        Durability::EveryTurn,
+        Durability::Relaxed,
+    ] {
         let (commits, inner) = (Commits::default(), Arc::new(MemoryStore::new()));
-        let builder = Kernel::open(commits.of(inner)).durability(durability).model("m", echo());
+        let builder = Kernel::open(commits.of(inner))
+            .durability(durability)
+            .model("m", echo());
         let kernel = builder.build().await.unwrap();
         run_one(&kernel).await;
         let taken = commits.taken();
-        let synced = taken.iter().filter(|(_, until)| *until == Until::Synced).count();
+        let synced = taken
+            .iter()
+            .filter(|(_, until)| *until == Until::Synced)
+            .count();
         match durability {
             Durability::EveryFact => assert_eq!(synced, taken.len(), "{taken:?}"),
             Durability::EveryTurn => {
                 assert!(0 < synced && synced < taken.len(), "{taken:?}");
-                assert_eq!((taken[0].1, taken.last().unwrap().1), (Until::Synced, Until::Synced), "birth and end");
+                assert_eq!(
+                    (taken[0].1, taken.last().unwrap().1),
+                    (Until::Synced, Until::Synced),
+                    "birth and end"
+                );
             }
             Durability::Relaxed => assert_eq!(synced, 0, "{taken:?}"),
         }
         kernel.shutdown().await;
-        let left = if durability == Durability::Relaxed { vec![(0, Until::Synced)] } else { Vec::new() };
-        assert_eq!(commits.taken(), left, "a kernel that shuts down leaves nothing unsynced");
+        let left = if durability == Durability::Relaxed {
+            vec![(0, Until::Synced)]
+        } else {
+            Vec::new()
+        };
+        assert_eq!(
+            commits.taken(),
+            left,
+            "a kernel that shuts down leaves nothing unsynced"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_was_only_written_is_synced_a_second_later() {
     let (commits, inner) = (Commits::default(), Arc::new(MemoryStore::new()));
-    let builder = Kernel::open(commits.of(inner)).durability(Durability::Relaxed).model("m", echo());
+    let builder = Kernel::open(commits.of(inner))
+        .durability(Durability::Relaxed)
+        .model("m", echo());
     let kernel = builder.build().await.unwrap();
     run_one(&kernel).await;
     let before = commits.taken();
-    assert!(before.iter().all(|(_, until)| *until == Until::Written), "{before:?}");
+    assert!(
+        before.iter().all(|(_, until)| *until == Until::Written),
+        "{before:?}"
+    );
     tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
     let after = commits.taken();
     assert_eq!(after, [(0, Until::Synced)], "once, and only once");
@@ -77,7 +103,9 @@ async fn what_was_only_written_is_synced_a_second_later() {
 #[tokio::test]
 async fn a_late_sync_that_fails_is_told_to_the_next_who_wants_something_kept() {
     let inner = Faulty::new(MemoryStore::new(), |_, operation| match operation {
-        Operation::Commit { entries: 0, .. } => Fate::Fail(StoreError::Failed("the sync failed".to_owned())),
+        Operation::Commit { entries: 0, .. } => {
+            Fate::Fail(StoreError::Failed("the sync failed".to_owned()))
+        }
         _ => Fate::Pass,
     });
     let failing = Arc::new(Mutex::new(false));
@@ -87,29 +115,46 @@ async fn a_late_sync_that_fails_is_told_to_the_next_who_wants_something_kept() {
             *failed.lock().unwrap() = true;
             Fate::Pass
         }
-        Operation::Commit { .. } if *failed.lock().unwrap() => Fate::Fail(StoreError::Failed("earlier".to_owned())),
+        Operation::Commit { .. } if *failed.lock().unwrap() => {
+            Fate::Fail(StoreError::Failed("earlier".to_owned()))
+        }
         _ => Fate::Pass,
     });
-    let builder = Kernel::open(store).durability(Durability::Relaxed).model("m", echo());
+    let builder = Kernel::open(store)
+        .durability(Durability::Relaxed)
+        .model("m", echo());
     let kernel = builder.build().await.unwrap();
     run_one(&kernel).await;
     while !*failing.lock().unwrap() {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-    let error = kernel.start(program(&kernel, "")).input("go").await.unwrap_err();
-    assert!(error.to_string().contains("takes no more commits"), "{error}");
+    let error = kernel
+        .start(program(&kernel, ""))
+        .input("go")
+        .await
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("takes no more commits"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn a_relaxed_kernel_that_shuts_down_leaves_everything_in_the_log() {
     let folder = tempfile::tempdir().unwrap();
-    let open =
-        || Kernel::open(LogStore::open(folder.path()).unwrap()).durability(Durability::Relaxed).model("m", echo());
+    let open = || {
+        Kernel::open(LogStore::open(folder.path()).unwrap())
+            .durability(Durability::Relaxed)
+            .model("m", echo())
+    };
     let kernel = open().build().await.unwrap();
     run_one(&kernel).await;
     kernel.shutdown().await;
     let again = open().build().await.unwrap();
     let listed = again.processes().await.unwrap();
-    assert_eq!(listed.iter().map(|info| info.status).collect::<Vec<_>>(), ["done"]);
+    assert_eq!(
+        listed.iter().map(|info| info.status).collect::<Vec<_>>(),
+        ["done"]
+    );
     again.shutdown().await;
 }

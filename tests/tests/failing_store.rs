@@ -1,5 +1,5 @@
-//! A store that fails at its Nth operation, for every N of a swarm's run: what was acknowledged is there, and the swarm comes
-//! to the same end when it is opened again.
+//! A store that fails at its Nth operation, for every N of a swarm's run: what was acknowledged is
+//! there, and the swarm comes to the same end when it is opened again.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,18 +24,26 @@ enum Failure {
     Once,
     /// It and all that come after it fail.
     ForGood,
-    /// It is done, but fails, and all that come after it do: the end of a kernel between a commit and its acknowledgement.
+    /// It is done, but fails, and all that come after it do: the end of a kernel between a commit
+    /// and its acknowledgement.
     Unheard,
 }
 
-/// A store that fails at operation `at`, counted from 1 and from now; none of the openings before counts.
+/// A store that fails at operation `at`, counted from 1 and from now; none of the openings before
+/// counts.
 fn failing(inner: Arc<MemoryStore>, at: usize, how: Failure) -> Faulty<Arc<MemoryStore>> {
     Faulty::new(inner, move |number, operation| {
-        // What a commit brought is asked of it in every opening alike: that it cannot be opened is another test's.
-        let is_opening = matches!(operation, Operation::Claim | Operation::Processes | Operation::Checkpoints);
+        // What a commit brought is asked of it in every opening alike: that it cannot be opened is
+        // another test's.
+        let is_opening = matches!(
+            operation,
+            Operation::Claim | Operation::Processes | Operation::Checkpoints
+        );
         match (number.cmp(&at), how) {
             _ if is_opening => Fate::Pass,
-            (std::cmp::Ordering::Less, _) | (std::cmp::Ordering::Greater, Failure::Once) => Fate::Pass,
+            (std::cmp::Ordering::Less, _) | (std::cmp::Ordering::Greater, Failure::Once) => {
+                Fate::Pass
+            }
             (std::cmp::Ordering::Equal, Failure::Once) => Fate::Fail(disk_full()),
             (std::cmp::Ordering::Equal, Failure::Unheard) => Fate::Unheard(gone()),
             (_, Failure::ForGood | Failure::Unheard) => Fate::Fail(gone()),
@@ -47,9 +55,12 @@ fn gone() -> StoreError {
     StoreError::Failed("the disk is gone".to_owned())
 }
 
-/// Runs the swarm on `store` until it ends or stops. Answers with what was acknowledged, and its last word where it ended.
+/// Runs the swarm on `store` until it ends or stops. Answers with what was acknowledged, and its
+/// last word where it ended.
 async fn run(store: impl Store, folder: &Path) -> (String, Option<String>) {
-    let kernel = swarm::kernel(store, folder, Snapshots::Often).await.unwrap();
+    let kernel = swarm::kernel(store, folder, Snapshots::Often)
+        .await
+        .unwrap();
     let events = kernel.events();
     let said = end(&kernel, folder).await;
     within(kernel.shutdown()).await;
@@ -70,7 +81,9 @@ async fn end(kernel: &Kernel, folder: &Path) -> Option<String> {
             exit = clerk.wait() => exit,
         }
     });
-    let Ok(exit) = exit.await else { return Some("nothing".to_owned()) };
+    let Ok(exit) = exit.await else {
+        return Some("nothing".to_owned());
+    };
     match exit {
         Ok(exit) => (exit.status == ExitStatus::Done).then(|| exit.message.to_string()),
         Err(KernelError::Process(ProcessError::Held { .. })) => None,
@@ -95,12 +108,28 @@ async fn a_store_that_fails_at_any_operation_loses_nothing_and_the_swarm_ends_th
     let trials = (1..=operations).map(|at| {
         let expected = expected.clone();
         async move {
-            tokio::spawn(fails_at(at, [Failure::ForGood, Failure::Unheard, Failure::Once][at % 3], expected)).await
+            tokio::spawn(fails_at(
+                at,
+                [Failure::ForGood, Failure::Unheard, Failure::Once][at % 3],
+                expected,
+            ))
+            .await
         }
     });
-    let ended: Vec<_> = futures_util::stream::iter(trials).buffer_unordered(AT_ONCE).collect().await;
-    let failed: Vec<String> = ended.into_iter().filter_map(|ended| ended.unwrap().err()).collect();
-    assert!(failed.is_empty(), "{} of {operations}:\n{}", failed.len(), failed.join("\n"));
+    let ended: Vec<_> = futures_util::stream::iter(trials)
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    let failed: Vec<String> = ended
+        .into_iter()
+        .filter_map(|ended| ended.unwrap().err())
+        .collect();
+    assert!(
+        failed.is_empty(),
+        "{} of {operations}:\n{}",
+        failed.len(),
+        failed.join("\n")
+    );
 }
 
 /// What went wrong where operation `at` failed.
@@ -112,8 +141,8 @@ async fn fails_at(at: usize, how: Failure, expected: String) -> Result<(), Strin
     if let Some(lost) = Held::of(&inner).unwrap().lost(&acknowledged) {
         return Err(format!("{case}: '{lost}' was acknowledged"));
     }
-    // One that never saw the failure has ended. Where the disk had no room for a temporary file, a model was told, and
-    // these know nothing better than to wait.
+    // One that never saw the failure has ended. Where the disk had no room for a temporary file, a
+    // model was told, and these know nothing better than to wait.
     if was_told(&inner) {
         return Ok(());
     }
@@ -128,13 +157,21 @@ async fn fails_at(at: usize, how: Failure, expected: String) -> Result<(), Strin
     let all = ran.len();
     ran.sort_unstable();
     ran.dedup();
-    if ran.len() == all { Ok(()) } else { Err(format!("{case}: CALL-2, {all} runs of {ran:?}")) }
+    if ran.len() == all {
+        Ok(())
+    } else {
+        Err(format!("{case}: CALL-2, {all} runs of {ran:?}"))
+    }
 }
 
 /// Whether a tool has answered that the store refused what it was to do.
 fn was_told(store: &MemoryStore) -> bool {
     let text = "the store cannot append: no storage space";
-    let tells = |bytes: &[u8]| bytes.windows(text.len()).any(|part| part == text.as_bytes());
+    let tells = |bytes: &[u8]| {
+        bytes
+            .windows(text.len())
+            .any(|part| part == text.as_bytes())
+    };
     store.processes().unwrap().rows.iter().any(|row| {
         let journal = store.journal(row.pid, None).unwrap();
         tells(&journal.image) || journal.facts.iter().any(|fact| tells(fact))

@@ -6,7 +6,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Each crate stands above everything that it depends on. Neighbours on one floor do not know each other.
+/// Each crate stands above everything that it depends on. Neighbours on one floor do not know each
+/// other.
 const FLOORS: [(&str, u32); 14] = [
     ("dormouse-proto", 0),
     ("dormouse-kernel", 1),
@@ -25,8 +26,18 @@ const FLOORS: [(&str, u32); 14] = [
 ];
 
 /// What the pure crates must not name, as crates or in their sources.
-const IMPURE_CRATES: [&str; 10] =
-    ["tokio", "ractor", "async-std", "smol", "reqwest", "rand", "getrandom", "uuid", "chrono", "tempfile"];
+const IMPURE_CRATES: [&str; 10] = [
+    "tokio",
+    "ractor",
+    "async-std",
+    "smol",
+    "reqwest",
+    "rand",
+    "getrandom",
+    "uuid",
+    "chrono",
+    "tempfile",
+];
 const IMPURE_PATHS: [&str; 10] = [
     "std::fs",
     "std::net",
@@ -41,29 +52,47 @@ const IMPURE_PATHS: [&str; 10] = [
 ];
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .to_owned()
 }
 
 fn packages() -> Vec<Value> {
     let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .args([
+            "metadata",
+            "--format-version",
+            "1",
+            "--no-deps",
+            "--offline",
+        ])
         .current_dir(root())
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
     metadata["packages"].as_array().unwrap().clone()
 }
 
-/// The names of a package's dependencies that end up in what is built from it; development only ones do not count.
+/// The names of a package's dependencies that end up in what is built from it; development only
+/// ones do not count.
 fn dependencies(package: &Value) -> Vec<String> {
     let all = package["dependencies"].as_array().unwrap().iter();
     let kept = all.filter(|dependency| dependency["kind"] != "dev");
-    kept.map(|dependency| dependency["name"].as_str().unwrap().to_owned()).collect()
+    kept.map(|dependency| dependency["name"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 /// Every edge that does not point down.
-fn upward<'a>(edges: impl Iterator<Item = (&'a str, &'a str)>, floors: &BTreeMap<&str, u32>) -> Vec<String> {
+fn upward<'a>(
+    edges: impl Iterator<Item = (&'a str, &'a str)>,
+    floors: &BTreeMap<&str, u32>,
+) -> Vec<String> {
     edges
         .filter(|(from, to)| match (floors.get(from), floors.get(to)) {
             (Some(from), Some(to)) => from <= to,
@@ -81,14 +110,19 @@ fn dependencies_point_down() {
         .iter()
         .flat_map(|package| {
             let from = package["name"].as_str().unwrap().to_owned();
-            dependencies(package).into_iter().map(move |to| (from.clone(), to))
+            dependencies(package)
+                .into_iter()
+                .map(move |to| (from.clone(), to))
         })
         .collect();
     let borrowed = edges.iter().map(|(from, to)| (from.as_str(), to.as_str()));
     assert_eq!(upward(borrowed, &floors), Vec::<String>::new());
     for package in &packages {
         let name = package["name"].as_str().unwrap();
-        assert!(floors.contains_key(name) || name == "dormouse-tests", "{name} stands on no floor: give it one here");
+        assert!(
+            floors.contains_key(name) || name == "dormouse-tests",
+            "{name} stands on no floor: give it one here"
+        );
     }
 }
 
@@ -102,14 +136,23 @@ fn an_upward_dependency_is_noticed() {
         ("dormouse-kernel", "serde"),
     ];
     let found = upward(edges.into_iter(), &floors);
-    assert_eq!(found, ["dormouse-proto -> dormouse-kernel", "dormouse-store -> dormouse-models"]);
+    assert_eq!(
+        found,
+        [
+            "dormouse-proto -> dormouse-kernel",
+            "dormouse-store -> dormouse-models"
+        ]
+    );
 }
 
-/// A program with `test = false` is not built by `cargo test`, so that a test in it would never run.
+/// A program with `test = false` is not built by `cargo test`, so that a test in it would never
+/// run.
 #[test]
 fn what_is_left_out_of_the_tests_has_none() {
     let packages = packages();
-    let targets = packages.iter().flat_map(|package| package["targets"].as_array().unwrap());
+    let targets = packages
+        .iter()
+        .flat_map(|package| package["targets"].as_array().unwrap());
     let left_out: Vec<_> = targets
         .filter(|target| target["kind"][0] == "bin" && target["test"] == false)
         .map(|target| Path::new(target["src_path"].as_str().unwrap()).to_owned())
@@ -121,7 +164,11 @@ fn what_is_left_out_of_the_tests_has_none() {
             files.extend(sources(main.parent().unwrap()));
         }
         for file in files {
-            assert!(!std::fs::read_to_string(&file).unwrap().contains("[test]"), "{} is never run", file.display());
+            assert!(
+                !std::fs::read_to_string(&file).unwrap().contains("[test]"),
+                "{} is never run",
+                file.display()
+            );
         }
     }
 }
@@ -131,8 +178,10 @@ fn the_lower_floors_depend_on_no_runtime_clock_or_randomness() {
     for package in packages() {
         let name = package["name"].as_str().unwrap();
         if ["dormouse-proto", "dormouse-kernel"].contains(&name) {
-            let impure: Vec<_> =
-                dependencies(&package).into_iter().filter(|name| IMPURE_CRATES.contains(&&**name)).collect();
+            let impure: Vec<_> = dependencies(&package)
+                .into_iter()
+                .filter(|name| IMPURE_CRATES.contains(&&**name))
+                .collect();
             assert!(impure.is_empty(), "{name} depends on {impure:?}");
         }
     }
@@ -145,10 +194,16 @@ fn the_lower_floors_name_no_files_clock_or_randomness() {
         assert!(files.len() > 5, "{room} holds sources");
         for file in files {
             let text = std::fs::read_to_string(&file).unwrap();
-            let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+            let code = text
+                .lines()
+                .filter(|line| !line.trim_start().starts_with("//"));
             for (number, line) in code.enumerate() {
                 let found = IMPURE_PATHS.iter().find(|path| line.contains(**path));
-                assert!(found.is_none(), "{}: line of code {number} names {found:?}: {line}", file.display());
+                assert!(
+                    found.is_none(),
+                    "{}: line of code {number} names {found:?}: {line}",
+                    file.display()
+                );
             }
         }
     }

@@ -1,4 +1,5 @@
-//! A disk that is full in the middle of the work: said by name, nothing lost, and all goes on when there is room again.
+//! A disk that is full in the middle of the work: said by name, nothing lost, and all goes on when
+//! there is room again.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write as _};
@@ -25,7 +26,8 @@ fn why_held(error: &KernelError) -> String {
     }
 }
 
-/// What the coordinator says in the end, and how often the disk was full before; there is room again when it was.
+/// What the coordinator says in the end, and how often the disk was full before; there is room
+/// again when it was.
 async fn end(kernel: &Kernel, folder: &Path, room: &AtomicUsize) -> (String, usize) {
     let mut fulls = 0;
     loop {
@@ -49,7 +51,13 @@ async fn end(kernel: &Kernel, folder: &Path, room: &AtomicUsize) -> (String, usi
             }
             Err(error) => {
                 let refused = error.downcast_ref::<KernelError>();
-                assert!(matches!(refused, Some(KernelError::Store(StoreFailure::NotDurable(_)))), "{error}");
+                assert!(
+                    matches!(
+                        refused,
+                        Some(KernelError::Store(StoreFailure::NotDurable(_)))
+                    ),
+                    "{error}"
+                );
                 error.to_string()
             }
         };
@@ -67,11 +75,20 @@ async fn a_swarm_that_is_stopped_by_a_full_disk_goes_on_when_there_is_room() {
         let folder = tempfile::tempdir().unwrap();
         swarm::prepare(folder.path()).unwrap();
         let room = Arc::new(AtomicUsize::new(commits));
-        let store = Faulty::full_after(room.clone(), LogStore::open(folder.path().join(STORE)).unwrap());
-        let kernel = swarm::kernel(store, folder.path(), Snapshots::Often).await.unwrap();
+        let store = Faulty::full_after(
+            room.clone(),
+            LogStore::open(folder.path().join(STORE)).unwrap(),
+        );
+        let kernel = swarm::kernel(store, folder.path(), Snapshots::Often)
+            .await
+            .unwrap();
         let (said, fulls) = end(&kernel, folder.path(), &room).await;
-        // A commit that was on its way when there was no room may be refused after the others were resumed.
-        assert!(fulls <= 3 && (fulls > 0) == (commits != usize::MAX), "{commits}: {fulls}");
+        // A commit that was on its way when there was no room may be refused after the others were
+        // resumed.
+        assert!(
+            fulls <= 3 && (fulls > 0) == (commits != usize::MAX),
+            "{commits}: {fulls}"
+        );
         let expected = expected.get_or_insert_with(|| said.clone());
         assert_eq!(said, *expected, "after {commits} commits");
         let mut ran = Ledger::of(folder.path()).ids().unwrap();
@@ -89,7 +106,9 @@ async fn a_child_that_a_full_disk_stops_has_not_ended_for_its_parent() {
     let full = Arc::new(AtomicBool::new(false));
     let refuses = full.clone();
     let store = Faulty::new(MemoryStore::new(), move |_, operation| match operation {
-        Operation::Commit { .. } if refuses.swap(false, Ordering::SeqCst) => Fate::Fail(disk_full()),
+        Operation::Commit { .. } if refuses.swap(false, Ordering::SeqCst) => {
+            Fate::Fail(disk_full())
+        }
         _ => Fate::Pass,
     });
     let model = FnModel(|request: Request| async move {
@@ -106,24 +125,51 @@ async fn a_child_that_a_full_disk_stops_has_not_ended_for_its_parent() {
         full.store(calls.fetch_add(1, Ordering::SeqCst) == 0, Ordering::SeqCst);
         async { Ok::<_, String>("filled") }
     });
-    let kernel = Kernel::open(store).model("m", model).tool(fill.idempotent()).build().await.unwrap();
+    let kernel = Kernel::open(store)
+        .model("m", model)
+        .tool(fill.idempotent())
+        .build()
+        .await
+        .unwrap();
     let program = program(&kernel, "[tools]\nenabled = [\"fork\", \"fill\"]\n");
     let parent = kernel.start(program).input("go").await.unwrap();
     let held = within(parent.wait()).await.unwrap_err();
-    assert!(why_held(&held).contains("append") && parent.exit().is_none(), "{held}");
-    assert!(kernel.processes().await.unwrap().iter().all(|info| info.row.exit.is_none()), "nobody has ended");
+    assert!(
+        why_held(&held).contains("append") && parent.exit().is_none(),
+        "{held}"
+    );
+    assert!(
+        kernel
+            .processes()
+            .await
+            .unwrap()
+            .iter()
+            .all(|info| info.row.exit.is_none()),
+        "nobody has ended"
+    );
     within(kernel.resume_all()).await.unwrap();
     let exit = within(parent.wait()).await.unwrap();
-    assert!(exit.status == ExitStatus::Done && exit.message.contains("fine"), "{exit:?}");
+    assert!(
+        exit.status == ExitStatus::Done && exit.message.contains("fine"),
+        "{exit:?}"
+    );
     let ended = kernel.processes().await.unwrap();
     assert!(ended.iter().all(|info| info.status == "done"), "{ended:?}");
 }
 
-/// Without room nothing can be journalled, so that nothing is begun: no call is made again whose answer could not be kept.
+/// Without room nothing can be journalled, so that nothing is begun: no call is made again whose
+/// answer could not be kept.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_resume_that_finds_no_room_begins_no_call() {
-    let (full, inner) = (Arc::new(AtomicBool::new(false)), Arc::new(MemoryStore::new()));
-    let (asked, ran, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Gate::default());
+    let (full, inner) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(MemoryStore::new()),
+    );
+    let (asked, ran, gate) = (
+        Arc::new(AtomicUsize::new(0)),
+        Arc::new(AtomicUsize::new(0)),
+        Gate::default(),
+    );
     let open = || {
         let (refuses, asked, ran, gate) = (full.clone(), asked.clone(), ran.clone(), gate.clone());
         let store = Faulty::new(inner.clone(), move |_, operation| match operation {
@@ -154,7 +200,10 @@ async fn a_resume_that_finds_no_room_begins_no_call() {
                 Ok::<_, String>("repeated")
             }
         });
-        Kernel::open(store).model("m", model).tool(tool.idempotent()).build()
+        Kernel::open(store)
+            .model("m", model)
+            .tool(tool.idempotent())
+            .build()
     };
     let first = open().await.unwrap();
     for _ in 0..2 {
@@ -174,20 +223,31 @@ async fn a_resume_that_finds_no_room_begins_no_call() {
     }
     assert_eq!(begun(), (2, 1), "nothing begins");
     full.store(false, Ordering::SeqCst);
-    for (process, said) in within(second.resume_all()).await.unwrap().iter().zip(["repeated", "answered"]) {
+    for (process, said) in within(second.resume_all())
+        .await
+        .unwrap()
+        .iter()
+        .zip(["repeated", "answered"])
+    {
         let exit = within(process.wait()).await.unwrap();
         assert_eq!((exit.status, &*exit.message), (ExitStatus::Done, said));
     }
     assert_eq!(begun().1, 2, "each call is made again once");
 }
 
-/// The store is gone while a journal is read for a process that is to run again: who waits for it is answered.
+/// The store is gone while a journal is read for a process that is to run again: who waits for it
+/// is answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_resumes_a_process_that_is_stopped_before_it_runs_is_answered() {
     let inner = Arc::new(MemoryStore::new());
     let kernel = Kernel::open(inner.clone()).build().await.unwrap();
     for _ in 0..2 {
-        kernel.start(program(&kernel, "")).session().without_input().await.unwrap();
+        kernel
+            .start(program(&kernel, ""))
+            .session()
+            .without_input()
+            .await
+            .unwrap();
     }
     within(kernel.shutdown()).await;
     let is_gone = Arc::new(AtomicBool::new(false));
@@ -210,10 +270,14 @@ async fn who_resumes_a_process_that_is_stopped_before_it_runs_is_answered() {
     is_gone.store(true, Ordering::SeqCst);
     let resuming = kernel.clone();
     let resumed = tokio::spawn(async move { resuming.resume(Pid(1)).await });
-    within(tokio::task::spawn_blocking(move || reads.wait())).await.unwrap();
+    within(tokio::task::spawn_blocking(move || reads.wait()))
+        .await
+        .unwrap();
     let refused = within(other.input("go on")).await;
     assert!(refused.is_err(), "it is not durable");
-    within(tokio::task::spawn_blocking(move || goes_on.wait())).await.unwrap();
+    within(tokio::task::spawn_blocking(move || goes_on.wait()))
+        .await
+        .unwrap();
     let stopped = within(resumed).await.unwrap().unwrap();
     let held = within(stopped.wait()).await.unwrap_err();
     assert!(why_held(&held).contains("the disk is gone"), "{held}");
@@ -226,15 +290,23 @@ const CALLS: usize = 60;
 fn surveying(folder: &Path) -> KernelBuilder {
     let model = FnModel(|request: Request| async move {
         let answers = request.messages.len() / 2;
-        Ok(if answers < CALLS { asks(&[("survey", "{}")]) } else { says(&format!("{answers} answers")) })
+        Ok(if answers < CALLS {
+            asks(&[("survey", "{}")])
+        } else {
+            says(&format!("{answers} answers"))
+        })
     });
     let count = AtomicUsize::new(0);
     let survey = FnTool::new("survey", "Describes it.", move |()| {
         let number = count.fetch_add(1, Ordering::SeqCst);
-        let text: String = (0..1_000).map(|line| format!("line {line} of survey {number} by one\n")).collect();
+        let text: String = (0..1_000)
+            .map(|line| format!("line {line} of survey {number} by one\n"))
+            .collect();
         async move { Ok::<_, String>(text) }
     });
-    Kernel::open(LogStore::open(folder).unwrap()).model("m", model).tool(survey.idempotent())
+    Kernel::open(LogStore::open(folder).unwrap())
+        .model("m", model)
+        .tool(survey.idempotent())
 }
 
 const SURVEY: &str = "max_iterations = 100\n[tools]\nenabled = [\"survey\", \"read_fd\"]\n";
@@ -245,7 +317,9 @@ fn fill(disk: &Path, left: usize) -> PathBuf {
     std::fs::write(&reserve, vec![1; left]).unwrap();
     let mut ballast = File::create(&path).unwrap();
     for bytes in [1 << 16, 1 << 10] {
-        let full = std::iter::repeat_with(|| ballast.write_all(&vec![1; bytes])).find_map(Result::err).unwrap();
+        let full = std::iter::repeat_with(|| ballast.write_all(&vec![1; bytes]))
+            .find_map(Result::err)
+            .unwrap();
         assert_eq!(full.kind(), ErrorKind::StorageFull, "{full}");
     }
     ballast.sync_all().unwrap();
@@ -263,7 +337,11 @@ async fn a_small_disk_fills_up_and_is_emptied() {
         let kernel = surveying(folder.path()).build().await.unwrap();
         let mut events = kernel.events();
         let ballast = fill(&disk, left);
-        let process = kernel.start(program(&kernel, SURVEY)).input("go").await.unwrap();
+        let process = kernel
+            .start(program(&kernel, SURVEY))
+            .input("go")
+            .await
+            .unwrap();
         let held = why_held(&within(process.wait()).await.unwrap_err());
         eprintln!("{left} bytes were left: {held}");
         assert!(held.contains("No space left on device"), "{held}");
@@ -275,10 +353,17 @@ async fn a_small_disk_fills_up_and_is_emptied() {
         assert!(acknowledged.lines().count() > 10, "{acknowledged}");
 
         match LogStore::open(folder.path()) {
-            Ok(store) => assert_eq!(Held::of(&store).unwrap().lost(&acknowledged), None, "while the disk is full"),
+            Ok(store) => assert_eq!(
+                Held::of(&store).unwrap().lost(&acknowledged),
+                None,
+                "while the disk is full"
+            ),
             Err(error) => {
                 eprintln!("opened while it is full: {error}");
-                assert!(error.to_string().contains("No space left on device"), "{error}");
+                assert!(
+                    error.to_string().contains("No space left on device"),
+                    "{error}"
+                );
             }
         }
         std::fs::remove_file(ballast).unwrap();
@@ -288,7 +373,10 @@ async fn a_small_disk_fills_up_and_is_emptied() {
         let kernel = surveying(folder.path()).build().await.unwrap();
         let resumed = within(kernel.resume_all()).await.unwrap();
         let exit = within(resumed[0].wait()).await.unwrap();
-        assert_eq!((exit.status, &*exit.message), (ExitStatus::Done, &*format!("{CALLS} answers")));
+        assert_eq!(
+            (exit.status, &*exit.message),
+            (ExitStatus::Done, &*format!("{CALLS} answers"))
+        );
         within(kernel.shutdown()).await;
     }
 }

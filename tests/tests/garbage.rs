@@ -28,71 +28,134 @@ struct Named {
 fn script(name: &str) -> String {
     let log = json!({ "name": name });
     format!(
-        "[[turn]]\nwhen = {{ prompt = \"{name}\", round = 0 }}\ncalls = [{{ tool = \"log\", args = {{ name = {} }} }}]\n\
-         [[turn]]\nwhen = {{ prompt = \"{name}\", round = 1 }}\ncalls = [{{ tool = \"rest\", args = {{ name = {} }} }}]\n\
-         [[turn]]\nwhen = {{ prompt = \"{name}\", round = 2 }}\n\
-         calls = [{{ tool = \"read_fd\", args = {{ fd = \"fd:1\", start_line = 2000, end_line = 2000 }} }}]\n",
+        "[[turn]]\nwhen = {{ prompt = \"{name}\", round = 0 }}\ncalls = [{{ tool = \"log\", args = \
+         {{ name = {} }} }}]\n[[turn]]\nwhen = {{ prompt = \"{name}\", round = 1 }}\ncalls = [{{ \
+         tool = \"rest\", args = {{ name = {} }} }}]\n[[turn]]\nwhen = {{ prompt = \"{name}\", \
+         round = 2 }}\ncalls = [{{ tool = \"read_fd\", args = {{ fd = \"fd:1\", start_line = 2000, \
+         end_line = 2000 }} }}]\n",
         log["name"], log["name"]
     )
 }
 
 fn builder(dir: &Path, requests: &Requests, gate: &Gate) -> KernelBuilder {
-    let turns = ["first", "second", "waits", "later"].map(script).concat() + "[[turn]]\ntext = \"done\"\n";
+    let turns =
+        ["first", "second", "waits", "later"].map(script).concat() + "[[turn]]\ntext = \"done\"\n";
     let log = FnTool::new("log", "Tells much.", |Named { name }: Named| async move {
-        Ok::<_, String>((1..=2_500).map(|line| format!("{name} says in line {line}\n")).collect::<String>())
+        Ok::<_, String>(
+            (1..=2_500)
+                .map(|line| format!("{name} says in line {line}\n"))
+                .collect::<String>(),
+        )
     });
     let gate = gate.clone();
-    let rest = FnTool::new("rest", "Rests, if it is to.", move |Named { name }: Named| {
-        let gate = gate.clone();
-        async move {
-            if name == "waits" {
-                gate.pass().await;
+    let rest = FnTool::new(
+        "rest",
+        "Rests, if it is to.",
+        move |Named { name }: Named| {
+            let gate = gate.clone();
+            async move {
+                if name == "waits" {
+                    gate.pass().await;
+                }
+                Ok::<_, String>("rested")
             }
-            Ok::<_, String>("rested")
-        }
-    });
+        },
+    );
     let store = LogStore::options().segment_bytes(40_000).open(dir).unwrap();
     let model = requests.record(Scripted::parse(&turns, "script").unwrap());
-    Kernel::builder().model("m", model).tool(log).tool(rest).store(store)
+    Kernel::builder()
+        .model("m", model)
+        .tool(log)
+        .tool(rest)
+        .store(store)
 }
 
 const PROGRAM: &str = "[tools]\nenabled = [\"log\", \"rest\", \"read_fd\"]\n";
 
 #[tokio::test]
 async fn what_has_ended_is_given_up_while_others_go_on() {
-    let (folder, requests, gate) = (tempfile::tempdir().unwrap(), Requests::default(), Gate::default());
-    let kernel = builder(folder.path(), &requests, &gate).build().await.unwrap();
+    let (folder, requests, gate) = (
+        tempfile::tempdir().unwrap(),
+        Requests::default(),
+        Gate::default(),
+    );
+    let kernel = builder(folder.path(), &requests, &gate)
+        .build()
+        .await
+        .unwrap();
     let start = |name: &'static str| kernel.start(program(&kernel, PROGRAM)).input(name);
     let waiting = start("waits").await.unwrap();
     within(gate.entered()).await;
     for name in ["first", "second"] {
         within(start(name).await.unwrap().wait()).await.unwrap();
     }
-    let nothing = within(kernel.collect_garbage(Retention::default(), Purpose::Count)).await.unwrap();
-    assert!(nothing.forgotten.is_empty() && nothing.unreadable.is_empty(), "{nothing:?}");
+    let nothing = within(kernel.collect_garbage(Retention::default(), Purpose::Count))
+        .await
+        .unwrap();
+    assert!(
+        nothing.forgotten.is_empty() && nothing.unreadable.is_empty(),
+        "{nothing:?}"
+    );
 
-    let retention = || Retention { ended: EndedRule::ForMs(0), ..Retention::default() };
-    let foreseen = within(kernel.collect_garbage(retention(), Purpose::Count)).await.unwrap();
-    assert_eq!(kernel.processes().await.unwrap().len(), 3, "to count gives nothing up");
-    let garbage = within(kernel.collect_garbage(retention(), Purpose::Free)).await.unwrap();
+    let retention = || Retention {
+        ended: EndedRule::ForMs(0),
+        ..Retention::default()
+    };
+    let foreseen = within(kernel.collect_garbage(retention(), Purpose::Count))
+        .await
+        .unwrap();
+    assert_eq!(
+        kernel.processes().await.unwrap().len(),
+        3,
+        "to count gives nothing up"
+    );
+    let garbage = within(kernel.collect_garbage(retention(), Purpose::Free))
+        .await
+        .unwrap();
     assert_eq!(garbage.forgotten.processes, [Pid(2), Pid(3)].into());
     assert_eq!(garbage.forgotten, foreseen.forgotten);
     assert!(garbage.swept.dropped_contents >= 1, "{garbage:?}");
-    assert!(garbage.swept.bytes_after + 50_000 < garbage.swept.bytes_before, "{garbage:?}");
-    let left: Vec<_> = kernel.processes().await.unwrap().into_iter().map(|info| info.row.pid).collect();
+    assert!(
+        garbage.swept.bytes_after + 50_000 < garbage.swept.bytes_before,
+        "{garbage:?}"
+    );
+    let left: Vec<_> = kernel
+        .processes()
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|info| info.row.pid)
+        .collect();
     assert_eq!(left, [waiting.pid()]);
     assert!(kernel.copy(Pid(2), None).await.is_err());
 
     gate.open();
     within(waiting.wait()).await.unwrap();
-    let read = requests.of(1).last().map(|request| results(request, 0)).unwrap();
+    let read = requests
+        .of(1)
+        .last()
+        .map(|request| results(request, 0))
+        .unwrap();
     assert!(read[0].0.contains("waits says in line 2000"), "{read:?}");
     within(kernel.shutdown()).await;
 
-    let again = builder(folder.path(), &requests, &gate).build().await.unwrap();
-    let left: Vec<_> = again.processes().await.unwrap().into_iter().map(|info| info.row.pid).collect();
+    let again = builder(folder.path(), &requests, &gate)
+        .build()
+        .await
+        .unwrap();
+    let left: Vec<_> = again
+        .processes()
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|info| info.row.pid)
+        .collect();
     assert_eq!(left, [Pid(1)]);
-    let later = again.start(program(&again, PROGRAM)).input("later").await.unwrap();
+    let later = again
+        .start(program(&again, PROGRAM))
+        .input("later")
+        .await
+        .unwrap();
     assert_eq!(later.pid(), Pid(4), "a number is never given again");
     within(later.wait()).await.unwrap();
     within(again.shutdown()).await;
@@ -100,28 +163,67 @@ async fn what_has_ended_is_given_up_while_others_go_on() {
 
 #[tokio::test]
 async fn a_branch_keeps_what_it_goes_on_from_and_reads_the_contents_of_that() {
-    let (folder, requests, gate) = (tempfile::tempdir().unwrap(), Requests::default(), Gate::default());
-    let kernel = builder(folder.path(), &requests, &gate).build().await.unwrap();
+    let (folder, requests, gate) = (
+        tempfile::tempdir().unwrap(),
+        Requests::default(),
+        Gate::default(),
+    );
+    let kernel = builder(folder.path(), &requests, &gate)
+        .build()
+        .await
+        .unwrap();
     for name in ["first", "second"] {
-        within(kernel.start(program(&kernel, PROGRAM)).input(name).await.unwrap().wait()).await.unwrap();
+        within(
+            kernel
+                .start(program(&kernel, PROGRAM))
+                .input(name)
+                .await
+                .unwrap()
+                .wait(),
+        )
+        .await
+        .unwrap();
     }
     let facts = kernel.log(Pid(1)).await.unwrap();
-    let replied: Vec<_> = facts.iter().filter(|line| line.name == "model_replied").map(|line| line.number).collect();
-    let branch = within(kernel.branch(Pid(1), replied[2]).stopped().into_future()).await.unwrap();
-    let retention = || Retention { ended: EndedRule::ForMs(0), ..Retention::default() };
-    let garbage = within(kernel.collect_garbage(retention(), Purpose::Free)).await.unwrap();
+    let replied: Vec<_> = facts
+        .iter()
+        .filter(|line| line.name == "model_replied")
+        .map(|line| line.number)
+        .collect();
+    let branch = within(kernel.branch(Pid(1), replied[2]).stopped().into_future())
+        .await
+        .unwrap();
+    let retention = || Retention {
+        ended: EndedRule::ForMs(0),
+        ..Retention::default()
+    };
+    let garbage = within(kernel.collect_garbage(retention(), Purpose::Free))
+        .await
+        .unwrap();
     assert_eq!(garbage.forgotten.processes, [Pid(2)].into());
-    assert!(garbage.swept.dropped_contents >= 1 && garbage.unreadable.is_empty(), "{garbage:?}");
+    assert!(
+        garbage.swept.dropped_contents >= 1 && garbage.unreadable.is_empty(),
+        "{garbage:?}"
+    );
     within(kernel.shutdown()).await;
 
     // What it reads lies where the other left it, or was moved from there.
-    let kernel = builder(folder.path(), &requests, &gate).build().await.unwrap();
+    let kernel = builder(folder.path(), &requests, &gate)
+        .build()
+        .await
+        .unwrap();
     let branch = within(kernel.resume(branch.pid())).await.unwrap();
     within(branch.cont()).await.unwrap();
     within(branch.wait()).await.unwrap();
-    let read = requests.of(branch.pid().0).last().map(|request| results(request, 0)).unwrap();
+    let read = requests
+        .of(branch.pid().0)
+        .last()
+        .map(|request| results(request, 0))
+        .unwrap();
     assert!(read[0].0.contains("first says in line 2000"), "{read:?}");
-    let garbage = within(kernel.collect_garbage(retention(), Purpose::Free)).await.unwrap();
+    let garbage = within(kernel.collect_garbage(retention(), Purpose::Free))
+        .await
+        .unwrap();
     assert_eq!(garbage.forgotten.processes, [Pid(1), branch.pid()].into());
     within(kernel.shutdown()).await;
 }
@@ -130,20 +232,33 @@ const SESSION: &str = "[tools]\nenabled = [\"read_fd\", \"goto\"]\n";
 
 async fn sessions(folder: &Path) -> Kernel {
     let model = FnModel(|_| async { Ok(says("ok")) });
-    let store = LogStore::options().segment_bytes(40_000).open(folder).unwrap();
-    Kernel::open(store).model("m", model).snapshot_after(6).build().await.unwrap()
+    let store = LogStore::options()
+        .segment_bytes(40_000)
+        .open(folder)
+        .unwrap();
+    Kernel::open(store)
+        .model("m", model)
+        .snapshot_after(6)
+        .build()
+        .await
+        .unwrap()
 }
 
 /// 30 KB that are no other's.
 fn text(number: u64) -> String {
-    (0..1_500).map(|line| format!("content {number:04}, {line:04}\n")).collect()
+    (0..1_500)
+        .map(|line| format!("content {number:04}, {line:04}\n"))
+        .collect()
 }
 
 async fn reads(process: &Process, fds: u64) {
     for fd in 1..=fds {
         let args = format!("{{\"fd\": \"fd:{fd}\", \"start_line\": 1000, \"end_line\": 1000}}");
         let answer = within(process.call("read_fd", args)).await.unwrap();
-        assert!(answer.text.contains(&format!("content {fd:04}, 0999")), "fd:{fd}: {answer:?}");
+        assert!(
+            answer.text.contains(&format!("content {fd:04}, 0999")),
+            "fd:{fd}: {answer:?}"
+        );
     }
 }
 
@@ -151,11 +266,25 @@ async fn reads(process: &Process, fds: u64) {
 async fn a_history_that_is_shortened_goes_on_and_is_not_asked_for_what_was_given_up() {
     let folder = tempfile::tempdir().unwrap();
     let kernel = sessions(folder.path()).await;
-    let process = kernel.start(program(&kernel, SESSION)).session().without_input().await.unwrap();
-    let untouched = kernel.start(program(&kernel, SESSION)).session().without_input().await.unwrap();
+    let process = kernel
+        .start(program(&kernel, SESSION))
+        .session()
+        .without_input()
+        .await
+        .unwrap();
+    let untouched = kernel
+        .start(program(&kernel, SESSION))
+        .session()
+        .without_input()
+        .await
+        .unwrap();
     for number in 1..=4 {
-        within(process.open("it", text(number), None)).await.unwrap();
-        within(untouched.open("it", text(number), None)).await.unwrap();
+        within(process.open("it", text(number), None))
+            .await
+            .unwrap();
+        within(untouched.open("it", text(number), None))
+            .await
+            .unwrap();
     }
     for round in 0..10 {
         turn(&process, &format!("say {round}")).await;
@@ -167,42 +296,87 @@ async fn a_history_that_is_shortened_goes_on_and_is_not_asked_for_what_was_given
     let kept = process.checkpoint("kept").await.unwrap();
     turn(&process, "and on").await;
     let shorten = |last| Retention {
-        checkpoints: CheckpointRules { last, ..CheckpointRules::default() },
+        checkpoints: CheckpointRules {
+            last,
+            ..CheckpointRules::default()
+        },
         history: HistoryRule::FromOldestCheckpoint,
         ..Retention::default()
     };
 
     // What a checkpoint that is kept goes back to is kept.
-    let garbage = within(kernel.collect_garbage(shorten(None), Purpose::Free)).await.unwrap();
+    let garbage = within(kernel.collect_garbage(shorten(None), Purpose::Free))
+        .await
+        .unwrap();
     let below = garbage.forgotten.histories[&process.pid()];
-    assert!(below <= old.standing(process.pid()).unwrap() && below > FactNumber(0), "{garbage:?}");
-    assert!(!garbage.forgotten.histories.contains_key(&untouched.pid()), "one in no checkpoint keeps all: {garbage:?}");
-    let branch = within(kernel.restore(old.id).stopped().into_future()).await.unwrap();
+    assert!(
+        below <= old.standing(process.pid()).unwrap() && below > FactNumber(0),
+        "{garbage:?}"
+    );
+    assert!(
+        !garbage.forgotten.histories.contains_key(&untouched.pid()),
+        "one in no checkpoint keeps all: {garbage:?}"
+    );
+    let branch = within(kernel.restore(old.id).stopped().into_future())
+        .await
+        .unwrap();
     within(branch.cont()).await.unwrap();
     reads(&branch, 4).await;
     within(branch.kill()).await.unwrap();
 
-    let garbage = within(kernel.collect_garbage(shorten(Some(1)), Purpose::Free)).await.unwrap();
+    let garbage = within(kernel.collect_garbage(shorten(Some(1)), Purpose::Free))
+        .await
+        .unwrap();
     assert_eq!(garbage.forgotten.checkpoints, [old.id].into());
     let later = garbage.forgotten.histories[&process.pid()];
-    assert!(later > below && later <= kept.standing(process.pid()).unwrap(), "{garbage:?}");
-    let again = within(kernel.collect_garbage(shorten(Some(1)), Purpose::Count)).await.unwrap();
-    assert!(again.forgotten.is_empty(), "there is nothing more to give up: {again:?}");
+    assert!(
+        later > below && later <= kept.standing(process.pid()).unwrap(),
+        "{garbage:?}"
+    );
+    let again = within(kernel.collect_garbage(shorten(Some(1)), Purpose::Count))
+        .await
+        .unwrap();
+    assert!(
+        again.forgotten.is_empty(),
+        "there is nothing more to give up: {again:?}"
+    );
 
-    let refused = within(kernel.branch(process.pid(), FactNumber(1)).into_future()).await.unwrap_err().to_string();
-    assert!(refused.contains("fact 1 of process 1 was given up") && refused.contains("kept from fact"), "{refused}");
-    let refused = within(kernel.copy(process.pid(), Some(FactNumber(later.0 - 1)))).await.unwrap_err().to_string();
+    let refused = within(kernel.branch(process.pid(), FactNumber(1)).into_future())
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        refused.contains("fact 1 of process 1 was given up") && refused.contains("kept from fact"),
+        "{refused}"
+    );
+    let refused = within(kernel.copy(process.pid(), Some(FactNumber(later.0 - 1))))
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(refused.contains("was given up"), "{refused}");
-    let refused = within(kernel.restore(old.id).into_future()).await.unwrap_err().to_string();
-    assert!(refused.contains(&format!("no checkpoint {}", old.id)), "{refused}");
-    assert_eq!(kernel.log(process.pid()).await.unwrap()[0].number, later.plus(1), "the log begins where it is kept");
+    let refused = within(kernel.restore(old.id).into_future())
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        refused.contains(&format!("no checkpoint {}", old.id)),
+        "{refused}"
+    );
+    assert_eq!(
+        kernel.log(process.pid()).await.unwrap()[0].number,
+        later.plus(1),
+        "the log begins where it is kept"
+    );
 
-    // The process itself notices nothing: in memory, back from its journal, as a fork, restored, and in another kernel.
+    // The process itself notices nothing: in memory, back from its journal, as a fork, restored,
+    // and in another kernel.
     reads(&process, 4).await;
     within(process.hibernate()).await.unwrap();
     assert_eq!(turn(&process, "wake").await, "ok");
     reads(&within(process.fork()).await.unwrap(), 4).await;
-    let copy = within(kernel.copy(process.pid(), Some(later))).await.unwrap();
+    let copy = within(kernel.copy(process.pid(), Some(later)))
+        .await
+        .unwrap();
     // Its model may have been asked there.
     within(copy.wait_for(View::is_idle)).await.unwrap();
     reads(&copy, 4).await;
@@ -215,11 +389,15 @@ async fn a_history_that_is_shortened_goes_on_and_is_not_asked_for_what_was_given
     let process = kernel.process(process.pid()).await.unwrap();
     reads(&process, 4).await;
     assert_eq!(turn(&process, "on").await, "ok");
-    assert_eq!(kernel.log(untouched.pid()).await.unwrap()[0].number, FactNumber(0));
+    assert_eq!(
+        kernel.log(untouched.pid()).await.unwrap()[0].number,
+        FactNumber(0)
+    );
     within(kernel.shutdown()).await;
 }
 
-/// A store that stands still before it is gone through for what a collection has given up, once it is told to, and counts sweeps.
+/// A store that stands still before it is gone through for what a collection has given up, once it
+/// is told to, and counts sweeps.
 struct Standing {
     /// So many more times it is gone through before it stands still; 0 for never.
     armed: AtomicUsize,
@@ -230,14 +408,27 @@ struct Standing {
 
 impl Standing {
     fn stands_still(&self) -> bool {
-        let left = self.armed.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        let left = self
+            .armed
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
+                left.checked_sub(1)
+            });
         left == Ok(1)
     }
 
     fn around(inner: LogStore) -> (Faulty<LogStore>, Arc<Self>, mpsc::Sender<()>) {
         let (release, released) = mpsc::channel();
-        let (armed, sweeps, released) = (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::new(released));
-        let standing = Arc::new(Self { armed, entered: Semaphore::new(0), released, sweeps });
+        let (armed, sweeps, released) = (
+            AtomicUsize::new(0),
+            AtomicUsize::new(0),
+            Mutex::new(released),
+        );
+        let standing = Arc::new(Self {
+            armed,
+            entered: Semaphore::new(0),
+            released,
+            sweeps,
+        });
         let plan = standing.clone();
         let store = Faulty::new(inner, move |_, operation| {
             match operation {
@@ -258,26 +449,48 @@ impl Standing {
 async fn a_collection_that_nobody_waits_for_any_more_stops_in_its_mark_and_the_next_goes_on() {
     for by_shutdown in [false, true] {
         let folder = tempfile::tempdir().unwrap();
-        let (store, standing, release) =
-            Standing::around(LogStore::options().segment_bytes(40_000).open(folder.path()).unwrap());
+        let (store, standing, release) = Standing::around(
+            LogStore::options()
+                .segment_bytes(40_000)
+                .open(folder.path())
+                .unwrap(),
+        );
         let model = || FnModel(|_| async { Ok(says("ok")) });
-        let kernel = Kernel::open(store).model("m", model()).build().await.unwrap();
+        let kernel = Kernel::open(store)
+            .model("m", model())
+            .build()
+            .await
+            .unwrap();
         for number in 1..=6 {
-            let process = kernel.start(program(&kernel, SESSION)).session().without_input().await.unwrap();
-            within(process.open("it", text(number), None)).await.unwrap();
+            let process = kernel
+                .start(program(&kernel, SESSION))
+                .session()
+                .without_input()
+                .await
+                .unwrap();
+            within(process.open("it", text(number), None))
+                .await
+                .unwrap();
             if number == 3 {
                 within(process.kill()).await.unwrap();
                 within(process.wait()).await.unwrap();
             }
         }
-        let retention = || Retention { ended: EndedRule::ForMs(0), ..Retention::default() };
+        let retention = || Retention {
+            ended: EndedRule::ForMs(0),
+            ..Retention::default()
+        };
         standing.armed.store(2, Ordering::SeqCst);
         let collecting = {
             let (kernel, retention) = (kernel.clone(), retention());
             tokio::spawn(async move { kernel.collect_garbage(retention, Purpose::Free).await })
         };
         within(standing.entered.acquire()).await.unwrap().forget();
-        assert_eq!(kernel.processes().await.unwrap().len(), 5, "what was given up is in no list, whatever comes after");
+        assert_eq!(
+            kernel.processes().await.unwrap().len(),
+            5,
+            "what was given up is in no list, whatever comes after"
+        );
         let kernel = if by_shutdown {
             let closing = tokio::spawn(kernel.shutdown());
             // It is closing when it takes no more.
@@ -286,13 +499,21 @@ async fn a_collection_that_nobody_waits_for_any_more_stops_in_its_mark_and_the_n
                     tokio::task::yield_now().await
                 }
             };
-            let _ = tokio::time::timeout(std::time::Duration::from_millis(50), store_is_let_go_of).await;
+            let _ = tokio::time::timeout(std::time::Duration::from_millis(50), store_is_let_go_of)
+                .await;
             release.send(()).unwrap();
             let garbage = within(collecting).await.unwrap().unwrap();
             assert_eq!(garbage.swept.progress, Progress::BrokenOff);
             within(closing).await.unwrap();
-            let store = LogStore::options().segment_bytes(40_000).open(folder.path()).unwrap();
-            Kernel::open(store).model("m", model()).build().await.unwrap()
+            let store = LogStore::options()
+                .segment_bytes(40_000)
+                .open(folder.path())
+                .unwrap();
+            Kernel::open(store)
+                .model("m", model())
+                .build()
+                .await
+                .unwrap()
         } else {
             collecting.abort();
             assert!(within(collecting).await.unwrap_err().is_cancelled());
@@ -300,16 +521,38 @@ async fn a_collection_that_nobody_waits_for_any_more_stops_in_its_mark_and_the_n
             kernel
         };
         // One waits for the other, so that this is asked when the first has stopped.
-        let nothing = within(kernel.collect_garbage(Retention::default(), Purpose::Count)).await.unwrap();
+        let nothing = within(kernel.collect_garbage(Retention::default(), Purpose::Count))
+            .await
+            .unwrap();
         assert!(nothing.forgotten.is_empty(), "{nothing:?}");
-        assert_eq!(standing.sweeps.load(Ordering::SeqCst), usize::from(!by_shutdown), "the first did not sweep");
-        let garbage = within(kernel.collect_garbage(retention(), Purpose::Free)).await.unwrap();
-        assert!(garbage.swept.progress == Progress::Done && garbage.swept.dropped_contents == 1, "{garbage:?}");
+        assert_eq!(
+            standing.sweeps.load(Ordering::SeqCst),
+            usize::from(!by_shutdown),
+            "the first did not sweep"
+        );
+        let garbage = within(kernel.collect_garbage(retention(), Purpose::Free))
+            .await
+            .unwrap();
+        assert!(
+            garbage.swept.progress == Progress::Done && garbage.swept.dropped_contents == 1,
+            "{garbage:?}"
+        );
         kernel.resume_all().await.unwrap();
         for pid in [1, 2, 4, 5, 6] {
             let args = r#"{"fd": "fd:1", "start_line": 1000, "end_line": 1000}"#;
-            let answer = within(kernel.process(Pid(pid)).await.unwrap().call("read_fd", args)).await.unwrap();
-            assert!(answer.text.contains(&format!("content {pid:04}, 0999")), "{answer:?}");
+            let answer = within(
+                kernel
+                    .process(Pid(pid))
+                    .await
+                    .unwrap()
+                    .call("read_fd", args),
+            )
+            .await
+            .unwrap();
+            assert!(
+                answer.text.contains(&format!("content {pid:04}, 0999")),
+                "{answer:?}"
+            );
         }
         within(kernel.shutdown()).await;
     }
@@ -319,15 +562,30 @@ async fn a_collection_that_nobody_waits_for_any_more_stops_in_its_mark_and_the_n
 async fn collections_that_are_asked_for_at_once_run_one_after_the_other() {
     let folder = tempfile::tempdir().unwrap();
     let kernel = sessions(folder.path()).await;
-    let keeper = kernel.start(program(&kernel, SESSION)).session().without_input().await.unwrap();
+    let keeper = kernel
+        .start(program(&kernel, SESSION))
+        .session()
+        .without_input()
+        .await
+        .unwrap();
     for number in 1..=6 {
-        let process = kernel.start(program(&kernel, SESSION)).session().without_input().await.unwrap();
-        within(process.open("it", text(100 + number), None)).await.unwrap();
+        let process = kernel
+            .start(program(&kernel, SESSION))
+            .session()
+            .without_input()
+            .await
+            .unwrap();
+        within(process.open("it", text(100 + number), None))
+            .await
+            .unwrap();
         within(keeper.open("it", text(number), None)).await.unwrap();
         within(process.kill()).await.unwrap();
         within(process.wait()).await.unwrap();
     }
-    let retention = || Retention { ended: EndedRule::ForMs(0), ..Retention::default() };
+    let retention = || Retention {
+        ended: EndedRule::ForMs(0),
+        ..Retention::default()
+    };
     let collect = |purpose| within(kernel.collect_garbage(retention(), purpose));
     let all = tokio::join!(
         collect(Purpose::Free),
@@ -336,10 +594,19 @@ async fn collections_that_are_asked_for_at_once_run_one_after_the_other() {
         collect(Purpose::Free),
         collect(Purpose::Count)
     );
-    let all = [all.0.unwrap(), all.1.unwrap(), all.2.unwrap(), all.3.unwrap(), all.4.unwrap()];
+    let all = [
+        all.0.unwrap(),
+        all.1.unwrap(),
+        all.2.unwrap(),
+        all.3.unwrap(),
+        all.4.unwrap(),
+    ];
     assert_eq!(all[0].forgotten.processes.len(), 6, "{:?}", all[0]);
     for later in &all[1..] {
-        assert!(later.forgotten.is_empty() && later.swept.damaged_parts.is_empty(), "{later:?}");
+        assert!(
+            later.forgotten.is_empty() && later.swept.damaged_parts.is_empty(),
+            "{later:?}"
+        );
     }
     reads(&keeper, 6).await;
     within(kernel.shutdown()).await;
@@ -349,7 +616,12 @@ async fn collections_that_are_asked_for_at_once_run_one_after_the_other() {
 async fn nobody_is_given_up_while_it_cannot_be_read_which_checkpoints_there_are() {
     let folder = tempfile::tempdir().unwrap();
     let kernel = sessions(folder.path()).await;
-    let process = kernel.start(program(&kernel, SESSION)).session().without_input().await.unwrap();
+    let process = kernel
+        .start(program(&kernel, SESSION))
+        .session()
+        .without_input()
+        .await
+        .unwrap();
     within(process.open("it", text(1), None)).await.unwrap();
     process.checkpoint("the label").await.unwrap();
     within(process.kill()).await.unwrap();
@@ -366,18 +638,36 @@ async fn nobody_is_given_up_while_it_cannot_be_read_which_checkpoints_there_are(
     }
     let kernel = sessions(folder.path()).await;
     assert!(kernel.checkpoints().await.unwrap().is_empty());
-    let retention = Retention { ended: EndedRule::ForMs(0), ..Retention::default() };
-    let garbage = within(kernel.collect_garbage(retention, Purpose::Free)).await.unwrap();
-    assert!(garbage.forgotten.is_empty() && garbage.swept.dropped_contents == 0, "{garbage:?}");
-    assert!(garbage.unreadable.iter().any(|what| what.contains("checkpoint cp:1")), "{garbage:?}");
+    let retention = Retention {
+        ended: EndedRule::ForMs(0),
+        ..Retention::default()
+    };
+    let garbage = within(kernel.collect_garbage(retention, Purpose::Free))
+        .await
+        .unwrap();
+    assert!(
+        garbage.forgotten.is_empty() && garbage.swept.dropped_contents == 0,
+        "{garbage:?}"
+    );
+    assert!(
+        garbage
+            .unreadable
+            .iter()
+            .any(|what| what.contains("checkpoint cp:1")),
+        "{garbage:?}"
+    );
     within(kernel.shutdown()).await;
 }
 
-/// What a branch or a checkpoint has made is read back before anybody knows of it: a collection in between leaves it.
+/// What a branch or a checkpoint has made is read back before anybody knows of it: a collection in
+/// between leaves it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_checkpoint_that_somebody_is_about_to_use_is_kept() {
-    let (is_armed, reads, goes_on) =
-        (Arc::new(AtomicBool::new(false)), Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let (is_armed, reads, goes_on) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(Barrier::new(2)),
+        Arc::new(Barrier::new(2)),
+    );
     let (armed, reading, going_on) = (is_armed.clone(), reads.clone(), goes_on.clone());
     let store = Faulty::new(MemoryStore::new(), move |_, operation| {
         if operation == Operation::Checkpoints && armed.swap(false, Ordering::SeqCst) {
@@ -386,10 +676,22 @@ async fn a_checkpoint_that_somebody_is_about_to_use_is_kept() {
         }
         Fate::Pass
     });
-    let kernel = Kernel::open(store).model("m", FnModel(|_| async { Ok(says("ok")) })).build().await.unwrap();
-    let process = kernel.start(program(&kernel, SESSION)).session().without_input().await.unwrap();
+    let kernel = Kernel::open(store)
+        .model("m", FnModel(|_| async { Ok(says("ok")) }))
+        .build()
+        .await
+        .unwrap();
+    let process = kernel
+        .start(program(&kernel, SESSION))
+        .session()
+        .without_input()
+        .await
+        .unwrap();
     let none = || Retention {
-        checkpoints: CheckpointRules { last: Some(0), ..CheckpointRules::default() },
+        checkpoints: CheckpointRules {
+            last: Some(0),
+            ..CheckpointRules::default()
+        },
         ..Retention::default()
     };
     for branches in [true, false] {
@@ -403,13 +705,21 @@ async fn a_checkpoint_that_somebody_is_about_to_use_is_kept() {
             }
         });
         let (reads, goes_on) = (reads.clone(), goes_on.clone());
-        within(tokio::task::spawn_blocking(move || reads.wait())).await.unwrap();
-        let garbage = within(kernel.collect_garbage(none(), Purpose::Free)).await.unwrap();
+        within(tokio::task::spawn_blocking(move || reads.wait()))
+            .await
+            .unwrap();
+        let garbage = within(kernel.collect_garbage(none(), Purpose::Free))
+            .await
+            .unwrap();
         assert!(garbage.forgotten.is_empty(), "{garbage:?}");
-        within(tokio::task::spawn_blocking(move || goes_on.wait())).await.unwrap();
+        within(tokio::task::spawn_blocking(move || goes_on.wait()))
+            .await
+            .unwrap();
         within(made).await.unwrap().unwrap();
     }
-    let garbage = within(kernel.collect_garbage(none(), Purpose::Free)).await.unwrap();
+    let garbage = within(kernel.collect_garbage(none(), Purpose::Free))
+        .await
+        .unwrap();
     assert_eq!(
         garbage.forgotten.checkpoints.len(),
         1,
@@ -423,22 +733,48 @@ async fn a_checkpoint_that_somebody_is_about_to_use_is_kept() {
 async fn a_tree_is_given_up_as_a_whole() {
     let mut gone = Vec::new();
     for commits in 0..5 {
-        let (room, store) = (Arc::new(AtomicUsize::new(usize::MAX)), Arc::new(MemoryStore::new()));
+        let (room, store) = (
+            Arc::new(AtomicUsize::new(usize::MAX)),
+            Arc::new(MemoryStore::new()),
+        );
         let faulty = Faulty::full_after(room.clone(), store.clone());
-        let kernel = Kernel::open(faulty).model("m", pair::model()).build().await.unwrap();
+        let kernel = Kernel::open(faulty)
+            .model("m", pair::model())
+            .build()
+            .await
+            .unwrap();
         for _ in 0..2 {
-            let root = kernel.start(program(&kernel, pair::TOOLS)).input("go").await.unwrap();
+            let root = kernel
+                .start(program(&kernel, pair::TOOLS))
+                .input("go")
+                .await
+                .unwrap();
             within(root.wait()).await.unwrap();
         }
         assert_eq!(store.processes().unwrap().rows.len(), 6);
         room.store(commits, Ordering::SeqCst);
-        let retention = Retention { ended: EndedRule::ForMs(0), ..Retention::default() };
+        let retention = Retention {
+            ended: EndedRule::ForMs(0),
+            ..Retention::default()
+        };
         let _ = within(kernel.collect_garbage(retention, Purpose::Free)).await;
-        let left: Vec<_> = store.processes().unwrap().rows.iter().map(|row| row.pid.0).collect();
-        assert!([&[1, 2, 3, 4, 5, 6][..], &[4, 5, 6], &[]].contains(&&*left), "{left:?} after {commits} commits");
+        let left: Vec<_> = store
+            .processes()
+            .unwrap()
+            .rows
+            .iter()
+            .map(|row| row.pid.0)
+            .collect();
+        assert!(
+            [&[1, 2, 3, 4, 5, 6][..], &[4, 5, 6], &[]].contains(&&*left),
+            "{left:?} after {commits} commits"
+        );
         gone.push(6 - left.len());
         room.store(usize::MAX, Ordering::SeqCst);
         kernel.shutdown().await;
     }
-    assert!(gone.contains(&3) && gone.ends_with(&[6]), "a commit gives up a tree: {gone:?}");
+    assert!(
+        gone.contains(&3) && gone.ends_with(&[6]),
+        "a commit gives up a tree: {gone:?}"
+    );
 }

@@ -15,25 +15,51 @@ const ROUNDS: usize = 24;
 const GUESTS: usize = 60;
 /// Processes that stay.
 const RESIDENTS: usize = 40;
-const PROGRAM: &str = "max_iterations = 500\n[tools]\nenabled = [\"read_fd\", \"checkpoint_process\"]\n";
+const PROGRAM: &str =
+    "max_iterations = 500\n[tools]\nenabled = [\"read_fd\", \"checkpoint_process\"]\n";
 
 fn memory_folder() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+    tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .unwrap()
 }
 
 /// Makes a checkpoint in each turn.
 async fn kernel(folder: &Path) -> Kernel {
     let model = FnModel(|request: dormouse::model::Request| async move {
-        let last = request.messages.last().map(|message| format!("{:?}", message.blocks)).unwrap_or_default();
-        Ok(if last.contains("remember") { asks(&[("checkpoint_process", r#"{"label": "mine"}"#)]) } else { says("ok") })
+        let last = request
+            .messages
+            .last()
+            .map(|message| format!("{:?}", message.blocks))
+            .unwrap_or_default();
+        Ok(if last.contains("remember") {
+            asks(&[("checkpoint_process", r#"{"label": "mine"}"#)])
+        } else {
+            says("ok")
+        })
     });
-    let store = LogStore::options().segment_bytes(400_000).open(folder).unwrap();
-    Kernel::open(store).model("m", model).snapshot_after(20).build().await.unwrap()
+    let store = LogStore::options()
+        .segment_bytes(400_000)
+        .open(folder)
+        .unwrap();
+    Kernel::open(store)
+        .model("m", model)
+        .snapshot_after(20)
+        .build()
+        .await
+        .unwrap()
 }
 
 async fn start(kernel: &Kernel, content: usize) -> Process {
-    let process = kernel.start(program(kernel, PROGRAM)).session().without_input().await.unwrap();
-    let text: String = (0..40).map(|line| format!("content {content}, line {line}\n")).collect();
+    let process = kernel
+        .start(program(kernel, PROGRAM))
+        .session()
+        .without_input()
+        .await
+        .unwrap();
+    let text: String = (0..40)
+        .map(|line| format!("content {content}, line {line}\n"))
+        .collect();
     within(process.open("it", text, None)).await.unwrap();
     turn(&process, "remember").await;
     process
@@ -65,7 +91,10 @@ async fn a_collection_costs_what_came_since_the_last_one_however_old_the_store_i
         residents.push(start(&kernel, number).await);
     }
     let retention = || Retention {
-        checkpoints: CheckpointRules { last: Some(3), ..CheckpointRules::default() },
+        checkpoints: CheckpointRules {
+            last: Some(3),
+            ..CheckpointRules::default()
+        },
         ended: EndedRule::ForMs(0),
         history: HistoryRule::FromOldestCheckpoint,
     };
@@ -73,28 +102,51 @@ async fn a_collection_costs_what_came_since_the_last_one_however_old_the_store_i
     let mut live = Vec::new();
     for number in 0..ROUNDS {
         round(&kernel, number, &residents).await;
-        let foreseen = within(kernel.collect_garbage(retention(), Purpose::Count)).await.unwrap();
-        let garbage = within(kernel.collect_garbage(retention(), Purpose::Free)).await.unwrap();
+        let foreseen = within(kernel.collect_garbage(retention(), Purpose::Count))
+            .await
+            .unwrap();
+        let garbage = within(kernel.collect_garbage(retention(), Purpose::Free))
+            .await
+            .unwrap();
         assert_eq!(garbage.forgotten, foreseen.forgotten);
         assert_eq!(garbage.forgotten.processes.len(), GUESTS, "round {number}");
         live.push(garbage.live_contents);
         costs.push(work(&foreseen) + work(&garbage));
         rows.push(kernel.processes().await.unwrap().len());
         checkpoints.push(kernel.checkpoints().await.unwrap().len());
-        let nothing = within(kernel.collect_garbage(retention(), Purpose::Free)).await.unwrap();
+        let nothing = within(kernel.collect_garbage(retention(), Purpose::Free))
+            .await
+            .unwrap();
         let came: u64 = nothing.read;
         assert!(nothing.forgotten.is_empty(), "{nothing:?}");
-        assert!(came <= costs[number] && nothing.swept.inspected <= came, "round {number}: {nothing:?}");
-        let nothing = within(kernel.collect_garbage(retention(), Purpose::Free)).await.unwrap();
-        assert_eq!(work(&nothing), 0, "where nothing came, nothing is looked at: {nothing:?}");
+        assert!(
+            came <= costs[number] && nothing.swept.inspected <= came,
+            "round {number}: {nothing:?}"
+        );
+        let nothing = within(kernel.collect_garbage(retention(), Purpose::Free))
+            .await
+            .unwrap();
+        assert_eq!(
+            work(&nothing),
+            0,
+            "where nothing came, nothing is looked at: {nothing:?}"
+        );
     }
     // Now and then an older part of the log is worth sweeping, so single collections differ.
     let (early, late) = costs.split_at(ROUNDS / 2);
     let (early, late): (u64, u64) = (early.iter().sum(), late.iter().sum());
-    assert!(late <= early * 3 / 2, "records looked at in each collection: {costs:?}");
+    assert!(
+        late <= early * 3 / 2,
+        "records looked at in each collection: {costs:?}"
+    );
     assert!(live.iter().all(|contents| *contents == live[0]), "{live:?}");
     assert!(rows.iter().all(|rows| *rows == RESIDENTS), "{rows:?}");
-    assert!(checkpoints.iter().all(|kept: &usize| *kept <= 3 * RESIDENTS), "{checkpoints:?}");
+    assert!(
+        checkpoints
+            .iter()
+            .all(|kept: &usize| *kept <= 3 * RESIDENTS),
+        "{checkpoints:?}"
+    );
     within(kernel.shutdown()).await;
 }
 
@@ -109,16 +161,36 @@ async fn what_models_ask_to_keep_goes_with_their_trees() {
         within(process.kill()).await.unwrap();
         within(process.wait()).await.unwrap();
     }
-    let pins = || CheckpointRules { pinned: ["release".into()].into(), ..CheckpointRules::default() };
-    let retention = |ended| Retention { checkpoints: pins(), ended, ..Retention::default() };
-    let early = within(kernel.collect_garbage(retention(EndedRule::ForMs(3_600_000)), Purpose::Free)).await.unwrap();
+    let pins = || CheckpointRules {
+        pinned: ["release".into()].into(),
+        ..CheckpointRules::default()
+    };
+    let retention = |ended| Retention {
+        checkpoints: pins(),
+        ended,
+        ..Retention::default()
+    };
+    let early =
+        within(kernel.collect_garbage(retention(EndedRule::ForMs(3_600_000)), Purpose::Free))
+            .await
+            .unwrap();
     assert!(early.forgotten.is_empty(), "{early:?}");
-    let garbage = within(kernel.collect_garbage(retention(EndedRule::ForMs(0)), Purpose::Free)).await.unwrap();
-    assert_eq!(garbage.forgotten.processes, others.iter().map(Process::pid).collect());
+    let garbage = within(kernel.collect_garbage(retention(EndedRule::ForMs(0)), Purpose::Free))
+        .await
+        .unwrap();
+    assert_eq!(
+        garbage.forgotten.processes,
+        others.iter().map(Process::pid).collect()
+    );
     assert_eq!(garbage.forgotten.checkpoints.len(), 2, "{garbage:?}");
     let left = kernel.checkpoints().await.unwrap();
-    assert!(left.iter().any(|it| it.id == kept.id) && left.iter().all(|it| it.of == pinned.pid()), "{left:?}");
-    let branch = within(kernel.restore(kept.id).stopped().into_future()).await.unwrap();
+    assert!(
+        left.iter().any(|it| it.id == kept.id) && left.iter().all(|it| it.of == pinned.pid()),
+        "{left:?}"
+    );
+    let branch = within(kernel.restore(kept.id).stopped().into_future())
+        .await
+        .unwrap();
     within(branch.kill()).await.unwrap();
     within(kernel.shutdown()).await;
 }

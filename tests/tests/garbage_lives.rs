@@ -1,5 +1,6 @@
-//! Random lives of whole kernels: one collects garbage at any moment and is killed without a close, its twin does neither. What
-//! any living process reads is the same in both. `DORMOUSE_SEED` begins with another seed, `DORMOUSE_TRIALS` says how many.
+//! Random lives of whole kernels: one collects garbage at any moment and is killed without a close,
+//! its twin does neither. What any living process reads is the same in both. `DORMOUSE_SEED` begins
+//! with another seed, `DORMOUSE_TRIALS` says how many.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -21,30 +22,43 @@ use dormouse_tests::{FnModel, asks, program, results, says, turn, within};
 const STEPS: u64 = 80;
 /// Processes that live at once, about.
 const CROWD: usize = 6;
-const PROGRAM: &str = "max_iterations = 500\n[tools]\nenabled = [\"read_fd\", \"list_fds\", \"fork\"]\n\
-                       [limits]\nmax_restores = 100\n";
+const PROGRAM: &str = "max_iterations = 500\n[tools]\nenabled = [\"read_fd\", \"list_fds\", \
+\"fork\"]\n[limits]\nmax_restores = 100\n";
 
 /// Forks when it is told to; a child says what it was asked.
 async fn kernel(store: impl Store) -> Kernel {
     let model = FnModel(|request: Request| async move {
-        let last = request.messages.last().map(|message| format!("{:?}", message.blocks)).unwrap_or_default();
+        let last = request
+            .messages
+            .last()
+            .map(|message| format!("{:?}", message.blocks))
+            .unwrap_or_default();
         Ok(match results(&request, 0).first() {
             Some((text, _)) if text.starts_with("You are child") => says("seen"),
             None if last.contains("split") => asks(&[("fork", r#"{"prompts": ["one", "two"]}"#)]),
             _ => says("ok"),
         })
     });
-    let builder = Kernel::open(store).model("m", model).snapshot_after(4).resident_bytes_limit(1);
+    let builder = Kernel::open(store)
+        .model("m", model)
+        .snapshot_after(4)
+        .resident_bytes_limit(1);
     within(builder.build().into_future()).await.unwrap()
 }
 
 fn open(folder: &Path) -> LogStore {
-    LogStore::options().segment_bytes(6_000).open(folder).unwrap()
+    LogStore::options()
+        .segment_bytes(6_000)
+        .open(folder)
+        .unwrap()
 }
 
-/// A content of some kilobytes, of which there are so few that some are shared, or dropped and committed again.
+/// A content of some kilobytes, of which there are so few that some are shared, or dropped and
+/// committed again.
 fn text(number: u64) -> String {
-    (0..60 + number * 20).map(|line| format!("content {number}, {line}\n")).collect()
+    (0..60 + number * 20)
+        .map(|line| format!("content {number}, {line}\n"))
+        .collect()
 }
 
 /// A kernel that collects, and its twin.
@@ -62,26 +76,45 @@ struct Lives {
 impl Lives {
     async fn begin(seed: u64) -> Self {
         let (folder, kept) = (memory_folder(), Arc::new(MemoryStore::new()));
-        let (one, twin) = (kernel(open(folder.path())).await, kernel(kept.clone()).await);
+        let (one, twin) = (
+            kernel(open(folder.path())).await,
+            kernel(kept.clone()).await,
+        );
         let (one, twin) = (Some(one), Some(twin));
         let (random, happened) = (Random::of(&[seed]), BTreeMap::new());
-        Self { random, case: format!("seed {seed}"), folder, one, twin, kept, happened }
+        Self {
+            random,
+            case: format!("seed {seed}"),
+            folder,
+            one,
+            twin,
+            kept,
+            happened,
+        }
     }
 
     fn kernels(&self) -> [&Kernel; 2] {
-        [&self.one, &self.twin].map(|kernel| kernel.as_ref().expect("there is one between two steps"))
+        [&self.one, &self.twin]
+            .map(|kernel| kernel.as_ref().expect("there is one between two steps"))
     }
 
     fn note(&mut self, what: &'static str) {
         *self.happened.entry(what).or_default() += 1;
     }
 
-    /// Awaits that nobody does anything by itself any more, as those that a branch from the middle of a fork has made.
+    /// Awaits that nobody does anything by itself any more, as those that a branch from the middle
+    /// of a fork has made.
     async fn settle(&self) {
         for kernel in self.kernels() {
             let settled = async {
                 let busy = ["starting", "thinking", "acting", "waiting"];
-                while kernel.processes().await.unwrap().iter().any(|info| busy.contains(&info.status)) {
+                while kernel
+                    .processes()
+                    .await
+                    .unwrap()
+                    .iter()
+                    .any(|info| busy.contains(&info.status))
+                {
                     tokio::task::yield_now().await;
                 }
             };
@@ -94,7 +127,12 @@ impl Lives {
         self.settle().await;
         let mut rows = Vec::new();
         for kernel in self.kernels() {
-            let all = kernel.processes().await.unwrap().into_iter().map(|info| info.row);
+            let all = kernel
+                .processes()
+                .await
+                .unwrap()
+                .into_iter()
+                .map(|info| info.row);
             rows.push(all.filter(|row| row.exit.is_none()).collect::<Vec<_>>());
         }
         assert_eq!(rows[0], rows[1], "{}: who lives", self.case);
@@ -103,13 +141,22 @@ impl Lives {
 
     async fn both(&self, pid: Pid) -> [Process; 2] {
         let [one, twin] = self.kernels();
-        [one.process(pid).await.unwrap(), twin.process(pid).await.unwrap()]
+        [
+            one.process(pid).await.unwrap(),
+            twin.process(pid).await.unwrap(),
+        ]
     }
 
     async fn step(&mut self) {
         let living = self.living().await;
         let pids: Vec<_> = living.iter().map(|row| row.pid).collect();
-        let checkpoints: Vec<_> = self.kernels()[0].checkpoints().await.unwrap().iter().map(|it| it.id).collect();
+        let checkpoints: Vec<_> = self.kernels()[0]
+            .checkpoints()
+            .await
+            .unwrap()
+            .iter()
+            .map(|it| it.id)
+            .collect();
         let (pid, checkpoint) = (self.random.pick(&pids), self.random.pick(&checkpoints));
         let what = self.random.below(100);
         match (what, pid, checkpoint) {
@@ -119,8 +166,12 @@ impl Lives {
             (38..43, Some(pid), _) if pids.len() < CROWD => self.copy(pid).await,
             (43..52, Some(pid), _) => self.checkpoint(pid).await,
             (52..57, Some(pid), Some(checkpoint)) => self.restore(pid, checkpoint).await,
-            (57..62, _, Some(checkpoint)) if pids.len() < CROWD => self.branch(None, checkpoint).await,
-            (62..67, Some(pid), Some(checkpoint)) if pids.len() < CROWD => self.branch(Some(pid), checkpoint).await,
+            (57..62, _, Some(checkpoint)) if pids.len() < CROWD => {
+                self.branch(None, checkpoint).await
+            }
+            (62..67, Some(pid), Some(checkpoint)) if pids.len() < CROWD => {
+                self.branch(Some(pid), checkpoint).await
+            }
             (67..73, Some(pid), _) => self.sleep(pid).await,
             (73..82, Some(pid), _) if pids.len() > 2 => self.end(pid).await,
             (82..92, ..) => self.collect().await,
@@ -132,7 +183,10 @@ impl Lives {
 
     async fn start(&mut self) {
         for kernel in self.kernels() {
-            let start = kernel.start(program(kernel, PROGRAM)).session().without_input();
+            let start = kernel
+                .start(program(kernel, PROGRAM))
+                .session()
+                .without_input();
             within(start.into_future()).await.unwrap();
         }
     }
@@ -142,7 +196,12 @@ impl Lives {
         let page = Some(200 + self.random.below(400) as u32);
         let mut answers = Vec::new();
         for process in self.both(pid).await {
-            answers.push(without_times(&within(process.open("it", text.clone(), page)).await.unwrap().text));
+            answers.push(without_times(
+                &within(process.open("it", text.clone(), page))
+                    .await
+                    .unwrap()
+                    .text,
+            ));
         }
         assert_eq!(answers[0], answers[1], "{}", self.case);
     }
@@ -174,9 +233,17 @@ impl Lives {
     /// What is known in the one is known in the other; what was given up is only so in the one.
     async fn restore(&mut self, pid: Pid, checkpoint: CheckpointId) {
         let [one, twin] = self.both(pid).await;
-        let said = within(one.restore(checkpoint)).await.map_err(|error| error.to_string());
-        let right = within(twin.restore(checkpoint)).await.map_err(|error| error.to_string());
-        assert_eq!(said, right, "{}: restore {pid} from {checkpoint}", self.case);
+        let said = within(one.restore(checkpoint))
+            .await
+            .map_err(|error| error.to_string());
+        let right = within(twin.restore(checkpoint))
+            .await
+            .map_err(|error| error.to_string());
+        assert_eq!(
+            said, right,
+            "{}: restore {pid} from {checkpoint}",
+            self.case
+        );
         if said.is_ok() {
             self.note("a process was restored");
         }
@@ -188,7 +255,10 @@ impl Lives {
             None => None,
             Some(pid) => {
                 let log = self.kernels()[1].log(pid).await.unwrap();
-                Some((pid, Point::Fact(log[self.random.index(log.len().min(8))].number)))
+                Some((
+                    pid,
+                    Point::Fact(log[self.random.index(log.len().min(8))].number),
+                ))
             }
         };
         let mut made = Vec::new();
@@ -203,7 +273,11 @@ impl Lives {
                     made.push(branch.pid());
                 }
                 Err(error) if made.is_empty() && of.is_some() => {
-                    assert!(error.to_string().contains("was given up"), "{}: {error}", self.case);
+                    assert!(
+                        error.to_string().contains("was given up"),
+                        "{}: {error}",
+                        self.case
+                    );
                     return self.note("a fact was asked for that was given up");
                 }
                 Err(error) => panic!("{}: {at:?} or {checkpoint}: {error}", self.case),
@@ -216,7 +290,11 @@ impl Lives {
     async fn sleep(&mut self, pid: Pid) {
         let mut slept = Vec::new();
         for process in self.both(pid).await {
-            slept.push(within(process.hibernate()).await.map_err(|error| error.to_string()));
+            slept.push(
+                within(process.hibernate())
+                    .await
+                    .map_err(|error| error.to_string()),
+            );
         }
         assert_eq!(slept[0], slept[1], "{}", self.case);
     }
@@ -230,8 +308,13 @@ impl Lives {
         let [one, twin] = self.kernels();
         for kernel in [one, twin] {
             let below = kernel.processes().await.unwrap();
-            for info in below.into_iter().filter(|info| info.row.parent == Some(pid)) {
-                within(kernel.process(info.row.pid).await.unwrap().wait()).await.unwrap();
+            for info in below
+                .into_iter()
+                .filter(|info| info.row.parent == Some(pid))
+            {
+                within(kernel.process(info.row.pid).await.unwrap().wait())
+                    .await
+                    .unwrap();
             }
         }
     }
@@ -239,27 +322,61 @@ impl Lives {
     fn retention(&mut self) -> Retention {
         let last = self.random.percent(60).then(|| 1 + self.random.index(3));
         Retention {
-            checkpoints: CheckpointRules { last, ..CheckpointRules::default() },
-            ended: if self.random.percent(60) { EndedRule::ForMs(0) } else { EndedRule::Ever },
-            history: if self.random.percent(50) { HistoryRule::FromOldestCheckpoint } else { HistoryRule::Whole },
+            checkpoints: CheckpointRules {
+                last,
+                ..CheckpointRules::default()
+            },
+            ended: if self.random.percent(60) {
+                EndedRule::ForMs(0)
+            } else {
+                EndedRule::Ever
+            },
+            history: if self.random.percent(50) {
+                HistoryRule::FromOldestCheckpoint
+            } else {
+                HistoryRule::Whole
+            },
         }
     }
 
     async fn collect(&mut self) {
         let retention = self.retention();
         let foreseen = self.foreseen(&retention).await;
-        let garbage = within(self.kernels()[0].collect_garbage(retention, Purpose::Free)).await.unwrap();
+        let garbage = within(self.kernels()[0].collect_garbage(retention, Purpose::Free))
+            .await
+            .unwrap();
         assert_eq!(garbage.forgotten, foreseen.forgotten, "{}", self.case);
-        assert_eq!(garbage.live_contents, foreseen.live_contents, "{}", self.case);
-        assert!(garbage.swept.dropped_contents <= foreseen.swept.dropped_contents, "{}: {foreseen:?}", self.case);
-        assert!(garbage.unreadable.is_empty() && garbage.swept.damaged_parts.is_empty(), "{}: {garbage:?}", self.case);
+        assert_eq!(
+            garbage.live_contents, foreseen.live_contents,
+            "{}",
+            self.case
+        );
+        assert!(
+            garbage.swept.dropped_contents <= foreseen.swept.dropped_contents,
+            "{}: {foreseen:?}",
+            self.case
+        );
+        assert!(
+            garbage.unreadable.is_empty() && garbage.swept.damaged_parts.is_empty(),
+            "{}: {garbage:?}",
+            self.case
+        );
         assert_eq!(garbage.swept.progress, Progress::Done);
         for (what, happened) in [
             ("segments were freed", garbage.swept.freed_parts > 0),
             ("contents were dropped", garbage.swept.dropped_contents > 0),
-            ("processes were given up", !garbage.forgotten.processes.is_empty()),
-            ("histories were shortened", !garbage.forgotten.histories.is_empty()),
-            ("checkpoints were given up", !garbage.forgotten.checkpoints.is_empty()),
+            (
+                "processes were given up",
+                !garbage.forgotten.processes.is_empty(),
+            ),
+            (
+                "histories were shortened",
+                !garbage.forgotten.histories.is_empty(),
+            ),
+            (
+                "checkpoints were given up",
+                !garbage.forgotten.checkpoints.is_empty(),
+            ),
         ] {
             if happened {
                 self.note(what);
@@ -267,7 +384,8 @@ impl Lives {
         }
     }
 
-    /// What is counted, which is the same for who remembers earlier collections and for who does not.
+    /// What is counted, which is the same for who remembers earlier collections and for who does
+    /// not.
     async fn foreseen(&self, retention: &Retention) -> Garbage {
         loop {
             let count = || self.kernels()[0].collect_garbage(retention.clone(), Purpose::Count);
@@ -284,7 +402,10 @@ impl Lives {
 
     /// What somebody else counts who opens the store now.
     fn counted_by_one_who_remembers_nothing(&self, retention: &Retention) -> Garbage {
-        let store = LogStore::options().segment_bytes(6_000).read_only(self.folder.path()).unwrap();
+        let store = LogStore::options()
+            .segment_bytes(6_000)
+            .read_only(self.folder.path())
+            .unwrap();
         let order = Collection {
             owner: OwnerToken(0),
             inventory: &mut Inventory::default(),
@@ -304,7 +425,8 @@ impl Lives {
     async fn collect_while_it_works(&mut self, pid: Pid) {
         let retention = self.retention();
         let kernel = self.kernels()[0].clone();
-        let collecting = tokio::spawn(async move { kernel.collect_garbage(retention, Purpose::Free).await });
+        let collecting =
+            tokio::spawn(async move { kernel.collect_garbage(retention, Purpose::Free).await });
         for _ in 0..1 + self.random.below(3) {
             self.open(pid).await;
         }
@@ -319,7 +441,10 @@ impl Lives {
             }
         }
         // The next to ask waits for it.
-        let counted = within(self.kernels()[0].collect_garbage(Retention::default(), Purpose::Count)).await.unwrap();
+        let counted =
+            within(self.kernels()[0].collect_garbage(Retention::default(), Purpose::Count))
+                .await
+                .unwrap();
         assert!(counted.unreadable.is_empty(), "{}: {counted:?}", self.case);
     }
 
@@ -347,11 +472,20 @@ impl Lives {
             let list = self.same(&both, "list_fds", "{}").await;
             let fds: Vec<_> = list
                 .match_indices("fd:")
-                .filter_map(|(at, _)| list[at + 3..].split(|it: char| !it.is_ascii_digit()).next()?.parse::<u64>().ok())
+                .filter_map(|(at, _)| {
+                    list[at + 3..]
+                        .split(|it: char| !it.is_ascii_digit())
+                        .next()?
+                        .parse::<u64>()
+                        .ok()
+                })
                 .collect();
             for fd in 1..=fds.into_iter().max().unwrap_or(0) {
                 let line = 1 + self.random.below(60);
-                let args = format!("{{\"fd\": \"fd:{fd}\", \"start_line\": {line}, \"end_line\": {}}}", line + 3);
+                let args = format!(
+                    "{{\"fd\": \"fd:{fd}\", \"start_line\": {line}, \"end_line\": {}}}",
+                    line + 3
+                );
                 let read = self.same(&both, "read_fd", &args).await;
                 if read.contains("content ") {
                     self.note("a content was read");
@@ -363,27 +497,46 @@ impl Lives {
     async fn same(&self, both: &[Process; 2], tool: &str, args: &str) -> String {
         let mut answers = Vec::new();
         for process in both {
-            answers.push(without_times(&within(process.call(tool, args)).await.unwrap().text));
+            answers.push(without_times(
+                &within(process.call(tool, args)).await.unwrap().text,
+            ));
         }
-        assert_eq!(answers[0], answers[1], "{}: {tool} {args} of {}", self.case, both[0].pid());
+        assert_eq!(
+            answers[0],
+            answers[1],
+            "{}: {tool} {args} of {}",
+            self.case,
+            both[0].pid()
+        );
         answers.swap_remove(0)
     }
 }
 
 /// What a collection found, whatever it took to find out.
 fn without_work(garbage: &Garbage) -> Garbage {
-    Garbage { read: 0, swept: Swept { inspected: 0, ..garbage.swept.clone() }, ..garbage.clone() }
+    Garbage {
+        read: 0,
+        swept: Swept {
+            inspected: 0,
+            ..garbage.swept.clone()
+        },
+        ..garbage.clone()
+    }
 }
 
 /// The twin does everything a moment later.
 fn without_times(text: &str) -> String {
     let mut parts = text.split(" opened=\"");
     let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |text, part| text + part.split_once('"').map_or("", |(_, rest)| rest))
+    parts.fold(first, |text, part| {
+        text + part.split_once('"').map_or("", |(_, rest)| rest)
+    })
 }
 
 fn memory_folder() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+    tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .unwrap()
 }
 
 /// HEAD and log, with the index or without it.
@@ -401,7 +554,12 @@ fn copy_folder(from: &Path, to: &Path, with_index: bool) {
 
 #[tokio::test]
 async fn what_living_processes_read_is_what_they_read_where_nothing_is_ever_collected() {
-    let number = |name: &str, default| std::env::var(name).ok().and_then(|it| it.parse().ok()).unwrap_or(default);
+    let number = |name: &str, default| {
+        std::env::var(name)
+            .ok()
+            .and_then(|it| it.parse().ok())
+            .unwrap_or(default)
+    };
     let (first, trials): (u64, u64) = (number("DORMOUSE_SEED", 1), number("DORMOUSE_TRIALS", 6));
     let mut happened: BTreeMap<&'static str, u64> = BTreeMap::new();
     for seed in first..first + trials {
@@ -433,6 +591,12 @@ async fn what_living_processes_read_is_what_they_read_where_nothing_is_ever_coll
         "processes were given up",
         "segments were freed",
     ];
-    let missing: Vec<_> = all.iter().filter(|what| !happened.contains_key(**what)).collect();
-    assert!(trials < 6 || missing.is_empty(), "nothing of this happened: {missing:?}; what did: {happened:?}");
+    let missing: Vec<_> = all
+        .iter()
+        .filter(|what| !happened.contains_key(**what))
+        .collect();
+    assert!(
+        trials < 6 || missing.is_empty(),
+        "nothing of this happened: {missing:?}; what did: {happened:?}"
+    );
 }

@@ -12,9 +12,12 @@ use dormouse::ports::Model;
 use dormouse::process::ExitStatus;
 use dormouse::store::{LogStore, MemoryStore};
 use dormouse::{
-    Event, FnTool, Kernel, KernelBuilder, KernelError, Process, ProcessError, Recover, Recovery, StoreFailure, View,
+    Event, FnTool, Kernel, KernelBuilder, KernelError, Process, ProcessError, Recover, Recovery,
+    StoreFailure, View,
 };
-use dormouse_tests::{FnModel, Gate, Requests, asks, check_histories, events_until, program, says, turn, within};
+use dormouse_tests::{
+    FnModel, Gate, Requests, asks, check_histories, events_until, program, says, turn, within,
+};
 
 fn open(folder: &Path) -> KernelBuilder {
     Kernel::open(LogStore::open(folder).unwrap())
@@ -30,12 +33,21 @@ fn counts() -> impl Model {
 }
 
 async fn session(kernel: &Kernel) -> Process {
-    kernel.start(program(kernel, "")).session().without_input().await.unwrap()
+    kernel
+        .start(program(kernel, ""))
+        .session()
+        .without_input()
+        .await
+        .unwrap()
 }
 
 async fn status(kernel: &Kernel, pid: Pid) -> &'static str {
     let listed = kernel.processes().await.unwrap();
-    listed.into_iter().find(|info| info.row.pid == pid).unwrap().status
+    listed
+        .into_iter()
+        .find(|info| info.row.pid == pid)
+        .unwrap()
+        .status
 }
 
 /// Awaits that a process has fallen asleep; its handle knows.
@@ -48,27 +60,54 @@ fn asleep(process: &Process) -> impl Future<Output = View> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_sleeps_on_demand_and_a_message_wakes_it_with_all_it_knew() {
     let folder = tempfile::tempdir().unwrap();
-    let kernel = open(folder.path()).model("m", counts()).build().await.unwrap();
+    let kernel = open(folder.path())
+        .model("m", counts())
+        .build()
+        .await
+        .unwrap();
     let tools = "[tools]\nenabled = [\"read_fd\"]\n";
-    let session = kernel.start(program(&kernel, tools)).session().without_input().await.unwrap();
+    let session = kernel
+        .start(program(&kernel, tools))
+        .session()
+        .without_input()
+        .await
+        .unwrap();
     let (pid, events) = (session.pid(), kernel.events());
     assert_eq!(turn(&session, "one").await, "1");
     session.open("note", "what was noted", None).await.unwrap();
     within(session.hibernate()).await.unwrap();
-    within(session.hibernate()).await.expect("once more changes nothing");
+    within(session.hibernate())
+        .await
+        .expect("once more changes nothing");
     assert_eq!(status(&kernel, pid).await, "hibernated");
     let view = session.view().unwrap();
-    assert_eq!((view.hibernated, view.descriptors, view.list_descriptors().len()), (true, 1, 0));
-    assert_eq!(kernel.inspect(pid).await.unwrap().list_descriptors().len(), 1);
+    assert_eq!(
+        (
+            view.hibernated,
+            view.descriptors,
+            view.list_descriptors().len()
+        ),
+        (true, 1, 0)
+    );
+    assert_eq!(
+        kernel.inspect(pid).await.unwrap().list_descriptors().len(),
+        1
+    );
 
     assert_eq!(turn(&session, "two").await, "3");
     within(session.hibernate()).await.unwrap();
     drop(session);
     // Nothing of it is in memory now.
     let session = kernel.process(pid).await.unwrap();
-    assert_eq!((session.view(), status(&kernel, pid).await), (None, "hibernated"));
+    assert_eq!(
+        (session.view(), status(&kernel, pid).await),
+        (None, "hibernated")
+    );
     assert_eq!(turn(&session, "three").await, "5");
-    let answer = session.call("read_fd", r#"{"fd": "fd:1", "read_all": true}"#).await.unwrap();
+    let answer = session
+        .call("read_fd", r#"{"fd": "fd:1", "read_all": true}"#)
+        .await
+        .unwrap();
     assert!(answer.text.contains("what was noted"), "{answer:?}");
     within(session.kill()).await.unwrap();
     let seen = events_until(events, |event| matches!(event, Event::Exited { .. })).await;
@@ -78,7 +117,10 @@ async fn a_session_sleeps_on_demand_and_a_message_wakes_it_with_all_it_knew() {
         Event::Started { .. } => Some("started"),
         _ => None,
     };
-    assert_eq!(seen.iter().filter_map(word).collect::<Vec<_>>(), ["hibernated", "woke", "hibernated", "woke"]);
+    assert_eq!(
+        seen.iter().filter_map(word).collect::<Vec<_>>(),
+        ["hibernated", "woke", "hibernated", "woke"]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -96,11 +138,16 @@ async fn work_that_is_pending_keeps_a_process_awake() {
     let refused = |error: Result<(), KernelError>, why: &str| {
         let error = error.unwrap_err();
         assert!(
-            matches!(&error, KernelError::Process(ProcessError::Pending { .. })) && error.to_string().contains(why),
+            matches!(&error, KernelError::Process(ProcessError::Pending { .. }))
+                && error.to_string().contains(why),
             "{why}: {error}"
         );
     };
-    let kernel = in_memory().model("m", model(gate.clone())).build().await.unwrap();
+    let kernel = in_memory()
+        .model("m", model(gate.clone()))
+        .build()
+        .await
+        .unwrap();
     let thinking = session(&kernel).await;
     thinking.input("go").await.unwrap();
     within(gate.entered()).await;
@@ -111,7 +158,9 @@ async fn work_that_is_pending_keeps_a_process_awake() {
     refused(within(thinking.hibernate()).await, "messages wait");
     gate.open();
     thinking.cont().await.unwrap();
-    within(thinking.wait_for(|view| view.is_idle() && view.messages == 4)).await.unwrap();
+    within(thinking.wait_for(|view| view.is_idle() && view.messages == 4))
+        .await
+        .unwrap();
     within(thinking.hibernate()).await.unwrap();
 
     let timed = program(&kernel, "[budget]\nwall_time = \"1h\"\n");
@@ -119,11 +168,22 @@ async fn work_that_is_pending_keeps_a_process_awake() {
     refused(within(timed.hibernate()).await, "wall time");
     timed.kill().await.unwrap();
     within(timed.wait()).await.unwrap();
-    assert!(matches!(within(timed.hibernate()).await, Err(KernelError::Process(ProcessError::Ended(_)))));
+    assert!(matches!(
+        within(timed.hibernate()).await,
+        Err(KernelError::Process(ProcessError::Ended(_)))
+    ));
 
-    let kernel = Kernel::builder().model("m", model(gate)).hibernate_after(Duration::ZERO).build().await.unwrap();
+    let kernel = Kernel::builder()
+        .model("m", model(gate))
+        .hibernate_after(Duration::ZERO)
+        .build()
+        .await
+        .unwrap();
     let unkept = session(&kernel).await;
-    assert!(matches!(within(unkept.hibernate()).await, Err(KernelError::Store(StoreFailure::NoStore))));
+    assert!(matches!(
+        within(unkept.hibernate()).await,
+        Err(KernelError::Store(StoreFailure::NoStore))
+    ));
     assert_eq!(turn(&unkept, "go").await, "done");
     assert_eq!(status(&kernel, unkept.pid()).await, "idle");
 }
@@ -133,7 +193,11 @@ async fn one_that_was_stopped_sleeps_in_the_middle_of_its_turn_and_goes_on_when_
     let gate = Gate::default();
     let requests = Requests::default();
     let model = FnModel(|request: Request| async move {
-        Ok(if request.messages.len() == 1 { asks(&[("tool", "{}")]) } else { says("done") })
+        Ok(if request.messages.len() == 1 {
+            asks(&[("tool", "{}")])
+        } else {
+            says("done")
+        })
     });
     let tool = {
         let gate = gate.clone();
@@ -145,26 +209,48 @@ async fn one_that_was_stopped_sleeps_in_the_middle_of_its_turn_and_goes_on_when_
             }
         })
     };
-    let kernel = in_memory().model("m", requests.record(model)).tool(tool).build().await.unwrap();
-    let session =
-        kernel.start(program(&kernel, "[tools]\nenabled = [\"tool\"]\n")).session().input("go").await.unwrap();
+    let kernel = in_memory()
+        .model("m", requests.record(model))
+        .tool(tool)
+        .build()
+        .await
+        .unwrap();
+    let session = kernel
+        .start(program(&kernel, "[tools]\nenabled = [\"tool\"]\n"))
+        .session()
+        .input("go")
+        .await
+        .unwrap();
     within(gate.entered()).await;
     session.stop().await.unwrap();
     gate.open();
-    within(session.wait_for(|view| view.messages == 3)).await.unwrap();
+    within(session.wait_for(|view| view.messages == 3))
+        .await
+        .unwrap();
     within(session.hibernate()).await.unwrap();
-    assert_eq!(status(&kernel, session.pid()).await, "stopped", "which says more than that it sleeps");
+    assert_eq!(
+        status(&kernel, session.pid()).await,
+        "stopped",
+        "which says more than that it sleeps"
+    );
     assert!(session.view().is_some_and(|view| view.stopped));
     assert_eq!(requests.all().len(), 1);
     session.cont().await.unwrap();
-    within(session.wait_for(|view| view.is_idle() && view.messages == 4)).await.unwrap();
+    within(session.wait_for(|view| view.is_idle() && view.messages == 4))
+        .await
+        .unwrap();
     check_histories(&requests);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_rests_for_long_goes_to_sleep_and_a_wait_wakes_it() {
     let hour = Duration::from_secs(3600);
-    let kernel = in_memory().model("m", counts()).hibernate_after(hour).build().await.unwrap();
+    let kernel = in_memory()
+        .model("m", counts())
+        .hibernate_after(hour)
+        .build()
+        .await
+        .unwrap();
     let (early, late) = (session(&kernel).await, session(&kernel).await);
     tokio::time::sleep(hour / 2).await;
     assert_eq!(turn(&late, "one").await, "1");
@@ -176,16 +262,32 @@ async fn what_rests_for_long_goes_to_sleep_and_a_wait_wakes_it() {
 
     // A handle that knows nothing of it has to look; so has one that waits for its end.
     let pid = late.pid();
-    assert!(late.wait_for(View::is_idle).await.unwrap().hibernated, "this one knows");
+    assert!(
+        late.wait_for(View::is_idle).await.unwrap().hibernated,
+        "this one knows"
+    );
     drop(late);
-    let seen = kernel.process(pid).await.unwrap().wait_for(View::is_idle).await.unwrap();
+    let seen = kernel
+        .process(pid)
+        .await
+        .unwrap()
+        .wait_for(View::is_idle)
+        .await
+        .unwrap();
     assert_eq!((seen.hibernated, seen.messages), (false, 2));
     let mut events = kernel.events();
     let waits = tokio::spawn(async move { early.wait().await });
-    while !matches!(futures_util::StreamExt::next(&mut events).await, Some(Event::Woke { pid: Pid(1) })) {}
+    while !matches!(
+        futures_util::StreamExt::next(&mut events).await,
+        Some(Event::Woke { pid: Pid(1) })
+    ) {}
     assert!(!waits.is_finished());
     tokio::time::sleep(hour * 2).await;
-    assert_eq!(status(&kernel, Pid(1)).await, "hibernated", "who waits does not keep it awake");
+    assert_eq!(
+        status(&kernel, Pid(1)).await,
+        "hibernated",
+        "who waits does not keep it awake"
+    );
     kernel.process(Pid(1)).await.unwrap().kill().await.unwrap();
     assert_eq!(waits.await.unwrap().unwrap().status, ExitStatus::Killed);
 }
@@ -203,7 +305,12 @@ async fn over_the_bound_those_sleep_that_rest_longest_and_never_one_that_works()
             Ok(says("done"))
         }
     });
-    let kernel = in_memory().model("m", model).max_awake(2).build().await.unwrap();
+    let kernel = in_memory()
+        .model("m", model)
+        .max_awake(2)
+        .build()
+        .await
+        .unwrap();
     let works = session(&kernel).await;
     works.input("work").await.unwrap();
     within(gate.entered()).await;
@@ -225,7 +332,9 @@ async fn a_storm_of_messages_to_processes_that_fall_asleep_at_once_is_heard_once
     const EACH: usize = 40;
     let folder = tempfile::tempdir().unwrap();
     let requests = Requests::default();
-    let builder = open(folder.path()).model("m", requests.record(counts())).hibernate_after(Duration::ZERO);
+    let builder = open(folder.path())
+        .model("m", requests.record(counts()))
+        .hibernate_after(Duration::ZERO);
     let kernel = builder.build().await.unwrap();
     let mut events = kernel.events();
     let slept = tokio::spawn(async move {
@@ -250,7 +359,9 @@ async fn a_storm_of_messages_to_processes_that_fall_asleep_at_once_is_heard_once
                 }
             }
             // A message for each, and a reply at least for the last of them.
-            within(session.wait_for(|view| view.is_idle() && view.messages > EACH)).await.unwrap();
+            within(session.wait_for(|view| view.is_idle() && view.messages > EACH))
+                .await
+                .unwrap();
             session.pid()
         }));
     }
@@ -258,9 +369,17 @@ async fn a_storm_of_messages_to_processes_that_fall_asleep_at_once_is_heard_once
         let pid = sender.await.unwrap();
         let last = requests.of(pid.0).pop().unwrap();
         let said: Vec<String> = last.messages.iter().map(|message| message.text()).collect();
-        let said: String =
-            said.concat().split_inclusive('>').filter_map(|text| Some(&text[text.find('<')?..])).collect();
-        assert_eq!(said, (0..EACH).map(|number| format!("<{number}>")).collect::<String>());
+        let said: String = said
+            .concat()
+            .split_inclusive('>')
+            .filter_map(|text| Some(&text[text.find('<')?..]))
+            .collect();
+        assert_eq!(
+            said,
+            (0..EACH)
+                .map(|number| format!("<{number}>"))
+                .collect::<String>()
+        );
     }
     check_histories(&requests);
     kernel.shutdown().await;
@@ -278,8 +397,14 @@ async fn the_end_of_a_child_wakes_the_parent_that_sleeps_and_finding_a_child_doe
             let said = request.messages.last().unwrap().text();
             Ok(match (request.pid, said) {
                 (Pid(1), said) if said == "go" => asks(&[
-                    ("spawn", r#"{"program_name": "p", "query": "first", "wait": false}"#),
-                    ("spawn", r#"{"program_name": "p", "query": "second", "wait": false}"#),
+                    (
+                        "spawn",
+                        r#"{"program_name": "p", "query": "first", "wait": false}"#,
+                    ),
+                    (
+                        "spawn",
+                        r#"{"program_name": "p", "query": "second", "wait": false}"#,
+                    ),
                 ]),
                 (Pid(1), said) if said.contains("child_ended") => says("I heard of it"),
                 (Pid(1), _) => says("I wait"),
@@ -295,7 +420,10 @@ async fn the_end_of_a_child_wakes_the_parent_that_sleeps_and_finding_a_child_doe
                 [linked_programs]\np = { path = \"p.toml\", description = \"The same.\" }\n";
     std::fs::write(folder.path().join("p.toml"), text).unwrap();
     let host = LocalHost::new(Permissions::none(), folder.path()).unwrap();
-    let builder = in_memory().model("m", requests.record(model)).host(host).hibernate_after(Duration::ZERO);
+    let builder = in_memory()
+        .model("m", requests.record(model))
+        .host(host)
+        .hibernate_after(Duration::ZERO);
     let kernel = builder.build().await.unwrap();
     let main = kernel.load(folder.path().join("p.toml")).unwrap().program;
     let parent = kernel.start(main).session().input("go").await.unwrap();
@@ -304,18 +432,36 @@ async fn the_end_of_a_child_wakes_the_parent_that_sleeps_and_finding_a_child_doe
     let view = asleep(&parent).await;
     assert_eq!((view.background, view.children), (2, 2));
     gate.open();
-    within(parent.wait_for(|view| view.background == 0 && view.is_idle())).await.unwrap();
+    within(parent.wait_for(|view| view.background == 0 && view.is_idle()))
+        .await
+        .unwrap();
     let heard = requests.of(1).pop().unwrap();
-    let heard: String = heard.messages.iter().map(|message| message.text()).collect();
-    assert!(heard.contains("first is done") && heard.contains("second is done"), "{heard}");
-    assert_eq!(heard.matches("<child_ended").count(), 2, "each is heard of once: {heard}");
+    let heard: String = heard
+        .messages
+        .iter()
+        .map(|message| message.text())
+        .collect();
+    assert!(
+        heard.contains("first is done") && heard.contains("second is done"),
+        "{heard}"
+    );
+    assert_eq!(
+        heard.matches("<child_ended").count(),
+        2,
+        "each is heard of once: {heard}"
+    );
     check_histories(&requests);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_sleepers_are_listed_and_any_one_wakes() {
     let folder = tempfile::tempdir().unwrap();
-    let kernel = open(folder.path()).model("m", counts()).max_awake(64).build().await.unwrap();
+    let kernel = open(folder.path())
+        .model("m", counts())
+        .max_awake(64)
+        .build()
+        .await
+        .unwrap();
     let program = program(&kernel, "");
     for _ in 0..100 {
         let starts = (0..100).map(|_| {
@@ -324,7 +470,15 @@ async fn ten_thousand_sleepers_are_listed_and_any_one_wakes() {
         });
         within(futures_util::future::join_all(starts)).await;
     }
-    let asleep = async || kernel.processes().await.unwrap().iter().filter(|info| info.status == "hibernated").count();
+    let asleep = async || {
+        kernel
+            .processes()
+            .await
+            .unwrap()
+            .iter()
+            .filter(|info| info.status == "hibernated")
+            .count()
+    };
     within(async {
         while asleep().await < 10_000 - 64 {
             tokio::task::yield_now().await;
@@ -337,10 +491,18 @@ async fn ten_thousand_sleepers_are_listed_and_any_one_wakes() {
     }
     within(kernel.shutdown()).await;
 
-    let kernel = open(folder.path()).model("m", counts()).build().await.unwrap();
+    let kernel = open(folder.path())
+        .model("m", counts())
+        .build()
+        .await
+        .unwrap();
     let listed = kernel.processes().await.unwrap();
     assert!(listed.iter().map(|info| info.row.pid.0).eq(1..=10_000));
-    assert!(listed.iter().all(|info| info.status == "held" && info.view.is_none()));
+    assert!(
+        listed
+            .iter()
+            .all(|info| info.status == "held" && info.view.is_none())
+    );
     let process = kernel.process(Pid(7_777)).await.unwrap();
     assert_eq!(turn(&process, "two").await, "3");
 }
@@ -361,8 +523,16 @@ async fn what_runs_again_after_a_restart_is_said_by_the_policy() {
         })
     };
     let asked = Arc::new(AtomicUsize::new(0));
-    let kernel = open(folder.path()).model("m", model(&gate, &asked)).build().await.unwrap();
-    let (thinks, sleeps, ended) = (session(&kernel).await, session(&kernel).await, session(&kernel).await);
+    let kernel = open(folder.path())
+        .model("m", model(&gate, &asked))
+        .build()
+        .await
+        .unwrap();
+    let (thinks, sleeps, ended) = (
+        session(&kernel).await,
+        session(&kernel).await,
+        session(&kernel).await,
+    );
     within(sleeps.hibernate()).await.unwrap();
     ended.kill().await.unwrap();
     within(ended.wait()).await.unwrap();
@@ -380,11 +550,24 @@ async fn what_runs_again_after_a_restart_is_said_by_the_policy() {
         (Recovery::Resume, ["thinking", "idle", "killed"]),
     ];
     for (policy, expected) in policies {
-        let (name, gate, asked) = (format!("{policy:?}"), Gate::default(), Arc::new(AtomicUsize::new(0)));
-        let builder = open(folder.path()).model("m", model(&gate, &asked)).recovery(policy);
+        let (name, gate, asked) = (
+            format!("{policy:?}"),
+            Gate::default(),
+            Arc::new(AtomicUsize::new(0)),
+        );
+        let builder = open(folder.path())
+            .model("m", model(&gate, &asked))
+            .recovery(policy);
         let kernel = builder.build().await.unwrap();
         within(async {
-            while kernel.processes().await.unwrap().iter().map(|info| info.status).ne(expected) {
+            while kernel
+                .processes()
+                .await
+                .unwrap()
+                .iter()
+                .map(|info| info.status)
+                .ne(expected)
+            {
                 tokio::task::yield_now().await;
             }
         })
@@ -393,7 +576,11 @@ async fn what_runs_again_after_a_restart_is_said_by_the_policy() {
             within(gate.entered()).await;
         }
         let calls = asked.load(Ordering::SeqCst);
-        assert_eq!(calls, usize::from(expected[0] == "thinking"), "{name}: a pending model call is made again, once");
+        assert_eq!(
+            calls,
+            usize::from(expected[0] == "thinking"),
+            "{name}: a pending model call is made again, once"
+        );
         within(kernel.shutdown()).await;
     }
 }
@@ -401,14 +588,29 @@ async fn what_runs_again_after_a_restart_is_said_by_the_policy() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_takes_up_more_processes_than_are_read_at_once() {
     let folder = tempfile::tempdir().unwrap();
-    let kernel = open(folder.path()).model("m", counts()).build().await.unwrap();
+    let kernel = open(folder.path())
+        .model("m", counts())
+        .build()
+        .await
+        .unwrap();
     for _ in 0..100 {
         session(&kernel).await;
     }
     within(kernel.shutdown()).await;
-    let builder = open(folder.path()).model("m", counts()).recovery(Recovery::Resume).max_awake(8);
+    let builder = open(folder.path())
+        .model("m", counts())
+        .recovery(Recovery::Resume)
+        .max_awake(8);
     let kernel = builder.build().await.unwrap();
-    let count = async |word| kernel.processes().await.unwrap().iter().filter(|info| info.status == word).count();
+    let count = async |word| {
+        kernel
+            .processes()
+            .await
+            .unwrap()
+            .iter()
+            .filter(|info| info.status == word)
+            .count()
+    };
     within(async {
         while (count("idle").await, count("hibernated").await) != (8, 92) {
             tokio::task::yield_now().await;

@@ -1,5 +1,5 @@
-//! A store that may hold only so much: who brings too much is refused by name and alone, nothing is lost, and all goes on after
-//! a collection, or with a larger quota.
+//! A store that may hold only so much: who brings too much is refused by name and alone, nothing is
+//! lost, and all goes on after a collection, or with a larger quota.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,16 +21,30 @@ fn model() -> impl dormouse::ports::Model {
 
 async fn open(folder: &Path, quota: u64) -> Kernel {
     let store = LogStore::options().quota_bytes(quota).open(folder).unwrap();
-    Kernel::open(store).model("m", model()).build().await.unwrap()
+    Kernel::open(store)
+        .model("m", model())
+        .build()
+        .await
+        .unwrap()
 }
 
 async fn session(kernel: &Kernel) -> Process {
-    within(kernel.start(program(kernel, PROGRAM)).session().without_input().into_future()).await.unwrap()
+    within(
+        kernel
+            .start(program(kernel, PROGRAM))
+            .session()
+            .without_input()
+            .into_future(),
+    )
+    .await
+    .unwrap()
 }
 
 /// 20 KB that are no other's.
 fn text(number: usize) -> String {
-    (0..1_000).map(|line| format!("content {number:04}, {line:04}\n")).collect()
+    (0..1_000)
+        .map(|line| format!("content {number:04}, {line:04}\n"))
+        .collect()
 }
 
 /// Opens contents from `first` on until one is refused; answers with its number.
@@ -49,8 +63,14 @@ async fn fill(process: &Process, first: usize) -> usize {
                     "{said}"
                 );
                 let held = within(process.wait()).await.unwrap_err().to_string();
-                assert!(held.contains("is held") && held.contains("the store is full"), "{held}");
-                assert!(held.contains("dormouse gc") && held.contains("quota"), "{held}");
+                assert!(
+                    held.contains("is held") && held.contains("the store is full"),
+                    "{held}"
+                );
+                assert!(
+                    held.contains("dormouse gc") && held.contains("quota"),
+                    "{held}"
+                );
                 return number;
             }
         }
@@ -62,7 +82,10 @@ async fn check(process: &Process, contents: usize) {
     for number in 1..=contents {
         let args = format!("{{\"fd\": \"fd:{number}\", \"start_line\": 500, \"end_line\": 500}}");
         let answer = within(process.call("read_fd", args)).await.unwrap();
-        assert!(!answer.is_error && answer.text.contains(", 0499"), "fd:{number}: {answer:?}");
+        assert!(
+            !answer.is_error && answer.text.contains(", 0499"),
+            "fd:{number}: {answer:?}"
+        );
     }
 }
 
@@ -72,18 +95,36 @@ async fn who_fills_a_quota_goes_on_after_a_collection_and_with_a_larger_quota() 
     let kernel = open(folder.path(), QUOTA).await;
     let (old, new) = (session(&kernel).await, session(&kernel).await);
     for number in 0..8 {
-        within(old.open("old", text(1_000 + number), None)).await.unwrap();
+        within(old.open("old", text(1_000 + number), None))
+            .await
+            .unwrap();
     }
     let held = fill(&new, 0).await;
     assert!((5..20).contains(&held), "{held}");
-    assert!(kernel.processes().await.unwrap().iter().all(|info| info.row.exit.is_none()), "nobody has ended");
+    assert!(
+        kernel
+            .processes()
+            .await
+            .unwrap()
+            .iter()
+            .all(|info| info.row.exit.is_none()),
+        "nobody has ended"
+    );
 
     // To end somebody is possible in a full store, and so is to give it up.
     within(old.kill()).await.unwrap();
     within(old.wait()).await.unwrap();
-    let retention = Retention { ended: EndedRule::ForMs(0), ..Retention::default() };
-    let garbage = within(kernel.collect_garbage(retention, Purpose::Free)).await.unwrap();
-    assert!(garbage.swept.bytes_after + 150_000 < garbage.swept.bytes_before, "{garbage:?}");
+    let retention = Retention {
+        ended: EndedRule::ForMs(0),
+        ..Retention::default()
+    };
+    let garbage = within(kernel.collect_garbage(retention, Purpose::Free))
+        .await
+        .unwrap();
+    assert!(
+        garbage.swept.bytes_after + 150_000 < garbage.swept.bytes_before,
+        "{garbage:?}"
+    );
     let new = within(kernel.resume(new.pid())).await.unwrap();
     check(&new, held).await;
     let more = fill(&new, held).await;
@@ -102,7 +143,10 @@ async fn who_brings_too_much_is_refused_alone_though_others_commit_with_it() {
     let folder = tempfile::tempdir().unwrap();
     let (stands, (release, released)) = (Arc::new(AtomicBool::new(false)), mpsc::channel::<()>());
     let (stand, released) = (stands.clone(), Mutex::new(released));
-    let inner = LogStore::options().quota_bytes(QUOTA).open(folder.path()).unwrap();
+    let inner = LogStore::options()
+        .quota_bytes(QUOTA)
+        .open(folder.path())
+        .unwrap();
     let store = Faulty::new(inner, move |_, operation| {
         if matches!(operation, Operation::Commit { .. }) && stand.swap(false, Ordering::SeqCst) {
             // What comes meanwhile is committed together.
@@ -110,7 +154,11 @@ async fn who_brings_too_much_is_refused_alone_though_others_commit_with_it() {
         }
         Fate::Pass
     });
-    let kernel = Kernel::open(store).model("m", model()).build().await.unwrap();
+    let kernel = Kernel::open(store)
+        .model("m", model())
+        .build()
+        .await
+        .unwrap();
     let mut sessions = Vec::new();
     for _ in 0..4 {
         sessions.push(session(&kernel).await);
@@ -130,19 +178,29 @@ async fn who_brings_too_much_is_refused_alone_though_others_commit_with_it() {
     let small = [opens(&sessions[1], text(1))];
     ready().await;
     // All of it is one process's, the later facts of which follow on what is refused.
-    let large = [opens(&sessions[2], text(2).repeat(30)), opens(&sessions[2], text(3)), opens(&sessions[2], text(4))];
+    let large = [
+        opens(&sessions[2], text(2).repeat(30)),
+        opens(&sessions[2], text(3)),
+        opens(&sessions[2], text(4)),
+    ];
     ready().await;
     let last = opens(&sessions[3], text(5));
     ready().await;
     release.send(()).unwrap();
-    for taken in [vec![first], small.into(), vec![last]].into_iter().flatten() {
+    for taken in [vec![first], small.into(), vec![last]]
+        .into_iter()
+        .flatten()
+    {
         within(taken).await.unwrap().unwrap();
     }
     for refused in large {
         assert!(within(refused).await.unwrap().is_err());
     }
     let held = within(sessions[2].wait()).await.unwrap_err().to_string();
-    assert!(held.contains("the store is full"), "told of the first refusal, and of no gap: {held}");
+    assert!(
+        held.contains("the store is full"),
+        "told of the first refusal, and of no gap: {held}"
+    );
     let stopped = within(kernel.resume(sessions[2].pid())).await.unwrap();
     within(stopped.open("it", text(6), None)).await.unwrap();
     check(&stopped, 1).await;

@@ -1,4 +1,5 @@
-//! What must not be lost to what passes: a kernel without a tool, a parent that ended first, an earlier host's calls.
+//! What must not be lost to what passes: a kernel without a tool, a parent that ended first, an
+//! earlier host's calls.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use dormouse::{FnTool, Kernel, KernelBuilder, KernelError, StoreFailure};
 use dormouse_tests::faulty::Faulty;
 use dormouse_tests::{FnModel, Gate, Requests, asks, program, results, says, turn, within};
 
-const TOOL: &str = "[tools]\nenabled = [\"tool\", \"read_fd\", \"list\"]\n[[tools.command]]\nname = \"list\"\n\
-                    description = \"Lists.\"\nargv = [\"ls\"]\n";
+const TOOL: &str = "[tools]\nenabled = [\"tool\", \"read_fd\", \"list\"]\n[[tools.command]]\nname \
+= \"list\"\ndescription = \"Lists.\"\nargv = [\"ls\"]\n";
 
 fn open(folder: &Path) -> KernelBuilder {
     Kernel::open(LogStore::open(folder).unwrap())
@@ -46,28 +47,60 @@ fn gated(gate: &Gate) -> impl dormouse::ports::Tool {
 async fn a_kernel_that_lacks_a_tool_leaves_the_process_to_one_that_has_it() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::default();
-    let kernel = open(folder.path()).model("m", once()).tool(gated(&gate)).build().await.unwrap();
-    let started = kernel.start(program(&kernel, TOOL)).input("go").await.unwrap();
+    let kernel = open(folder.path())
+        .model("m", once())
+        .tool(gated(&gate))
+        .build()
+        .await
+        .unwrap();
+    let started = kernel
+        .start(program(&kernel, TOOL))
+        .input("go")
+        .await
+        .unwrap();
     within(gate.entered()).await;
     let pid = started.pid();
     within(kernel.shutdown()).await;
 
-    let kernel = open(folder.path()).model("m", once()).build().await.unwrap();
-    assert_eq!(within(kernel.inspect(pid)).await.unwrap().status(), "acting", "it can be looked at all the same");
+    let kernel = open(folder.path())
+        .model("m", once())
+        .build()
+        .await
+        .unwrap();
+    assert_eq!(
+        within(kernel.inspect(pid)).await.unwrap().status(),
+        "acting",
+        "it can be looked at all the same"
+    );
     let error = within(kernel.resume(pid)).await.unwrap_err();
     assert!(
-        matches!(&error, KernelError::Store(StoreFailure::Load(_))) && error.to_string().contains("tool"),
+        matches!(&error, KernelError::Store(StoreFailure::Load(_)))
+            && error.to_string().contains("tool"),
         "{error}"
     );
     let row = kernel.processes().await.unwrap().remove(0);
-    assert_eq!((row.status, row.row.exit), ("held", None), "it is not ended by what this kernel lacks");
+    assert_eq!(
+        (row.status, row.row.exit),
+        ("held", None),
+        "it is not ended by what this kernel lacks"
+    );
     within(kernel.shutdown()).await;
 
     let opened = Gate::default();
     opened.open();
-    let kernel = open(folder.path()).model("m", once()).tool(gated(&opened)).build().await.unwrap();
-    let exit = within(kernel.resume(pid).await.unwrap().wait()).await.unwrap();
-    assert_eq!((exit.status, &*exit.message), (ExitStatus::Done, r#"[("done", false)]"#));
+    let kernel = open(folder.path())
+        .model("m", once())
+        .tool(gated(&opened))
+        .build()
+        .await
+        .unwrap();
+    let exit = within(kernel.resume(pid).await.unwrap().wait())
+        .await
+        .unwrap();
+    assert_eq!(
+        (exit.status, &*exit.message),
+        (ExitStatus::Done, r#"[("done", false)]"#)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -89,9 +122,17 @@ async fn children_do_not_outlive_a_parent_that_was_killed_in_an_earlier_life() {
         })
     };
     // The journals as a crash leaves them between the end of a parent and those of its children.
-    let kernel = open(folder.path()).model("m", model()).build().await.unwrap();
+    let kernel = open(folder.path())
+        .model("m", model())
+        .build()
+        .await
+        .unwrap();
     let fork = "[tools]\nenabled = [\"fork\"]\n[limits]\nfork_release = \"all\"\n";
-    let parent = kernel.start(program(&kernel, fork)).input("go").await.unwrap();
+    let parent = kernel
+        .start(program(&kernel, fork))
+        .input("go")
+        .await
+        .unwrap();
     within(gate.entered()).await;
     within(gate.entered()).await;
     let pid = parent.pid();
@@ -99,13 +140,22 @@ async fn children_do_not_outlive_a_parent_that_was_killed_in_an_earlier_life() {
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
     let exit = dormouse::process::Exit::new(ExitStatus::Killed, "killed");
-    store.commit(owner, Batch::durable(&[Entry::Ended { pid, exit }], 0)).unwrap();
+    store
+        .commit(owner, Batch::durable(&[Entry::Ended { pid, exit }], 0))
+        .unwrap();
     drop(store);
 
     let requests = Requests::default();
-    let kernel = open(folder.path()).model("m", requests.record(model())).build().await.unwrap();
+    let kernel = open(folder.path())
+        .model("m", requests.record(model()))
+        .build()
+        .await
+        .unwrap();
     for child in within(kernel.resume_all()).await.unwrap() {
-        assert_eq!(within(child.wait()).await.unwrap().status, ExitStatus::Killed);
+        assert_eq!(
+            within(child.wait()).await.unwrap().status,
+            ExitStatus::Killed
+        );
     }
     assert!(requests.all().is_empty(), "nobody asked a model");
 }
@@ -115,8 +165,18 @@ async fn a_call_of_an_earlier_host_is_not_taken_for_one_of_this() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::default();
     let slow = gated(&gate);
-    let kernel = open(folder.path()).model("m", once()).tool(slow).build().await.unwrap();
-    let session = kernel.start(program(&kernel, TOOL)).session().without_input().await.unwrap();
+    let kernel = open(folder.path())
+        .model("m", once())
+        .tool(slow)
+        .build()
+        .await
+        .unwrap();
+    let session = kernel
+        .start(program(&kernel, TOOL))
+        .session()
+        .without_input()
+        .await
+        .unwrap();
     let pid = session.pid();
     let unanswered = tokio::spawn(async move { session.call("tool", "{}").await });
     within(gate.entered()).await;
@@ -124,7 +184,12 @@ async fn a_call_of_an_earlier_host_is_not_taken_for_one_of_this() {
     assert!(within(unanswered).await.unwrap().is_err());
 
     let later = Gate::default();
-    let kernel = open(folder.path()).model("m", once()).tool(gated(&later)).build().await.unwrap();
+    let kernel = open(folder.path())
+        .model("m", once())
+        .tool(gated(&later))
+        .build()
+        .await
+        .unwrap();
     let session = kernel.resume(pid).await.unwrap();
     within(later.entered()).await;
     let beside = tokio::spawn({
@@ -134,30 +199,60 @@ async fn a_call_of_an_earlier_host_is_not_taken_for_one_of_this() {
     within(later.entered()).await;
     later.open();
     assert_eq!(&*within(beside).await.unwrap().unwrap().text, "done");
-    within(session.wait_for(|view| view.status() == "idle")).await.unwrap();
-    assert_eq!(&*within(session.call("tool", "{}")).await.unwrap().text, "done");
+    within(session.wait_for(|view| view.status() == "idle"))
+        .await
+        .unwrap();
+    assert_eq!(
+        &*within(session.call("tool", "{}")).await.unwrap().text,
+        "done"
+    );
 }
 
 #[tokio::test]
 async fn a_content_opened_with_pages_of_nothing_does_not_poison_its_process() {
     let folder = tempfile::tempdir().unwrap();
-    let kernel = open(folder.path()).model("m", once()).snapshot_after(1).build().await.unwrap();
+    let kernel = open(folder.path())
+        .model("m", once())
+        .snapshot_after(1)
+        .build()
+        .await
+        .unwrap();
     let rest = "[tools]\nenabled = [\"read_fd\"]\n";
-    let session = kernel.start(program(&kernel, rest)).session().without_input().await.unwrap();
+    let session = kernel
+        .start(program(&kernel, rest))
+        .session()
+        .without_input()
+        .await
+        .unwrap();
     session.open("a", "abc", Some(0)).await.unwrap();
     let pid = session.pid();
     within(kernel.shutdown()).await;
-    let kernel = open(folder.path()).model("m", once()).build().await.unwrap();
+    let kernel = open(folder.path())
+        .model("m", once())
+        .build()
+        .await
+        .unwrap();
     let session = kernel.resume(pid).await.unwrap();
-    let answer = session.call("read_fd", r#"{"fd": "fd:1", "read_all": true}"#).await.unwrap();
+    let answer = session
+        .call("read_fd", r#"{"fd": "fd:1", "read_all": true}"#)
+        .await
+        .unwrap();
     assert!(answer.text.ends_with(">abc</fd_content>"), "{answer:?}");
 }
 
 #[tokio::test]
 async fn a_process_may_be_told_something_by_another() {
-    let model = FnModel(|request: Request| async move { Ok(says(&request.messages.last().unwrap().text())) });
+    let model =
+        FnModel(
+            |request: Request| async move { Ok(says(&request.messages.last().unwrap().text())) },
+        );
     let kernel = Kernel::builder().model("m", model).build().await.unwrap();
-    let session = kernel.start(program(&kernel, "")).session().without_input().await.unwrap();
+    let session = kernel
+        .start(program(&kernel, ""))
+        .session()
+        .without_input()
+        .await
+        .unwrap();
     assert_eq!(turn(&session, "hello").await, "hello");
     let mut events = session.events();
     session.message(Pid(7), "from afar").await.unwrap();
@@ -184,16 +279,32 @@ async fn a_full_disk_stops_a_process_by_name_and_it_goes_on_when_there_is_room()
         let store = Faulty::full_after(room.clone(), MemoryStore::new());
         let gate = Gate::default();
         gate.open();
-        let kernel = Kernel::open(store).model("m", once()).tool(gated(&gate)).build().await.unwrap();
-        let process = kernel.start(program(&kernel, TOOL)).input("go").await.unwrap();
+        let kernel = Kernel::open(store)
+            .model("m", once())
+            .tool(gated(&gate))
+            .build()
+            .await
+            .unwrap();
+        let process = kernel
+            .start(program(&kernel, TOOL))
+            .input("go")
+            .await
+            .unwrap();
         if let Err(held) = within(process.wait()).await {
             assert!(held.to_string().contains("append"), "{commits}: {held}");
             room.store(1000, Ordering::SeqCst);
             let process = within(kernel.resume(process.pid())).await.unwrap();
             let exit = within(process.wait()).await.unwrap();
-            assert_eq!((exit.status, &*exit.message), (ExitStatus::Done, r#"[("done", false)]"#), "{commits}");
+            assert_eq!(
+                (exit.status, &*exit.message),
+                (ExitStatus::Done, r#"[("done", false)]"#),
+                "{commits}"
+            );
         }
         let other = kernel.start(program(&kernel, TOOL)).input("go").await;
-        assert!(other.is_ok() || room.load(Ordering::SeqCst) == 0, "{commits}: the kernel lives");
+        assert!(
+            other.is_ok() || room.load(Ordering::SeqCst) == 0,
+            "{commits}: the kernel lives"
+        );
     }
 }

@@ -1,11 +1,14 @@
-//! Everything at once, for as long as one likes: trees that start, fork, spawn and write to each other; hosts that speak, signal,
-//! branch, copy, take back, and lose interest halfway; models and tools that fail, hang and panic; collections, hibernation, and a
-//! kernel that is closed and opened again.
+//! Everything at once, for as long as one likes: trees that start, fork, spawn and write to each
+//! other; hosts that speak, signal, branch, copy, take back, and lose interest halfway; models and
+//! tools that fail, hang and panic; collections, hibernation, and a kernel that is closed and
+//! opened again.
 //!
-//! What is checked: a call that must not be repeated runs once for each process that makes it, a message is heard once, whatever a
-//! host asks for is answered in time, and no task or descriptor is left. What grows is printed, minute by minute.
+//! What is checked: a call that must not be repeated runs once for each process that makes it, a
+//! message is heard once, whatever a host asks for is answered in time, and no task or descriptor
+//! is left. What grows is printed, minute by minute.
 //!
-//! `SOAK_SEED` chooses what happens, as far as the scheduling of threads lets it; `SOAK_MINUTES` how long it lasts.
+//! `SOAK_SEED` chooses what happens, as far as the scheduling of threads lets it; `SOAK_MINUTES`
+//! how long it lasts.
 
 mod calls;
 mod figures;
@@ -80,7 +83,10 @@ async fn everything_at_once_for_a_moment() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "takes SOAK_MINUTES: see .ci/soak"]
 async fn everything_at_once() {
-    let minutes = std::env::var("SOAK_MINUTES").ok().and_then(|minutes| minutes.parse().ok()).unwrap_or(60.0);
+    let minutes = std::env::var("SOAK_MINUTES")
+        .ok()
+        .and_then(|minutes| minutes.parse().ok())
+        .unwrap_or(60.0);
     let plan = Plan {
         seed: seed(),
         lasts: Duration::from_secs_f64(minutes * 60.0),
@@ -91,7 +97,10 @@ async fn everything_at_once() {
     watch_panics();
     soak(plan).await;
     let panics = PANICS.load(Ordering::Relaxed);
-    assert_eq!(panics, 0, "something panicked beside the tools and models that do so: see above");
+    assert_eq!(
+        panics, 0,
+        "something panicked beside the tools and models that do so: see above"
+    );
 }
 
 /// Panics of which nobody knew.
@@ -101,7 +110,9 @@ static PANICS: AtomicU64 = AtomicU64::new(0);
 fn watch_panics() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        let is_meant = panic.payload_as_str().is_some_and(|text| text.starts_with(calls::NO_LUCK));
+        let is_meant = panic
+            .payload_as_str()
+            .is_some_and(|text| text.starts_with(calls::NO_LUCK));
         if !is_meant {
             PANICS.fetch_add(1, Ordering::Relaxed);
             before(panic);
@@ -110,7 +121,10 @@ fn watch_panics() {
 }
 
 fn seed() -> u64 {
-    std::env::var("SOAK_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
+    std::env::var("SOAK_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or(1)
 }
 
 async fn soak(plan: Plan) {
@@ -120,7 +134,14 @@ async fn soak(plan: Plan) {
     let calls = Arc::new(Calls::new(plan.seed));
     let open = RwLock::new(Some(open_kernel(folder.path(), &calls).await));
     let (began, folder_path) = (Instant::now(), folder.path().to_owned());
-    let soak = Arc::new(Soak { plan, began, folder: folder_path, open, calls, figures: Figures::default() });
+    let soak = Arc::new(Soak {
+        plan,
+        began,
+        folder: folder_path,
+        open,
+        calls,
+        figures: Figures::default(),
+    });
     let mut tasks = JoinSet::new();
     for host in 0..HOSTS {
         tasks.spawn(host::act(soak.clone(), Random::of(&[soak.plan.seed, host])));
@@ -133,7 +154,10 @@ async fn soak(plan: Plan) {
         ended.unwrap();
     }
     let soak = Arc::into_inner(soak).expect("nobody acts any more");
-    let open = soak.open.into_inner().expect("it is put back before it is let go");
+    let open = soak
+        .open
+        .into_inner()
+        .expect("it is put back before it is let go");
     within(&soak.folder, "a shutdown", open.kernel.shutdown()).await;
     // What ran last is explained once nothing runs any more.
     soak.calls.explain(soak.calls.take_again(), &open.store);
@@ -142,11 +166,24 @@ async fn soak(plan: Plan) {
 }
 
 async fn open_kernel(folder: &Path, calls: &Arc<Calls>) -> Open {
-    let store = Arc::new(LogStore::options().segment_bytes(SEGMENT_BYTES).open(folder.join("store")).unwrap());
+    let store = Arc::new(
+        LogStore::options()
+            .segment_bytes(SEGMENT_BYTES)
+            .open(folder.join("store"))
+            .unwrap(),
+    );
     let host = LocalHost::new(Permissions::none(), folder).unwrap();
-    let builder = Kernel::open(store.clone()).model("m", mind::model(calls.clone())).host(host);
-    let builder = builder.hibernate_after(Duration::from_millis(300)).max_awake(CROWD).reach(Reach::Everyone);
-    let builder = builder.resident_bytes_limit(RESIDENT_BYTES).model_deadline(Duration::from_secs(5)).model_attempts(2);
+    let builder = Kernel::open(store.clone())
+        .model("m", mind::model(calls.clone()))
+        .host(host);
+    let builder = builder
+        .hibernate_after(Duration::from_millis(300))
+        .max_awake(CROWD)
+        .reach(Reach::Everyone);
+    let builder = builder
+        .resident_bytes_limit(RESIDENT_BYTES)
+        .model_deadline(Duration::from_secs(5))
+        .model_attempts(2);
     let kernel = calls::enter(builder, calls).build().await.unwrap();
     kernel.resume_all().await.unwrap();
     Open { kernel, store }
@@ -154,15 +191,24 @@ async fn open_kernel(folder: &Path, calls: &Arc<Calls>) -> Open {
 
 /// Awaits what must happen; panics where it does not.
 async fn within<T>(folder: &Path, what: &str, future: impl Future<Output = T>) -> T {
-    let late = |_| panic!("{what} did not come to its end within {PATIENCE:?}; the store is in {}", folder.display());
-    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(late)
+    let late = |_| {
+        panic!(
+            "{what} did not come to its end within {PATIENCE:?}; the store is in {}",
+            folder.display()
+        )
+    };
+    tokio::time::timeout(PATIENCE, future)
+        .await
+        .unwrap_or_else(late)
 }
 
 impl Soak {
     /// The kernel of now, which stays open as long as this is held.
     async fn open(&self) -> RwLockReadGuard<'_, Open> {
         let open = self.open.read().await;
-        RwLockReadGuard::map(open, |open| open.as_ref().expect("it is put back before it is let go"))
+        RwLockReadGuard::map(open, |open| {
+            open.as_ref().expect("it is put back before it is let go")
+        })
     }
 
     fn is_over(&self) -> bool {
@@ -177,7 +223,10 @@ impl Soak {
 
 async fn collect(soak: Arc<Soak>) {
     let retention = Retention {
-        checkpoints: CheckpointRules { last: Some(3), ..CheckpointRules::default() },
+        checkpoints: CheckpointRules {
+            last: Some(3),
+            ..CheckpointRules::default()
+        },
         ended: EndedRule::ForMs(soak.plan.ended.as_millis() as u64),
         history: HistoryRule::FromOldestCheckpoint,
     };
@@ -185,10 +234,15 @@ async fn collect(soak: Arc<Soak>) {
         soak.pause(soak.plan.between_collections).await;
         let open = soak.open().await;
         let began = Instant::now();
-        let collected = open.kernel.collect_garbage(retention.clone(), Purpose::Free);
-        let garbage = within(&soak.folder, "a collection", collected).await.unwrap();
+        let collected = open
+            .kernel
+            .collect_garbage(retention.clone(), Purpose::Free);
+        let garbage = within(&soak.folder, "a collection", collected)
+            .await
+            .unwrap();
         assert_eq!(garbage.unreadable, [""; 0], "nothing is damaged");
-        soak.figures.collected(began.elapsed(), garbage.read + garbage.swept.inspected);
+        soak.figures
+            .collected(began.elapsed(), garbage.read + garbage.swept.inspected);
     }
 }
 
@@ -206,7 +260,14 @@ async fn reopen(soak: Arc<Soak>) {
         };
         within(&soak.folder, "letting go of a store", let_go).await;
         drop(store);
-        *open = Some(within(&soak.folder, "an opening", open_kernel(&soak.folder, &soak.calls)).await);
+        *open = Some(
+            within(
+                &soak.folder,
+                "an opening",
+                open_kernel(&soak.folder, &soak.calls),
+            )
+            .await,
+        );
         soak.figures.opened();
     }
 }

@@ -1,4 +1,5 @@
-//! What is traced: spans with the names of OpenTelemetry's conventions for generative AI, and what they stand below.
+//! What is traced: spans with the names of OpenTelemetry's conventions for generative AI, and what
+//! they stand below.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -32,11 +33,13 @@ impl Seen {
 
 impl Visit for Seen {
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.fields.insert(field.name().to_owned(), value.to_owned());
+        self.fields
+            .insert(field.name().to_owned(), value.to_owned());
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.fields.insert(field.name().to_owned(), format!("{value:?}"));
+        self.fields
+            .insert(field.name().to_owned(), format!("{value:?}"));
     }
 }
 
@@ -71,7 +74,10 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let parent = context.span(id).unwrap().parent().map(|parent| parent.id());
         let Kept { seen, numbers } = &mut *self.0.lock().unwrap();
-        let mut span = Seen { fields: BTreeMap::new(), parent: parent.map(|parent| numbers[&parent]) };
+        let mut span = Seen {
+            fields: BTreeMap::new(),
+            parent: parent.map(|parent| numbers[&parent]),
+        };
         attributes.record(&mut span);
         numbers.insert(id.clone(), seen.len());
         seen.push(span);
@@ -85,13 +91,16 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
 
 #[track_caller]
 fn check(seen: &Seen, parent: Option<usize>, expected: &[(&str, &str)]) {
-    let expected = expected.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let expected = expected
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     assert_eq!(seen.fields, expected.collect::<BTreeMap<_, _>>());
     assert_eq!(seen.parent, parent, "{seen:?}");
 }
 
 #[tokio::test]
-async fn a_turn_its_model_calls_and_its_tool_calls_are_traced_by_the_conventions_without_a_word_of_content() {
+async fn a_turn_its_model_calls_and_its_tool_calls_are_traced_by_the_conventions_without_a_word_of_content()
+ {
     let (spans, _guard) = Spans::install();
     let model = FnModel(|request: Request| async move {
         let usage = Usage {
@@ -101,10 +110,17 @@ async fn a_turn_its_model_calls_and_its_tool_calls_are_traced_by_the_conventions
             cache_write_tokens: 20,
             ..Usage::default()
         };
-        let answered = request.messages.iter().filter(|message| message.role == Role::Assistant).count();
+        let answered = request
+            .messages
+            .iter()
+            .filter(|message| message.role == Role::Assistant)
+            .count();
         let reply = match answered {
             0 => asks(&[("good", "{}"), ("bad", "{}"), ("list_fds", "{}")]),
-            _ => Reply { stop: StopReason::MaxTokens, ..says("SECRET") },
+            _ => Reply {
+                stop: StopReason::MaxTokens,
+                ..says("SECRET")
+            },
         };
         Ok(Reply { usage, ..reply })
     });
@@ -113,15 +129,33 @@ async fn a_turn_its_model_calls_and_its_tool_calls_are_traced_by_the_conventions
         Ok::<_, String>("SECRET")
     });
     let bad = FnTool::new("bad", "Fails.", |()| async { Err::<String, _>("SECRET") });
-    let kernel = Kernel::builder().model("m", model).tool(good).tool(bad).build().await.unwrap();
-    let rest = "[prompt]\nsystem = \"SECRET\"\n[parameters]\nmax_tokens = 300\n[tools]\nenabled = [\"good\", \"bad\", \"list_fds\"]\n";
-    let process = kernel.start(program(&kernel, rest)).input("SECRET").await.unwrap();
-    assert_eq!(within(process.wait()).await.unwrap().status, ExitStatus::Truncated);
+    let kernel = Kernel::builder()
+        .model("m", model)
+        .tool(good)
+        .tool(bad)
+        .build()
+        .await
+        .unwrap();
+    let rest = "[prompt]\nsystem = \"SECRET\"\n[parameters]\nmax_tokens = 300\n[tools]\nenabled = \
+         [\"good\", \"bad\", \"list_fds\"]\n";
+    let process = kernel
+        .start(program(&kernel, rest))
+        .input("SECRET")
+        .await
+        .unwrap();
+    assert_eq!(
+        within(process.wait()).await.unwrap().status,
+        ExitStatus::Truncated
+    );
 
     let all = spans.all();
     let names: Vec<_> = all.iter().map(Seen::name).collect();
-    let place =
-        |name: &str| names.iter().position(|other| *other == name).unwrap_or_else(|| panic!("{name}: {names:?}"));
+    let place = |name: &str| {
+        names
+            .iter()
+            .position(|other| *other == name)
+            .unwrap_or_else(|| panic!("{name}: {names:?}"))
+    };
     assert_eq!(names.len(), 6, "descriptor tools have none: {names:?}");
     let turn = [
         ("otel.name", "invoke_agent program"),
@@ -147,9 +181,28 @@ async fn a_turn_its_model_calls_and_its_tool_calls_are_traced_by_the_conventions
         ("gen_ai.usage.cache_read.input_tokens", "100"),
         ("gen_ai.usage.cache_creation.input_tokens", "20"),
     ];
-    check(&all[1], Some(0), &[&chat[..], &[("gen_ai.response.finish_reasons", "[\"tool_call\"]")]].concat());
-    check(all.last().unwrap(), Some(0), &[&chat[..], &[("gen_ai.response.finish_reasons", "[\"length\"]")]].concat());
-    for (tool, id, failure) in [("good", "use_0", None), ("bad", "use_1", Some("tool_error"))] {
+    check(
+        &all[1],
+        Some(0),
+        &[
+            &chat[..],
+            &[("gen_ai.response.finish_reasons", "[\"tool_call\"]")],
+        ]
+        .concat(),
+    );
+    check(
+        all.last().unwrap(),
+        Some(0),
+        &[
+            &chat[..],
+            &[("gen_ai.response.finish_reasons", "[\"length\"]")],
+        ]
+        .concat(),
+    );
+    for (tool, id, failure) in [
+        ("good", "use_0", None),
+        ("bad", "use_1", Some("tool_error")),
+    ] {
         let name = format!("execute_tool {tool}");
         let mut expected = vec![
             ("otel.name", &*name),
@@ -158,7 +211,11 @@ async fn a_turn_its_model_calls_and_its_tool_calls_are_traced_by_the_conventions
             ("gen_ai.tool.name", tool),
             ("gen_ai.tool.call.id", id),
         ];
-        expected.extend(failure.into_iter().flat_map(|kind| [("error.type", kind), ("otel.status_code", "ERROR")]));
+        expected.extend(
+            failure
+                .into_iter()
+                .flat_map(|kind| [("error.type", kind), ("otel.status_code", "ERROR")]),
+        );
         check(&all[place(&name)], Some(0), &expected);
     }
     assert_eq!(
@@ -181,13 +238,25 @@ async fn a_model_call_that_fails_says_how_and_each_turn_has_a_span_of_its_own() 
         }
     });
     let kernel = Kernel::builder().model("m", model).build().await.unwrap();
-    let session = kernel.start(program(&kernel, "")).session().without_input().await.unwrap();
+    let session = kernel
+        .start(program(&kernel, ""))
+        .session()
+        .without_input()
+        .await
+        .unwrap();
     for said in ["fail", "panic", "fine"] {
         dormouse_tests::turn(&session, said).await;
     }
     let all = spans.all();
-    let errors: Vec<_> =
-        all.iter().map(|seen| (seen.name(), seen.fields.get("error.type").map(String::as_str))).collect();
+    let errors: Vec<_> = all
+        .iter()
+        .map(|seen| {
+            (
+                seen.name(),
+                seen.fields.get("error.type").map(String::as_str),
+            )
+        })
+        .collect();
     let expected = [
         ("invoke_agent program", Some("model_failed")),
         ("chat m", Some("authentication")),
@@ -197,7 +266,10 @@ async fn a_model_call_that_fails_says_how_and_each_turn_has_a_span_of_its_own() 
         ("chat m", None),
     ];
     assert_eq!(errors, expected);
-    assert_eq!(all.iter().map(|seen| seen.parent).collect::<Vec<_>>(), [None, Some(0), None, Some(2), None, Some(4)]);
+    assert_eq!(
+        all.iter().map(|seen| seen.parent).collect::<Vec<_>>(),
+        [None, Some(0), None, Some(2), None, Some(4)]
+    );
 }
 
 #[tokio::test]
@@ -210,16 +282,37 @@ async fn the_turns_of_a_tree_share_their_conversation_and_no_call_of_the_host_st
         })
     });
     let tool = FnTool::new("tool", "Works.", |()| async { Ok::<_, String>("done") });
-    let kernel = Kernel::builder().model("m", model).tool(tool).build().await.unwrap();
+    let kernel = Kernel::builder()
+        .model("m", model)
+        .tool(tool)
+        .build()
+        .await
+        .unwrap();
     let parent = program(&kernel, "[tools]\nenabled = [\"fork\", \"tool\"]\n");
     let parent = kernel.start(parent).session().input("go").await.unwrap();
-    within(parent.wait_for(|view| view.is_idle() && view.messages == 4)).await.unwrap();
+    within(parent.wait_for(|view| view.is_idle() && view.messages == 4))
+        .await
+        .unwrap();
     within(parent.call("tool", "{}")).await.unwrap();
     let all = spans.all();
-    let turns: Vec<_> = all.iter().filter(|seen| seen.name().starts_with("invoke_agent")).collect();
-    let ids = |name: &str| turns.iter().map(|turn| turn.fields[name].as_str()).collect::<Vec<_>>();
-    assert_eq!((ids("gen_ai.agent.id"), ids("gen_ai.conversation.id")), (vec!["1", "2"], vec!["1", "1"]));
+    let turns: Vec<_> = all
+        .iter()
+        .filter(|seen| seen.name().starts_with("invoke_agent"))
+        .collect();
+    let ids = |name: &str| {
+        turns
+            .iter()
+            .map(|turn| turn.fields[name].as_str())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (ids("gen_ai.agent.id"), ids("gen_ai.conversation.id")),
+        (vec!["1", "2"], vec!["1", "1"])
+    );
     assert!(turns.iter().all(|turn| turn.parent.is_none()));
-    let tool = all.iter().find(|seen| seen.name() == "execute_tool tool").unwrap();
+    let tool = all
+        .iter()
+        .find(|seen| seen.name() == "execute_tool tool")
+        .unwrap();
     assert_eq!(tool.parent, None, "it is no part of a turn");
 }

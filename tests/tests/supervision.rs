@@ -1,5 +1,5 @@
-//! Processes whose actors fault: restarted from their journals after a pause, given up when they fault too often, and
-//! reported to their parents like any other end. Time is virtual.
+//! Processes whose actors fault: restarted from their journals after a pause, given up when they
+//! fault too often, and reported to their parents like any other end. Time is virtual.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,11 +17,12 @@ use dormouse::{Kernel, KernelError, Process, ProcessError, View};
 use dormouse_tests::{FnModel, Requests, asks, check_histories, program, results, says};
 use futures_util::future::{BoxFuture, FutureExt};
 
-const TOOLS: &str =
-    "max_iterations = 100\n[tools]\nenabled = [\"fork\", { name = \"fd_to_file\", access = \"read\" }]\n";
+const TOOLS: &str = "max_iterations = 100\n[tools]\nenabled = [\"fork\", { name = \"fd_to_file\", \
+access = \"read\" }]\n";
 const WRITE: &str = r#"{"fd": "fd:1", "file_path": "out.txt"}"#;
 
-/// A host that writes nowhere, and panics in the process's own actor where it is told to, by the number of the write.
+/// A host that writes nowhere, and panics in the process's own actor where it is told to, by the
+/// number of the write.
 struct Faulting {
     faults: fn(usize) -> bool,
     asked: Arc<AtomicUsize>,
@@ -39,26 +40,47 @@ impl Host for Faulting {
     }
 
     fn read(&self, path: &Path) -> Result<Bytes, FileError> {
-        Err(FileError { kind: FileErrorKind::FileNotFound, message: path.display().to_string() })
+        Err(FileError {
+            kind: FileErrorKind::FileNotFound,
+            message: path.display().to_string(),
+        })
     }
 }
 
-async fn kernel(model: impl dormouse::ports::Model, faults: fn(usize) -> bool) -> (Kernel, Arc<AtomicUsize>) {
+async fn kernel(
+    model: impl dormouse::ports::Model,
+    faults: fn(usize) -> bool,
+) -> (Kernel, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
-    let host = Faulting { faults, asked: asked.clone() };
-    let kernel = Kernel::open(MemoryStore::default()).host(host).model("m", model).build().await.unwrap();
+    let host = Faulting {
+        faults,
+        asked: asked.clone(),
+    };
+    let kernel = Kernel::open(MemoryStore::default())
+        .host(host)
+        .model("m", model)
+        .build()
+        .await
+        .unwrap();
     (kernel, asked)
 }
 
 /// A session that holds `fd:1`.
 async fn session(kernel: &Kernel) -> Process {
-    let process = kernel.start(program(kernel, TOOLS)).session().without_input().await.unwrap();
+    let process = kernel
+        .start(program(kernel, TOOLS))
+        .session()
+        .without_input()
+        .await
+        .unwrap();
     process.open("log", "one\n", None).await.unwrap();
     process
 }
 
 /// The process forks; its child writes a file, and says what it was answered.
-fn writing_child(request: Request) -> std::future::Ready<Result<dormouse::model::Reply, dormouse::model::ModelError>> {
+fn writing_child(
+    request: Request,
+) -> std::future::Ready<Result<dormouse::model::Reply, dormouse::model::ModelError>> {
     let answers = results(&request, 0);
     let reply = match (request.pid.0, &answers[..]) {
         (1, []) if request.messages.len() > 1 => says("that was all"),
@@ -75,10 +97,16 @@ async fn answer_to_the_fork(faults: fn(usize) -> bool) -> (String, usize, Reques
     let (kernel, asked) = kernel(requests.record(FnModel(writing_child)), faults).await;
     let process = session(&kernel).await;
     process.input("go").await.unwrap();
-    process.wait_for(|view| view.is_idle() && view.messages == 4).await.unwrap();
+    process
+        .wait_for(|view| view.is_idle() && view.messages == 4)
+        .await
+        .unwrap();
     // What was said last stands in the request of the next turn.
     process.input("and").await.unwrap();
-    process.wait_for(|view| view.is_idle() && view.messages >= 6).await.unwrap();
+    process
+        .wait_for(|view| view.is_idle() && view.messages >= 6)
+        .await
+        .unwrap();
     let said = requests.of(1).last().unwrap().messages[3].text();
     assert!(!said.is_empty());
     let left = kernel.processes().await.unwrap();
@@ -91,8 +119,14 @@ async fn a_process_that_faults_goes_on_from_its_journal() {
     let faults: [fn(usize) -> bool; 3] = [|_| false, |number| number < 1, |number| number < 3];
     for (faults, writes) in faults.into_iter().zip([1, 2, 4]) {
         let (said, asked, requests) = answer_to_the_fork(faults).await;
-        assert!(said.contains("status=\"done\"") && said.contains("success=\"true\""), "{said}");
-        assert_eq!(asked, writes, "a write that may be repeated is, after each fault");
+        assert!(
+            said.contains("status=\"done\"") && said.contains("success=\"true\""),
+            "{said}"
+        );
+        assert_eq!(
+            asked, writes,
+            "a write that may be repeated is, after each fault"
+        );
         check_histories(&requests);
     }
 }
@@ -100,7 +134,10 @@ async fn a_process_that_faults_goes_on_from_its_journal() {
 #[tokio::test(start_paused = true)]
 async fn a_process_that_faults_too_often_is_given_up_and_its_parent_reads_why() {
     let (said, asked, requests) = answer_to_the_fork(|_| true).await;
-    assert!(said.contains("status=\"faulted\"") && said.contains("it faulted 4 times"), "{said}");
+    assert!(
+        said.contains("status=\"faulted\"") && said.contains("it faulted 4 times"),
+        "{said}"
+    );
     assert!(said.contains("no such luck"), "{said}");
     assert_eq!(asked, 4);
     check_histories(&requests);
@@ -120,7 +157,10 @@ async fn faults_that_are_far_apart_are_no_reason_to_give_up() {
         let process = session(&kernel).await;
         for turn in 1..=turns {
             process.input("go").await.unwrap();
-            process.wait_for(|view| view.is_idle() && view.messages == 4 * turn).await.unwrap();
+            process
+                .wait_for(|view| view.is_idle() && view.messages == 4 * turn)
+                .await
+                .unwrap();
             tokio::time::sleep(Duration::from_secs(pause_s)).await;
         }
         assert_eq!(asked.load(Ordering::SeqCst), 2 * turns);
@@ -135,7 +175,8 @@ async fn faults_that_are_far_apart_are_no_reason_to_give_up() {
 #[tokio::test(start_paused = true)]
 async fn what_is_said_to_a_process_while_it_is_restarted_is_not_lost() {
     let requests = Requests::default();
-    let (kernel, asked) = kernel(requests.record(FnModel(writing_child)), |number| number < 3).await;
+    let (kernel, asked) =
+        kernel(requests.record(FnModel(writing_child)), |number| number < 3).await;
     let process = session(&kernel).await;
     process.input("go").await.unwrap();
     while asked.load(Ordering::SeqCst) == 0 {
@@ -144,11 +185,21 @@ async fn what_is_said_to_a_process_while_it_is_restarted_is_not_lost() {
     let child = kernel.process(dormouse::id::Pid(2)).await.unwrap();
     // What a faulting actor had not taken yet was not acknowledged: whoever said it says it again.
     while let Err(error) = child.input("more").await {
-        assert!(matches!(error, KernelError::Process(ProcessError::Unanswered(_))), "{error}");
+        assert!(
+            matches!(error, KernelError::Process(ProcessError::Unanswered(_))),
+            "{error}"
+        );
     }
     let exit = child.wait().await.unwrap();
     assert_eq!(exit.status, ExitStatus::Done);
-    let heard = requests.of(2).last().unwrap().messages.last().unwrap().text();
+    let heard = requests
+        .of(2)
+        .last()
+        .unwrap()
+        .messages
+        .last()
+        .unwrap()
+        .text();
     assert!(heard.contains("more"), "{heard}");
     process.wait_for(View::is_idle).await.unwrap();
     check_histories(&requests);

@@ -1,4 +1,5 @@
-//! Tool servers from end to end, without a protocol: what a process is given at its birth, and keeps.
+//! Tool servers from end to end, without a protocol: what a process is given at its birth, and
+//! keeps.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,10 +13,13 @@ use dormouse::server::{Offer, Server};
 use dormouse::store::LogStore;
 use dormouse::tool::ToolPolicy;
 use dormouse::{Event, Kernel, KernelBuilder, KernelError, StartError};
-use dormouse_tests::{FnModel, Gate, Requests, asks, events_until, program, results, says, turn, within};
+use dormouse_tests::{
+    FnModel, Gate, Requests, asks, events_until, program, results, says, turn, within,
+};
 use futures_util::future::{BoxFuture, FutureExt};
 
-/// Servers that offer what they are told to, by their names; one that is not known cannot be reached.
+/// Servers that offer what they are told to, by their names; one that is not known cannot be
+/// reached.
 #[derive(Clone, Default)]
 struct Servers {
     offered: Arc<Mutex<BTreeMap<String, Vec<Offer>>>>,
@@ -34,7 +38,10 @@ impl Servers {
             schema: r#"{"type":"object"}"#.into(),
             policy: ToolPolicy::default(),
         };
-        self.offered.lock().unwrap().insert(server.to_owned(), tools.iter().map(offer).collect());
+        self.offered
+            .lock()
+            .unwrap()
+            .insert(server.to_owned(), tools.iter().map(offer).collect());
         self
     }
 
@@ -44,7 +51,11 @@ impl Servers {
 }
 
 impl ToolServers for Servers {
-    fn offers(&self, _host: &Arc<dyn Host>, server: &Arc<Server>) -> BoxFuture<'static, Result<Vec<Offer>, String>> {
+    fn offers(
+        &self,
+        _host: &Arc<dyn Host>,
+        server: &Arc<Server>,
+    ) -> BoxFuture<'static, Result<Vec<Offer>, String>> {
         let (servers, name) = (self.clone(), server.name.clone());
         async move {
             if let Some(gate) = &servers.asked {
@@ -66,7 +77,9 @@ impl ToolServers for Servers {
     ) -> BoxFuture<'static, Result<(), String>> {
         let called = format!("{}/{tool} {args}", server.name);
         self.calls.lock().unwrap().push(called.clone());
-        let is_there = self.offered.lock().unwrap()[&*server.name].iter().any(|offer| *offer.name == *tool);
+        let is_there = self.offered.lock().unwrap()[&*server.name]
+            .iter()
+            .any(|offer| *offer.name == *tool);
         async move {
             if !is_there {
                 return Err(format!("no tool {called}"));
@@ -94,7 +107,9 @@ fn calls_a(requests: &Requests) -> impl dormouse::ports::Model {
 }
 
 fn open(folder: &Path, requests: &Requests, servers: &Servers) -> KernelBuilder {
-    Kernel::open(LogStore::open(folder).unwrap()).model("m", calls_a(requests)).tool_servers(servers.clone())
+    Kernel::open(LogStore::open(folder).unwrap())
+        .model("m", calls_a(requests))
+        .tool_servers(servers.clone())
 }
 
 const USES: &str = "[tools.mcp]\ns = \"all\"\n[mcp.servers.s]\ncommand = \"s\"\n";
@@ -103,36 +118,87 @@ const USES: &str = "[tools.mcp]\ns = \"all\"\n[mcp.servers.s]\ncommand = \"s\"\n
 async fn a_server_that_changed_its_list_changes_nothing_that_a_process_was_sent() {
     let (folder, requests) = (tempfile::tempdir().unwrap(), Requests::default());
     let servers = Servers::default().offer("s", &[("a", "first"), ("b", "second")]);
-    let kernel = open(folder.path(), &requests, &servers).build().await.unwrap();
-    let process = kernel.start(program(&kernel, USES)).without_input().session().await.unwrap();
+    let kernel = open(folder.path(), &requests, &servers)
+        .build()
+        .await
+        .unwrap();
+    let process = kernel
+        .start(program(&kernel, USES))
+        .without_input()
+        .session()
+        .await
+        .unwrap();
     assert_eq!(turn(&process, "go").await, r#"[("s/a {\"q\": 1}", false)]"#);
     let pid = process.pid();
     within(kernel.shutdown()).await;
     assert_eq!(*servers.closed.lock().unwrap(), 1);
 
     let servers = Servers::default().offer("s", &[("c", "new"), ("b", "of another kind")]);
-    let kernel = open(folder.path(), &requests, &servers).build().await.unwrap();
+    let kernel = open(folder.path(), &requests, &servers)
+        .build()
+        .await
+        .unwrap();
     let process = kernel.resume(pid).await.unwrap();
-    assert_eq!(turn(&process, "go on").await, r#"[("no tool s/a {\"q\": 1}", true)]"#, "a tool that has gone");
+    assert_eq!(
+        turn(&process, "go on").await,
+        r#"[("no tool s/a {\"q\": 1}", true)]"#,
+        "a tool that has gone"
+    );
     let sent = requests.all();
-    assert!(sent.iter().all(|request| request.tools == sent[0].tools), "HIST-1");
-    let young = kernel.start(program(&kernel, USES)).input("go").await.unwrap();
+    assert!(
+        sent.iter().all(|request| request.tools == sent[0].tools),
+        "HIST-1"
+    );
+    let young = kernel
+        .start(program(&kernel, USES))
+        .input("go")
+        .await
+        .unwrap();
     let exit = within(young.wait()).await.unwrap();
-    assert!(exit.message.contains("There is no tool 's__a'. The tools are: s__c, s__b"), "{}", exit.message);
+    assert!(
+        exit.message
+            .contains("There is no tool 's__a'. The tools are: s__c, s__b"),
+        "{}",
+        exit.message
+    );
 }
 
 #[tokio::test]
 async fn a_server_that_cannot_be_reached_ends_the_birth_unless_it_is_optional() {
     let (folder, requests) = (tempfile::tempdir().unwrap(), Requests::default());
-    let kernel = open(folder.path(), &requests, &Servers::default()).build().await.unwrap();
-    let error = kernel.start(program(&kernel, USES)).input("go").await.unwrap_err();
+    let kernel = open(folder.path(), &requests, &Servers::default())
+        .build()
+        .await
+        .unwrap();
+    let error = kernel
+        .start(program(&kernel, USES))
+        .input("go")
+        .await
+        .unwrap_err();
     let expected = "the process cannot start: the tool server `s` cannot be used: nobody listens";
-    assert!(matches!(&error, KernelError::Start(StartError::Unmet(_))) && error.to_string() == expected, "{error}");
+    assert!(
+        matches!(&error, KernelError::Start(StartError::Unmet(_))) && error.to_string() == expected,
+        "{error}"
+    );
     let optional = program(&kernel, &format!("{USES}optional = true\n"));
-    let exit = within(kernel.start(optional).input("go").await.unwrap().wait()).await.unwrap();
-    assert!(exit.message.contains("There is no tool 's__a'"), "{}", exit.message);
-    let kernel = Kernel::builder().model("m", calls_a(&requests)).build().await.unwrap();
-    let error = kernel.start(program(&kernel, USES)).input("go").await.unwrap_err();
+    let exit = within(kernel.start(optional).input("go").await.unwrap().wait())
+        .await
+        .unwrap();
+    assert!(
+        exit.message.contains("There is no tool 's__a'"),
+        "{}",
+        exit.message
+    );
+    let kernel = Kernel::builder()
+        .model("m", calls_a(&requests))
+        .build()
+        .await
+        .unwrap();
+    let error = kernel
+        .start(program(&kernel, USES))
+        .input("go")
+        .await
+        .unwrap_err();
     assert!(error.to_string().contains(".tool_servers("), "{error}");
 }
 
@@ -163,16 +229,32 @@ async fn a_spawned_process_is_given_what_its_own_servers_offer() {
     let (folder, requests) = (family(), Requests::default());
     let host = || LocalHost::new(Permissions::none().allow_read("."), folder.path()).unwrap();
     let servers = Servers::default().offer("s", &[("a", "first")]);
-    let builder = Kernel::builder().model("m", spawning(&requests)).host(host());
+    let builder = Kernel::builder()
+        .model("m", spawning(&requests))
+        .host(host());
     let kernel = builder.tool_servers(servers.clone()).build().await.unwrap();
-    let main = kernel.load(folder.path().join("main.toml")).unwrap().program;
-    let exit = within(kernel.start(main).input("go").await.unwrap().wait()).await.unwrap();
+    let main = kernel
+        .load(folder.path().join("main.toml"))
+        .unwrap()
+        .program;
+    let exit = within(kernel.start(main).input("go").await.unwrap().wait())
+        .await
+        .unwrap();
     assert!(exit.message.contains("s/a {}"), "{}", exit.message);
     assert_eq!(servers.calls(), ["s/a {}"]);
 
-    let builder = Kernel::builder().model("m", spawning(&requests)).host(host());
-    let kernel = builder.tool_servers(Servers::default()).build().await.unwrap();
-    let main = kernel.load(folder.path().join("main.toml")).unwrap().program;
+    let builder = Kernel::builder()
+        .model("m", spawning(&requests))
+        .host(host());
+    let kernel = builder
+        .tool_servers(Servers::default())
+        .build()
+        .await
+        .unwrap();
+    let main = kernel
+        .load(folder.path().join("main.toml"))
+        .unwrap()
+        .program;
     let process = kernel.start(main).input("go").await.unwrap();
     let exit = within(process.wait()).await.unwrap();
     let expected = "No child was made: the tool server `s` cannot be used: nobody listens";
@@ -183,15 +265,28 @@ async fn a_spawned_process_is_given_what_its_own_servers_offer() {
 async fn giving_up_a_spawn_ends_the_asking_of_servers() {
     let (folder, requests, gate) = (family(), Requests::default(), Gate::default());
     let host = LocalHost::new(Permissions::none().allow_read("."), folder.path()).unwrap();
-    let servers = Servers { asked: Some(gate.clone()), ..Servers::default().offer("s", &[("a", "first")]) };
+    let servers = Servers {
+        asked: Some(gate.clone()),
+        ..Servers::default().offer("s", &[("a", "first")])
+    };
     let builder = Kernel::builder().model("m", spawning(&requests)).host(host);
     let kernel = builder.tool_servers(servers).build().await.unwrap();
-    let main = kernel.load(folder.path().join("main.toml")).unwrap().program;
+    let main = kernel
+        .load(folder.path().join("main.toml"))
+        .unwrap()
+        .program;
     let process = kernel.start(main).input("go").session().await.unwrap();
     within(gate.entered()).await;
     let events = process.events();
     process.interrupt().await.unwrap();
-    within(events_until(events, |event| matches!(event, Event::TurnEnded { .. }))).await;
+    within(events_until(events, |event| {
+        matches!(event, Event::TurnEnded { .. })
+    }))
+    .await;
     gate.open();
-    assert_eq!(kernel.processes().await.unwrap().len(), 1, "no child is born");
+    assert_eq!(
+        kernel.processes().await.unwrap().len(),
+        1,
+        "no child is born"
+    );
 }

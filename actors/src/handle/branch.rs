@@ -23,7 +23,8 @@ use crate::points::{self, Cut};
 use crate::ports::{History, Store, StoreError};
 use crate::recovery::{LoadError, Purpose};
 use crate::supervisor::{
-    BirthMessage, Branching, Family, Grown, GrownReply, Launch, LookupMessage, SupervisorMessage, TreeMessage,
+    BirthMessage, Branching, Family, Grown, GrownReply, Launch, LookupMessage, SupervisorMessage,
+    TreeMessage,
 };
 use crate::world::World;
 
@@ -32,7 +33,8 @@ use crate::world::World;
 pub enum Point {
     /// As it stands, with all that is on its way to the store.
     Now,
-    /// Behind the commit that holds this fact, whatever of the process and of others that commit holds as well.
+    /// Behind the commit that holds this fact, whatever of the process and of others that commit
+    /// holds as well.
     Fact(FactNumber),
     /// A checkpoint that it is in.
     Checkpoint(CheckpointId),
@@ -66,22 +68,28 @@ enum Of {
 }
 
 impl Branch {
-    /// Its processes are born stopped: they can be given another input, or sent back, before they are continued
-    /// ([`Tree::cont`]).
+    /// Its processes are born stopped: they can be given another input, or sent back, before they
+    /// are continued ([`Tree::cont`]).
     pub fn stopped(mut self) -> Self {
         self.beginning = Beginning::Stopped;
         self
     }
 
     async fn make(self) -> Result<Process, KernelError> {
-        let Self { kernel, of, beginning } = self;
+        let Self {
+            kernel,
+            of,
+            beginning,
+        } = self;
         let mut done_with = None;
         let (pid, cut) = match of {
             Of::Restore(id) => {
                 let checkpoint = kernel.checkpoint(id).await?;
                 (checkpoint.of, Cutting::Checkpoint(checkpoint))
             }
-            Of::Branch(pid, Point::Checkpoint(id)) => (pid, Cutting::Checkpoint(kernel.checkpoint(id).await?)),
+            Of::Branch(pid, Point::Checkpoint(id)) => {
+                (pid, Cutting::Checkpoint(kernel.checkpoint(id).await?))
+            }
             Of::Branch(pid, Point::Fact(fact)) => (pid, Cutting::Behind(fact)),
             Of::Branch(pid, Point::Now) => {
                 let Family { root, .. } = kernel.family(pid).await?;
@@ -91,9 +99,21 @@ impl Branch {
             }
         };
         match cut {
-            Cutting::Checkpoint(Checkpoint { scope: Scope::Process, id, of, ref members, .. }) => {
-                let at = members.first().filter(|_| of == pid).map(|member| member.at);
-                let at = at.ok_or(KernelError::NotFound(NotFound::InCheckpoint { pid, checkpoint: id }))?;
+            Cutting::Checkpoint(Checkpoint {
+                scope: Scope::Process,
+                id,
+                of,
+                ref members,
+                ..
+            }) => {
+                let at = members
+                    .first()
+                    .filter(|_| of == pid)
+                    .map(|member| member.at);
+                let at = at.ok_or(KernelError::NotFound(NotFound::InCheckpoint {
+                    pid,
+                    checkpoint: id,
+                }))?;
                 kernel.copy_at(pid, Some(at), beginning).await
             }
             cut => kernel.grow(pid, cut, done_with, beginning).await,
@@ -117,45 +137,64 @@ impl IntoFuture for Branch {
 }
 
 impl Kernel {
-    /// Begins to make new processes that go on from a point of a process: the whole tree that it is part of under new pids,
-    /// consistently, with the messages that were on their way between them and the temporary files of the tree. The others do
-    /// not notice. A process that was born later is not in it; one that had ended has ended there too. What is answered is the
-    /// branch of `pid`. Of a checkpoint it is what that covers.
+    /// Begins to make new processes that go on from a point of a process: the whole tree that it is
+    /// part of under new pids, consistently, with the messages that were on their way between them
+    /// and the temporary files of the tree. The others do not notice. A process that was born later
+    /// is not in it; one that had ended has ended there too. What is answered is the branch of
+    /// `pid`. Of a checkpoint it is what that covers.
     ///
-    /// Each goes on as after a restart: a pending model call is made again, a tool call that was in flight is answered as
-    /// interrupted unless it may be repeated, and a message that was on its way is sent again and heard once. A call that the model
-    /// had asked for and that had not begun, as in a process that was stopped, is made by both. Within the branch
-    /// its processes go by the numbers of the others, which stand in their conversations. To processes outside they are others:
-    /// a message to one of those that was on its way is sent by both. What was used counts there too, and of wall time as much
-    /// is left as was left then. A name that the host gave stays that of the other.
+    /// Each goes on as after a restart: a pending model call is made again, a tool call that was in
+    /// flight is answered as interrupted unless it may be repeated, and a message that was on its
+    /// way is sent again and heard once. A call that the model had asked for and that had not
+    /// begun, as in a process that was stopped, is made by both. Within the branch its processes go
+    /// by the numbers of the others, which stand in their conversations. To processes outside they
+    /// are others: a message to one of those that was on its way is sent by both. What was used
+    /// counts there too, and of wall time as much is left as was left then. A name that the host
+    /// gave stays that of the other.
     ///
-    /// All births are in one commit, and no content is copied: a branch costs its images, and for a fact number a read for each
-    /// commit of the processes of the tree. It runs, unless it is made [`stopped`](Branch::stopped).
+    /// All births are in one commit, and no content is copied: a branch costs its images, and for a
+    /// fact number a read for each commit of the processes of the tree. It runs, unless it is made
+    /// [`stopped`](Branch::stopped).
     ///
     /// # Errors
-    /// When awaited: [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), [`NotFound::Process`](crate::NotFound::Process), [`StoreFailure::Store`](crate::StoreFailure::Store) for an unknown fact or
-    /// checkpoint, [`NotFound::InCheckpoint`](crate::NotFound::InCheckpoint), [`StoreFailure::Load`](crate::StoreFailure::Load), [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable).
+    /// When awaited: [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
+    /// [`NotFound::Process`](crate::NotFound::Process),
+    /// [`StoreFailure::Store`](crate::StoreFailure::Store) for an unknown fact or checkpoint,
+    /// [`NotFound::InCheckpoint`](crate::NotFound::InCheckpoint),
+    /// [`StoreFailure::Load`](crate::StoreFailure::Load),
+    /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable).
     pub fn branch(&self, pid: Pid, at: impl Into<Point>) -> Branch {
-        Branch { kernel: self.clone(), of: Of::Branch(pid, at.into()), beginning: Beginning::Running }
+        Branch {
+            kernel: self.clone(),
+            of: Of::Branch(pid, at.into()),
+            beginning: Beginning::Running,
+        }
     }
 
-    /// The same of all that a checkpoint covers. Of a checkpoint of one process that is a copy of it alone, as
-    /// [`copy`](Self::copy) makes it.
+    /// The same of all that a checkpoint covers. Of a checkpoint of one process that is a copy of
+    /// it alone, as [`copy`](Self::copy) makes it.
     ///
     /// # Errors
     /// As [`branch`](Self::branch).
     pub fn restore(&self, checkpoint: CheckpointId) -> Branch {
-        Branch { kernel: self.clone(), of: Of::Restore(checkpoint), beginning: Beginning::Running }
+        Branch {
+            kernel: self.clone(),
+            of: Of::Restore(checkpoint),
+            beginning: Beginning::Running,
+        }
     }
 
-    /// Makes a new process from any point of another's journal, alone: as it stood behind the commit that holds fact `at` (none:
-    /// its last), as for a [branch](Point::Fact). A call that was in flight there is answered as interrupted, unless it may be
-    /// repeated. It runs by the program that the other was born with, even if the other was stopped; if the other had ended, it
-    /// waits for input. It has no children and no temporary files: see [`branch`](Self::branch). Costs, for a fact number, a read
-    /// for each commit of the process.
+    /// Makes a new process from any point of another's journal, alone: as it stood behind the
+    /// commit that holds fact `at` (none: its last), as for a [branch](Point::Fact). A call that
+    /// was in flight there is answered as interrupted, unless it may be repeated. It runs by the
+    /// program that the other was born with, even if the other was stopped; if the other had ended,
+    /// it waits for input. It has no children and no temporary files: see [`branch`](Self::branch).
+    /// Costs, for a fact number, a read for each commit of the process.
     ///
     /// # Errors
-    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), [`StoreFailure::Load`](crate::StoreFailure::Load) for an unknown process or fact, or a damaged journal.
+    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
+    /// [`StoreFailure::Load`](crate::StoreFailure::Load) for an unknown process or fact, or a
+    /// damaged journal.
     pub async fn copy(&self, from: Pid, at: Option<FactNumber>) -> Result<Process, KernelError> {
         let at = match at {
             Some(fact) => Some(self.end_of_commit(from, fact).await?),
@@ -169,24 +208,34 @@ impl Kernel {
         let end = move |history: History| Ok(history.by(history.at(fact)?.commit)?.unwrap_or(fact));
         let last = move |store: &dyn Store, _: &World| match store.history(of).and_then(end) {
             Ok(last) => Ok(last),
-            // A shortened history begins at an image, and none is made in the middle of a commit's facts.
-            Err(StoreError::ForgottenFact { asked, since, .. }) if asked.plus(1) == since => Ok(asked),
+            // A shortened history begins at an image, and none is made in the middle of a commit's
+            // facts.
+            Err(StoreError::ForgottenFact { asked, since, .. }) if asked.plus(1) == since => {
+                Ok(asked)
+            }
             Err(error) => Err(LoadError::from(error).into()),
         };
         points::reading(&self.world, last).await
     }
 
-    async fn copy_at(&self, from: Pid, at: Option<FactNumber>, beginning: Beginning) -> Result<Process, KernelError> {
+    async fn copy_at(
+        &self,
+        from: Pid,
+        at: Option<FactNumber>,
+        beginning: Beginning,
+    ) -> Result<Process, KernelError> {
         let loaded = self.read(from, at, Purpose::Run).await?;
         let (program, at) = (loaded.state.program().clone(), loaded.last);
         let image = begins(copied(loaded.state.image(), now_ms()), beginning);
-        self.seat(program, Box::new(image), Origin::Copied { from, at }, None).await
+        self.seat(program, Box::new(image), Origin::Copied { from, at }, None)
+            .await
     }
 
     /// The checkpoints, by rising number.
     ///
     /// # Errors
-    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), [`StoreFailure::Store`](crate::StoreFailure::Store).
+    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
+    /// [`StoreFailure::Store`](crate::StoreFailure::Store).
     pub async fn checkpoints(&self) -> Result<Vec<Checkpoint>, KernelError> {
         points::reading(&self.world, |store, _| Ok(store.checkpoints()?)).await
     }
@@ -194,24 +243,33 @@ impl Kernel {
     /// The checkpoint of this number.
     ///
     /// # Errors
-    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), [`StoreFailure::Store`](crate::StoreFailure::Store) where there is none.
+    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
+    /// [`StoreFailure::Store`](crate::StoreFailure::Store) where there is none.
     pub async fn checkpoint(&self, id: CheckpointId) -> Result<Checkpoint, KernelError> {
-        points::reading(&self.world, move |store, _| Ok(points::checkpoint(store, id)?)).await
+        points::reading(&self.world, move |store, _| {
+            Ok(points::checkpoint(store, id)?)
+        })
+        .await
     }
 
-    /// Gives a checkpoint up. Its number is not used again; the facts that it names stay where they are.
+    /// Gives a checkpoint up. Its number is not used again; the facts that it names stay where they
+    /// are.
     ///
     /// # Errors
-    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), [`StoreFailure::Store`](crate::StoreFailure::Store) where there is none, [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable).
+    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
+    /// [`StoreFailure::Store`](crate::StoreFailure::Store) where there is none,
+    /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable).
     pub async fn drop_checkpoint(&self, id: CheckpointId) -> Result<(), KernelError> {
         self.checkpoint(id).await?;
         let (reply, dropped) = oneshot::channel();
         let acknowledge = Box::new(move |result: Result<_, _>| drop(reply.send(result.map(drop))));
-        self.world.append(vec![Durable::CheckpointDropped { id }], acknowledge);
+        self.world
+            .append(vec![Durable::CheckpointDropped { id }], acknowledge);
         Ok(dropped.await.map_err(|_| KernelError::Closed)??)
     }
 
-    /// Makes the processes of a branch; the answer is that of `pid`. Gives up the checkpoint that was made for this only.
+    /// Makes the processes of a branch; the answer is that of `pid`. Gives up the checkpoint that
+    /// was made for this only.
     async fn grow(
         &self,
         pid: Pid,
@@ -228,7 +286,10 @@ impl Kernel {
         let read = points::reading(&self.world, move |store, world| {
             let cut = match &cut {
                 Cutting::Checkpoint(checkpoint) => {
-                    let missing = KernelError::NotFound(NotFound::InCheckpoint { pid, checkpoint: checkpoint.id });
+                    let missing = KernelError::NotFound(NotFound::InCheckpoint {
+                        pid,
+                        checkpoint: checkpoint.id,
+                    });
                     checkpoint.standing(pid).ok_or(missing)?;
                     Cut::of(checkpoint)
                 }
@@ -239,11 +300,21 @@ impl Kernel {
             Ok((points::grafts(store, world, rows, &cut, beginning)?, files))
         });
         let (grafts, files) = read.await?;
-        let asked = grafts.iter().position(|graft| graft.row.pid == pid).unwrap_or(0);
+        let asked = grafts
+            .iter()
+            .position(|graft| graft.row.pid == pid)
+            .unwrap_or(0);
         // The commit of the births gives it up, where it comes about.
         let guard = temporary.hand_over();
         let done_with = guard.as_ref().map(|guard| guard.id);
-        let branching = |reply| Branching { grafts, asked, files, done_with, launch: Launch::Run, reply };
+        let branching = |reply| Branching {
+            grafts,
+            asked,
+            files,
+            done_with,
+            launch: Launch::Run,
+            reply,
+        };
         match self.grown(branching).await {
             Ok((process, _)) => Ok(process),
             Err(error) => {
@@ -260,18 +331,24 @@ impl Kernel {
     ) -> Result<(Process, Vec<Pid>), KernelError> {
         let events = self.world.watch();
         let (reply, grown) = oneshot::channel();
-        self.tell(SupervisorMessage::Birth(BirthMessage::Branch(Box::new(branching(reply)))))?;
+        self.tell(SupervisorMessage::Birth(BirthMessage::Branch(Box::new(
+            branching(reply),
+        ))))?;
         let Grown { seat, pids } = grown.await.map_err(|_| KernelError::Closed)??;
         Ok((Process::new(self.clone(), seat, events), pids))
     }
 
     pub(super) async fn family(&self, of: Pid) -> Result<Family, KernelError> {
         let (reply, family) = oneshot::channel();
-        self.tell(SupervisorMessage::Lookup(LookupMessage::ListFamily { of, reply }))?;
+        self.tell(SupervisorMessage::Lookup(LookupMessage::ListFamily {
+            of,
+            reply,
+        }))?;
         family.await.map_err(|_| KernelError::Closed)?
     }
 
-    /// Makes a checkpoint, which no collection gives up before what says that it is in use is dropped.
+    /// Makes a checkpoint, which no collection gives up before what says that it is in use is
+    /// dropped.
     pub(super) async fn mark(
         &self,
         of: Pid,
@@ -279,58 +356,93 @@ impl Kernel {
         label: Arc<str>,
     ) -> Result<(Checkpoint, CheckpointGuard), KernelError> {
         let (reply, made) = oneshot::channel();
-        self.tell(SupervisorMessage::Tree(TreeMessage::MakeCheckpoint { of, scope, label, reply }))?;
+        self.tell(SupervisorMessage::Tree(TreeMessage::MakeCheckpoint {
+            of,
+            scope,
+            label,
+            reply,
+        }))?;
         let guard = made.await.map_err(|_| KernelError::Closed)??;
         Ok((self.checkpoint(guard.id).await?, guard))
     }
 
     pub(super) fn tell(&self, message: SupervisorMessage) -> Result<(), KernelError> {
-        self.supervisor.cast(message).map_err(|_| KernelError::Closed)
+        self.supervisor
+            .cast(message)
+            .map_err(|_| KernelError::Closed)
     }
 }
 
 impl Process {
-    /// Makes a checkpoint of it, behind what it has on its way to the store: a point that it can be taken back to
-    /// ([`restore`](Self::restore)), or that another process can go on from ([`Kernel::restore`]). It is durable when this
-    /// returns. Costs one small record, whatever the process holds.
+    /// Makes a checkpoint of it, behind what it has on its way to the store: a point that it can be
+    /// taken back to ([`restore`](Self::restore)), or that another process can go on from
+    /// ([`Kernel::restore`]). It is durable when this returns. Costs one small record, whatever the
+    /// process holds.
     ///
     /// # Errors
-    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable).
+    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
+    /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable).
     pub async fn checkpoint(&self, label: impl Into<Arc<str>>) -> Result<Checkpoint, KernelError> {
-        Ok(self.kernel.mark(self.pid(), Scope::Process, label.into()).await?.0)
+        Ok(self
+            .kernel
+            .mark(self.pid(), Scope::Process, label.into())
+            .await?
+            .0)
     }
 
-    /// Takes it back to a checkpoint that it is in, in place: its conversation, its descriptors and its phase are those of then,
-    /// and a message in it says so. Calls in flight are given up, and children that it made since are ended. What it used,
-    /// what it has heard and what waits for it stay, and so does what was done outside. One that was idle then is idle; another
-    /// asks its model. Of what it goes on from, as a branch or a copy, the checkpoints are its own too. With the tool
-    /// `restore_process`, its model does the same, as often as its program permits.
+    /// Takes it back to a checkpoint that it is in, in place: its conversation, its descriptors and
+    /// its phase are those of then, and a message in it says so. Calls in flight are given up, and
+    /// children that it made since are ended. What it used, what it has heard and what waits for it
+    /// stay, and so does what was done outside. One that was idle then is idle; another asks its
+    /// model. Of what it goes on from, as a branch or a copy, the checkpoints are its own too. With
+    /// the tool `restore_process`, its model does the same, as often as its program permits.
     ///
     /// The answer is what its model reads.
     ///
     /// # Errors
-    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), [`NotFound::InCheckpoint`](crate::NotFound::InCheckpoint), [`StoreFailure::Load`](crate::StoreFailure::Load), [`ProcessError::Busy`](crate::ProcessError::Busy),
+    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
+    /// [`NotFound::InCheckpoint`](crate::NotFound::InCheckpoint),
+    /// [`StoreFailure::Load`](crate::StoreFailure::Load),
+    /// [`ProcessError::Busy`](crate::ProcessError::Busy),
     /// [`ProcessError::Ended`](crate::ProcessError::Ended).
     pub async fn restore(&self, checkpoint: CheckpointId) -> Result<Answer, KernelError> {
         let (reply, lineage) = oneshot::channel();
-        self.kernel.tell(SupervisorMessage::Lookup(LookupMessage::Lineage { of: self.pid(), reply }))?;
+        self.kernel
+            .tell(SupervisorMessage::Lookup(LookupMessage::Lineage {
+                of: self.pid(),
+                reply,
+            }))?;
         let (lineage, pid) = (lineage.await.map_err(|_| KernelError::Closed)?, self.pid());
         let read = points::reading(&self.kernel.world, move |store, world| {
             let standing = points::standing(store, world, checkpoint, &lineage)?;
-            standing.ok_or(KernelError::NotFound(NotFound::InCheckpoint { pid, checkpoint }))
+            standing.ok_or(KernelError::NotFound(NotFound::InCheckpoint {
+                pid,
+                checkpoint,
+            }))
         });
         let standing: Box<Standing> = Box::new(read.await?);
-        self.ask(|ticket| Input::Host { ticket, request: HostRequest::TakeBack(standing) }).await
+        self.ask(|ticket| Input::Host {
+            ticket,
+            request: HostRequest::TakeBack(standing),
+        })
+        .await
     }
 }
 
 impl Tree {
-    /// Makes a checkpoint of the process and all below it, those that have ended too: one state of all of them, messages on
-    /// their way between them included. It is durable when this returns. Costs one record, with a number for each process.
+    /// Makes a checkpoint of the process and all below it, those that have ended too: one state of
+    /// all of them, messages on their way between them included. It is durable when this returns.
+    /// Costs one record, with a number for each process.
     ///
     /// # Errors
-    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable).
+    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
+    /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable).
     pub async fn checkpoint(&self, label: impl Into<Arc<str>>) -> Result<Checkpoint, KernelError> {
-        Ok(self.0.kernel.mark(self.0.pid(), Scope::Tree, label.into()).await?.0)
+        Ok(self
+            .0
+            .kernel
+            .mark(self.0.pid(), Scope::Tree, label.into())
+            .await?
+            .0)
     }
 }

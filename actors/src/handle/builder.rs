@@ -20,7 +20,9 @@ use crate::environment;
 use crate::error::{KernelError, NameError};
 use crate::lease::{Lease, Leased};
 use crate::permits::{Bounds, Providers};
-use crate::ports::{Host, Listing, Model, NoHost, OwnerToken, Provider, Store, StoreError, Tool, ToolServers};
+use crate::ports::{
+    Host, Listing, Model, NoHost, OwnerToken, Provider, Store, StoreError, Tool, ToolServers,
+};
 use crate::readers::Readers;
 use crate::residents::Residents;
 use crate::supervisor::{RunMessage, SupervisorActor, SupervisorMessage, Table};
@@ -30,8 +32,8 @@ use dormouse_kernel::syscall;
 
 const EVENTS: usize = 8192;
 
-/// What a kernel is made of. Without a store it forgets everything at its end; without a host it touches no file and runs
-/// no command.
+/// What a kernel is made of. Without a store it forgets everything at its end; without a host it
+/// touches no file and runs no command.
 #[must_use = "a kernel runs when it is built"]
 pub struct KernelBuilder {
     store: Option<Arc<dyn Store>>,
@@ -68,7 +70,10 @@ impl Default for KernelBuilder {
             servers: None,
             host: Arc::new(NoHost),
             prices: BTreeMap::new(),
-            model_calls: Bounds { each: 16, named: BTreeMap::new() },
+            model_calls: Bounds {
+                each: 16,
+                named: BTreeMap::new(),
+            },
             durability: Durability::default(),
             resident_bytes: None,
             limits,
@@ -78,8 +83,9 @@ impl Default for KernelBuilder {
 }
 
 impl KernelBuilder {
-    /// Where everything durable goes. One kernel at a time writes a store. On one that is open for reading only, processes can be
-    /// listed and inspected as they stood when it was opened; whatever would be written is refused.
+    /// Where everything durable goes. One kernel at a time writes a store. On one that is open for
+    /// reading only, processes can be listed and inspected as they stood when it was opened;
+    /// whatever would be written is refused.
     pub fn store(mut self, store: impl Store) -> Self {
         self.store = Some(Arc::new(store));
         self
@@ -99,11 +105,13 @@ impl KernelBuilder {
 
     /// A tool of the host. Programs enable it by its name, as any other.
     pub fn tool(mut self, tool: impl Tool) -> Self {
-        self.tools.insert(tool.spec().name.to_string(), Arc::new(tool));
+        self.tools
+            .insert(tool.spec().name.to_string(), Arc::new(tool));
         self
     }
 
-    /// What reaches the tool servers that programs name (`[mcp]`). Without it a program that uses one does not start.
+    /// What reaches the tool servers that programs name (`[mcp]`). Without it a program that uses
+    /// one does not start.
     pub fn tool_servers(mut self, servers: impl ToolServers) -> Self {
         self.servers = Some(Arc::new(servers));
         self
@@ -127,10 +135,11 @@ impl KernelBuilder {
         self
     }
 
-    /// How many model calls run at once at each provider, and at each server that a program names in its place (`base_url`); 16,
-    /// until said otherwise. Calls that wait are served by the priority of their process
-    /// ([`Start::priority`](super::Start::priority)), and the trees of a priority in turn. A call that backs off holds no permit.
-    /// Where one says how long it wants to be left alone, none of its calls begins before.
+    /// How many model calls run at once at each provider, and at each server that a program names
+    /// in its place (`base_url`); 16, until said otherwise. Calls that wait are served by the
+    /// priority of their process ([`Start::priority`](super::Start::priority)), and the trees of a
+    /// priority in turn. A call that backs off holds no permit. Where one says how long it wants to
+    /// be left alone, none of its calls begins before.
     pub fn model_calls(mut self, at_once: usize) -> Self {
         self.model_calls.each = at_once.max(1);
         self
@@ -138,17 +147,21 @@ impl KernelBuilder {
 
     /// The same for one provider, by the word in `[model] provider = "…"`.
     pub fn provider_calls(mut self, provider: impl Into<String>, at_once: usize) -> Self {
-        self.model_calls.named.insert(provider.into(), at_once.max(1));
+        self.model_calls
+            .named
+            .insert(provider.into(), at_once.max(1));
         self
     }
 
-    /// How many inputs wait at most for one process; 256, until said otherwise. One more is refused as busy.
+    /// How many inputs wait at most for one process; 256, until said otherwise. One more is refused
+    /// as busy.
     pub fn inbox(mut self, inputs: usize) -> Self {
         self.limits.inbox = inputs.clamp(1, Semaphore::MAX_PERMITS);
         self
     }
 
-    /// How far processes can write to each other by `send_message`: within their tree, until said otherwise.
+    /// How far processes can write to each other by `send_message`: within their tree, until said
+    /// otherwise.
     pub fn reach(mut self, reach: Reach) -> Self {
         self.limits.reach = reach;
         self
@@ -166,60 +179,69 @@ impl KernelBuilder {
         self
     }
 
-    /// After so many facts a process's image is written, so that reading its journal stays short. Until said otherwise it is
-    /// written where over 1 MiB would have to be replayed and the image is at most a quarter of that: all images of a process
-    /// take about a third of what its facts take, at most.
+    /// After so many facts a process's image is written, so that reading its journal stays short.
+    /// Until said otherwise it is written where over 1 MiB would have to be replayed and the image
+    /// is at most a quarter of that: all images of a process take about a third of what its facts
+    /// take, at most.
     pub fn snapshot_after(mut self, facts: u64) -> Self {
         self.limits.snapshot_after_facts = Some(facts.max(1));
         self
     }
 
-    /// When facts have to be on the disk; before anything is done because of them, until said otherwise.
+    /// When facts have to be on the disk; before anything is done because of them, until said
+    /// otherwise.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// A process that has had nothing to do for so long hibernates: it is only its journal and a line in the process table,
-    /// until a message, a signal, the end of a child or somebody who waits for it wakes it, under its pid. None does by
-    /// itself, until said otherwise ([`Process::hibernate`](super::Process::hibernate) is asked for). Never while something is
-    /// pending, a turn, a call, a message or the end of its wall time, and never in a kernel without a store, which would have
-    /// nothing to wake it from.
+    /// A process that has had nothing to do for so long hibernates: it is only its journal and a
+    /// line in the process table, until a message, a signal, the end of a child or somebody who
+    /// waits for it wakes it, under its pid. None does by itself, until said otherwise
+    /// ([`Process::hibernate`](super::Process::hibernate) is asked for). Never while something is
+    /// pending, a turn, a call, a message or the end of its wall time, and never in a kernel
+    /// without a store, which would have nothing to wake it from.
     pub fn hibernate_after(mut self, idle: Duration) -> Self {
         self.limits.hibernate_after = Some(idle);
         self
     }
 
-    /// How many processes are in memory at once; without bound, until said otherwise. Over it, those hibernate that have had
-    /// nothing to do for longest. Processes with work pending are never put to sleep, so that there may be more of those; nor
-    /// are any in a kernel without a store.
+    /// How many processes are in memory at once; without bound, until said otherwise. Over it,
+    /// those hibernate that have had nothing to do for longest. Processes with work pending are
+    /// never put to sleep, so that there may be more of those; nor are any in a kernel without a
+    /// store.
     pub fn max_awake(mut self, processes: usize) -> Self {
         self.limits.max_awake = Some(processes);
         self
     }
 
-    /// What becomes of the processes of the store that have not ended; they are held, until said otherwise.
+    /// What becomes of the processes of the store that have not ended; they are held, until said
+    /// otherwise.
     pub fn recovery(mut self, recovery: Recovery) -> Self {
         self.recovery = recovery;
         self
     }
 
-    /// How many bytes of contents stay in memory; all, until said otherwise, and always all without a store. Each counts
-    /// once, however many processes hold it. Over that, the least recently read are let go of and read from the store when
-    /// somebody asks for them; what a model is answered is the same. The kernel may take more by what is being made durable
-    /// or served at the moment, and by 1 % of all that is live. It is a bound of contents and not of the program: processes that are
-    /// awake, the process table, the index, pages of the store's files that are mapped, and what the allocator keeps for its threads
-    /// come on top (`docs/garbage.md`).
+    /// How many bytes of contents stay in memory; all, until said otherwise, and always all without
+    /// a store. Each counts once, however many processes hold it. Over that, the least recently
+    /// read are let go of and read from the store when somebody asks for them; what a model is
+    /// answered is the same. The kernel may take more by what is being made durable or served at
+    /// the moment, and by 1 % of all that is live. It is a bound of contents and not of the
+    /// program: processes that are awake, the process table, the index, pages of the store's files
+    /// that are mapped, and what the allocator keeps for its threads come on top
+    /// (`docs/garbage.md`).
     pub fn resident_bytes_limit(mut self, bytes: u64) -> Self {
         self.resident_bytes = Some(bytes);
         self
     }
 
-    /// Starts the kernel. Processes of the store are listed; which of them run is said by [`recovery`](Self::recovery), and
-    /// their journals are read after this returns. Needs a tokio runtime.
+    /// Starts the kernel. Processes of the store are listed; which of them run is said by
+    /// [`recovery`](Self::recovery), and their journals are read after this returns. Needs a tokio
+    /// runtime.
     ///
     /// # Errors
-    /// [`StoreFailure::Store`](crate::StoreFailure::Store) where the store cannot be claimed or read; [`NameError::ReservedTool`](crate::NameError::ReservedTool).
+    /// [`StoreFailure::Store`](crate::StoreFailure::Store) where the store cannot be claimed or
+    /// read; [`NameError::ReservedTool`](crate::NameError::ReservedTool).
     pub async fn build(mut self) -> Result<Kernel, KernelError> {
         for (name, tool) in file_tools(&self.host) {
             self.tools.entry(name.to_owned()).or_insert(tool);
@@ -230,7 +252,14 @@ impl KernelBuilder {
         if let Some(folder) = self.store.as_ref().and_then(|store| store.folder()) {
             self.host.seal(folder);
         }
-        let Claimed { store: claimed, table, resumed, last_mark, lost, acknowledged } = self.claim().await?;
+        let Claimed {
+            store: claimed,
+            table,
+            resumed,
+            last_mark,
+            lost,
+            acknowledged,
+        } = self.claim().await?;
         let opening = claimed.as_ref().map_or(0, |(_, owner)| owner.0);
         let (claimed, held) = match claimed {
             Some((store, owner)) => {
@@ -242,9 +271,12 @@ impl KernelBuilder {
         let is_kept = held.is_some();
         let store = Arc::new(Leased::new(held));
         let residents = Arc::new(Residents::new(store.clone(), self.resident_bytes));
-        let spawned =
-            CheckpointActor::spawn(None, CheckpointActor, (claimed, last_mark, residents.clone(), self.durability))
-                .await;
+        let spawned = CheckpointActor::spawn(
+            None,
+            CheckpointActor,
+            (claimed, last_mark, residents.clone(), self.durability),
+        )
+        .await;
         let (checkpoint, _task) = spawned.map_err(|_| KernelError::Closed)?;
         let files = (checkpoint.clone(), store.lease(), residents.clone());
         let spawned = TempFilesActor::spawn(None, TempFilesActor, files).await;
@@ -279,7 +311,9 @@ impl KernelBuilder {
         let spawned = SupervisorActor::spawn(None, SupervisorActor, (world.clone(), table)).await;
         let (supervisor, _task) = spawned.map_err(|_| KernelError::Closed)?;
         supervisor
-            .cast(SupervisorMessage::Run(RunMessage::Recover { pids: resumed }))
+            .cast(SupervisorMessage::Run(RunMessage::Recover {
+                pids: resumed,
+            }))
             .map_err(|_| KernelError::Closed)?;
         Ok(Kernel { world, supervisor })
     }
@@ -290,22 +324,41 @@ impl KernelBuilder {
         let Some(store) = self.store.clone() else {
             let table = Table::new(Listing::default(), inbox);
             let (resumed, lost, acknowledged) = (Vec::new(), Vec::new(), Vec::new());
-            return Ok(Claimed { store: None, table, resumed, last_mark: 0, lost, acknowledged });
+            return Ok(Claimed {
+                store: None,
+                table,
+                resumed,
+                last_mark: 0,
+                lost,
+                acknowledged,
+            });
         };
         let recovery = self.recovery.clone();
         let claim = move || -> Result<Claimed, KernelError> {
             let (listing, last_mark) = (store.processes()?, store.last_checkpoint()?);
-            listing.lost.iter().for_each(|lost| tracing::error!(%lost, "not all processes of the store can be listed"));
+            listing.lost.iter().for_each(
+                |lost| tracing::error!(%lost, "not all processes of the store can be listed"),
+            );
             let (owner, resumed) = match store.claim() {
-                // A kernel to look into a store that is only read: nothing in it goes on, and what is done is refused.
+                // A kernel to look into a store that is only read: nothing in it goes on, and what
+                // is done is refused.
                 Err(StoreError::ReadOnly { .. }) => (OwnerToken(0), Vec::new()),
                 claimed => (claimed?, recovery.of(&listing.rows)),
             };
             let (lost, acknowledged) = (listing.lost.clone(), listing.acknowledged.clone());
             let table = Table::new(listing, inbox);
-            Ok(Claimed { store: Some((store, owner)), table, resumed, last_mark, lost, acknowledged })
+            Ok(Claimed {
+                store: Some((store, owner)),
+                table,
+                resumed,
+                last_mark,
+                lost,
+                acknowledged,
+            })
         };
-        tokio::task::spawn_blocking(claim).await.map_err(|_| KernelError::Closed)?
+        tokio::task::spawn_blocking(claim)
+            .await
+            .map_err(|_| KernelError::Closed)?
     }
 }
 
@@ -324,6 +377,9 @@ struct Claimed {
 }
 
 fn host_tools(tools: &BTreeMap<String, Arc<dyn Tool>>) -> BTreeMap<Arc<str>, HostTool> {
-    let tools = tools.values().map(|tool| HostTool { spec: tool.spec(), policy: tool.policy() });
+    let tools = tools.values().map(|tool| HostTool {
+        spec: tool.spec(),
+        policy: tool.policy(),
+    });
     tools.map(|tool| (tool.spec.name.clone(), tool)).collect()
 }

@@ -11,8 +11,8 @@ use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 
 use crate::event::Event;
 
-/// Events as they happen, of all processes or of one. Bounded: a watcher that is too slow gets [`Event::Lagged`] in place
-/// of what it missed. Ends with the kernel.
+/// Events as they happen, of all processes or of one. Bounded: a watcher that is too slow gets
+/// [`Event::Lagged`] in place of what it missed. Ends with the kernel.
 #[derive(Debug)]
 pub struct Events {
     stream: BroadcastStream<Event>,
@@ -21,7 +21,10 @@ pub struct Events {
 
 impl Events {
     pub(super) fn new(receiver: broadcast::Receiver<Event>, only: Option<Pid>) -> Self {
-        Self { stream: BroadcastStream::new(receiver), only }
+        Self {
+            stream: BroadcastStream::new(receiver),
+            only,
+        }
     }
 }
 

@@ -29,7 +29,13 @@ pub struct Export {
 
 impl fmt::Debug for Export {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { of, scope, at, redact, .. } = self;
+        let Self {
+            of,
+            scope,
+            at,
+            redact,
+            ..
+        } = self;
         let is_redacted = redact.is_some();
         f.debug_struct("Export")
             .field("of", of)
@@ -41,14 +47,21 @@ impl fmt::Debug for Export {
 }
 
 impl Kernel {
-    /// Begins to export a process, or it and all below it, as it stands: image, contents, temporary files of its tree, programs,
-    /// and its facts, for reading. The process does not notice. What is in flight goes with a tree, so that it goes on elsewhere
-    /// as after a restart; a process alone goes on as [`copy`](Self::copy) does, without its children. Checkpoints stay.
+    /// Begins to export a process, or it and all below it, as it stands: image, contents, temporary
+    /// files of its tree, programs, and its facts, for reading. The process does not notice. What
+    /// is in flight goes with a tree, so that it goes on elsewhere as after a restart; a process
+    /// alone goes on as [`copy`](Self::copy) does, without its children. Checkpoints stay.
     ///
-    /// An export is in the clear, also of an encrypted store. Secrets of the environment are in no state and so in no export; what
-    /// a tool or a model was told of them is.
+    /// An export is in the clear, also of an encrypted store. Secrets of the environment are in no
+    /// state and so in no export; what a tool or a model was told of them is.
     pub fn export(&self, of: Pid, scope: Scope) -> Export {
-        Export { kernel: self.clone(), of, scope, at: Point::Now, redact: None }
+        Export {
+            kernel: self.clone(),
+            of,
+            scope,
+            at: Point::Now,
+            redact: None,
+        }
     }
 }
 
@@ -59,23 +72,38 @@ impl Export {
         self
     }
 
-    /// Masks what `redact` finds, in every text that leaves: messages, arguments and answers, prompts, names and labels, programs,
-    /// contents and temporary files. See [`Redact`] for what a mask keeps. Everything is read twice for it.
+    /// Masks what `redact` finds, in every text that leaves: messages, arguments and answers,
+    /// prompts, names and labels, programs, contents and temporary files. See [`Redact`] for what a
+    /// mask keeps. Everything is read twice for it.
     pub fn redact(mut self, redact: impl Redact + 'static) -> Self {
         self.redact = Some(Box::new(redact));
         self
     }
 
-    /// Writes it, and gives back what it was written to, flushed. Costs the journals of its processes, and a pass over its contents;
-    /// holds one image, one history and a part of a content at a time. Where the store takes commits, the present is marked by a
-    /// checkpoint, which is given up again; of a store that is only read the present is its last commit.
+    /// Writes it, and gives back what it was written to, flushed. Costs the journals of its
+    /// processes, and a pass over its contents; holds one image, one history and a part of a
+    /// content at a time. Where the store takes commits, the present is marked by a checkpoint,
+    /// which is given up again; of a store that is only read the present is its last commit.
     ///
     /// # Errors
-    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), [`NotFound::Process`](crate::NotFound::Process), [`NotFound::InCheckpoint`](crate::NotFound::InCheckpoint); [`StoreFailure::Store`](crate::StoreFailure::Store) for an
-    /// unknown fact or checkpoint, and for damage; [`StoreFailure::Load`](crate::StoreFailure::Load) for a journal or a content that cannot be read;
-    /// [`ExportFailure::File`](crate::ExportFailure::File) where `to` fails. What was written by then is no export.
-    pub async fn write<W: Write + Send + 'static>(self, to: W) -> Result<(W, Exported), KernelError> {
-        let Self { kernel, of, mut scope, at, redact } = self;
+    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
+    /// [`NotFound::Process`](crate::NotFound::Process),
+    /// [`NotFound::InCheckpoint`](crate::NotFound::InCheckpoint);
+    /// [`StoreFailure::Store`](crate::StoreFailure::Store) for an unknown fact or checkpoint, and
+    /// for damage; [`StoreFailure::Load`](crate::StoreFailure::Load) for a journal or a content
+    /// that cannot be read; [`ExportFailure::File`](crate::ExportFailure::File) where `to` fails.
+    /// What was written by then is no export.
+    pub async fn write<W: Write + Send + 'static>(
+        self,
+        to: W,
+    ) -> Result<(W, Exported), KernelError> {
+        let Self {
+            kernel,
+            of,
+            mut scope,
+            at,
+            redact,
+        } = self;
         if !kernel.world.is_kept {
             return Err(KernelError::Store(StoreFailure::NoStore));
         }
@@ -86,7 +114,10 @@ impl Export {
                 let checkpoint = kernel.checkpoint(id).await?;
                 checkpoint
                     .standing(of)
-                    .ok_or(KernelError::NotFound(NotFound::InCheckpoint { pid: of, checkpoint: id }))?;
+                    .ok_or(KernelError::NotFound(NotFound::InCheckpoint {
+                        pid: of,
+                        checkpoint: id,
+                    }))?;
                 if checkpoint.scope == Scope::Process {
                     scope = Scope::Process;
                 }
@@ -111,7 +142,19 @@ impl Export {
                 Cutting::End => end(store, &family)?,
             };
             let Family { root, rows, last } = family;
-            export::write(store, world, &Order { scope, rows, root, last, cut, redact }, to)
+            export::write(
+                store,
+                world,
+                &Order {
+                    scope,
+                    rows,
+                    root,
+                    last,
+                    cut,
+                    redact,
+                },
+                to,
+            )
         };
         let written = points::reading(&kernel.world, write).await;
         if let Some(guard) = temporary.hand_over() {
@@ -132,7 +175,11 @@ enum Cutting {
 
 /// All that the store holds of a family.
 fn end(store: &dyn Store, family: &Family) -> Result<Cut, StoreError> {
-    let mut cut = Cut { commit: CommitNumber(u64::MAX), at_ms: 0, members: Default::default() };
+    let mut cut = Cut {
+        commit: CommitNumber(u64::MAX),
+        at_ms: 0,
+        members: Default::default(),
+    };
     for row in &family.rows {
         if let Some(written) = store.history(row.pid)?.readable()?.last() {
             cut.at_ms = cut.at_ms.max(written.at_ms);

@@ -1,7 +1,8 @@
-//! `read_file` and `list_dir`: what every kernel's programs can enable, of files that its host permits to be read.
+//! `read_file` and `list_dir`: what every kernel's programs can enable, of files that its host
+//! permits to be read.
 //!
-//! Neither shows a part: what is too large for a context becomes a descriptor, as any output does. An embedder that registers
-//! a tool of the same name puts its own in the place.
+//! Neither shows a part: what is too large for a context becomes a descriptor, as any output does.
+//! An embedder that registers a tool of the same name puts its own in the place.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,10 +20,10 @@ use crate::ports::{Host, OutputSink, Tool};
 /// So much of a file is read.
 const READ_BYTES: u64 = 256 << 20;
 
-const READ_FILE: &str = "Reads a file, whole. A long one becomes a file descriptor, and you see its first page; an image or a \
-                         PDF is shown to you.";
-const LIST_DIR: &str = "Lists a directory, one entry a line: directories end with /, links with @, and files are followed by \
-                        their size in bytes.";
+const READ_FILE: &str = "Reads a file, whole. A long one becomes a file descriptor, and you see \
+its first page; an image or a PDF is shown to you.";
+const LIST_DIR: &str = "Lists a directory, one entry a line: directories end with /, links with @, \
+and files are followed by their size in bytes.";
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -50,24 +51,52 @@ fn here() -> String {
 /// Both, by name.
 pub(super) fn file_tools(host: &Arc<dyn Host>) -> [(&'static str, Arc<dyn Tool>); 2] {
     let reading = host.clone();
-    let read = FnTool::streaming("read_file", READ_FILE, move |ReadFile { file_path }: ReadFile, out: OutputSink| {
-        let host = reading.clone();
-        blocking(move || read_file(&*host, &file_path, &out))
-    });
+    let read = FnTool::streaming(
+        "read_file",
+        READ_FILE,
+        move |ReadFile { file_path }: ReadFile, out: OutputSink| {
+            let host = reading.clone();
+            blocking(move || read_file(&*host, &file_path, &out))
+        },
+    );
     let listing = host.clone();
-    let list = FnTool::new("list_dir", LIST_DIR, move |ListDir { directory_path, all }: ListDir| {
-        let host = listing.clone();
-        blocking(move || list_dir(&*host, &directory_path, if all { Hidden::Listed } else { Hidden::LeftOut }))
-    });
+    let list = FnTool::new(
+        "list_dir",
+        LIST_DIR,
+        move |ListDir {
+                  directory_path,
+                  all,
+              }: ListDir| {
+            let host = listing.clone();
+            blocking(move || {
+                list_dir(
+                    &*host,
+                    &directory_path,
+                    if all { Hidden::Listed } else { Hidden::LeftOut },
+                )
+            })
+        },
+    );
     [
-        ("read_file", Arc::new(read.access(Access::Read).idempotent().output_cap(READ_BYTES))),
+        (
+            "read_file",
+            Arc::new(
+                read.access(Access::Read)
+                    .idempotent()
+                    .output_cap(READ_BYTES),
+            ),
+        ),
         ("list_dir", Arc::new(list.access(Access::Read).idempotent())),
     ]
 }
 
 /// On a thread where waiting for a disk is allowed.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<T, String> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(format!("the host failed inside: {error}")))
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|error| Err(format!("the host failed inside: {error}")))
 }
 
 fn read_file(host: &dyn Host, path: &str, out: &OutputSink) -> Result<(), String> {
@@ -75,14 +104,23 @@ fn read_file(host: &dyn Host, path: &str, out: &OutputSink) -> Result<(), String
     // What does not fit is reported by the sink itself.
     let _ = match shown_type(&bytes).filter(|_| cut_bytes == 0) {
         Some(media_type) => {
-            let name = Path::new(path).file_name().map(|name| name.to_string_lossy().into());
-            out.attach(Attachment { name, media_type: media_type.into(), bytes })
+            let name = Path::new(path)
+                .file_name()
+                .map(|name| name.to_string_lossy().into());
+            out.attach(Attachment {
+                name,
+                media_type: media_type.into(),
+                bytes,
+            })
         }
         None => out.push(&bytes),
     };
     match cut_bytes {
         0 => Ok(()),
-        _ => Err(format!("{path} is longer: what stands above are its first {READ_BYTES} bytes, {cut_bytes} follow.")),
+        _ => Err(format!(
+            "{path} is longer: what stands above are its first {READ_BYTES} bytes, {cut_bytes} \
+             follow."
+        )),
     }
 }
 
@@ -95,24 +133,34 @@ enum Hidden {
 
 fn list_dir(host: &dyn Host, path: &str, hidden: Hidden) -> Result<String, String> {
     let Listing { entries, left_out } = host.list(Path::new(path)).map_err(said)?;
-    let shown = entries.iter().filter(|entry| hidden == Hidden::Listed || !entry.name.starts_with('.'));
+    let shown = entries
+        .iter()
+        .filter(|entry| hidden == Hidden::Listed || !entry.name.starts_with('.'));
     let mut lines: Vec<_> = shown.map(line).collect();
     if left_out > 0 {
-        lines.push(format!("({left_out} more are not listed: the directory has too many entries.)"));
+        lines.push(format!(
+            "({left_out} more are not listed: the directory has too many entries.)"
+        ));
     }
-    Ok(if lines.is_empty() { format!("{path} is empty.") } else { lines.join("\n") + "\n" })
+    Ok(if lines.is_empty() {
+        format!("{path} is empty.")
+    } else {
+        lines.join("\n") + "\n"
+    })
 }
 
 fn line(DirEntry { name, kind }: &DirEntry) -> String {
     // A name may hold anything but a slash: one entry is one line.
-    let name = name.chars().fold(String::with_capacity(name.len()), |mut line, c| {
-        if c.is_control() {
-            line.extend(c.escape_default())
-        } else {
-            line.push(c)
-        }
-        line
-    });
+    let name = name
+        .chars()
+        .fold(String::with_capacity(name.len()), |mut line, c| {
+            if c.is_control() {
+                line.extend(c.escape_default())
+            } else {
+                line.push(c)
+            }
+            line
+        });
     match kind {
         EntryKind::File { bytes } => format!("{name}  {bytes}"),
         EntryKind::Directory => format!("{name}/"),

@@ -25,24 +25,40 @@ impl Drop for Waiting {
 }
 
 impl Kernel {
-    /// Gives up what the rules say, and the room that nothing needs any more; or counts it and writes nothing. Processes run on
-    /// meanwhile. The first collection of a kernel reads every journal that is kept; each later one reads what came since, and nothing
-    /// where nothing came. What is remembered for that takes some 70 bytes of memory for each content and 300 for each process
-    /// ([`dormouse_kernel::inventory`]). A process that is given up is in no list from then on, and its number is never given again.
-    /// One collection runs at a time; another waits for it.
+    /// Gives up what the rules say, and the room that nothing needs any more; or counts it and
+    /// writes nothing. Processes run on meanwhile. The first collection of a kernel reads every
+    /// journal that is kept; each later one reads what came since, and nothing where nothing came.
+    /// What is remembered for that takes some 70 bytes of memory for each content and 300 for each
+    /// process ([`dormouse_kernel::inventory`]). A process that is given up is in no list from then
+    /// on, and its number is never given again. One collection runs at a time; another waits for
+    /// it.
     ///
-    /// To drop the future breaks it off, and so does a shutdown: after some hundred records, or one step of the sweep, at most.
-    /// What was given up or freed before stays so, and it can be called again. What was broken off says so:
+    /// To drop the future breaks it off, and so does a shutdown: after some hundred records, or one
+    /// step of the sweep, at most. What was given up or freed before stays so, and it can be called
+    /// again. What was broken off says so:
     /// [`Progress::BrokenOff`](crate::ports::Progress::BrokenOff).
     ///
     /// # Errors
-    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), [`StoreFailure::Store`](crate::StoreFailure::Store), [`KernelError::Closed`] where the kernel shuts down. What was given
-    /// up or freed before stays so; it can be called again.
-    pub async fn collect_garbage(&self, retention: Retention, purpose: Purpose) -> Result<Garbage, KernelError> {
-        // The lease comes second: whoever waits here for another collection does not hold up a shutdown.
+    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
+    /// [`StoreFailure::Store`](crate::StoreFailure::Store), [`KernelError::Closed`] where the
+    /// kernel shuts down. What was given up or freed before stays so; it can be called again.
+    pub async fn collect_garbage(
+        &self,
+        retention: Retention,
+        purpose: Purpose,
+    ) -> Result<Garbage, KernelError> {
+        // The lease comes second: whoever waits here for another collection does not hold up a
+        // shutdown.
         let mut inventory = self.world.collecting.clone().lock_owned().await;
-        let store = self.world.store().ok_or(KernelError::Store(StoreFailure::NoStore))?;
-        let (owner, world, supervisor) = (OwnerToken(self.world.opening), self.world.clone(), self.supervisor.clone());
+        let store = self
+            .world
+            .store()
+            .ok_or(KernelError::Store(StoreFailure::NoStore))?;
+        let (owner, world, supervisor) = (
+            OwnerToken(self.world.opening),
+            self.world.clone(),
+            self.supervisor.clone(),
+        );
         let waits = Arc::new(AtomicBool::new(true));
         let waiting = Waiting(waits.clone());
         let work = move || {
@@ -50,21 +66,36 @@ impl Kernel {
                 true => ControlFlow::Continue(()),
                 false => ControlFlow::Break(()),
             };
-            // Said at once, and here: whatever becomes of the rest, the table is to show what the store holds.
+            // Said at once, and here: whatever becomes of the rest, the table is to show what the
+            // store holds.
             let forgot = &mut |pids: &BTreeSet<Pid>| {
                 // Where the supervisor is gone, so is its table.
-                let _ = supervisor
-                    .cast(SupervisorMessage::Lookup(LookupMessage::Forget { pids: pids.iter().copied().collect() }));
+                let _ = supervisor.cast(SupervisorMessage::Lookup(LookupMessage::Forget {
+                    pids: pids.iter().copied().collect(),
+                }));
             };
-            let (retention, bounds, unreadable) = (&retention, Bounds::default(), Unreadable::KeepAll);
+            let (retention, bounds, unreadable) =
+                (&retention, Bounds::default(), Unreadable::KeepAll);
             let now_ms = now_ms();
             let inventory = &mut *inventory;
             let in_use = &|| world.in_use.list();
-            let order =
-                Collection { owner, inventory, retention, in_use, unreadable, purpose, bounds, now_ms, forgot, watch };
+            let order = Collection {
+                owner,
+                inventory,
+                retention,
+                in_use,
+                unreadable,
+                purpose,
+                bounds,
+                now_ms,
+                forgot,
+                watch,
+            };
             collect(&*store, order)
         };
-        let garbage = tokio::task::spawn_blocking(work).await.map_err(|_| KernelError::Closed)??;
+        let garbage = tokio::task::spawn_blocking(work)
+            .await
+            .map_err(|_| KernelError::Closed)??;
         drop(waiting);
         Ok(garbage)
     }

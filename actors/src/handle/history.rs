@@ -19,7 +19,8 @@ use crate::world::World;
 pub struct LogLine {
     /// Its number; 0 for the birth.
     pub number: FactNumber,
-    /// The commit that it was written in: what follows belongs to a point as well, as far as it has the same.
+    /// The commit that it was written in: what follows belongs to a point as well, as far as it has
+    /// the same.
     pub commit: CommitNumber,
     /// When that was: milliseconds since the epoch, UTC.
     pub at_ms: u64,
@@ -30,10 +31,13 @@ pub struct LogLine {
 }
 
 impl Kernel {
-    /// The facts of a process that are kept, its birth first where that is. Costs its whole journal, and a read for each commit.
+    /// The facts of a process that are kept, its birth first where that is. Costs its whole
+    /// journal, and a read for each commit.
     ///
     /// # Errors
-    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), [`StoreFailure::Store`](crate::StoreFailure::Store), [`StoreFailure::Load`](crate::StoreFailure::Load) for a fact that has no meaning.
+    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
+    /// [`StoreFailure::Store`](crate::StoreFailure::Store),
+    /// [`StoreFailure::Load`](crate::StoreFailure::Load) for a fact that has no meaning.
     pub async fn log(&self, pid: Pid) -> Result<Vec<LogLine>, KernelError> {
         match self.readable_log(pid).await? {
             (lines, None) => Ok(lines),
@@ -41,31 +45,47 @@ impl Kernel {
         }
     }
 
-    /// The facts of a process up to the first one that is lost, and the error that reading that one gives; none if all can be read.
-    /// Costs as [`Kernel::log`].
+    /// The facts of a process up to the first one that is lost, and the error that reading that one
+    /// gives; none if all can be read. Costs as [`Kernel::log`].
     ///
     /// # Errors
     /// As [`Kernel::log`], except for facts that are lost.
-    pub async fn readable_log(&self, pid: Pid) -> Result<(Vec<LogLine>, Option<KernelError>), KernelError> {
+    pub async fn readable_log(
+        &self,
+        pid: Pid,
+    ) -> Result<(Vec<LogLine>, Option<KernelError>), KernelError> {
         points::reading(&self.world, move |store, _| readable_log(store, pid)).await
     }
 
-    /// What differs between a point of one process and one of the same or another: a fact (exactly), a checkpoint, or its last
-    /// durable fact. Costs both journals since their latest snapshots.
+    /// What differs between a point of one process and one of the same or another: a fact
+    /// (exactly), a checkpoint, or its last durable fact. Costs both journals since their latest
+    /// snapshots.
     ///
     /// # Errors
-    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), [`StoreFailure::Store`](crate::StoreFailure::Store), [`NotFound::InCheckpoint`](crate::NotFound::InCheckpoint), [`StoreFailure::Load`](crate::StoreFailure::Load).
+    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
+    /// [`StoreFailure::Store`](crate::StoreFailure::Store),
+    /// [`NotFound::InCheckpoint`](crate::NotFound::InCheckpoint),
+    /// [`StoreFailure::Load`](crate::StoreFailure::Load).
     pub async fn diff(&self, left: (Pid, Point), right: (Pid, Point)) -> Result<Diff, KernelError> {
-        let read =
-            move |store: &dyn Store, world: &World| Ok(diff(&image(store, world, left)?, &image(store, world, right)?));
+        let read = move |store: &dyn Store, world: &World| {
+            Ok(diff(
+                &image(store, world, left)?,
+                &image(store, world, right)?,
+            ))
+        };
         points::reading(&self.world, read).await
     }
 }
 
-fn readable_log(store: &dyn Store, pid: Pid) -> Result<(Vec<LogLine>, Option<KernelError>), KernelError> {
+fn readable_log(
+    store: &dyn Store,
+    pid: Pid,
+) -> Result<(Vec<LogLine>, Option<KernelError>), KernelError> {
     let history = store.history(pid)?;
     let (written, lost) = history.up_to_loss();
-    let Some(from) = written.first().map(|written| written.first) else { return Ok((Vec::new(), None)) };
+    let Some(from) = written.first().map(|written| written.first) else {
+        return Ok((Vec::new(), None));
+    };
     let last = written.last().map(Written::last).unwrap_or_default();
     let mut lost = lost.map(KernelError::from);
     let read = match store.facts(pid, from, last) {
@@ -79,7 +99,12 @@ fn readable_log(store: &dyn Store, pid: Pid) -> Result<(Vec<LogLine>, Option<Ker
     let mut facts = read.into_iter();
     let mut lines = Vec::new();
     for written in written {
-        let Written { commit, at_ms, first, .. } = *written;
+        let Written {
+            commit,
+            at_ms,
+            first,
+            ..
+        } = *written;
         for number in (first.0..=written.last().0).map(FactNumber) {
             let (name, gist) = match number {
                 FactNumber(0) => ("born", program_of(store, pid)?),
@@ -88,7 +113,13 @@ fn readable_log(store: &dyn Store, pid: Pid) -> Result<(Vec<LogLine>, Option<Ker
                     None => return Ok((lines, lost)),
                 },
             };
-            lines.push(LogLine { number, commit, at_ms, name, gist });
+            lines.push(LogLine {
+                number,
+                commit,
+                at_ms,
+                name,
+                gist,
+            });
         }
     }
     Ok((lines, lost))
@@ -111,7 +142,9 @@ fn facts_up_to_loss(
     let mut facts = Vec::new();
     for written in written {
         match store.facts(pid, written.first, written.last()) {
-            Err(error @ (StoreError::Damaged { .. } | StoreError::Lost { .. })) => return Ok((facts, Some(error))),
+            Err(error @ (StoreError::Damaged { .. } | StoreError::Lost { .. })) => {
+                return Ok((facts, Some(error)));
+            }
             read => facts.extend(read?),
         }
     }
@@ -123,15 +156,28 @@ fn facts_up_to_loss(
 /// # Errors
 /// Each may be [`StoreFailure::Load`](crate::StoreFailure::Load), for a fact that has no meaning.
 pub fn log_lines(told: &Facts) -> impl Iterator<Item = Result<LogLine, KernelError>> {
-    let Facts { pid, commit, at_ms, first, ref facts } = *told;
+    let Facts {
+        pid,
+        commit,
+        at_ms,
+        first,
+        ref facts,
+    } = *told;
     (first.0..).zip(facts).map(move |(number, fact)| {
         let (name, gist) = named(pid, fact)?;
-        Ok(LogLine { number: FactNumber(number), commit, at_ms, name, gist })
+        Ok(LogLine {
+            number: FactNumber(number),
+            commit,
+            at_ms,
+            name,
+            gist,
+        })
     })
 }
 
 fn named(pid: Pid, fact: &[u8]) -> Result<(&'static str, String), LoadError> {
-    let fact: Fact<ContentRef> = codec::decode(fact).map_err(|source| LoadError::Record { pid, source })?;
+    let fact: Fact<ContentRef> =
+        codec::decode(fact).map_err(|source| LoadError::Record { pid, source })?;
     Ok((fact.name(), gist(&fact)))
 }
 
@@ -141,8 +187,15 @@ fn image(store: &dyn Store, world: &World, (pid, at): (Pid, Point)) -> Result<Im
         Point::Fact(fact) => Some(fact),
         Point::Checkpoint(id) => {
             let standing = points::checkpoint(store, id)?.standing(pid);
-            Some(standing.ok_or(KernelError::NotFound(NotFound::InCheckpoint { pid, checkpoint: id }))?)
+            Some(
+                standing.ok_or(KernelError::NotFound(NotFound::InCheckpoint {
+                    pid,
+                    checkpoint: id,
+                }))?,
+            )
         }
     };
-    Ok(recovery::load(store, world, pid, upto, Purpose::Look)?.state.image())
+    Ok(recovery::load(store, world, pid, upto, Purpose::Look)?
+        .state
+        .image())
 }

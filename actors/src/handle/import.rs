@@ -35,28 +35,42 @@ pub struct Imported {
     pub export: ExportId,
     /// What has become of the process that it is of.
     pub process: Process,
-    /// Each process by its number in the store that the export is of, and its pid here, by rising pid.
+    /// Each process by its number in the store that the export is of, and its pid here, by rising
+    /// pid.
     pub pids: Vec<(Pid, Pid)>,
 }
 
 impl Kernel {
-    /// Begins to take in an export: its processes are born here under new pids, all in one commit, with the temporary files of their
-    /// tree and the messages that were on their way between them. All of the file is checked first, and nothing of it is used where
-    /// anything is wrong. Contents become durable before the births, in batches. In memory are all images, and the largest content.
+    /// Begins to take in an export: its processes are born here under new pids, all in one commit,
+    /// with the temporary files of their tree and the messages that were on their way between them.
+    /// All of the file is checked first, and nothing of it is used where anything is wrong.
+    /// Contents become durable before the births, in batches. In memory are all images, and the
+    /// largest content.
     ///
-    /// They go on as those of a branch ([`branch`](Self::branch)), and go on knowing each other by the numbers in their conversations.
-    /// Whoever else had a number there is nobody here: of the processes of this kernel, those with such a number can neither be named
-    /// to them nor write to them. New pids are greater than those numbers. A process keeps its name where nobody has it here.
-    /// To import a file is to run the programs in it, under what this host permits; importing it twice makes two of each.
+    /// They go on as those of a branch ([`branch`](Self::branch)), and go on knowing each other by
+    /// the numbers in their conversations. Whoever else had a number there is nobody here: of the
+    /// processes of this kernel, those with such a number can neither be named to them nor write to
+    /// them. New pids are greater than those numbers. A process keeps its name where nobody has it
+    /// here. To import a file is to run the programs in it, under what this host permits; importing
+    /// it twice makes two of each.
     ///
-    /// They run, also those that were stopped, unless they are [`stopped`](Import::stopped) or [`held`](Import::held).
+    /// They run, also those that were stopped, unless they are [`stopped`](Import::stopped) or
+    /// [`held`](Import::held).
     ///
     /// # Errors
-    /// When awaited: [`ExportFailure::Unusable`](crate::ExportFailure::Unusable) for a file that was cut off, altered, of a later version, or no export;
-    /// [`ExportFailure::File`](crate::ExportFailure::File) where it cannot be read; [`StoreFailure::Load`](crate::StoreFailure::Load) where a program needs a tool or a price that this
-    /// kernel lacks; [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable). Nothing was born then.
+    /// When awaited: [`ExportFailure::Unusable`](crate::ExportFailure::Unusable) for a file that
+    /// was cut off, altered, of a later version, or no export;
+    /// [`ExportFailure::File`](crate::ExportFailure::File) where it cannot be read;
+    /// [`StoreFailure::Load`](crate::StoreFailure::Load) where a program needs a tool or a price
+    /// that this kernel lacks; [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
+    /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable). Nothing was born then.
     pub fn import<R: Read + Seek + Send + 'static>(&self, file: R) -> Import<R> {
-        Import { kernel: self.clone(), file, beginning: Beginning::Running, launch: Launch::Run }
+        Import {
+            kernel: self.clone(),
+            file,
+            beginning: Beginning::Running,
+            launch: Launch::Run,
+        }
     }
 }
 
@@ -67,15 +81,20 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
         self
     }
 
-    /// Its processes are held: they do not run before they are resumed or spoken to, as those of a store that was just opened. Tools
-    /// of theirs may be missing here until then.
+    /// Its processes are held: they do not run before they are resumed or spoken to, as those of a
+    /// store that was just opened. Tools of theirs may be missing here until then.
     pub fn held(mut self) -> Self {
         self.launch = Launch::Hold;
         self
     }
 
     async fn make(self) -> Result<Imported, KernelError> {
-        let Self { kernel, mut file, beginning, launch } = self;
+        let Self {
+            kernel,
+            mut file,
+            beginning,
+            launch,
+        } = self;
         if !kernel.world.is_kept {
             return Err(KernelError::Store(StoreFailure::NoStore));
         }
@@ -91,20 +110,36 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
                 import::bring(&world, &mut file, &plan)?;
                 Ok::<_, KernelError>((file, plan))
             };
-            let (read, plan) = tokio::task::spawn_blocking(bring).await.map_err(|_| KernelError::Closed)??;
+            let (read, plan) = tokio::task::spawn_blocking(bring)
+                .await
+                .map_err(|_| KernelError::Closed)??;
             file = read;
-            let (grafts, files) =
-                (import::grafts(&kernel.world, &plan, beginning), import::files(&kernel.world, &plan));
+            let (grafts, files) = (
+                import::grafts(&kernel.world, &plan, beginning),
+                import::files(&kernel.world, &plan),
+            );
             let there: Vec<Pid> = grafts.iter().map(|graft| graft.row.pid).collect();
-            let branching = |reply| Branching { grafts, asked: 0, files, done_with: None, launch, reply };
+            let branching = |reply| Branching {
+                grafts,
+                asked: 0,
+                files,
+                done_with: None,
+                launch,
+                reply,
+            };
             match kernel.grown(branching).await {
                 Ok((process, here)) => {
                     let pids = there.into_iter().zip(here).collect();
-                    return Ok(Imported { export: plan.manifest.id, process, pids });
+                    return Ok(Imported {
+                        export: plan.manifest.id,
+                        process,
+                        pids,
+                    });
                 }
                 Err(error @ KernelError::Store(StoreFailure::NotDurable(_))) if tries < TRIES => {
                     let world = kernel.world.clone();
-                    let has_all = tokio::task::spawn_blocking(move || import::has_all(&world, &plan));
+                    let has_all =
+                        tokio::task::spawn_blocking(move || import::has_all(&world, &plan));
                     if has_all.await.map_err(|_| KernelError::Closed)? {
                         return Err(error);
                     }

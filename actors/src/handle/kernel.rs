@@ -22,15 +22,16 @@ use crate::event::View;
 use crate::ports::Store;
 use crate::recovery::{self, Loaded, Purpose};
 use crate::supervisor::{
-    BirthMessage, Listed, LookupMessage, RunMessage, SeatReply, SupervisorMessage, TreeMessage, Which,
+    BirthMessage, Listed, LookupMessage, RunMessage, SeatReply, SupervisorMessage, TreeMessage,
+    Which,
 };
 use crate::world::World;
 
 /// So many lines of the process table are read at once.
 const LISTED_AT_ONCE: usize = 4096;
 
-/// A running kernel. Cloning the handle makes a second one; dropping the last does not stop it, [`shutdown`](Self::shutdown)
-/// does.
+/// A running kernel. Cloning the handle makes a second one; dropping the last does not stop it,
+/// [`shutdown`](Self::shutdown) does.
 #[derive(Clone)]
 pub struct Kernel {
     pub(super) world: Arc<World>,
@@ -42,12 +43,13 @@ pub struct Kernel {
 pub struct ProcessInfo {
     /// Who it is, where it comes from, how it ended.
     pub row: ProcessRow,
-    /// The word for how it stands: `held` (only its journal, since the kernel was opened or it had to stop), `hibernated` (only
-    /// its journal, and nothing to do before a message wakes it), `starting`, `idle`, `waiting` (for children in the background),
-    /// `thinking`, `acting`, `stopped`, or how it ended.
+    /// The word for how it stands: `held` (only its journal, since the kernel was opened or it had
+    /// to stop), `hibernated` (only its journal, and nothing to do before a message wakes it),
+    /// `starting`, `idle`, `waiting` (for children in the background), `thinking`, `acting`,
+    /// `stopped`, or how it ended.
     pub status: &'static str,
-    /// How it stands in detail, where it runs; of one that has ended while somebody holds a handle on it, and always where
-    /// there is no store. [`Kernel::inspect`] reads it of any other.
+    /// How it stands in detail, where it runs; of one that has ended while somebody holds a handle
+    /// on it, and always where there is no store. [`Kernel::inspect`] reads it of any other.
     pub view: Option<Box<View>>,
 }
 
@@ -57,14 +59,16 @@ impl Kernel {
         KernelBuilder::default()
     }
 
-    /// Begins to build a kernel on a store that may hold processes already: `builder().store(store)`. They are listed by
-    /// [`processes`](Self::processes), and run again as [`KernelBuilder::recovery`] says or by [`resume`](Self::resume) and
+    /// Begins to build a kernel on a store that may hold processes already:
+    /// `builder().store(store)`. They are listed by [`processes`](Self::processes), and run again
+    /// as [`KernelBuilder::recovery`] says or by [`resume`](Self::resume) and
     /// [`resume_all`](Self::resume_all).
     pub fn open(store: impl Store) -> KernelBuilder {
         KernelBuilder::default().store(store)
     }
 
-    /// Compiles the program at `entry` with everything that it names, as far as the host permits to read it.
+    /// Compiles the program at `entry` with everything that it names, as far as the host permits to
+    /// read it.
     ///
     /// # Errors
     /// All that is wrong with it, each with its place in the file.
@@ -74,27 +78,45 @@ impl Kernel {
         self.fitting(compile(entry, &mut read, &self.tools())?)
     }
 
-    /// Compiles a program from text. Files that it names are read from the working directory, as far as the host permits.
+    /// Compiles a program from text. Files that it names are read from the working directory, as
+    /// far as the host permits.
     ///
     /// # Errors
     /// All that is wrong with it, each with its place in the text.
     pub fn parse(&self, toml: impl Into<Bytes>) -> Result<Compiled, ProgramErrors> {
         let (entry, text) = (Path::new("program.toml"), toml.into());
-        let mut read = |path: &Path| if path == entry { Ok(text.clone()) } else { self.world.host.read(path) };
+        let mut read = |path: &Path| {
+            if path == entry {
+                Ok(text.clone())
+            } else {
+                self.world.host.read(path)
+            }
+        };
         self.fitting(compile(entry, &mut read, &self.tools())?)
     }
 
-    /// Compiles a program from files that are at hand, by their names; `entry` is the name of the program's own.
+    /// Compiles a program from files that are at hand, by their names; `entry` is the name of the
+    /// program's own.
     ///
     /// # Errors
     /// All that is wrong with it, each with its place in the file.
-    pub fn compile(&self, entry: &str, files: &BTreeMap<String, Bytes>) -> Result<Compiled, ProgramErrors> {
+    pub fn compile(
+        &self,
+        entry: &str,
+        files: &BTreeMap<String, Bytes>,
+    ) -> Result<Compiled, ProgramErrors> {
         let mut read = |path: &Path| {
             let absent = || FileError {
                 kind: FileErrorKind::FileNotFound,
-                message: format!("there is no file {} among those that were given", path.display()),
+                message: format!(
+                    "there is no file {} among those that were given",
+                    path.display()
+                ),
             };
-            path.to_str().and_then(|name| files.get(name)).cloned().ok_or_else(absent)
+            path.to_str()
+                .and_then(|name| files.get(name))
+                .cloned()
+                .ok_or_else(absent)
         };
         self.fitting(compile(Path::new(entry), &mut read, &self.tools())?)
     }
@@ -104,8 +126,8 @@ impl Kernel {
         Start::new(self.clone(), program)
     }
 
-    /// The process table, by rising pid. Read in parts, so that the kernel goes on meanwhile: each line is as it stood at some
-    /// moment of the call.
+    /// The process table, by rising pid. Read in parts, so that the kernel goes on meanwhile: each
+    /// line is as it stood at some moment of the call.
     ///
     /// # Errors
     /// [`KernelError::Closed`].
@@ -122,22 +144,25 @@ impl Kernel {
         }
     }
 
-    /// What the store could not list of its processes when this kernel was opened on it, and why; empty where all is well. While
-    /// something is, no process goes on that may have made a child which is not listed: it would be made again.
+    /// What the store could not list of its processes when this kernel was opened on it, and why;
+    /// empty where all is well. While something is, no process goes on that may have made a child
+    /// which is not listed: it would be made again.
     #[must_use]
     pub fn lost(&self) -> &[String] {
         &self.world.lost
     }
 
-    /// Losses that a repair of the store has acknowledged, beside those of [`lost`](Self::lost). They need not be reported again, but the
-    /// same is missing: a process that may have made a child among them does not go on.
+    /// Losses that a repair of the store has acknowledged, beside those of [`lost`](Self::lost).
+    /// They need not be reported again, but the same is missing: a process that may have made a
+    /// child among them does not go on.
     #[must_use]
     pub fn acknowledged_losses(&self) -> &[String] {
         &self.world.acknowledged
     }
 
-    /// Contents of the store that could not be read since this kernel was built, and why; the first hundred. A process that asks for
-    /// one reads an error and goes on, so look here at the end of a run.
+    /// Contents of the store that could not be read since this kernel was built, and why; the first
+    /// hundred. A process that asks for one reads an error and goes on, so look here at the end of
+    /// a run.
     #[must_use]
     pub fn unreadable(&self) -> Vec<String> {
         self.world.store.unreadable()
@@ -146,7 +171,10 @@ impl Kernel {
     pub(super) async fn list(&self, which: Which) -> Result<Vec<ProcessInfo>, KernelError> {
         let (reply, listed) = oneshot::channel();
         self.supervisor
-            .cast(SupervisorMessage::Lookup(LookupMessage::List { which, reply }))
+            .cast(SupervisorMessage::Lookup(LookupMessage::List {
+                which,
+                reply,
+            }))
             .map_err(|_| KernelError::Closed)?;
         let listed = listed.await.map_err(|_| KernelError::Closed)?;
         Ok(listed.into_iter().map(ProcessInfo::from).collect())
@@ -157,7 +185,8 @@ impl Kernel {
     /// # Errors
     /// [`NotFound::Process`](crate::NotFound::Process).
     pub async fn process(&self, pid: Pid) -> Result<Process, KernelError> {
-        self.ask(|reply| SupervisorMessage::Lookup(LookupMessage::Find { pid, reply })).await
+        self.ask(|reply| SupervisorMessage::Lookup(LookupMessage::Find { pid, reply }))
+            .await
     }
 
     /// A handle on the living process of this name, which [`Start::name`] gave it.
@@ -165,15 +194,23 @@ impl Kernel {
     /// # Errors
     /// [`NotFound::Name`](crate::NotFound::Name).
     pub async fn named(&self, name: &str) -> Result<Process, KernelError> {
-        self.ask(|reply| SupervisorMessage::Lookup(LookupMessage::FindNamed { name: name.into(), reply })).await
+        self.ask(|reply| {
+            SupervisorMessage::Lookup(LookupMessage::FindNamed {
+                name: name.into(),
+                reply,
+            })
+        })
+        .await
     }
 
-    /// Runs a process from its journal, under its old pid. One that runs or has ended is left as it is.
+    /// Runs a process from its journal, under its old pid. One that runs or has ended is left as it
+    /// is.
     ///
     /// # Errors
     /// [`NotFound::Process`](crate::NotFound::Process).
     pub async fn resume(&self, pid: Pid) -> Result<Process, KernelError> {
-        self.ask(|reply| SupervisorMessage::Run(RunMessage::Resume { pid, reply })).await
+        self.ask(|reply| SupervisorMessage::Run(RunMessage::Resume { pid, reply }))
+            .await
     }
 
     /// Runs every process that has not ended. Returns those, by rising pid.
@@ -189,7 +226,8 @@ impl Kernel {
             match self.resume(info.row.pid).await {
                 // Its birth was pending when it was listed, and was refused.
                 Err(
-                    KernelError::NotFound(NotFound::Process(_)) | KernelError::NotFound(NotFound::MayBeLost { .. }),
+                    KernelError::NotFound(NotFound::Process(_))
+                    | KernelError::NotFound(NotFound::MayBeLost { .. }),
                 ) => {}
                 other => resumed.push(other?),
             }
@@ -197,28 +235,34 @@ impl Kernel {
         Ok(resumed)
     }
 
-    /// Holds the trees with these roots: a message from another tree is refused and wakes no process of them. A tree is released when
-    /// one of its processes is [resumed](Self::resume) or gets input from the host. Use it to run some trees of a store under
-    /// permissions that are not meant for the others.
+    /// Holds the trees with these roots: a message from another tree is refused and wakes no
+    /// process of them. A tree is released when one of its processes is [resumed](Self::resume) or
+    /// gets input from the host. Use it to run some trees of a store under permissions that are not
+    /// meant for the others.
     ///
     /// # Errors
     /// [`KernelError::Closed`].
     pub fn hold(&self, roots: impl IntoIterator<Item = Pid>) -> Result<(), KernelError> {
         let roots = roots.into_iter().collect();
-        self.supervisor.cast(SupervisorMessage::Tree(TreeMessage::Hold { roots })).map_err(|_| KernelError::Closed)
+        self.supervisor
+            .cast(SupervisorMessage::Tree(TreeMessage::Hold { roots }))
+            .map_err(|_| KernelError::Closed)
     }
 
-    /// How a process stood after its last durable fact, with its descriptors, read from its journal: for one that does not run.
+    /// How a process stood after its last durable fact, with its descriptors, read from its
+    /// journal: for one that does not run.
     ///
     /// # Errors
-    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), [`StoreFailure::Load`](crate::StoreFailure::Load).
+    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
+    /// [`StoreFailure::Load`](crate::StoreFailure::Load).
     pub async fn inspect(&self, pid: Pid) -> Result<View, KernelError> {
         let loaded = self.read(pid, None, Purpose::Look).await?;
         Ok(View::whole(&loaded.state, loaded.last))
     }
 
-    /// What durable contents take in memory, in bytes, each counted once however many processes hold it: what
-    /// [`resident_bytes_limit`](super::KernelBuilder::resident_bytes_limit) bounds. O(live contents).
+    /// What durable contents take in memory, in bytes, each counted once however many processes
+    /// hold it: what [`resident_bytes_limit`](super::KernelBuilder::resident_bytes_limit) bounds.
+    /// O(live contents).
     #[must_use]
     pub fn resident_bytes(&self) -> u64 {
         self.world.residents.bytes()
@@ -230,19 +274,28 @@ impl Kernel {
         Events::new(self.world.watch(), None)
     }
 
-    /// Stops all actors, makes durable what is on its way, and lets go of the store. What was going on goes on when the
-    /// store is opened again. A kernel whose handles are only dropped runs on.
+    /// Stops all actors, makes durable what is on its way, and lets go of the store. What was going
+    /// on goes on when the store is opened again. A kernel whose handles are only dropped runs on.
     pub async fn shutdown(self) {
-        self.supervisor.get_cell().stop_children_and_wait(None, None).await;
+        self.supervisor
+            .get_cell()
+            .stop_children_and_wait(None, None)
+            .await;
         // A supervisor that is gone already needs no stopping.
         let _ = self.supervisor.stop_and_wait(None, None).await;
         self.world.close().await;
     }
 
-    /// The same, if what it says of the tools of the host fits them, and what it bounds can be counted.
+    /// The same, if what it says of the tools of the host fits them, and what it bounds can be
+    /// counted.
     fn fitting(&self, compiled: Compiled) -> Result<Compiled, ProgramErrors> {
         let tools = &self.world.around.tools;
-        let fitting = compiled.fits(&tools.iter().map(|(name, tool)| (&**name, &*tool.spec.schema)).collect())?;
+        let fitting = compiled.fits(
+            &tools
+                .iter()
+                .map(|(name, tool)| (&**name, &*tool.spec.schema))
+                .collect(),
+        )?;
         fitting.priced(&self.world.around.prices)
     }
 
@@ -250,7 +303,8 @@ impl Kernel {
         self.world.tools.keys().map(String::as_str).collect()
     }
 
-    /// The process after fact `upto`. Without one: after its last fact, once all queued writes have reached the store.
+    /// The process after fact `upto`. Without one: after its last fact, once all queued writes have
+    /// reached the store.
     pub(super) async fn read(
         &self,
         pid: Pid,
@@ -260,10 +314,15 @@ impl Kernel {
         if upto.is_none() {
             self.wait_for_queued_writes().await;
         }
-        let store = self.world.store().ok_or(KernelError::Store(StoreFailure::NoStore))?;
+        let store = self
+            .world
+            .store()
+            .ok_or(KernelError::Store(StoreFailure::NoStore))?;
         let world = self.world.clone();
         let load = move || recovery::load(&*store, &world, pid, upto, purpose);
-        Ok(tokio::task::spawn_blocking(load).await.map_err(|_| KernelError::Closed)??)
+        Ok(tokio::task::spawn_blocking(load)
+            .await
+            .map_err(|_| KernelError::Closed)??)
     }
 
     /// Waits until everything queued so far, for instance a birth, is in the store or was refused.
@@ -285,7 +344,16 @@ impl Kernel {
         origin: Origin,
         name: Option<Arc<str>>,
     ) -> Result<Process, KernelError> {
-        self.ask(|reply| SupervisorMessage::Birth(BirthMessage::Start { program, image, origin, name, reply })).await
+        self.ask(|reply| {
+            SupervisorMessage::Birth(BirthMessage::Start {
+                program,
+                image,
+                origin,
+                name,
+                reply,
+            })
+        })
+        .await
     }
 
     pub(super) async fn ask(
@@ -294,7 +362,9 @@ impl Kernel {
     ) -> Result<Process, KernelError> {
         let events = self.world.watch();
         let (reply, seat) = oneshot::channel();
-        self.supervisor.cast(message(reply)).map_err(|_| KernelError::Closed)?;
+        self.supervisor
+            .cast(message(reply))
+            .map_err(|_| KernelError::Closed)?;
         let seat = seat.await.map_err(|_| KernelError::Closed)??;
         Ok(Process::new(self.clone(), seat, events))
     }

@@ -14,8 +14,9 @@ pub struct Missing {
 }
 
 impl Kernel {
-    /// The [requirements](Program::requirements) of this program that the host does not permit or does not have. Starts nothing and
-    /// makes no connection. The list is advice: the program can run without them, and its calls that need one fail with the reason.
+    /// The [requirements](Program::requirements) of this program that the host does not permit or
+    /// does not have. Starts nothing and makes no connection. The list is advice: the program can
+    /// run without them, and its calls that need one fail with the reason.
     #[must_use]
     pub fn missing(&self, program: &Program) -> Vec<Missing> {
         let missing = program.requirements().into_iter().map(|requirement| {
@@ -28,9 +29,17 @@ impl Kernel {
     fn permits(&self, resource: &Resource) -> Result<(), String> {
         let host = &self.world.host;
         match resource {
-            Resource::Command(argv) => argv.first().map_or(Ok(()), |program| host.permits_program(program)),
-            Resource::Address { endpoint: Some((machine, port)), .. } => host.connect(machine, *port),
-            Resource::Address { url, endpoint: None } => Err(format!("{url} is no address of a machine.")),
+            Resource::Command(argv) => argv
+                .first()
+                .map_or(Ok(()), |program| host.permits_program(program)),
+            Resource::Address {
+                endpoint: Some((machine, port)),
+                ..
+            } => host.connect(machine, *port),
+            Resource::Address {
+                url,
+                endpoint: None,
+            } => Err(format!("{url} is no address of a machine.")),
             Resource::Variable(name) => host.variable(name).map(drop),
             Resource::Files(file_use) => host.permits_files(*file_use),
             // They need no permission of their own.

@@ -48,7 +48,8 @@ impl Start {
         }
     }
 
-    /// What is said to it first, in place of the `user` prompt of its program: a text, or several parts in order.
+    /// What is said to it first, in place of the `user` prompt of its program: a text, or several
+    /// parts in order.
     pub fn input(mut self, spoken: impl Into<Spoken>) -> Self {
         self.input = Some(spoken.into());
         self
@@ -66,9 +67,10 @@ impl Start {
         self
     }
 
-    /// How soon its model calls are made where others wait for the same provider; normal, until said otherwise. Kept for its
-    /// life, through restarts, and inherited by all that descends from it. Which processes are in memory has nothing to do
-    /// with it: one that waits for a permit takes messages and signals as any other.
+    /// How soon its model calls are made where others wait for the same provider; normal, until
+    /// said otherwise. Kept for its life, through restarts, and inherited by all that descends from
+    /// it. Which processes are in memory has nothing to do with it: one that waits for a permit
+    /// takes messages and signals as any other.
     pub fn priority(mut self, priority: Priority) -> Self {
         self.priority = priority;
         self
@@ -80,14 +82,15 @@ impl Start {
         self
     }
 
-    /// What it and all below it may use: these limits in place of those of its program, which stay where there is none here.
+    /// What it and all below it may use: these limits in place of those of its program, which stay
+    /// where there is none here.
     pub fn budget(mut self, budget: Budget) -> Self {
         self.budget = budget;
         self
     }
 
-    /// The name that other processes, of every tree, can write to it by while it lives. No two living processes have one
-    /// name; what is forked, copied or branched from it has none.
+    /// The name that other processes, of every tree, can write to it by while it lives. No two
+    /// living processes have one name; what is forked, copied or branched from it has none.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = Some(name.into());
         self
@@ -99,21 +102,44 @@ impl Start {
         }
         // Content of any size is indexed here, beside the runtime.
         let around = self.kernel.world.around.clone();
-        let Self { kernel, program, input, lifetime, priority, access, budget, name } = self;
+        let Self {
+            kernel,
+            program,
+            input,
+            lifetime,
+            priority,
+            access,
+            budget,
+            name,
+        } = self;
         if budget.or(program.budget()).cost_nanos.is_some() {
             program.check_prices(&around.prices)?;
         }
         let named = program.clone();
-        let found = environment::find_out(&kernel.world, &program).await.map_err(StartError::Unmet)?;
+        let found = environment::find_out(&kernel.world, &program)
+            .await
+            .map_err(StartError::Unmet)?;
         let image = tokio::task::spawn_blocking(move || {
             let (preloads, input) = (&Preloads::default(), input.as_ref());
-            let birth = Birth { access, depth: 0, lifetime, priority, preloads, input };
+            let birth = Birth {
+                access,
+                depth: 0,
+                lifetime,
+                priority,
+                preloads,
+                input,
+            };
             let mut image = born(&named, &around, birth, now_ms());
             image.budget.limits = budget.or(image.budget.limits);
             found.tell(&mut image, &named, &around).map(|()| image)
         });
-        let image = image.await.map_err(|_| KernelError::Closed)?.map_err(StartError::Unmet)?;
-        kernel.seat(program, Box::new(image), Origin::Started, name).await
+        let image = image
+            .await
+            .map_err(|_| KernelError::Closed)?
+            .map_err(StartError::Unmet)?;
+        kernel
+            .seat(program, Box::new(image), Origin::Started, name)
+            .await
     }
 }
 

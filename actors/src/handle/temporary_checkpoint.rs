@@ -16,7 +16,10 @@ pub(super) struct TemporaryCheckpoint {
 impl TemporaryCheckpoint {
     /// None: there is nothing to give up.
     pub(super) fn of(kernel: &Kernel, checkpoint: Option<CheckpointGuard>) -> Self {
-        Self { world: kernel.world.clone(), checkpoint }
+        Self {
+            world: kernel.world.clone(),
+            checkpoint,
+        }
     }
 
     /// From here on the caller gives it up.
@@ -28,8 +31,10 @@ impl TemporaryCheckpoint {
 impl Drop for TemporaryCheckpoint {
     fn drop(&mut self) {
         if let Some(CheckpointGuard { id, .. }) = self.checkpoint {
-            // The result is not awaited. If this fails, the checkpoint stays listed and can be dropped.
-            self.world.append(vec![Durable::CheckpointDropped { id }], Box::new(drop));
+            // The result is not awaited. If this fails, the checkpoint stays listed and can be
+            // dropped.
+            self.world
+                .append(vec![Durable::CheckpointDropped { id }], Box::new(drop));
         }
     }
 }

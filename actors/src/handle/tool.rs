@@ -14,8 +14,8 @@ use serde_json::Value;
 
 use crate::ports::{OutputSink, Tool};
 
-/// A tool made of an async function. The JSON schema that a model sees is derived from the argument type, doc comments
-/// included.
+/// A tool made of an async function. The JSON schema that a model sees is derived from the argument
+/// type, doc comments included.
 ///
 /// ```
 /// use dormouse_actors::handle::FnTool;
@@ -48,7 +48,8 @@ pub struct FnTool<F, A> {
 pub struct Streaming<F>(F);
 
 impl<F, A: JsonSchema> FnTool<F, A> {
-    /// The tool `name`. It needs write access, runs at most two minutes and gives at most 256 MiB, until said otherwise.
+    /// The tool `name`. It needs write access, runs at most two minutes and gives at most 256 MiB,
+    /// until said otherwise.
     pub fn new<R, T, E>(name: &str, description: &str, function: F) -> Self
     where
         F: Fn(A) -> R,
@@ -64,14 +65,24 @@ impl<F, A: JsonSchema> FnTool<F, A> {
             true => r#"{"type":"object","properties":{}}"#.to_owned(),
             false => serde_json::to_string(&schema).expect("a JSON schema is JSON"),
         };
-        let spec = ToolSpec { name: name.into(), description: description.into(), schema: schema.into() };
-        Self { spec, policy: ToolPolicy::default(), function, takes_nothing, arguments: PhantomData }
+        let spec = ToolSpec {
+            name: name.into(),
+            description: description.into(),
+            schema: schema.into(),
+        };
+        Self {
+            spec,
+            policy: ToolPolicy::default(),
+            function,
+            takes_nothing,
+            arguments: PhantomData,
+        }
     }
 }
 
 impl<F, A: JsonSchema> FnTool<Streaming<F>, A> {
-    /// The tool `name`, whose function pushes its output into a sink as it comes. What it pushed is kept, also where it fails,
-    /// panics, takes too long or gives too much.
+    /// The tool `name`, whose function pushes its output into a sink as it comes. What it pushed is
+    /// kept, also where it fails, panics, takes too long or gives too much.
     pub fn streaming<R, E>(name: &str, description: &str, function: F) -> Self
     where
         F: Fn(A, OutputSink) -> R,
@@ -111,19 +122,29 @@ impl<F, A> FnTool<F, A> {
     }
 }
 
-/// The arguments as their type. Real clients send a number as a string now and then: where the type does not take the text
-/// as it is, decimal strings are tried as the integers that the schema asks for.
+/// The arguments as their type. Real clients send a number as a string now and then: where the type
+/// does not take the text as it is, decimal strings are tried as the integers that the schema asks
+/// for.
 fn decode<A: DeserializeOwned>(args: &str, schema: &str) -> Result<A, serde_json::Error> {
     serde_json::from_str(args).or_else(|error| {
-        let parsed =
-            serde_json::from_str::<Value>(args).and_then(|value| Ok((value, serde_json::from_str::<Value>(schema)?)));
-        let Ok((mut value, schema)) = parsed else { return Err(error) };
+        let parsed = serde_json::from_str::<Value>(args)
+            .and_then(|value| Ok((value, serde_json::from_str::<Value>(schema)?)));
+        let Ok((mut value, schema)) = parsed else {
+            return Err(error);
+        };
         let fields = value.as_object_mut().into_iter().flatten();
         for (name, field) in fields {
             let of = &schema["properties"][name]["type"];
             // One that may be left out is `["integer", "null"]`.
-            let is_integer = of == "integer" || of.as_array().is_some_and(|of| of.iter().any(|of| of == "integer"));
-            if let Some(number) = field.as_str().filter(|_| is_integer).and_then(|text| text.parse::<i64>().ok()) {
+            let is_integer = of == "integer"
+                || of
+                    .as_array()
+                    .is_some_and(|of| of.iter().any(|of| of == "integer"));
+            if let Some(number) = field
+                .as_str()
+                .filter(|_| is_integer)
+                .and_then(|text| text.parse::<i64>().ok())
+            {
                 *field = number.into();
             }
         }
@@ -177,7 +198,11 @@ impl<F: Function<A>, A: DeserializeOwned + 'static> Tool for FnTool<F, A> {
     }
 
     fn call(&self, args: String, out: OutputSink) -> BoxFuture<'static, Result<(), String>> {
-        let args = if self.takes_nothing && matches!(args.trim(), "" | "{}") { "null" } else { &args };
+        let args = if self.takes_nothing && matches!(args.trim(), "" | "{}") {
+            "null"
+        } else {
+            &args
+        };
         match decode(args, &self.spec.schema) {
             Ok(arguments) => self.function.call(arguments, out),
             Err(error) => {
@@ -202,7 +227,10 @@ mod tests {
     fn an_integer_as_a_string_is_taken_and_nothing_else_is() {
         let schema = serde_json::to_string(&schemars::schema_for!(Count)).unwrap();
         let decode = |args: &str| decode::<Count>(args, &schema);
-        let count = Count { number: 13, text: "13".into() };
+        let count = Count {
+            number: 13,
+            text: "13".into(),
+        };
         assert_eq!(decode(r#"{"number": 13, "text": "13"}"#).unwrap(), count);
         assert_eq!(decode(r#"{"number": "13", "text": "13"}"#).unwrap(), count);
         for args in [

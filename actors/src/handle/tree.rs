@@ -4,8 +4,8 @@ use super::process::Process;
 use crate::error::KernelError;
 use dormouse_kernel::process::Signal;
 
-/// A process and all its descendants, as they are when a signal is sent. Each signal is durable, with all that have not
-/// ended, when its method returns; a model or tool that hangs delays none.
+/// A process and all its descendants, as they are when a signal is sent. Each signal is durable,
+/// with all that have not ended, when its method returns; a model or tool that hangs delays none.
 #[derive(Clone, Debug)]
 pub struct Tree(pub(super) Process);
 

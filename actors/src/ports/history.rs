@@ -1,4 +1,5 @@
-//! When the facts of a process were written, and which of them are lost: what a point in its past means.
+//! When the facts of a process were written, and which of them are lost: what a point in its past
+//! means.
 
 use dormouse_proto::id::{CommitNumber, FactNumber, Pid};
 
@@ -28,7 +29,11 @@ impl History {
     /// Of a process of which nothing is lost.
     #[must_use]
     pub fn whole(pid: Pid, written: Vec<Written>) -> Self {
-        Self { pid, written, lost: None }
+        Self {
+            pid,
+            written,
+            lost: None,
+        }
     }
 
     /// The last fact that is known.
@@ -40,9 +45,15 @@ impl History {
     /// What was written up to the first gap, and why there is no more; none where all is known.
     #[must_use]
     pub fn up_to_loss(&self) -> (&[Written], Option<StoreError>) {
-        let gap = self.written.windows(2).position(|pair| pair[0].last().plus(1) < pair[1].first);
+        let gap = self
+            .written
+            .windows(2)
+            .position(|pair| pair[0].last().plus(1) < pair[1].first);
         match gap {
-            Some(gap) => (&self.written[..=gap], Some(self.gap(self.written[gap].last().plus(1)))),
+            Some(gap) => (
+                &self.written[..=gap],
+                Some(self.gap(self.written[gap].last().plus(1))),
+            ),
             None => (&self.written, self.end()),
         }
     }
@@ -65,12 +76,20 @@ impl History {
     pub fn at(&self, fact: FactNumber) -> Result<Written, StoreError> {
         let (pid, asked) = (self.pid, fact);
         if let Some(kept) = self.written.first().filter(|kept| fact < kept.first) {
-            return Err(StoreError::ForgottenFact { pid, asked, since: kept.first });
+            return Err(StoreError::ForgottenFact {
+                pid,
+                asked,
+                since: kept.first,
+            });
         }
         match self.written.iter().find(|written| fact <= written.last()) {
             Some(written) if written.first <= fact => Ok(*written),
             Some(_) => Err(self.gap(fact)),
-            None => Err(self.end().unwrap_or(StoreError::UnknownFact { pid, asked, last: self.last() })),
+            None => Err(self.end().unwrap_or(StoreError::UnknownFact {
+                pid,
+                asked,
+                last: self.last(),
+            })),
         }
     }
 
@@ -79,7 +98,11 @@ impl History {
     /// # Errors
     /// [`StoreError::Damaged`] where that is not known.
     pub fn by(&self, commit: CommitNumber) -> Result<Option<FactNumber>, StoreError> {
-        let known = self.written.iter().take_while(|written| written.commit <= commit).count();
+        let known = self
+            .written
+            .iter()
+            .take_while(|written| written.commit <= commit)
+            .count();
         let last = self.written[..known].last().map(Written::last);
         match self.written.get(known) {
             // What is lost between the two may be of either side of the commit.
@@ -95,11 +118,15 @@ impl History {
     }
 
     fn gap(&self, fact: FactNumber) -> StoreError {
-        StoreError::Damaged { what: format!("fact {fact} of process {} is lost", self.pid) }
+        StoreError::Damaged {
+            what: format!("fact {fact} of process {} is lost", self.pid),
+        }
     }
 
     fn end(&self) -> Option<StoreError> {
-        self.lost.as_ref().map(|lost| StoreError::Damaged { what: lost.what.clone() })
+        self.lost.as_ref().map(|lost| StoreError::Damaged {
+            what: lost.what.clone(),
+        })
     }
 }
 
@@ -136,8 +163,15 @@ mod tests {
             first: FactNumber(first),
             count,
         });
-        let lost = lost.map(|since| LostHistory { since: CommitNumber(since), what: "its end".to_owned() });
-        History { pid: Pid(1), written: written.to_vec(), lost }
+        let lost = lost.map(|since| LostHistory {
+            since: CommitNumber(since),
+            what: "its end".to_owned(),
+        });
+        History {
+            pid: Pid(1),
+            written: written.to_vec(),
+            lost,
+        }
     }
 
     /// What a question was answered: a number, none, or that it is not known.
@@ -150,24 +184,51 @@ mod tests {
         let history = history(None);
         let commits = [0, 2, 3, 4, 7].map(|fact| history.at(FactNumber(fact)).unwrap().commit.0);
         assert_eq!(commits, [1, 1, 3, 3, 6]);
-        assert_eq!([5, 6].map(|fact| told(history.at(FactNumber(fact))).is_err()), [true, true]);
-        assert!(matches!(history.at(FactNumber(8)), Err(StoreError::UnknownFact { last: FactNumber(7), .. })));
+        assert_eq!(
+            [5, 6].map(|fact| told(history.at(FactNumber(fact))).is_err()),
+            [true, true]
+        );
+        assert!(matches!(
+            history.at(FactNumber(8)),
+            Err(StoreError::UnknownFact {
+                last: FactNumber(7),
+                ..
+            })
+        ));
         let mut shortened = history;
         shortened.written.remove(0);
-        assert!(matches!(shortened.at(FactNumber(2)), Err(StoreError::ForgottenFact { since: FactNumber(3), .. })));
+        assert!(matches!(
+            shortened.at(FactNumber(2)),
+            Err(StoreError::ForgottenFact {
+                since: FactNumber(3),
+                ..
+            })
+        ));
     }
 
     #[test]
     fn how_a_process_stood_at_a_commit_is_known_unless_something_of_it_may_be_lost() {
-        let by = |history: &History, commit| told(history.by(CommitNumber(commit))).map(|last| last.map(|last| last.0));
+        let by = |history: &History, commit| {
+            told(history.by(CommitNumber(commit))).map(|last| last.map(|last| last.0))
+        };
         let whole = history(None);
-        let expected =
-            [(0, Ok(None)), (1, Ok(Some(2))), (2, Ok(Some(2))), (3, Err(())), (5, Err(())), (6, Ok(Some(7)))];
+        let expected = [
+            (0, Ok(None)),
+            (1, Ok(Some(2))),
+            (2, Ok(Some(2))),
+            (3, Err(())),
+            (5, Err(())),
+            (6, Ok(Some(7))),
+        ];
         for (commit, expected) in expected {
             assert_eq!(by(&whole, commit), expected, "commit {commit}");
         }
         assert_eq!(
-            (by(&whole, 9), by(&history(Some(8)), 7), by(&history(Some(8)), 8)),
+            (
+                by(&whole, 9),
+                by(&history(Some(8)), 7),
+                by(&history(Some(8)), 8)
+            ),
             (Ok(Some(7)), Ok(Some(7)), Err(()))
         );
     }
@@ -177,14 +238,21 @@ mod tests {
         let lost = history(None);
         let (written, error) = lost.up_to_loss();
         assert_eq!(
-            (written.len(), error.map(|error| error.to_string().contains("fact 5 ")), lost.last().0),
+            (
+                written.len(),
+                error.map(|error| error.to_string().contains("fact 5 ")),
+                lost.last().0
+            ),
             (2, Some(true), 7)
         );
         assert!(lost.readable().is_err());
         for (end, is_readable) in [(None, true), (Some(4), false)] {
             let mut history = history(end);
             history.written.truncate(2);
-            assert_eq!((history.up_to_loss().0.len(), history.readable().is_ok()), (2, is_readable));
+            assert_eq!(
+                (history.up_to_loss().0.len(), history.readable().is_ok()),
+                (2, is_readable)
+            );
         }
         assert_eq!(History::whole(Pid(1), Vec::new()).last(), FactNumber(0));
     }

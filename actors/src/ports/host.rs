@@ -14,49 +14,60 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::tool::{OutputSink, Tool};
 
-/// Files and programs of the host. An implementation decides what is permitted; what is not is refused with an error
-/// that names the missing permission, when it is used and not before.
+/// Files and programs of the host. An implementation decides what is permitted; what is not is
+/// refused with an error that names the missing permission, when it is used and not before.
 pub trait Host: Send + Sync + 'static {
-    /// The command as a tool. A command that is not permitted becomes a tool that refuses every call and says why.
+    /// The command as a tool. A command that is not permitted becomes a tool that refuses every
+    /// call and says why.
     fn command(&self, command: &Command) -> Arc<dyn Tool>;
 
-    /// Starts a tool server, with the variables of its declaration filled in. No host starts any by default.
+    /// Starts a tool server, with the variables of its declaration filled in. No host starts any by
+    /// default.
     ///
     /// # Errors
-    /// A text for the model and the user: that it is not permitted, and what permits it, or why it cannot be started. It shows no
-    /// value of the declaration.
+    /// A text for the model and the user: that it is not permitted, and what permits it, or why it
+    /// cannot be started. It shows no value of the declaration.
     fn serve(&self, server: &ServerCommand) -> Result<ServerChild, String> {
-        Err(format!("this kernel's host starts no tool servers, and so not `{}`.", server.program))
+        Err(format!(
+            "this kernel's host starts no tool servers, and so not `{}`.",
+            server.program
+        ))
     }
 
-    /// An environment variable, for a program that names it in `[env_info]`; nothing where it is not set. Its value may be
-    /// a secret: an implementation hands on what the user permitted by name, and no host does so by default.
+    /// An environment variable, for a program that names it in `[env_info]`; nothing where it is
+    /// not set. Its value may be a secret: an implementation hands on what the user permitted by
+    /// name, and no host does so by default.
     ///
     /// # Errors
     /// A text for the model and the user: that it is not permitted, and what permits it.
     fn variable(&self, name: &str) -> Result<Option<String>, String> {
-        Err(format!("this kernel's host hands on no environment variable, and so not {name}."))
+        Err(format!(
+            "this kernel's host hands on no environment variable, and so not {name}."
+        ))
     }
 
-    /// Whether a program may have the kernel connect to this port of this machine: a model server that it names by address, a
-    /// tool server. No host permits any by default.
+    /// Whether a program may have the kernel connect to this port of this machine: a model server
+    /// that it names by address, a tool server. No host permits any by default.
     ///
     /// # Errors
     /// A text for the model and the user: that it is not permitted, and what permits it.
     fn connect(&self, machine: &str, port: u16) -> Result<(), String> {
         Err(format!(
-            "this kernel's host permits no connection that a program asks for, and so none to {machine}:{port}."
+            "this kernel's host permits no connection that a program asks for, and so none to \
+             {machine}:{port}."
         ))
     }
 
-    /// Takes a file or folder, and all below it, out of what file tools, commands and tool servers can reach, from now on: it belongs
-    /// to the kernel itself, as the folder of its store does. A host that offers no files has nothing to do.
+    /// Takes a file or folder, and all below it, out of what file tools, commands and tool servers
+    /// can reach, from now on: it belongs to the kernel itself, as the folder of its store does. A
+    /// host that offers no files has nothing to do.
     fn seal(&self, path: &Path) {
         let _ = path;
     }
 
-    /// Whether this program may be started for one that names it, as [`command`](Self::command) and [`serve`](Self::serve)
-    /// start it. It is asked before a process is born, to tell the user; nothing is started. No host objects by default.
+    /// Whether this program may be started for one that names it, as [`command`](Self::command) and
+    /// [`serve`](Self::serve) start it. It is asked before a process is born, to tell the user;
+    /// nothing is started. No host objects by default.
     ///
     /// # Errors
     /// A text for the user: that it is not permitted, and what permits it, or that it is not there.
@@ -65,8 +76,8 @@ pub trait Host: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Whether there is any folder whose files may be used so. It is asked before a process is born, to tell the user. No host
-    /// objects by default.
+    /// Whether there is any folder whose files may be used so. It is asked before a process is
+    /// born, to tell the user. No host objects by default.
     ///
     /// # Errors
     /// A text for the user: that there is none, and what permits one.
@@ -75,7 +86,8 @@ pub trait Host: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Writes a file: atomically, confined to the permitted roots, never blocking on a FIFO or device.
+    /// Writes a file: atomically, confined to the permitted roots, never blocking on a FIFO or
+    /// device.
     ///
     /// # Errors
     /// Any [`FileErrorKind`]; the file is as it was before.
@@ -87,8 +99,8 @@ pub trait Host: Send + Sync + 'static {
     /// Any [`FileErrorKind`] but `FileExists`.
     fn read(&self, path: &Path) -> Result<Bytes, FileError>;
 
-    /// Reads a file of any size from the permitted roots: its first `cap_bytes`, and how many come after them. For a file
-    /// that becomes a descriptor.
+    /// Reads a file of any size from the permitted roots: its first `cap_bytes`, and how many come
+    /// after them. For a file that becomes a descriptor.
     ///
     /// # Errors
     /// As [`Host::read`].
@@ -96,19 +108,24 @@ pub trait Host: Send + Sync + 'static {
         Ok(Collected::capped(self.read(path)?, cap_bytes))
     }
 
-    /// Lists a directory of the permitted roots. It may leave entries out where there are very many, and counts them.
+    /// Lists a directory of the permitted roots. It may leave entries out where there are very
+    /// many, and counts them.
     ///
     /// # Errors
     /// As [`Host::read`]. No host lists any by default.
     fn list(&self, path: &Path) -> Result<Listing, FileError> {
         Err(FileError {
             kind: FileErrorKind::AccessDenied,
-            message: format!("{} cannot be listed: this kernel's host lists no directory.", path.display()),
+            message: format!(
+                "{} cannot be listed: this kernel's host lists no directory.",
+                path.display()
+            ),
         })
     }
 
-    /// Reads a file that the program at `entry` is made of: its own text, a linked program, a preload. An implementation
-    /// may permit the folder of `entry` here, since the user named that program.
+    /// Reads a file that the program at `entry` is made of: its own text, a linked program, a
+    /// preload. An implementation may permit the folder of `entry` here, since the user named that
+    /// program.
     ///
     /// # Errors
     /// As [`Host::read`].
@@ -135,15 +152,22 @@ pub struct NoHost;
 
 impl Host for NoHost {
     fn command(&self, command: &Command) -> Arc<dyn Tool> {
-        Arc::new(Refusing { command: command.clone() })
+        Arc::new(Refusing {
+            command: command.clone(),
+        })
     }
 
     fn permits_program(&self, program: &str) -> Result<(), String> {
-        Err(format!("{program} cannot run: this kernel was built without a host. Build it with `.host(…)`."))
+        Err(format!(
+            "{program} cannot run: this kernel was built without a host. Build it with `.host(…)`."
+        ))
     }
 
     fn permits_files(&self, _: FileUse) -> Result<(), String> {
-        Err("files cannot be used: this kernel was built without a host. Build it with `.host(…)`.".to_owned())
+        Err(
+            "files cannot be used: this kernel was built without a host. Build it with `.host(…)`."
+                .to_owned(),
+        )
     }
 
     fn write(&self, write: FileWrite) -> BoxFuture<'static, Result<(), FileError>> {
@@ -156,8 +180,13 @@ impl Host for NoHost {
 }
 
 fn denied(path: &str, done: &str) -> FileError {
-    let message = format!("{path} cannot be {done}: this kernel was built without a host. Build it with `.host(…)`.");
-    FileError { kind: FileErrorKind::AccessDenied, message }
+    let message = format!(
+        "{path} cannot be {done}: this kernel was built without a host. Build it with `.host(…)`."
+    );
+    FileError {
+        kind: FileErrorKind::AccessDenied,
+        message,
+    }
 }
 
 struct Refusing {
@@ -175,7 +204,9 @@ impl Tool for Refusing {
 
     fn call(&self, _args: String, _out: OutputSink) -> BoxFuture<'static, Result<(), String>> {
         let name = &self.command.name;
-        let text = format!("{name} cannot run: this kernel was built without a host. Build it with `.host(…)`.");
+        let text = format!(
+            "{name} cannot run: this kernel was built without a host. Build it with `.host(…)`."
+        );
         std::future::ready(Err(text)).boxed()
     }
 }

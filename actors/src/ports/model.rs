@@ -11,8 +11,8 @@ use super::Host;
 
 /// Something that answers requests: a provider's API, a script, a recording.
 ///
-/// A call is one attempt: the kernel repeats it where the error says that this makes sense. Dropping the future abandons
-/// the call.
+/// A call is one attempt: the kernel repeats it where the error says that this makes sense.
+/// Dropping the future abandons the call.
 pub trait Model: Send + Sync + 'static {
     /// Asks once. `deltas` is told what comes in as it comes; only the returned reply counts.
     fn call<'a>(
@@ -22,7 +22,10 @@ pub trait Model: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Reply, ModelError>>;
 
     /// How many input tokens `request` has. Nobody counts them, until a model says otherwise.
-    fn count_tokens<'a>(&'a self, request: &Request) -> BoxFuture<'a, Result<TokenCount, ModelError>> {
+    fn count_tokens<'a>(
+        &'a self,
+        request: &Request,
+    ) -> BoxFuture<'a, Result<TokenCount, ModelError>> {
         std::future::ready(Ok(TokenCount::Estimated(request.estimated_tokens()))).boxed()
     }
 }

@@ -12,12 +12,14 @@ use dormouse_proto::process::{Exit, ProcessRow};
 use super::history::History;
 use super::sweep::{MarkToken, StockTaken, StockTaking, Sweep, Swept};
 
-/// A store. Synchronous and object-safe; the checkpoint actor calls it from a thread where blocking is allowed.
+/// A store. Synchronous and object-safe; the checkpoint actor calls it from a thread where blocking
+/// is allowed.
 ///
-/// Payloads are opaque here: the store keeps bytes and finds them again, checked. It never decodes a fact.
+/// Payloads are opaque here: the store keeps bytes and finds them again, checked. It never decodes
+/// a fact.
 pub trait Store: Send + Sync + 'static {
-    /// The folder that it is kept in, as an absolute path, if it is kept in one of this machine: the kernel closes that to its
-    /// processes.
+    /// The folder that it is kept in, as an absolute path, if it is kept in one of this machine:
+    /// the kernel closes that to its processes.
     fn folder(&self) -> Option<&Path> {
         None
     }
@@ -28,41 +30,51 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::Io`].
     fn claim(&self) -> Result<OwnerToken, StoreError>;
 
-    /// Appends the entries of `batch` in order, all or nothing. When it returns they are as durable as the batch asks for.
-    /// Costs one append and at most one fdatasync, however many entries there are. A content that the store holds already
-    /// is not written again. A batch without entries that asks for the disk makes durable what was written before it.
+    /// Appends the entries of `batch` in order, all or nothing. When it returns they are as durable
+    /// as the batch asks for. Costs one append and at most one fdatasync, however many entries
+    /// there are. A content that the store holds already is not written again. A batch without
+    /// entries that asks for the disk makes durable what was written before it.
     ///
     /// # Errors
-    /// [`StoreError::Stale`] where `owner` is not the latest token, and nothing is written. [`StoreError::Io`] where the
-    /// disk fails: nothing is acknowledged; after a failed sync the store takes no more commits.
+    /// [`StoreError::Stale`] where `owner` is not the latest token, and nothing is written.
+    /// [`StoreError::Io`] where the disk fails: nothing is acknowledged; after a failed sync the
+    /// store takes no more commits.
     fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError>;
 
-    /// The process table. Damage to it is part of the answer: what can be read is listed all the same.
+    /// The process table. Damage to it is part of the answer: what can be read is listed all the
+    /// same.
     ///
     /// # Errors
     /// [`StoreError::Io`].
     fn processes(&self) -> Result<Listing, StoreError>;
 
-    /// The journal of a process up to and with fact `upto` (none: its end), from the latest usable snapshot on.
+    /// The journal of a process up to and with fact `upto` (none: its end), from the latest usable
+    /// snapshot on.
     ///
     /// # Errors
-    /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`], [`StoreError::ForgottenFact`], [`StoreError::Damaged`],
-    /// [`StoreError::Io`].
+    /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`], [`StoreError::ForgottenFact`],
+    /// [`StoreError::Damaged`], [`StoreError::Io`].
     fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError>;
 
-    /// The encoded facts of a process from `first` up to and with `upto`, those that a snapshot stands for too. Empty where
-    /// there is none between them.
+    /// The encoded facts of a process from `first` up to and with `upto`, those that a snapshot
+    /// stands for too. Empty where there is none between them.
     ///
     /// # Errors
-    /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`]; [`StoreError::ForgottenFact`] where one of
-    /// them was given up; [`StoreError::Damaged`], [`StoreError::Io`].
-    fn facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Vec<Vec<u8>>, StoreError>;
+    /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`]; [`StoreError::ForgottenFact`]
+    /// where one of them was given up; [`StoreError::Damaged`], [`StoreError::Io`].
+    fn facts(
+        &self,
+        pid: Pid,
+        first: FactNumber,
+        upto: FactNumber,
+    ) -> Result<Vec<Vec<u8>>, StoreError>;
 
-    /// In which commits the facts of a process were written, and when; its birth first, where its history is whole. What is lost of
-    /// it is part of the answer. Costs a read for each commit.
+    /// In which commits the facts of a process were written, and when; its birth first, where its
+    /// history is whole. What is lost of it is part of the answer. Costs a read for each commit.
     ///
     /// # Errors
-    /// [`StoreError::UnknownProcess`], [`StoreError::Damaged`], [`StoreError::Lost`], [`StoreError::Io`].
+    /// [`StoreError::UnknownProcess`], [`StoreError::Damaged`], [`StoreError::Lost`],
+    /// [`StoreError::Io`].
     fn history(&self, pid: Pid) -> Result<History, StoreError>;
 
     /// The checkpoints, by rising number.
@@ -71,34 +83,42 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::Io`], [`StoreError::Damaged`].
     fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError>;
 
-    /// The highest number that a checkpoint ever had, whatever became of it; 0 where there was none. The next has a greater one.
+    /// The highest number that a checkpoint ever had, whatever became of it; 0 where there was
+    /// none. The next has a greater one.
     ///
     /// # Errors
     /// [`StoreError::Io`], [`StoreError::Damaged`].
     fn last_checkpoint(&self) -> Result<u64, StoreError>;
 
-    /// A content, to be read from where it lies. Costs no pass over its bytes; what is read of it is checked then.
+    /// A content, to be read from where it lies. Costs no pass over its bytes; what is read of it
+    /// is checked then.
     ///
     /// # Errors
     /// [`StoreError::UnknownContent`], [`StoreError::Damaged`], [`StoreError::Io`].
     fn content(&self, hash: ContentHash) -> Result<Arc<dyn Backing>, StoreError>;
 
-    /// The changes of the temporary files of the tree that begins with process `root`, by rising number from 1; none where
-    /// it never had a file.
+    /// The changes of the temporary files of the tree that begins with process `root`, by rising
+    /// number from 1; none where it never had a file.
     ///
     /// # Errors
-    /// [`StoreError::UnknownProcess`], [`StoreError::Damaged`], [`StoreError::Lost`], [`StoreError::Io`].
+    /// [`StoreError::UnknownProcess`], [`StoreError::Damaged`], [`StoreError::Lost`],
+    /// [`StoreError::Io`].
     fn temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError>;
 
     /// The same up to and with a commit. What is lost behind that does not matter.
     ///
     /// # Errors
     /// As [`Store::temp_files`].
-    fn temp_files_by(&self, root: Pid, commit: CommitNumber) -> Result<Vec<TempFileChange>, StoreError>;
+    fn temp_files_by(
+        &self,
+        root: Pid,
+        commit: CommitNumber,
+    ) -> Result<Vec<TempFileChange>, StoreError>;
 
-    /// From here on the store notes every content that a commit brings, or would have brought had it not been held: those
-    /// survive the [`Store::sweep`] that shows this mark, whatever it is told. Whoever then reads journals to find what is
-    /// referred to misses nothing. A mark that was begun before is over: what it spared is not known any more.
+    /// From here on the store notes every content that a commit brings, or would have brought had
+    /// it not been held: those survive the [`Store::sweep`] that shows this mark, whatever it is
+    /// told. Whoever then reads journals to find what is referred to misses nothing. A mark that
+    /// was begun before is over: what it spared is not known any more.
     ///
     /// # Errors
     /// [`StoreError::Stale`].
@@ -107,20 +127,23 @@ pub trait Store: Send + Sync + 'static {
     /// Notes nothing more: no sweep will follow this mark. A sweep does so itself.
     fn end_mark(&self, mark: MarkToken);
 
-    /// Brings an inventory up to what is kept: what came to the store since the last time is read, and nothing else. For an empty
-    /// inventory that is everything. What cannot be read is part of the inventory. A collection that frees takes stock after its mark
-    /// began, so that whatever is committed later is noted by the mark.
+    /// Brings an inventory up to what is kept: what came to the store since the last time is read,
+    /// and nothing else. For an empty inventory that is everything. What cannot be read is part of
+    /// the inventory. A collection that frees takes stock after its mark began, so that whatever is
+    /// committed later is noted by the mark.
     ///
     /// # Errors
     /// [`StoreError::Io`]. The inventory is of no use then.
     fn take_stock(&self, order: StockTaking<'_>) -> Result<StockTaken, StoreError>;
 
-    /// Gives back the room of what was given up, and of contents that nothing refers to. It changes no answer but that of
-    /// [`Store::content`]. Commits and reads go on meanwhile; a crash at any moment loses nothing. To count needs no owner.
+    /// Gives back the room of what was given up, and of contents that nothing refers to. It changes
+    /// no answer but that of [`Store::content`]. Commits and reads go on meanwhile; a crash at any
+    /// moment loses nothing. To count needs no owner.
     ///
     /// # Errors
-    /// [`StoreError::Stale`], [`StoreError::Damaged`], [`StoreError::Io`]; [`StoreError::MarkSuperseded`] where the
-    /// mark was never begun, or another since. What was freed before stays freed.
+    /// [`StoreError::Stale`], [`StoreError::Damaged`], [`StoreError::Io`];
+    /// [`StoreError::MarkSuperseded`] where the mark was never begun, or another since. What was
+    /// freed before stays freed.
     fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError>;
 }
 
@@ -139,20 +162,26 @@ impl<'a> Batch<'a> {
     /// Entries that survive the power as well.
     #[must_use]
     pub fn durable(entries: &'a [Entry], at_ms: u64) -> Self {
-        Self { entries, at_ms, until: Until::Synced }
+        Self {
+            entries,
+            at_ms,
+            until: Until::Synced,
+        }
     }
 }
 
 /// How far a commit has come when it is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Until {
-    /// The operating system has it: it survives the end of this program, and not that of the machine.
+    /// The operating system has it: it survives the end of this program, and not that of the
+    /// machine.
     Written,
     /// The disk has it: it survives the loss of power.
     Synced,
 }
 
-/// Says who may write. Each [`Store::claim`] makes a greater one; a commit with an older one is refused.
+/// Says who may write. Each [`Store::claim`] makes a greater one; a commit with an older one is
+/// refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OwnerToken(pub u64);
 
@@ -168,8 +197,8 @@ pub enum Entry {
         /// What serves reads of it without a pass over its bytes; opaque here, may be empty.
         index: Bytes,
     },
-    /// A content that the store holds, and that a later entry refers to: a mark that runs meanwhile knows it by this. Refused
-    /// as [`StoreError::UnknownContent`] where it is not held.
+    /// A content that the store holds, and that a later entry refers to: a mark that runs meanwhile
+    /// knows it by this. Refused as [`StoreError::UnknownContent`] where it is not held.
     Held {
         /// Its name.
         hash: ContentHash,
@@ -215,8 +244,8 @@ pub enum Entry {
         /// The encoded change.
         record: Vec<u8>,
     },
-    /// A point that processes can go back to: each as it stands where this entry does. A process that was not born by then is
-    /// not in it.
+    /// A point that processes can go back to: each as it stands where this entry does. A process
+    /// that was not born by then is not in it.
     Checkpoint {
         /// Its number, greater than that of any before it.
         id: CheckpointId,
@@ -236,8 +265,8 @@ pub enum Entry {
         /// Which.
         id: CheckpointId,
     },
-    /// A process is given up: its journal, its line in the table, and the temporary files of the tree that begins with it.
-    /// Its number is never given again.
+    /// A process is given up: its journal, its line in the table, and the temporary files of the
+    /// tree that begins with it. Its number is never given again.
     Forgotten {
         /// Which.
         pid: Pid,
@@ -256,18 +285,23 @@ pub enum Entry {
 pub struct Listing {
     /// The processes, by rising pid.
     pub rows: Vec<ProcessRow>,
-    /// No process has a number above this one, nor had one that is lost or given up; 0 where there never was one.
+    /// No process has a number above this one, nor had one that is lost or given up; 0 where there
+    /// never was one.
     pub last: u64,
     /// What is missing above, and why. Empty where all is well.
     pub lost: Vec<String>,
-    /// What is missing too, and was acknowledged by a repair: it need not be reported again, but it is lost like the rest.
+    /// What is missing too, and was acknowledged by a repair: it need not be reported again, but it
+    /// is lost like the rest.
     pub acknowledged: Vec<String>,
 }
 
 impl Listing {
     /// Everything that is missing, acknowledged or not.
     pub fn missing(&self) -> impl Iterator<Item = &str> {
-        self.lost.iter().chain(&self.acknowledged).map(String::as_str)
+        self.lost
+            .iter()
+            .chain(&self.acknowledged)
+            .map(String::as_str)
     }
 }
 
@@ -342,7 +376,8 @@ pub enum StoreError {
         /// Who holds it.
         holder: String,
     },
-    /// The key that was given is not the one that the store is encrypted with. Nothing was read or changed.
+    /// The key that was given is not the one that the store is encrypted with. Nothing was read or
+    /// changed.
     #[error("the store {path} {fault}")]
     Key {
         /// The store's folder.
@@ -352,7 +387,8 @@ pub enum StoreError {
     },
     /// The store is open for reading only.
     #[error(
-        "the store {path} is open for reading only, and takes no owner and no commit. Open it for writing, once nobody else has it open"
+        "the store {path} is open for reading only, and takes no owner and no commit. Open it for \
+         writing, once nobody else has it open"
     )]
     ReadOnly {
         /// The store's folder.
@@ -376,22 +412,25 @@ pub enum StoreError {
         /// What, where, and what follows from it.
         what: String,
     },
-    /// The commit breaks a rule of this port, or removes something that is still needed. Nothing of it is written.
+    /// The commit breaks a rule of this port, or removes something that is still needed. Nothing of
+    /// it is written.
     #[error("the store refuses this commit: {why}")]
     Refused {
         /// The rule, and what was given.
         why: String,
     },
     /// A sweep was asked to free what another mark than the last one found. Nothing was freed.
-    #[error("a sweep frees only what the last mark found, and {why}. Collect garbage once at a time")]
+    #[error(
+        "a sweep frees only what the last mark found, and {why}. Collect garbage once at a time"
+    )]
     MarkSuperseded {
         /// What became of the mark.
         why: &'static str,
     },
     /// The commit does not fit into the quota. Nothing of it is written.
     #[error(
-        "the store is full: it holds {used} bytes of the {quota} that it may, and this commit brings {needed}. Collect \
-         garbage (`dormouse gc`), or raise the quota"
+        "the store is full: it holds {used} bytes of the {quota} that it may, and this commit \
+         brings {needed}. Collect garbage (`dormouse gc`), or raise the quota"
     )]
     Full {
         /// Bytes in the log.
@@ -410,7 +449,10 @@ pub enum StoreError {
         source: std::io::Error,
     },
     /// A sync failed earlier: what the disk holds since is unknown.
-    #[error("the store takes no more commits since a sync failed: {0}. Reopen it; what was acknowledged is there")]
+    #[error(
+        "the store takes no more commits since a sync failed: {0}. Reopen it; what was \
+         acknowledged is there"
+    )]
     Failed(String),
 }
 
@@ -421,10 +463,16 @@ pub enum KeyFault {
     #[error("is encrypted, and no key was given. Give the key that it was made with")]
     Missing,
     /// The store is encrypted with another.
-    #[error("is encrypted with another key than the one that was given. Give the key that it was made with")]
+    #[error(
+        "is encrypted with another key than the one that was given. Give the key that it was made \
+         with"
+    )]
     Wrong,
     /// One was given, and the store is not encrypted.
-    #[error("is not encrypted, and a key was given. Open it without one, or name a new folder for an encrypted store")]
+    #[error(
+        "is not encrypted, and a key was given. Open it without one, or name a new folder for an \
+         encrypted store"
+    )]
     Needless,
 }
 
@@ -449,7 +497,12 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).journal(pid, upto)
     }
 
-    fn facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Vec<Vec<u8>>, StoreError> {
+    fn facts(
+        &self,
+        pid: Pid,
+        first: FactNumber,
+        upto: FactNumber,
+    ) -> Result<Vec<Vec<u8>>, StoreError> {
         (**self).facts(pid, first, upto)
     }
 
@@ -473,7 +526,11 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).temp_files(root)
     }
 
-    fn temp_files_by(&self, root: Pid, commit: CommitNumber) -> Result<Vec<TempFileChange>, StoreError> {
+    fn temp_files_by(
+        &self,
+        root: Pid,
+        commit: CommitNumber,
+    ) -> Result<Vec<TempFileChange>, StoreError> {
         (**self).temp_files_by(root, commit)
     }
 

@@ -15,7 +15,8 @@ pub struct StockTaking<'a> {
     pub inventory: &'a mut Inventory,
     /// The contents that a piece of a journal refers to.
     pub references: &'a mut dyn FnMut(Piece<'_>) -> Result<Vec<ContentHash>, CodecError>,
-    /// Asked before each bounded part of the work. Where it breaks off, the next one goes on from there.
+    /// Asked before each bounded part of the work. Where it breaks off, the next one goes on from
+    /// there.
     pub watch: &'a mut dyn FnMut() -> ControlFlow<()>,
 }
 
@@ -32,8 +33,8 @@ pub struct StockTaken {
 pub struct Sweep<'a> {
     /// The mark by which it is known what stays; of no account where nothing is written.
     pub mark: MarkToken,
-    /// What the store holds, as [`Store::take_stock`](super::Store::take_stock) found it since the mark began. A part that was looked at
-    /// or freed is noted there.
+    /// What the store holds, as [`Store::take_stock`](super::Store::take_stock) found it since the
+    /// mark began. A part that was looked at or freed is noted there.
     pub inventory: &'a mut Inventory,
     /// The contents that stay.
     pub contents: Contents,
@@ -65,16 +66,23 @@ pub enum Purpose {
 pub struct Bounds {
     /// A part of the log is swept where at most so many of a hundred bytes in it are live.
     pub live_percent: u8,
-    /// So many bytes are moved at a time; commits go on in between. A record that is longer is moved alone.
+    /// So many bytes are moved at a time; commits go on in between. A record that is longer is
+    /// moved alone.
     pub step_bytes: u64,
-    /// The part that is still written is closed, and swept like the others, where so many bytes in it are garbage.
+    /// The part that is still written is closed, and swept like the others, where so many bytes in
+    /// it are garbage.
     pub close_bytes: u64,
 }
 
 impl Default for Bounds {
-    /// What is at least half garbage, in steps of 4 MiB; the part that is still written where 64 KiB of it are.
+    /// What is at least half garbage, in steps of 4 MiB; the part that is still written where 64
+    /// KiB of it are.
     fn default() -> Self {
-        Self { live_percent: 50, step_bytes: 4 << 20, close_bytes: 64 << 10 }
+        Self {
+            live_percent: 50,
+            step_bytes: 4 << 20,
+            close_bytes: 64 << 10,
+        }
     }
 }
 
@@ -131,9 +139,11 @@ pub struct Swept {
     pub live_bytes: u64,
     /// Bytes that were moved.
     pub moved_bytes: u64,
-    /// Parts of the log that could have been freed: all but those that are still written or were freed before.
+    /// Parts of the log that could have been freed: all but those that are still written or were
+    /// freed before.
     pub parts: u64,
-    /// Records that were looked at to find out what is live. In a part of which enough is known none is.
+    /// Records that were looked at to find out what is live. In a part of which enough is known
+    /// none is.
     pub inspected: u64,
     /// Those that were freed.
     pub freed_parts: u64,

@@ -17,16 +17,17 @@ pub trait Tool: Send + Sync + 'static {
     /// How it is run.
     fn policy(&self) -> ToolPolicy;
 
-    /// Runs it once. `args` is JSON text as the model wrote it; what it produces goes into `out`. Dropping the future
-    /// abandons the call, and nothing that it started may outlive that.
+    /// Runs it once. `args` is JSON text as the model wrote it; what it produces goes into `out`.
+    /// Dropping the future abandons the call, and nothing that it started may outlive that.
     ///
     /// # Errors
-    /// A text for the model: what went wrong and what to try. What is in `out` by then is kept in front of it.
+    /// A text for the model: what went wrong and what to try. What is in `out` by then is kept in
+    /// front of it.
     fn call(&self, args: String, out: OutputSink) -> BoxFuture<'static, Result<(), String>>;
 }
 
-/// Where a tool's output goes: bounded, so that a tool without end cannot fill the memory. Up to a first bound output is
-/// kept, up to a second it is taken and counted.
+/// Where a tool's output goes: bounded, so that a tool without end cannot fill the memory. Up to a
+/// first bound output is kept, up to a second it is taken and counted.
 #[derive(Clone)]
 pub struct OutputSink {
     shared: Arc<Shared>,
@@ -65,15 +66,31 @@ impl OutputSink {
     /// A sink that takes `cap_bytes` and keeps the first `keep_bytes` of them.
     #[must_use]
     pub fn keeping(keep_bytes: u64, cap_bytes: u64) -> Self {
-        let taken = Mutex::new(Taken { builder: Builder::with_cap(keep_bytes), attached: Vec::new(), bytes: 0 });
-        let shared = Shared { taken, cap_bytes, keep_bytes, overflowed: AtomicBool::new(false), full: Notify::new() };
-        Self { shared: Arc::new(shared), watcher: None }
+        let taken = Mutex::new(Taken {
+            builder: Builder::with_cap(keep_bytes),
+            attached: Vec::new(),
+            bytes: 0,
+        });
+        let shared = Shared {
+            taken,
+            cap_bytes,
+            keep_bytes,
+            overflowed: AtomicBool::new(false),
+            full: Notify::new(),
+        };
+        Self {
+            shared: Arc::new(shared),
+            watcher: None,
+        }
     }
 
     /// The same sink, whose `watcher` is told how far the tool has come.
     #[must_use]
     pub fn watched_by(self, watcher: impl Fn(Progress) + Send + Sync + 'static) -> Self {
-        Self { watcher: Some(Arc::new(watcher)), ..self }
+        Self {
+            watcher: Some(Arc::new(watcher)),
+            ..self
+        }
     }
 
     /// Tells whoever watches how far the tool has come. It is no output: no model sees it.
@@ -88,7 +105,11 @@ impl OutputSink {
     /// # Errors
     /// [`OutputFull`] where not all of it fitted; the kernel then ends the call.
     pub fn push(&self, bytes: &[u8]) -> Result<(), OutputFull> {
-        let mut taken = self.shared.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self
+            .shared
+            .taken
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let room = usize::try_from(self.shared.cap_bytes - taken.bytes).unwrap_or(usize::MAX);
         let fits = &bytes[..bytes.len().min(room)];
         taken.builder.push(fits);
@@ -105,7 +126,11 @@ impl OutputSink {
     /// # Errors
     /// [`OutputFull`] where it did not fit; the kernel then ends the call.
     pub fn attach(&self, attachment: Attachment) -> Result<(), OutputFull> {
-        let mut taken = self.shared.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self
+            .shared
+            .taken
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let bytes = taken.bytes.saturating_add(attachment.bytes.len() as u64);
         if bytes > self.shared.cap_bytes {
             drop(taken);
@@ -136,20 +161,37 @@ impl OutputSink {
     /// Takes out what was kept, and how much was not.
     #[must_use]
     pub fn take(&self) -> Collected {
-        let mut taken = self.shared.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut taken.builder, Builder::with_cap(self.shared.keep_bytes)).finish()
+        let mut taken = self
+            .shared
+            .taken
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(
+            &mut taken.builder,
+            Builder::with_cap(self.shared.keep_bytes),
+        )
+        .finish()
     }
 
     /// Takes out what was attached, in order.
     #[must_use]
     pub fn take_attached(&self) -> Vec<Attachment> {
-        std::mem::take(&mut self.shared.taken.lock().unwrap_or_else(PoisonError::into_inner).attached)
+        std::mem::take(
+            &mut self
+                .shared
+                .taken
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .attached,
+        )
     }
 }
 
 impl fmt::Debug for OutputSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OutputSink").field("cap_bytes", &self.shared.cap_bytes).finish_non_exhaustive()
+        f.debug_struct("OutputSink")
+            .field("cap_bytes", &self.shared.cap_bytes)
+            .finish_non_exhaustive()
     }
 }
 

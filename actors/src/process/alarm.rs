@@ -13,13 +13,16 @@ use crate::clock::now_ms;
 pub(super) struct Alarm(JoinHandle<()>);
 
 impl Alarm {
-    /// Wakes the process at `at_ms` (milliseconds since the epoch, UTC), at once where that is over.
+    /// Wakes the process at `at_ms` (milliseconds since the epoch, UTC), at once where that is
+    /// over.
     pub(super) fn at(at_ms: u64, process: ActorRef<ProcessMessage>) -> Self {
         let pause = Duration::from_millis(at_ms.saturating_sub(now_ms()));
         Self(tokio::spawn(async move {
             tokio::time::sleep(pause).await;
             // A process that is gone needs no waking.
-            let _ = process.cast(ProcessMessage::Input(Box::new(Delivery::internal(Input::TimeUp { at_ms }))));
+            let _ = process.cast(ProcessMessage::Input(Box::new(Delivery::internal(
+                Input::TimeUp { at_ms },
+            ))));
         }))
     }
 }

@@ -1,5 +1,5 @@
-//! Arrivals that are too large to be read within a handler. They are read on the pool, one at a time in the order in which they
-//! came, and then delivered to the process.
+//! Arrivals that are too large to be read within a handler. They are read on the pool, one at a
+//! time in the order in which they came, and then delivered to the process.
 
 use std::collections::VecDeque;
 
@@ -25,8 +25,17 @@ struct Arrival {
 }
 
 impl Arrivals {
-    pub(super) fn push(&mut self, read: Read, permit: Option<OwnedSemaphorePermit>, received: Option<Received>) {
-        self.waiting.push_back(Arrival { read, permit, received });
+    pub(super) fn push(
+        &mut self,
+        read: Read,
+        permit: Option<OwnedSemaphorePermit>,
+        received: Option<Received>,
+    ) {
+        self.waiting.push_back(Arrival {
+            read,
+            permit,
+            received,
+        });
     }
 
     /// The read of one is done.
@@ -47,13 +56,26 @@ impl Running {
         if self.arrivals.task.is_some() {
             return;
         }
-        let Some(Arrival { read, permit, received }) = self.arrivals.waiting.pop_front() else { return };
+        let Some(Arrival {
+            read,
+            permit,
+            received,
+        }) = self.arrivals.waiting.pop_front()
+        else {
+            return;
+        };
         let (readers, myself) = (self.world.readers.clone(), self.myself.clone());
         self.arrivals.task = Some(tokio::spawn(async move {
             match readers.perform(read).await {
                 Ok(input) => {
-                    let delivery = Delivery { input, permit, answer: None, received };
-                    // If the process is gone, the acknowledgement is dropped and the sender gets an error.
+                    let delivery = Delivery {
+                        input,
+                        permit,
+                        answer: None,
+                        received,
+                    };
+                    // If the process is gone, the acknowledgement is dropped and the sender gets an
+                    // error.
                     let _ = myself.cast(ProcessMessage::Input(Box::new(delivery)));
                 }
                 // The read panicked: the process faults, as it does if a handler panics.

@@ -14,11 +14,15 @@ use crate::ports::StoreError;
 use crate::supervisor::{Lineage, LookupMessage, SupervisorMessage, TreeMessage};
 
 impl Running {
-    /// What is to stand in a checkpoint is on its way to the store already: effects wait for the facts before them.
+    /// What is to stand in a checkpoint is on its way to the store already: effects wait for the
+    /// facts before them.
     pub(super) fn ask_checkpoints(&mut self, call: CallId, op: CheckpointOp) {
         let (pid, world) = (self.pid(), self.world.clone());
         let (asked, lineage) = oneshot::channel();
-        self.tell_supervisor(SupervisorMessage::Lookup(LookupMessage::Lineage { of: pid, reply: asked }));
+        self.tell_supervisor(SupervisorMessage::Lookup(LookupMessage::Lineage {
+            of: pid,
+            reply: asked,
+        }));
         let made = match &op {
             CheckpointOp::Make { label } => {
                 let (reply, made): (MarkReply, _) = oneshot::channel();
@@ -34,33 +38,50 @@ impl Running {
             CheckpointOp::List | CheckpointOp::Read { .. } => None,
         };
         let work = async move {
-            let lineage: Lineage = lineage.await.map_err(|_| unavailable(KernelError::Closed))?;
+            let lineage: Lineage = lineage
+                .await
+                .map_err(|_| unavailable(KernelError::Closed))?;
             let made = match made {
-                Some(made) => Some(made.await.unwrap_or(Err(KernelError::Closed)).map_err(unavailable)?),
+                Some(made) => Some(
+                    made.await
+                        .unwrap_or(Err(KernelError::Closed))
+                        .map_err(unavailable)?,
+                ),
                 None => None,
             };
-            let read = move |store: &dyn crate::ports::Store, world: &crate::world::World| match (op, made) {
+            let read = move |store: &dyn crate::ports::Store, world: &crate::world::World| match (
+                op, made,
+            ) {
                 (CheckpointOp::Read { id }, _) => {
                     let standing = points::standing(store, world, id, &lineage)?;
                     let standing = standing.ok_or(StoreError::UnknownCheckpoint(id))?;
                     Ok(CheckpointReply::Read(Box::new(standing)))
                 }
-                (_, Some(made)) => Ok(CheckpointReply::Made(find(points::kept(store, &lineage)?, made.id)?)),
+                (_, Some(made)) => Ok(CheckpointReply::Made(find(
+                    points::kept(store, &lineage)?,
+                    made.id,
+                )?)),
                 (_, None) => Ok(CheckpointReply::Listed(points::kept(store, &lineage)?)),
             };
             points::reading(&world, read).await.map_err(unavailable)
         };
-        self.start(work.boxed(), call, Completion::Checkpoint, |why| Err(CheckpointError::Unavailable(why)));
+        self.start(work.boxed(), call, Completion::Checkpoint, |why| {
+            Err(CheckpointError::Unavailable(why))
+        });
     }
 }
 
 fn find(kept: Vec<Kept>, made: CheckpointId) -> Result<Kept, StoreError> {
-    kept.into_iter().find(|kept| kept.id == made).ok_or(StoreError::UnknownCheckpoint(made))
+    kept.into_iter()
+        .find(|kept| kept.id == made)
+        .ok_or(StoreError::UnknownCheckpoint(made))
 }
 
 fn unavailable(error: KernelError) -> CheckpointError {
     match error {
-        KernelError::Store(StoreFailure::Store(StoreError::UnknownCheckpoint(id))) => CheckpointError::Unknown(id),
+        KernelError::Store(StoreFailure::Store(StoreError::UnknownCheckpoint(id))) => {
+            CheckpointError::Unknown(id)
+        }
         error => CheckpointError::Unavailable(error.to_string()),
     }
 }

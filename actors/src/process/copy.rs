@@ -21,10 +21,15 @@ pub(crate) struct Copied {
 pub(crate) type CopyReply = oneshot::Sender<Copied>;
 
 impl Running {
-    /// Hands out the process as it stands, once all facts that made it so are durable. Costs pointers, and no content.
+    /// Hands out the process as it stands, once all facts that made it so are durable. Costs
+    /// pointers, and no content.
     pub(super) fn copy(&mut self, reply: CopyReply) {
         let (program, image) = (self.state.program().clone(), Box::new(self.state.image()));
-        let copied = Copied { program, image, at: self.last };
+        let copied = Copied {
+            program,
+            image,
+            at: self.last,
+        };
         let pending = Pending {
             upto: self.last,
             facts: Arc::new([]),
@@ -34,6 +39,10 @@ impl Running {
             permits: Vec::new(),
             copy: Some((reply, copied)),
         };
-        if self.undurable.is_empty() { self.settle(pending) } else { self.undurable.push_back(pending) }
+        if self.undurable.is_empty() {
+            self.settle(pending)
+        } else {
+            self.undurable.push_back(pending)
+        }
     }
 }

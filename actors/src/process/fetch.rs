@@ -1,9 +1,12 @@
-//! Reading files for a child that is to be spawned, under the permissions of the host, beside the actor.
+//! Reading files for a child that is to be spawned, under the permissions of the host, beside the
+//! actor.
 
 use std::path::Path;
 
 use dormouse_kernel::content::{Collected, Content};
-use dormouse_kernel::process::{Completion, FetchError, Fetched, MAX_PRELOAD_BYTES, PendingSpawn, ShownPreload};
+use dormouse_kernel::process::{
+    Completion, FetchError, Fetched, MAX_PRELOAD_BYTES, PendingSpawn, ShownPreload,
+};
 use dormouse_proto::id::CallId;
 use dormouse_proto::temp_file::{TempFileOp, TempFileReply, TempId};
 use futures_util::future::{BoxFuture, FutureExt, join_all};
@@ -14,39 +17,68 @@ use crate::ports::Host;
 
 impl Running {
     pub(super) fn fetch(&mut self, call: CallId, pending: PendingSpawn) {
-        let asked =
-            pending.temp_files.iter().map(|id| self.temp_file(call, TempFileOp::Read { id: *id }, MAX_PRELOAD_BYTES));
+        let asked = pending
+            .temp_files
+            .iter()
+            .map(|id| self.temp_file(call, TempFileOp::Read { id: *id }, MAX_PRELOAD_BYTES));
         let temp_files: Vec<_> = asked.collect();
-        let (host, paths, ids) = (self.world.host.clone(), pending.files.clone(), pending.temp_files.clone());
+        let (host, paths, ids) = (
+            self.world.host.clone(),
+            pending.files.clone(),
+            pending.temp_files.clone(),
+        );
         let work = async move {
             let temp_files = contents(temp_files).await?;
             let read = tokio::task::spawn_blocking(move || {
-                let files = paths.iter().map(|path| read(&*host, path)).collect::<Result<_, _>>()?;
+                let files = paths
+                    .iter()
+                    .map(|path| read(&*host, path))
+                    .collect::<Result<_, _>>()?;
                 let shown = |(id, (version, content)): (TempId, (u64, Content))| {
-                    ShownPreload::temp_file(id, version, &content.unbounded()).map_err(FetchError::Lost)
+                    ShownPreload::temp_file(id, version, &content.unbounded())
+                        .map_err(FetchError::Lost)
                 };
-                let temp_files = ids.into_iter().zip(temp_files).map(shown).collect::<Result<_, _>>()?;
+                let temp_files = ids
+                    .into_iter()
+                    .zip(temp_files)
+                    .map(shown)
+                    .collect::<Result<_, _>>()?;
                 Ok(Fetched { files, temp_files })
             });
-            read.await.unwrap_or_else(|error| Err(FetchError::Inside(error.to_string())))
+            read.await
+                .unwrap_or_else(|error| Err(FetchError::Inside(error.to_string())))
         };
         let completion = move |result| Completion::Fetched { pending, result };
-        self.start(work.boxed(), call, completion, |why| Err(FetchError::Inside(why)));
+        self.start(work.boxed(), call, completion, |why| {
+            Err(FetchError::Inside(why))
+        });
     }
 }
 
 /// Reads no more than a process can be given.
 fn read(host: &dyn Host, path: &str) -> Result<ShownPreload, FetchError> {
-    match host.collect(Path::new(path), MAX_PRELOAD_BYTES).map_err(FetchError::File)? {
-        Collected { bytes, cut_bytes: 0 } => Ok(ShownPreload::bytes(path, bytes)),
-        Collected { .. } => Err(FetchError::TooLarge { path: path.to_owned() }),
+    match host
+        .collect(Path::new(path), MAX_PRELOAD_BYTES)
+        .map_err(FetchError::File)?
+    {
+        Collected {
+            bytes,
+            cut_bytes: 0,
+        } => Ok(ShownPreload::bytes(path, bytes)),
+        Collected { .. } => Err(FetchError::TooLarge {
+            path: path.to_owned(),
+        }),
     }
 }
 
-async fn contents(asked: Vec<BoxFuture<'static, Replied>>) -> Result<Vec<(u64, Content)>, FetchError> {
+async fn contents(
+    asked: Vec<BoxFuture<'static, Replied>>,
+) -> Result<Vec<(u64, Content)>, FetchError> {
     let replies = join_all(asked).await.into_iter();
     let content = |reply: Replied| match reply.map_err(FetchError::TempFile)? {
-        TempFileReply::Contents { version, content, .. } => Ok((version, content)),
+        TempFileReply::Contents {
+            version, content, ..
+        } => Ok((version, content)),
         TempFileReply::Changed { id, .. } => Err(FetchError::Inside(format!("{id} was not read"))),
     };
     replies.map(content).collect()

@@ -1,11 +1,12 @@
-//! The word that something has come of a process: the first piece of a reply, a whole reply, or its end.
+//! The word that something has come of a process: the first piece of a reply, a whole reply, or its
+//! end.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// Says once that something has come. Dropping the last clone says it as well, so that a process that ends, faults or is
-/// killed keeps nobody waiting.
+/// Says once that something has come. Dropping the last clone says it as well, so that a process
+/// that ends, faults or is killed keeps nobody waiting.
 #[derive(Clone, Debug)]
 pub(crate) struct Herald(Arc<Mutex<Option<oneshot::Sender<()>>>>);
 

@@ -1,7 +1,8 @@
 //! Asking a model: permits, attempts, the deadline, and the stream of deltas to whoever watches.
 //!
-//! A permit is held while an attempt lasts, never while a call backs off. A provider that says how long it wants to be left
-//! alone is left alone by everybody; where it says nothing, only the call that failed backs off.
+//! A permit is held while an attempt lasts, never while a call backs off. A provider that says how
+//! long it wants to be left alone is left alone by everybody; where it says nothing, only the call
+//! that failed backs off.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,10 +49,20 @@ pub(super) struct Asking {
 
 /// Asks until there is a reply, an error that no further attempt can mend, or no attempt left.
 pub(super) async fn ask(asking: Asking) -> Result<Reply, ModelError> {
-    let Asking { world, program, model: choice, asker, mut request, media, listeners } = asking;
+    let Asking {
+        world,
+        program,
+        model: choice,
+        asker,
+        mut request,
+        media,
+        listeners,
+    } = asking;
     request.media = world.readers.bytes(media).await;
     let model = world.model(&program, &choice)?;
-    let queue = world.model_permits.queue(choice.provider.word(), choice.base_url.as_deref());
+    let queue = world
+        .model_permits
+        .queue(choice.provider.word(), choice.base_url.as_deref());
     let attempts = choice.failures.unwrap_or(world.limits.model_attempts);
     let mut delays = delays();
     let mut attempt = 1;
@@ -59,7 +70,10 @@ pub(super) async fn ask(asking: Asking) -> Result<Reply, ModelError> {
         let permit = queue.acquire(asker).await;
         let end = once(&world, &*model, request.clone(), &listeners).await;
         // Before the permit is given back, so that it goes to nobody in between.
-        end.as_ref().err().into_iter().for_each(|error| leave_alone(&queue, error));
+        end.as_ref()
+            .err()
+            .into_iter()
+            .for_each(|error| leave_alone(&queue, error));
         drop(permit);
         match end {
             Err(error) if attempt < attempts && may_repeat(&error) => {
@@ -75,28 +89,40 @@ fn may_repeat(error: &ModelError) -> bool {
     error.is_transient() && error.retry_after.is_none_or(|hint| hint <= LONGEST_HINT)
 }
 
-/// Pauses the provider's queue for as long as the provider asks for, whatever becomes of the call that was told.
+/// Pauses the provider's queue for as long as the provider asks for, whatever becomes of the call
+/// that was told.
 fn leave_alone(queue: &Arc<Queue>, error: &ModelError) {
-    if let (ModelErrorKind::Overloaded, Some(hint)) = (error.kind, hint(error).filter(|hint| *hint <= LONGEST_HINT)) {
+    if let (ModelErrorKind::Overloaded, Some(hint)) =
+        (error.kind, hint(error).filter(|hint| *hint <= LONGEST_HINT))
+    {
         queue.pause(hint);
     }
 }
 
 /// One attempt.
-async fn once(world: &World, model: &dyn Model, request: Request, listeners: &Listeners) -> Result<Reply, ModelError> {
+async fn once(
+    world: &World,
+    model: &dyn Model,
+    request: Request,
+    listeners: &Listeners,
+) -> Result<Reply, ModelError> {
     let pid = request.pid;
     let deltas = move |delta| {
-        let Listeners::Watchers(herald) = listeners else { return };
+        let Listeners::Watchers(herald) = listeners else {
+            return;
+        };
         herald.iter().for_each(Herald::speak);
         if let Some(event) = event(pid, delta) {
             world.report(event);
         }
     };
     let deadline = world.limits.model_deadline;
-    tokio::time::timeout(deadline, model.call(request, &deltas)).await.unwrap_or_else(|_| {
-        let message = format!("no reply within {} s", deadline.as_secs());
-        Err(ModelError::new(ModelErrorKind::Deadline, message))
-    })
+    tokio::time::timeout(deadline, model.call(request, &deltas))
+        .await
+        .unwrap_or_else(|_| {
+            let message = format!("no reply within {} s", deadline.as_secs());
+            Err(ModelError::new(ModelErrorKind::Deadline, message))
+        })
 }
 
 fn event(pid: Pid, delta: Delta) -> Option<Event> {
@@ -109,7 +135,11 @@ fn event(pid: Pid, delta: Delta) -> Option<Event> {
 
 async fn back_off(world: &World, pid: Pid, unasked: Option<Duration>, error: &ModelError) {
     let delay = delay(unasked, error);
-    world.report(Event::Retrying { pid, reason: error.to_string(), delay_ms: delay.as_millis() as u64 });
+    world.report(Event::Retrying {
+        pid,
+        reason: error.to_string(),
+        delay_ms: delay.as_millis() as u64,
+    });
     tokio::time::sleep(delay).await;
 }
 
@@ -118,14 +148,18 @@ fn delay(unasked: Option<Duration>, error: &ModelError) -> Duration {
     hint(error).or(unasked).unwrap_or(LONGEST_DELAY)
 }
 
-/// What the provider asks for. No wait at all (a date that has passed) is no hint: attempts would be spent in an instant.
+/// What the provider asks for. No wait at all (a date that has passed) is no hint: attempts would
+/// be spent in an instant.
 fn hint(error: &ModelError) -> Option<Duration> {
     error.retry_after.filter(|hint| !hint.is_zero())
 }
 
-/// Waits that double, each spread by chance over as much again, so that processes do not come back in step.
+/// Waits that double, each spread by chance over as much again, so that processes do not come back
+/// in step.
 fn delays() -> ExponentialBackoff {
-    let delays = ExponentialBuilder::new().with_min_delay(FIRST_DELAY).with_max_delay(LONGEST_DELAY);
+    let delays = ExponentialBuilder::new()
+        .with_min_delay(FIRST_DELAY)
+        .with_max_delay(LONGEST_DELAY);
     delays.without_max_times().with_jitter().build()
 }
 
@@ -136,12 +170,22 @@ mod tests {
     #[test]
     fn a_hint_is_obeyed_unless_it_is_to_wait_for_nothing() {
         let delay = |retry_after| {
-            let error = ModelError { retry_after, ..ModelError::new(ModelErrorKind::Overloaded, "") };
+            let error = ModelError {
+                retry_after,
+                ..ModelError::new(ModelErrorKind::Overloaded, "")
+            };
             delay(delays().next(), &error)
         };
-        assert_eq!(delay(Some(Duration::from_millis(1))), Duration::from_millis(1));
+        assert_eq!(
+            delay(Some(Duration::from_millis(1))),
+            Duration::from_millis(1)
+        );
         for none in [None, Some(Duration::ZERO)] {
-            assert!(delay(none) >= FIRST_DELAY && delay(none) <= FIRST_DELAY * 2, "{:?}", delay(none));
+            assert!(
+                delay(none) >= FIRST_DELAY && delay(none) <= FIRST_DELAY * 2,
+                "{:?}",
+                delay(none)
+            );
         }
     }
 
@@ -149,6 +193,9 @@ mod tests {
     fn waits_grow_to_a_bound_and_do_not_end() {
         let delays: Vec<_> = delays().take(200).collect();
         assert_eq!(delays.len(), 200);
-        assert!(delays[3] > delays[0] && delays.iter().all(|delay| *delay <= 2 * LONGEST_DELAY), "{delays:?}");
+        assert!(
+            delays[3] > delays[0] && delays.iter().all(|delay| *delay <= 2 * LONGEST_DELAY),
+            "{delays:?}"
+        );
     }
 }

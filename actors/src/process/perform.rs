@@ -38,12 +38,22 @@ impl Running {
         match effect {
             Effect::Begin { call, work } => self.begin(call, work),
             Effect::Abandon { calls } => self.abandon(calls),
-            Effect::StartChildren { children, may_exist } => self.start_children(children, may_exist),
+            Effect::StartChildren {
+                children,
+                may_exist,
+            } => self.start_children(children, may_exist),
             Effect::FindChild { call, index } => {
-                self.tell_supervisor(SupervisorMessage::Tree(TreeMessage::FindChild { parent: pid, call, index }));
+                self.tell_supervisor(SupervisorMessage::Tree(TreeMessage::FindChild {
+                    parent: pid,
+                    call,
+                    index,
+                }));
             }
             Effect::KeepChildren { calls } => {
-                self.tell_supervisor(SupervisorMessage::Tree(TreeMessage::KeepChildren { parent: pid, calls }));
+                self.tell_supervisor(SupervisorMessage::Tree(TreeMessage::KeepChildren {
+                    parent: pid,
+                    calls,
+                }));
             }
             Effect::WakeAt { at_ms } => self.alarm = Some(Alarm::at(at_ms, self.myself.clone())),
             Effect::AnswerHost { ticket, answer } => {
@@ -53,9 +63,16 @@ impl Running {
                 }
             }
             Effect::Report(Report::Switch { from, to, reason }) => {
-                self.world.report(Event::ModelSwitched { pid, from, to, reason });
+                self.world.report(Event::ModelSwitched {
+                    pid,
+                    from,
+                    to,
+                    reason,
+                });
             }
-            Effect::Report(Report::Turn { outcome }) => self.world.report(Event::TurnEnded { pid, outcome }),
+            Effect::Report(Report::Turn { outcome }) => {
+                self.world.report(Event::TurnEnded { pid, outcome })
+            }
             Effect::Report(Report::Exit { exit }) => {
                 self.tell_supervisor(SupervisorMessage::Run(RunMessage::Ended { pid, exit }));
                 self.myself.stop(None);
@@ -65,20 +82,41 @@ impl Running {
 
     fn begin(&mut self, call: CallId, work: Work) {
         match work {
-            Work::Model { request, media, model } => {
+            Work::Model {
+                request,
+                media,
+                model,
+            } => {
                 let listeners = Listeners::Watchers(self.herald.clone());
                 let ask = self.ask((request, media), model, listeners, &self.turn_span());
                 self.start(ask, call, Completion::Model, model_failed);
             }
-            Work::Summarize { pending, request, model } => {
+            Work::Summarize {
+                pending,
+                request,
+                model,
+            } => {
                 let tool = self.tool_span(call);
                 let ask = self.ask((request, BTreeMap::new()), model, Listeners::Nobody, &tool);
                 let ask = in_tool(tool, ask, Result::is_err);
-                self.start(ask, call, move |result| Completion::Summarized { pending, result }, model_failed);
+                self.start(
+                    ask,
+                    call,
+                    move |result| Completion::Summarized { pending, result },
+                    model_failed,
+                );
             }
-            Work::Tool { tool, args, written } => {
+            Work::Tool {
+                tool,
+                args,
+                written,
+            } => {
                 let pid = self.pid();
-                self.world.report(Event::ToolCalled { pid, tool: tool.known_as().clone(), args: written });
+                self.world.report(Event::ToolCalled {
+                    pid,
+                    tool: tool.known_as().clone(),
+                    args: written,
+                });
                 self.call_tool(call, &tool, &args);
             }
             Work::WriteFile(pending) => self.write_file(call, pending),
@@ -91,8 +129,9 @@ impl Running {
         }
     }
 
-    /// Runs `work` next to the actor; what it yields comes back as the `completion` of the call. If an adapter panics, what `failed`
-    /// makes of that comes back: a call that nothing came of would be waited for without end.
+    /// Runs `work` next to the actor; what it yields comes back as the `completion` of the call. If
+    /// an adapter panics, what `failed` makes of that comes back: a call that nothing came of would
+    /// be waited for without end.
     pub(super) fn start<T: Send + 'static>(
         &mut self,
         work: BoxFuture<'static, T>,
@@ -100,7 +139,15 @@ impl Running {
         completion: impl FnOnce(T) -> Completion + Send + 'static,
         failed: fn(String) -> T,
     ) {
-        self.start_for_input(work, call, move |end| Input::Completed { call, result: completion(end) }, failed);
+        self.start_for_input(
+            work,
+            call,
+            move |end| Input::Completed {
+                call,
+                result: completion(end),
+            },
+            failed,
+        );
     }
 
     /// The same for work whose result is a whole input.
@@ -136,34 +183,60 @@ impl Running {
         // Outside of its tree it goes by its own number.
         request.pid = self.pid;
         let span = spans::model_call(parent, model.provider.word(), self.root, &request);
-        let asker = Asker { priority: self.state.priority(), tree: self.root };
-        let asking = Asking { world, program, model, asker, request, media, listeners };
+        let asker = Asker {
+            priority: self.state.priority(),
+            tree: self.root,
+        };
+        let asking = Asking {
+            world,
+            program,
+            model,
+            asker,
+            request,
+            media,
+            listeners,
+        };
         spans::within(span, model_call::ask(asking), spans::model_called).boxed()
     }
 
     /// A span for a call of a tool, which is part of the turn.
     pub(super) fn tool_span(&self, call: CallId) -> Span {
         // A call whose answer nobody waits for any more is about to be given up.
-        self.slot(call).map_or_else(Span::none, |slot| spans::tool_call(&self.turn_span(), &slot.tool, &slot.id))
+        self.slot(call).map_or_else(Span::none, |slot| {
+            spans::tool_call(&self.turn_span(), &slot.tool, &slot.id)
+        })
     }
 
     fn call_tool(&mut self, call: CallId, tool: &OutsideTool, args: &str) {
-        let work: BoxFuture<'static, ToolOutput> = match self.world.tool(self.state.program(), tool, args.to_owned()) {
-            Ok(run) => Box::pin(tool_call::run(tool.given.clone(), tool.policy, run, self.sink(call, tool))),
-            Err(why) => Box::pin(std::future::ready(ToolOutput::error(why))),
-        };
+        let work: BoxFuture<'static, ToolOutput> =
+            match self.world.tool(self.state.program(), tool, args.to_owned()) {
+                Ok(run) => Box::pin(tool_call::run(
+                    tool.given.clone(),
+                    tool.policy,
+                    run,
+                    self.sink(call, tool),
+                )),
+                Err(why) => Box::pin(std::future::ready(ToolOutput::error(why))),
+            };
         let work = in_tool(self.tool_span(call), work, |output| output.is_error);
         let failed = |why| ToolOutput::error(format!("The tool failed inside: {why}"));
         self.start(work, call, Completion::Tool, failed);
     }
 
-    /// Where the output of a tool goes. How far it has come is told to whoever watches the kernel, and to the host where the call is
-    /// its own.
+    /// Where the output of a tool goes. How far it has come is told to whoever watches the kernel,
+    /// and to the host where the call is its own.
     fn sink(&self, call: CallId, tool: &OutsideTool) -> OutputSink {
-        let keep_bytes = self.state.program().descriptors().map_or(u64::MAX, |settings| settings.max_content_bytes);
+        let keep_bytes = self
+            .state
+            .program()
+            .descriptors()
+            .map_or(u64::MAX, |settings| settings.max_content_bytes);
         let (world, pid, tool_name) = (self.world.clone(), self.pid, tool.known_as().clone());
         let asker = match self.state.phase() {
-            Phase::Acting { caller: Caller::Host, .. } => self.slot(call).and_then(|slot| self.tickets.get(&slot.id)),
+            Phase::Acting {
+                caller: Caller::Host,
+                ..
+            } => self.slot(call).and_then(|slot| self.tickets.get(&slot.id)),
             _ => None,
         };
         let host = asker.and_then(|asker| asker.watcher.clone());
@@ -171,29 +244,50 @@ impl Running {
             if let Some(host) = &host {
                 host(progress.clone());
             }
-            world.report(Event::ToolProgress { pid, tool: tool_name.clone(), progress });
+            world.report(Event::ToolProgress {
+                pid,
+                tool: tool_name.clone(),
+                progress,
+            });
         })
     }
 
     fn slot(&self, call: CallId) -> Option<&Slot> {
-        let slots = if let Phase::Acting { slots, .. } = self.state.phase() { &slots[..] } else { &[] };
+        let slots = if let Phase::Acting { slots, .. } = self.state.phase() {
+            &slots[..]
+        } else {
+            &[]
+        };
         slots.iter().find(|slot| slot.call == call)
     }
 
     fn write_file(&mut self, call: CallId, pending: PendingWrite) {
-        let work = in_tool(self.tool_span(call), self.world.host.write(pending.write.clone()), Result::is_err);
+        let work = in_tool(
+            self.tool_span(call),
+            self.world.host.write(pending.write.clone()),
+            Result::is_err,
+        );
         let completion = move |result| Completion::FileWritten { pending, result };
         self.start(work, call, completion, |why| {
             let message = format!("The host failed inside: {why}");
-            Err(FileError { kind: FileErrorKind::WriteError, message })
+            Err(FileError {
+                kind: FileErrorKind::WriteError,
+                message,
+            })
         });
     }
 
-    /// Asked at once, so that what one reply asks for is done in its order; only the answer is waited for beside the actor.
+    /// Asked at once, so that what one reply asks for is done in its order; only the answer is
+    /// waited for beside the actor.
     fn ask_temp_files(&mut self, call: CallId, pending: PendingTempFile) {
         let work = self.temp_file(call, pending.op.clone(), pending.max_bytes);
         let work = in_tool(self.tool_span(call), work, Result::is_err);
-        self.start(work, call, move |result| Completion::TempFile { pending, result }, temp_files_failed);
+        self.start(
+            work,
+            call,
+            move |result| Completion::TempFile { pending, result },
+            temp_files_failed,
+        );
     }
 
     /// Asks at once; what is waited for is the answer.
@@ -204,19 +298,40 @@ impl Running {
         max_bytes: u64,
     ) -> BoxFuture<'static, Replied> {
         let (reply, answer) = oneshot::channel();
-        // By the number that a branch goes on with, so that what was asked for before the cut is known again after it.
-        let origin = TempFileOrigin { pid: self.state.pid(), call };
-        let request = temp_files::Request { root: self.root, origin, op, max_bytes, reply };
+        // By the number that a branch goes on with, so that what was asked for before the cut is
+        // known again after it.
+        let origin = TempFileOrigin {
+            pid: self.state.pid(),
+            call,
+        };
+        let request = temp_files::Request {
+            root: self.root,
+            origin,
+            op,
+            max_bytes,
+            reply,
+        };
         // Where the files are gone the reply is dropped with the request.
-        let _ = self.world.temp_files.cast(TempFilesMessage::Request(request));
-        async move { answer.await.unwrap_or_else(|_| temp_files_failed("they gave no answer".to_owned())) }.boxed()
+        let _ = self
+            .world
+            .temp_files
+            .cast(TempFilesMessage::Request(request));
+        async move {
+            answer
+                .await
+                .unwrap_or_else(|_| temp_files_failed("they gave no answer".to_owned()))
+        }
+        .boxed()
     }
 
-    /// What a child asks to be told of the environment is found out first, beside the actor: giving up the call ends that,
-    /// and no child comes of it.
+    /// What a child asks to be told of the environment is found out first, beside the actor: giving
+    /// up the call ends that, and no child comes of it.
     fn start_children(&mut self, children: Vec<Child>, may_exist: bool) {
         let (parent, myself, world) = (self.pid(), self.myself.clone(), self.world.clone());
-        let Some(Origin::Spawned { call }) = children.iter().find(|child| environment::asks(child)).map(|c| &c.origin)
+        let Some(Origin::Spawned { call }) = children
+            .iter()
+            .find(|child| environment::asks(child))
+            .map(|c| &c.origin)
         else {
             return self.tell_supervisor(SupervisorMessage::Birth(BirthMessage::StartChildren {
                 parent,
@@ -227,7 +342,8 @@ impl Running {
         let call = *call;
         let task = tokio::spawn(async move {
             let children = environment::told(&world, children).await;
-            // Through the process, which knows whether the call was given up meanwhile. Where it is gone, so is the call.
+            // Through the process, which knows whether the call was given up meanwhile. Where it is
+            // gone, so is the call.
             let _ = myself.cast(ProcessMessage::Told { call, children });
         });
         if let Some(previous) = self.in_flight.insert(call, task) {
@@ -235,8 +351,8 @@ impl Running {
         }
     }
 
-    /// Children that were told of the environment begin, unless their call was given up. Where one cannot be born, the call is
-    /// answered with why.
+    /// Children that were told of the environment begin, unless their call was given up. Where one
+    /// cannot be born, the call is answered with why.
     pub(super) fn start_told(&mut self, call: CallId, children: Result<Vec<Child>, String>) {
         if self.in_flight.remove(&call).is_none() {
             return;
@@ -253,7 +369,10 @@ impl Running {
             }
             Err(why) => {
                 let why = format!("No child was made: {why}");
-                self.take(Delivery::internal(Input::Child { call, event: ChildEvent::NotBorn { why } }));
+                self.take(Delivery::internal(Input::Child {
+                    call,
+                    event: ChildEvent::NotBorn { why },
+                }));
             }
         }
     }
@@ -264,7 +383,10 @@ impl Running {
                 task.abort();
             }
         }
-        self.tell_supervisor(SupervisorMessage::Tree(TreeMessage::Abandon { parent: self.pid(), calls }));
+        self.tell_supervisor(SupervisorMessage::Tree(TreeMessage::Abandon {
+            parent: self.pid(),
+            calls,
+        }));
     }
 
     pub(super) fn tell_supervisor(&self, message: SupervisorMessage) {
@@ -289,12 +411,17 @@ pub(super) fn in_tool<T: Send + 'static>(
 }
 
 fn model_failed(why: String) -> Result<Reply, ModelError> {
-    Err(ModelError::new(ModelErrorKind::Unavailable, format!("the model failed inside: {why}")))
+    Err(ModelError::new(
+        ModelErrorKind::Unavailable,
+        format!("the model failed inside: {why}"),
+    ))
 }
 
 /// What was asked may have been done, and the model is told so.
 fn temp_files_failed(why: String) -> Replied {
-    let reason =
-        format!("The temporary files failed inside: {why}. Whether this was done is unknown: read, then decide.");
+    let reason = format!(
+        "The temporary files failed inside: {why}. Whether this was done is unknown: read, then \
+         decide."
+    );
     Err(TempFileError::Unavailable { reason })
 }

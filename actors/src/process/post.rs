@@ -1,5 +1,5 @@
-//! Sending a message, and what else a call asks of the processes around: beside the actor, so that giving up the call ends
-//! it.
+//! Sending a message, and what else a call asks of the processes around: beside the actor, so that
+//! giving up the call ends it.
 
 use std::time::Duration;
 
@@ -14,15 +14,22 @@ use tokio::sync::oneshot;
 use super::Running;
 use crate::supervisor::{LookupMessage, MailMessage, Neighbours, Post, SupervisorMessage};
 
-/// How often a receiver that stops before it can say anything is tried: it may come back from its journal.
+/// How often a receiver that stops before it can say anything is tried: it may come back from its
+/// journal.
 const ATTEMPTS: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 impl Running {
-    /// Posted at once, so that what one reply says to a process arrives in its order; only the receipt is waited for beside
-    /// the actor.
+    /// Posted at once, so that what one reply says to a process arrives in its order; only the
+    /// receipt is waited for beside the actor.
     pub(super) fn send_message(&mut self, call: CallId, settled: u32, pending: PendingMessage) {
-        let outgoing = Outgoing { supervisor: self.supervisor.clone(), from: self.pid(), call, settled, pending };
+        let outgoing = Outgoing {
+            supervisor: self.supervisor.clone(),
+            from: self.pid(),
+            call,
+            settled,
+            pending,
+        };
         let first = outgoing.post();
         let work = outgoing.until_received(first).boxed();
         self.start(work, call, Completion::MessageSent, unknown);
@@ -30,7 +37,10 @@ impl Running {
 
     pub(super) fn list_processes(&mut self, call: CallId) {
         let (reply, listed) = oneshot::channel();
-        self.tell_supervisor(SupervisorMessage::Lookup(LookupMessage::ListNeighbours { of: self.pid(), reply }));
+        self.tell_supervisor(SupervisorMessage::Lookup(LookupMessage::ListNeighbours {
+            of: self.pid(),
+            reply,
+        }));
         let work = async { listed.await.unwrap_or_default() }.boxed();
         let completion = |Neighbours { known, hidden }| Completion::Listed { known, hidden };
         self.start(work, call, completion, |_| Neighbours::default());
@@ -52,18 +62,28 @@ struct Outgoing {
 }
 
 impl Outgoing {
-    /// Takes it to the supervisor. What it yields ends without a receipt where the receiver, or the kernel, stops first.
+    /// Takes it to the supervisor. What it yields ends without a receipt where the receiver, or the
+    /// kernel, stops first.
     fn post(&self) -> oneshot::Receiver<Answer> {
         let (receipt, received) = oneshot::channel();
         let PendingMessage { to, letter } = self.pending.clone();
-        let post = Post { from: self.from, call: self.call, settled: self.settled, to, letter, receipt };
+        let post = Post {
+            from: self.from,
+            call: self.call,
+            settled: self.settled,
+            to,
+            letter,
+            receipt,
+        };
         // Where the supervisor is gone the receipt is dropped with the message.
-        let _ = self.supervisor.cast(SupervisorMessage::Mail(MailMessage::Post(Box::new(post))));
+        let _ = self
+            .supervisor
+            .cast(SupervisorMessage::Mail(MailMessage::Post(Box::new(post))));
         received
     }
 
-    /// Posts it again until the receiver has said something: it knows a message that it has by the call. What is posted
-    /// again may arrive after what was posted later.
+    /// Posts it again until the receiver has said something: it knows a message that it has by the
+    /// call. What is posted again may arrive after what was posted later.
     async fn until_received(self, mut received: oneshot::Receiver<Answer>) -> Answer {
         for attempt in 1..ATTEMPTS {
             if let Ok(answer) = received.await {
@@ -78,5 +98,7 @@ impl Outgoing {
 }
 
 fn unknown(why: String) -> Answer {
-    Answer::failed(format!("Whether the other process got the message is unknown: {why}."))
+    Answer::failed(format!(
+        "Whether the other process got the message is unknown: {why}."
+    ))
 }

@@ -8,8 +8,9 @@ use dormouse_proto::tool::Answer;
 use super::Running;
 use super::perform::in_tool;
 
-/// The most bytes that a handler reads itself, of what is in memory. A trip to the pool and a second step cost a turn some 50 µs
-/// (`bench/src/bin/searching.rs`), in which so many bytes can be read and indexed.
+/// The most bytes that a handler reads itself, of what is in memory. A trip to the pool and a
+/// second step cost a turn some 50 µs (`bench/src/bin/searching.rs`), in which so many bytes can be
+/// read and indexed.
 pub(super) const INLINE_BYTES: u64 = 64 << 10;
 
 impl Running {
@@ -18,11 +19,18 @@ impl Running {
         let is_tool = read.is_tool();
         let work = Box::pin(self.world.readers.clone().perform(read));
         // A tool outside has a span of its own.
-        let work = if is_tool { in_tool(self.tool_span(call), work, Result::is_err) } else { work };
+        let work = if is_tool {
+            in_tool(self.tool_span(call), work, Result::is_err)
+        } else {
+            work
+        };
         let input = move |read: Result<Input, String>| {
             read.unwrap_or_else(|why| {
                 let answer = Answer::failed(format!("Reading failed inside: {why}"));
-                Input::Completed { call, result: Completion::Read(Found::Tool(Outcome::Answer(answer))) }
+                Input::Completed {
+                    call,
+                    result: Completion::Read(Found::Tool(Outcome::Answer(answer))),
+                }
             })
         };
         self.start_for_input(work, call, input, Err);

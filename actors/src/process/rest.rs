@@ -54,21 +54,31 @@ impl Running {
         }
     }
 
-    /// Hibernates where nothing is pending. Its facts are durable by then. Where much followed its latest image, it goes once
-    /// another at the last of them is written, so that waking costs little replay, and so that no more images wait for a slow disk
-    /// than processes would.
+    /// Hibernates where nothing is pending. Its facts are durable by then. Where much followed its
+    /// latest image, it goes once another at the last of them is written, so that waking costs
+    /// little replay, and so that no more images wait for a slow disk than processes would.
     pub(super) fn hibernate(&mut self) {
         if let Some(why) = self.unrest() {
             return self.stay_awake(why);
         }
-        let Some(worth) = self.tail.worth_before_sleep() else { return self.fall_asleep() };
+        let Some(worth) = self.tail.worth_before_sleep() else {
+            return self.fall_asleep();
+        };
         let (pid, at, image) = (self.pid(), self.last, Box::new(self.state.image()));
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |result| {
             // Where the process is gone, its successor reads the journal.
             let _ = myself.cast(ProcessMessage::Imaged { result });
         });
-        self.world.append(vec![Durable::Snapshot { pid, at, image, worth }], acknowledge);
+        self.world.append(
+            vec![Durable::Snapshot {
+                pid,
+                at,
+                image,
+                worth,
+            }],
+            acknowledge,
+        );
     }
 
     pub(super) fn imaged(&mut self, result: Result<Size, CommitError>) {
@@ -92,7 +102,10 @@ impl Running {
     }
 
     fn stay_awake(&mut self, why: StaysAwake) {
-        self.tell_rest(RestMessage::StaysAwake { pid: self.pid(), why });
+        self.tell_rest(RestMessage::StaysAwake {
+            pid: self.pid(),
+            why,
+        });
     }
 
     fn tell_rest(&self, message: RestMessage) {

@@ -1,4 +1,5 @@
-//! Running one tool: its deadline, its output cap, its panics. Whatever a tool does, the process gets an answer.
+//! Running one tool: its deadline, its output cap, its panics. Whatever a tool does, the process
+//! gets an answer.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -16,9 +17,14 @@ use crate::ports::OutputSink;
 /// What runs once, and where its output goes.
 pub(crate) type Run = Box<dyn FnOnce(OutputSink) -> BoxFuture<'static, Result<(), String>> + Send>;
 
-/// Runs the tool that is called `name` once, as `policy` says; its output goes into `sink`. Dropping the future abandons the tool: it
-/// runs in a task that ends with it.
-pub(crate) async fn run(name: Arc<str>, policy: ToolPolicy, run: Run, sink: OutputSink) -> ToolOutput {
+/// Runs the tool that is called `name` once, as `policy` says; its output goes into `sink`.
+/// Dropping the future abandons the tool: it runs in a task that ends with it.
+pub(crate) async fn run(
+    name: Arc<str>,
+    policy: ToolPolicy,
+    run: Run,
+    sink: OutputSink,
+) -> ToolOutput {
     let mut task = JoinSet::new();
     let out = sink.clone();
     task.spawn(async move { run(out).await }.in_current_span());
@@ -30,25 +36,40 @@ pub(crate) async fn run(name: Arc<str>, policy: ToolPolicy, run: Run, sink: Outp
             policy.deadline_ms
         )),
     };
-    // A tool that ended by itself may have overlooked that its output did not fit: what is cut is never shown as whole.
+    // A tool that ended by itself may have overlooked that its output did not fit: what is cut is
+    // never shown as whole.
     let cut = || {
         let limit = policy.output_cap_bytes;
         format!(
-            "{name} was stopped: its output reached the limit of {limit} bytes. What stands above is its beginning."
+            "{name} was stopped: its output reached the limit of {limit} bytes. What stands above \
+             is its beginning."
         )
     };
-    output(&sink, end.and_then(|()| if sink.has_overflowed() { Err(cut()) } else { Ok(()) }))
+    output(
+        &sink,
+        end.and_then(|()| {
+            if sink.has_overflowed() {
+                Err(cut())
+            } else {
+                Ok(())
+            }
+        }),
+    )
 }
 
 fn failed(name: &str, error: JoinError) -> String {
-    let Ok(panic) = error.try_into_panic() else { return format!("{name} was cancelled.") };
+    let Ok(panic) = error.try_into_panic() else {
+        return format!("{name} was cancelled.");
+    };
     format!("{name} failed inside: {}", panic_text(&*panic))
 }
 
 /// What a panic said.
 pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or_default();
+    let text = text
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or_default();
     format!("it panicked. {text}")
 }
 
@@ -59,12 +80,22 @@ fn output(sink: &OutputSink, end: Result<(), String>) -> ToolOutput {
         Ok(()) => ToolOutput::ok(bytes),
         Err(reason) if bytes.is_empty() => ToolOutput::error(reason),
         Err(reason) => {
-            // What was written is nobody else's, so that the reason is put behind it and no copy is made.
-            let mut bytes = bytes.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+            // What was written is nobody else's, so that the reason is put behind it and no copy is
+            // made.
+            let mut bytes = bytes
+                .try_into_mut()
+                .unwrap_or_else(|shared| BytesMut::from(&shared[..]));
             bytes.extend_from_slice(b"\n\n");
             bytes.extend_from_slice(reason.as_bytes());
-            ToolOutput { is_error: true, ..ToolOutput::ok(bytes.freeze()) }
+            ToolOutput {
+                is_error: true,
+                ..ToolOutput::ok(bytes.freeze())
+            }
         }
     };
-    ToolOutput { cut_bytes, attached: sink.take_attached(), ..output }
+    ToolOutput {
+        cut_bytes,
+        attached: sink.take_attached(),
+        ..output
+    }
 }

@@ -9,32 +9,52 @@ use super::Running;
 use crate::spans;
 
 impl Running {
-    /// Ends and begins the span of the turn as `facts` say, which the state has taken in. A process that is born or comes
-    /// back in the middle of a turn begins one there.
+    /// Ends and begins the span of the turn as `facts` say, which the state has taken in. A process
+    /// that is born or comes back in the middle of a turn begins one there.
     pub(super) fn trace_turn(&mut self, facts: &[Fact]) {
         for fact in facts {
             match fact {
-                Fact::Turn(TurnFact::Began) | Fact::Turn(TurnFact::WentTo { by: Caller::Host, .. }) => {
-                    self.turn = Some(spans::turn(self.pid, &self.state, self.root))
-                }
+                Fact::Turn(TurnFact::Began)
+                | Fact::Turn(TurnFact::WentTo {
+                    by: Caller::Host, ..
+                }) => self.turn = Some(spans::turn(self.pid, &self.state, self.root)),
                 // Where it goes on from there in a turn, that one begins below.
-                Fact::Restored { by: Caller::Host, .. } => self.turn = None,
-                Fact::Turn(TurnFact::Ended { status, .. }) | Fact::Exited { exit: Exit { status, .. } } => {
-                    self.turn.take().iter().for_each(|turn| spans::turn_ended(turn, *status));
+                Fact::Restored {
+                    by: Caller::Host, ..
+                } => self.turn = None,
+                Fact::Turn(TurnFact::Ended { status, .. })
+                | Fact::Exited {
+                    exit: Exit { status, .. },
+                } => {
+                    self.turn
+                        .take()
+                        .iter()
+                        .for_each(|turn| spans::turn_ended(turn, *status));
                 }
                 _ => {}
             }
         }
         let is_in_turn = match self.state.phase() {
-            Phase::Thinking { .. } | Phase::Ready { .. } | Phase::Acting { caller: Caller::Model, .. } => true,
-            Phase::Idle | Phase::Acting { caller: Caller::Host, .. } | Phase::Ended { .. } => false,
+            Phase::Thinking { .. }
+            | Phase::Ready { .. }
+            | Phase::Acting {
+                caller: Caller::Model,
+                ..
+            } => true,
+            Phase::Idle
+            | Phase::Acting {
+                caller: Caller::Host,
+                ..
+            }
+            | Phase::Ended { .. } => false,
         };
         if is_in_turn && self.turn.is_none() {
             self.turn = Some(spans::turn(self.pid, &self.state, self.root));
         }
     }
 
-    /// The span that the calls of the process stand below; no span where the host makes one between turns.
+    /// The span that the calls of the process stand below; no span where the host makes one between
+    /// turns.
     pub(super) fn turn_span(&self) -> Span {
         self.turn.clone().unwrap_or_else(Span::none)
     }

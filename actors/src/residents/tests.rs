@@ -17,7 +17,9 @@ struct File(Bytes);
 impl Source for Disk {
     fn open(&self, reference: ContentRef) -> Result<Arc<dyn Backing>, Unreadable> {
         let bytes = self.0.lock().unwrap().get(&reference.hash).cloned();
-        bytes.map(|bytes| Arc::new(File(bytes)) as _).ok_or_else(|| Unreadable::new("it is not there"))
+        bytes
+            .map(|bytes| Arc::new(File(bytes)) as _)
+            .ok_or_else(|| Unreadable::new("it is not there"))
     }
 }
 
@@ -43,13 +45,20 @@ struct Run {
 impl Run {
     fn new(limit_bytes: Option<u64>) -> Self {
         let disk = Arc::new(Disk::default());
-        Self { residents: Residents::new(disk.clone(), limit_bytes), disk }
+        Self {
+            residents: Residents::new(disk.clone(), limit_bytes),
+            disk,
+        }
     }
 
     /// A content that has become durable.
     fn kept(&self, text: impl Into<Bytes>) -> Content {
         let content = Content::new(text);
-        self.disk.0.lock().unwrap().insert(content.hash(), content.unbounded().bytes().unwrap());
+        self.disk
+            .0
+            .lock()
+            .unwrap()
+            .insert(content.hash(), content.unbounded().bytes().unwrap());
         self.residents.keep(vec![content.clone()]);
         content
     }
@@ -104,7 +113,12 @@ fn ten_times_as_much_as_the_limit_stays_within_it() {
             content
         })
         .collect();
-    assert!(contents.iter().enumerate().all(|(number, content)| content.unbounded().text().unwrap() == text(number)));
+    assert!(
+        contents
+            .iter()
+            .enumerate()
+            .all(|(number, content)| content.unbounded().text().unwrap() == text(number))
+    );
     assert!(run.residents.bytes() <= 12_000 && run.residents.bytes() > 9_000);
 }
 
@@ -127,7 +141,10 @@ fn every_holder_of_a_hash_is_offloaded_with_the_others() {
     let run = Run::new(Some(3_000));
     let twins = [run.kept(text(1)), run.kept(text(1))];
     let more = [run.kept(text(2)), run.kept(text(3))];
-    assert!(twins.iter().all(|twin| !twin.is_resident()), "both are as old");
+    assert!(
+        twins.iter().all(|twin| !twin.is_resident()),
+        "both are as old"
+    );
     assert!(more[1].is_resident());
 }
 
@@ -150,7 +167,10 @@ fn what_is_read_back_is_the_one_that_there_is() {
     drop(content);
     let stored = run.residents.content(reference);
     assert!(!stored.is_resident() && run.residents.content(reference).is_same(&stored));
-    assert_eq!((&*stored.unbounded().text().unwrap(), run.residents.bytes()), (&*text(1), 0));
+    assert_eq!(
+        (&*stored.unbounded().text().unwrap(), run.residents.bytes()),
+        (&*text(1), 0)
+    );
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! The numbers that processes of a branch know each other by.
 //!
-//! Their conversations are those of the processes that they were made from, and so are the numbers in them: children that run,
-//! senders that were heard, mail, what a model was told. Nothing of that is rewritten. Here, at the door, a number that comes
-//! out of a process is turned into the process that it means, and the number of a process into the one that its reader knows.
+//! Their conversations are those of the processes that they were made from, and so are the numbers
+//! in them: children that run, senders that were heard, mail, what a model was told. Nothing of
+//! that is rewritten. Here, at the door, a number that comes out of a process is turned into the
+//! process that it means, and the number of a process into the one that its reader knows.
 //!
-//! A number means a process of the same branch first. What stands behind it is derived from the rows of the process table, so
-//! that it is durable without a state of its own. A process that was made since goes by its pid: it is greater than all that
-//! its tree was made from. A stranger whose pid means another within a tree can neither be named there nor write there.
+//! A number means a process of the same branch first. What stands behind it is derived from the
+//! rows of the process table, so that it is durable without a state of its own. A process that was
+//! made since goes by its pid: it is greater than all that its tree was made from. A stranger whose
+//! pid means another within a tree can neither be named there nor write there.
 
 use std::collections::BTreeMap;
 
@@ -51,16 +53,20 @@ impl Aliases {
         }
     }
 
-    /// The process that `number` means in the tree that begins with `root`, where that is not the one with this pid.
+    /// The process that `number` means in the tree that begins with `root`, where that is not the
+    /// one with this pid.
     fn find(&self, root: Pid, number: Pid) -> Option<Pid> {
         let is_foreign = || self.foreign.get(&root).is_some_and(|last| number <= *last);
-        self.members.get(&(root, number)).copied().or_else(|| is_foreign().then_some(NOBODY))
+        self.members
+            .get(&(root, number))
+            .copied()
+            .or_else(|| is_foreign().then_some(NOBODY))
     }
 }
 
 impl Supervisor {
-    /// The process that `number` means to `reader`, or nobody: to a copy what it meant to the one that it is a copy of. Costs the
-    /// depth of its tree.
+    /// The process that `number` means to `reader`, or nobody: to a copy what it meant to the one
+    /// that it is a copy of. Costs the depth of its tree.
     pub(super) fn meant(&self, reader: Pid, number: Pid) -> Pid {
         let mut root = self.table.root(reader);
         loop {
@@ -74,7 +80,8 @@ impl Supervisor {
         }
     }
 
-    /// The number that `reader` knows `pid` by; none where that number means another to it. Costs the depth of their trees.
+    /// The number that `reader` knows `pid` by; none where that number means another to it. Costs
+    /// the depth of their trees.
     pub(super) fn known_to(&self, reader: Pid, pid: Pid) -> Option<Pid> {
         let (root, of) = (self.table.root(reader), self.table.root(pid));
         if root == of {
@@ -91,19 +98,30 @@ impl Supervisor {
     /// A process as `reader` is told of it; none where it cannot be named to it.
     pub(super) fn told_of(&self, reader: Pid, neighbour: Neighbour) -> Option<Neighbour> {
         let pid = self.known_to(reader, neighbour.pid)?;
-        let parent = neighbour.parent.and_then(|parent| self.known_to(reader, parent));
-        Some(Neighbour { pid, parent, ..neighbour })
+        let parent = neighbour
+            .parent
+            .and_then(|parent| self.known_to(reader, parent));
+        Some(Neighbour {
+            pid,
+            parent,
+            ..neighbour
+        })
     }
 
     /// What the host says in the name of a process, as its receiver knows that.
     pub(super) fn addressed(&self, to: Pid, mut delivery: Delivery) -> Delivery {
-        if let Input::Spoke { from: Speaker::Process(from), .. } = &mut delivery.input {
+        if let Input::Spoke {
+            from: Speaker::Process(from),
+            ..
+        } = &mut delivery.input
+        {
             *from = self.known_to(to, *from).unwrap_or(*from);
         }
         delivery
     }
 
-    /// The process, then the one that it goes on from, and so on, each with the last fact that was taken over.
+    /// The process, then the one that it goes on from, and so on, each with the last fact that was
+    /// taken over.
     pub(super) fn lineage(&self, pid: Pid) -> Lineage {
         let mut lineage = vec![(pid, None)];
         let ancestor_of = |pid| self.table.row(pid).and_then(|row| row.ancestor());

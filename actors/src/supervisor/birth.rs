@@ -20,15 +20,32 @@ use crate::recovery::Loaded;
 /// New processes: those that are asked for, and those whose birth is durable.
 pub(crate) enum BirthMessage {
     /// Make a process that no process asked for.
-    Start { program: Program, image: Box<Image>, origin: Origin, name: Option<Arc<str>>, reply: SeatReply },
+    Start {
+        program: Program,
+        image: Box<Image>,
+        origin: Origin,
+        name: Option<Arc<str>>,
+        reply: SeatReply,
+    },
     /// Make the children of a call, except those that exist.
-    StartChildren { parent: Pid, children: Vec<Child>, may_exist: bool },
+    StartChildren {
+        parent: Pid,
+        children: Vec<Child>,
+        may_exist: bool,
+    },
     /// Make new processes of those of a cut.
     Branch(Box<Branching>),
     /// Births are durable, or cannot be made so.
-    Born { newborns: Vec<Newborn>, result: Result<(), CommitError>, reply: Option<SeatReply> },
+    Born {
+        newborns: Vec<Newborn>,
+        result: Result<(), CommitError>,
+        reply: Option<SeatReply>,
+    },
     /// The births of a branch are durable, or cannot be made so.
-    Branched { growing: Box<Growing>, result: Result<(), CommitError> },
+    Branched {
+        growing: Box<Growing>,
+        result: Result<(), CommitError>,
+    },
     /// Run newborns that are held back.
     Release { pids: Vec<Pid> },
 }
@@ -43,23 +60,50 @@ pub(crate) struct Newborn {
 impl Supervisor {
     pub(super) async fn handle_birth(&mut self, message: BirthMessage) {
         match message {
-            BirthMessage::Start { program, image, origin, name, reply } => {
+            BirthMessage::Start {
+                program,
+                image,
+                origin,
+                name,
+                reply,
+            } => {
                 self.start(program, image, origin, name, reply);
             }
-            BirthMessage::StartChildren { parent, children, may_exist } => {
+            BirthMessage::StartChildren {
+                parent,
+                children,
+                may_exist,
+            } => {
                 self.start_children(parent, children, may_exist);
             }
             BirthMessage::Branch(branching) => self.branch(*branching),
-            BirthMessage::Born { newborns, result, reply } => self.born(newborns, result, reply).await,
+            BirthMessage::Born {
+                newborns,
+                result,
+                reply,
+            } => self.born(newborns, result, reply).await,
             BirthMessage::Branched { growing, result } => self.branched(*growing, result).await,
             BirthMessage::Release { pids } => self.release(pids).await,
         }
     }
 
-    fn start(&mut self, program: Program, image: Box<Image>, origin: Origin, name: Option<Arc<str>>, reply: SeatReply) {
-        if let Some((name, pid)) = name.as_ref().and_then(|name| Some((name, self.table.named(name)?))) {
+    fn start(
+        &mut self,
+        program: Program,
+        image: Box<Image>,
+        origin: Origin,
+        name: Option<Arc<str>>,
+        reply: SeatReply,
+    ) {
+        if let Some((name, pid)) = name
+            .as_ref()
+            .and_then(|name| Some((name, self.table.named(name)?)))
+        {
             // Who no longer waits has dropped its side.
-            return drop(reply.send(Err(KernelError::Name(NameError::Taken { name: name.to_string(), pid }))));
+            return drop(reply.send(Err(KernelError::Name(NameError::Taken {
+                name: name.to_string(),
+                pid,
+            }))));
         }
         let mut newborn = self.newborn(None, program, image, origin);
         newborn.row.name = name;
@@ -74,29 +118,55 @@ impl Supervisor {
         origin: Origin,
     ) -> Newborn {
         let pid = self.table.next_pid();
-        let row = ProcessRow { parent, origin, ..ProcessRow::started(pid, program.name()) };
-        Newborn { row, program, image }
+        let row = ProcessRow {
+            parent,
+            origin,
+            ..ProcessRow::started(pid, program.name())
+        };
+        Newborn {
+            row,
+            program,
+            image,
+        }
     }
 
-    /// Makes births durable, all together; they run once they are. In a tree that was stopped they are born stopped, which
-    /// is as durable as they are.
+    /// Makes births durable, all together; they run once they are. In a tree that was stopped they
+    /// are born stopped, which is as durable as they are.
     pub(super) fn bear(&mut self, mut newborns: Vec<Newborn>, reply: Option<SeatReply>) {
-        for born in newborns.iter_mut().filter(|born| self.table.is_halted(born.row.parent)) {
+        for born in newborns
+            .iter_mut()
+            .filter(|born| self.table.is_halted(born.row.parent))
+        {
             born.image.control = Control::Stopped;
         }
         let kept = newborns.iter().filter(|_| self.world.is_kept);
-        let entries = kept.map(|born| Durable::Born { row: born.row.clone(), image: born.image.clone() }).collect();
-        newborns.iter().for_each(|born| self.table.reserve(born.row.clone()));
+        let entries = kept
+            .map(|born| Durable::Born {
+                row: born.row.clone(),
+                image: born.image.clone(),
+            })
+            .collect();
+        newborns
+            .iter()
+            .for_each(|born| self.table.reserve(born.row.clone()));
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |result: Result<_, _>| {
             // Where the supervisor is gone, the kernel is.
-            let _ =
-                myself.cast(SupervisorMessage::Birth(BirthMessage::Born { newborns, result: result.map(drop), reply }));
+            let _ = myself.cast(SupervisorMessage::Birth(BirthMessage::Born {
+                newborns,
+                result: result.map(drop),
+                reply,
+            }));
         });
         self.world.append(entries, acknowledge);
     }
 
-    async fn born(&mut self, newborns: Vec<Newborn>, result: Result<(), CommitError>, reply: Option<SeatReply>) {
+    async fn born(
+        &mut self,
+        newborns: Vec<Newborn>,
+        result: Result<(), CommitError>,
+        reply: Option<SeatReply>,
+    ) {
         let pid = newborns.first().map(|born| born.row.pid);
         match &result {
             Ok(()) => {
@@ -107,15 +177,33 @@ impl Supervisor {
             Err(error) => newborns.iter().for_each(|born| self.stillborn(born, error)),
         }
         if let (Some(pid), Some(reply)) = (pid, reply) {
-            let seat = result.map_err(KernelError::from).and_then(|()| self.seat(pid));
+            let seat = result
+                .map_err(KernelError::from)
+                .and_then(|()| self.seat(pid));
             let _ = reply.send(seat);
         }
     }
 
     pub(super) async fn first_run(&mut self, born: Newborn, herald: Option<Herald>) {
         let pid = born.row.pid;
-        match State::from_image(born.row.known_as(), born.program, self.world.around.clone(), *born.image) {
-            Ok(state) => self.run(Loaded { pid, state, last: FactNumber(0), tail: Tail::of(0) }, herald).await,
+        match State::from_image(
+            born.row.known_as(),
+            born.program,
+            self.world.around.clone(),
+            *born.image,
+        ) {
+            Ok(state) => {
+                self.run(
+                    Loaded {
+                        pid,
+                        state,
+                        last: FactNumber(0),
+                        tail: Tail::of(0),
+                    },
+                    herald,
+                )
+                .await
+            }
             Err(error) => self.give_up(pid, &error.to_string()),
         }
     }

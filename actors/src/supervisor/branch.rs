@@ -1,9 +1,11 @@
-//! Branches and checkpoints of a tree: who is in one, and the births of a branch or an import, all in one commit.
+//! Branches and checkpoints of a tree: who is in one, and the births of a branch or an import, all
+//! in one commit.
 //!
-//! A branch copies no content and rewrites no image: each process that is in the cut becomes a new one under a new pid, its
-//! parent is the branch of its parent, and its origin is that of the other, so that the parent finds it by call, as after a
-//! restart. Then each goes on as after a restart. The temporary files of the tree come with it. What an export holds is born in the
-//! same way.
+//! A branch copies no content and rewrites no image: each process that is in the cut becomes a new
+//! one under a new pid, its parent is the branch of its parent, and its origin is that of the
+//! other, so that the parent finds it by call, as after a restart. Then each goes on as after a
+//! restart. The temporary files of the tree come with it. What an export holds is born in the same
+//! way.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -89,25 +91,44 @@ pub(crate) struct Growing {
 }
 
 impl Supervisor {
-    /// Appends a checkpoint behind all births so far: a process whose birth comes later is not in it, and nothing that stands
-    /// before it knows of that process.
+    /// Appends a checkpoint behind all births so far: a process whose birth comes later is not in
+    /// it, and nothing that stands before it knows of that process.
     pub(super) fn make_checkpoint(&self, of: Pid, scope: Scope, label: Arc<str>, reply: MarkReply) {
         if self.table.get(of).is_none() {
             // Who no longer waits has dropped its side.
-            return drop(reply.send(Err(self.or_lost(KernelError::NotFound(NotFound::Process(of))))));
+            return drop(reply.send(Err(
+                self.or_lost(KernelError::NotFound(NotFound::Process(of))),
+            )));
         }
         let members = match scope {
             Scope::Process => vec![of],
             Scope::Tree => self.family(of),
         };
-        let mark = Mark { label, of, root: self.table.root(of), scope, members };
+        let mark = Mark {
+            label,
+            of,
+            root: self.table.root(of),
+            scope,
+            members,
+        };
         // Where the actor is gone the reply is dropped with the message.
-        let _ = self.world.checkpoint.cast(CheckpointMessage::Mark { mark, in_use: self.world.in_use.clone(), reply });
+        let _ = self.world.checkpoint.cast(CheckpointMessage::Mark {
+            mark,
+            in_use: self.world.in_use.clone(),
+            reply,
+        });
     }
 
     pub(super) fn list_family(&self, of: Pid, reply: FamilyReply) {
-        let rows = self.family(of).into_iter().filter_map(|pid| self.table.row(pid));
-        let family = Family { root: self.table.root(of), rows: rows.collect(), last: self.table.last_pid() };
+        let rows = self
+            .family(of)
+            .into_iter()
+            .filter_map(|pid| self.table.row(pid));
+        let family = Family {
+            root: self.table.root(of),
+            rows: rows.collect(),
+            last: self.table.last_pid(),
+        };
         // Who no longer waits has dropped its side.
         let is_unknown = family.rows.is_empty();
         let _ = reply.send(if is_unknown {
@@ -129,23 +150,48 @@ impl Supervisor {
         family
     }
 
-    /// Makes births durable, all together; what becomes of the processes then is said by how they are launched.
+    /// Makes births durable, all together; what becomes of the processes then is said by how they
+    /// are launched.
     pub(super) fn branch(&mut self, branching: Branching) {
-        let Branching { grafts, asked, files, done_with, launch, reply } = branching;
+        let Branching {
+            grafts,
+            asked,
+            files,
+            done_with,
+            launch,
+            reply,
+        } = branching;
         let newborns = self.grafted(grafts);
-        let Some(root) = newborns.first().map(|born| born.row.pid) else { return };
+        let Some(root) = newborns.first().map(|born| born.row.pid) else {
+            return;
+        };
         let mut entries = Vec::new();
         for born in &newborns {
-            entries.push(Durable::Born { row: born.row.clone(), image: born.image.clone() });
-            entries.extend(born.ended().map(|exit| Durable::Ended { pid: born.row.pid, exit }));
+            entries.push(Durable::Born {
+                row: born.row.clone(),
+                image: born.image.clone(),
+            });
+            entries.extend(born.ended().map(|exit| Durable::Ended {
+                pid: born.row.pid,
+                exit,
+            }));
         }
-        entries.extend(files.into_iter().map(|record| Durable::TempFile { root, record }));
+        entries.extend(
+            files
+                .into_iter()
+                .map(|record| Durable::TempFile { root, record }),
+        );
         entries.extend(done_with.map(|id| Durable::CheckpointDropped { id }));
         for born in &newborns {
             self.table.reserve(born.row.clone());
             self.aliases.note(root, &born.row);
         }
-        let growing = Growing { newborns, asked, launch, reply };
+        let growing = Growing {
+            newborns,
+            asked,
+            launch,
+            reply,
+        };
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |result: Result<_, _>| {
             // Where the supervisor is gone, the kernel is.
@@ -157,27 +203,50 @@ impl Supervisor {
         self.world.append(entries, acknowledge);
     }
 
-    /// New processes in place of those of the cut: parents come before their children. Their pids are greater than any number
-    /// that stands in a conversation of theirs.
+    /// New processes in place of those of the cut: parents come before their children. Their pids
+    /// are greater than any number that stands in a conversation of theirs.
     fn grafted(&mut self, grafts: Vec<Graft>) -> Vec<Newborn> {
         let mut grown: BTreeMap<Pid, Pid> = BTreeMap::new();
         let foreign = grafts.iter().filter_map(|graft| graft.restored.foreign);
         foreign.for_each(|foreign| self.table.begin_after(foreign.last));
-        let newborn = |Graft { row, restored, program, image }| {
+        let newborn = |Graft {
+                           row,
+                           restored,
+                           program,
+                           image,
+                       }| {
             let pid = self.table.next_pid();
             grown.insert(row.pid, pid);
             let parent = row.parent.and_then(|parent| grown.get(&parent).copied());
             let name = row.name.filter(|name| self.table.named(name).is_none());
-            let row = ProcessRow { pid, parent, restored: Some(restored), name, exit: None, ..row };
-            Newborn { row, program, image }
+            let row = ProcessRow {
+                pid,
+                parent,
+                restored: Some(restored),
+                name,
+                exit: None,
+                ..row
+            };
+            Newborn {
+                row,
+                program,
+                image,
+            }
         };
         grafts.into_iter().map(newborn).collect()
     }
 
     pub(super) async fn branched(&mut self, growing: Growing, result: Result<(), CommitError>) {
-        let Growing { newborns, asked, launch, reply } = growing;
+        let Growing {
+            newborns,
+            asked,
+            launch,
+            reply,
+        } = growing;
         let pids: Vec<Pid> = newborns.iter().map(|born| born.row.pid).collect();
-        let Some(root) = pids.first().copied() else { return };
+        let Some(root) = pids.first().copied() else {
+            return;
+        };
         if let Err(error) = result {
             for born in &newborns {
                 self.aliases.forget(root, &born.row);
@@ -187,9 +256,13 @@ impl Supervisor {
             return drop(reply.send(Err(error.into())));
         }
         let asked = pids.get(asked).copied().unwrap_or(root);
-        let (ended, living): (Vec<_>, Vec<_>) = newborns.into_iter().partition(|born| born.ended().is_some());
+        let (ended, living): (Vec<_>, Vec<_>) = newborns
+            .into_iter()
+            .partition(|born| born.ended().is_some());
         for born in &ended {
-            born.ended().iter().for_each(|exit| drop(self.table.end(born.row.pid, exit, Keeps::Journal)));
+            born.ended()
+                .iter()
+                .for_each(|exit| drop(self.table.end(born.row.pid, exit, Keeps::Journal)));
         }
         for born in living {
             self.doom_with_parent(&born.row);
@@ -224,7 +297,9 @@ impl Newborn {
     fn ended(&self) -> Option<Exit> {
         match &self.image.phase {
             Phase::Ended { exit } => Some(exit.clone()),
-            Phase::Idle | Phase::Thinking { .. } | Phase::Acting { .. } | Phase::Ready { .. } => None,
+            Phase::Idle | Phase::Thinking { .. } | Phase::Acting { .. } | Phase::Ready { .. } => {
+                None
+            }
         }
     }
 }

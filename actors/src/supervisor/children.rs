@@ -13,16 +13,21 @@ use crate::event::Event;
 use crate::temp_files::TempFilesMessage;
 
 impl Supervisor {
-    /// A child that exists already, by parent and origin, is not made again: one that is held is run, the end of one that
-    /// has ended is reported once more. So a parent that comes back from its journal finds its children. One that
-    /// hibernates has nothing to do, and sleeps on.
+    /// A child that exists already, by parent and origin, is not made again: one that is held is
+    /// run, the end of one that has ended is reported once more. So a parent that comes back from
+    /// its journal finds its children. One that hibernates has nothing to do, and sleeps on.
     pub(super) fn start_children(&mut self, parent: Pid, children: Vec<Child>, may_exist: bool) {
         let is_missing = |child: &Child| self.table.child(parent, &child.origin).is_none();
         if may_exist && self.world.missing().is_some() && children.iter().any(is_missing) {
             return self.hold_for_lost(parent);
         }
         let mut newborns: Vec<Newborn> = Vec::new();
-        for Child { origin, program, image } in children {
+        for Child {
+            origin,
+            program,
+            image,
+        } in children
+        {
             match self.table.child(parent, &origin) {
                 None => newborns.push(self.newborn(Some(parent), program, Box::new(image), origin)),
                 Some(row) => self.found(&row),
@@ -37,15 +42,20 @@ impl Supervisor {
     pub(super) fn find_child(&mut self, parent: Pid, call: CallId, index: u32) {
         match self.table.child_at(parent, call, index) {
             Some(row) => self.found(&row),
-            None if self.world.missing().is_none() => {
-                self.tell_parent(parent, Input::Child { call, event: ChildEvent::Absent { index } })
-            }
+            None if self.world.missing().is_none() => self.tell_parent(
+                parent,
+                Input::Child {
+                    call,
+                    event: ChildEvent::Absent { index },
+                },
+            ),
             None => self.hold_for_lost(parent),
         }
     }
 
-    /// If records are lost, a child that is not in the table may have been made all the same. Made again, it would repeat its calls, so
-    /// its parent stops, and with it all that wait for the parent.
+    /// If records are lost, a child that is not in the table may have been made all the same. Made
+    /// again, it would repeat its calls, so its parent stops, and with it all that wait for the
+    /// parent.
     fn hold_for_lost(&mut self, parent: Pid) {
         let lost = self.world.missing().unwrap_or_default();
         self.stop_with_all_above(
@@ -54,7 +64,8 @@ impl Supervisor {
         );
     }
 
-    /// A child that exists: its parent is told what it was told before, since it may not have heard it.
+    /// A child that exists: its parent is told what it was told before, since it may not have heard
+    /// it.
     fn found(&mut self, row: &ProcessRow) {
         self.report_start(row);
         if row.exit.is_some() {
@@ -69,7 +80,12 @@ impl Supervisor {
         if let (Some(parent), Origin::Spawned { call }) = (row.parent, &row.origin) {
             self.tell_parent(
                 parent,
-                Input::Child { call: *call, event: ChildEvent::Started { child: row.known_as() } },
+                Input::Child {
+                    call: *call,
+                    event: ChildEvent::Started {
+                        child: row.known_as(),
+                    },
+                },
             );
         }
     }
@@ -77,34 +93,59 @@ impl Supervisor {
     /// A child that cannot be written: its parent gets that as the child's end.
     pub(super) fn report_stillborn(&mut self, born: &Newborn, error: &CommitError) {
         let exit = Exit::new(ExitStatus::Faulted, error.to_string()).after(Usage::default());
-        self.report_to_parent(&ProcessRow { exit: Some(exit), ..born.row.clone() });
+        self.report_to_parent(&ProcessRow {
+            exit: Some(exit),
+            ..born.row.clone()
+        });
     }
 
     pub(super) fn ended(&mut self, pid: Pid, exit: Exit) {
-        let keeps = if self.world.is_kept { Keeps::Journal } else { Keeps::Nothing };
-        let Some(row) = self.table.end(pid, &exit, keeps) else { return };
+        let keeps = if self.world.is_kept {
+            Keeps::Journal
+        } else {
+            Keeps::Nothing
+        };
+        let Some(row) = self.table.end(pid, &exit, keeps) else {
+            return;
+        };
         self.world.report(Event::Exited { pid, exit });
         self.report_to_parent(&row);
         self.kill_children(pid, |_| true);
         if row.parent.is_none() {
             // Where the files are gone there is nothing to be forgotten.
-            let _ = self.world.temp_files.cast(TempFilesMessage::TreeEnded { root: pid });
+            let _ = self
+                .world
+                .temp_files
+                .cast(TempFilesMessage::TreeEnded { root: pid });
         }
     }
 
     pub(super) fn report_to_parent(&mut self, row: &ProcessRow) {
-        let (Some(parent), Some((call, index)), Some(exit)) = (row.parent, place(&row.origin), row.exit.clone()) else {
+        let (Some(parent), Some((call, index)), Some(exit)) =
+            (row.parent, place(&row.origin), row.exit.clone())
+        else {
             return;
         };
         self.tell_parent(
             parent,
-            Input::Child { call, event: ChildEvent::Ended { index, child: row.known_as(), exit } },
+            Input::Child {
+                call,
+                event: ChildEvent::Ended {
+                    index,
+                    child: row.known_as(),
+                    exit,
+                },
+            },
         );
     }
 
-    /// A parent that hibernates wakes for it. One that is held asks for its children when it is run.
+    /// A parent that hibernates wakes for it. One that is held asks for its children when it is
+    /// run.
     fn tell_parent(&mut self, parent: Pid, input: Input) {
-        if !matches!(self.table.run_of(parent), None | Some(Run::Held | Run::Ended)) {
+        if !matches!(
+            self.table.run_of(parent),
+            None | Some(Run::Held | Run::Ended)
+        ) {
             self.tell(parent, input);
         }
     }

@@ -1,5 +1,6 @@
-//! A line of the process table. What only a process needs that runs or is watched stands apart, is made on demand, and goes
-//! when nobody needs it any more: one that sleeps, or has ended, costs a few words.
+//! A line of the process table. What only a process needs that runs or is watched stands apart, is
+//! made on demand, and goes when nobody needs it any more: one that sleeps, or has ended, costs a
+//! few words.
 
 use std::sync::Arc;
 
@@ -40,7 +41,8 @@ pub(crate) type Ended = Result<Exit, Arc<str>>;
 pub(super) enum Run {
     /// Its birth is on its way to the disk, its journal is being read, or it pauses after a fault.
     Loading,
-    /// It is only its journal since the kernel was opened, or since it had to stop. What it was doing is yet to be taken up.
+    /// It is only its journal since the kernel was opened, or since it had to stop. What it was
+    /// doing is yet to be taken up.
     Held,
     /// It is only its journal, and has nothing to do before somebody speaks to it.
     Hibernated {
@@ -48,7 +50,8 @@ pub(super) enum Run {
         is_stopped: bool,
     },
     Running,
-    /// Its actor was told to hibernate. What arrives waits until it has, or has said that it cannot.
+    /// Its actor was told to hibernate. What arrives waits until it has, or has said that it
+    /// cannot.
     FallingAsleep,
     Ended,
 }
@@ -94,7 +97,15 @@ pub(super) struct Live {
 
 impl Entry {
     pub(super) fn new(row: ProcessRow, run: Run) -> Self {
-        let ProcessRow { parent, program, name, origin, restored, exit, .. } = row;
+        let ProcessRow {
+            parent,
+            program,
+            name,
+            origin,
+            restored,
+            exit,
+            ..
+        } = row;
         let (call, index) = place(&origin).unwrap_or((CallId { epoch: 0, seq: 0 }, 0));
         let (origin, copied) = match origin {
             Origin::Started => (Made::Started, None),
@@ -103,22 +114,52 @@ impl Entry {
             Origin::Copied { from, at } => (Made::Copied, Some((from, at))),
         };
         let is_plain = name.is_none() && copied.is_none() && restored.is_none() && exit.is_none();
-        let rare = (!is_plain).then(|| Box::new(Rare { name, copied, restored, exit, last: None }));
+        let rare = (!is_plain).then(|| {
+            Box::new(Rare {
+                name,
+                copied,
+                restored,
+                exit,
+                last: None,
+            })
+        });
         let parent = parent.map_or(0, |parent| parent.0);
-        Self { parent, program, rare, live: None, call, index, origin, run, halted: false, doomed: false }
+        Self {
+            parent,
+            program,
+            rare,
+            live: None,
+            call,
+            index,
+            origin,
+            run,
+            halted: false,
+            doomed: false,
+        }
     }
 
     /// The row of it, which is that of process `pid`.
     pub(super) fn row(&self, pid: Pid) -> ProcessRow {
         let (parent, program) = (self.parent(), self.program.clone());
         let (name, exit) = (self.name().cloned(), self.exit().cloned());
-        ProcessRow { pid, parent, program, name, origin: self.origin(), restored: self.restored(), exit }
+        ProcessRow {
+            pid,
+            parent,
+            program,
+            name,
+            origin: self.origin(),
+            restored: self.restored(),
+            exit,
+        }
     }
 
     pub(super) fn origin(&self) -> Origin {
         let copied = self.rare.as_ref().and_then(|rare| rare.copied);
         match (self.origin, copied) {
-            (Made::Forked, _) => Origin::Forked { call: self.call, index: self.index },
+            (Made::Forked, _) => Origin::Forked {
+                call: self.call,
+                index: self.index,
+            },
             (Made::Spawned, _) => Origin::Spawned { call: self.call },
             (Made::Copied, Some((from, at))) => Origin::Copied { from, at },
             (Made::Started | Made::Copied, _) => Origin::Started,
@@ -181,7 +222,8 @@ impl Entry {
         })
     }
 
-    /// Lets go of what nobody needs: it neither runs nor is it about to, and nobody holds a handle on it or waits for it.
+    /// Lets go of what nobody needs: it neither runs nor is it about to, and nobody holds a handle
+    /// on it or waits for it.
     pub(super) fn let_go(&mut self) {
         let does_not_run = matches!(self.run, Run::Held | Run::Hibernated { .. } | Run::Ended);
         if does_not_run && self.live().is_some_and(|live| live.is_unneeded(self.run)) {
@@ -207,23 +249,38 @@ impl Entry {
             (None, Run::Hibernated { is_stopped: false }) => "hibernated",
             (None, Run::Loading | Run::Running | Run::FallingAsleep | Run::Ended) => {
                 let view = self.live().map(|live| live.view.borrow());
-                view.as_ref().and_then(|view| view.as_ref()).map_or("starting", View::status)
+                view.as_ref()
+                    .and_then(|view| view.as_ref())
+                    .map_or("starting", View::status)
             }
         }
     }
 
-    /// What a process gets when it begins to run: signals that waited, then its start, then all else that waited. Where it
-    /// is to be continued, what comes after that keeps its place.
+    /// What a process gets when it begins to run: signals that waited, then its start, then all
+    /// else that waited. Where it is to be continued, what comes after that keeps its place.
     pub(super) fn begin(&mut self) -> Vec<Delivery> {
-        let mut waiting = self.live_mut().map(|live| std::mem::take(&mut live.waiting)).unwrap_or_default();
-        let continued = waiting.iter().position(|delivery| matches!(delivery.input, Input::Signal(Signal::Continue)));
+        let mut waiting = self
+            .live_mut()
+            .map(|live| std::mem::take(&mut live.waiting))
+            .unwrap_or_default();
+        let continued = waiting
+            .iter()
+            .position(|delivery| matches!(delivery.input, Input::Signal(Signal::Continue)));
         let later = waiting.split_off(continued.unwrap_or(waiting.len()));
         let (signals, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(Delivery::is_signal);
         // Whoever waits to hear that the process was killed is not to come behind its end.
-        let is_told = signals.iter().any(|delivery| matches!(delivery.input, Input::Signal(Signal::Kill)));
-        let doom = (self.doomed && !is_told).then(|| Delivery::internal(Input::Signal(Signal::Kill)));
+        let is_told = signals
+            .iter()
+            .any(|delivery| matches!(delivery.input, Input::Signal(Signal::Kill)));
+        let doom =
+            (self.doomed && !is_told).then(|| Delivery::internal(Input::Signal(Signal::Kill)));
         let start = Delivery::internal(Input::Signal(Signal::Resume));
-        doom.into_iter().chain(signals).chain([start]).chain(rest).chain(later).collect()
+        doom.into_iter()
+            .chain(signals)
+            .chain([start])
+            .chain(rest)
+            .chain(later)
+            .collect()
     }
 }
 
@@ -249,8 +306,8 @@ pub(super) fn place(origin: &Origin) -> Option<(CallId, u32)> {
 mod tests {
     use super::*;
 
-    /// What a process costs that sleeps: beside this a child stands in the map of children, by 32 bytes in nodes that may be
-    /// half full.
+    /// What a process costs that sleeps: beside this a child stands in the map of children, by 32
+    /// bytes in nodes that may be half full.
     #[test]
     fn an_entry_is_small() {
         assert_eq!(size_of::<Option<Entry>>(), 56);
@@ -263,14 +320,33 @@ mod tests {
             Origin::Started,
             Origin::Forked { call, index: 2 },
             Origin::Spawned { call },
-            Origin::Copied { from: Pid(9), at: FactNumber(8) },
+            Origin::Copied {
+                from: Pid(9),
+                at: FactNumber(8),
+            },
         ];
         let exit = Exit::new(dormouse_proto::process::ExitStatus::Killed, "why");
         for origin in origins {
-            for (parent, name, exit) in [(None, None, None), (Some(Pid(2)), Some("n".into()), Some(exit.clone()))] {
-                let restored = parent.map(|from| Restored { from, at: FactNumber(3), known_as: Pid(1), foreign: None });
+            for (parent, name, exit) in [
+                (None, None, None),
+                (Some(Pid(2)), Some("n".into()), Some(exit.clone())),
+            ] {
+                let restored = parent.map(|from| Restored {
+                    from,
+                    at: FactNumber(3),
+                    known_as: Pid(1),
+                    foreign: None,
+                });
                 let (program, origin) = ("p".into(), origin.clone());
-                let row = ProcessRow { pid: Pid(7), parent, program, name, origin, restored, exit };
+                let row = ProcessRow {
+                    pid: Pid(7),
+                    parent,
+                    program,
+                    name,
+                    origin,
+                    restored,
+                    exit,
+                };
                 assert_eq!(Entry::new(row.clone(), Run::Held).row(Pid(7)), row);
             }
         }

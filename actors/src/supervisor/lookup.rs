@@ -21,18 +21,28 @@ pub(crate) enum LookupMessage {
     /// The handle of the living process of a name.
     FindNamed { name: Arc<str>, reply: SeatReply },
     /// Rows of the process table.
-    List { which: Which, reply: oneshot::Sender<Vec<Listed>> },
+    List {
+        which: Which,
+        reply: oneshot::Sender<Vec<Listed>>,
+    },
     /// The processes that one can write to.
-    ListNeighbours { of: Pid, reply: oneshot::Sender<Neighbours> },
+    ListNeighbours {
+        of: Pid,
+        reply: oneshot::Sender<Neighbours>,
+    },
     /// A process and all below it, including those that have ended.
     ListFamily { of: Pid, reply: FamilyReply },
     /// The processes that a process continues.
-    Lineage { of: Pid, reply: oneshot::Sender<Lineage> },
+    Lineage {
+        of: Pid,
+        reply: oneshot::Sender<Lineage>,
+    },
     /// Ended processes were deleted.
     Forget { pids: Vec<Pid> },
 }
 
-/// A process, then the one that it goes on from, and so on, each with the last fact that was taken over.
+/// A process, then the one that it goes on from, and so on, each with the last fact that was taken
+/// over.
 pub(crate) type Lineage = Vec<(Pid, Option<FactNumber>)>;
 
 /// What a handle of a process holds.
@@ -53,7 +63,11 @@ pub(crate) struct Taken {
 impl Drop for Taken {
     fn drop(&mut self) {
         // Where the supervisor is gone, the kernel is.
-        let _ = self.supervisor.cast(SupervisorMessage::Rest(RestMessage::Vacated { pid: self.pid }));
+        let _ = self
+            .supervisor
+            .cast(SupervisorMessage::Rest(RestMessage::Vacated {
+                pid: self.pid,
+            }));
     }
 }
 
@@ -92,16 +106,31 @@ impl Supervisor {
 
     /// A place at a process, for a handle.
     pub(super) fn seat(&mut self, pid: Pid) -> Result<Seat, KernelError> {
-        let Desk { exit, view, inbox } = self.table.desk(pid).map_err(|unknown| self.or_lost(unknown))?;
-        let taken = Arc::new(Taken { pid, supervisor: self.myself.clone() });
-        Ok(Seat { pid, exit, view, inbox, taken })
+        let Desk { exit, view, inbox } = self
+            .table
+            .desk(pid)
+            .map_err(|unknown| self.or_lost(unknown))?;
+        let taken = Arc::new(Taken {
+            pid,
+            supervisor: self.myself.clone(),
+        });
+        Ok(Seat {
+            pid,
+            exit,
+            view,
+            inbox,
+            taken,
+        })
     }
 
     /// That a process is not in the table is known only where the store could list all.
     pub(super) fn or_lost(&self, unknown: KernelError) -> KernelError {
         match self.world.missing() {
             None => unknown,
-            Some(lost) => KernelError::NotFound(NotFound::MayBeLost { unknown: unknown.to_string(), lost }),
+            Some(lost) => KernelError::NotFound(NotFound::MayBeLost {
+                unknown: unknown.to_string(),
+                lost,
+            }),
         }
     }
 

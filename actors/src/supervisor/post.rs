@@ -1,7 +1,7 @@
 //! The post: who may write to whom, and how a message finds its receiver.
 //!
-//! Whether a message was taken is the receiver's word, durable before it is given; where there is no receiver, the
-//! supervisor says why. A receiver that sleeps wakes.
+//! Whether a message was taken is the receiver's word, durable before it is given; where there is
+//! no receiver, the supervisor says why. A receiver that sleeps wakes.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -59,7 +59,8 @@ impl Supervisor {
         }
     }
 
-    /// Hands `delivery` to a process: at once where it runs, once it does where it is being read or sleeps.
+    /// Hands `delivery` to a process: at once where it runs, once it does where it is being read or
+    /// sleeps.
     pub(super) fn deliver(&mut self, pid: Pid, delivery: Delivery) {
         if self.table.deliver(pid, delivery) {
             self.wake(pid);
@@ -79,27 +80,55 @@ impl Supervisor {
 
     fn post(&mut self, post: Post) {
         match self.receiver(post.from, &post.to) {
-            Ok(Receiver { pid, known, ended: Some(why) }) => self.find_receipt(pid, known, why, post),
-            Ok(Receiver { pid: to, known, ended: None }) => {
-                let Post { from, call, settled, letter, receipt, .. } = post;
+            Ok(Receiver {
+                pid,
+                known,
+                ended: Some(why),
+            }) => self.find_receipt(pid, known, why, post),
+            Ok(Receiver {
+                pid: to,
+                known,
+                ended: None,
+            }) => {
+                let Post {
+                    from,
+                    call,
+                    settled,
+                    letter,
+                    receipt,
+                    ..
+                } = post;
                 // Of a message that is posted again each delivery has its own answer.
                 self.posted += 1;
                 let ticket: Arc<str> = format!("message:{from}:{call}:{}", self.posted).into();
-                let input = Input::Messaged { ticket: ticket.clone(), from: known, call, settled, letter };
-                self.deliver(to, Delivery { answer: Some((ticket, receipt.into())), ..Delivery::internal(input) });
+                let input = Input::Messaged {
+                    ticket: ticket.clone(),
+                    from: known,
+                    call,
+                    settled,
+                    letter,
+                };
+                self.deliver(
+                    to,
+                    Delivery {
+                        answer: Some((ticket, receipt.into())),
+                        ..Delivery::internal(input)
+                    },
+                );
             }
             // Who no longer waits has dropped its side.
             Err(why) => drop(post.receipt.send(Answer::failed(why))),
         }
     }
 
-    /// Answers a message to a process that has ended. It may have received the message before: a sender that was restarted sends
-    /// again. Reads its journal.
+    /// Answers a message to a process that has ended. It may have received the message before: a
+    /// sender that was restarted sends again. Reads its journal.
     fn find_receipt(&self, pid: Pid, known: Pid, why: String, Post { call, receipt, .. }: Post) {
         let world = self.world.clone();
         tokio::task::spawn_blocking(move || {
-            let journal =
-                world.store().and_then(|store| recovery::load(&*store, &world, pid, None, Purpose::Look).ok());
+            let journal = world
+                .store()
+                .and_then(|store| recovery::load(&*store, &world, pid, None, Purpose::Look).ok());
             let taken = journal.and_then(|journal| journal.state.receipt(known, call));
             // Who no longer waits has dropped its side.
             let _ = receipt.send(taken.unwrap_or_else(|| Answer::failed(why)));
@@ -108,21 +137,38 @@ impl Supervisor {
 
     /// Who is meant by an address.
     fn receiver(&self, from: Pid, to: &Address) -> Result<Receiver, String> {
-        let meant = |number: Pid| Meant { number, pid: self.meant(from, number) };
-        let (to, ended) = self.table.receiver(from, to, meant, self.world.limits.reach)?;
+        let meant = |number: Pid| Meant {
+            number,
+            pid: self.meant(from, number),
+        };
+        let (to, ended) = self
+            .table
+            .receiver(from, to, meant, self.world.limits.reach)?;
         let root = self.table.root(to);
         if ended.is_none() && self.kept_held.contains(&root) && self.table.root(from) != root {
-            return Err(format!("Process {to} does not run: the user has not resumed it. Nothing was sent."));
+            return Err(format!(
+                "Process {to} does not run: the user has not resumed it. Nothing was sent."
+            ));
         }
         let known = self.known_to(to, from).ok_or_else(|| {
-            format!("Process {to} cannot be written to: the number of this process means another one there.")
+            format!(
+                "Process {to} cannot be written to: the number of this process means another \
+                 one there."
+            )
         })?;
-        Ok(Receiver { pid: to, known, ended })
+        Ok(Receiver {
+            pid: to,
+            known,
+            ended,
+        })
     }
 
     pub(super) fn list_neighbours(&self, of: Pid, reply: oneshot::Sender<Neighbours>) {
         let Neighbours { known, hidden } = self.table.neighbours(of, self.world.limits.reach);
-        let known = known.into_iter().filter_map(|neighbour| self.told_of(of, neighbour)).collect();
+        let known = known
+            .into_iter()
+            .filter_map(|neighbour| self.told_of(of, neighbour))
+            .collect();
         // Who no longer waits has dropped its side.
         let _ = reply.send(Neighbours { known, hidden });
     }
@@ -144,8 +190,8 @@ struct Meant {
 }
 
 impl Table {
-    /// The process that an address names, and the error for the sender if that process has ended. Fails if the sender may not write
-    /// to it. Costs the depth of the tree.
+    /// The process that an address names, and the error for the sender if that process has ended.
+    /// Fails if the sender may not write to it. Costs the depth of the tree.
     fn receiver(
         &self,
         from: Pid,
@@ -156,24 +202,31 @@ impl Table {
         let own = |pid| Meant { number: pid, pid };
         let Meant { number, pid } = match to {
             Address::Parent => self.get(from).and_then(Entry::parent).map(own).ok_or_else(|| {
-                "This process has no parent: the host started it. list_processes shows who there is.".to_owned()
+                "This process has no parent: the host started it. list_processes shows who there \
+                 is.".to_owned()
             })?,
             Address::Process(number) | Address::Correspondent(number) => meant(*number),
             Address::Name(name) => self.named(name).map(own).ok_or_else(|| {
-                format!("There is no living process of the name '{name}'. list_processes shows who there is.")
+                format!("There is no living process of the name '{name}'. list_processes shows who \
+                     there is.")
             })?,
         };
         if pid == from {
             return Err(format!("Process {number} is this process itself."));
         }
-        let reaches = |pid| matches!(to, Address::Correspondent(_)) || self.reaches(from, pid, reach);
+        let reaches =
+            |pid| matches!(to, Address::Correspondent(_)) || self.reaches(from, pid, reach);
         let Some(entry) = self.get(pid).filter(|_| reaches(pid)) else {
             let reach = word(reach);
-            return Err(format!("There is no process {number} {reach}. list_processes shows who there is."));
+            return Err(format!(
+                "There is no process {number} {reach}. list_processes shows who there is."
+            ));
         };
         let ended = |exit: &Exit| {
             let word = exit.status.word();
-            format!("Process {number} has ended as {word}: what it had not heard by then, nobody hears.")
+            format!(
+                "Process {number} has ended as {word}: what it had not heard by then, nobody hears."
+            )
         };
         Ok((pid, entry.exit().map(ended)))
     }
@@ -193,13 +246,22 @@ impl Table {
             }
     }
 
-    /// The living processes that `of` may write to, itself among them: its relatives and those that have a name, then of the
-    /// others as many as are shown, the newest first. Costs the tree, or all processes where the reach is everyone.
+    /// The living processes that `of` may write to, itself among them: its relatives and those that
+    /// have a name, then of the others as many as are shown, the newest first. Costs the tree, or
+    /// all processes where the reach is everyone.
     fn neighbours(&self, of: Pid, reach: Reach) -> Neighbours {
         let parent = self.get(of).and_then(Entry::parent);
-        let children = |pid: Pid| self.living_children(pid).into_iter().map(|(child, _)| child);
+        let children = |pid: Pid| {
+            self.living_children(pid)
+                .into_iter()
+                .map(|(child, _)| child)
+        };
         let siblings = parent.into_iter().flat_map(children);
-        let mut near: BTreeSet<Pid> = siblings.chain(children(of)).chain(parent).chain([of]).collect();
+        let mut near: BTreeSet<Pid> = siblings
+            .chain(children(of))
+            .chain(parent)
+            .chain([of])
+            .collect();
         near.extend(self.names());
         let far: Vec<Pid> = match reach {
             Reach::Relatives => Vec::new(),
@@ -211,13 +273,22 @@ impl Table {
         let shown = far.len().min(MAX_SHOWN.saturating_sub(near.len()));
         let hidden = far.len() - shown;
         let known = near.into_iter().chain(far.into_iter().take(shown));
-        Neighbours { known: known.filter_map(|pid| self.neighbour(pid)).collect(), hidden }
+        Neighbours {
+            known: known.filter_map(|pid| self.neighbour(pid)).collect(),
+            hidden,
+        }
     }
 
     fn neighbour(&self, pid: Pid) -> Option<Neighbour> {
         let entry = self.get(pid)?;
         let (program, name) = (entry.program().clone(), entry.name().cloned());
-        Some(Neighbour { pid, parent: entry.parent(), program, name, status: entry.status() })
+        Some(Neighbour {
+            pid,
+            parent: entry.parent(),
+            program,
+            name,
+            status: entry.status(),
+        })
     }
 }
 

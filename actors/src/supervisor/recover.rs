@@ -1,7 +1,7 @@
 //! What becomes of the processes that a store holds when a kernel is opened on it.
 //!
-//! They are taken up by rising pid, parents before their children, and few at a time: a store may hold more of them than
-//! there is memory for.
+//! They are taken up by rising pid, parents before their children, and few at a time: a store may
+//! hold more of them than there is memory for.
 
 use dormouse_proto::id::Pid;
 

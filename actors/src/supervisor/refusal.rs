@@ -1,9 +1,10 @@
-//! What becomes of processes when the store refuses a commit: they stop, are told of nothing that has not happened, and go on
-//! from their journals when they are resumed.
+//! What becomes of processes when the store refuses a commit: they stop, are told of nothing that
+//! has not happened, and go on from their journals when they are resumed.
 //!
-//! A process that cannot be made durable stops, and with it all above it, up to the one that the host waits for: a parent that
-//! went on would go on without what its child was about to do, and end for good what a full disk has only stopped. Where
-//! the store takes nothing more, every process stops.
+//! A process that cannot be made durable stops, and with it all above it, up to the one that the
+//! host waits for: a parent that went on would go on without what its child was about to do, and
+//! end for good what a full disk has only stopped. Where the store takes nothing more, every
+//! process stops.
 
 use dormouse_proto::id::Pid;
 use dormouse_proto::process::Origin;
@@ -22,8 +23,9 @@ impl Supervisor {
         }
     }
 
-    /// A child that could not be made durable never was. Its parent makes it again when it is resumed; where it is the child
-    /// itself that cannot be written, its parent gets that as its end.
+    /// A child that could not be made durable never was. Its parent makes it again when it is
+    /// resumed; where it is the child itself that cannot be written, its parent gets that as its
+    /// end.
     pub(super) fn stillborn(&mut self, born: &Newborn, error: &CommitError) {
         for reply in self.table.take_awaiting(born.row.pid) {
             // Who no longer waits has dropped its side.
@@ -31,7 +33,9 @@ impl Supervisor {
         }
         self.table.remove(&born.row);
         match (born.row.parent, &born.row.origin) {
-            (Some(parent), Origin::Forked { .. } | Origin::Spawned { .. }) if error.is_of_the_store() => {
+            (Some(parent), Origin::Forked { .. } | Origin::Spawned { .. })
+                if error.is_of_the_store() =>
+            {
                 self.stop_all_above(parent, error);
             }
             _ => self.report_stillborn(born, error),
@@ -52,7 +56,9 @@ impl Supervisor {
     pub(super) fn stop_with_all_above(&mut self, pid: Pid, reason: &str) {
         let parent = |pid: &Pid| self.table.get(*pid).and_then(Entry::parent);
         let stopping: Vec<_> = std::iter::successors(Some(pid), parent).collect();
-        stopping.into_iter().for_each(|pid| self.stop_for_now(pid, reason));
+        stopping
+            .into_iter()
+            .for_each(|pid| self.stop_for_now(pid, reason));
     }
 
     /// It is only its journal from here on; whoever waits for it is told why.
@@ -69,7 +75,8 @@ impl Supervisor {
         self.answer_awaiting(pid);
     }
 
-    /// Answers those who wait for a process to run that was stopped first: to wait for its end says why.
+    /// Answers those who wait for a process to run that was stopped first: to wait for its end says
+    /// why.
     fn answer_awaiting(&mut self, pid: Pid) {
         for reply in self.table.take_awaiting(pid) {
             // Who no longer waits has dropped its side.

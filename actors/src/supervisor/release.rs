@@ -1,8 +1,10 @@
-//! When newborns begin to run: all at once, or, of a fork whose program wants it so, the first at once and the others when
-//! something has come of it. What they send begins with the same bytes, which the provider then has in its cache.
+//! When newborns begin to run: all at once, or, of a fork whose program wants it so, the first at
+//! once and the others when something has come of it. What they send begins with the same bytes,
+//! which the provider then has in its cache.
 //!
-//! Nobody is held back for long: the first's end counts as well, whatever ended it, and after [`LONGEST_HOLD`] the others
-//! run in any case. A signal or a message releases the one that it is for.
+//! Nobody is held back for long: the first's end counts as well, whatever ended it, and after
+//! [`LONGEST_HOLD`] the others run in any case. A signal or a message releases the one that it is
+//! for.
 
 use std::time::Duration;
 
@@ -32,9 +34,16 @@ impl Supervisor {
     async fn hold_back(&mut self, first: Newborn, others: Vec<Newborn>) {
         let (herald, heard) = Herald::new();
         let pids: Vec<_> = others.iter().map(|born| born.row.pid).collect();
-        self.held_back.extend(others.into_iter().map(|born| (born.row.pid, born)));
+        self.held_back
+            .extend(others.into_iter().map(|born| (born.row.pid, born)));
         self.first_run(first, Some(herald)).await;
-        self.release(pids.iter().copied().filter(|pid| self.table.is_spoken_to(*pid)).collect()).await;
+        self.release(
+            pids.iter()
+                .copied()
+                .filter(|pid| self.table.is_spoken_to(*pid))
+                .collect(),
+        )
+        .await;
         let myself = self.myself.clone();
         tokio::spawn(async move {
             // Too late is as good as heard.
@@ -56,7 +65,11 @@ impl Supervisor {
     pub(super) fn release_for_delivery(&self, pid: Pid) {
         if self.held_back.contains_key(&pid) {
             // Where the supervisor is gone, the kernel is.
-            let _ = self.myself.cast(SupervisorMessage::Birth(BirthMessage::Release { pids: vec![pid] }));
+            let _ = self
+                .myself
+                .cast(SupervisorMessage::Birth(BirthMessage::Release {
+                    pids: vec![pid],
+                }));
         }
     }
 }

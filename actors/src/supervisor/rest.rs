@@ -1,13 +1,14 @@
 //! Hibernation: who goes to sleep and when, and what wakes it.
 //!
-//! A process says when it has come to rest; the supervisor decides. It goes to sleep when it is told to, after it rested for
-//! so long, or where more are in memory than there may be: those that rest longest first. Only the process knows whether
-//! something is pending, so it has the last word. From the moment it is told until it has answered, what arrives for it
-//! waits here: where it stays awake it gets that in order, where it sleeps that wakes it. So nothing is lost, and nothing
-//! comes twice.
+//! A process says when it has come to rest; the supervisor decides. It goes to sleep when it is
+//! told to, after it rested for so long, or where more are in memory than there may be: those that
+//! rest longest first. Only the process knows whether something is pending, so it has the last
+//! word. From the moment it is told until it has answered, what arrives for it waits here: where it
+//! stays awake it gets that in order, where it sleeps that wakes it. So nothing is lost, and
+//! nothing comes twice.
 //!
-//! One that sleeps is its journal and a line of the table. A message, a signal, the end of a child and somebody who waits for
-//! it wake it, under its pid.
+//! One that sleeps is its journal and a line of the table. A message, a signal, the end of a child
+//! and somebody who waits for it wake it, under its pid.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -91,9 +92,10 @@ impl Supervisor {
             Some(_) if !self.world.is_kept => Err(KernelError::Store(StoreFailure::NoStore)),
             Some(Run::Ended) => Err(KernelError::Process(ProcessError::Ended(pid))),
             Some(Run::Held | Run::Hibernated { .. }) => Ok(()),
-            Some(Run::Loading) => {
-                Err(KernelError::Process(ProcessError::Pending { pid, what: "it begins to run".to_owned() }))
-            }
+            Some(Run::Loading) => Err(KernelError::Process(ProcessError::Pending {
+                pid,
+                what: "it begins to run".to_owned(),
+            })),
             Some(run @ (Run::Running | Run::FallingAsleep)) => {
                 if let Some(live) = self.table.live_mut(pid) {
                     live.to_hibernate.push(reply);
@@ -116,7 +118,10 @@ impl Supervisor {
 
     /// Sends to sleep who has rested for so long, and whoever there is no room for.
     pub(super) fn hibernate_due(&mut self) {
-        let (after, most) = (self.world.limits.hibernate_after, self.world.limits.max_awake);
+        let (after, most) = (
+            self.world.limits.hibernate_after,
+            self.world.limits.max_awake,
+        );
         while let Some((pid, since)) = self.longest_at_rest() {
             let is_due = after.is_some_and(|after| since.elapsed() >= after);
             let is_crowded = most.is_some_and(|most| self.table.awake() > most);
@@ -135,7 +140,9 @@ impl Supervisor {
 
     /// One timer at a time: whoever it rings for, the next is looked for then.
     fn set_timer(&mut self, pause: Option<Duration>) {
-        let Some(pause) = pause.filter(|_| !self.table.resting.is_timed) else { return };
+        let Some(pause) = pause.filter(|_| !self.table.resting.is_timed) else {
+            return;
+        };
         self.table.resting.is_timed = true;
         let myself = self.myself.clone();
         tokio::spawn(async move {
@@ -153,14 +160,20 @@ impl Supervisor {
 
     fn send_to_sleep(&mut self, pid: Pid) {
         self.table.set_run(pid, Run::FallingAsleep);
-        let actor = self.table.get(pid).and_then(|entry| entry.live()?.actor.clone());
-        // An actor that has just faulted or ended does not answer: what becomes of it is told by its end.
+        let actor = self
+            .table
+            .get(pid)
+            .and_then(|entry| entry.live()?.actor.clone());
+        // An actor that has just faulted or ended does not answer: what becomes of it is told by
+        // its end.
         let _ = actor.map(|actor| actor.cast(ProcessMessage::Hibernate));
     }
 
     /// A process is only its journal from here on. What arrived meanwhile wakes it.
     pub(super) fn asleep(&mut self, pid: Pid) {
-        let Some(live) = self.falling_asleep(pid) else { return };
+        let Some(live) = self.falling_asleep(pid) else {
+            return;
+        };
         let mut is_stopped = false;
         live.view.send_modify(|view| {
             if let Some(view) = view {
@@ -173,7 +186,9 @@ impl Supervisor {
         self.table.set_run(pid, Run::Hibernated { is_stopped });
         self.world.report(Event::Hibernated { pid });
         // Who no longer waits has dropped its side.
-        replies.into_iter().for_each(|reply| drop(reply.send(Ok(()))));
+        replies
+            .into_iter()
+            .for_each(|reply| drop(reply.send(Ok(()))));
         if is_awaited {
             self.wake(pid);
         }
@@ -181,20 +196,33 @@ impl Supervisor {
 
     /// A process has something to do, or could not be written. It gets what arrived meanwhile.
     pub(super) fn stays_awake(&mut self, pid: Pid, why: &StaysAwake) {
-        let Some(live) = self.falling_asleep(pid) else { return };
-        let (replies, waiting) = (std::mem::take(&mut live.to_hibernate), std::mem::take(&mut live.waiting));
+        let Some(live) = self.falling_asleep(pid) else {
+            return;
+        };
+        let (replies, waiting) = (
+            std::mem::take(&mut live.to_hibernate),
+            std::mem::take(&mut live.waiting),
+        );
         self.table.set_run(pid, Run::Running);
-        replies.into_iter().for_each(|reply| drop(reply.send(Err(why.error(pid)))));
-        waiting.into_iter().for_each(|delivery| self.deliver(pid, delivery));
+        replies
+            .into_iter()
+            .for_each(|reply| drop(reply.send(Err(why.error(pid)))));
+        waiting
+            .into_iter()
+            .for_each(|delivery| self.deliver(pid, delivery));
         // It did not count while it was asked, so another one may have to hibernate in its place.
         self.hibernate_due();
     }
 
     fn falling_asleep(&mut self, pid: Pid) -> Option<&mut super::entry::Live> {
-        self.table.get_mut(pid).filter(|entry| entry.run == Run::FallingAsleep)?.live_mut()
+        self.table
+            .get_mut(pid)
+            .filter(|entry| entry.run == Run::FallingAsleep)?
+            .live_mut()
     }
 
-    /// Somebody waits for a process: one that sleeps wakes, so that it can be looked at. One that is held stays so.
+    /// Somebody waits for a process: one that sleeps wakes, so that it can be looked at. One that
+    /// is held stays so.
     pub(super) fn look_at(&mut self, pid: Pid) {
         if matches!(self.table.run_of(pid), Some(Run::Hibernated { .. })) {
             self.wake(pid);

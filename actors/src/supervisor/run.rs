@@ -1,5 +1,5 @@
-//! Running processes, and what becomes of one that faults: restarted from its journal with growing pauses, given up after
-//! a bounded number of faults within a window.
+//! Running processes, and what becomes of one that faults: restarted from its journal with growing
+//! pauses, given up after a bounded number of faults within a window.
 
 use std::time::Duration;
 
@@ -29,7 +29,10 @@ pub(crate) enum RunMessage {
     /// A pause after a fault is over.
     Restart { pid: Pid },
     /// A journal was read.
-    Loaded { pid: Pid, result: Result<Box<Loaded>, LoadError> },
+    Loaded {
+        pid: Pid,
+        result: Result<Box<Loaded>, LoadError>,
+    },
     /// A process stopped since its facts could not be made durable.
     Undurable { pid: Pid, error: CommitError },
     /// A process ended, durably.
@@ -63,13 +66,16 @@ impl Supervisor {
 
     /// Begins to run a process that is only its journal.
     pub(super) fn wake(&mut self, pid: Pid) {
-        if matches!(self.table.run_of(pid), Some(Run::Held | Run::Hibernated { .. })) {
+        if matches!(
+            self.table.run_of(pid),
+            Some(Run::Held | Run::Hibernated { .. })
+        ) {
             self.load(pid);
         }
     }
 
-    /// Reads a process's journal beside the actor, once what is on its way to the store has arrived there. All of one that
-    /// hibernates has.
+    /// Reads a process's journal beside the actor, once what is on its way to the store has arrived
+    /// there. All of one that hibernates has.
     pub(super) fn load(&mut self, pid: Pid) {
         let is_asleep = matches!(self.table.run_of(pid), Some(Run::Hibernated { .. }));
         self.table.loading(pid);
@@ -86,14 +92,21 @@ impl Supervisor {
                     Some(store) => recovery::load(&*store, &world, pid, None, Purpose::Run),
                     None => Err(LoadError::NoStore),
                 };
-                let _ = myself.cast(SupervisorMessage::Run(RunMessage::Loaded { pid, result: loaded.map(Box::new) }));
+                let _ = myself.cast(SupervisorMessage::Run(RunMessage::Loaded {
+                    pid,
+                    result: loaded.map(Box::new),
+                }));
             });
         };
-        if is_asleep { read(Ok(Size::default())) } else { self.world.append(Vec::new(), Box::new(read)) }
+        if is_asleep {
+            read(Ok(Size::default()))
+        } else {
+            self.world.append(Vec::new(), Box::new(read))
+        }
     }
 
-    /// A journal that cannot be read now may be readable later, by a kernel with another tool or a mended disk: nothing is
-    /// written, and the process stays what it is.
+    /// A journal that cannot be read now may be readable later, by a kernel with another tool or a
+    /// mended disk: nothing is written, and the process stays what it is.
     async fn loaded(&mut self, pid: Pid, result: Result<Box<Loaded>, LoadError>) {
         self.recovered(pid);
         match result.map_err(KernelError::from) {
@@ -101,16 +114,21 @@ impl Supervisor {
             Err(error) => {
                 let waiting = self.table.take_awaiting(pid);
                 self.park(pid, &error.to_string());
-                let KernelError::Store(StoreFailure::Load(error)) = error else { return };
-                waiting
-                    .into_iter()
-                    .for_each(|reply| drop(reply.send(Err(KernelError::Store(StoreFailure::Load(error.clone()))))));
+                let KernelError::Store(StoreFailure::Load(error)) = error else {
+                    return;
+                };
+                waiting.into_iter().for_each(|reply| {
+                    drop(reply.send(Err(KernelError::Store(StoreFailure::Load(error.clone())))))
+                });
             }
         }
     }
 
     fn copy(&self, pid: Pid, reply: CopyReply) {
-        let running = self.table.get(pid).filter(|entry| entry.run == Run::Running);
+        let running = self
+            .table
+            .get(pid)
+            .filter(|entry| entry.run == Run::Running);
         if let Some(actor) = running.and_then(|entry| entry.live()?.actor.as_ref()) {
             // One that has just ended drops the reply.
             let _ = actor.cast(ProcessMessage::Copy { reply });
@@ -126,10 +144,26 @@ impl Supervisor {
         }
     }
 
-    /// Starts the actor of a process: it takes the signals that waited for it, resumes, then takes the rest.
-    pub(super) async fn run(&mut self, Loaded { pid, state, last, tail }: Loaded, herald: Option<Herald>) {
+    /// Starts the actor of a process: it takes the signals that waited for it, resumes, then takes
+    /// the rest.
+    pub(super) async fn run(
+        &mut self,
+        Loaded {
+            pid,
+            state,
+            last,
+            tail,
+        }: Loaded,
+        herald: Option<Herald>,
+    ) {
         let root = self.table.root(pid);
-        let Some(entry) = self.table.get_mut(pid).filter(|entry| entry.run == Run::Loading) else { return };
+        let Some(entry) = self
+            .table
+            .get_mut(pid)
+            .filter(|entry| entry.run == Run::Loading)
+        else {
+            return;
+        };
         let waiting = entry.begin();
         let (parent, program) = (entry.parent(), entry.program().clone());
         let Some(live) = entry.live_mut() else { return };
@@ -137,15 +171,34 @@ impl Supervisor {
         view.send_replace(Some(View::of(&state, last)));
         let event = match std::mem::take(&mut live.is_waking) {
             true => Event::Woke { pid },
-            false => Event::Started { pid, parent, program },
+            false => Event::Started {
+                pid,
+                parent,
+                program,
+            },
         };
         let supervisor = self.myself.clone();
-        let begin = Begin { pid, world: self.world.clone(), supervisor, state, root, last, tail, view, herald };
-        let spawned = ProcessActor::spawn_linked(None, ProcessActor, begin, self.myself.get_cell()).await;
-        let Ok((actor, _task)) = spawned else { return self.give_up(pid, "its actor could not be started") };
+        let begin = Begin {
+            pid,
+            world: self.world.clone(),
+            supervisor,
+            state,
+            root,
+            last,
+            tail,
+            view,
+            herald,
+        };
+        let spawned =
+            ProcessActor::spawn_linked(None, ProcessActor, begin, self.myself.get_cell()).await;
+        let Ok((actor, _task)) = spawned else {
+            return self.give_up(pid, "its actor could not be started");
+        };
         self.world.report(event);
         self.table.running(pid, actor);
-        waiting.into_iter().for_each(|delivery| self.deliver(pid, delivery));
+        waiting
+            .into_iter()
+            .for_each(|delivery| self.deliver(pid, delivery));
         for reply in self.table.take_awaiting(pid) {
             // Who no longer waits has dropped its side.
             let _ = reply.send(self.seat(pid));
@@ -153,24 +206,32 @@ impl Supervisor {
         self.hibernate_due();
     }
 
-    /// A process that could not be read or written stays what its journal says, to be resumed later. Who waits for it,
-    /// its parent too, is told that it does not end now.
+    /// A process that could not be read or written stays what its journal says, to be resumed
+    /// later. Who waits for it, its parent too, is told that it does not end now.
     pub(super) fn park(&mut self, pid: Pid, reason: &str) {
         tracing::error!(%pid, reason, "a process was stopped");
         if let Some(row) = self.table.park(pid, reason) {
             let exit = Exit::new(ExitStatus::Faulted, reason);
-            self.report_to_parent(&ProcessRow { exit: Some(exit), ..row });
+            self.report_to_parent(&ProcessRow {
+                exit: Some(exit),
+                ..row
+            });
         }
     }
 
     pub(super) fn faulted(&mut self, actor: ActorId, reason: &str) {
-        let Some(pid) = self.table.forget_actor(actor) else { return };
+        let Some(pid) = self.table.forget_actor(actor) else {
+            return;
+        };
         if self.table.has_stopped(pid) {
             return self.load(pid);
         }
         let limit = self.world.limits.restarts as usize;
-        let Some(live) =
-            self.table.get_mut(pid).filter(|entry| entry.run != Run::Ended).and_then(|entry| entry.live_mut())
+        let Some(live) = self
+            .table
+            .get_mut(pid)
+            .filter(|entry| entry.run != Run::Ended)
+            .and_then(|entry| entry.live_mut())
         else {
             return;
         };
@@ -180,7 +241,10 @@ impl Supervisor {
         let faults = live.faults.len();
         tracing::error!(%pid, reason, faults, "a process faulted");
         if faults > limit {
-            return self.give_up(pid, &format!("it faulted {faults} times, the last time with: {reason}"));
+            return self.give_up(
+                pid,
+                &format!("it faulted {faults} times, the last time with: {reason}"),
+            );
         }
         self.table.set_run(pid, Run::Loading);
         let pause = FIRST_PAUSE * 2_u32.saturating_pow(faults as u32 - 1);
@@ -195,7 +259,10 @@ impl Supervisor {
     pub(super) fn give_up(&mut self, pid: Pid, reason: &str) {
         let exit = Exit::new(ExitStatus::Faulted, reason);
         tracing::error!(%pid, reason, "a process was given up");
-        let entries = vec![Durable::Ended { pid, exit: exit.clone() }];
+        let entries = vec![Durable::Ended {
+            pid,
+            exit: exit.clone(),
+        }];
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |_result| {
             // Durable or not, whoever waits has to know.

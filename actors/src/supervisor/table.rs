@@ -24,7 +24,8 @@ pub(crate) struct Table {
     inbox: usize,
     entries: PidMap<Entry>,
     actors: HashMap<ActorId, Pid>,
-    /// Processes whose actors were told to stop and have not yet, and whether to read the journal once they have.
+    /// Processes whose actors were told to stop and have not yet, and whether to read the journal
+    /// once they have.
     stopping: BTreeMap<Pid, bool>,
     children: BTreeMap<(Pid, CallId, u32), Pid>,
     /// Those that live, or are about to, by the names that the host gave them.
@@ -77,18 +78,29 @@ impl Table {
             resting: Resting::default(),
         };
         for row in rows {
-            let run = if row.exit.is_some() { Run::Ended } else { Run::Held };
+            let run = if row.exit.is_some() {
+                Run::Ended
+            } else {
+                Run::Held
+            };
             table.insert(row, run);
         }
         table.doom_orphans();
         table
     }
 
-    /// Children outlived the end of their parent, if the kernel stopped in between: they go where it went.
+    /// Children outlived the end of their parent, if the kernel stopped in between: they go where
+    /// it went.
     fn doom_orphans(&mut self) {
         let has_ended = |pid| self.get(pid).is_some_and(|entry| entry.run == Run::Ended);
-        let is_orphan = |entry: &Entry| entry.run != Run::Ended && entry.parent().is_some_and(has_ended);
-        let orphans: Vec<_> = self.entries.iter().filter(|(_, entry)| is_orphan(entry)).map(|(pid, _)| pid).collect();
+        let is_orphan =
+            |entry: &Entry| entry.run != Run::Ended && entry.parent().is_some_and(has_ended);
+        let orphans: Vec<_> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| is_orphan(entry))
+            .map(|(pid, _)| pid)
+            .collect();
         for orphan in orphans {
             if let Some(entry) = self.get_mut(orphan) {
                 entry.doomed = true;
@@ -122,7 +134,9 @@ impl Table {
 
     /// Whether the tree of a process was stopped: children of its are born stopped.
     pub(super) fn is_halted(&self, parent: Option<Pid>) -> bool {
-        parent.and_then(|parent| self.get(parent)).is_some_and(|parent| parent.halted)
+        parent
+            .and_then(|parent| self.get(parent))
+            .is_some_and(|parent| parent.halted)
     }
 
     /// Notes whether the tree that a process belongs to is stopped.
@@ -135,7 +149,10 @@ impl Table {
     /// The numbers that processes of branches go by. Costs the table.
     pub(super) fn aliases(&self) -> Aliases {
         let mut aliases = Aliases::default();
-        let restored = self.entries.iter().filter(|(_, entry)| entry.restored().is_some());
+        let restored = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.restored().is_some());
         restored.for_each(|(pid, entry)| aliases.note(self.root(pid), &entry.row(pid)));
         aliases
     }
@@ -143,7 +160,8 @@ impl Table {
     /// Whether something waits for a process that does not run yet.
     pub(super) fn is_spoken_to(&self, pid: Pid) -> bool {
         let is_waited = |entry: &Entry| entry.live().is_some_and(|live| !live.waiting.is_empty());
-        self.get(pid).is_some_and(|entry| entry.doomed || is_waited(entry))
+        self.get(pid)
+            .is_some_and(|entry| entry.doomed || is_waited(entry))
     }
 
     fn insert(&mut self, mut row: ProcessRow, run: Run) {
@@ -165,7 +183,9 @@ impl Table {
     /// How a process runs from here on. One that runs, or is about to, has what that takes.
     pub(super) fn set_run(&mut self, pid: Pid, run: Run) {
         let inbox = self.inbox;
-        let Some(entry) = self.entries.get_mut(pid) else { return };
+        let Some(entry) = self.entries.get_mut(pid) else {
+            return;
+        };
         self.awake -= usize::from(is_awake(entry.run));
         self.awake += usize::from(is_awake(run));
         entry.run = run;
@@ -186,7 +206,11 @@ impl Table {
 
     /// A process that runs is at rest.
     pub(super) fn rests(&mut self, pid: Pid) {
-        if let Some(entry) = self.entries.get_mut(pid).filter(|entry| entry.run == Run::Running) {
+        if let Some(entry) = self
+            .entries
+            .get_mut(pid)
+            .filter(|entry| entry.run == Run::Running)
+        {
             self.resting.note(pid, entry);
         }
     }
@@ -206,12 +230,19 @@ impl Table {
         }
     }
 
-    /// Takes out a process that has ended. Its name may be another's by now, and its number is never given again.
+    /// Takes out a process that has ended. Its name may be another's by now, and its number is
+    /// never given again.
     pub(super) fn forget(&mut self, pid: Pid) {
-        if !self.get(pid).is_some_and(|entry| matches!(entry.run, Run::Ended)) {
+        if !self
+            .get(pid)
+            .is_some_and(|entry| matches!(entry.run, Run::Ended))
+        {
             return;
         }
-        let place = self.entries.remove(pid).and_then(|entry| Some((entry.parent()?, place(&entry.origin())?)));
+        let place = self
+            .entries
+            .remove(pid)
+            .and_then(|entry| Some((entry.parent()?, place(&entry.origin())?)));
         if let Some((parent, (call, index))) = place {
             self.children.remove(&(parent, call, index));
         }
@@ -258,12 +289,17 @@ impl Table {
     /// The process that the tree of `pid` begins with. Costs the depth of the tree.
     pub(super) fn root(&self, pid: Pid) -> Pid {
         let parent = |pid: &Pid| self.get(*pid).and_then(Entry::parent);
-        std::iter::successors(Some(pid), parent).last().unwrap_or(pid)
+        std::iter::successors(Some(pid), parent)
+            .last()
+            .unwrap_or(pid)
     }
 
     /// All that have not ended, durably.
     pub(super) fn living(&self) -> impl Iterator<Item = Pid> {
-        self.entries.iter().filter(|(_, entry)| entry.exit().is_none()).map(|(pid, _)| pid)
+        self.entries
+            .iter()
+            .filter(|(_, entry)| entry.exit().is_none())
+            .map(|(pid, _)| pid)
     }
 
     /// The child that a call made, if it did.
@@ -280,13 +316,18 @@ impl Table {
     /// The children that have not ended, and the calls that made them.
     pub(super) fn living_children(&self, parent: Pid) -> Vec<(Pid, CallId)> {
         let lives = |pid: Pid| self.run_of(pid).is_some_and(|run| run != Run::Ended);
-        self.children_of(parent).filter(|(child, _)| lives(*child)).collect()
+        self.children_of(parent)
+            .filter(|(child, _)| lives(*child))
+            .collect()
     }
 
     /// The children, living or not, and the calls that made them.
     pub(super) fn children_of(&self, parent: Pid) -> impl Iterator<Item = (Pid, CallId)> {
         let first = (parent, CallId { epoch: 0, seq: 0 }, 0);
-        let children = self.children.range(first..).take_while(move |((of, ..), _)| *of == parent);
+        let children = self
+            .children
+            .range(first..)
+            .take_while(move |((of, ..), _)| *of == parent);
         children.map(|((_, call, _), child)| (*child, *call))
     }
 
@@ -295,7 +336,11 @@ impl Table {
         let mut tree = vec![root];
         let mut next = 0;
         while let Some(parent) = tree.get(next).copied() {
-            tree.extend(self.living_children(parent).into_iter().map(|(child, _)| child));
+            tree.extend(
+                self.living_children(parent)
+                    .into_iter()
+                    .map(|(child, _)| child),
+            );
             next += 1;
         }
         tree
@@ -305,7 +350,9 @@ impl Table {
     pub(super) fn await_run(&mut self, pid: Pid, reply: SeatReply) -> Option<SeatReply> {
         let inbox = self.inbox;
         match self.get_mut(pid) {
-            Some(entry) if matches!(entry.run, Run::Held | Run::Hibernated { .. } | Run::Loading) => {
+            Some(entry)
+                if matches!(entry.run, Run::Held | Run::Hibernated { .. } | Run::Loading) =>
+            {
                 entry.awake(inbox).awaiting.push(reply);
                 None
             }
@@ -314,10 +361,13 @@ impl Table {
     }
 
     pub(super) fn take_awaiting(&mut self, pid: Pid) -> Vec<SeatReply> {
-        self.live_mut(pid).map(|live| std::mem::take(&mut live.awaiting)).unwrap_or_default()
+        self.live_mut(pid)
+            .map(|live| std::mem::take(&mut live.awaiting))
+            .unwrap_or_default()
     }
 
-    /// The process is only its journal from here on. Who waits for its end is told that it does not come.
+    /// The process is only its journal from here on. Who waits for its end is told that it does not
+    /// come.
     pub(super) fn park(&mut self, pid: Pid, reason: &str) -> Option<ProcessRow> {
         let inbox = self.inbox;
         let entry = self.get_mut(pid).filter(|entry| entry.run != Run::Ended)?;
@@ -356,11 +406,13 @@ impl Table {
         }
     }
 
-    /// Puts off the reading of a journal until the actor of the process has stopped, since the actor may still write to it. Returns
-    /// false if there is nothing to wait for.
+    /// Puts off the reading of a journal until the actor of the process has stopped, since the
+    /// actor may still write to it. Returns false if there is nothing to wait for.
     pub(super) fn read_after_stop(&mut self, pid: Pid) -> bool {
         let stopping = self.stopping.get_mut(&pid);
-        stopping.map(|is_to_be_read| *is_to_be_read = true).is_some()
+        stopping
+            .map(|is_to_be_read| *is_to_be_read = true)
+            .is_some()
     }
 
     /// Notes that the actor of a process has stopped. Returns whether to read the journal now.
@@ -368,8 +420,8 @@ impl Table {
         self.stopping.remove(&pid).unwrap_or_default() && self.run_of(pid) == Some(Run::Loading)
     }
 
-    /// Notes how a process ended, durably, and tells who waits. `last` is how it stood, where no journal says so. Returns its
-    /// row; none where that is known already.
+    /// Notes how a process ended, durably, and tells who waits. `last` is how it stood, where no
+    /// journal says so. Returns its row; none where that is known already.
     pub(super) fn end(&mut self, pid: Pid, exit: &Exit, keeps: Keeps) -> Option<ProcessRow> {
         let entry = self.get_mut(pid).filter(|entry| entry.run != Run::Ended)?;
         let last = match keeps {
@@ -406,7 +458,8 @@ impl Table {
         let live = entry.awake(inbox);
         match live.actor.as_ref().filter(|_| is_running) {
             Some(actor) => {
-                // An actor that has just faulted takes nothing: what it does not take waits for its successor.
+                // An actor that has just faulted takes nothing: what it does not take waits for its
+                // successor.
                 if let Err(MessagingErr::SendErr(ProcessMessage::Input(delivery))) =
                     actor.cast(ProcessMessage::Input(Box::new(delivery)))
                 {
@@ -420,8 +473,15 @@ impl Table {
 
     pub(super) fn desk(&mut self, pid: Pid) -> Result<Desk, KernelError> {
         let inbox = self.inbox;
-        let live = self.get_mut(pid).ok_or(KernelError::NotFound(NotFound::Process(pid)))?.awake(inbox);
-        Ok(Desk { exit: live.exit.subscribe(), view: live.view.subscribe(), inbox: live.inbox.clone() })
+        let live = self
+            .get_mut(pid)
+            .ok_or(KernelError::NotFound(NotFound::Process(pid)))?
+            .awake(inbox);
+        Ok(Desk {
+            exit: live.exit.subscribe(),
+            view: live.view.subscribe(),
+            inbox: live.inbox.clone(),
+        })
     }
 
     /// By rising pid.
@@ -434,8 +494,13 @@ impl Table {
         match which {
             Which::After(pid, most) => self.entries.after(pid).take(most).map(listed).collect(),
             Which::Children(parent) => {
-                let children: BTreeSet<Pid> = self.children_of(parent).map(|(child, _)| child).collect();
-                children.into_iter().filter_map(|child| Some((child, self.get(child)?))).map(listed).collect()
+                let children: BTreeSet<Pid> =
+                    self.children_of(parent).map(|(child, _)| child).collect();
+                children
+                    .into_iter()
+                    .filter_map(|child| Some((child, self.get(child)?)))
+                    .map(listed)
+                    .collect()
             }
         }
     }

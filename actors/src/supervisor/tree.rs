@@ -16,11 +16,24 @@ use crate::process::{Delivery, Received};
 /// What concerns several processes of a tree.
 pub(crate) enum TreeMessage {
     /// A signal for a process and all below it.
-    SignalTree { root: Pid, signal: Signal, received: Received },
+    SignalTree {
+        root: Pid,
+        signal: Signal,
+        received: Received,
+    },
     /// Make a checkpoint of a process, or of it and all below it.
-    MakeCheckpoint { of: Pid, scope: Scope, label: Arc<str>, reply: MarkReply },
+    MakeCheckpoint {
+        of: Pid,
+        scope: Scope,
+        label: Arc<str>,
+        reply: MarkReply,
+    },
     /// Look for a child that a call made, and tell its parent the result.
-    FindChild { parent: Pid, call: CallId, index: u32 },
+    FindChild {
+        parent: Pid,
+        call: CallId,
+        index: u32,
+    },
     /// Kill the children of these calls.
     Abandon { parent: Pid, calls: Vec<CallId> },
     /// Kill the children of all calls except these.
@@ -32,17 +45,31 @@ pub(crate) enum TreeMessage {
 impl Supervisor {
     pub(super) fn handle_tree(&mut self, message: TreeMessage) {
         match message {
-            TreeMessage::SignalTree { root, signal, received } => self.signal_tree(root, signal, received),
-            TreeMessage::MakeCheckpoint { of, scope, label, reply } => self.make_checkpoint(of, scope, label, reply),
-            TreeMessage::FindChild { parent, call, index } => self.find_child(parent, call, index),
+            TreeMessage::SignalTree {
+                root,
+                signal,
+                received,
+            } => self.signal_tree(root, signal, received),
+            TreeMessage::MakeCheckpoint {
+                of,
+                scope,
+                label,
+                reply,
+            } => self.make_checkpoint(of, scope, label, reply),
+            TreeMessage::FindChild {
+                parent,
+                call,
+                index,
+            } => self.find_child(parent, call, index),
             TreeMessage::Abandon { parent, calls } => self.abandon(parent, &calls),
             TreeMessage::KeepChildren { parent, calls } => self.keep_children(parent, &calls),
             TreeMessage::Hold { roots } => self.kept_held.extend(roots),
         }
     }
 
-    /// Tells a process and all below it, parents first. `received` hears when all of them have it durably; one that ends in
-    /// the meantime needs none. Children that are on their way while their tree is stopped are born stopped.
+    /// Tells a process and all below it, parents first. `received` hears when all of them have it
+    /// durably; one that ends in the meantime needs none. Children that are on their way while
+    /// their tree is stopped are born stopped.
     fn signal_tree(&mut self, root: Pid, signal: Signal, received: Received) {
         let told = match self.table.run_of(root) {
             None => Err(self.or_lost(KernelError::NotFound(NotFound::Process(root)))),
@@ -60,13 +87,20 @@ impl Supervisor {
             }
             let (received, is_durable) = oneshot::channel();
             durable.push(is_durable);
-            self.deliver(pid, Delivery { received: Some(received), ..Delivery::internal(Input::Signal(signal)) });
+            self.deliver(
+                pid,
+                Delivery {
+                    received: Some(received),
+                    ..Delivery::internal(Input::Signal(signal))
+                },
+            );
         }
         tokio::spawn(async move {
             let mut result = Ok(());
             for is_durable in durable {
                 match is_durable.await {
-                    Ok(Err(KernelError::Process(ProcessError::Ended(_)))) | Ok(Ok(())) | Err(_) => {}
+                    Ok(Err(KernelError::Process(ProcessError::Ended(_)))) | Ok(Ok(())) | Err(_) => {
+                    }
                     Ok(Err(error)) => result = Err(error),
                 }
             }

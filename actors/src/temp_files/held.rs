@@ -10,15 +10,24 @@ use dormouse_proto::temp_file::TempFileRecord;
 use crate::ports::Store;
 use crate::residents::Residents;
 
-/// The files of a tree as the store has them; none of what they hold is read. Blocks; costs a read for each change.
+/// The files of a tree as the store has them; none of what they hold is read. Blocks; costs a read
+/// for each change.
 ///
 /// # Errors
 /// Why the store cannot give them.
-pub(super) fn load(store: &dyn Store, residents: &Residents, root: Pid) -> Result<TempFiles<Content>, String> {
+pub(super) fn load(
+    store: &dyn Store,
+    residents: &Residents,
+    root: Pid,
+) -> Result<TempFiles<Content>, String> {
     let mut files = TempFiles::default();
     for change in store.temp_files(root).map_err(|error| error.to_string())? {
-        let record: TempFileRecord<ContentRef> = codec::decode(&change.record).map_err(|error| error.to_string())?;
-        evolve(&mut files, &record.try_map(&mut |reference| Ok::<_, String>(residents.content(reference)))?);
+        let record: TempFileRecord<ContentRef> =
+            codec::decode(&change.record).map_err(|error| error.to_string())?;
+        evolve(
+            &mut files,
+            &record.try_map(&mut |reference| Ok::<_, String>(residents.content(reference)))?,
+        );
     }
     Ok(files)
 }
@@ -33,7 +42,10 @@ pub(super) fn at_hand(pieces: &Pieces<Content>) -> Option<Content> {
 /// # Errors
 /// One of them cannot be read.
 pub(super) fn join(pieces: &Pieces<Content>) -> Result<Content, Unreadable> {
-    let parts = pieces.iter().map(|piece| piece.unbounded().bytes()).collect::<Result<Vec<_>, _>>()?;
+    let parts = pieces
+        .iter()
+        .map(|piece| piece.unbounded().bytes())
+        .collect::<Result<Vec<_>, _>>()?;
     let mut whole = BytesMut::with_capacity(parts.iter().map(|part| part.len()).sum());
     parts.iter().for_each(|part| whole.extend_from_slice(part));
     Ok(Content::new(whole.freeze()))

@@ -1,6 +1,7 @@
 //! The files of one tree of processes, what waits to be decided, and what waits to be durable.
 //!
-//! It knows no actor and no store: it is told what happened and says what to commit and what to answer.
+//! It knows no actor and no store: it is told what happened and says what to commit and what to
+//! answer.
 
 use dormouse_kernel::content::Content;
 use dormouse_kernel::temp_files::{Decided, Pieces, TempFiles, decide, evolve};
@@ -33,7 +34,12 @@ pub(super) struct Answered {
 
 impl Tree {
     pub(super) fn new(files: Option<TempFiles<Content>>) -> Self {
-        Self { files, waiting: Vec::new(), batch: None, is_over: false }
+        Self {
+            files,
+            waiting: Vec::new(),
+            batch: None,
+            is_over: false,
+        }
     }
 
     pub(super) fn wait(&mut self, request: Request) {
@@ -58,12 +64,19 @@ impl Tree {
         self.is_over && self.batch.is_none() && self.waiting.is_empty()
     }
 
-    /// Decides all that waits, in its order, each on what those before it leave. Answers with the changes, to be made durable
-    /// together.
+    /// Decides all that waits, in its order, each on what those before it leave. Answers with the
+    /// changes, to be made durable together.
     pub(super) fn decide(&mut self) -> Vec<TempFileRecord<Content>> {
         let mut files = self.files.clone().unwrap_or_default();
         let (mut records, mut answers) = (Vec::new(), Vec::new());
-        for Request { origin, op, max_bytes, reply, .. } in std::mem::take(&mut self.waiting) {
+        for Request {
+            origin,
+            op,
+            max_bytes,
+            reply,
+            ..
+        } in std::mem::take(&mut self.waiting)
+        {
             let decided = decide(&files, origin, op, max_bytes);
             let result = decided.map(|Decided { record, reply }| {
                 record.iter().for_each(|record| evolve(&mut files, record));
@@ -76,16 +89,21 @@ impl Tree {
         records
     }
 
-    /// What is answered when the batch is durable, or could not be made so: then the files are as they were, and nobody is
-    /// told what was decided on others.
+    /// What is answered when the batch is durable, or could not be made so: then the files are as
+    /// they were, and nobody is told what was decided on others.
     pub(super) fn settle(&mut self, result: Result<(), String>) -> Vec<Answered> {
-        let Some(Batch { files, answers }) = self.batch.take() else { return Vec::new() };
+        let Some(Batch { files, answers }) = self.batch.take() else {
+            return Vec::new();
+        };
         match result {
             Ok(()) => {
                 self.files = Some(files);
                 answers
             }
-            Err(reason) => answers.into_iter().map(|Answered { reply, .. }| refused(reply, &reason)).collect(),
+            Err(reason) => answers
+                .into_iter()
+                .map(|Answered { reply, .. }| refused(reply, &reason))
+                .collect(),
         }
     }
 
@@ -93,12 +111,17 @@ impl Tree {
     pub(super) fn refuse(self, reason: &str) {
         let reason = format!("The temporary files of this process tree cannot be read: {reason}");
         for request in self.waiting {
-            let _ = request.reply.send(Err(TempFileError::Unavailable { reason: reason.clone() }));
+            let _ = request.reply.send(Err(TempFileError::Unavailable {
+                reason: reason.clone(),
+            }));
         }
     }
 }
 
 fn refused(reply: Reply, reason: &str) -> Answered {
     let reason = format!("Nothing was changed, since it could not be made durable: {reason}");
-    Answered { reply, result: Err(TempFileError::Unavailable { reason }) }
+    Answered {
+        reply,
+        result: Err(TempFileError::Unavailable { reason }),
+    }
 }

@@ -1,9 +1,10 @@
 //! Command tools: programs of this machine that a program file declares as tools.
 //!
-//! A call goes through four steps, one file each: its JSON becomes typed `arguments`, they fill the places of an `argv`,
-//! the `launcher` finds the program and asks whether it is permitted, and `run` carries its output until it ends, with
-//! the whole `group` (GROUP-1), under a `guard` that holds it to its `limits` and `confine`s it (CONFINE-2). There is no shell on the way,
-//! and no part of an argument is read twice.
+//! A call goes through four steps, one file each: its JSON becomes typed `arguments`, they fill the
+//! places of an `argv`, the `launcher` finds the program and asks whether it is permitted, and
+//! `run` carries its output until it ends, with the whole `group` (GROUP-1), under a `guard` that
+//! holds it to its `limits` and `confine`s it (CONFINE-2). There is no shell on the way, and no
+//! part of an argument is read twice.
 
 mod arguments;
 mod argv;
@@ -40,8 +41,9 @@ use self::launcher::LaunchRequest;
 pub(crate) use self::launcher::Launcher;
 pub(crate) use self::server::serve;
 
-/// Keeps others of the same user from looking into this process: its memory, its environment, which may hold keys, and its open files. A
-/// kernel of the program `dormouse` does so first of all. The price is that no debugger can be attached, and no core is written.
+/// Keeps others of the same user from looking into this process: its memory, its environment, which
+/// may hold keys, and its open files. A kernel of the program `dormouse` does so first of all. The
+/// price is that no debugger can be attached, and no core is written.
 pub fn hide_this_process() {
     #[cfg(target_os = "linux")]
     {
@@ -60,7 +62,10 @@ pub(crate) struct CommandTool {
 
 impl CommandTool {
     pub(crate) fn new(command: Command, launcher: Arc<Launcher>) -> Self {
-        Self { command: Arc::new(command), launcher }
+        Self {
+            command: Arc::new(command),
+            launcher,
+        }
     }
 }
 
@@ -83,7 +88,12 @@ impl Tool for CommandTool {
     }
 }
 
-async fn call(command: &Command, launcher: &Launcher, args: &str, out: &OutputSink) -> Result<(), String> {
+async fn call(
+    command: &Command,
+    launcher: &Launcher,
+    args: &str,
+    out: &OutputSink,
+) -> Result<(), String> {
     let arguments = Arguments::read(args, &command.parameters)?;
     let argv = argv::fill(&command.argv, &command.parameters, &arguments)?;
     let prepared = launcher.prepare(LaunchRequest {

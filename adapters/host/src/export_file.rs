@@ -9,8 +9,9 @@ use rustix::fs::Mode;
 
 use crate::unplaced::{Replace, Unplaced};
 
-/// A file that takes its place when it is [kept](ExportFile::keep). Only its owner can read it: it says all that was said. Of what is
-/// not kept nothing is left, nor of what is written when this program is killed, if the file system knows files without a name.
+/// A file that takes its place when it is [kept](ExportFile::keep). Only its owner can read it: it
+/// says all that was said. Of what is not kept nothing is left, nor of what is written when this
+/// program is killed, if the file system knows files without a name.
 #[derive(Debug)]
 pub struct ExportFile {
     file: BufWriter<File>,
@@ -28,16 +29,24 @@ impl ExportFile {
         let path = path.as_ref();
         let none = || io::Error::new(io::ErrorKind::InvalidInput, "the path names no file");
         let name = path.file_name().ok_or_else(none)?.to_owned();
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
         let folder = File::open(folder.unwrap_or(Path::new(".")))?;
         let unplaced = Unplaced::begin(folder.try_clone()?, Mode::RUSR | Mode::WUSR)?;
-        Ok(Self { file: BufWriter::new(unplaced.file.try_clone()?), unplaced, folder, name })
+        Ok(Self {
+            file: BufWriter::new(unplaced.file.try_clone()?),
+            unplaced,
+            folder,
+            name,
+        })
     }
 
     /// Makes its bytes durable, then its name.
     ///
     /// # Errors
-    /// What the operating system says. What was at the path is there still, unless only the last sync, that of the folder, failed.
+    /// What the operating system says. What was at the path is there still, unless only the last
+    /// sync, that of the folder, failed.
     pub fn keep(mut self) -> io::Result<()> {
         self.file.flush()?;
         self.unplaced.file.sync_all()?;
@@ -67,20 +76,34 @@ mod tests {
     fn it_is_there_whole_or_not_at_all() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.dormouse");
-        let names = || fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+        let names = || {
+            fs::read_dir(folder.path())
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name())
+                .collect::<Vec<_>>()
+        };
         fs::write(&path, "old").unwrap();
 
         let mut dropped = ExportFile::create(&path).unwrap();
         dropped.write_all(b"half").unwrap();
         assert_eq!(names().len(), 1, "one that is killed here leaves nothing");
         drop(dropped);
-        assert_eq!((names(), fs::read(&path).unwrap()), (vec!["a.dormouse".into()], b"old".to_vec()));
+        assert_eq!(
+            (names(), fs::read(&path).unwrap()),
+            (vec!["a.dormouse".into()], b"old".to_vec())
+        );
 
         let mut kept = ExportFile::create(&path).unwrap();
         kept.write_all(b"whole").unwrap();
         kept.keep().unwrap();
-        assert_eq!((names(), fs::read(&path).unwrap()), (vec!["a.dormouse".into()], b"whole".to_vec()));
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            (names(), fs::read(&path).unwrap()),
+            (vec!["a.dormouse".into()], b"whole".to_vec())
+        );
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
         assert!(ExportFile::create(folder.path().join("..")).is_err());
         assert!(ExportFile::create(folder.path().join("none/a")).is_err());
     }

@@ -1,8 +1,9 @@
 //! Files below permitted roots (rulings 7 to 9 of the design).
 //!
-//! Every step is taken by handle from a root that was opened at the start. A path is only read as text to find its root
-//! and its parts; what it leads to is asked of the operating system by opening it (CONFINE-1). What is written is
-//! written beside the target and renamed onto it (WHOLE-1). Nothing here waits for a FIFO, a device or a terminal.
+//! Every step is taken by handle from a root that was opened at the start. A path is only read as
+//! text to find its root and its parts; what it leads to is asked of the operating system by
+//! opening it (CONFINE-1). What is written is written beside the target and renamed onto it
+//! (WHOLE-1). Nothing here waits for a FIFO, a device or a terminal.
 //!
 //! Only Linux offers the call that this stands on; elsewhere every access is refused by name.
 
@@ -58,10 +59,24 @@ pub(crate) struct Files {
 
 impl Files {
     /// Opens the permitted roots. `working_dir` is absolute and free of symbolic links.
-    pub(crate) fn open(permissions: &Permissions, sealed: &Arc<Sealed>, working_dir: &Path) -> io::Result<Self> {
+    pub(crate) fn open(
+        permissions: &Permissions,
+        sealed: &Arc<Sealed>,
+        working_dir: &Path,
+    ) -> io::Result<Self> {
         Ok(Self {
-            read: Roots::open(Purpose::Read, permissions.read(), sealed.clone(), working_dir)?,
-            write: Roots::open(Purpose::Write, permissions.write(), sealed.clone(), working_dir)?,
+            read: Roots::open(
+                Purpose::Read,
+                permissions.read(),
+                sealed.clone(),
+                working_dir,
+            )?,
+            write: Roots::open(
+                Purpose::Write,
+                permissions.write(),
+                sealed.clone(),
+                working_dir,
+            )?,
             sealed: sealed.clone(),
             turns: std::iter::repeat_with(Mutex::default).take(TURNS).collect(),
             hasher: RandomState::new(),
@@ -76,22 +91,43 @@ impl Files {
         let place = self.write.place(&asked)?;
         let _turn = self.turn(&place.name);
         let there = place.folder(&asked)?;
-        let seen = there.as_ref().map(|folder| folder.look(&place.name, &asked)).transpose()?.unwrap_or(false);
+        let seen = there
+            .as_ref()
+            .map(|folder| folder.look(&place.name, &asked))
+            .transpose()?
+            .unwrap_or(false);
         check_presence(write.presence, seen, &asked)?;
-        let old = open_old(there.as_ref().filter(|_| seen), &place.name, write.mode, &asked)?;
-        let mut old = old.map(|target| target.unsealed(&self.sealed, &asked)).transpose()?;
-        let seam = Seam::find(write.mode, old.as_mut().map(|target| &mut target.file), &write.bytes, &asked)?;
+        let old = open_old(
+            there.as_ref().filter(|_| seen),
+            &place.name,
+            write.mode,
+            &asked,
+        )?;
+        let mut old = old
+            .map(|target| target.unsealed(&self.sealed, &asked))
+            .transpose()?;
+        let seam = Seam::find(
+            write.mode,
+            old.as_mut().map(|target| &mut target.file),
+            &write.bytes,
+            &asked,
+        )?;
         let folder = there.map_or_else(|| place.make_folder(&asked), Ok)?;
         let mut staged = Staged::begin(&folder, old.as_ref(), &asked)?;
         let kept = old.as_mut().map(|target| &mut target.file);
-        seam.compose(kept, &write.bytes, staged.file()).map_err(|error| asked.io("store", &error))?;
+        seam.compose(kept, &write.bytes, staged.file())
+            .map_err(|error| asked.io("store", &error))?;
         staged.commit(&place.name, write.presence)
     }
 
     /// Reads a file whole, up to a bound.
     pub(crate) fn read(&self, path: &Path) -> Result<Bytes, FileError> {
         let Collected { bytes, cut_bytes } = self.collect(path, READ_CAP_BYTES)?;
-        if cut_bytes > 0 { Err(Asked::new(Purpose::Read, path).too_large(READ_CAP_BYTES)) } else { Ok(bytes) }
+        if cut_bytes > 0 {
+            Err(Asked::new(Purpose::Read, path).too_large(READ_CAP_BYTES))
+        } else {
+            Ok(bytes)
+        }
     }
 
     /// The first `cap_bytes` of a file, and how many come after them. Reads no more than it keeps.
@@ -102,18 +138,28 @@ impl Files {
             Some(folder) => folder.open_target(&place.name, Want::Read, &asked)?,
             None => None,
         };
-        let mut target = target.ok_or_else(|| asked.not_found())?.unsealed(&self.sealed, &asked)?;
-        let mut bytes = Vec::with_capacity(usize::try_from(target.size.min(cap_bytes)).unwrap_or(0));
+        let mut target = target
+            .ok_or_else(|| asked.not_found())?
+            .unsealed(&self.sealed, &asked)?;
+        let mut bytes =
+            Vec::with_capacity(usize::try_from(target.size.min(cap_bytes)).unwrap_or(0));
         // One byte more shows that a file has grown since it was measured.
-        let read = target.file.by_ref().take(cap_bytes.saturating_add(1)).read_to_end(&mut bytes);
+        let read = target
+            .file
+            .by_ref()
+            .take(cap_bytes.saturating_add(1))
+            .read_to_end(&mut bytes);
         let read = read.map_err(|error| asked.io("read", &error))? as u64;
         let Collected { bytes, cut_bytes } = Collected::capped(bytes.into(), cap_bytes);
         let unread = target.size.saturating_sub(read);
-        Ok(Collected { bytes, cut_bytes: if cut_bytes > 0 { cut_bytes + unread } else { 0 } })
+        Ok(Collected {
+            bytes,
+            cut_bytes: if cut_bytes > 0 { cut_bytes + unread } else { 0 },
+        })
     }
 
-    /// What a folder holds: the first entries that the system names, sorted, and how many more there are. Costs a look at
-    /// each entry.
+    /// What a folder holds: the first entries that the system names, sorted, and how many more
+    /// there are. Costs a look at each entry.
     pub(crate) fn list(&self, path: &Path) -> Result<Listing, FileError> {
         let asked = Asked::new(Purpose::Read, path);
         let (root, way) = self.read.folder(&asked)?;
@@ -123,8 +169,11 @@ impl Files {
 
     /// A file has one name, since links are refused, so that its name is enough to tell its turn.
     fn turn(&self, name: &OsStr) -> MutexGuard<'_, ()> {
-        let slot = usize::try_from(self.hasher.hash_one(name) % TURNS as u64).expect("a remainder of 64 fits");
-        self.turns[slot].lock().unwrap_or_else(PoisonError::into_inner)
+        let slot = usize::try_from(self.hasher.hash_one(name) % TURNS as u64)
+            .expect("a remainder of 64 fits");
+        self.turns[slot]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -132,12 +181,14 @@ fn check_presence(presence: Presence, seen: bool, asked: &Asked<'_>) -> Result<(
     match (presence, seen) {
         (Presence::Absent | Presence::Neither, true) => Err(asked.exists(presence)),
         (Presence::Present | Presence::Neither, false) => Err(asked.absent(presence)),
-        (Presence::Any | Presence::Present, true) | (Presence::Any | Presence::Absent, false) => Ok(()),
+        (Presence::Any | Presence::Present, true) | (Presence::Any | Presence::Absent, false) => {
+            Ok(())
+        }
     }
 }
 
-/// Opens what is there in the way that the mode needs it: a file that its owner protects is not replaced, though a
-/// rename would be able to.
+/// Opens what is there in the way that the mode needs it: a file that its owner protects is not
+/// replaced, though a rename would be able to.
 fn open_old(
     folder: Option<&Folder>,
     name: &OsStr,

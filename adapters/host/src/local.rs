@@ -27,30 +27,40 @@ pub struct LocalHost {
 }
 
 impl LocalHost {
-    /// Opens the permitted folders and remembers the working directory and the environment, once: a folder that is
-    /// renamed later stays permitted under the path that it was opened by, and `PATH` does not change under a running
-    /// kernel.
+    /// Opens the permitted folders and remembers the working directory and the environment, once: a
+    /// folder that is renamed later stays permitted under the path that it was opened by, and
+    /// `PATH` does not change under a running kernel.
     ///
     /// A folder that may be written is made where it is absent.
     ///
-    /// Relative file paths and commands start from `working_dir`. That folder is itself not permitted by being named here.
+    /// Relative file paths and commands start from `working_dir`. That folder is itself not
+    /// permitted by being named here.
     ///
     /// # Errors
-    /// Where a permitted folder or `working_dir` is not a folder that can be opened, or made, or where a permitted program is
-    /// named by a relative path. The message names it.
+    /// Where a permitted folder or `working_dir` is not a folder that can be opened, or made, or
+    /// where a permitted program is named by a relative path. The message names it.
     pub fn new(permissions: Permissions, working_dir: impl AsRef<Path>) -> io::Result<Self> {
         let working_dir = working_dir.as_ref();
         let canonical = std::fs::canonicalize(working_dir).map_err(|error| {
-            io::Error::new(error.kind(), format!("working directory {}: {error}", working_dir.display()))
+            io::Error::new(
+                error.kind(),
+                format!("working directory {}: {error}", working_dir.display()),
+            )
         })?;
         let sealed = Arc::new(Sealed::new(permissions.sealed(), &canonical));
         let files = Arc::new(Files::open(&permissions, &sealed, &canonical)?);
         let launcher = Arc::new(Launcher::new(&permissions, &sealed, &canonical)?);
-        Ok(Self { files, launcher, sealed, permissions, working_dir: canonical })
+        Ok(Self {
+            files,
+            launcher,
+            sealed,
+            permissions,
+            working_dir: canonical,
+        })
     }
 
-    /// What this system cannot hold commands and tool servers to, as a sentence for the user. Nothing where it can do all, or where no
-    /// program may be run.
+    /// What this system cannot hold commands and tool servers to, as a sentence for the user.
+    /// Nothing where it can do all, or where no program may be run.
     #[must_use]
     pub fn lacks(&self) -> Option<String> {
         self.launcher.lacks()
@@ -65,15 +75,25 @@ impl LocalHost {
 
 impl Host for LocalHost {
     fn command(&self, command: &Command) -> Arc<dyn Tool> {
-        Arc::new(CommandTool::new(command.clone(), Arc::clone(&self.launcher)))
+        Arc::new(CommandTool::new(
+            command.clone(),
+            Arc::clone(&self.launcher),
+        ))
     }
 
     fn serve(&self, server: &ServerCommand) -> Result<ServerChild, String> {
         let filled = server.env.iter().map(|(name, value)| {
-            let value = value.filled(|variable| self.variable(variable)).map_err(|why| format!("{name}: {why}"))?;
+            let value = value
+                .filled(|variable| self.variable(variable))
+                .map_err(|why| format!("{name}: {why}"))?;
             Ok((name.clone(), value))
         });
-        serve(&self.launcher, server, self.permissions.told_servers(), filled.collect::<Result<_, String>>()?)
+        serve(
+            &self.launcher,
+            server,
+            self.permissions.told_servers(),
+            filled.collect::<Result<_, String>>()?,
+        )
     }
 
     fn variable(&self, name: &str) -> Result<Option<String>, String> {
@@ -91,8 +111,8 @@ impl Host for LocalHost {
             return Ok(());
         }
         Err(format!(
-            "this kernel may not connect to {machine}:{port}: the user has to start it with --allow-net={machine}:{port}, or \
-             Permissions::allow_net(\"{machine}:{port}\")."
+            "this kernel may not connect to {machine}:{port}: the user has to start it with \
+             --allow-net={machine}:{port}, or Permissions::allow_net(\"{machine}:{port}\")."
         ))
     }
 
@@ -103,7 +123,11 @@ impl Host for LocalHost {
     fn permits_files(&self, file_use: FileUse) -> Result<(), String> {
         let (is_permitted, done, flag) = match file_use {
             FileUse::Read => (self.permissions.read().next().is_some(), "read", "read"),
-            FileUse::Write => (self.permissions.write().next().is_some(), "written", "write"),
+            FileUse::Write => (
+                self.permissions.write().next().is_some(),
+                "written",
+                "write",
+            ),
         };
         if is_permitted {
             return Ok(());
@@ -114,7 +138,8 @@ impl Host for LocalHost {
         ))
     }
 
-    /// Runs on a thread where blocking is allowed. A write that was begun is finished even where the future is dropped.
+    /// Runs on a thread where blocking is allowed. A write that was begun is finished even where
+    /// the future is dropped.
     fn write(&self, write: FileWrite) -> BoxFuture<'static, Result<(), FileError>> {
         let files = Arc::clone(&self.files);
         async move {
@@ -137,8 +162,8 @@ impl Host for LocalHost {
         self.files.list(path)
     }
 
-    /// The folder of `entry` is permitted beside what the user permits, since the user named the program in it. Costs
-    /// opening the permitted folders once more.
+    /// The folder of `entry` is permitted beside what the user permits, since the user named the
+    /// program in it. Costs opening the permitted folders once more.
     fn read_program(&self, entry: &Path, path: &Path) -> Result<Bytes, FileError> {
         let folder = match entry.parent() {
             Some(folder) if folder != Path::new("") => folder,
@@ -147,16 +172,21 @@ impl Host for LocalHost {
         let permissions = self.permissions.clone().allow_read(folder);
         match Files::open(&permissions, &self.sealed, &self.working_dir) {
             Ok(files) => files.read(path),
-            Err(error) => {
-                Err(FileError { kind: FileErrorKind::FileNotFound, message: format!("{}: {error}", entry.display()) })
-            }
+            Err(error) => Err(FileError {
+                kind: FileErrorKind::FileNotFound,
+                message: format!("{}: {error}", entry.display()),
+            }),
         }
     }
 }
 
 fn interrupted(path: &str, error: &tokio::task::JoinError) -> FileError {
-    let message = format!("writing {path} was interrupted: {error}. Look at the file before trying again.");
-    FileError { kind: FileErrorKind::WriteError, message }
+    let message =
+        format!("writing {path} was interrupted: {error}. Look at the file before trying again.");
+    FileError {
+        kind: FileErrorKind::WriteError,
+        message,
+    }
 }
 
 #[cfg(test)]
@@ -170,7 +200,12 @@ mod tests {
 
     fn write(path: &str) -> FileWrite {
         let bytes = Bytes::from_static(b"hello");
-        FileWrite { path: path.into(), bytes, mode: WriteMode::Write, presence: Presence::Absent }
+        FileWrite {
+            path: path.into(),
+            bytes,
+            mode: WriteMode::Write,
+            presence: Presence::Absent,
+        }
     }
 
     fn command(argv: &[&str]) -> Command {
@@ -180,7 +215,10 @@ mod tests {
             argv: argv.iter().map(|element| (*element).to_owned()).collect(),
             parameters: Vec::new(),
             env: Vec::new(),
-            policy: ToolPolicy { deadline_ms: 5_000, ..ToolPolicy::default() },
+            policy: ToolPolicy {
+                deadline_ms: 5_000,
+                ..ToolPolicy::default()
+            },
             limits: CommandLimits::default(),
         }
     }
@@ -188,11 +226,17 @@ mod tests {
     #[tokio::test]
     async fn files_and_commands_share_a_working_directory() {
         let dir = tempfile::tempdir().unwrap();
-        let permissions = Permissions::none().allow_run("cat").allow_read(".").allow_write("out");
+        let permissions = Permissions::none()
+            .allow_run("cat")
+            .allow_read(".")
+            .allow_write("out");
         let host: Arc<dyn Host> = Arc::new(LocalHost::new(permissions, dir.path()).unwrap());
         host.write(write("out/deep/f.txt")).await.unwrap();
         assert_eq!(host.read("out/deep/f.txt".as_ref()).unwrap(), "hello");
-        assert_eq!(host.write(write("f.txt")).await.unwrap_err().kind, FileErrorKind::AccessDenied);
+        assert_eq!(
+            host.write(write("f.txt")).await.unwrap_err().kind,
+            FileErrorKind::AccessDenied
+        );
         let tool = host.command(&command(&["cat", "out/deep/f.txt"]));
         assert_eq!(tool.policy().deadline_ms, 5_000);
         let out = OutputSink::with_cap(100);
@@ -204,15 +248,30 @@ mod tests {
     fn a_folder_to_write_is_made_and_one_to_read_is_not() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("file"), "").unwrap();
-        let open =
-            |permissions: Permissions| LocalHost::new(permissions, dir.path()).map_err(|error| error.to_string());
-        open(Permissions::none().allow_write("new/deep").allow_write("new/deep").seal("store")).unwrap();
+        let open = |permissions: Permissions| {
+            LocalHost::new(permissions, dir.path()).map_err(|error| error.to_string())
+        };
+        open(
+            Permissions::none()
+                .allow_write("new/deep")
+                .allow_write("new/deep")
+                .seal("store"),
+        )
+        .unwrap();
         assert!(dir.path().join("new/deep").is_dir());
         let absent = open(Permissions::none().allow_read("absent")).unwrap_err();
         assert!(absent.contains("--allow-read=absent"), "{absent}");
-        for (folder, sealed) in [("store/in", "store"), ("store", "store"), ("file", "store"), ("file/in", "store")] {
+        for (folder, sealed) in [
+            ("store/in", "store"),
+            ("store", "store"),
+            ("file", "store"),
+            ("file/in", "store"),
+        ] {
             let error = open(Permissions::none().allow_write(folder).seal(sealed)).unwrap_err();
-            assert!(error.contains(&format!("--allow-write={folder}")), "{error}");
+            assert!(
+                error.contains(&format!("--allow-write={folder}")),
+                "{error}"
+            );
         }
         assert!(!dir.path().join("absent").exists() && !dir.path().join("store").exists());
     }
@@ -225,8 +284,14 @@ mod tests {
         }
         std::os::unix::fs::symlink("../yours", dir.path().join("mine/link")).unwrap();
         std::os::unix::fs::symlink("mine", dir.path().join("link")).unwrap();
-        for (folders, refused) in [(&["mine", "mine/link"][..], true), (&["link"], false), (&["mine/link"], false)] {
-            let permissions = folders.iter().fold(Permissions::none(), |given, folder| given.allow_write(folder));
+        for (folders, refused) in [
+            (&["mine", "mine/link"][..], true),
+            (&["link"], false),
+            (&["mine/link"], false),
+        ] {
+            let permissions = folders.iter().fold(Permissions::none(), |given, folder| {
+                given.allow_write(folder)
+            });
             let made = LocalHost::new(permissions, dir.path());
             assert_eq!(made.is_err(), refused, "{folders:?}: {:?}", made.err());
         }
@@ -236,7 +301,10 @@ mod tests {
     fn a_program_by_a_relative_path_is_refused_with_the_flag_that_named_it() {
         for (permissions, flag) in [
             (Permissions::none().allow_run("./x"), "--allow-run=./x"),
-            (Permissions::none().allow_unconfined("./x"), "--allow-unconfined=./x"),
+            (
+                Permissions::none().allow_unconfined("./x"),
+                "--allow-unconfined=./x",
+            ),
         ] {
             let error = LocalHost::new(permissions, ".").unwrap_err().to_string();
             assert!(error.starts_with(flag), "{error}");
@@ -254,28 +322,57 @@ mod tests {
         for (refused, flag) in refusals {
             assert!(refused.clone().unwrap_err().contains(flag), "{refused:?}");
         }
-        let permissions = Permissions::none().allow_run("cat").allow_run("absent-7").allow_read(".").allow_write(".");
+        let permissions = Permissions::none()
+            .allow_run("cat")
+            .allow_run("absent-7")
+            .allow_read(".")
+            .allow_write(".");
         let host = LocalHost::new(permissions, ".").unwrap();
         assert_eq!(host.permits_program("cat"), Ok(()));
-        assert!(host.permits_program("absent-7").unwrap_err().contains("there is no program"));
-        assert_eq!([FileUse::Read, FileUse::Write].map(|file_use| host.permits_files(file_use)), [Ok(()), Ok(())]);
+        assert!(
+            host.permits_program("absent-7")
+                .unwrap_err()
+                .contains("there is no program")
+        );
+        assert_eq!(
+            [FileUse::Read, FileUse::Write].map(|file_use| host.permits_files(file_use)),
+            [Ok(()), Ok(())]
+        );
     }
 
     #[test]
     fn a_program_is_read_from_its_own_folder_and_from_what_is_permitted() {
         let dir = tempfile::tempdir().unwrap();
-        for (file, text) in [("mine/a.toml", "a"), ("mine/deep/b.md", "b"), ("shared/c.toml", "c"), ("other/d", "d")] {
+        for (file, text) in [
+            ("mine/a.toml", "a"),
+            ("mine/deep/b.md", "b"),
+            ("shared/c.toml", "c"),
+            ("other/d", "d"),
+        ] {
             std::fs::create_dir_all(dir.path().join(file).parent().unwrap()).unwrap();
             std::fs::write(dir.path().join(file), text).unwrap();
         }
         let host = LocalHost::new(Permissions::none().allow_read("shared"), dir.path()).unwrap();
         let read = |path: &str| host.read_program("mine/a.toml".as_ref(), path.as_ref());
-        for (path, text) in [("mine/a.toml", "a"), ("mine/deep/b.md", "b"), ("shared/c.toml", "c")] {
+        for (path, text) in [
+            ("mine/a.toml", "a"),
+            ("mine/deep/b.md", "b"),
+            ("shared/c.toml", "c"),
+        ] {
             assert_eq!(read(path).unwrap(), text);
         }
-        assert_eq!(read("other/d").unwrap_err().kind, FileErrorKind::AccessDenied);
-        assert_eq!(read("mine/../other/d").unwrap_err().kind, FileErrorKind::AccessDenied);
-        assert!(host.read("mine/a.toml".as_ref()).is_err(), "a process may not read what its program may");
+        assert_eq!(
+            read("other/d").unwrap_err().kind,
+            FileErrorKind::AccessDenied
+        );
+        assert_eq!(
+            read("mine/../other/d").unwrap_err().kind,
+            FileErrorKind::AccessDenied
+        );
+        assert!(
+            host.read("mine/a.toml".as_ref()).is_err(),
+            "a process may not read what its program may"
+        );
         let missing = host.read_program("none/a.toml".as_ref(), "none/a.toml".as_ref());
         assert_eq!(missing.unwrap_err().kind, FileErrorKind::FileNotFound);
     }
@@ -286,19 +383,32 @@ mod tests {
         std::fs::create_dir(dir.path().join("out")).unwrap();
         std::os::unix::fs::symlink(dir.path().join("out"), dir.path().join("link")).unwrap();
         for sealed in ["out/store", "link/store", "out/./store", "out"] {
-            let permissions = Permissions::none().allow_read(".").allow_write("out").seal(sealed);
+            let permissions = Permissions::none()
+                .allow_read(".")
+                .allow_write("out")
+                .seal(sealed);
             let host = LocalHost::new(permissions, dir.path()).unwrap();
-            for path in ["out/store/HEAD", "out/x/../store/log/1", "out/store/new/deep"] {
+            for path in [
+                "out/store/HEAD",
+                "out/x/../store/log/1",
+                "out/store/new/deep",
+            ] {
                 let error = host.write(write(path)).await.unwrap_err();
                 assert_eq!(error.kind, FileErrorKind::AccessDenied, "{sealed} {path}");
                 assert!(!dir.path().join("out/store").exists(), "{sealed} {path}");
             }
-            assert_eq!(host.read("out/store/HEAD".as_ref()).unwrap_err().kind, FileErrorKind::AccessDenied);
+            assert_eq!(
+                host.read("out/store/HEAD".as_ref()).unwrap_err().kind,
+                FileErrorKind::AccessDenied
+            );
             let beside = host.write(write("out/store.txt")).await;
             assert_eq!(beside.is_ok(), sealed != "out", "{sealed}");
             let _ = std::fs::remove_file(dir.path().join("out/store.txt"));
             std::fs::create_dir(dir.path().join("out/store")).unwrap();
-            assert_eq!(host.write(write("out/store/f")).await.unwrap_err().kind, FileErrorKind::AccessDenied);
+            assert_eq!(
+                host.write(write("out/store/f")).await.unwrap_err().kind,
+                FileErrorKind::AccessDenied
+            );
             std::fs::remove_dir(dir.path().join("out/store")).unwrap();
         }
     }
@@ -306,12 +416,19 @@ mod tests {
     #[tokio::test]
     async fn a_write_that_was_begun_is_finished_without_its_caller() {
         let dir = tempfile::tempdir().unwrap();
-        let host = LocalHost::new(Permissions::none().allow_read(".").allow_write("."), dir.path()).unwrap();
+        let host = LocalHost::new(
+            Permissions::none().allow_read(".").allow_write("."),
+            dir.path(),
+        )
+        .unwrap();
         // One poll begins it; what that poll answers does not matter.
         let _ = host.write(write("f.txt")).now_or_never();
         let began = std::time::Instant::now();
         while host.read("f.txt".as_ref()).is_err() {
-            assert!(began.elapsed() < std::time::Duration::from_secs(5), "the write was lost");
+            assert!(
+                began.elapsed() < std::time::Duration::from_secs(5),
+                "the write was lost"
+            );
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
         assert_eq!(host.read("f.txt".as_ref()).unwrap(), "hello");

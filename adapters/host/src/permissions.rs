@@ -1,10 +1,13 @@
-//! What the user permits: programs to run, machines to connect to, folders to read and write, environment variables to pass on.
+//! What the user permits: programs to run, machines to connect to, folders to read and write,
+//! environment variables to pass on.
 //!
-//! Permissions are plain data. Files and programs are looked up once, when a host is built from them.
+//! Permissions are plain data. Files and programs are looked up once, when a host is built from
+//! them.
 
 use std::path::{Path, PathBuf};
 
-/// What a host may do: nothing, until it is permitted. No permission implies another: writing does not imply reading.
+/// What a host may do: nothing, until it is permitted. No permission implies another: writing does
+/// not imply reading.
 ///
 /// ```
 /// use dormouse_host::Permissions;
@@ -38,8 +41,9 @@ pub enum ServerEnvironment {
     /// The few variables that every command gets, and those that the server's declaration names.
     #[default]
     Declared,
-    /// All variables of the kernel except [withheld](Permissions::withhold_env) ones, and those that the server's declaration names:
-    /// for servers that the user would otherwise start by hand.
+    /// All variables of the kernel except [withheld](Permissions::withhold_env) ones, and those
+    /// that the server's declaration names: for servers that the user would otherwise start by
+    /// hand.
     All,
 }
 
@@ -48,7 +52,8 @@ pub enum ServerEnvironment {
 pub(crate) enum Network {
     /// Nothing: no machine, no socket.
     None,
-    /// These TCP ports of any machine, if the system can restrict a program to ports, and UDP to look up names.
+    /// These TCP ports of any machine, if the system can restrict a program to ports, and UDP to
+    /// look up names.
     Ports(Vec<u16>),
     /// Any machine by IP, and no other kind of socket.
     Machines,
@@ -63,16 +68,18 @@ impl Permissions {
         Self::default()
     }
 
-    /// Permits a program: by bare name (`cargo`), which is found in the host's `PATH` and permits commands that use that name; or by
-    /// full path (`/usr/bin/cargo`), which permits commands that lead to exactly that path.
+    /// Permits a program: by bare name (`cargo`), which is found in the host's `PATH` and permits
+    /// commands that use that name; or by full path (`/usr/bin/cargo`), which permits commands that
+    /// lead to exactly that path.
     #[must_use]
     pub fn allow_run(mut self, program: impl Into<String>) -> Self {
         self.run.push(program.into());
         self
     }
 
-    /// Permits passing on an environment variable, by its exact name, to the `[env_info]`, commands, tool servers and models that a
-    /// program names it for. The model's provider sees every value that the model reads, so permit no secret in `[env_info]`.
+    /// Permits passing on an environment variable, by its exact name, to the `[env_info]`,
+    /// commands, tool servers and models that a program names it for. The model's provider sees
+    /// every value that the model reads, so permit no secret in `[env_info]`.
     #[must_use]
     pub fn allow_env(mut self, name: impl Into<String>) -> Self {
         self.env.push(name.into());
@@ -86,67 +93,72 @@ impl Permissions {
         self
     }
 
-    /// Never passes on this environment variable, such as a secret of the embedder, whatever else is permitted. The store's key
-    /// (`DORMOUSE_STORE_KEY`) is always withheld.
+    /// Never passes on this environment variable, such as a secret of the embedder, whatever else
+    /// is permitted. The store's key (`DORMOUSE_STORE_KEY`) is always withheld.
     #[must_use]
     pub fn withhold_env(mut self, name: impl Into<String>) -> Self {
         self.withheld.push(name.into());
         self
     }
 
-    /// Permits the kernel to connect to a machine when a program names its address: by name or number, with a port
-    /// (`127.0.0.1:8082`, `[::1]:8082`) or for all ports (`models.example`). A provider that a program names without an address needs
-    /// no permission.
+    /// Permits the kernel to connect to a machine when a program names its address: by name or
+    /// number, with a port (`127.0.0.1:8082`, `[::1]:8082`) or for all ports (`models.example`). A
+    /// provider that a program names without an address needs no permission.
     ///
-    /// Names of machines restrict only the kernel's own calls. Commands, and servers that are programs, may then connect to any
-    /// machine by IP. If every permitted machine has a port, and the system supports it (Linux 6.7), they may connect by TCP to these
-    /// ports only. All other sockets stay closed to them.
+    /// Names of machines restrict only the kernel's own calls. Commands, and servers that are
+    /// programs, may then connect to any machine by IP. If every permitted machine has a port, and
+    /// the system supports it (Linux 6.7), they may connect by TCP to these ports only. All other
+    /// sockets stay closed to them.
     #[must_use]
     pub fn allow_net(mut self, machine: impl Into<String>) -> Self {
         self.net.push(machine.into());
         self
     }
 
-    /// Permits the kernel, commands and servers to connect to any machine, and to any socket of this one.
+    /// Permits the kernel, commands and servers to connect to any machine, and to any socket of
+    /// this one.
     #[must_use]
     pub fn allow_any_net(mut self) -> Self {
         self.any_net = true;
         self
     }
 
-    /// Permits a program, named as in [`allow_run`](Self::allow_run), to run unconfined: it can read, write and reach all that the
-    /// kernel's user can. For a tool server that the user trusts.
+    /// Permits a program, named as in [`allow_run`](Self::allow_run), to run unconfined: it can
+    /// read, write and reach all that the kernel's user can. For a tool server that the user
+    /// trusts.
     #[must_use]
     pub fn allow_unconfined(mut self, program: impl Into<String>) -> Self {
         self.unconfined.push(program.into());
         self
     }
 
-    /// Permits commands and servers to run even if the system cannot confine them (no Landlock, no seccomp). Without this they are
-    /// refused there.
+    /// Permits commands and servers to run even if the system cannot confine them (no Landlock, no
+    /// seccomp). Without this they are refused there.
     #[must_use]
     pub fn allow_without_confinement(mut self) -> Self {
         self.without_confinement = true;
         self
     }
 
-    /// Permits to read files below a folder, given absolute or relative to the host's working directory.
+    /// Permits to read files below a folder, given absolute or relative to the host's working
+    /// directory.
     #[must_use]
     pub fn allow_read(mut self, folder: impl Into<PathBuf>) -> Self {
         self.read.push(folder.into());
         self
     }
 
-    /// Permits to write files below a folder, given absolute or relative to the host's working directory.
+    /// Permits to write files below a folder, given absolute or relative to the host's working
+    /// directory.
     #[must_use]
     pub fn allow_write(mut self, folder: impl Into<PathBuf>) -> Self {
         self.write.push(folder.into());
         self
     }
 
-    /// Seals a file, or a folder and all below it: file tools, commands and servers can neither read nor write it, even inside a
-    /// permitted folder. The path need not exist yet. A kernel seals the folder of its store by itself; seal other secrets, such as the
-    /// file with its key.
+    /// Seals a file, or a folder and all below it: file tools, commands and servers can neither
+    /// read nor write it, even inside a permitted folder. The path need not exist yet. A kernel
+    /// seals the folder of its store by itself; seal other secrets, such as the file with its key.
     #[must_use]
     pub fn seal(mut self, path: impl Into<PathBuf>) -> Self {
         self.sealed.push(path.into());
@@ -218,7 +230,8 @@ impl Permissions {
 
     /// Whether an environment variable may be passed on.
     pub(crate) fn permits_env(&self, name: &str) -> bool {
-        self.env().any(|permitted| permitted == name) && self.withheld().all(|withheld| withheld != name)
+        self.env().any(|permitted| permitted == name)
+            && self.withheld().all(|withheld| withheld != name)
     }
 
     /// The programs that may run unconfined, as they were named.
@@ -248,11 +261,14 @@ impl Permissions {
         self.net.iter().map(String::as_str)
     }
 
-    /// Whether a machine may be connected to at this port. Names count without regard to case, numbers as written.
+    /// Whether a machine may be connected to at this port. Names count without regard to case,
+    /// numbers as written.
     pub(crate) fn permits_net(&self, machine: &str, port: u16) -> bool {
         let at_port = format!("{machine}:{port}");
         self.any_net
-            || self.net().any(|given| given.eq_ignore_ascii_case(machine) || given.eq_ignore_ascii_case(&at_port))
+            || self.net().any(|given| {
+                given.eq_ignore_ascii_case(machine) || given.eq_ignore_ascii_case(&at_port)
+            })
     }
 
     /// The folders that may be read, as they were given.
@@ -283,7 +299,10 @@ fn port(machine: &str) -> Option<u16> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PermissionsError {
     /// A flag without a value, or with a comma too many.
-    #[error("{flag}={value} holds an empty item: give names separated by single commas, as in {flag}=one,two")]
+    #[error(
+        "{flag}={value} holds an empty item: give names separated by single commas, as in \
+         {flag}=one,two"
+    )]
     Empty {
         /// The flag.
         flag: &'static str,
@@ -291,7 +310,10 @@ pub enum PermissionsError {
         value: String,
     },
     /// A program by relative path, whose meaning would depend on the working directory.
-    #[error("{flag}={program} is a relative path: give a bare name, as in cargo, or a full path, as in /usr/bin/cargo")]
+    #[error(
+        "{flag}={program} is a relative path: give a bare name, as in cargo, or a full path, as in \
+         /usr/bin/cargo"
+    )]
     RelativeProgram {
         /// The flag.
         flag: &'static str,
@@ -303,17 +325,29 @@ pub enum PermissionsError {
 /// Refuses a program name that no command can match. `flag` is the one that gave it.
 pub(crate) fn check_program(flag: &'static str, program: &str) -> Result<(), PermissionsError> {
     if program.is_empty() {
-        return Err(PermissionsError::Empty { flag, value: String::new() });
+        return Err(PermissionsError::Empty {
+            flag,
+            value: String::new(),
+        });
     }
     if program.contains('/') && !program.starts_with('/') {
-        return Err(PermissionsError::RelativeProgram { flag, program: program.into() });
+        return Err(PermissionsError::RelativeProgram {
+            flag,
+            program: program.into(),
+        });
     }
     Ok(())
 }
 
-fn items<'a>(flag: &'static str, value: &'a str) -> Result<std::str::Split<'a, char>, PermissionsError> {
+fn items<'a>(
+    flag: &'static str,
+    value: &'a str,
+) -> Result<std::str::Split<'a, char>, PermissionsError> {
     if value.split(',').any(str::is_empty) {
-        return Err(PermissionsError::Empty { flag, value: value.into() });
+        return Err(PermissionsError::Empty {
+            flag,
+            value: value.into(),
+        });
     }
     Ok(value.split(','))
 }
@@ -332,7 +366,10 @@ mod tests {
             .and_then(|p| p.env_flag("X,Y"))
             .and_then(|p| p.net_flag("models.example,127.0.0.1:80,[::1]:9"))
             .expect("the flags are well formed");
-        assert_eq!(permissions.run().collect::<Vec<_>>(), ["cargo", "/usr/bin/git", "rustc"]);
+        assert_eq!(
+            permissions.run().collect::<Vec<_>>(),
+            ["cargo", "/usr/bin/git", "rustc"]
+        );
         for (machine, port, permitted) in [
             ("Models.Example", 443, true),
             ("127.0.0.1", 80, true),
@@ -340,10 +377,17 @@ mod tests {
             ("[::1]", 9, true),
             ("models.example.org", 443, false),
         ] {
-            assert_eq!(permissions.permits_net(machine, port), permitted, "{machine}:{port}");
+            assert_eq!(
+                permissions.permits_net(machine, port),
+                permitted,
+                "{machine}:{port}"
+            );
         }
         assert_eq!(permissions.env().collect::<Vec<_>>(), ["X", "Y"]);
-        assert_eq!(permissions.read().collect::<Vec<_>>(), [Path::new("a"), Path::new("/b")]);
+        assert_eq!(
+            permissions.read().collect::<Vec<_>>(),
+            [Path::new("a"), Path::new("/b")]
+        );
         assert_eq!(permissions.write().collect::<Vec<_>>(), [Path::new("c")]);
     }
 
@@ -358,14 +402,21 @@ mod tests {
                 Permissions::net_flag,
             ] {
                 let error = flag(Permissions::none(), value).expect_err(value);
-                assert!(matches!(error, PermissionsError::Empty { .. }), "{value}: {error}");
+                assert!(
+                    matches!(error, PermissionsError::Empty { .. }),
+                    "{value}: {error}"
+                );
             }
         }
     }
 
     #[test]
     fn the_store_s_key_and_what_is_withheld_is_told_to_nobody() {
-        let permissions = Permissions::none().allow_env("A").allow_env("B").allow_env(STORE_KEY).withhold_env("B");
+        let permissions = Permissions::none()
+            .allow_env("A")
+            .allow_env("B")
+            .allow_env(STORE_KEY)
+            .withhold_env("B");
         for (name, permitted) in [("A", true), ("B", false), (STORE_KEY, false), ("C", false)] {
             assert_eq!(permissions.permits_env(name), permitted, "{name}");
         }
@@ -373,17 +424,28 @@ mod tests {
 
     #[test]
     fn machines_that_are_named_open_the_network_to_commands_as_far_as_it_can_be_told() {
-        let named = |machines: &[&str]| machines.iter().fold(Permissions::none(), |given, name| given.allow_net(*name));
+        let named = |machines: &[&str]| {
+            machines
+                .iter()
+                .fold(Permissions::none(), |given, name| given.allow_net(*name))
+        };
         for (machines, network) in [
             (&[][..], Network::None),
-            (&["127.0.0.1:80", "[::1]:9", "models.example:443"], Network::Ports(vec![80, 9, 443])),
+            (
+                &["127.0.0.1:80", "[::1]:9", "models.example:443"],
+                Network::Ports(vec![80, 9, 443]),
+            ),
             (&["127.0.0.1:80", "models.example"], Network::Machines),
             (&["::1"], Network::Machines),
         ] {
             assert_eq!(named(machines).network(), network, "{machines:?}");
         }
         assert_eq!(named(&["a:1"]).allow_any_net().network(), Network::Any);
-        assert!(Permissions::none().allow_any_net().permits_net("anything", 1));
+        assert!(
+            Permissions::none()
+                .allow_any_net()
+                .permits_net("anything", 1)
+        );
     }
 
     #[test]

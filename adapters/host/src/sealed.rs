@@ -1,7 +1,8 @@
-//! Files and folders that no file tool, command or server may read or write: the store, the file with its key, a recording.
+//! Files and folders that no file tool, command or server may read or write: the store, the file
+//! with its key, a recording.
 //!
-//! A sealed file is recognized by its path and, if it exists, by device and inode. So it cannot be reached by another name either: a
-//! bind mount, a hard link, another spelling.
+//! A sealed file is recognized by its path and, if it exists, by device and inode. So it cannot be
+//! reached by another name either: a bind mount, a hard link, another spelling.
 
 mod mounts;
 
@@ -31,11 +32,17 @@ impl Identity {
     /// Of an open file or folder.
     pub(crate) fn of(handle: impl AsFd) -> rustix::io::Result<Self> {
         let stat = fstat(handle)?;
-        Ok(Self { device: stat.st_dev, inode: stat.st_ino })
+        Ok(Self {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+        })
     }
 
     fn of_entry(metadata: &fs::Metadata) -> Self {
-        Self { device: metadata.dev(), inode: metadata.ino() }
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        }
     }
 }
 
@@ -55,7 +62,8 @@ impl Sealed {
     pub(crate) fn add(&self, path: &Path) {
         // A symbolic link on the way must not be replaced: the next program would be led elsewhere.
         let links = path.ancestors().filter(|path| path.is_symlink());
-        let links = links.filter_map(|link| Some(canonical_as_far(link.parent()?).join(link.file_name()?)));
+        let links =
+            links.filter_map(|link| Some(canonical_as_far(link.parent()?).join(link.file_name()?)));
         let resolved: Vec<_> = [canonical_as_far(path)].into_iter().chain(links).collect();
         let mut paths = self.0.write().unwrap_or_else(PoisonError::into_inner);
         for path in resolved {
@@ -67,16 +75,22 @@ impl Sealed {
 
     /// The sealed paths, with symbolic links resolved in the parts that exist.
     pub(crate) fn paths(&self) -> Vec<PathBuf> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// The sealed path that is or contains `path`, which is absolute and has no symbolic links.
     pub(crate) fn holding(&self, path: &Path) -> Option<PathBuf> {
-        self.paths().into_iter().find(|sealed| path.starts_with(sealed))
+        self.paths()
+            .into_iter()
+            .find(|sealed| path.starts_with(sealed))
     }
 
-    /// Whether an open folder is sealed or is inside a sealed folder, by whatever name it was opened. Costs a walk of everything
-    /// that is sealed, and some microseconds for each folder above it.
+    /// Whether an open folder is sealed or is inside a sealed folder, by whatever name it was
+    /// opened. Costs a walk of everything that is sealed, and some microseconds for each folder
+    /// above it.
     pub(crate) fn holds_folder(&self, folder: impl AsFd) -> rustix::io::Result<bool> {
         let sealed = self.identities(Kinds::Folders);
         if sealed.is_empty() {
@@ -89,7 +103,12 @@ impl Sealed {
             if sealed.contains(&identity) {
                 return Ok(true);
             }
-            let above = openat(here, "..", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+            let above = openat(
+                here,
+                "..",
+                OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )?;
             if Identity::of(&above)? == identity {
                 return Ok(false);
             }
@@ -98,13 +117,15 @@ impl Sealed {
         Ok(true)
     }
 
-    /// Whether an open file is sealed, by whatever name it was opened. Costs a `stat` of each sealed file.
+    /// Whether an open file is sealed, by whatever name it was opened. Costs a `stat` of each
+    /// sealed file.
     pub(crate) fn holds_file(&self, file: impl AsFd) -> rustix::io::Result<bool> {
         let identity = Identity::of(file)?;
         Ok(self.identities(Kinds::All).contains(&identity))
     }
 
-    /// The sealed files and folders that exist. One that this program cannot stat is left out: its tools cannot reach it either.
+    /// The sealed files and folders that exist. One that this program cannot stat is left out: its
+    /// tools cannot reach it either.
     fn identities(&self, kinds: Kinds) -> BTreeSet<Identity> {
         gathered(&self.paths(), kinds)
     }
@@ -170,21 +191,46 @@ mod tests {
         for file in ["store/log/1", "key", "beside/f"] {
             fs::write(base.join(file), "x").unwrap();
         }
-        let sealed = Sealed::new([Path::new("store"), Path::new("key"), Path::new("later")].into_iter(), &base);
-        for (path, holding) in [("store/log/1", Some("store")), ("later/x", Some("later")), ("beside/f", None)] {
-            assert_eq!(sealed.holding(&base.join(path)), holding.map(|path| base.join(path)), "{path}");
+        let sealed = Sealed::new(
+            [Path::new("store"), Path::new("key"), Path::new("later")].into_iter(),
+            &base,
+        );
+        for (path, holding) in [
+            ("store/log/1", Some("store")),
+            ("later/x", Some("later")),
+            ("beside/f", None),
+        ] {
+            assert_eq!(
+                sealed.holding(&base.join(path)),
+                holding.map(|path| base.join(path)),
+                "{path}"
+            );
         }
-        for (folder, expected) in [("store", true), ("store/log", true), ("beside", false), ("", false)] {
+        for (folder, expected) in [
+            ("store", true),
+            ("store/log", true),
+            ("beside", false),
+            ("", false),
+        ] {
             let handle = File::open(base.join(folder)).unwrap();
             assert_eq!(sealed.holds_folder(&handle), Ok(expected), "{folder}");
         }
         std::os::unix::fs::symlink("beside", base.join("to")).unwrap();
         let behind_a_link = Sealed::new([Path::new("to/inner/later")].into_iter(), &base);
         for (path, holding) in [("beside/inner/later", "beside/inner/later"), ("to", "to")] {
-            assert_eq!(behind_a_link.holding(&base.join(path)), Some(base.join(holding)), "{path}");
+            assert_eq!(
+                behind_a_link.holding(&base.join(path)),
+                Some(base.join(holding)),
+                "{path}"
+            );
         }
         fs::hard_link(base.join("store/log/1"), base.join("beside/linked")).unwrap();
-        for (file, expected) in [("store/log/1", true), ("key", true), ("beside/linked", true), ("beside/f", false)] {
+        for (file, expected) in [
+            ("store/log/1", true),
+            ("key", true),
+            ("beside/linked", true),
+            ("beside/f", false),
+        ] {
             let handle = File::open(base.join(file)).unwrap();
             assert_eq!(sealed.holds_file(&handle), Ok(expected), "{file}");
         }

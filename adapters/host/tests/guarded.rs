@@ -1,5 +1,5 @@
-//! Commands under guard. This test program embeds the host, so that its `main` is what makes the guard possible; it cannot have the
-//! usual harness, whose `main` is another.
+//! Commands under guard. This test program embeds the host, so that its `main` is what makes the
+//! guard possible; it cannot have the usual harness, whose `main` is another.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -29,27 +29,66 @@ fn main() -> process::ExitCode {
     guard::enter();
     if let Some(folder) = std::env::var_os(KERNEL) {
         let bench = Bench::of(folder.as_ref());
-        let _ =
-            block_on(bench.sh(
-                "echo $$ $PPID > pids; sleep 60 & setsid sleep 60 & echo $! > apart; ls /proc/$$/fd > open; sleep 60",
-            ));
+        let _ = block_on(bench.sh(
+            "echo $$ $PPID > pids; sleep 60 & setsid sleep 60 & echo $! > apart; ls \
+                 /proc/$$/fd > open; sleep 60",
+        ));
         return process::ExitCode::FAILURE;
     }
     let trials: [(&str, fn()); 14] = [
-        ("an_end_is_that_of_the_command", an_end_is_that_of_the_command),
-        ("what_the_guard_cannot_begin_is_said", what_the_guard_cannot_begin_is_said),
-        ("the_environment_is_the_one_that_is_permitted", the_environment_is_the_one_that_is_permitted),
-        ("a_command_leads_a_session_and_is_the_first_to_go", a_command_leads_a_session_and_is_the_first_to_go),
+        (
+            "an_end_is_that_of_the_command",
+            an_end_is_that_of_the_command,
+        ),
+        (
+            "what_the_guard_cannot_begin_is_said",
+            what_the_guard_cannot_begin_is_said,
+        ),
+        (
+            "the_environment_is_the_one_that_is_permitted",
+            the_environment_is_the_one_that_is_permitted,
+        ),
+        (
+            "a_command_leads_a_session_and_is_the_first_to_go",
+            a_command_leads_a_session_and_is_the_first_to_go,
+        ),
         ("limits_hold", limits_hold),
-        ("too_many_processes_end_the_command", too_many_processes_end_the_command),
-        ("as_many_processes_as_permitted_are_left_alone", as_many_processes_as_permitted_are_left_alone),
-        ("what_a_command_leaves_may_finish_a_line_and_is_ended", what_a_command_leaves_may_finish_a_line_and_is_ended),
-        ("who_leaves_the_group_is_ended_too", who_leaves_the_group_is_ended_too),
-        ("a_call_that_is_given_up_leaves_nothing", a_call_that_is_given_up_leaves_nothing),
-        ("a_command_writes_where_it_may_and_its_folder_goes", a_command_writes_where_it_may_and_its_folder_goes),
-        ("a_command_moves_neither_its_guard_nor_the_kernel", a_command_moves_neither_its_guard_nor_the_kernel),
-        ("a_command_does_not_outlive_its_guard", a_command_does_not_outlive_its_guard),
-        ("nothing_outlives_a_kernel_that_is_killed", nothing_outlives_a_kernel_that_is_killed),
+        (
+            "too_many_processes_end_the_command",
+            too_many_processes_end_the_command,
+        ),
+        (
+            "as_many_processes_as_permitted_are_left_alone",
+            as_many_processes_as_permitted_are_left_alone,
+        ),
+        (
+            "what_a_command_leaves_may_finish_a_line_and_is_ended",
+            what_a_command_leaves_may_finish_a_line_and_is_ended,
+        ),
+        (
+            "who_leaves_the_group_is_ended_too",
+            who_leaves_the_group_is_ended_too,
+        ),
+        (
+            "a_call_that_is_given_up_leaves_nothing",
+            a_call_that_is_given_up_leaves_nothing,
+        ),
+        (
+            "a_command_writes_where_it_may_and_its_folder_goes",
+            a_command_writes_where_it_may_and_its_folder_goes,
+        ),
+        (
+            "a_command_moves_neither_its_guard_nor_the_kernel",
+            a_command_moves_neither_its_guard_nor_the_kernel,
+        ),
+        (
+            "a_command_does_not_outlive_its_guard",
+            a_command_does_not_outlive_its_guard,
+        ),
+        (
+            "nothing_outlives_a_kernel_that_is_killed",
+            nothing_outlives_a_kernel_that_is_killed,
+        ),
     ];
     let trial = |(name, run): (&str, fn())| {
         Trial::test(name, move || {
@@ -61,7 +100,11 @@ fn main() -> process::ExitCode {
 }
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(work)
 }
 
 struct Bench {
@@ -74,15 +117,32 @@ impl Bench {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let bench = Self::of(dir.path());
-        Self { _dir: Some(dir), ..bench }
+        Self {
+            _dir: Some(dir),
+            ..bench
+        }
     }
 
     fn of(folder: &Path) -> Self {
-        let permissions =
-            Permissions::none().allow_run("sh").allow_run("python3").allow_write(".").allow_env("PERMITTED");
-        let confines = LocalHost::new(permissions.clone(), folder).unwrap().lacks().is_none();
-        let permissions = if confines { permissions } else { permissions.allow_without_confinement() };
-        Self { _dir: None, host: LocalHost::new(permissions, folder).unwrap(), confines }
+        let permissions = Permissions::none()
+            .allow_run("sh")
+            .allow_run("python3")
+            .allow_write(".")
+            .allow_env("PERMITTED");
+        let confines = LocalHost::new(permissions.clone(), folder)
+            .unwrap()
+            .lacks()
+            .is_none();
+        let permissions = if confines {
+            permissions
+        } else {
+            permissions.allow_without_confinement()
+        };
+        Self {
+            _dir: None,
+            host: LocalHost::new(permissions, folder).unwrap(),
+            confines,
+        }
     }
 
     fn dir(&self) -> &Path {
@@ -96,7 +156,10 @@ impl Bench {
             argv: argv.iter().map(|part| (*part).to_owned()).collect(),
             parameters: Vec::new(),
             env: vec!["PERMITTED".into()],
-            policy: ToolPolicy { access: Access::Write, ..ToolPolicy::default() },
+            policy: ToolPolicy {
+                access: Access::Write,
+                ..ToolPolicy::default()
+            },
             limits,
         })
     }
@@ -104,12 +167,19 @@ impl Bench {
     /// How a command ended, and what it said.
     async fn run(&self, argv: &[&str], limits: CommandLimits) -> (Result<(), String>, String) {
         let out = OutputSink::with_cap(1 << 20);
-        let ended = self.tool(argv, limits).call("{}".to_owned(), out.clone()).await;
-        (ended, String::from_utf8_lossy(&out.take().bytes).into_owned())
+        let ended = self
+            .tool(argv, limits)
+            .call("{}".to_owned(), out.clone())
+            .await;
+        (
+            ended,
+            String::from_utf8_lossy(&out.take().bytes).into_owned(),
+        )
     }
 
     async fn sh(&self, script: &str) -> (Result<(), String>, String) {
-        self.run(&["sh", "-c", script], CommandLimits::default()).await
+        self.run(&["sh", "-c", script], CommandLimits::default())
+            .await
     }
 
     /// The process numbers in a file, once there are so many.
@@ -118,7 +188,10 @@ impl Bench {
         let mut found = Vec::new();
         wait_until(&format!("{file} holds {count} numbers"), || {
             let text = fs::read_to_string(&path).unwrap_or_default();
-            found = text.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+            found = text
+                .split_whitespace()
+                .map(|pid| pid.parse().unwrap())
+                .collect();
             found.len() >= count && text.ends_with('\n')
         });
         found
@@ -129,7 +202,10 @@ impl Bench {
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(20), "in vain waited until {what}");
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "in vain waited until {what}"
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -137,7 +213,10 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 /// Whether a process still runs; one that is only waited for by its parent does not.
 fn is_alive(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+    let state = stat
+        .rsplit(") ")
+        .next()
+        .and_then(|rest| rest.chars().next());
     state.is_some_and(|state| state != 'Z' && state != 'X')
 }
 
@@ -145,7 +224,11 @@ fn an_end_is_that_of_the_command() {
     let bench = Bench::new();
     for (script, code, said) in [
         ("echo out; echo err >&2", None, "out\n"),
-        ("echo out; echo err >&2; exit 3", Some("exited with code 3"), "out\n"),
+        (
+            "echo out; echo err >&2; exit 3",
+            Some("exited with code 3"),
+            "out\n",
+        ),
         ("exit 125", Some("code 125"), ""),
         ("kill -9 $$", Some("signal 9"), ""),
         ("kill -15 $$", Some("signal 15"), ""),
@@ -155,7 +238,10 @@ fn an_end_is_that_of_the_command() {
         assert_eq!(out, said, "{script}");
         match code {
             None => assert_eq!(ended, Ok(()), "{script}"),
-            Some(code) => assert!(ended.as_ref().is_err_and(|why| why.contains(code)), "{script}: {ended:?}"),
+            Some(code) => assert!(
+                ended.as_ref().is_err_and(|why| why.contains(code)),
+                "{script}: {ended:?}"
+            ),
         }
     }
     let (ended, _) = block_on(bench.sh("echo err >&2; exit 1"));
@@ -168,27 +254,54 @@ fn what_the_guard_cannot_begin_is_said() {
     assert!(ended.is_err_and(|why| why.contains("absent")));
     // It is there when it is looked for, and cannot be run.
     fs::write(bench.dir().join("broken"), "#!/nowhere/shell\n").unwrap();
-    fs::set_permissions(bench.dir().join("broken"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    fs::set_permissions(
+        bench.dir().join("broken"),
+        std::os::unix::fs::PermissionsExt::from_mode(0o755),
+    )
+    .unwrap();
     let permissions = Permissions::none().allow_run(bench.dir().join("broken").to_str().unwrap());
     let host = LocalHost::new(permissions.allow_without_confinement(), bench.dir()).unwrap();
     let bench = Bench { host, ..bench };
     let (ended, _) = block_on(bench.run(&["./broken"], CommandLimits::default()));
-    assert!(ended.as_ref().is_err_and(|why| why.contains("broken could not be started")), "{ended:?}");
+    assert!(
+        ended
+            .as_ref()
+            .is_err_and(|why| why.contains("broken could not be started")),
+        "{ended:?}"
+    );
 }
 
 fn the_environment_is_the_one_that_is_permitted() {
     let bench = Bench::new();
     let (ended, out) = block_on(bench.sh("env"));
     ended.unwrap();
-    let names: Vec<_> = out.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name).collect();
-    let known = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "PERMITTED", "PWD", "OLDPWD", "SHLVL", "_"];
+    let names: Vec<_> = out
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .map(|(name, _)| name)
+        .collect();
+    let known = [
+        "PATH",
+        "HOME",
+        "LANG",
+        "LC_ALL",
+        "TZ",
+        "TMPDIR",
+        "USER",
+        "PERMITTED",
+        "PWD",
+        "OLDPWD",
+        "SHLVL",
+        "_",
+    ];
     assert!(names.iter().all(|name| known.contains(name)), "{names:?}");
     assert!(names.contains(&"PATH"), "{names:?}");
 }
 
 fn a_command_leads_a_session_and_is_the_first_to_go() {
     let bench = Bench::new();
-    let script = "read -r pid name state parent group session rest < /proc/self/stat; echo $session $$; cat /proc/$$/oom_score_adj";
+    let script = "read -r pid name state parent group session rest < /proc/self/stat; echo \
+         $session $$; cat /proc/$$/oom_score_adj";
     let (ended, out) = block_on(bench.sh(&format!("{script}; cat /proc/$PPID/comm")));
     ended.unwrap();
     let lines: Vec<_> = out.lines().collect();
@@ -198,19 +311,28 @@ fn a_command_leads_a_session_and_is_the_first_to_go() {
 
 fn limits_hold() {
     let bench = Bench::new();
-    let limits = CommandLimits { open_files: 77, ..CommandLimits::default() };
+    let limits = CommandLimits {
+        open_files: 77,
+        ..CommandLimits::default()
+    };
     let (ended, out) = block_on(bench.run(&["sh", "-c", "ulimit -n; ulimit -c"], limits));
     assert_eq!((ended, out.as_str()), (Ok(()), "77\n0\n"));
 }
 
 fn too_many_processes_end_the_command() {
     let bench = Bench::new();
-    let limits = CommandLimits { processes: 20, ..CommandLimits::default() };
+    let limits = CommandLimits {
+        processes: 20,
+        ..CommandLimits::default()
+    };
     let began = Instant::now();
     let script = "for i in $(seq 60); do sleep 61 & echo $! >> pids; done; wait";
     let (ended, _) = block_on(bench.run(&["sh", "-c", script], limits));
     let why = ended.unwrap_err();
-    assert!(why.contains("more than 20 processes") || why.contains("ork"), "{why}");
+    assert!(
+        why.contains("more than 20 processes") || why.contains("ork"),
+        "{why}"
+    );
     assert!(began.elapsed() < Duration::from_secs(15));
     assert!(bench.pids("pids", 1).into_iter().all(|pid| !is_alive(pid)));
 }
@@ -218,7 +340,10 @@ fn too_many_processes_end_the_command() {
 /// For longer than it takes to look, twice.
 fn as_many_processes_as_permitted_are_left_alone() {
     let bench = Bench::new();
-    let limits = CommandLimits { processes: 40, ..CommandLimits::default() };
+    let limits = CommandLimits {
+        processes: 40,
+        ..CommandLimits::default()
+    };
     let script = "for i in $(seq 25); do sleep 2.5 & done; wait; echo done";
     let (ended, out) = block_on(bench.run(&["sh", "-c", script], limits));
     assert_eq!((ended, out.as_str()), (Ok(()), "done\n"));
@@ -235,15 +360,19 @@ fn what_a_command_leaves_may_finish_a_line_and_is_ended() {
     // One that leaves nothing is not waited for.
     let began = Instant::now();
     (0..5).for_each(|_| block_on(bench.sh("true")).0.unwrap());
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        began.elapsed()
+    );
 }
 
 fn who_leaves_the_group_is_ended_too() {
     let bench = Bench::new();
-    let script = "setsid sh -c 'trap \"\" TERM HUP INT; echo $$ >> pids; sleep 62 & echo $! >> pids; wait' & \
-                  python3 -c 'import os, time\nif os.fork() == 0:\n os.setsid()\n if os.fork() == 0:\n  \
-                  open(\"pids\", \"a\").write(f\"{os.getpid()}\\n\"); time.sleep(62)' & \
-                  while [ \"$(wc -l < pids)\" -lt 3 ]; do sleep 0.02; done";
+    let script = "setsid sh -c 'trap \"\" TERM HUP INT; echo $$ >> pids; sleep 62 & echo $! >> \
+         pids; wait' & python3 -c 'import os, time\nif os.fork() == 0:\n os.setsid()\n if \
+         os.fork() == 0:\n  open(\"pids\", \"a\").write(f\"{os.getpid()}\\n\"); time.sleep(62)' & \
+         while [ \"$(wc -l < pids)\" -lt 3 ]; do sleep 0.02; done";
     fs::write(bench.dir().join("pids"), "").unwrap();
     let (ended, _) = block_on(bench.sh(script));
     ended.unwrap();
@@ -270,14 +399,18 @@ fn a_command_writes_where_it_may_and_its_folder_goes() {
     }
     let outside = tempfile::tempdir().unwrap();
     let script = format!(
-        "echo in > in; echo here > \"$TMPDIR/here\" && echo \"$TMPDIR\"; echo out > {}/out || echo refused",
+        "echo in > in; echo here > \"$TMPDIR/here\" && echo \"$TMPDIR\"; echo out > {}/out || echo \
+         refused",
         outside.path().display()
     );
     let (ended, out) = block_on(bench.sh(&script));
     ended.unwrap();
     let (folder, rest) = out.split_once('\n').unwrap();
     assert_eq!(rest, "refused\n");
-    assert!(!Path::new(folder).exists() && folder.contains("dormouse-"), "{folder}");
+    assert!(
+        !Path::new(folder).exists() && folder.contains("dormouse-"),
+        "{folder}"
+    );
     assert!(bench.dir().join("in").exists() && !outside.path().join("out").exists());
 }
 
@@ -287,8 +420,8 @@ fn a_command_moves_neither_its_guard_nor_the_kernel() {
         return skip("landlock", "this system cannot confine");
     }
     let script = format!(
-        "import os\nfor pid in [os.getppid(), {}, 0]:\n try: os.sched_setaffinity(pid, os.sched_getaffinity(0)); print('moved')\n \
-         except PermissionError: print('refused')",
+        "import os\nfor pid in [os.getppid(), {}, 0]:\n try: os.sched_setaffinity(pid, \
+         os.sched_getaffinity(0)); print('moved')\n except PermissionError: print('refused')",
         process::id()
     );
     let (ended, out) = block_on(bench.run(&["python3", "-c", &script], CommandLimits::default()));
@@ -316,7 +449,9 @@ fn nothing_outlives_a_kernel_that_is_killed() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().canonicalize().unwrap();
     let mut start = process::Command::new("sh");
-    start.args(["-c", "exec 7</dev/null; exec \"$0\""]).arg(std::env::current_exe().unwrap());
+    start
+        .args(["-c", "exec 7</dev/null; exec \"$0\""])
+        .arg(std::env::current_exe().unwrap());
     let mut kernel = start.env(KERNEL, &folder).spawn().unwrap();
     let bench = Bench::of(&folder);
     let pids = [bench.pids("pids", 2), bench.pids("apart", 1)].concat();

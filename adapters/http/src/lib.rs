@@ -1,7 +1,8 @@
 //! How Dormouse speaks HTTP to others: the rules that every client of it keeps.
 //!
-//! TLS is rustls on ring, with the trust anchors that are compiled in. No redirection is followed: it would lead elsewhere than
-//! what was permitted, with the key in its headers. What this machine serves is not asked through a proxy.
+//! TLS is rustls on ring, with the trust anchors that are compiled in. No redirection is followed:
+//! it would lead elsewhere than what was permitted, with the key in its headers. What this machine
+//! serves is not asked through a proxy.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,19 +11,28 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Url};
 use rustls::{ClientConfig, RootCertStore};
 
-/// A client for the server at `url`, and no other: it connects to nothing yet. Costs a copy of the trust anchors, some
-/// microseconds.
+/// A client for the server at `url`, and no other: it connects to nothing yet. Costs a copy of the
+/// trust anchors, some microseconds.
 pub fn client(url: &Url) -> ClientBuilder {
-    let client = Client::builder().tls_backend_preconfigured(tls()).redirect(Policy::none());
+    let client = Client::builder()
+        .tls_backend_preconfigured(tls())
+        .redirect(Policy::none());
     // A proxy of the environment stands for the outside, not for this machine.
-    if is_local(url) { client.no_proxy() } else { client }
+    if is_local(url) {
+        client.no_proxy()
+    } else {
+        client
+    }
 }
 
 /// Whether the server at `url` is on this machine.
 #[must_use]
 pub fn is_local(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    let address = host
+        .trim_start_matches('[')
+        .trim_end_matches(']')
+        .parse::<IpAddr>();
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
@@ -32,9 +42,12 @@ pub fn is_overheard(url: &Url) -> bool {
     url.scheme() == "http" && !is_local(url)
 }
 
-/// Given to the client as a value: no provider is installed for the whole program, which is the embedder's to choose.
+/// Given to the client as a value: no provider is installed for the whole program, which is the
+/// embedder's to choose.
 fn tls() -> ClientConfig {
-    let roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+    let roots = RootCertStore {
+        roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
+    };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -61,7 +74,11 @@ mod tests {
             ("https://example.com", false, false),
         ] {
             let parsed = Url::parse(url).expect("it is an address");
-            assert_eq!((is_local(&parsed), is_overheard(&parsed)), (local, overheard), "{url}");
+            assert_eq!(
+                (is_local(&parsed), is_overheard(&parsed)),
+                (local, overheard),
+                "{url}"
+            );
         }
     }
 }

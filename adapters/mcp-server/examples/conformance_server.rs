@@ -1,5 +1,6 @@
-//! A server for the official conformance suite of the Model Context Protocol: the tools that its scenarios call, as tools of
-//! the host, behind a process as everywhere. `.ci/mcp-proxy` runs the suite against it.
+//! A server for the official conformance suite of the Model Context Protocol: the tools that its
+//! scenarios call, as tools of the host, behind a process as everywhere. `.ci/mcp-proxy` runs the
+//! suite against it.
 //!
 //! Prints the URL that it serves, until it is ended.
 
@@ -7,7 +8,9 @@
 
 use dormouse_actors::handle::{FnTool, Kernel};
 use dormouse_actors::ports::{OutputSink, Tool};
-use dormouse_mcp_server::{Files, HttpSettings, Keeping, McpServer, ProxySettings, Upstream, proxy_program};
+use dormouse_mcp_server::{
+    Files, HttpSettings, Keeping, McpServer, ProxySettings, Upstream, proxy_program,
+};
 use dormouse_proto::tool::{ToolPolicy, ToolSpec};
 use futures_util::future::{BoxFuture, FutureExt};
 use schemars::JsonSchema;
@@ -29,8 +32,15 @@ impl Tool for Dialect {
             "properties": {"name": {"type": "string"}, "address": {"$ref": "#/$defs/address"}},
             "additionalProperties": false
         }"##;
-        let (name, description) = ("json_schema_2020_12_tool".into(), "Takes a name and an address.".into());
-        ToolSpec { name, description, schema: schema.into() }
+        let (name, description) = (
+            "json_schema_2020_12_tool".into(),
+            "Takes a name and an address.".into(),
+        );
+        ToolSpec {
+            name,
+            description,
+            schema: schema.into(),
+        }
     }
 
     fn policy(&self) -> ToolPolicy {
@@ -50,22 +60,45 @@ impl Tool for Dialect {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let kernel = Kernel::builder()
-        .tool(FnTool::new("test_simple_text", "Says something short.", |Nothing {}: Nothing| async {
-            Ok::<_, String>("This is a simple text response for testing.")
-        }))
-        .tool(FnTool::new("test_error_handling", "Fails.", |Nothing {}: Nothing| async {
-            Err::<String, _>("This tool intentionally returns an error for testing")
-        }))
+        .tool(FnTool::new(
+            "test_simple_text",
+            "Says something short.",
+            |Nothing {}: Nothing| async {
+                Ok::<_, String>("This is a simple text response for testing.")
+            },
+        ))
+        .tool(FnTool::new(
+            "test_error_handling",
+            "Fails.",
+            |Nothing {}: Nothing| async {
+                Err::<String, _>("This tool intentionally returns an error for testing")
+            },
+        ))
         .tool(Dialect)
         .build()
         .await?;
-    let settings = ProxySettings { threshold_chars: 8000, page_chars: 4000, files: Files::Untouched };
-    let tools = ["test_simple_text", "test_error_handling", "json_schema_2020_12_tool"].map(str::to_owned).into();
-    let upstream = Upstream { tools, ..Upstream::default() };
+    let settings = ProxySettings {
+        threshold_chars: 8000,
+        page_chars: 4000,
+        files: Files::Untouched,
+    };
+    let tools = [
+        "test_simple_text",
+        "test_error_handling",
+        "json_schema_2020_12_tool",
+    ]
+    .map(str::to_owned)
+    .into();
+    let upstream = Upstream {
+        tools,
+        ..Upstream::default()
+    };
     let program = kernel.parse(proxy_program(settings, &upstream))?.program;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("http://{}/mcp", listener.local_addr()?);
     let server = McpServer::new(kernel, program, Keeping::PerSession);
-    server.serve_http(listener, HttpSettings::default(), std::future::pending()).await?;
+    server
+        .serve_http(listener, HttpSettings::default(), std::future::pending())
+        .await?;
     Ok(())
 }

@@ -1,11 +1,13 @@
 //! Bounds the number of connections, and chooses which one is evicted for a new one.
 //!
-//! Opening a connection costs a client nothing, so an open connection proves nothing. When all slots are taken, a new connection
-//! evicts one that is not being served: first the oldest one that has not sent a complete request which passed the gate, then the
-//! one that has been idle longest. A connection is never evicted while its request is being answered, so an open event stream keeps
+//! Opening a connection costs a client nothing, so an open connection proves nothing. When all
+//! slots are taken, a new connection evicts one that is not being served: first the oldest one that
+//! has not sent a complete request which passed the gate, then the one that has been idle longest.
+//! A connection is never evicted while its request is being answered, so an open event stream keeps
 //! its slot. A client that only holds connections open therefore delays no other client.
 //!
-//! Slots are not counted per peer, since all clients of this machine have one address, and so do all clients behind a proxy.
+//! Slots are not counted per peer, since all clients of this machine have one address, and so do
+//! all clients behind a proxy.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,7 +51,11 @@ enum State {
 
 impl Connections {
     pub(crate) fn new(capacity: usize) -> Arc<Self> {
-        Arc::new(Self { capacity, open: Mutex::default(), freed: Notify::new() })
+        Arc::new(Self {
+            capacity,
+            open: Mutex::default(),
+            freed: Notify::new(),
+        })
     }
 
     /// A slot for a new connection. Waits only while all other connections are being served.
@@ -70,9 +76,16 @@ impl Connections {
         }
         let number = open.tick();
         let evicted = CancellationToken::new();
-        let connection = Connection { state: State::Unproven { since: number }, evicted: evicted.clone() };
+        let connection = Connection {
+            state: State::Unproven { since: number },
+            evicted: evicted.clone(),
+        };
         open.by_number.insert(number, connection);
-        Some(Slot { connections: self.clone(), number, evicted })
+        Some(Slot {
+            connections: self.clone(),
+            number,
+            evicted,
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, OpenConnections> {
@@ -88,7 +101,10 @@ impl OpenConnections {
 
     /// Evicts a connection, unless all are being served.
     fn evict(&mut self) -> Option<()> {
-        let (number, connection) = self.by_number.iter().min_by_key(|(_, connection)| connection.state)?;
+        let (number, connection) = self
+            .by_number
+            .iter()
+            .min_by_key(|(_, connection)| connection.state)?;
         if connection.state == State::Served {
             return None;
         }
@@ -111,8 +127,8 @@ impl Slot {
         self.evicted.clone()
     }
 
-    /// Keeps the connection from being evicted until the returned guard is dropped. Call it when a complete request has passed the
-    /// gate.
+    /// Keeps the connection from being evicted until the returned guard is dropped. Call it when a
+    /// complete request has passed the gate.
     pub(crate) fn serve(self: &Arc<Self>) -> RequestGuard {
         self.set_state(|_| State::Served);
         RequestGuard { slot: self.clone() }
@@ -142,7 +158,10 @@ pub(crate) struct RequestGuard {
 
 impl RequestGuard {
     /// The same body, which holds this guard until it was sent or dropped.
-    pub(crate) fn held_by<E: Send + Sync + 'static>(self, body: BoxBody<Bytes, E>) -> BoxBody<Bytes, E> {
+    pub(crate) fn held_by<E: Send + Sync + 'static>(
+        self,
+        body: BoxBody<Bytes, E>,
+    ) -> BoxBody<Bytes, E> {
         body.map_frame(move |frame| {
             let _guard = &self;
             frame
@@ -153,7 +172,8 @@ impl RequestGuard {
 
 impl Drop for RequestGuard {
     fn drop(&mut self) {
-        self.slot.set_state(|open| State::Idle { since: open.tick() });
+        self.slot
+            .set_state(|open| State::Idle { since: open.tick() });
         self.slot.connections.freed.notify_one();
     }
 }
@@ -166,32 +186,52 @@ mod tests {
 
     /// Which of these were evicted.
     fn evicted(slots: &[&Arc<Slot>]) -> Vec<bool> {
-        slots.iter().map(|slot| slot.evicted.is_cancelled()).collect()
+        slots
+            .iter()
+            .map(|slot| slot.evicted.is_cancelled())
+            .collect()
     }
 
     #[tokio::test]
-    async fn the_oldest_unproven_connection_is_evicted_first_then_the_longest_idle_and_never_a_served_one() {
+    async fn the_oldest_unproven_connection_is_evicted_first_then_the_longest_idle_and_never_a_served_one()
+     {
         let connections = Connections::new(3);
         let admit = async || Arc::new(connections.admit().await);
         let (idle, stream, first) = (admit().await, admit().await, admit().await);
         drop(idle.serve());
         let served = stream.serve();
         let second = admit().await;
-        assert_eq!(evicted(&[&idle, &stream, &first, &second]), [false, false, true, false]);
+        assert_eq!(
+            evicted(&[&idle, &stream, &first, &second]),
+            [false, false, true, false]
+        );
         let third = admit().await;
-        assert_eq!(evicted(&[&idle, &stream, &second, &third]), [false, false, true, false]);
+        assert_eq!(
+            evicted(&[&idle, &stream, &second, &third]),
+            [false, false, true, false]
+        );
         let proven = third.serve();
         let fourth = admit().await;
-        assert_eq!(evicted(&[&idle, &stream, &third, &fourth]), [true, false, false, false]);
+        assert_eq!(
+            evicted(&[&idle, &stream, &third, &fourth]),
+            [true, false, false, false]
+        );
         let last = fourth.serve();
         let waiting = tokio::time::timeout(Duration::from_millis(20), connections.admit()).await;
         assert!(waiting.is_err(), "all are being served");
         drop(last);
         let fifth = admit().await;
-        assert_eq!(evicted(&[&stream, &third, &fourth, &fifth]), [false, false, true, false]);
+        assert_eq!(
+            evicted(&[&stream, &third, &fourth, &fifth]),
+            [false, false, true, false]
+        );
         drop((served, proven));
         assert_eq!(connections.lock().by_number.len(), 3);
         drop((stream, third, fifth));
-        assert_eq!(connections.lock().by_number.len(), 0, "an evicted connection frees no other's slot");
+        assert_eq!(
+            connections.lock().by_number.len(),
+            0,
+            "an evicted connection frees no other's slot"
+        );
     }
 }

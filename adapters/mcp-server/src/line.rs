@@ -1,4 +1,5 @@
-//! A reader that ends with an error where a line has no end: whoever sends that is told, and waits for no answer.
+//! A reader that ends with an error where a line has no end: whoever sends that is told, and waits
+//! for no answer.
 
 use std::io;
 use std::pin::Pin;
@@ -16,14 +17,22 @@ pub(crate) struct Lines<R> {
 
 impl<R> Lines<R> {
     pub(crate) fn new(inner: R, max_bytes: usize) -> Self {
-        Self { inner, max_bytes, bytes: 0 }
+        Self {
+            inner,
+            max_bytes,
+            bytes: 0,
+        }
     }
 
     /// Counts what was read: the longest that any line of it has become.
     fn count(&mut self, read: &[u8]) -> usize {
         let mut longest = 0;
         for (at, part) in read.split(|byte| *byte == b'\n').enumerate() {
-            self.bytes = if at == 0 { self.bytes + part.len() } else { part.len() };
+            self.bytes = if at == 0 {
+                self.bytes + part.len()
+            } else {
+                part.len()
+            };
             longest = longest.max(self.bytes);
         }
         longest
@@ -31,12 +40,19 @@ impl<R> Lines<R> {
 }
 
 impl<R: AsyncRead + Unpin> AsyncRead for Lines<R> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
         let longest = self.count(&buf.filled()[before..]);
         if longest > self.max_bytes {
-            let why = format!("the client sent a line of more than {} bytes", self.max_bytes);
+            let why = format!(
+                "the client sent a line of more than {} bytes",
+                self.max_bytes
+            );
             tracing::error!("{why}: the session ends");
             // A reader that fails has read nothing.
             buf.set_filled(before);
@@ -61,7 +77,10 @@ mod tests {
     async fn lines_of_any_number_pass_and_one_that_is_too_long_ends_all() {
         assert_eq!(reads(b"abcd\nabcd\n\nab").await.unwrap(), 13);
         for long in [&b"abcde"[..], b"a\nabcde\n", b"abcd\nabcdefgh"] {
-            assert_eq!(reads(long).await.unwrap_err().kind(), io::ErrorKind::InvalidData);
+            assert_eq!(
+                reads(long).await.unwrap_err().kind(),
+                io::ErrorKind::InvalidData
+            );
         }
     }
 }

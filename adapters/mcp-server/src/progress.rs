@@ -1,5 +1,5 @@
-//! How far a tool has come, for a client that asked to be told. Many clients wait no longer than a minute for an answer, and longer
-//! where they hear of progress.
+//! How far a tool has come, for a client that asked to be told. Many clients wait no longer than a
+//! minute for an answer, and longer where they hear of progress.
 
 use std::future::Future;
 use std::pin::pin;
@@ -9,7 +9,8 @@ use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::service::{Peer, RoleServer};
 use tokio::sync::watch;
 
-/// Awaits `calling`, and tells the client meanwhile what `told` says: the latest, where the client takes its time.
+/// Awaits `calling`, and tells the client meanwhile what `told` says: the latest, where the client
+/// takes its time.
 pub(crate) async fn passed_on<T>(
     calling: impl Future<Output = T>,
     mut told: watch::Receiver<Option<Progress>>,
@@ -40,7 +41,9 @@ async fn pass_on(
 ) {
     let latest = told.borrow_and_update().clone();
     // It grows, says the protocol; not every tool knows.
-    let Some(progress) = latest.filter(|progress| progress.done > *last) else { return };
+    let Some(progress) = latest.filter(|progress| progress.done > *last) else {
+        return;
+    };
     *last = progress.done;
     // A client that has gone is told nothing; its call is cancelled.
     let _ = peer.notify_progress(notification(token, &progress)).await;

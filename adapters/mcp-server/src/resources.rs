@@ -1,5 +1,5 @@
-//! Descriptors as resources: `fd://1` is the first page of `fd:1`, `fd://1?page=3` its third. Clients whose users attach
-//! resources by hand find what tools left behind. One read is one page.
+//! Descriptors as resources: `fd://1` is the first page of `fd:1`, `fd://1?page=3` its third.
+//! Clients whose users attach resources by hand find what tools left behind. One read is one page.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +10,8 @@ use rmcp::model::{Resource, ResourceContents, ResourceTemplate};
 
 const SCHEME: &str = "fd://";
 
-/// Binary content beyond so many bytes is not given: there are no pages of it, and fd_to_file writes it as it is.
+/// Binary content beyond so many bytes is not given: there are no pages of it, and fd_to_file
+/// writes it as it is.
 const MAX_BLOB_BYTES: u64 = 1 << 20;
 
 /// Why a resource is not read.
@@ -20,7 +21,10 @@ pub(crate) enum ResourceError {
     Unknown(String),
     #[error("{uri} has pages 1 to {pages}")]
     Page { uri: String, pages: u64 },
-    #[error("{0} is binary and has {1} bytes: a resource gives {MAX_BLOB_BYTES} at most. fd_to_file writes all of it")]
+    #[error(
+        "{0} is binary and has {1} bytes: a resource gives {MAX_BLOB_BYTES} at most. fd_to_file \
+         writes all of it"
+    )]
     TooLarge(String, u64),
     #[error("{0} cannot be read: {1}")]
     Unreadable(String, String),
@@ -41,33 +45,53 @@ fn parse(uri: &str) -> Option<(FdId, u64)> {
         Some((id, page)) => (id, page.parse().ok()?),
         None => (rest, 1),
     };
-    let id = if id.bytes().all(|byte| byte.is_ascii_digit()) { format!("fd:{id}").parse() } else { id.parse() };
+    let id = if id.bytes().all(|byte| byte.is_ascii_digit()) {
+        format!("fd:{id}").parse()
+    } else {
+        id.parse()
+    };
     Some((id.ok()?, page))
 }
 
 /// The descriptors of a process. O(descriptors).
 pub(crate) fn list(view: &View) -> Vec<Resource> {
     let resources = view.list_descriptors().into_iter().map(|descriptor| {
-        let name = descriptor.name.map_or_else(|| descriptor.id.to_string(), |name| name.to_string());
-        let size = descriptor.chars.map_or_else(String::new, |chars| format!(", {chars} characters"));
-        let described = format!("{}{size}. Add ?page=N for a page; without it, the first.", descriptor.source);
-        Resource::new(uri(&descriptor.id), name).with_description(described).with_size(descriptor.bytes)
+        let name = descriptor
+            .name
+            .map_or_else(|| descriptor.id.to_string(), |name| name.to_string());
+        let size = descriptor
+            .chars
+            .map_or_else(String::new, |chars| format!(", {chars} characters"));
+        let described = format!(
+            "{}{size}. Add ?page=N for a page; without it, the first.",
+            descriptor.source
+        );
+        Resource::new(uri(&descriptor.id), name)
+            .with_description(described)
+            .with_size(descriptor.bytes)
     });
     resources.collect()
 }
 
 /// How any page of any descriptor is named.
 pub(crate) fn template() -> ResourceTemplate {
-    ResourceTemplate::new("fd://{descriptor}?page={page}", "page")
-        .with_description("A page of a descriptor: the number of the descriptor and of the page, both from 1.")
+    ResourceTemplate::new("fd://{descriptor}?page={page}", "page").with_description(
+        "A page of a descriptor: the number of the descriptor and of the page, both from 1.",
+    )
 }
 
-/// One page, of so many characters at most; of binary content all of it, where that is not too much. May touch the disk.
-pub(crate) fn read(view: &View, asked: &str, page_chars: u32) -> Result<ResourceContents, ResourceError> {
+/// One page, of so many characters at most; of binary content all of it, where that is not too
+/// much. May touch the disk.
+pub(crate) fn read(
+    view: &View,
+    asked: &str,
+    page_chars: u32,
+) -> Result<ResourceContents, ResourceError> {
     let unknown = || ResourceError::Unknown(asked.to_owned());
     let (id, page) = parse(asked).ok_or_else(unknown)?;
     let content = view.content(&id).ok_or_else(unknown)?;
-    let lost = |Unreadable { message }| ResourceError::Unreadable(asked.to_owned(), message.to_string());
+    let lost =
+        |Unreadable { message }| ResourceError::Unreadable(asked.to_owned(), message.to_string());
     if content.unbounded().is_binary().map_err(lost)? {
         return blob(&content, asked).map_err(lost)?;
     }
@@ -75,17 +99,28 @@ pub(crate) fn read(view: &View, asked: &str, page_chars: u32) -> Result<Resource
         Some(slice) => Ok(ResourceContents::text(&*slice.text, asked)),
         None => {
             let pages = content.unbounded().total_pages(page_chars).map_err(lost)?;
-            Err(ResourceError::Page { uri: uri(&id), pages })
+            Err(ResourceError::Page {
+                uri: uri(&id),
+                pages,
+            })
         }
     }
 }
 
-fn blob(content: &Content, asked: &str) -> Result<Result<ResourceContents, ResourceError>, Unreadable> {
+fn blob(
+    content: &Content,
+    asked: &str,
+) -> Result<Result<ResourceContents, ResourceError>, Unreadable> {
     if content.len_bytes() > MAX_BLOB_BYTES {
-        return Ok(Err(ResourceError::TooLarge(asked.to_owned(), content.len_bytes())));
+        return Ok(Err(ResourceError::TooLarge(
+            asked.to_owned(),
+            content.len_bytes(),
+        )));
     }
     let data = STANDARD.encode(content.unbounded().bytes()?);
-    Ok(Ok(ResourceContents::blob(data, asked).with_mime_type("application/octet-stream")))
+    Ok(Ok(
+        ResourceContents::blob(data, asked).with_mime_type("application/octet-stream")
+    ))
 }
 
 #[cfg(test)]
@@ -98,7 +133,15 @@ mod tests {
         assert_eq!(parse("fd://7?page=12"), Some((FdId::Fd(7), 12)));
         let named = FdId::Ref("plan".to_owned());
         assert_eq!(parse(&uri(&named)), Some((named, 1)));
-        for wrong in ["fd:7", "fd://", "fd://0", "fd://07", "fd://7?page=x", "fd://7?lines=1", "file:///etc/passwd"] {
+        for wrong in [
+            "fd:7",
+            "fd://",
+            "fd://0",
+            "fd://07",
+            "fd://7?page=x",
+            "fd://7?lines=1",
+            "file:///etc/passwd",
+        ] {
             assert_eq!(parse(wrong), None, "{wrong}");
         }
     }

@@ -1,7 +1,8 @@
 //! The processes behind sessions: one for each, or one that all share and that is kept.
 //!
-//! A session's own process begins with the session and is killed with it. A shared one serves clients that have no sessions
-//! (the protocol has none any more from 2026-07-28 on, over HTTP) and, where processes are kept, everybody.
+//! A session's own process begins with the session and is killed with it. A shared one serves
+//! clients that have no sessions (the protocol has none any more from 2026-07-28 on, over HTTP)
+//! and, where processes are kept, everybody.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,8 +21,9 @@ const KEPT: &str = "mcp";
 pub enum Keeping {
     /// Each session has a process of its own, which ends with it.
     PerSession,
-    /// All sessions share one process, which stays in the kernel's store and is taken up again by whoever serves from that next:
-    /// descriptors survive. Where the program, or what its servers offer, has changed since, it ends, and another begins.
+    /// All sessions share one process, which stays in the kernel's store and is taken up again by
+    /// whoever serves from that next: descriptors survive. Where the program, or what its servers
+    /// offer, has changed since, it ends, and another begins.
     Kept,
 }
 
@@ -37,7 +39,13 @@ pub(crate) struct Processes {
 
 impl Processes {
     pub(crate) fn new(kernel: Kernel, program: Program, keeping: Keeping) -> Self {
-        Self { kernel, program, keeping, shared: OnceCell::new(), own: Mutex::default() }
+        Self {
+            kernel,
+            program,
+            keeping,
+            shared: OnceCell::new(),
+            own: Mutex::default(),
+        }
     }
 
     /// The process for those who have none of their own.
@@ -50,12 +58,23 @@ impl Processes {
     }
 
     async fn begin(&self) -> Result<Process, KernelError> {
-        self.kernel.start(self.program.clone()).session().without_input().await
+        self.kernel
+            .start(self.program.clone())
+            .session()
+            .without_input()
+            .await
     }
 
-    /// The process that was kept, if it is what one would be that begins now: its program and its tools are frozen at its birth.
+    /// The process that was kept, if it is what one would be that begins now: its program and its
+    /// tools are frozen at its birth.
     async fn take_up(&self) -> Result<Process, KernelError> {
-        let begin = || self.kernel.start(self.program.clone()).session().without_input().name(KEPT);
+        let begin = || {
+            self.kernel
+                .start(self.program.clone())
+                .session()
+                .without_input()
+                .name(KEPT)
+        };
         let kept = match self.kernel.named(KEPT).await {
             Err(KernelError::NotFound(NotFound::Name(_))) => return begin().await,
             kept => kept?.pid(),
@@ -70,21 +89,25 @@ impl Processes {
             return Ok(kept);
         }
         tracing::warn!(
-            "the program or its tools are others than those of the process that was kept: another one begins"
+            "the program or its tools are others than those of the process that was kept: another \
+             one begins"
         );
         end(&kept).await;
         begin().await
     }
 
-    /// What was imported may have any name, and would run under permissions that are meant for another.
+    /// What was imported may have any name, and would run under permissions that are meant for
+    /// another.
     async fn refuse_import(&self, kept: Pid) -> Result<(), KernelError> {
         let mut processes = self.kernel.processes().await?.into_iter();
-        let row = processes.find(|info| info.row.pid == kept).map(|info| info.row);
+        let row = processes
+            .find(|info| info.row.pid == kept)
+            .map(|info| info.row);
         match row.and_then(|row| row.restored?.foreign) {
             None => Ok(()),
             Some(_) => Err(KernelError::Start(StartError::Unmet(format!(
-                "the store has a process of the name '{KEPT}' that was imported from another store, process {kept}. It is not \
-                 resumed: serve from another store"
+                "the store has a process of the name '{KEPT}' that was imported from another \
+                 store, process {kept}. It is not resumed: serve from another store"
             )))),
         }
     }
@@ -99,7 +122,11 @@ impl Processes {
         for process in &own {
             end(process).await;
         }
-        if let Some(process) = self.shared.get().filter(|_| self.keeping == Keeping::PerSession) {
+        if let Some(process) = self
+            .shared
+            .get()
+            .filter(|_| self.keeping == Keeping::PerSession)
+        {
             end(process).await;
         }
     }
@@ -129,7 +156,8 @@ pub(crate) struct Seat {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoSeat {
     #[error(
-        "there are as many sessions as this server serves at once: end one, or wait until one that idles has ended"
+        "there are as many sessions as this server serves at once: end one, or wait until one that \
+         idles has ended"
     )]
     Full,
     #[error(transparent)]
@@ -138,7 +166,11 @@ pub(crate) enum NoSeat {
 
 impl Seat {
     pub(crate) fn new(processes: Arc<Processes>, places: Arc<Semaphore>) -> Self {
-        Self { processes, places, own: OnceCell::new() }
+        Self {
+            processes,
+            places,
+            own: OnceCell::new(),
+        }
     }
 
     /// The process of this session.
@@ -147,7 +179,11 @@ impl Seat {
             return Ok(self.shared().await?);
         }
         let begin = async || {
-            let place = self.places.clone().try_acquire_owned().map_err(|_| NoSeat::Full)?;
+            let place = self
+                .places
+                .clone()
+                .try_acquire_owned()
+                .map_err(|_| NoSeat::Full)?;
             let process = self.processes.begin().await?;
             self.processes.own().insert(process.pid(), process.clone());
             Ok::<_, NoSeat>((process, place))
@@ -163,14 +199,21 @@ impl Seat {
 
     /// Characters of a page, as the program says.
     pub(crate) fn page_chars(&self) -> u32 {
-        self.processes.program.descriptors().copied().unwrap_or_default().page_chars
+        self.processes
+            .program
+            .descriptors()
+            .copied()
+            .unwrap_or_default()
+            .page_chars
     }
 }
 
 impl Drop for Seat {
     /// The session is over, and with it whatever its process still does.
     fn drop(&mut self) {
-        let (Some((process, place)), Ok(runtime)) = (self.own.take(), tokio::runtime::Handle::try_current()) else {
+        let (Some((process, place)), Ok(runtime)) =
+            (self.own.take(), tokio::runtime::Handle::try_current())
+        else {
             return;
         };
         let processes = self.processes.clone();

@@ -38,11 +38,14 @@ impl McpServer {
     /// A server of processes of `program`. Nothing runs before a client comes.
     #[must_use]
     pub fn new(kernel: Kernel, program: Program, keeping: Keeping) -> Self {
-        Self { processes: Arc::new(Processes::new(kernel, program, keeping)) }
+        Self {
+            processes: Arc::new(Processes::new(kernel, program, keeping)),
+        }
     }
 
-    /// Ends the processes of all sessions, but for one that is [kept](Keeping::Kept). Called behind the serving, before the
-    /// kernel is shut down, so that nothing stays in a store that nobody comes back to.
+    /// Ends the processes of all sessions, but for one that is [kept](Keeping::Kept). Called behind
+    /// the serving, before the kernel is shut down, so that nothing stays in a store that nobody
+    /// comes back to.
     pub async fn end(&self) {
         self.processes.end_all().await;
     }

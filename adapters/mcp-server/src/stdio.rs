@@ -17,8 +17,9 @@ use crate::server::{McpServer, ServeError};
 const MAX_LINE_BYTES: usize = 64 << 20;
 
 impl McpServer {
-    /// Serves one client, which writes to `input` and reads from `output`, until `input` ends or `until` resolves. Calls that are
-    /// in flight when `input` ends have five seconds to be answered; then they are given up.
+    /// Serves one client, which writes to `input` and reads from `output`, until `input` ends or
+    /// `until` resolves. Calls that are in flight when `input` ends have five seconds to be
+    /// answered; then they are given up.
     ///
     /// Nothing but messages of the protocol is written to `output`.
     ///
@@ -31,17 +32,25 @@ impl McpServer {
         until: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
         let input = Lines::new(input, MAX_LINE_BYTES);
-        let transport = AsyncRwTransport::new_server(input, output).with_max_line_length(MAX_LINE_BYTES + 1);
-        let seat = Arc::new(Seat::new(self.processes.clone(), Arc::new(Semaphore::new(1))));
+        let transport =
+            AsyncRwTransport::new_server(input, output).with_max_line_length(MAX_LINE_BYTES + 1);
+        let seat = Arc::new(Seat::new(
+            self.processes.clone(),
+            Arc::new(Semaphore::new(1)),
+        ));
         let stop = CancellationToken::new();
         let serving = async {
-            match serve_server_with_ct(Handler::new(seat, Sessions::Have), transport, stop.clone()).await {
+            match serve_server_with_ct(Handler::new(seat, Sessions::Have), transport, stop.clone())
+                .await
+            {
                 Ok(running) => match running.waiting().await {
                     Ok(_) => Ok(()),
                     Err(error) => Err(ServeError::Session(error.to_string())),
                 },
                 // It went before it said anything.
-                Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => Ok(()),
+                Err(
+                    ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled,
+                ) => Ok(()),
                 Err(error) => Err(ServeError::Session(error.to_string())),
             }
         };

@@ -1,5 +1,6 @@
-//! The client under test of the protocol's conformance suite: reaches the server whose address is the last argument, lists its
-//! tools, and calls each of them once with arguments that its schema asks for.
+//! The client under test of the protocol's conformance suite: reaches the server whose address is
+//! the last argument, lists its tools, and calls each of them once with arguments that its schema
+//! asks for.
 
 use std::sync::Arc;
 
@@ -12,17 +13,36 @@ use serde_json::{Map, Value, json};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    let url = std::env::args().next_back().context("the last argument is the address of a server")?;
-    let permissions = ["localhost", "127.0.0.1", "[::1]"].into_iter().fold(Permissions::none(), Permissions::allow_net);
+    let url = std::env::args()
+        .next_back()
+        .context("the last argument is the address of a server")?;
+    let permissions = ["localhost", "127.0.0.1", "[::1]"]
+        .into_iter()
+        .fold(Permissions::none(), Permissions::allow_net);
     let host: Arc<dyn Host> = Arc::new(LocalHost::new(permissions, ".")?);
-    let transport = Transport::Http { url, headers: Vec::new() };
+    let transport = Transport::Http {
+        url,
+        headers: Vec::new(),
+    };
     let name = "conformance".into();
-    let server = Arc::new(Server { name, transport, optional: false, connect_ms: 15_000, deadline_ms: 15_000 });
+    let server = Arc::new(Server {
+        name,
+        transport,
+        optional: false,
+        connect_ms: 15_000,
+        deadline_ms: 15_000,
+    });
     let client = McpClient::default();
-    for offer in client.offers(&host, &server).await.map_err(|why| anyhow!(why))? {
+    for offer in client
+        .offers(&host, &server)
+        .await
+        .map_err(|why| anyhow!(why))?
+    {
         let out = OutputSink::with_cap(1 << 20);
         let args = arguments(&offer)?.to_string();
-        let answer = client.call(&host, &server, &offer.name, args, out.clone()).await;
+        let answer = client
+            .call(&host, &server, &offer.name, args, out.clone())
+            .await;
         eprintln!("{}: {answer:?} {:?}", offer.name, out.take().bytes);
     }
     client.close().await;
@@ -32,7 +52,10 @@ async fn main() -> anyhow::Result<()> {
 /// Arguments of the types that the tool asks for.
 fn arguments(offer: &Offer) -> anyhow::Result<Value> {
     let schema: Value = serde_json::from_str(&offer.schema)?;
-    let properties = schema["properties"].as_object().cloned().unwrap_or_default();
+    let properties = schema["properties"]
+        .as_object()
+        .cloned()
+        .unwrap_or_default();
     let argument = |(name, property): (String, Value)| {
         let value = match property["type"].as_str() {
             Some("number" | "integer") => json!(5),
@@ -41,5 +64,9 @@ fn arguments(offer: &Offer) -> anyhow::Result<Value> {
         };
         (name, value)
     };
-    Ok(properties.into_iter().map(argument).collect::<Map<_, _>>().into())
+    Ok(properties
+        .into_iter()
+        .map(argument)
+        .collect::<Map<_, _>>()
+        .into())
 }

@@ -1,4 +1,5 @@
-//! The client: one connection for each server that programs name, shared by all processes of a kernel.
+//! The client: one connection for each server that programs name, shared by all processes of a
+//! kernel.
 
 mod connection;
 mod fault;
@@ -23,14 +24,17 @@ use futures_util::future::{BoxFuture, FutureExt, join_all};
 
 use self::connection::Connection;
 
-/// The longest message that a server may send, in bytes: text is repeated and escaped in it, so that an output of 64 MiB fits.
+/// The longest message that a server may send, in bytes: text is repeated and escaped in it, so
+/// that an output of 64 MiB fits.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// Reaches tool servers by the Model Context Protocol: programs of the host by standard input and output, machines by HTTP.
+/// Reaches tool servers by the Model Context Protocol: programs of the host by standard input and
+/// output, machines by HTTP.
 ///
-/// A connection begins when it is first needed and ends with the kernel. A server that ended, or that nothing more can be
-/// expected of, is begun again with the next call, after a pause that grows. A call is made once: one that was in flight when its
-/// server ended is answered with "effect unknown".
+/// A connection begins when it is first needed and ends with the kernel. A server that ended, or
+/// that nothing more can be expected of, is begun again with the next call, after a pause that
+/// grows. A call is made once: one that was in flight when its server ended is answered with
+/// "effect unknown".
 ///
 /// ```
 /// # async fn run() -> Result<(), dormouse_actors::KernelError> {
@@ -49,13 +53,17 @@ pub struct McpClient {
 
 impl Default for McpClient {
     fn default() -> Self {
-        Self { connections: Mutex::default(), max_message_bytes: MAX_MESSAGE_BYTES }
+        Self {
+            connections: Mutex::default(),
+            max_message_bytes: MAX_MESSAGE_BYTES,
+        }
     }
 }
 
 impl McpClient {
-    /// The longest message that a server may send, in bytes; 64 MiB, until said otherwise. A longer one is an error of the call
-    /// that it answers. Over HTTP 16 MiB is the bound of an answer that is no stream, whatever is said here.
+    /// The longest message that a server may send, in bytes; 64 MiB, until said otherwise. A longer
+    /// one is an error of the call that it answers. Over HTTP 16 MiB is the bound of an answer that
+    /// is no stream, whatever is said here.
     #[must_use]
     pub fn max_message_bytes(mut self, bytes: usize) -> Self {
         self.max_message_bytes = bytes.max(1 << 10);
@@ -63,14 +71,24 @@ impl McpClient {
     }
 
     fn connection(&self, server: &Arc<Server>) -> Arc<Connection> {
-        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connections = self
+            .connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let made = || Arc::new(Connection::new(server.clone(), self.max_message_bytes));
-        connections.entry(server.clone()).or_insert_with(made).clone()
+        connections
+            .entry(server.clone())
+            .or_insert_with(made)
+            .clone()
     }
 }
 
 impl ToolServers for McpClient {
-    fn offers(&self, host: &Arc<dyn Host>, server: &Arc<Server>) -> BoxFuture<'static, Result<Vec<Offer>, String>> {
+    fn offers(
+        &self,
+        host: &Arc<dyn Host>,
+        server: &Arc<Server>,
+    ) -> BoxFuture<'static, Result<Vec<Offer>, String>> {
         let (connection, host) = (self.connection(server), host.clone());
         async move { listing::offers(&connection, &host).await }.boxed()
     }
@@ -86,10 +104,15 @@ impl ToolServers for McpClient {
         let (connection, host, tool) = (self.connection(server), host.clone(), tool.to_owned());
         async move {
             let session = connection.session(&host).await.map_err(|why| {
-                format!("The tool server `{}` cannot be reached: {why} The call was not made.", connection.name())
+                format!(
+                    "The tool server `{}` cannot be reached: {why} The call was not made.",
+                    connection.name()
+                )
             })?;
             match resources::Reading::of(&tool) {
-                Some(reading) if !session.has_own(&tool).await => reading.run(&session, &args, &out).await,
+                Some(reading) if !session.has_own(&tool).await => {
+                    reading.run(&session, &args, &out).await
+                }
                 _ => output::call(&session, &tool, &args, &out).await,
             }
         }
@@ -98,9 +121,13 @@ impl ToolServers for McpClient {
 
     fn close(&self) -> BoxFuture<'static, ()> {
         let connections: Vec<_> = {
-            let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+            let connections = self
+                .connections
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             connections.values().cloned().collect()
         };
-        async move { drop(join_all(connections.iter().map(|connection| connection.close())).await) }.boxed()
+        async move { drop(join_all(connections.iter().map(|connection| connection.close())).await) }
+            .boxed()
     }
 }

@@ -1,5 +1,5 @@
-//! The client against real servers, by `.ci/mcp`: what each offers, all that some of them do, and a large file through a whole
-//! kernel. `DORMOUSE_MCP` is the folder that holds them.
+//! The client against real servers, by `.ci/mcp`: what each offers, all that some of them do, and a
+//! large file through a whole kernel. `DORMOUSE_MCP` is the folder that holds them.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stdout, reason = "figures for whoever runs it")]
@@ -19,11 +19,17 @@ use dormouse_proto::server::{Offer, Server, ServerCommand, ServerValue, Transpor
 use dormouse_tests::{FnModel, asks, results, says};
 
 fn peers() -> PathBuf {
-    PathBuf::from(std::env::var("DORMOUSE_MCP").expect("DORMOUSE_MCP names the folder of the servers: run .ci/mcp"))
+    PathBuf::from(
+        std::env::var("DORMOUSE_MCP")
+            .expect("DORMOUSE_MCP names the folder of the servers: run .ci/mcp"),
+    )
 }
 
 fn module(name: &str) -> String {
-    let path = peers().join("node_modules/@modelcontextprotocol").join(name).join("dist/index.js");
+    let path = peers()
+        .join("node_modules/@modelcontextprotocol")
+        .join(name)
+        .join("dist/index.js");
     path.display().to_string()
 }
 
@@ -40,10 +46,25 @@ struct Place {
 impl Place {
     fn new(folder: &Path, transport: Transport) -> Self {
         let programs = ["mcp-server-git", "mcp-server-time", "mcp-server-fetch"].map(python);
-        let permissions = programs.iter().fold(Permissions::none().allow_run("node"), Permissions::allow_run);
-        let host = Arc::new(LocalHost::new(permissions.allow_net("127.0.0.1").allow_write("."), folder).unwrap());
-        let server = Server { name: "s".into(), transport, optional: false, connect_ms: 60_000, deadline_ms: 60_000 };
-        Self { client: McpClient::default(), host, server: Arc::new(server) }
+        let permissions = programs.iter().fold(
+            Permissions::none().allow_run("node"),
+            Permissions::allow_run,
+        );
+        let host = Arc::new(
+            LocalHost::new(permissions.allow_net("127.0.0.1").allow_write("."), folder).unwrap(),
+        );
+        let server = Server {
+            name: "s".into(),
+            transport,
+            optional: false,
+            connect_ms: 60_000,
+            deadline_ms: 60_000,
+        };
+        Self {
+            client: McpClient::default(),
+            host,
+            server: Arc::new(server),
+        }
     }
 
     fn program(folder: &Path, program: &str, args: &[&str]) -> Self {
@@ -61,22 +82,45 @@ impl Place {
     }
 
     async fn offers(&self) -> Vec<Offer> {
-        soon(self.client.offers(&self.host, &self.server)).await.unwrap()
+        soon(self.client.offers(&self.host, &self.server))
+            .await
+            .unwrap()
     }
 
     /// The text, and the media types of what is attached.
-    async fn call(&self, tool: &str, args: serde_json::Value) -> Result<(String, Vec<String>), String> {
+    async fn call(
+        &self,
+        tool: &str,
+        args: serde_json::Value,
+    ) -> Result<(String, Vec<String>), String> {
         let (began, out) = (Instant::now(), OutputSink::with_cap(64 << 20));
-        soon(self.client.call(&self.host, &self.server, tool, args.to_string(), out.clone())).await?;
+        soon(self.client.call(
+            &self.host,
+            &self.server,
+            tool,
+            args.to_string(),
+            out.clone(),
+        ))
+        .await?;
         let text = String::from_utf8(out.take().bytes.to_vec()).unwrap();
-        let attached: Vec<_> = out.take_attached().iter().map(|one| one.media_type.to_string()).collect();
-        println!("{tool}: {} bytes, {attached:?}, {} ms", text.len(), began.elapsed().as_millis());
+        let attached: Vec<_> = out
+            .take_attached()
+            .iter()
+            .map(|one| one.media_type.to_string())
+            .collect();
+        println!(
+            "{tool}: {} bytes, {attached:?}, {} ms",
+            text.len(),
+            began.elapsed().as_millis()
+        );
         Ok((text, attached))
     }
 }
 
 async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), what).await.expect("it is done within a minute")
+    tokio::time::timeout(Duration::from_secs(60), what)
+        .await
+        .expect("it is done within a minute")
 }
 
 /// A server that is ended with this.
@@ -94,37 +138,77 @@ async fn everything(place: &Place) {
     let offers = place.offers().await;
     let names: Vec<_> = offers.iter().map(|offer| offer.name.to_string()).collect();
     println!("everything offers {names:?}");
-    assert!(names.iter().any(|name| name == "echo") && names.iter().any(|name| name == "read_resource"), "{names:?}");
-    let (echo, _) = place.call("echo", serde_json::json!({"message": "<hi>"})).await.unwrap();
+    assert!(
+        names.iter().any(|name| name == "echo") && names.iter().any(|name| name == "read_resource"),
+        "{names:?}"
+    );
+    let (echo, _) = place
+        .call("echo", serde_json::json!({"message": "<hi>"}))
+        .await
+        .unwrap();
     assert!(echo.contains("<hi>"), "{echo}");
-    let (resources, _) = place.call("list_resources", serde_json::json!({})).await.unwrap();
-    let uri = resources.split("[resource ").nth(1).unwrap().split(']').next().unwrap().to_owned();
-    assert!(!place.call("read_resource", serde_json::json!({"uri": uri})).await.unwrap().0.is_empty());
+    let (resources, _) = place
+        .call("list_resources", serde_json::json!({}))
+        .await
+        .unwrap();
+    let uri = resources
+        .split("[resource ")
+        .nth(1)
+        .unwrap()
+        .split(']')
+        .next()
+        .unwrap()
+        .to_owned();
+    assert!(
+        !place
+            .call("read_resource", serde_json::json!({"uri": uri}))
+            .await
+            .unwrap()
+            .0
+            .is_empty()
+    );
     let mut failed = Vec::new();
     for offer in &offers {
         let args = match &*offer.name {
             "echo" | "read_resource" | "list_resources" => continue,
             "get-sum" | "add" => serde_json::json!({"a": 2, "b": 3}),
-            "get-structured-content" | "structuredContent" => serde_json::json!({"location": "New York"}),
-            "trigger-long-running-operation" | "longRunningOperation" => serde_json::json!({"duration": 1, "steps": 2}),
+            "get-structured-content" | "structuredContent" => {
+                serde_json::json!({"location": "New York"})
+            }
+            "trigger-long-running-operation" | "longRunningOperation" => {
+                serde_json::json!({"duration": 1, "steps": 2})
+            }
             "get-annotated-message" | "annotatedMessage" => {
                 serde_json::json!({"messageType": "error", "includeImage": true})
             }
             "get-resource-links" => serde_json::json!({"count": 3}),
-            "get-resource-reference" => serde_json::json!({"resourceType": "Text", "resourceId": 1}),
+            "get-resource-reference" => {
+                serde_json::json!({"resourceType": "Text", "resourceId": 1})
+            }
             // Its default is a picture from the network.
-            "gzip-file-as-resource" => serde_json::json!({"name": "hi.gz", "data": "data:text/plain;base64,aGk="}),
+            "gzip-file-as-resource" => {
+                serde_json::json!({"name": "hi.gz", "data": "data:text/plain;base64,aGk="})
+            }
             _ => serde_json::json!({}),
         };
         let answer = place.call(&offer.name, args).await;
         match (&*offer.name, &answer) {
-            ("get-tiny-image", Ok((_, attached))) => assert_eq!(attached, &["image/png"], "{answer:?}"),
+            ("get-tiny-image", Ok((_, attached))) => {
+                assert_eq!(attached, &["image/png"], "{answer:?}")
+            }
             ("get-sum", Ok((text, _))) => assert!(text.contains('5'), "{text}"),
             ("get-resource-links", Ok((text, _))) => assert!(text.contains("[resource "), "{text}"),
-            ("get-structured-content", Ok((text, _))) => assert_eq!(text.matches("temperature").count(), 1, "{text}"),
+            ("get-structured-content", Ok((text, _))) => {
+                assert_eq!(text.matches("temperature").count(), 1, "{text}")
+            }
             // It can only be called as a task, which our client does not offer.
             ("simulate-research-query", answer) => {
-                assert!(answer.as_ref().is_err_and(|why| why.contains("requires task augmentation")), "{answer:?}");
+                assert!(
+                    answer
+                        .as_ref()
+                        .is_err_and(|why| why.contains("requires task augmentation")),
+                    "{answer:?}"
+                );
             }
             (name, Err(why)) => failed.push(format!("{name}: {why}")),
             _ => {}
@@ -137,7 +221,11 @@ async fn everything(place: &Place) {
 #[ignore = "needs real servers: .ci/mcp"]
 async fn everything_by_its_standard_streams() {
     let folder = tempfile::tempdir().unwrap();
-    let place = Place::program(folder.path(), "node", &[&module("server-everything"), "stdio"]);
+    let place = Place::program(
+        folder.path(),
+        "node",
+        &[&module("server-everything"), "stdio"],
+    );
     everything(&place).await;
     soon(place.client.close()).await;
 }
@@ -145,19 +233,40 @@ async fn everything_by_its_standard_streams() {
 #[tokio::test]
 #[ignore = "needs real servers: .ci/mcp"]
 async fn everything_by_http() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
     let mut command = Command::new("node");
-    command.args([&module("server-everything"), "streamableHttp"]).env("PORT", port.to_string());
-    let running = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    command
+        .args([&module("server-everything"), "streamableHttp"])
+        .env("PORT", port.to_string());
+    let running = Running(
+        command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
     let listens = async {
-        while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
+        while tokio::net::TcpStream::connect(("127.0.0.1", port))
+            .await
+            .is_err()
+        {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
     soon(listens).await;
     let folder = tempfile::tempdir().unwrap();
     let url = format!("http://127.0.0.1:{port}/mcp");
-    let place = Place::new(folder.path(), Transport::Http { url, headers: Vec::new() });
+    let place = Place::new(
+        folder.path(),
+        Transport::Http {
+            url,
+            headers: Vec::new(),
+        },
+    );
     everything(&place).await;
     soon(place.client.close()).await;
     drop(running);
@@ -166,7 +275,9 @@ async fn everything_by_http() {
 /// A file of so many bytes, in lines.
 fn large(folder: &Path, bytes: usize) -> PathBuf {
     let path = std::fs::canonicalize(folder).unwrap().join("large.log");
-    let text: String = (0..bytes / 100).map(|line| format!("{line:>10} {}\n", "x".repeat(88))).collect();
+    let text: String = (0..bytes / 100)
+        .map(|line| format!("{line:>10} {}\n", "x".repeat(88)))
+        .collect();
     std::fs::write(&path, text).unwrap();
     path
 }
@@ -179,25 +290,50 @@ async fn a_file_of_twenty_megabytes_comes_whole_and_once() {
     let place = Place::program(
         folder.path(),
         "node",
-        &[&module("server-filesystem"), path.parent().unwrap().to_str().unwrap()],
+        &[
+            &module("server-filesystem"),
+            path.parent().unwrap().to_str().unwrap(),
+        ],
     );
-    let (text, _) = place.call("read_text_file", serde_json::json!({"path": path})).await.unwrap();
+    let (text, _) = place
+        .call("read_text_file", serde_json::json!({"path": path}))
+        .await
+        .unwrap();
     assert_eq!(text, std::fs::read_to_string(&path).unwrap());
-    let error = place.call("read_text_file", serde_json::json!({"path": "/etc/passwd"})).await.unwrap_err();
-    assert!(error.contains("denied") || error.contains("outside"), "{error}");
+    let error = place
+        .call("read_text_file", serde_json::json!({"path": "/etc/passwd"}))
+        .await
+        .unwrap_err();
+    assert!(
+        error.contains("denied") || error.contains("outside"),
+        "{error}"
+    );
 }
 
 /// A repository of so many commits.
 fn repository_of(commits: u32, path: &Path) {
     let git = |args: &[&str]| {
         let who = ["-c", "user.name=n", "-c", "user.email=e"];
-        let status = Command::new("git").args(who).arg("-C").arg(path).args(args).status().unwrap();
+        let status = Command::new("git")
+            .args(who)
+            .arg("-C")
+            .arg(path)
+            .args(args)
+            .status()
+            .unwrap();
         assert!(status.success(), "git {args:?}: {status}");
     };
     std::fs::create_dir(path).unwrap();
     git(&["init", "--quiet"]);
-    (0..commits)
-        .for_each(|number| git(&["commit", "--quiet", "--allow-empty", "--message", &format!("number {number}")]));
+    (0..commits).for_each(|number| {
+        git(&[
+            "commit",
+            "--quiet",
+            "--allow-empty",
+            "--message",
+            &format!("number {number}"),
+        ])
+    });
 }
 
 #[tokio::test]
@@ -209,26 +345,73 @@ async fn memory_time_git_and_fetch_do_what_they_say() {
     let mut server = Server::clone(&memory.server);
     if let Transport::Stdio(command) = &mut server.transport {
         let file = folder.path().join("memory.jsonl").display().to_string();
-        command.env.push(("MEMORY_FILE_PATH".into(), ServerValue::new(file)));
+        command
+            .env
+            .push(("MEMORY_FILE_PATH".into(), ServerValue::new(file)));
     }
     memory.server = Arc::new(server);
-    let entity = serde_json::json!({"entities": [{"name": "n", "entityType": "t", "observations": ["o1"]}]});
+    let entity =
+        serde_json::json!({"entities": [{"name": "n", "entityType": "t", "observations": ["o1"]}]});
     memory.call("create_entities", entity).await.unwrap();
-    assert!(memory.call("read_graph", serde_json::json!({})).await.unwrap().0.contains("o1"));
+    assert!(
+        memory
+            .call("read_graph", serde_json::json!({}))
+            .await
+            .unwrap()
+            .0
+            .contains("o1")
+    );
 
-    let time = Place::program(folder.path(), &python("mcp-server-time"), &["--local-timezone", "UTC"]);
-    assert!(time.call("get_current_time", serde_json::json!({"timezone": "UTC"})).await.unwrap().0.contains("UTC"));
+    let time = Place::program(
+        folder.path(),
+        &python("mcp-server-time"),
+        &["--local-timezone", "UTC"],
+    );
+    assert!(
+        time.call("get_current_time", serde_json::json!({"timezone": "UTC"}))
+            .await
+            .unwrap()
+            .0
+            .contains("UTC")
+    );
 
     repository_of(60, &folder.path().join("repository"));
     let repository = folder.path().join("repository").canonicalize().unwrap();
-    let git = Place::program(&repository, &python("mcp-server-git"), &["--repository", repository.to_str().unwrap()]);
-    let log = git.call("git_log", serde_json::json!({"repo_path": repository, "max_count": 200})).await.unwrap().0;
+    let git = Place::program(
+        &repository,
+        &python("mcp-server-git"),
+        &["--repository", repository.to_str().unwrap()],
+    );
+    let log = git
+        .call(
+            "git_log",
+            serde_json::json!({"repo_path": repository, "max_count": 200}),
+        )
+        .await
+        .unwrap()
+        .0;
     assert_eq!(log.matches("number ").count(), 60, "{log}");
 
-    let fetch = Place::program(folder.path(), &python("mcp-server-fetch"), &["--ignore-robots-txt"]);
-    assert!(fetch.offers().await.iter().any(|offer| &*offer.name == "fetch"));
-    let error = fetch.call("fetch", serde_json::json!({"url": "http://127.0.0.1:9/"})).await.unwrap_err();
-    assert!(error.contains("127.0.0.1") || error.contains("Failed"), "{error}");
+    let fetch = Place::program(
+        folder.path(),
+        &python("mcp-server-fetch"),
+        &["--ignore-robots-txt"],
+    );
+    assert!(
+        fetch
+            .offers()
+            .await
+            .iter()
+            .any(|offer| &*offer.name == "fetch")
+    );
+    let error = fetch
+        .call("fetch", serde_json::json!({"url": "http://127.0.0.1:9/"}))
+        .await
+        .unwrap_err();
+    assert!(
+        error.contains("127.0.0.1") || error.contains("Failed"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -236,21 +419,43 @@ async fn memory_time_git_and_fetch_do_what_they_say() {
 async fn a_server_that_is_killed_in_a_call_is_begun_anew() {
     let folder = tempfile::tempdir().unwrap();
     let pid = folder.path().join("pid");
-    let script = format!("echo $$ > {}; exec node {} stdio", pid.display(), module("server-everything"));
+    let script = format!(
+        "echo $$ > {}; exec node {} stdio",
+        pid.display(),
+        module("server-everything")
+    );
     let permissions = Permissions::none().allow_run("sh").allow_write(".");
     let place = Place::program(folder.path(), "sh", &["-c", &script]);
-    let place = Place { host: Arc::new(LocalHost::new(permissions, folder.path()).unwrap()), ..place };
-    place.call("echo", serde_json::json!({"message": "here"})).await.unwrap();
+    let place = Place {
+        host: Arc::new(LocalHost::new(permissions, folder.path()).unwrap()),
+        ..place
+    };
+    place
+        .call("echo", serde_json::json!({"message": "here"}))
+        .await
+        .unwrap();
     let number = std::fs::read_to_string(&pid).unwrap();
     let kill = async {
         tokio::time::sleep(Duration::from_millis(300)).await;
-        assert!(Command::new("kill").args(["-9", number.trim()]).status().unwrap().success());
+        assert!(
+            Command::new("kill")
+                .args(["-9", number.trim()])
+                .status()
+                .unwrap()
+                .success()
+        );
     };
-    let call = place.call("trigger-long-running-operation", serde_json::json!({"duration": 30, "steps": 3}));
+    let call = place.call(
+        "trigger-long-running-operation",
+        serde_json::json!({"duration": 30, "steps": 3}),
+    );
     let (answer, ()) = futures_util::future::join(call, kill).await;
     let error = answer.unwrap_err();
     assert!(error.contains("Effect unknown"), "{error}");
-    place.call("echo", serde_json::json!({"message": "again"})).await.unwrap();
+    place
+        .call("echo", serde_json::json!({"message": "again"}))
+        .await
+        .unwrap();
     assert_ne!(std::fs::read_to_string(&pid).unwrap(), number);
 }
 
@@ -261,8 +466,8 @@ async fn a_model_reads_pages_of_a_file_of_a_server() {
     let path = large(folder.path(), 18_000_000);
     let servers = serde_json::json!({"mcpServers": {"fs": {"command": "node", "args": [module("server-filesystem"), path.parent()]}}});
     std::fs::write(folder.path().join("mcp.json"), servers.to_string()).unwrap();
-    let program = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [\"read_fd\"]\n\
-                   [mcp]\nconfig_path = \"mcp.json\"\n[tools.mcp]\nfs = \"all\"\n";
+    let program = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = \
+         [\"read_fd\"]\n[mcp]\nconfig_path = \"mcp.json\"\n[tools.mcp]\nfs = \"all\"\n";
     std::fs::write(folder.path().join("main.toml"), program).unwrap();
     let args = serde_json::json!({"path": path}).to_string();
     let model = FnModel(move |request: Request| {
@@ -270,15 +475,26 @@ async fn a_model_reads_pages_of_a_file_of_a_server() {
         async move {
             Ok(match request.messages.len() {
                 1 => asks(&[("fs__read_text_file", &args)]),
-                3 => asks(&[("read_fd", r#"{"fd": "fd:1", "start_line": 179999, "end_line": 180000}"#)]),
+                3 => asks(&[(
+                    "read_fd",
+                    r#"{"fd": "fd:1", "start_line": 179999, "end_line": 180000}"#,
+                )]),
                 _ => says(&results(&request, 0)[0].0),
             })
         }
     });
     let host = LocalHost::new(Permissions::none().allow_run("node"), folder.path()).unwrap();
-    let kernel =
-        Kernel::builder().model("m", model).host(host).tool_servers(McpClient::default()).build().await.unwrap();
-    let program = kernel.load(folder.path().join("main.toml")).unwrap_or_else(|errors| panic!("{errors}")).program;
+    let kernel = Kernel::builder()
+        .model("m", model)
+        .host(host)
+        .tool_servers(McpClient::default())
+        .build()
+        .await
+        .unwrap();
+    let program = kernel
+        .load(folder.path().join("main.toml"))
+        .unwrap_or_else(|errors| panic!("{errors}"))
+        .program;
     let process = kernel.start(program).input("go").await.unwrap();
     let exit = soon(process.wait()).await.unwrap();
     assert!(exit.message.contains("    179999 xxx"), "{}", exit.message);

@@ -13,7 +13,8 @@ use crate::wire::{Caching, Client, Codec, Delivery, Purpose, Service, Turn, Vers
 /// The name of the wire format in [`Raw`](dormouse_proto::message::Raw) blocks.
 pub const FORMAT: &str = "anthropic";
 
-/// A model behind the Messages API: the key in `ANTHROPIC_API_KEY`, another server in `ANTHROPIC_BASE_URL`, without `/v1`.
+/// A model behind the Messages API: the key in `ANTHROPIC_API_KEY`, another server in
+/// `ANTHROPIC_BASE_URL`, without `/v1`.
 ///
 /// ```no_run
 /// use dormouse_models::Anthropic;
@@ -50,7 +51,12 @@ impl Codec for Messages {
         }))
     }
 
-    fn head(&self, request: &Request, purpose: Purpose, caching: Caching) -> Result<String, ModelError> {
+    fn head(
+        &self,
+        request: &Request,
+        purpose: Purpose,
+        caching: Caching,
+    ) -> Result<String, ModelError> {
         encode::head(request, purpose, caching)
     }
 
@@ -71,6 +77,8 @@ impl Codec for Messages {
         struct Counted {
             input_tokens: u64,
         }
-        serde_json::from_str(json).map(|Counted { input_tokens }| input_tokens).ok()
+        serde_json::from_str(json)
+            .map(|Counted { input_tokens }| input_tokens)
+            .ok()
     }
 }

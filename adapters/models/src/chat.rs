@@ -1,7 +1,7 @@
 //! OpenAI's chat completions, and the many servers that speak them.
 //!
-//! This format sends messages, not blocks. A reply's message is kept whole, as the raw form of the first block that is
-//! understood of it, and goes back whole; the other blocks have none.
+//! This format sends messages, not blocks. A reply's message is kept whole, as the raw form of the
+//! first block that is understood of it, and goes back whole; the other blocks have none.
 
 mod decode;
 mod encode;
@@ -16,8 +16,8 @@ use crate::wire::{Caching, Client, Codec, Purpose, Service, Turn, Version};
 /// The name of the wire format in [`Raw`](dormouse_proto::message::Raw) blocks.
 pub const FORMAT: &str = "openai-chat";
 
-/// A model behind chat completions: the key in `OPENAI_API_KEY`, another server in `OPENAI_BASE_URL`. An address with a path is
-/// taken as it is, one without gets `/v1`.
+/// A model behind chat completions: the key in `OPENAI_API_KEY`, another server in
+/// `OPENAI_BASE_URL`. An address with a path is taken as it is, one without gets `/v1`.
 ///
 /// ```no_run
 /// use dormouse_models::OpenAiChat;
@@ -60,7 +60,13 @@ impl Codec for Completions {
 
     fn at(self, host: &str) -> Self {
         let is_theirs = host == "api.openai.com" || host.ends_with(".api.openai.com");
-        Self { dialect: if is_theirs { Dialect::OpenAi } else { Dialect::Compatible } }
+        Self {
+            dialect: if is_theirs {
+                Dialect::OpenAi
+            } else {
+                Dialect::Compatible
+            },
+        }
     }
 
     fn path(&self, _request: &Request, purpose: Purpose) -> Result<Option<String>, ModelError> {
@@ -70,7 +76,12 @@ impl Codec for Completions {
         })
     }
 
-    fn head(&self, request: &Request, purpose: Purpose, _caching: Caching) -> Result<String, ModelError> {
+    fn head(
+        &self,
+        request: &Request,
+        purpose: Purpose,
+        _caching: Caching,
+    ) -> Result<String, ModelError> {
         encode::head(request, purpose)
     }
 

@@ -1,6 +1,7 @@
 //! Google's Gemini API.
 //!
-//! A part of a reply is one block and goes back as it came, with the signature of the thought that it may carry.
+//! A part of a reply is one block and goes back as it came, with the signature of the thought that
+//! it may carry.
 
 mod decode;
 mod encode;
@@ -16,8 +17,8 @@ use crate::wire::{Caching, Client, Codec, Delivery, Purpose, Service, Turn, Vers
 /// The name of the wire format in [`Raw`](dormouse_proto::message::Raw) blocks.
 pub const FORMAT: &str = "gemini";
 
-/// A model behind the Gemini API: the key in `GEMINI_API_KEY` or `GOOGLE_API_KEY`, another server in `GEMINI_BASE_URL`, without
-/// `/v1beta`.
+/// A model behind the Gemini API: the key in `GEMINI_API_KEY` or `GOOGLE_API_KEY`, another server
+/// in `GEMINI_BASE_URL`, without `/v1beta`.
 ///
 /// ```no_run
 /// use dormouse_models::Gemini;
@@ -51,10 +52,18 @@ impl Codec for GenerateContent {
             Purpose::Reply(Delivery::Whole) => "generateContent",
             Purpose::Count => "countTokens",
         };
-        Ok(Some(format!("/{}:{verb}", names::model_path(&request.model)?)))
+        Ok(Some(format!(
+            "/{}:{verb}",
+            names::model_path(&request.model)?
+        )))
     }
 
-    fn head(&self, request: &Request, purpose: Purpose, _caching: Caching) -> Result<String, ModelError> {
+    fn head(
+        &self,
+        request: &Request,
+        purpose: Purpose,
+        _caching: Caching,
+    ) -> Result<String, ModelError> {
         encode::head(request, purpose)
     }
 
@@ -76,6 +85,8 @@ impl Codec for GenerateContent {
         struct Counted {
             total_tokens: u64,
         }
-        serde_json::from_str(json).map(|Counted { total_tokens }| total_tokens).ok()
+        serde_json::from_str(json)
+            .map(|Counted { total_tokens }| total_tokens)
+            .ok()
     }
 }

@@ -1,13 +1,14 @@
 //! Models for the Dormouse kernel.
 //!
-//! Implementations of the port [`Model`](dormouse_actors::ports::Model): [`Scripted`] follows a file of turns, offline and
-//! deterministic; [`Anthropic`], [`OpenAi`], [`OpenAiChat`] and [`Gemini`] speak over HTTP the format that they are named
-//! after, each with its provider or with a compatible server.
+//! Implementations of the port [`Model`](dormouse_actors::ports::Model): [`Scripted`] follows a
+//! file of turns, offline and deterministic; [`Anthropic`], [`OpenAi`], [`OpenAiChat`] and
+//! [`Gemini`] speak over HTTP the format that they are named after, each with its provider or with
+//! a compatible server.
 //!
 //! Those four, and HTTP and TLS with them, are behind the feature `http`, which is on by default.
 //!
-//! A call is one attempt. This crate never repeats a call, keeps no conversation and decides nothing about one: what
-//! went wrong is told by kind, and the kernel decides.
+//! A call is one attempt. This crate never repeats a call, keeps no conversation and decides
+//! nothing about one: what went wrong is told by kind, and the kernel decides.
 //!
 //! ```
 //! use dormouse_models::Scripted;
@@ -39,4 +40,7 @@ pub use recording::{Recorder, ReplayError, Replayer};
 pub use scripted::{ScriptError, Scripted, ScriptedProvider};
 
 #[cfg(feature = "http")]
-pub use self::{anthropic::Anthropic, chat::OpenAiChat, gemini::Gemini, provider::ServerProvider, responses::OpenAi};
+pub use self::{
+    anthropic::Anthropic, chat::OpenAiChat, gemini::Gemini, provider::ServerProvider,
+    responses::OpenAi,
+};

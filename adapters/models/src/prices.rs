@@ -7,8 +7,8 @@ use dormouse_proto::budget::Price;
 
 const TABLE: &str = include_str!("../prices.toml");
 
-/// What models cost in US dollars, by their names, as of the month that the table names. It ages: give a kernel newer prices
-/// behind it, or a program its own. Costs parsing the table.
+/// What models cost in US dollars, by their names, as of the month that the table names. It ages:
+/// give a kernel newer prices behind it, or a program its own. Costs parsing the table.
 ///
 /// ```
 /// use dormouse_models::prices;
@@ -31,9 +31,20 @@ mod tests {
         let prices = prices();
         assert!(prices.len() > 50);
         for (model, price) in &prices {
-            let Price { input, output, cache_read, cache_write } = *price;
-            assert!(0 < input && input <= output && output <= 1_000 * NANOS, "{model}: {price:?}");
-            assert!(cache_read <= input && cache_write <= 3 * input, "{model}: {price:?}");
+            let Price {
+                input,
+                output,
+                cache_read,
+                cache_write,
+            } = *price;
+            assert!(
+                0 < input && input <= output && output <= 1_000 * NANOS,
+                "{model}: {price:?}"
+            );
+            assert!(
+                cache_read <= input && cache_write <= 3 * input,
+                "{model}: {price:?}"
+            );
         }
         assert_eq!(prices["claude-sonnet-4-5"].output, 15 * NANOS);
     }

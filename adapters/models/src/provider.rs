@@ -1,8 +1,8 @@
 //! What is behind the word `provider` of a program where it names a wire format.
 //!
-//! A program may name a server and a variable that holds a key; either needs the user's permission, which the host knows. A
-//! key that the environment holds for a provider goes to the provider's own server, or to the one that the environment names,
-//! and to no server of a program's choice.
+//! A program may name a server and a variable that holds a key; either needs the user's permission,
+//! which the host knows. A key that the environment holds for a provider goes to the provider's own
+//! server, or to the one that the environment names, and to no server of a program's choice.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,8 +13,8 @@ use dormouse_proto::model::{ModelError, ModelErrorKind};
 
 use crate::wire::{Builder, Caching, Client, Codec, server};
 
-/// Behind the name of a wire format: one client for each server, key and way of asking, made when it is first asked for, so
-/// that a kernel which never asks needs no key.
+/// Behind the name of a wire format: one client for each server, key and way of asking, made when
+/// it is first asked for, so that a kernel which never asks needs no key.
 pub struct ServerProvider<C> {
     clients: Mutex<HashMap<Wanted, Client<C>>>,
 }
@@ -48,9 +48,21 @@ impl<C: Codec> ServerProvider<C> {
                 Server::Named(url.clone())
             }
         };
-        let key = model.api_key_env.as_deref().map(|name| variable(host, name)).transpose()?;
-        let caching = if model.automatic_caching { Caching::Automatic } else { Caching::Off };
-        Ok(Wanted { server, key, caching })
+        let key = model
+            .api_key_env
+            .as_deref()
+            .map(|name| variable(host, name))
+            .transpose()?;
+        let caching = if model.automatic_caching {
+            Caching::Automatic
+        } else {
+            Caching::Off
+        };
+        Ok(Wanted {
+            server,
+            key,
+            caching,
+        })
     }
 
     fn build(wanted: &Wanted) -> Result<Client<C>, ModelError> {
@@ -58,7 +70,12 @@ impl<C: Codec> ServerProvider<C> {
             Server::Usual => Builder::from_env(),
             Server::Named(url) => Builder::default().base_url(url).without_api_key(),
         };
-        wanted.key.iter().fold(builder, Builder::api_key).caching(wanted.caching).build()
+        wanted
+            .key
+            .iter()
+            .fold(builder, Builder::api_key)
+            .caching(wanted.caching)
+            .build()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Wanted, Client<C>>> {
@@ -83,7 +100,9 @@ impl<C: Codec> Provider for ServerProvider<C> {
 
 impl<C> Default for ServerProvider<C> {
     fn default() -> Self {
-        Self { clients: Mutex::default() }
+        Self {
+            clients: Mutex::default(),
+        }
     }
 }
 
@@ -97,7 +116,8 @@ fn variable(host: &Arc<dyn Host>, name: &str) -> Result<String, ModelError> {
     let value = host.variable(name).map_err(unavailable)?;
     let value = value.filter(|value| !value.trim().is_empty());
     value.ok_or_else(|| {
-        let message = format!("no API key: the program names the variable {name}, which is not set");
+        let message =
+            format!("no API key: the program names the variable {name}, which is not set");
         ModelError::new(ModelErrorKind::Authentication, message)
     })
 }
@@ -154,11 +174,16 @@ mod tests {
 
     fn program(rest: &str) -> Program {
         let text = format!("[model]\nname = \"m\"\nprovider = \"openai-chat\"\n{rest}");
-        compile(Path::new("p.toml"), &mut |_| Ok(text.clone().into()), &[]).unwrap().program
+        compile(Path::new("p.toml"), &mut |_| Ok(text.clone().into()), &[])
+            .unwrap()
+            .program
     }
 
     fn wanted(rest: &str, host: impl Host) -> Result<Wanted, ModelError> {
-        ServerProvider::<Completions>::wanted(program(rest).model(), &(Arc::new(host) as Arc<dyn Host>))
+        ServerProvider::<Completions>::wanted(
+            program(rest).model(),
+            &(Arc::new(host) as Arc<dyn Host>),
+        )
     }
 
     #[test]
@@ -175,10 +200,19 @@ mod tests {
             assert_eq!(wanted(rest, NoHost).is_ok(), rest.is_empty(), "{rest}");
         }
         let refused = [
-            ("base_url = \"https://models.example.org\"", "models.example.org:443 is not permitted"),
-            ("base_url = \"http://models.example\"", "models.example:80 is not permitted"),
+            (
+                "base_url = \"https://models.example.org\"",
+                "models.example.org:443 is not permitted",
+            ),
+            (
+                "base_url = \"http://models.example\"",
+                "models.example:80 is not permitted",
+            ),
             ("base_url = \"http://[::1]:9\"", "[::1]:9 is not permitted"),
-            ("api_key_env = \"OPENAI_API_KEY\"", "OPENAI_API_KEY is not permitted"),
+            (
+                "api_key_env = \"OPENAI_API_KEY\"",
+                "OPENAI_API_KEY is not permitted",
+            ),
             ("api_key_env = \"UNSET\"", "UNSET, which is not set"),
         ];
         for (rest, why) in refused {
@@ -191,7 +225,10 @@ mod tests {
     fn a_server_of_the_programs_choice_gets_no_key_that_the_program_does_not_name() {
         let rest = "base_url = \"https://models.example/api\"";
         let wanted = wanted(rest, Permitting).ok().unwrap();
-        assert!(wanted.key.is_none() && wanted.server == Server::Named("https://models.example/api".to_owned()));
+        assert!(
+            wanted.key.is_none()
+                && wanted.server == Server::Named("https://models.example/api".to_owned())
+        );
         let client = ServerProvider::<Completions>::build(&wanted).unwrap();
         assert!(!client.has_key());
     }
@@ -202,13 +239,22 @@ mod tests {
         let host: Arc<dyn Host> = Arc::new(Permitting);
         let model = |rest: &str| {
             let program = program(rest);
-            provider.model(Asked { program: &program, model: program.model(), host: &host }).unwrap();
+            provider
+                .model(Asked {
+                    program: &program,
+                    model: program.model(),
+                    host: &host,
+                })
+                .unwrap();
             provider.lock().len()
         };
         let local = "base_url = \"http://localhost:1/v1\"";
         assert_eq!([model(local), model(local)], [1, 1]);
         assert_eq!(model(&format!("{local}\napi_key_env = \"THEIR_KEY\"")), 2);
-        assert_eq!(model(&format!("{local}\ndisable_automatic_caching = true")), 3);
+        assert_eq!(
+            model(&format!("{local}\ndisable_automatic_caching = true")),
+            3
+        );
         assert!(!format!("{provider:?}").contains("theirs"));
     }
 }

@@ -1,7 +1,8 @@
-//! Real runs on file: [`Recorder`] writes what a model was asked and what it replied, [`Replayer`] serves it again, offline.
+//! Real runs on file: [`Recorder`] writes what a model was asked and what it replied, [`Replayer`]
+//! serves it again, offline.
 //!
-//! A recording is a text of lines, each a JSON object. The first says what the file is: `{"dormouse_recording":1}`. Then come
-//! parts, numbered from 0, and calls that name them:
+//! A recording is a text of lines, each a JSON object. The first says what the file is:
+//! `{"dormouse_recording":1}`. Then come parts, numbered from 0, and calls that name them:
 //!
 //! ```text
 //! {"part":"You are an auditor."}
@@ -9,10 +10,11 @@
 //! {"call":{"request":[0,1,2,5],"error":{"kind":"overloaded","message":"…","retry_after_ms":7000}}}
 //! ```
 //!
-//! A request is the list of its parts: who asks whom, the system prompt, the tools, the parameters, the media, then each
-//! message. A part that stands in many requests is written once, so that a recording is as long as the conversations in it.
-//! No part holds a pid, a key or an address; what words hold that nobody else should read is masked, as in an export. Two calls
-//! that were asked the same are told apart by their order.
+//! A request is the list of its parts: who asks whom, the system prompt, the tools, the parameters,
+//! the media, then each message. A part that stands in many requests is written once, so that a
+//! recording is as long as the conversations in it. No part holds a pid, a key or an address; what
+//! words hold that nobody else should read is masked, as in an export. Two calls that were asked
+//! the same are told apart by their order.
 
 mod record;
 mod replay;
@@ -32,7 +34,13 @@ pub use self::replay::{ReplayError, Replayer};
 /// The version of the format.
 const VERSION: u32 = 1;
 /// The parts of a request before its messages, in words for errors.
-const FRONT: [&str; 5] = ["the model and the program", "the system prompt", "the tools", "the parameters", "the media"];
+const FRONT: [&str; 5] = [
+    "the model and the program",
+    "the system prompt",
+    "the tools",
+    "the parameters",
+    "the media",
+];
 
 /// What keeps secrets out, if something does.
 type Redaction = Arc<dyn Redact>;
@@ -77,7 +85,11 @@ impl From<&Result<Reply, ModelError>> for End {
     fn from(end: &Result<Reply, ModelError>) -> Self {
         match end {
             Ok(reply) => Self::Reply(reply.clone()),
-            Err(ModelError { kind, message, retry_after }) => Self::Error(Failure {
+            Err(ModelError {
+                kind,
+                message,
+                retry_after,
+            }) => Self::Error(Failure {
                 kind: kind.word().to_owned(),
                 message: message.clone(),
                 retry_after_ms: retry_after.map(|after| after.as_millis() as u64),
@@ -90,11 +102,21 @@ impl From<End> for Result<Reply, ModelError> {
     fn from(end: End) -> Self {
         match end {
             End::Reply(reply) => Ok(reply),
-            End::Error(Failure { kind, message, retry_after_ms }) => {
+            End::Error(Failure {
+                kind,
+                message,
+                retry_after_ms,
+            }) => {
                 // A kind of a later version is one that this version can do nothing about.
-                let kind = ModelErrorKind::ALL.into_iter().find(|known| known.word() == kind);
+                let kind = ModelErrorKind::ALL
+                    .into_iter()
+                    .find(|known| known.word() == kind);
                 let retry_after = retry_after_ms.map(Duration::from_millis);
-                Err(ModelError { kind: kind.unwrap_or(ModelErrorKind::Unavailable), message, retry_after })
+                Err(ModelError {
+                    kind: kind.unwrap_or(ModelErrorKind::Unavailable),
+                    message,
+                    retry_after,
+                })
             }
         }
     }
@@ -109,8 +131,21 @@ struct Between<'a> {
 
 /// The parts of a request as JSON texts, [`FRONT`] first. O(n) in the conversation.
 fn parts(request: &Request, redact: Option<&Redaction>) -> Result<Vec<String>, serde_json::Error> {
-    let Request { pid: _, program, model, system, tools, messages, forked_at: _, parameters, media } = request;
-    let media: Vec<_> = media.iter().map(|(fd, bytes)| (fd.to_string(), blake3::hash(bytes).to_string())).collect();
+    let Request {
+        pid: _,
+        program,
+        model,
+        system,
+        tools,
+        messages,
+        forked_at: _,
+        parameters,
+        media,
+    } = request;
+    let media: Vec<_> = media
+        .iter()
+        .map(|(fd, bytes)| (fd.to_string(), blake3::hash(bytes).to_string()))
+        .collect();
     let front = [
         json(&Between { model, program }, redact)?,
         json(system, redact)?,
@@ -118,20 +153,29 @@ fn parts(request: &Request, redact: Option<&Redaction>) -> Result<Vec<String>, s
         json(parameters, redact)?,
         json(&media, redact)?,
     ];
-    front.into_iter().map(Ok).chain(messages.iter().map(|message| json(message, redact))).collect()
+    front
+        .into_iter()
+        .map(Ok)
+        .chain(messages.iter().map(|message| json(message, redact)))
+        .collect()
 }
 
 /// Fails where a mask gives two keys of an object the same name.
 fn json(value: &impl Serialize, redact: Option<&Redaction>) -> Result<String, serde_json::Error> {
     match redact {
-        Some(redact) => serde_json::to_string(&Masked::new(value, &|text: &str| mask_text(&**redact, text))),
+        Some(redact) => serde_json::to_string(&Masked::new(value, &|text: &str| {
+            mask_text(&**redact, text)
+        })),
         None => serde_json::to_string(value),
     }
 }
 
 /// What part `at` of a request is, in words.
 fn part_name(at: usize) -> String {
-    FRONT.get(at).map_or_else(|| format!("message {}", at + 1 - FRONT.len()), |name| (*name).to_owned())
+    FRONT.get(at).map_or_else(
+        || format!("message {}", at + 1 - FRONT.len()),
+        |name| (*name).to_owned(),
+    )
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! OpenAI's Responses API, and servers that speak it.
 //!
-//! Nothing is kept at the provider (`store` is false): the conversation travels with each request, and what the model
-//! reasoned travels with it, encrypted. Each item of a reply is one block, and goes back as it came.
+//! Nothing is kept at the provider (`store` is false): the conversation travels with each request,
+//! and what the model reasoned travels with it, encrypted. Each item of a reply is one block, and
+//! goes back as it came.
 
 mod decode;
 mod encode;
@@ -16,8 +17,8 @@ use crate::wire::{Caching, Client, Codec, Purpose, Service, Turn, Version};
 /// The name of the wire format in [`Raw`](dormouse_proto::message::Raw) blocks.
 pub const FORMAT: &str = "openai-responses";
 
-/// A model behind the Responses API: the key in `OPENAI_API_KEY`, another server in `OPENAI_BASE_URL`. An address with a path is
-/// taken as it is, one without gets `/v1`.
+/// A model behind the Responses API: the key in `OPENAI_API_KEY`, another server in
+/// `OPENAI_BASE_URL`. An address with a path is taken as it is, one without gets `/v1`.
 ///
 /// ```no_run
 /// use dormouse_models::OpenAi;
@@ -52,7 +53,12 @@ impl Codec for Responses {
         }))
     }
 
-    fn head(&self, request: &Request, purpose: Purpose, _caching: Caching) -> Result<String, ModelError> {
+    fn head(
+        &self,
+        request: &Request,
+        purpose: Purpose,
+        _caching: Caching,
+    ) -> Result<String, ModelError> {
         encode::head(request, purpose)
     }
 
@@ -73,6 +79,8 @@ impl Codec for Responses {
         struct Counted {
             input_tokens: u64,
         }
-        serde_json::from_str(json).map(|Counted { input_tokens }| input_tokens).ok()
+        serde_json::from_str(json)
+            .map(|Counted { input_tokens }| input_tokens)
+            .ok()
     }
 }

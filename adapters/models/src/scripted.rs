@@ -1,10 +1,12 @@
 //! A model that follows a script: offline, deterministic, free.
 //!
-//! A script is a TOML file of turns. The first turn whose conditions hold answers; what it says and calls are templates
-//! ([minijinja](https://docs.rs/minijinja)) over variables that patterns capture from the conversation.
+//! A script is a TOML file of turns. The first turn whose conditions hold answers; what it says and
+//! calls are templates ([minijinja](https://docs.rs/minijinja)) over variables that patterns
+//! capture from the conversation.
 //!
-//! A reply is a function of the request and of nothing else: the model keeps no state between calls, reads no clock and
-//! draws no numbers. So a restored process, a fork and a repeated call get the reply that they got before.
+//! A reply is a function of the request and of nothing else: the model keeps no state between
+//! calls, reads no clock and draws no numbers. So a restored process, a fork and a repeated call
+//! get the reply that they got before.
 //!
 //! ```toml
 //! [[capture]]               # a variable: what a pattern finds
@@ -32,8 +34,8 @@
 //! # fail = "overloaded"     a failure instead of a reply
 //! ```
 //!
-//! Every template knows `prompt`, `last` (the text of the last message), `program`, `turn` and `round` (replies of the
-//! model so far, and since the prompt).
+//! Every template knows `prompt`, `last` (the text of the last message), `program`, `turn` and
+//! `round` (replies of the model so far, and since the prompt).
 
 mod captures;
 mod conditions;
@@ -48,7 +50,9 @@ use std::sync::Arc;
 
 use dormouse_actors::ports::Model;
 use dormouse_proto::message::Block;
-use dormouse_proto::model::{Delta, ModelError, ModelErrorKind, Reply, Request, StopReason, Usage, estimated_tokens};
+use dormouse_proto::model::{
+    Delta, ModelError, ModelErrorKind, Reply, Request, StopReason, Usage, estimated_tokens,
+};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
@@ -82,7 +86,10 @@ impl Scripted {
     /// [`ScriptError`] where the file cannot be read, or with the line of what is wrong in it.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, ScriptError> {
         let path = path.as_ref();
-        let read = |source| ScriptError::Read { path: path.to_owned(), source };
+        let read = |source| ScriptError::Read {
+            path: path.to_owned(),
+            source,
+        };
         let text = std::fs::read_to_string(path).map_err(read)?;
         Self::parse(&text, &path.display().to_string())
     }
@@ -92,17 +99,23 @@ impl Scripted {
     /// # Errors
     /// [`ScriptError`] with the line of what is wrong.
     pub fn parse(toml_text: &str, name: &str) -> Result<Self, ScriptError> {
-        Ok(Self { script: Some(Arc::new(Script::parse(toml_text, name)?)) })
+        Ok(Self {
+            script: Some(Arc::new(Script::parse(toml_text, name)?)),
+        })
     }
 
-    /// A model without a script, for programs whose tools are called from outside: every call to it fails.
+    /// A model without a script, for programs whose tools are called from outside: every call to it
+    /// fails.
     #[must_use]
     pub fn silent() -> Self {
         Self { script: None }
     }
 
     fn choose(&self, request: &Request) -> Result<(&Turn, Spoken), ModelError> {
-        let script = self.script.as_ref().ok_or_else(|| unavailable(no_script(request)))?;
+        let script = self
+            .script
+            .as_ref()
+            .ok_or_else(|| unavailable(no_script(request)))?;
         let history = History::of(request);
         let last = history.last();
         let variables = script.variables(&history, &last);
@@ -116,7 +129,9 @@ impl Scripted {
 
 impl std::fmt::Debug for Scripted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Scripted").field("script", &self.script.as_ref().map(|script| &script.name)).finish()
+        f.debug_struct("Scripted")
+            .field("script", &self.script.as_ref().map(|script| &script.name))
+            .finish()
     }
 }
 
@@ -132,7 +147,10 @@ impl Model for Scripted {
                 tokio::time::sleep(turn.delay).await;
             }
             if let Some(kind) = turn.fail {
-                return Err(ModelError::new(kind, format!("the script's {} fails", turn.name)));
+                return Err(ModelError::new(
+                    kind,
+                    format!("the script's {} fails", turn.name),
+                ));
             }
             stream(&spoken, deltas);
             Ok(reply(&request, spoken))
@@ -152,24 +170,43 @@ fn stream(spoken: &Spoken, deltas: &(dyn Fn(Delta) + Send + Sync)) {
 }
 
 fn reply(request: &Request, spoken: Spoken) -> Reply {
-    let turn = request.messages.iter().filter(|m| m.role == dormouse_proto::message::Role::Assistant).count();
-    let finished = if spoken.calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
+    let turn = request
+        .messages
+        .iter()
+        .filter(|m| m.role == dormouse_proto::message::Role::Assistant)
+        .count();
+    let finished = if spoken.calls.is_empty() {
+        StopReason::EndTurn
+    } else {
+        StopReason::ToolUse
+    };
     let stop = spoken.stop.unwrap_or(finished);
-    let text = Some(spoken.text).filter(|text| !text.is_empty()).map(Block::text);
-    // The number of the reply makes the name unique in its conversation, in a fork as well as in its parent.
-    let uses = spoken.calls.into_iter().enumerate().map(|(index, (name, args))| Block::ToolUse {
-        id: format!("toolu_{turn}_{index}").into(),
-        name: name.into(),
-        args: args.into(),
-        raw: None,
-    });
+    let text = Some(spoken.text)
+        .filter(|text| !text.is_empty())
+        .map(Block::text);
+    // The number of the reply makes the name unique in its conversation, in a fork as well as in
+    // its parent.
+    let uses = spoken
+        .calls
+        .into_iter()
+        .enumerate()
+        .map(|(index, (name, args))| Block::ToolUse {
+            id: format!("toolu_{turn}_{index}").into(),
+            name: name.into(),
+            args: args.into(),
+            raw: None,
+        });
     let blocks: Vec<_> = text.into_iter().chain(uses).collect();
     let usage = Usage {
         input_tokens: request.estimated_tokens(),
         output_tokens: estimated_tokens(&blocks),
         ..Usage::default()
     };
-    Reply { blocks, stop, usage }
+    Reply {
+        blocks,
+        stop,
+        usage,
+    }
 }
 
 fn unavailable(message: String) -> ModelError {
@@ -178,8 +215,8 @@ fn unavailable(message: String) -> ModelError {
 
 fn no_script(request: &Request) -> String {
     format!(
-        "the program '{}' runs on a scripted model, but no script is named: give the model a script, a TOML file with \
-         [[turn]] entries, or choose another provider",
+        "the program '{}' runs on a scripted model, but no script is named: give the model a \
+         script, a TOML file with [[turn]] entries, or choose another provider",
         request.program
     )
 }
@@ -187,9 +224,14 @@ fn no_script(request: &Request) -> String {
 fn no_turn(script: &Script, request: &Request, last: &str) -> String {
     let shown: String = last.chars().take(SHOWN_CHARS).collect();
     let more = if shown.len() < last.len() { "…" } else { "" };
-    let turns: String = script.turns.iter().map(|turn| format!("\n  {}: {}", turn.name, turn.when)).collect();
+    let turns: String = script
+        .turns
+        .iter()
+        .map(|turn| format!("\n  {}: {}", turn.name, turn.when))
+        .collect();
     format!(
-        "no turn of the script '{}' answers the program '{}' after: {shown:?}{more}\nturns and their conditions:{turns}",
+        "no turn of the script '{}' answers the program '{}' after: {shown:?}{more}\nturns and \
+         their conditions:{turns}",
         script.name, request.program
     )
 }

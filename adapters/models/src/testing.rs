@@ -25,7 +25,12 @@ pub(crate) fn request(messages: Vec<Message>, parameters: Value) -> Request {
         system: "be brief".into(),
         tools: [tool("a"), tool("b")].into(),
         messages: messages.into_iter().map(Arc::new).collect(),
-        parameters: Arc::new(parameters.as_object().expect("parameters are an object").clone()),
+        parameters: Arc::new(
+            parameters
+                .as_object()
+                .expect("parameters are an object")
+                .clone(),
+        ),
         forked_at: Vec::new(),
         media: [(1, "png"), (2, "pdf"), (3, "text"), (4, "wav"), (5, "zip")]
             .map(|(fd, bytes)| (FdId::Fd(fd), Bytes::from_static(bytes.as_bytes())))
@@ -34,7 +39,13 @@ pub(crate) fn request(messages: Vec<Message>, parameters: Value) -> Request {
 }
 
 pub(crate) fn streamed<C: Codec>(codec: &C, request: &Request) -> String {
-    encode(codec, request, Purpose::Reply(Delivery::Stream), Caching::Automatic).expect("the request can be sent")
+    encode(
+        codec,
+        request,
+        Purpose::Reply(Delivery::Stream),
+        Caching::Automatic,
+    )
+    .expect("the request can be sent")
 }
 
 pub(crate) fn message(role: Role, blocks: Vec<Block>) -> Message {
@@ -42,45 +53,93 @@ pub(crate) fn message(role: Role, blocks: Vec<Block>) -> Message {
 }
 
 pub(crate) fn used(id: &str, name: &str, args: &str) -> Block {
-    Block::ToolUse { id: id.into(), name: name.into(), args: args.into(), raw: None }
+    Block::ToolUse {
+        id: id.into(),
+        name: name.into(),
+        args: args.into(),
+        raw: None,
+    }
 }
 
 pub(crate) fn answered(id: &str, text: &str) -> Block {
-    Block::ToolResult { id: id.into(), text: text.into(), is_error: false }
+    Block::ToolResult {
+        id: id.into(),
+        text: text.into(),
+        is_error: false,
+    }
 }
 
 pub(crate) fn failed(id: &str, text: &str) -> Block {
-    Block::ToolResult { id: id.into(), text: text.into(), is_error: true }
+    Block::ToolResult {
+        id: id.into(),
+        text: text.into(),
+        is_error: true,
+    }
 }
 
 pub(crate) fn kept(json: &str, format: &str) -> Raw {
-    Raw { format: format.into(), json: json.into() }
+    Raw {
+        format: format.into(),
+        json: json.into(),
+    }
 }
 
 pub(crate) fn media(fd: u32, answers: Option<&str>) -> Block {
-    let types = ["image/png", "application/pdf", "text/plain", "audio/wav", "application/zip"];
+    let types = [
+        "image/png",
+        "application/pdf",
+        "text/plain",
+        "audio/wav",
+        "application/zip",
+    ];
     let media_type = types[fd as usize - 1].into();
-    Block::Media { answers: answers.map(Into::into), media: Media { fd: FdId::Fd(fd), media_type, side_px: 0 } }
+    Block::Media {
+        answers: answers.map(Into::into),
+        media: Media {
+            fd: FdId::Fd(fd),
+            media_type,
+            side_px: 0,
+        },
+    }
 }
 
 /// A conversation that grows: what is sent of each of its beginnings that end with the user.
-pub(crate) fn bodies_of_a_growing_conversation<C: Codec>(codec: &C, reply: Vec<Block>) -> Vec<String> {
+pub(crate) fn bodies_of_a_growing_conversation<C: Codec>(
+    codec: &C,
+    reply: Vec<Block>,
+) -> Vec<String> {
     let conversation = [
         Message::user("go"),
         message(Role::Assistant, reply),
-        message(Role::User, vec![answered("t", "so"), media(1, Some("t")), Block::text("[msg:3]")]),
+        message(
+            Role::User,
+            vec![
+                answered("t", "so"),
+                media(1, Some("t")),
+                Block::text("[msg:3]"),
+            ],
+        ),
         message(Role::Assistant, vec![Block::text("done")]),
         Message::user("more"),
     ];
     let parameters = serde_json::json!({"max_tokens": 90, "temperature": 0.5});
-    [1, 3, 5].map(|n| streamed(codec, &request(conversation[..n].to_vec(), parameters.clone()))).into()
+    [1, 3, 5]
+        .map(|n| {
+            streamed(
+                codec,
+                &request(conversation[..n].to_vec(), parameters.clone()),
+            )
+        })
+        .into()
 }
 
 /// What comes of these events: the reply, and what was told meanwhile.
 pub(crate) fn decoded<D: Decoder>(events: &[&str]) -> (Result<Reply, ModelError>, Vec<Delta>) {
     let deltas = RefCell::new(Vec::new());
     let mut decoder = D::default();
-    let fed = events.iter().try_for_each(|event| decoder.feed(event, &|delta| deltas.borrow_mut().push(delta)));
+    let fed = events
+        .iter()
+        .try_for_each(|event| decoder.feed(event, &|delta| deltas.borrow_mut().push(delta)));
     (fed.and_then(|()| decoder.finish()), deltas.into_inner())
 }
 
@@ -88,8 +147,15 @@ pub(crate) fn decoded<D: Decoder>(events: &[&str]) -> (Result<Reply, ModelError>
 #[track_caller]
 pub(crate) fn check_prefixes(bodies: &[String], tail: &str) {
     for pair in bodies.windows(2) {
-        let shorter = pair[0].strip_suffix(tail).unwrap_or_else(|| panic!("{} ends otherwise", pair[0]));
-        assert!(pair[1].starts_with(shorter), "{} is no beginning of {}", pair[0], pair[1]);
+        let shorter = pair[0]
+            .strip_suffix(tail)
+            .unwrap_or_else(|| panic!("{} ends otherwise", pair[0]));
+        assert!(
+            pair[1].starts_with(shorter),
+            "{} is no beginning of {}",
+            pair[0],
+            pair[1]
+        );
         let _: Value = serde_json::from_str(&pair[1]).expect("a body is JSON");
     }
 }

@@ -1,5 +1,5 @@
-//! Whole kernels on real servers: the process machine, a tool of the host, descriptors and streaming, through HTTP.
-//! `.ci/peers` starts the servers and runs this.
+//! Whole kernels on real servers: the process machine, a tool of the host, descriptors and
+//! streaming, through HTTP. `.ci/peers` starts the servers and runs this.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -41,9 +41,9 @@ fn program<C: Codec>() -> String {
     match C::FORMAT {
         "anthropic" | "gemini" => PROGRAM.to_owned(),
         "openai-chat" => PROGRAM.replace("stop_sequences", "stop"),
-        _ => {
-            PROGRAM.replace("max_tokens = 2000", "max_tokens = 120").replace("stop_sequences = [\"</tool_call>\"]", "")
-        }
+        _ => PROGRAM
+            .replace("max_tokens = 2000", "max_tokens = 120")
+            .replace("stop_sequences = [\"</tool_call>\"]", ""),
     }
 }
 
@@ -61,30 +61,59 @@ struct Look {
 }
 
 async fn run<C: Codec>(variable: &str, input: &str) -> (Process, Exit, Vec<Event>) {
-    let url = std::env::var(variable).unwrap_or_else(|_| panic!("{variable} must name a server: see .ci/peers"));
-    let model = Client::<C>::builder().api_key("test").base_url(url).build().unwrap();
+    let url = std::env::var(variable)
+        .unwrap_or_else(|_| panic!("{variable} must name a server: see .ci/peers"));
+    let model = Client::<C>::builder()
+        .api_key("test")
+        .base_url(url)
+        .build()
+        .unwrap();
     let list = FnTool::new("ls", "Lists a folder.", |_: Look| async {
         Ok::<_, String>("a.txt is a file with a line of its own\n".repeat(100))
     });
-    let kernel = Kernel::builder().model("tiny", model).tool(list.idempotent()).build().await.unwrap();
+    let kernel = Kernel::builder()
+        .model("tiny", model)
+        .tool(list.idempotent())
+        .build()
+        .await
+        .unwrap();
     let program = kernel.parse(program::<C>()).unwrap().program;
     let process = kernel.start(program).input(input).await.unwrap();
     let events = process.events();
     let exit = process.wait().await.unwrap();
-    let events = events.take_until(tokio::time::sleep(std::time::Duration::from_millis(50))).collect().await;
+    let events = events
+        .take_until(tokio::time::sleep(std::time::Duration::from_millis(50)))
+        .collect()
+        .await;
     (process, exit, events)
 }
 
 async fn led_to_its_answer<C: Codec>() {
     let (process, exit, events) = run::<C>("DORMOUSE_AIMOCK_URL", "list the files").await;
-    assert_eq!((exit.status, &*exit.message), (ExitStatus::Done, "There are two files."), "{}", C::FORMAT);
+    assert_eq!(
+        (exit.status, &*exit.message),
+        (ExitStatus::Done, "There are two files."),
+        "{}",
+        C::FORMAT
+    );
     let view = process.view().unwrap();
-    // The server asks for the list and for its first page at once: the page is there in the second round only.
+    // The server asks for the list and for its first page at once: the page is there in the second
+    // round only.
     assert_eq!((view.descriptors, view.messages), (2, 6));
-    assert!(view.tally.produced_chars > 7_800 && view.tally.entered_chars < 2_000, "{:?}", view.tally);
+    assert!(
+        view.tally.produced_chars > 7_800 && view.tally.entered_chars < 2_000,
+        "{:?}",
+        view.tally
+    );
     let streamed: String = events
         .iter()
-        .filter_map(|event| if let Event::Text { text, .. } = event { Some(&**text) } else { None })
+        .filter_map(|event| {
+            if let Event::Text { text, .. } = event {
+                Some(&**text)
+            } else {
+                None
+            }
+        })
         .collect();
     assert_eq!(streamed, "I will look.I will look.There are two files.");
 }
@@ -100,9 +129,18 @@ async fn a_swarm_is_led_through_parallel_tools_to_its_answer() {
 
 async fn every_request_is_accepted<C: Codec>(variable: &str) {
     let (process, exit, _) = run::<C>(variable, "What is here?").await;
-    assert_eq!(exit.status, ExitStatus::IterationLimit, "{}: {}", C::FORMAT, exit.message);
+    assert_eq!(
+        exit.status,
+        ExitStatus::IterationLimit,
+        "{}: {}",
+        C::FORMAT,
+        exit.message
+    );
     let view = process.view().unwrap();
-    assert_eq!(view.messages, 7, "three replies that each ask for a tool, and their answers");
+    assert_eq!(
+        view.messages, 7,
+        "three replies that each ask for a tool, and their answers"
+    );
     assert!(
         view.usage.output_tokens > 0 && view.usage.input_tokens + view.usage.cache_read_tokens > 0,
         "{:?}",
@@ -123,16 +161,32 @@ async fn a_real_server_accepts_every_request_of_a_whole_turn() {
 #[ignore = "needs a server: see .ci/peers"]
 async fn an_overloaded_server_is_asked_again_and_then_given_up_by_name() {
     let url = std::env::var("DORMOUSE_AIMOCK_URL").unwrap();
-    let model = Anthropic::builder().api_key("test").base_url(url).build().unwrap();
-    let kernel = Kernel::builder().model("tiny", model).model_attempts(2).build().await.unwrap();
-    let program = kernel.parse("[model]\nname = \"tiny\"\nprovider = \"anthropic\"\n").unwrap().program;
+    let model = Anthropic::builder()
+        .api_key("test")
+        .base_url(url)
+        .build()
+        .unwrap();
+    let kernel = Kernel::builder()
+        .model("tiny", model)
+        .model_attempts(2)
+        .build()
+        .await
+        .unwrap();
+    let program = kernel
+        .parse("[model]\nname = \"tiny\"\nprovider = \"anthropic\"\n")
+        .unwrap()
+        .program;
     let process = kernel.start(program).input("too many").await.unwrap();
     let events = process.events();
     let exit = process.wait().await.unwrap();
     assert_eq!(exit.status, ExitStatus::ModelFailed);
     assert!(exit.message.contains("overloaded"), "{}", exit.message);
-    let retried = events.take_while(|event| std::future::ready(!matches!(event, Event::Exited { .. })));
-    let retried = retried.filter(|event| std::future::ready(matches!(event, Event::Retrying { .. }))).count().await;
+    let retried =
+        events.take_while(|event| std::future::ready(!matches!(event, Event::Exited { .. })));
+    let retried = retried
+        .filter(|event| std::future::ready(matches!(event, Event::Retrying { .. })))
+        .count()
+        .await;
     assert_eq!(retried, 1);
 }
 
@@ -151,7 +205,10 @@ fn first_usages(events: &[Event]) -> std::collections::BTreeMap<u64, Usage> {
 
 #[tokio::test]
 #[ignore = "needs a server: see .ci/peers"]
-#[expect(clippy::print_stderr, reason = "what the server had in its cache is the result")]
+#[expect(
+    clippy::print_stderr,
+    reason = "what the server had in its cache is the result"
+)]
 async fn forked_children_find_their_parents_prefix_in_the_servers_cache() {
     const CHILDREN: u64 = 3;
     let url = std::env::var("DORMOUSE_LLAMA_URL").unwrap();
@@ -160,16 +217,44 @@ async fn forked_children_find_their_parents_prefix_in_the_servers_cache() {
         .replace("max_iterations = 3", "max_iterations = 1")
         .replace("max_tokens = 2000", "max_tokens = 200");
     for at_once in [1, 4] {
-        let model = Anthropic::builder().api_key("test").base_url(url.clone()).build().unwrap();
-        let kernel = Kernel::builder().model("tiny", model).model_calls(at_once).build().await.unwrap();
-        let toml = toml.replace("You look around.", &format!("You look around, {at_once} at once."));
+        let model = Anthropic::builder()
+            .api_key("test")
+            .base_url(url.clone())
+            .build()
+            .unwrap();
+        let kernel = Kernel::builder()
+            .model("tiny", model)
+            .model_calls(at_once)
+            .build()
+            .await
+            .unwrap();
+        let toml = toml.replace(
+            "You look around.",
+            &format!("You look around, {at_once} at once."),
+        );
         let program = kernel.parse(toml).unwrap().program;
-        let process = kernel.start(program).session().without_input().await.unwrap();
+        let process = kernel
+            .start(program)
+            .session()
+            .without_input()
+            .await
+            .unwrap();
         let events = kernel.events();
-        process.input("Where are the files, and what is in each of them?\n".repeat(400)).await.unwrap();
-        process.wait_for(|view| view.is_idle() && view.messages > 0).await.unwrap();
-        let answer =
-            process.call("fork", r#"{"prompts": ["Look for a.", "Look for b.", "Look for c."]}"#).await.unwrap();
+        process
+            .input("Where are the files, and what is in each of them?\n".repeat(400))
+            .await
+            .unwrap();
+        process
+            .wait_for(|view| view.is_idle() && view.messages > 0)
+            .await
+            .unwrap();
+        let answer = process
+            .call(
+                "fork",
+                r#"{"prompts": ["Look for a.", "Look for b.", "Look for c."]}"#,
+            )
+            .await
+            .unwrap();
         assert!(answer.text.contains("children=\"3\""), "{answer:?}");
         let is_over = |event: &Event| matches!(event, Event::Exited { .. });
         let mut ended = 0;
@@ -185,9 +270,14 @@ async fn forked_children_find_their_parents_prefix_in_the_servers_cache() {
         let prefix = parent.input_tokens + parent.cache_read_tokens;
         eprintln!("{at_once} at once: the parent sent {prefix} tokens");
         for pid in 2..=1 + CHILDREN {
-            let Usage { input_tokens, cache_read_tokens, .. } = usages.get(&pid).copied().unwrap_or_default();
+            let Usage {
+                input_tokens,
+                cache_read_tokens,
+                ..
+            } = usages.get(&pid).copied().unwrap_or_default();
             eprintln!("  child {pid}: {cache_read_tokens} from the cache, {input_tokens} anew");
-            // One after the other each finds what the one before it left; at once the server has a slot for one of them.
+            // One after the other each finds what the one before it left; at once the server has a
+            // slot for one of them.
             assert!(
                 at_once > 1 || cache_read_tokens * 10 >= prefix * 9,
                 "child {pid}: {cache_read_tokens} of {prefix}"

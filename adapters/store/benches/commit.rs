@@ -1,4 +1,5 @@
-//! The commit of one small fact beside a bare append and fdatasync of as many bytes, on the same disk in the same run.
+//! The commit of one small fact beside a bare append and fdatasync of as many bytes, on the same
+//! disk in the same run.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -24,12 +25,31 @@ fn commit_of_one_fact(bencher: divan::Bencher<'_, '_>) {
     let owner = store.claim().expect("the store is ours");
     let row = ProcessRow::started(Pid(1), "bench");
     store
-        .commit(owner, Batch::durable(&[Entry::Born { row, image: vec![0; FACT_BYTES] }], 0))
+        .commit(
+            owner,
+            Batch::durable(
+                &[Entry::Born {
+                    row,
+                    image: vec![0; FACT_BYTES],
+                }],
+                0,
+            ),
+        )
         .expect("a birth is taken");
     let next = Cell::new(1);
     bencher.bench_local(|| {
         let first = FactNumber(next.replace(next.get() + 1));
-        store.commit(owner, Batch::durable(&[Entry::Facts { pid: Pid(1), first, facts: vec![vec![7; FACT_BYTES]] }], 0))
+        store.commit(
+            owner,
+            Batch::durable(
+                &[Entry::Facts {
+                    pid: Pid(1),
+                    first,
+                    facts: vec![vec![7; FACT_BYTES]],
+                }],
+                0,
+            ),
+        )
     });
 }
 

@@ -1,13 +1,17 @@
-//! What it costs to open a store, by the number of its records: to read it, to write it with an index that is there, and to rebuild that
-//! index. Beside that, of the same log in the same run, what any reader without an index has to do at least (read each header and
-//! compute its hash), and what a sealed table of the same records would cost (one file, read whole under one hash).
+//! What it costs to open a store, by the number of its records: to read it, to write it with an
+//! index that is there, and to rebuild that index. Beside that, of the same log in the same run,
+//! what any reader without an index has to do at least (read each header and compute its hash), and
+//! what a sealed table of the same records would cost (one file, read whole under one hash).
 //!
-//! A million facts on a busy machine of two cores, fastest of five. At first a reader took 4.2 s, of which 1.2 s were a read of the
-//! operating system for each header. Since headers are read by the window, lines of the process table are encoded once for many records
-//! and the index in memory is one map, it takes about as long as those reads alone took: 1.6 s where they took 1.6 s. Opening with sled's
-//! index takes 0.06 s, building that index 19 s, a sealed table at least 0.04 s. Such a table is not made: it could only tell
-//! of segments that are closed, of 256 MiB or some 700,000 such facts each, and half of such a segment is open on average. So it would
-//! save about half at a million facts, nothing at 500,000, and little for contents, of which 1,000 (250 MB) open in 2 ms.
+//! A million facts on a busy machine of two cores, fastest of five. At first a reader took 4.2 s,
+//! of which 1.2 s were a read of the operating system for each header. Since headers are read by
+//! the window, lines of the process table are encoded once for many records and the index in memory
+//! is one map, it takes about as long as those reads alone took: 1.6 s where they took 1.6 s.
+//! Opening with sled's index takes 0.06 s, building that index 19 s, a sealed table at least 0.04
+//! s. Such a table is not made: it could only tell of segments that are closed, of 256 MiB or some
+//! 700,000 such facts each, and half of such a segment is open on average. So it would save about
+//! half at a million facts, nothing at 500,000, and little for contents, of which 1,000 (250 MB)
+//! open in 2 ms.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -41,14 +45,21 @@ enum Log {
     Contents(u64),
 }
 
-const LOGS: [Log; 5] =
-    [Log::Facts(10_000), Log::Facts(100_000), Log::Facts(1_000_000), Log::Contents(100), Log::Contents(1_000)];
+const LOGS: [Log; 5] = [
+    Log::Facts(10_000),
+    Log::Facts(100_000),
+    Log::Facts(1_000_000),
+    Log::Contents(100),
+    Log::Contents(1_000),
+];
 
 static FOLDERS: OnceLock<Vec<PathBuf>> = OnceLock::new();
 
 fn main() {
     let made: Vec<TempDir> = LOGS.iter().map(|log| log.make()).collect();
-    FOLDERS.set(made.iter().map(|folder| folder.path().to_owned()).collect()).expect("they are made once");
+    FOLDERS
+        .set(made.iter().map(|folder| folder.path().to_owned()).collect())
+        .expect("they are made once");
     divan::main();
 }
 
@@ -68,16 +79,28 @@ impl Log {
         let owner = store.claim().expect("the store is ours");
         let mut entries = Vec::new();
         let commit = |entries: &mut Vec<Entry>| {
-            store.commit(owner, Batch::durable(entries, 0)).expect("a commit is taken");
+            store
+                .commit(owner, Batch::durable(entries, 0))
+                .expect("a commit is taken");
             entries.clear();
         };
         match self {
             Self::Facts(records) => {
                 for number in 0..records {
-                    let (pid, first) = (Pid(1 + number / FACTS_OF_A_PROCESS), number % FACTS_OF_A_PROCESS);
+                    let (pid, first) = (
+                        Pid(1 + number / FACTS_OF_A_PROCESS),
+                        number % FACTS_OF_A_PROCESS,
+                    );
                     entries.push(match first {
-                        0 => Entry::Born { row: ProcessRow::started(pid, "bench"), image: vec![0; FACT_BYTES] },
-                        first => Entry::Facts { pid, first: FactNumber(first), facts: vec![vec![7; FACT_BYTES]] },
+                        0 => Entry::Born {
+                            row: ProcessRow::started(pid, "bench"),
+                            image: vec![0; FACT_BYTES],
+                        },
+                        first => Entry::Facts {
+                            pid,
+                            first: FactNumber(first),
+                            facts: vec![vec![7; FACT_BYTES]],
+                        },
                     });
                     if entries.len() == RECORDS_OF_A_COMMIT {
                         commit(&mut entries);
@@ -89,7 +112,11 @@ impl Log {
                     let mut bytes = vec![7; CONTENT_BYTES];
                     bytes[..8].copy_from_slice(&number.to_le_bytes());
                     let hash = ContentHash(*blake3::hash(&bytes).as_bytes());
-                    entries.push(Entry::Content { hash, bytes: Bytes::from(bytes), index: Bytes::new() });
+                    entries.push(Entry::Content {
+                        hash,
+                        bytes: Bytes::from(bytes),
+                        index: Bytes::new(),
+                    });
                     commit(&mut entries);
                 }
             }
@@ -99,7 +126,10 @@ impl Log {
     }
 
     fn folder(self) -> &'static Path {
-        let at = LOGS.iter().position(|log| log.to_string() == self.to_string()).expect("it is one of them");
+        let at = LOGS
+            .iter()
+            .position(|log| log.to_string() == self.to_string())
+            .expect("it is one of them");
         &FOLDERS.get().expect("they were made first")[at]
     }
 
@@ -127,7 +157,9 @@ fn open_to_write(log: Log) -> LogStore {
 #[divan::bench(args = LOGS, sample_count = 3, sample_size = 1)]
 fn open_to_write_without_its_index(bencher: divan::Bencher<'_, '_>, log: Log) {
     let remove = || fs::remove_dir_all(log.folder().join("index")).expect("it is there");
-    bencher.with_inputs(remove).bench_values(|()| LogStore::open(log.folder()).expect("it opens"));
+    bencher
+        .with_inputs(remove)
+        .bench_values(|()| LogStore::open(log.folder()).expect("it opens"));
 }
 
 /// A read of the operating system for each header.
@@ -137,7 +169,8 @@ fn bare_headers_one_by_one(log: Log) {
         let length = file.metadata().expect("it has a length").len();
         let (mut at, mut header) = (0, [0; HEADER_BYTES]);
         while at < length {
-            file.read_exact_at(&mut header, at).expect("a header is there");
+            file.read_exact_at(&mut header, at)
+                .expect("a header is there");
             at += take(&header);
         }
     }
@@ -153,7 +186,8 @@ fn bare_headers_by_window(log: Log) {
             if at + HEADER_BYTES as u64 > from + window.len() as u64 {
                 from = at;
                 window.resize((length - at).min(64 << 10) as usize, 0);
-                file.read_exact_at(&mut window, from).expect("a header is there");
+                file.read_exact_at(&mut window, from)
+                    .expect("a header is there");
             }
             at += take(&window[(at - from) as usize..][..HEADER_BYTES]);
         }
@@ -165,10 +199,12 @@ fn take(header: &[u8]) -> u64 {
     let mut hashed = [0; HASHED_BYTES];
     hashed[..136].copy_from_slice(&header[..136]);
     black_box(blake3::keyed_hash(&[1; 32], &hashed));
-    HEADER_BYTES as u64 + u64::from_le_bytes(*header[40..].first_chunk().expect("a header is longer"))
+    HEADER_BYTES as u64
+        + u64::from_le_bytes(*header[40..].first_chunk().expect("a header is longer"))
 }
 
-/// As many entries as the log has records, sorted, believed under one hash: no record of the log is read.
+/// As many entries as the log has records, sorted, believed under one hash: no record of the log is
+/// read.
 #[divan::bench(args = LOGS, sample_count = 5, sample_size = 1)]
 fn bare_sealed_table(bencher: divan::Bencher<'_, '_>, log: Log) {
     let file = tempfile::NamedTempFile::new().expect("a temporary file can be made");

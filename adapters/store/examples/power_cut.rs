@@ -1,8 +1,8 @@
 //! The writer and the verifier of a power cut test: what was acknowledged must be there afterwards.
 //!
-//! `power_cut write DIR START` writes numbered records, each with a content and a change of temporary files, and prints each
-//! number once it is durable.
-//! `power_cut verify DIR ACKED` opens the store and prints `missing=N wrong=N` about the records before ACKED.
+//! `power_cut write DIR START` writes numbered records, each with a content and a change of
+//! temporary files, and prints each number once it is durable. `power_cut verify DIR ACKED` opens
+//! the store and prints `missing=N wrong=N` about the records before ACKED.
 
 use std::io::Write as _;
 
@@ -29,7 +29,16 @@ fn write(dir: &str, start: u64) -> Result<(), Box<dyn std::error::Error>> {
     let owner = store.claim()?;
     if store.processes()?.rows.is_empty() {
         let row = ProcessRow::started(PID, "writer");
-        store.commit(owner, Batch::durable(&[Entry::Born { row, image: Vec::new() }], 0))?;
+        store.commit(
+            owner,
+            Batch::durable(
+                &[Entry::Born {
+                    row,
+                    image: Vec::new(),
+                }],
+                0,
+            ),
+        )?;
     }
     let stands = store.journal(PID, None)?.facts.len() as u64;
     let mut out = std::io::stdout().lock();
@@ -50,8 +59,15 @@ fn verify(dir: &str, acked: u64) -> Result<(), Box<dyn std::error::Error>> {
         Err(StoreError::UnknownProcess(_)) => Vec::new(),
         other => other?.facts,
     };
-    let changes = if facts.is_empty() { Vec::new() } else { store.temp_files(PID)? };
-    let (mut missing, mut wrong) = (acked.saturating_sub(facts.len().min(changes.len()) as u64), 0);
+    let changes = if facts.is_empty() {
+        Vec::new()
+    } else {
+        store.temp_files(PID)?
+    };
+    let (mut missing, mut wrong) = (
+        acked.saturating_sub(facts.len().min(changes.len()) as u64),
+        0,
+    );
     for ((number, fact), change) in (0..acked).zip(&facts).zip(&changes) {
         let expected = content(number);
         wrong += u64::from(*fact != hash(&expected).0 || change.record != *fact);
@@ -69,18 +85,39 @@ fn entries(number: u64) -> [Entry; 3] {
     let bytes = content(number);
     let hash = hash(&bytes);
     let facts = vec![hash.0.to_vec()];
-    let change = Entry::TempFile { root: PID, number: number + 1, record: hash.0.to_vec() };
+    let change = Entry::TempFile {
+        root: PID,
+        number: number + 1,
+        record: hash.0.to_vec(),
+    };
     [
-        Entry::Content { hash, bytes, index: Bytes::new() },
-        Entry::Facts { pid: PID, first: FactNumber(number + 1), facts },
+        Entry::Content {
+            hash,
+            bytes,
+            index: Bytes::new(),
+        },
+        Entry::Facts {
+            pid: PID,
+            first: FactNumber(number + 1),
+            facts,
+        },
         change,
     ]
 }
 
 /// Mostly small, now and then larger than a chunk.
 fn content(number: u64) -> Bytes {
-    let length = if number.is_multiple_of(20) { 200_000 } else { 100 };
-    number.to_le_bytes().into_iter().cycle().take(length).collect()
+    let length = if number.is_multiple_of(20) {
+        200_000
+    } else {
+        100
+    };
+    number
+        .to_le_bytes()
+        .into_iter()
+        .cycle()
+        .take(length)
+        .collect()
 }
 
 fn hash(bytes: &[u8]) -> ContentHash {

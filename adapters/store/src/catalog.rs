@@ -1,7 +1,8 @@
 //! What the log holds, kept up with it: the process table in memory and the index on disk.
 //!
-//! Live commits and recovery note records by the same function, so that both see the log alike. What is noted waits in
-//! memory until there is enough of it, and is read from there meanwhile: sled is no part of what a commit waits for.
+//! Live commits and recovery note records by the same function, so that both see the log alike.
+//! What is noted waits in memory until there is enough of it, and is read from there meanwhile:
+//! sled is no part of what a commit waits for.
 
 mod home;
 mod losses;
@@ -60,8 +61,8 @@ pub(crate) struct Catalog {
 }
 
 impl Catalog {
-    /// Opens the index in `folder` and brings it up to the log's end; builds it from the log where it is missing or
-    /// cannot be right. Answers with the mark of the log's last commit.
+    /// Opens the index in `folder` and brings it up to the log's end; builds it from the log where
+    /// it is missing or cannot be right. Answers with the mark of the log's last commit.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] of the log, [`StoreError::Io`].
@@ -76,8 +77,8 @@ impl Catalog {
         }
     }
 
-    /// Builds an index in memory from the log, and writes nothing. Costs a pass over the log's headers, and some 150 bytes of
-    /// memory for each record.
+    /// Builds an index in memory from the log, and writes nothing. Costs a pass over the log's
+    /// headers, and some 150 bytes of memory for each record.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] of the log, [`StoreError::Io`].
@@ -85,16 +86,29 @@ impl Catalog {
         Self::build(&Home::Memory, log, head).map_err(|error| cannot_build(&Home::Memory, error))
     }
 
-    /// Builds the index again from the log, which ends at `head`; in memory, if its folder does not take it. The table stays: it was
-    /// right before, and knows of records that may since have been damaged.
+    /// Builds the index again from the log, which ends at `head`; in memory, if its folder does not
+    /// take it. The table stays: it was right before, and knows of records that may since have been
+    /// damaged.
     ///
     /// # Errors
-    /// [`StoreError::Io`], [`StoreError::Damaged`]. There is no index then, and the next question tries again.
+    /// [`StoreError::Io`], [`StoreError::Damaged`]. There is no index then, and the next question
+    /// tries again.
     pub(crate) fn rebuild(&mut self, log: &Log, head: Mark) -> Result<(), StoreError> {
         self.index = None;
         let (built, _) = Self::build_anywhere(&self.home, log, head)?;
-        let Self { index, waiting, home, .. } = built;
-        (self.index, self.waiting, self.home, self.mark, self.built_here) = (index, waiting, home, head, true);
+        let Self {
+            index,
+            waiting,
+            home,
+            ..
+        } = built;
+        (
+            self.index,
+            self.waiting,
+            self.home,
+            self.mark,
+            self.built_here,
+        ) = (index, waiting, home, head, true);
         if let Err(fault) = self.tell_whole_table(log) {
             self.home.give_up(&fault);
             return self.rebuild(log, head);
@@ -102,7 +116,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// Tells an index in a folder every line of the table, which it may have been built with other lines.
+    /// Tells an index in a folder every line of the table, which it may have been built with other
+    /// lines.
     fn tell_whole_table(&mut self, log: &Log) -> Result<(), Fault> {
         self.table.encode_changed().map_err(unencodable)?;
         if self.home == Home::Memory {
@@ -119,12 +134,17 @@ impl Catalog {
             changes.note(number, note.map_err(unencodable)?);
         }
         let applied = self.applied(log);
-        self.index.as_mut().ok_or_else(|| Fault("was not built".to_owned()))?.apply(changes, &applied)
+        self.index
+            .as_mut()
+            .ok_or_else(|| Fault("was not built".to_owned()))?
+            .apply(changes, &applied)
     }
 
     fn catch_up(folder: &Path, log: &Log, head: Mark) -> Result<(Self, Mark), CatalogError> {
         let index = Index::open(folder, log.keys().clone())?;
-        let applied = index.applied()?.ok_or_else(|| Fault("is new, or of another store".to_owned()))?;
+        let applied = index
+            .applied()?
+            .ok_or_else(|| Fault("is new, or of another store".to_owned()))?;
         if applied.mark != head && !log.holds(&applied.mark)? {
             return Err(Fault("speaks of records that the log does not have".to_owned()).into());
         }
@@ -141,12 +161,20 @@ impl Catalog {
         }
         let (waiting, home) = (Changes::default(), Home::Folder(folder.to_owned()));
         let (mark, index, swept) = (applied.mark, Some(index), log.swept().clone());
-        let catalog = Self { table, index, waiting, mark, home, built_here: false, swept };
+        let catalog = Self {
+            table,
+            index,
+            waiting,
+            mark,
+            home,
+            built_here: false,
+            swept,
+        };
         catalog.follow(log, head)
     }
 
-    /// Builds an index from the log. If its folder does not take it, it is built in memory: what is in the log can be used, whatever the
-    /// index's files are like.
+    /// Builds an index from the log. If its folder does not take it, it is built in memory: what is
+    /// in the log can be used, whatever the index's files are like.
     fn build_anywhere(home: &Home, log: &Log, head: Mark) -> Result<(Self, Mark), StoreError> {
         match Self::build(home, log, head) {
             Err(CatalogError::Index(fault)) if *home != Home::Memory => {
@@ -163,7 +191,16 @@ impl Catalog {
         let table = Table::new(*log.key());
         let (waiting, home) = (Changes::default(), home.clone());
         let (mark, swept) = (Mark::EMPTY, log.swept().clone());
-        Self { table, index, waiting, mark, home, built_here: true, swept }.follow(log, head)
+        Self {
+            table,
+            index,
+            waiting,
+            mark,
+            home,
+            built_here: true,
+            swept,
+        }
+        .follow(log, head)
     }
 
     fn follow(mut self, log: &Log, head: Mark) -> Result<(Self, Mark), CatalogError> {
@@ -176,7 +213,8 @@ impl Catalog {
                     progress.passed(HEADER_BYTES as u64 + header.length);
                 }
                 Found::Lost(lost) => {
-                    tracing::warn!(from = %lost.from, to = %lost.to, "a part of the log cannot be recognised");
+                    tracing::warn!(from = %lost.from, to = %lost.to, "a part of the log cannot be \
+                         recognised");
                     self.note_lost(lost);
                 }
                 Found::Commit(mark) => self.reach(mark, log)?,
@@ -195,7 +233,9 @@ impl Catalog {
     pub(crate) fn reach(&mut self, mark: Mark, log: &Log) -> Result<(), Fault> {
         self.mark = mark;
         let is_enough = match self.home {
-            Home::Folder(_) => self.waiting.records().max(self.table.changed_lines()) >= BATCH_RECORDS,
+            Home::Folder(_) => {
+                self.waiting.records().max(self.table.changed_lines()) >= BATCH_RECORDS
+            }
             Home::Memory => self.table.changed_lines() >= DECODED_LINES,
         };
         if is_enough { self.settle(log) } else { Ok(()) }
@@ -211,7 +251,8 @@ impl Catalog {
         self.waiting.records() > 0 || self.table.changed_lines() > 0
     }
 
-    /// Tells the index everything that was noted. Where that fails there is no index until it is rebuilt.
+    /// Tells the index everything that was noted. Where that fails there is no index until it is
+    /// rebuilt.
     ///
     /// # Errors
     /// [`Fault`].
@@ -229,8 +270,13 @@ impl Catalog {
             return Ok(());
         }
         let (mut changes, applied) = (std::mem::take(&mut self.waiting), self.applied(log));
-        lines.into_iter().for_each(|(pid, line)| changes.line(pid, line));
-        self.index.as_mut().ok_or_else(|| Fault("is being built".to_owned()))?.apply(changes, &applied)
+        lines
+            .into_iter()
+            .for_each(|(pid, line)| changes.line(pid, line));
+        self.index
+            .as_mut()
+            .ok_or_else(|| Fault("is being built".to_owned()))?
+            .apply(changes, &applied)
     }
 
     /// What a fault of sled does.
@@ -246,12 +292,23 @@ impl Catalog {
     }
 
     fn applied(&self, log: &Log) -> Applied {
-        let (mark, digest, lost) = (self.mark, self.table.digest(), self.table.lost().last().copied());
-        Applied { mark, digest, lengths: log.lengths_before(mark.end.segment), lost }
+        let (mark, digest, lost) = (
+            self.mark,
+            self.table.digest(),
+            self.table.lost().last().copied(),
+        );
+        Applied {
+            mark,
+            digest,
+            lengths: log.lengths_before(mark.end.segment),
+            lost,
+        }
     }
 
     fn index(&self) -> Result<&Index, Fault> {
-        self.index.as_ref().ok_or_else(|| Fault("is being built".to_owned()))
+        self.index
+            .as_ref()
+            .ok_or_else(|| Fault("is being built".to_owned()))
     }
 
     /// The process table.
@@ -259,7 +316,8 @@ impl Catalog {
         &self.table
     }
 
-    /// Whether a content is known to stand in the log. A no may be wrong, and costs a second copy then.
+    /// Whether a content is known to stand in the log. A no may be wrong, and costs a second copy
+    /// then.
     pub(crate) fn holds_content(&self, hash: Hash) -> bool {
         let held = |place: Place| place.count > 0 && !self.swept.contain(place.at.segment);
         self.waiting.tell_of(hash)
@@ -269,14 +327,18 @@ impl Catalog {
                 .is_ok_and(|place| place.is_some_and(held))
     }
 
-    /// Whether a content is known to stand in the log, or to have stood there before it was lost. A no may be wrong.
+    /// Whether a content is known to stand in the log, or to have stood there before it was lost. A
+    /// no may be wrong.
     pub(crate) fn knows_content(&self, hash: Hash) -> bool {
         let stands = |place: &Place| !self.swept.contain(place.at.segment);
-        let place = self.index().and_then(|index| index.stands(&Name::Content(hash), &self.waiting));
+        let place = self
+            .index()
+            .and_then(|index| index.stands(&Name::Content(hash), &self.waiting));
         self.waiting.tell_of(hash) || place.is_ok_and(|place| place.as_ref().is_some_and(stands))
     }
 
-    /// Where a content stands, or the note that it is lost (with a count of 0); none where the log does not hold it.
+    /// Where a content stands, or the note that it is lost (with a count of 0); none where the log
+    /// does not hold it.
     ///
     /// # Errors
     /// [`Fault`].
@@ -293,7 +355,10 @@ impl Catalog {
     /// # Errors
     /// [`Fault`].
     pub(crate) fn leads_to(&self, name: &Name, at: Location) -> Result<bool, Fault> {
-        Ok(self.index()?.stands(name, &self.waiting)?.is_some_and(|place| place.at == at))
+        Ok(self
+            .index()?
+            .stands(name, &self.waiting)?
+            .is_some_and(|place| place.at == at))
     }
 
     /// Whether a name leads anywhere, as far as it is known now.
@@ -304,26 +369,39 @@ impl Catalog {
         Ok(self.index()?.stands(name, &self.waiting)?.is_some())
     }
 
-    /// Removes these names if they point into swept segments. The index learns it when this catalog is settled next.
+    /// Removes these names if they point into swept segments. The index learns it when this catalog
+    /// is settled next.
     ///
     /// # Errors
     /// [`Fault`].
     pub(crate) fn clean(&mut self, names: &[Name], log: &Log) -> Result<(), Fault> {
         self.settle(log)?;
         for name in names {
-            if self.index()?.stands(name, &self.waiting)?.is_some_and(|place| self.swept.contain(place.at.segment)) {
+            if self
+                .index()?
+                .stands(name, &self.waiting)?
+                .is_some_and(|place| self.swept.contain(place.at.segment))
+            {
                 self.waiting.remove(&name.to_bytes());
             }
         }
         Ok(())
     }
 
-    /// The latest image of a process at or before fact `upto`, and where it stands; none where it is lost.
+    /// The latest image of a process at or before fact `upto`, and where it stands; none where it
+    /// is lost.
     ///
     /// # Errors
     /// [`Fault`].
-    pub(crate) fn image(&self, pid: Pid, upto: FactNumber) -> Result<Option<(FactNumber, Location)>, Fault> {
-        let place = self.index()?.image(pid, upto, &self.waiting)?.filter(|(_, at)| !self.swept.contain(at.segment));
+    pub(crate) fn image(
+        &self,
+        pid: Pid,
+        upto: FactNumber,
+    ) -> Result<Option<(FactNumber, Location)>, Fault> {
+        let place = self
+            .index()?
+            .image(pid, upto, &self.waiting)?
+            .filter(|(_, at)| !self.swept.contain(at.segment));
         self.believe(place.is_some()).map(|()| place)
     }
 
@@ -331,29 +409,40 @@ impl Catalog {
     ///
     /// # Errors
     /// [`Fault`].
-    pub(crate) fn facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Option<Vec<Run>>, Fault> {
+    pub(crate) fn facts(
+        &self,
+        pid: Pid,
+        first: FactNumber,
+        upto: FactNumber,
+    ) -> Result<Option<Vec<Run>>, Fault> {
         let runs = self.known_facts(pid, first, upto)?;
         Ok(losses::are_whole(&runs, first, upto).then_some(runs))
     }
 
-    /// Where the changes of a tree's temporary files stand, up to number `last`; none where some are lost.
+    /// Where the changes of a tree's temporary files stand, up to number `last`; none where some
+    /// are lost.
     ///
     /// # Errors
     /// [`Fault`].
     pub(crate) fn temp_files(&self, root: Pid, last: u64) -> Result<Option<Vec<Location>>, Fault> {
         let places = self.index()?.temp_files(root, last, &self.waiting)?;
-        let places = places.filter(|places| places.iter().all(|at| !self.swept.contain(at.segment)));
+        let places =
+            places.filter(|places| places.iter().all(|at| !self.swept.contain(at.segment)));
         self.believe(places.is_some()).map(|()| places)
     }
 
     /// A no is believed only of an index that was built here: an older one may have lost something.
     fn believe(&self, known: bool) -> Result<(), Fault> {
-        if known || self.built_here { Ok(()) } else { Err(Fault("may have lost something".to_owned())) }
+        if known || self.built_here {
+            Ok(())
+        } else {
+            Err(Fault("may have lost something".to_owned()))
+        }
     }
 }
 
-/// Whether all of the log from `head` up to `mark` is whole. Behind HEAD a loss of power may have taken something and left what
-/// came after it.
+/// Whether all of the log from `head` up to `mark` is whole. Behind HEAD a loss of power may have
+/// taken something and left what came after it.
 fn leads_to(log: &Log, head: Mark, mark: Mark) -> Result<bool, StoreError> {
     let (mut reached, mut lost) = (false, false);
     walk(log, head, head, &mut |found| {

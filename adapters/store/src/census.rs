@@ -46,7 +46,8 @@ pub(crate) struct Census {
 pub(crate) struct Content {
     /// None: given up as lost.
     pub(crate) health: Option<Health>,
-    /// Its hash; where the store is encrypted and the record does not tell, the name that the log has for it.
+    /// Its hash; where the store is encrypted and the record does not tell, the name that the log
+    /// has for it.
     pub(crate) hash: ContentHash,
 }
 
@@ -70,7 +71,11 @@ impl Census {
     ///
     /// # Errors
     /// As [`walk_all`].
-    pub(crate) fn take(log: &Log, head: Mark, reader: Reader<'_>) -> Result<(Self, Reached), StoreError> {
+    pub(crate) fn take(
+        log: &Log,
+        head: Mark,
+        reader: Reader<'_>,
+    ) -> Result<(Self, Reached), StoreError> {
         let mut census = Self {
             records: 0,
             catalog: Catalog::table_only(log),
@@ -91,15 +96,28 @@ impl Census {
             Ok(())
         })?;
         let table = census.catalog.table();
-        census.processes.retain(|pid, _| !table.line(*pid).is_some_and(|line| line.is_forgotten()));
+        census
+            .processes
+            .retain(|pid, _| !table.line(*pid).is_some_and(|line| line.is_forgotten()));
         Ok((census, reached))
     }
 
-    fn note(&mut self, log: &Log, at: Location, header: &Header, reader: Reader<'_>) -> Result<(), StoreError> {
-        self.catalog.note_for_table(at, header, &|| log.payload(at, header).map(Bytes::from))?;
+    fn note(
+        &mut self,
+        log: &Log,
+        at: Location,
+        header: &Header,
+        reader: Reader<'_>,
+    ) -> Result<(), StoreError> {
+        self.catalog
+            .note_for_table(at, header, &|| log.payload(at, header).map(Bytes::from))?;
         self.records += 1;
         self.end_ms = self.end_ms.max(header.at_ms);
-        let health = if log.is_whole(at, header)? { Health::Whole } else { Health::Damaged };
+        let health = if log.is_whole(at, header)? {
+            Health::Whole
+        } else {
+            Health::Damaged
+        };
         let (pid, first) = (Pid(header.subject), FactNumber(header.first));
         let mut read = |kind: Kind| -> Result<(), StoreError> {
             if health == Health::Whole {
@@ -122,10 +140,19 @@ impl Census {
                     Ok(stored) => stored.hash(),
                     Err(_) => ContentHash(header.payload),
                 };
-                self.contents.insert(header.payload, Content { health: Some(health), hash });
+                self.contents.insert(
+                    header.payload,
+                    Content {
+                        health: Some(health),
+                        hash,
+                    },
+                );
             }
             Kind::ContentLost => {
-                let lost = Content { health: None, hash: ContentHash(header.payload) };
+                let lost = Content {
+                    health: None,
+                    hash: ContentHash(header.payload),
+                };
                 self.contents.insert(header.payload, lost);
             }
             Kind::Born | Kind::Facts | Kind::Snapshot | Kind::TempFile => {
@@ -138,7 +165,9 @@ impl Census {
                     _ => drop(records.images.insert(FactNumber(0), health)),
                 }
             }
-            Kind::SnapshotDropped => drop(self.processes.entry(pid).or_default().images.remove(&first)),
+            Kind::SnapshotDropped => {
+                self.processes.entry(pid).or_default().images.remove(&first);
+            }
             Kind::Ended => {
                 let records = self.processes.entry(pid).or_default();
                 records.reach = records.reach.max(first);
@@ -157,7 +186,9 @@ fn read_aloud(pid: Pid, kind: Kind, payload: &[u8], reader: Reader<'_>) -> Resul
         Kind::Born => reader(pid, Piece::Image(read_born(payload)?.1)),
         Kind::Snapshot => reader(pid, Piece::Image(payload)),
         Kind::TempFile => reader(pid, Piece::TempFile(payload)),
-        Kind::Facts => read_facts(payload)?.iter().for_each(|fact| reader(pid, Piece::Fact(fact))),
+        Kind::Facts => read_facts(payload)?
+            .iter()
+            .for_each(|fact| reader(pid, Piece::Fact(fact))),
         _ => {}
     }
     Ok(())
@@ -186,7 +217,10 @@ impl Records {
             next = after;
         }
         // The fact that a snapshot follows existed, and an end names the last fact.
-        let last = self.images.last_key_value().map_or(self.reach, |(at, _)| self.reach.max(*at));
+        let last = self
+            .images
+            .last_key_value()
+            .map_or(self.reach, |(at, _)| self.reach.max(*at));
         if last >= next {
             note(next, last);
         }
@@ -195,14 +229,25 @@ impl Records {
 
     /// The images that are damaged, and can be given up since the journal can be read without them.
     pub(crate) fn damaged_images(&self) -> Vec<FactNumber> {
-        let first = self.images.range(self.since..).find(|(_, health)| **health == Health::Whole);
-        let Some((first, _)) = first else { return Vec::new() };
-        let damaged = self.images.range(*first..).filter(|(_, health)| **health == Health::Damaged);
+        let first = self
+            .images
+            .range(self.since..)
+            .find(|(_, health)| **health == Health::Whole);
+        let Some((first, _)) = first else {
+            return Vec::new();
+        };
+        let damaged = self
+            .images
+            .range(*first..)
+            .filter(|(_, health)| **health == Health::Damaged);
         damaged.map(|(at, _)| *at).collect()
     }
 
     /// The first image behind a fact that can be read.
     pub(crate) fn image_from(&self, fact: FactNumber) -> Option<FactNumber> {
-        self.images.range(fact..).find(|(_, health)| **health == Health::Whole).map(|(at, _)| *at)
+        self.images
+            .range(fact..)
+            .find(|(_, health)| **health == Health::Whole)
+            .map(|(at, _)| *at)
     }
 }

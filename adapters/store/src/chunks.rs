@@ -1,10 +1,14 @@
-//! The 64 KiB chunks of a content: their hashes are the inner nodes of the BLAKE3 tree whose root is the content's name.
+//! The 64 KiB chunks of a content: their hashes are the inner nodes of the BLAKE3 tree whose root
+//! is the content's name.
 //!
-//! So one pass gives both the name and the list, the list proves itself against the name, and a later reader can check a
-//! single chunk without touching the others. A content of one chunk needs no list: its name is its chunk's hash.
+//! So one pass gives both the name and the list, the list proves itself against the name, and a
+//! later reader can check a single chunk without touching the others. A content of one chunk needs
+//! no list: its name is its chunk's hash.
 
 use blake3::Hasher;
-use blake3::hazmat::{ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root};
+use blake3::hazmat::{
+    ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root,
+};
 
 use crate::mark::Hash;
 
@@ -13,7 +17,11 @@ pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 
 /// The number of hashes that a content of `length` bytes has in its list.
 pub(crate) fn list_length(length: u64) -> u64 {
-    if length <= CHUNK_BYTES as u64 { 0 } else { length.div_ceil(CHUNK_BYTES as u64) }
+    if length <= CHUNK_BYTES as u64 {
+        0
+    } else {
+        length.div_ceil(CHUNK_BYTES as u64)
+    }
 }
 
 /// Collects a content chunk by chunk.
@@ -28,13 +36,20 @@ impl Chunks {
     /// Of a content that is in memory. Costs one pass.
     pub(crate) fn of(content: &[u8]) -> Self {
         let mut chunks = Self::default();
-        content.chunks(CHUNK_BYTES).for_each(|chunk| chunks.push(chunk));
+        content
+            .chunks(CHUNK_BYTES)
+            .for_each(|chunk| chunks.push(chunk));
         chunks
     }
 
-    /// From the list in a record of a content of so many bytes. Nothing is checked: [`Chunks::name`] tells whether it is right.
+    /// From the list in a record of a content of so many bytes. Nothing is checked:
+    /// [`Chunks::name`] tells whether it is right.
     pub(crate) fn from_list(list: &[u8], length: u64) -> Self {
-        Self { list: list.as_chunks().0.to_vec(), only: None, offset: length }
+        Self {
+            list: list.as_chunks().0.to_vec(),
+            only: None,
+            offset: length,
+        }
     }
 
     /// Whether there is none.
@@ -44,14 +59,26 @@ impl Chunks {
 
     /// Whether these are the bytes of a chunk, counted from 0, of a content of more than one.
     pub(crate) fn fits(&self, chunk: u64, bytes: &[u8]) -> bool {
-        let hash = || Hasher::new().set_input_offset(chunk * CHUNK_BYTES as u64).update(bytes).finalize_non_root();
-        self.list.get(chunk as usize).is_some_and(|listed| *listed == hash())
+        let hash = || {
+            Hasher::new()
+                .set_input_offset(chunk * CHUNK_BYTES as u64)
+                .update(bytes)
+                .finalize_non_root()
+        };
+        self.list
+            .get(chunk as usize)
+            .is_some_and(|listed| *listed == hash())
     }
 
     /// Adds the next chunk. All but the last are [`CHUNK_BYTES`] long.
     pub(crate) fn push(&mut self, chunk: &[u8]) {
         self.only = (self.offset == 0).then(|| *blake3::hash(chunk).as_bytes());
-        self.list.push(Hasher::new().set_input_offset(self.offset).update(chunk).finalize_non_root());
+        self.list.push(
+            Hasher::new()
+                .set_input_offset(self.offset)
+                .update(chunk)
+                .finalize_non_root(),
+        );
         self.offset += chunk.len() as u64;
     }
 
@@ -69,7 +96,11 @@ impl Chunks {
 
     /// The list as it stands in the record.
     pub(crate) fn list_bytes(&self) -> Vec<u8> {
-        if self.list.len() < 2 { Vec::new() } else { self.list.concat() }
+        if self.list.len() < 2 {
+            Vec::new()
+        } else {
+            self.list.concat()
+        }
     }
 }
 
@@ -94,13 +125,33 @@ mod tests {
 
     #[test]
     fn the_chunks_fold_to_the_hash_of_the_whole_at_every_shape() {
-        let lengths = [0, 1, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 2 * CHUNK_BYTES, 3 * CHUNK_BYTES - 5];
-        let more = [5 * CHUNK_BYTES + 1, 8 * CHUNK_BYTES, 13 * CHUNK_BYTES + 1024];
+        let lengths = [
+            0,
+            1,
+            CHUNK_BYTES - 1,
+            CHUNK_BYTES,
+            CHUNK_BYTES + 1,
+            2 * CHUNK_BYTES,
+            3 * CHUNK_BYTES - 5,
+        ];
+        let more = [
+            5 * CHUNK_BYTES + 1,
+            8 * CHUNK_BYTES,
+            13 * CHUNK_BYTES + 1024,
+        ];
         for length in lengths.into_iter().chain(more) {
             let content: Vec<u8> = (0..length).map(|i| (i * 31 / 7) as u8).collect();
             let chunks = Chunks::of(&content);
-            assert_eq!(chunks.name(), *blake3::hash(&content).as_bytes(), "{length} bytes");
-            assert_eq!(chunks.list_bytes().len() as u64, 32 * list_length(length as u64), "{length} bytes");
+            assert_eq!(
+                chunks.name(),
+                *blake3::hash(&content).as_bytes(),
+                "{length} bytes"
+            );
+            assert_eq!(
+                chunks.list_bytes().len() as u64,
+                32 * list_length(length as u64),
+                "{length} bytes"
+            );
         }
     }
 }

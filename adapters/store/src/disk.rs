@@ -1,7 +1,8 @@
-//! What the log and HEAD ask of a file system. A test can put another one under them: one that loses what was not synced, or
-//! fails at a chosen moment.
+//! What the log and HEAD ask of a file system. A test can put another one under them: one that
+//! loses what was not synced, or fails at a chosen moment.
 //!
-//! The lock and the index are no part of it: the one is the operating system's, the other can be thrown away.
+//! The lock and the index are no part of it: the one is the operating system's, the other can be
+//! thrown away.
 
 mod held;
 mod reading;
@@ -66,8 +67,8 @@ pub(crate) trait DiskFile: Debug + Send + Sync {
     /// Cuts it, or lengthens it with zeros.
     fn set_length(&self, length: u64) -> io::Result<()>;
 
-    /// Has room for `length` bytes, zeros up to there: writes within it change neither length nor what belongs to the file, so
-    /// that a sync has less to write.
+    /// Has room for `length` bytes, zeros up to there: writes within it change neither length nor
+    /// what belongs to the file, so that a sync has less to write.
     fn reserve(&self, length: u64) -> io::Result<()>;
 
     /// Whether nobody else changes it, so that it can be mapped.
@@ -90,13 +91,15 @@ pub(crate) fn read_whole(disk: &dyn Disk, path: &Path) -> io::Result<Option<Vec<
     Ok(Some(bytes))
 }
 
-/// Puts a file with these bytes in the place of `path`, durably. The one before stays whole until then. Costs two syncs.
+/// Puts a file with these bytes in the place of `path`, durably. The one before stays whole until
+/// then. Costs two syncs.
 pub(crate) fn replace(disk: &dyn Disk, path: &Path, bytes: Bytes) -> io::Result<()> {
     write_beside(disk, path, bytes)?;
     put_in_place(disk, path)
 }
 
-/// The first half of [`replace`]: until the second, `path` is what it was. What an earlier try left beside it is lost.
+/// The first half of [`replace`]: until the second, `path` is what it was. What an earlier try left
+/// beside it is lost.
 pub(crate) fn write_beside(disk: &dyn Disk, path: &Path, bytes: Bytes) -> io::Result<()> {
     let file = disk.open(&beside(path), How::Emptied)?;
     file.write_at(0, &[bytes])?;

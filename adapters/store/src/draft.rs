@@ -1,7 +1,7 @@
 //! Entries of the port as records: what stands in a payload, written and read.
 //!
-//! It knows the payloads of `envelope`'s table and nothing of files. What it reads has been checked against its hash, and
-//! opened where it was sealed.
+//! It knows the payloads of `envelope`'s table and nothing of files. What it reads has been checked
+//! against its hash, and opened where it was sealed.
 
 use std::collections::BTreeSet;
 
@@ -72,31 +72,76 @@ impl Draft {
         Self::with(Kind::Opened, segment.into(), Body::Ready(payload))
     }
 
-    /// The record of a content. Shares its bytes. A content of one chunk is read whole, so its index is not kept.
-    pub(crate) fn content(hash: ContentHash, bytes: &Bytes, index: &Bytes, chunks: &Chunks) -> Self {
+    /// The record of a content. Shares its bytes. A content of one chunk is read whole, so its
+    /// index is not kept.
+    pub(crate) fn content(
+        hash: ContentHash,
+        bytes: &Bytes,
+        index: &Bytes,
+        chunks: &Chunks,
+    ) -> Self {
         let list = Bytes::from(chunks.list_bytes());
-        let index = if list.is_empty() { Bytes::new() } else { index.clone() };
+        let index = if list.is_empty() {
+            Bytes::new()
+        } else {
+            index.clone()
+        };
         let (first, count, bytes) = (index.len() as u64, bytes.len() as u64, bytes.clone());
-        let body = Body::Content(Unpacked { hash, list, index, bytes });
-        Self { first, count, ..Self::with(Kind::Content, 0, body) }
+        let body = Body::Content(Unpacked {
+            hash,
+            list,
+            index,
+            bytes,
+        });
+        Self {
+            first,
+            count,
+            ..Self::with(Kind::Content, 0, body)
+        }
     }
 
     /// A record that stood elsewhere, as it was.
     pub(crate) fn moved(header: &Header, payload: Bytes) -> Self {
-        let Header { kind, subject, first, count, coding, payload: hash, since, at_ms, .. } = *header;
-        let body = Body::Ready(Payload { coding, hash, parts: vec![payload] });
-        Self { first, count, first_written: Some((since, at_ms)), ..Self::with(kind, subject, body) }
+        let Header {
+            kind,
+            subject,
+            first,
+            count,
+            coding,
+            payload: hash,
+            since,
+            at_ms,
+            ..
+        } = *header;
+        let body = Body::Ready(Payload {
+            coding,
+            hash,
+            parts: vec![payload],
+        });
+        Self {
+            first,
+            count,
+            first_written: Some((since, at_ms)),
+            ..Self::with(kind, subject, body)
+        }
     }
 
     /// The note that a content is lost, by the name that the log has for it.
     pub(crate) fn content_lost(name: Hash) -> Self {
-        let payload = Payload { coding: Coding::PLAIN, hash: name, parts: Vec::new() };
+        let payload = Payload {
+            coding: Coding::PLAIN,
+            hash: name,
+            parts: Vec::new(),
+        };
         Self::with(Kind::ContentLost, 0, Body::Ready(payload))
     }
 
     /// The note that an image of a process is lost.
     pub(crate) fn snapshot_dropped(pid: Pid, at: FactNumber) -> Self {
-        Self { first: at.0, ..Self::of(Kind::SnapshotDropped, pid.0, Vec::new()) }
+        Self {
+            first: at.0,
+            ..Self::of(Kind::SnapshotDropped, pid.0, Vec::new())
+        }
     }
 
     /// The note that these losses were acknowledged.
@@ -112,16 +157,23 @@ impl Draft {
     /// # Errors
     /// [`StoreError::Refused`] where the row cannot be encoded.
     pub(crate) fn shortened(row: &ProcessRow, below: FactNumber) -> Result<Self, StoreError> {
-        Ok(Self { first: below.0, ..Self::of(Kind::Shortened, row.pid.0, encode(row)?) })
+        Ok(Self {
+            first: below.0,
+            ..Self::of(Kind::Shortened, row.pid.0, encode(row)?)
+        })
     }
 
-    /// The records that say of these numbers that they were given up, one for each stretch: of kind `pids` or `checkpoint ids`.
+    /// The records that say of these numbers that they were given up, one for each stretch: of kind
+    /// `pids` or `checkpoint ids`.
     pub(crate) fn numbers(kind: Kind, numbers: &BTreeSet<u64>) -> Vec<Self> {
         let mut drafts: Vec<Self> = Vec::new();
         for number in numbers {
             match drafts.last_mut() {
                 Some(draft) if draft.subject + draft.count == *number => draft.count += 1,
-                _ => drafts.push(Self { count: 1, ..Self::of(kind, *number, Vec::new()) }),
+                _ => drafts.push(Self {
+                    count: 1,
+                    ..Self::of(kind, *number, Vec::new())
+                }),
             }
         }
         drafts
@@ -132,11 +184,15 @@ impl Draft {
     /// # Errors
     /// [`StoreError::Refused`] where it cannot be encoded.
     pub(crate) fn checkpoint(checkpoint: &Checkpoint) -> Result<Self, StoreError> {
-        Ok(Self::of(Kind::Checkpoint, checkpoint.id.0, encode(checkpoint)?))
+        Ok(Self::of(
+            Kind::Checkpoint,
+            checkpoint.id.0,
+            encode(checkpoint)?,
+        ))
     }
 
-    /// The record of an entry; none for a content, a checkpoint and a shortened history, which have functions of their own,
-    /// for a content that is held, and for an empty list of facts.
+    /// The record of an entry; none for a content, a checkpoint and a shortened history, which have
+    /// functions of their own, for a content that is held, and for an empty list of facts.
     ///
     /// # Errors
     /// [`StoreError::Refused`] where a value cannot be encoded.
@@ -149,16 +205,26 @@ impl Draft {
             | Entry::Ended { .. } => None,
             Entry::Born { row, image } => Some(Self::of(Kind::Born, row.pid.0, born(row, image)?)),
             Entry::Facts { facts, .. } if facts.is_empty() => None,
-            Entry::Facts { pid, first, facts } => {
-                Some(Self { first: first.0, count: facts.len() as u64, ..Self::of(Kind::Facts, pid.0, framed(facts)) })
+            Entry::Facts { pid, first, facts } => Some(Self {
+                first: first.0,
+                count: facts.len() as u64,
+                ..Self::of(Kind::Facts, pid.0, framed(facts))
+            }),
+            Entry::Snapshot { pid, at, image } => Some(Self {
+                first: at.0,
+                ..Self::of(Kind::Snapshot, pid.0, image.clone())
+            }),
+            Entry::TempFile {
+                root,
+                number,
+                record,
+            } => Some(Self {
+                first: *number,
+                ..Self::of(Kind::TempFile, root.0, record.clone())
+            }),
+            Entry::CheckpointDropped { id } => {
+                Some(Self::of(Kind::CheckpointDropped, id.0, Vec::new()))
             }
-            Entry::Snapshot { pid, at, image } => {
-                Some(Self { first: at.0, ..Self::of(Kind::Snapshot, pid.0, image.clone()) })
-            }
-            Entry::TempFile { root, number, record } => {
-                Some(Self { first: *number, ..Self::of(Kind::TempFile, root.0, record.clone()) })
-            }
-            Entry::CheckpointDropped { id } => Some(Self::of(Kind::CheckpointDropped, id.0, Vec::new())),
             Entry::Forgotten { pid } => Some(Self::of(Kind::Forgotten, pid.0, Vec::new())),
         })
     }
@@ -168,7 +234,10 @@ impl Draft {
     /// # Errors
     /// [`StoreError::Io`] where it cannot be encoded.
     pub(crate) fn ended(pid: Pid, exit: &Exit, last: FactNumber) -> Result<Self, StoreError> {
-        Ok(Self { first: last.0, ..Self::of(Kind::Ended, pid.0, encode(exit)?) })
+        Ok(Self {
+            first: last.0,
+            ..Self::of(Kind::Ended, pid.0, encode(exit)?)
+        })
     }
 
     fn of(kind: Kind, subject: u64, payload: Vec<u8>) -> Self {
@@ -176,15 +245,30 @@ impl Draft {
     }
 
     fn with(kind: Kind, subject: u64, body: Body) -> Self {
-        Self { kind, subject, first: 0, count: 0, body, first_written: None }
+        Self {
+            kind,
+            subject,
+            first: 0,
+            count: 0,
+            body,
+            first_written: None,
+        }
     }
 
-    /// The record as it will stand in the log, but for its place. Costs the compression of contents and the encryption.
+    /// The record as it will stand in the log, but for its place. Costs the compression of contents
+    /// and the encryption.
     ///
     /// # Errors
     /// [`StoreError::Io`] where the operating system gives no randomness.
     pub(crate) fn finish(self, coder: &Coder, stamp: Stamp) -> Result<Record, StoreError> {
-        let Self { kind, subject, first, count, body, first_written } = self;
+        let Self {
+            kind,
+            subject,
+            first,
+            count,
+            body,
+            first_written,
+        } = self;
         let commit = stamp.commit;
         let (since, at_ms) = first_written.unwrap_or((commit, stamp.at_ms));
         let (turn, synced, length, none) = (Turn::More, 0, 0, [0; 32]);
@@ -204,35 +288,78 @@ impl Draft {
             payload,
             previous,
         };
-        let Payload { coding, hash, parts } = body.finish(coder, &header).map_err(cannot_pack)?;
+        let Payload {
+            coding,
+            hash,
+            parts,
+        } = body.finish(coder, &header).map_err(cannot_pack)?;
         let length = parts.iter().map(|part| part.len() as u64).sum();
-        Ok(Record { header: Header { coding, length, payload: hash, ..header }, payload: parts })
+        Ok(Record {
+            header: Header {
+                coding,
+                length,
+                payload: hash,
+                ..header
+            },
+            payload: parts,
+        })
     }
 }
 
 impl Body {
-    fn finish(self, Coder { keys, compression }: &Coder, header: &Header) -> std::io::Result<Payload> {
+    fn finish(
+        self,
+        Coder { keys, compression }: &Coder,
+        header: &Header,
+    ) -> std::io::Result<Payload> {
         match self {
             Self::Ready(payload) => Ok(payload),
-            Self::Whole(bytes) if bytes.is_empty() || !keys.are_sealing() => {
-                Ok(Payload { coding: Coding::PLAIN, hash: *blake3::hash(&bytes).as_bytes(), parts: vec![bytes] })
-            }
+            Self::Whole(bytes) if bytes.is_empty() || !keys.are_sealing() => Ok(Payload {
+                coding: Coding::PLAIN,
+                hash: *blake3::hash(&bytes).as_bytes(),
+                parts: vec![bytes],
+            }),
             Self::Whole(bytes) => {
-                let header = Header { coding: Coding::ENCRYPTED, ..header.clone() };
+                let header = Header {
+                    coding: Coding::ENCRYPTED,
+                    ..header.clone()
+                };
                 let sealed = Bytes::from(keys.seal(&bytes, &header.bound(Part::Whole, 0))?);
-                Ok(Payload { coding: header.coding, hash: *blake3::hash(&sealed).as_bytes(), parts: vec![sealed] })
+                Ok(Payload {
+                    coding: header.coding,
+                    hash: *blake3::hash(&sealed).as_bytes(),
+                    parts: vec![sealed],
+                })
             }
             Self::Content(content) => {
                 let compressed = content.compressed(*compression)?;
-                let compression = compressed.as_ref().map_or(Coding::PLAIN, |_| Coding::COMPRESSED);
-                let sealing = if keys.are_sealing() { Coding::ENCRYPTED } else { Coding::PLAIN };
+                let compression = compressed
+                    .as_ref()
+                    .map_or(Coding::PLAIN, |_| Coding::COMPRESSED);
+                let sealing = if keys.are_sealing() {
+                    Coding::ENCRYPTED
+                } else {
+                    Coding::PLAIN
+                };
                 let (coding, hash) = (compression.and(sealing), keys.name(content.hash));
                 if coding == Coding::PLAIN {
-                    return Ok(Payload { coding, hash, parts: content.plain() });
+                    return Ok(Payload {
+                        coding,
+                        hash,
+                        parts: content.plain(),
+                    });
                 }
-                let header = Header { coding, payload: hash, ..header.clone() };
+                let header = Header {
+                    coding,
+                    payload: hash,
+                    ..header.clone()
+                };
                 let chunks = compressed.unwrap_or_else(|| content.chunks());
-                Ok(Payload { coding, hash, parts: content.pack(&chunks, &header, keys)? })
+                Ok(Payload {
+                    coding,
+                    hash,
+                    parts: content.pack(&chunks, &header, keys)?,
+                })
             }
         }
     }
@@ -251,10 +378,18 @@ impl Record {
         HEADER_BYTES as u64 + self.header.length
     }
 
-    /// The header that it gets behind the record with the hash `previous`, when the commit `synced` is known to be on the disk,
-    /// and its payload in parts.
+    /// The header that it gets behind the record with the hash `previous`, when the commit `synced`
+    /// is known to be on the disk, and its payload in parts.
     pub(crate) fn place(self, turn: Turn, previous: Hash, synced: u64) -> (Header, Vec<Bytes>) {
-        (Header { turn, previous, synced, ..self.header }, self.payload)
+        (
+            Header {
+                turn,
+                previous,
+                synced,
+                ..self.header
+            },
+            self.payload,
+        )
     }
 }
 
@@ -300,11 +435,15 @@ pub(crate) fn read_shortened(payload: &[u8]) -> Result<ProcessRow, StoreError> {
     read_row(payload)
 }
 
-/// A row whose parent is older than it, as pids rise: so who goes from child to parent comes to an end.
+/// A row whose parent is older than it, as pids rise: so who goes from child to parent comes to an
+/// end.
 fn read_row(bytes: &[u8]) -> Result<ProcessRow, StoreError> {
     let row: ProcessRow = decode(bytes)?;
     if !row.is_younger_than_its_parent() {
-        return Err(damaged(format!("process {} is said to be older than its parent", row.pid)));
+        return Err(damaged(format!(
+            "process {} is said to be older than its parent",
+            row.pid
+        )));
     }
     Ok(row)
 }
@@ -342,7 +481,8 @@ fn born(row: &ProcessRow, image: &[u8]) -> Result<Vec<u8>, StoreError> {
     Ok(payload)
 }
 
-/// Each part behind its length. A part is at most `MAX_PAYLOAD_BYTES` long, as the rules make sure, so 4 bytes hold it.
+/// Each part behind its length. A part is at most `MAX_PAYLOAD_BYTES` long, as the rules make sure,
+/// so 4 bytes hold it.
 fn framed(parts: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(parts.iter().map(|part| part.len() + 4).sum());
     for part in parts {
@@ -362,11 +502,17 @@ fn encode(value: &impl Serialize) -> Result<Vec<u8>, StoreError> {
 }
 
 fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, StoreError> {
-    codec::decode(bytes).map_err(|error| damaged(format!("a record with the right hash has no meaning: {error}")))
+    codec::decode(bytes).map_err(|error| {
+        damaged(format!(
+            "a record with the right hash has no meaning: {error}"
+        ))
+    })
 }
 
 fn malformed(kind: &str) -> StoreError {
-    damaged(format!("a record of kind {kind} with the right hash has parts that do not add up"))
+    damaged(format!(
+        "a record of kind {kind} with the right hash has parts that do not add up"
+    ))
 }
 
 #[cfg(test)]
@@ -375,7 +521,12 @@ mod tests {
 
     #[test]
     fn facts_survive_their_payload() {
-        let cases: [&[&[u8]]; 4] = [&[], &[b""], &[b"one"], &[b"", b"two", b"\x00\x01\x02\x03\x04"]];
+        let cases: [&[&[u8]]; 4] = [
+            &[],
+            &[b""],
+            &[b"one"],
+            &[b"", b"two", b"\x00\x01\x02\x03\x04"],
+        ];
         for case in cases {
             let facts: Vec<_> = case.iter().map(|fact| fact.to_vec()).collect();
             assert_eq!(read_facts(&framed(&facts)).unwrap(), facts);
@@ -384,11 +535,16 @@ mod tests {
 
     #[test]
     fn numbers_become_stretches() {
-        for (numbers, expected) in
-            [(vec![], vec![]), (vec![4], vec![(4, 1)]), (vec![1, 2, 3, 7, 9, 10], vec![(1, 3), (7, 1), (9, 2)])]
-        {
+        for (numbers, expected) in [
+            (vec![], vec![]),
+            (vec![4], vec![(4, 1)]),
+            (vec![1, 2, 3, 7, 9, 10], vec![(1, 3), (7, 1), (9, 2)]),
+        ] {
             let drafts = Draft::numbers(Kind::Pids, &numbers.into_iter().collect());
-            let stretches: Vec<_> = drafts.iter().map(|draft| (draft.subject, draft.count)).collect();
+            let stretches: Vec<_> = drafts
+                .iter()
+                .map(|draft| (draft.subject, draft.count))
+                .collect();
             assert_eq!(stretches, expected);
         }
     }

@@ -1,6 +1,7 @@
 //! The envelope that every record stands in.
 //!
-//! All numbers are little-endian. A record is a header of 168 bytes and its payload, with no gap to the next record.
+//! All numbers are little-endian. A record is a header of 168 bytes and its payload, with no gap to
+//! the next record.
 //!
 //! | bytes | field | meaning |
 //! |---|---|---|
@@ -23,25 +24,32 @@
 //!
 //! Payloads:
 //!
-//! * opened: the store's key (32). Each segment starts with it, so that a log can be checked even when HEAD is lost.
-//! * content: for more than 64 KiB, the chaining values (32 each) of its 64 KiB chunks; then, where there is one, the BLAKE3
-//!   of its index (32) and the index; then the content. Compressed or encrypted it is packed, as the module `packed` says.
+//! * opened: the store's key (32). Each segment starts with it, so that a log can be checked even
+//!   when HEAD is lost.
+//! * content: for more than 64 KiB, the chaining values (32 each) of its 64 KiB chunks; then, where
+//!   there is one, the BLAKE3 of its index (32) and the index; then the content. Compressed or
+//!   encrypted it is packed, as the module `packed` says.
 //! * born: length of the row (4), the row by `dormouse_proto::record::codec`, the image.
-//! * facts: for each fact its length (4) and its bytes. snapshot: the image. ended: the exit, by the same codec.
-//! * temp file: the change, as the port gave it. checkpoint: a `dormouse_proto::checkpoint::Checkpoint`, by the codec.
+//! * facts: for each fact its length (4) and its bytes. snapshot: the image. ended: the exit, by
+//!   the same codec.
+//! * temp file: the change, as the port gave it. checkpoint: a
+//!   `dormouse_proto::checkpoint::Checkpoint`, by the codec.
 //! * loss noted: what was found lost, as `crate::Finding`s, by the same codec.
-//! * shortened: the row, by the same codec. checkpoint dropped, swept, forgotten, content lost, snapshot dropped, numbers: nothing.
+//! * shortened: the row, by the same codec. checkpoint dropped, swept, forgotten, content lost,
+//!   snapshot dropped, numbers: nothing.
 //!
-//! Where the store is encrypted, every payload that is not empty is sealed (`secret`), but that of `opened`. A payload is bound
-//! to kind, flags (without bit 0), since, time, subject, first and count of its header, and a content to its name as well: to
-//! what a record keeps when it is moved. So it opens in no other record, and in this one wherever it stands.
+//! Where the store is encrypted, every payload that is not empty is sealed (`secret`), but that of
+//! `opened`. A payload is bound to kind, flags (without bit 0), since, time, subject, first and
+//! count of its header, and a content to its name as well: to what a record keeps when it is moved.
+//! So it opens in no other record, and in this one wherever it stands.
 //!
-//! Because the hash is keyed and covers the place, only this store could have written a valid header, and only there:
-//! records of another store, older copies, and contents that look like records are never taken for the log. Because the
-//! header's hash covers the payload's, the chain runs over headers, and a damaged payload leaves the rest readable.
+//! Because the hash is keyed and covers the place, only this store could have written a valid
+//! header, and only there: records of another store, older copies, and contents that look like
+//! records are never taken for the log. Because the header's hash covers the payload's, the chain
+//! runs over headers, and a damaged payload leaves the rest readable.
 //!
-//! A header with the right hash that has an unknown version, kind or flag was written by a later version: that is an error by
-//! name and never damage, and nothing is cut there.
+//! A header with the right hash that has an unknown version, kind or flag was written by a later
+//! version: that is an error by name and never damage, and nothing is cut there.
 //!
 //! This module knows bytes only; it never reads a file.
 
@@ -90,8 +98,8 @@ pub(crate) enum Kind {
     Checkpoint = 8,
     /// A checkpoint is given up.
     CheckpointDropped = 9,
-    /// Stands alone in place of a segment that was swept: the chain goes on behind it as behind the segment's last record,
-    /// of whose commit it bears the number.
+    /// Stands alone in place of a segment that was swept: the chain goes on behind it as behind the
+    /// segment's last record, of whose commit it bears the number.
     Swept = 10,
     /// The history of a process before a snapshot is given up.
     Shortened = 11,
@@ -193,7 +201,9 @@ impl fmt::Display for Unknown {
         match self {
             Self::Version(version) => write!(f, "format version {version}"),
             Self::Kind(kind) => write!(f, "a record of kind {kind}"),
-            Self::Flags(flags, spare) => write!(f, "a record with the flags {flags:#010b} and {spare:#010b}"),
+            Self::Flags(flags, spare) => {
+                write!(f, "a record with the flags {flags:#010b} and {spare:#010b}")
+            }
         }
     }
 }
@@ -217,11 +227,22 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Whether its numbers can be those of a record: whoever has the store's key can seal any. A subject is a name, which nothing is
-    /// added to.
+    /// Whether its numbers can be those of a record: whoever has the store's key can seal any. A
+    /// subject is a name, which nothing is added to.
     fn is_possible(&self) -> bool {
-        let Self { commit, since, synced, at_ms, length, first, count, .. } = *self;
-        let is_counted = [commit, since, synced, at_ms, length, first, count].iter().all(|number| *number <= MOST);
+        let Self {
+            commit,
+            since,
+            synced,
+            at_ms,
+            length,
+            first,
+            count,
+            ..
+        } = *self;
+        let is_counted = [commit, since, synced, at_ms, length, first, count]
+            .iter()
+            .all(|number| *number <= MOST);
         // Each fact takes the 4 bytes of its length.
         is_counted && (self.kind != Kind::Facts || count <= length / 4)
     }
@@ -246,8 +267,23 @@ impl Header {
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4] = VERSION;
         bytes[5] = self.kind as u8;
-        bytes[6] = self.coding.0 | if self.turn == Turn::Last { ENDS_COMMIT } else { 0 };
-        let Self { commit, since, synced, at_ms, length, subject, first, count, .. } = *self;
+        bytes[6] = self.coding.0
+            | if self.turn == Turn::Last {
+                ENDS_COMMIT
+            } else {
+                0
+            };
+        let Self {
+            commit,
+            since,
+            synced,
+            at_ms,
+            length,
+            subject,
+            first,
+            count,
+            ..
+        } = *self;
         let numbers = [commit, since, synced, at_ms, length, subject, first, count];
         for (field, number) in bytes[8..72].chunks_exact_mut(8).zip(numbers) {
             field.copy_from_slice(&number.to_le_bytes());
@@ -263,7 +299,11 @@ impl Header {
     ///
     /// # Errors
     /// [`Unknown`] where a later version wrote it for this place.
-    pub(crate) fn open(bytes: &[u8; HEADER_BYTES], key: &StoreKey, at: Location) -> Result<Option<Sealed>, Unknown> {
+    pub(crate) fn open(
+        bytes: &[u8; HEADER_BYTES],
+        key: &StoreKey,
+        at: Location,
+    ) -> Result<Option<Sealed>, Unknown> {
         let hash = hash_at(bytes, SEALED_BYTES);
         if bytes[..4] != MAGIC || seal_of(bytes, key, at) != hash {
             return Ok(None);
@@ -278,7 +318,11 @@ impl Header {
         }
         let header = Self {
             kind,
-            turn: if bytes[6] & ENDS_COMMIT == 0 { Turn::More } else { Turn::Last },
+            turn: if bytes[6] & ENDS_COMMIT == 0 {
+                Turn::More
+            } else {
+                Turn::Last
+            },
             coding: Coding(bytes[6] & !ENDS_COMMIT),
             commit: number_at(bytes, 8),
             since: number_at(bytes, 16),
@@ -294,10 +338,18 @@ impl Header {
         Ok(header.is_possible().then_some(Sealed { header, hash }))
     }
 
-    /// What part `number` of the payload is bound to where it is sealed: all that the record keeps when it is moved.
+    /// What part `number` of the payload is bound to where it is sealed: all that the record keeps
+    /// when it is moved.
     pub(crate) fn bound(&self, part: Part, number: u64) -> Vec<u8> {
         let mut bound = vec![self.kind as u8, self.coding.0, part as u8];
-        let Self { since, at_ms, subject, first, count, .. } = *self;
+        let Self {
+            since,
+            at_ms,
+            subject,
+            first,
+            count,
+            ..
+        } = *self;
         for value in [since, at_ms, subject, first, count, number] {
             bound.extend(value.to_le_bytes());
         }
@@ -322,11 +374,17 @@ pub(crate) enum Part {
 }
 
 fn number_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u64 {
-    u64::from_le_bytes(*bytes[at..].first_chunk().expect("a header holds whole numbers from 8 to 71"))
+    u64::from_le_bytes(
+        *bytes[at..]
+            .first_chunk()
+            .expect("a header holds whole numbers from 8 to 71"),
+    )
 }
 
 fn hash_at(bytes: &[u8; HEADER_BYTES], at: usize) -> Hash {
-    *bytes[at..].first_chunk().expect("a header holds a whole hash at 72, 104 and 136")
+    *bytes[at..]
+        .first_chunk()
+        .expect("a header holds a whole hash at 72, 104 and 136")
 }
 
 fn seal_of(bytes: &[u8; HEADER_BYTES], key: &StoreKey, at: Location) -> Hash {
@@ -340,7 +398,10 @@ mod tests {
     use super::*;
 
     const KEY: StoreKey = StoreKey([7; 32]);
-    const AT: Location = Location { segment: 2, offset: 500 };
+    const AT: Location = Location {
+        segment: 2,
+        offset: 500,
+    };
 
     #[test]
     fn the_secret_of_a_store_is_never_printed() {
@@ -368,8 +429,17 @@ mod tests {
     #[test]
     fn a_header_opens_only_where_it_was_sealed() {
         let (bytes, hash) = header().seal(&KEY, AT);
-        assert_eq!(Header::open(&bytes, &KEY, AT), Ok(Some(Sealed { header: header(), hash })));
-        let elsewhere = [Location { segment: 3, ..AT }, Location { offset: 501, ..AT }];
+        assert_eq!(
+            Header::open(&bytes, &KEY, AT),
+            Ok(Some(Sealed {
+                header: header(),
+                hash
+            }))
+        );
+        let elsewhere = [
+            Location { segment: 3, ..AT },
+            Location { offset: 501, ..AT },
+        ];
         for place in elsewhere {
             assert_eq!(Header::open(&bytes, &KEY, place), Ok(None));
         }
@@ -406,20 +476,70 @@ mod tests {
 
     #[test]
     fn a_header_whose_numbers_cannot_be_is_nobodys() {
-        let most = Header { at_ms: MOST, ..header() };
+        let most = Header {
+            at_ms: MOST,
+            ..header()
+        };
         let cases = [
             (most.clone(), true),
-            (Header { at_ms: MOST + 1, ..header() }, false),
-            (Header { length: u64::MAX, ..header() }, false),
-            (Header { subject: u64::MAX, ..header() }, true),
-            (Header { first: u64::MAX, ..header() }, false),
-            (Header { kind: Kind::Content, count: u64::MAX, ..header() }, false),
-            (Header { count: 7, ..header() }, false),
-            (Header { kind: Kind::Content, count: 7, ..header() }, true),
+            (
+                Header {
+                    at_ms: MOST + 1,
+                    ..header()
+                },
+                false,
+            ),
+            (
+                Header {
+                    length: u64::MAX,
+                    ..header()
+                },
+                false,
+            ),
+            (
+                Header {
+                    subject: u64::MAX,
+                    ..header()
+                },
+                true,
+            ),
+            (
+                Header {
+                    first: u64::MAX,
+                    ..header()
+                },
+                false,
+            ),
+            (
+                Header {
+                    kind: Kind::Content,
+                    count: u64::MAX,
+                    ..header()
+                },
+                false,
+            ),
+            (
+                Header {
+                    count: 7,
+                    ..header()
+                },
+                false,
+            ),
+            (
+                Header {
+                    kind: Kind::Content,
+                    count: 7,
+                    ..header()
+                },
+                true,
+            ),
         ];
         for (header, is_possible) in cases {
             let (bytes, hash) = header.seal(&KEY, AT);
-            let opened = is_possible.then(|| Sealed { header: header.clone(), hash });
+            let opened = is_possible.then(|| Sealed {
+                header: header.clone(),
+                hash,
+            });
             assert_eq!(Header::open(&bytes, &KEY, AT), Ok(opened), "{header:?}");
         }
     }
@@ -427,22 +547,55 @@ mod tests {
     #[test]
     fn a_payload_is_bound_to_what_a_move_keeps_and_to_nothing_else() {
         let bound = |header: Header| header.bound(Part::Whole, 0);
-        let moved = Header { turn: Turn::More, commit: 9, synced: 8, previous: [7; 32], ..header() };
+        let moved = Header {
+            turn: Turn::More,
+            commit: 9,
+            synced: 8,
+            previous: [7; 32],
+            ..header()
+        };
         assert_eq!(bound(moved), bound(header()));
         let others = [
-            Header { kind: Kind::Snapshot, ..header() },
-            Header { coding: Coding::ENCRYPTED, ..header() },
-            Header { since: 1, ..header() },
-            Header { at_ms: 1, ..header() },
-            Header { subject: 1, ..header() },
-            Header { first: 1, ..header() },
-            Header { count: 1, ..header() },
+            Header {
+                kind: Kind::Snapshot,
+                ..header()
+            },
+            Header {
+                coding: Coding::ENCRYPTED,
+                ..header()
+            },
+            Header {
+                since: 1,
+                ..header()
+            },
+            Header {
+                at_ms: 1,
+                ..header()
+            },
+            Header {
+                subject: 1,
+                ..header()
+            },
+            Header {
+                first: 1,
+                ..header()
+            },
+            Header {
+                count: 1,
+                ..header()
+            },
         ];
         for other in others {
             assert_ne!(bound(other.clone()), bound(header()), "{other:?}");
         }
-        assert_ne!(header().bound(Part::Chunk, 0), header().bound(Part::Whole, 0));
-        assert_ne!(header().bound(Part::Chunk, 0), header().bound(Part::Chunk, 1));
+        assert_ne!(
+            header().bound(Part::Chunk, 0),
+            header().bound(Part::Whole, 0)
+        );
+        assert_ne!(
+            header().bound(Part::Chunk, 0),
+            header().bound(Part::Chunk, 1)
+        );
     }
 
     #[test]

@@ -6,7 +6,10 @@ use dormouse_actors::ports::StoreError;
 
 /// What the operating system refused, and what for: `.map_err(io("sync the log"))`.
 pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> StoreError {
-    move |source| StoreError::Io { doing: doing.into(), source }
+    move |source| StoreError::Io {
+        doing: doing.into(),
+        source,
+    }
 }
 
 /// Something read back is not what was written.

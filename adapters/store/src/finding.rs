@@ -1,4 +1,5 @@
-//! What can be found in a store that is not whole: by these names damage is reported, and known again once it was acknowledged.
+//! What can be found in a store that is not whole: by these names damage is reported, and known
+//! again once it was acknowledged.
 
 use std::fmt;
 
@@ -10,10 +11,12 @@ use crate::segment::Segment;
 
 /// Damage, and what follows from it.
 ///
-/// The log keeps some of them as notes of what was acknowledged, by their order here: a new one goes to the end.
+/// The log keeps some of them as notes of what was acknowledged, by their order here: a new one
+/// goes to the end.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Finding {
-    /// A file of HEAD is missing or cannot be read. While there is another, nothing is lost by that.
+    /// A file of HEAD is missing or cannot be read. While there is another, nothing is lost by
+    /// that.
     Head {
         /// Its name.
         file: String,
@@ -25,14 +28,16 @@ pub enum Finding {
         /// To where.
         to: Location,
     },
-    /// The log goes on to a segment behind which no whole commit stands: it is another log's, or what stood between is lost.
+    /// The log goes on to a segment behind which no whole commit stands: it is another log's, or
+    /// what stood between is lost.
     Stray {
         /// Where the last whole commit ends.
         end: Location,
         /// The last segment.
         segment: u32,
     },
-    /// The first record of a segment is damaged, which holds the key of the store for the case that HEAD is lost.
+    /// The first record of a segment is damaged, which holds the key of the store for the case that
+    /// HEAD is lost.
     Opening {
         /// The segment.
         segment: u32,
@@ -76,7 +81,8 @@ pub enum Finding {
     },
     /// A content is damaged.
     Content {
-        /// Its name; where the store is encrypted and the record does not tell it, the one that the log has for it.
+        /// Its name; where the store is encrypted and the record does not tell it, the one that the
+        /// log has for it.
         hash: ContentHash,
     },
     /// The record of a checkpoint is damaged.
@@ -122,11 +128,22 @@ impl Finding {
         matches!(self, Self::Stray { .. })
     }
 
-    /// What is the same about it whenever it is found: what was found before is known again by this.
+    /// What is the same about it whenever it is found: what was found before is known again by
+    /// this.
     pub(crate) fn known_by(self) -> Self {
         match self {
-            Self::Facts { pid, first, last, .. } => Self::Facts { pid, first, last, again_from: None },
-            Self::Beginning { pid, .. } => Self::Beginning { pid, again_from: None },
+            Self::Facts {
+                pid, first, last, ..
+            } => Self::Facts {
+                pid,
+                first,
+                last,
+                again_from: None,
+            },
+            Self::Beginning { pid, .. } => Self::Beginning {
+                pid,
+                again_from: None,
+            },
             other => other,
         }
     }
@@ -139,45 +156,86 @@ impl fmt::Display for Finding {
             Self::Part { from, to } => part(f, *from, *to),
             Self::Stray { end, segment } => write!(
                 f,
-                "log: no whole commit stands behind {end}, though it goes on to segment {segment:08}. Take what is behind out of the \
-                 folder, or put back what is missing between"
+                "log: no whole commit stands behind {end}, though it goes on to segment \
+                 {segment:08}. Take what is behind out of the folder, or put back what is missing \
+                 between"
             ),
             Self::Opening { segment } => write!(
                 f,
-                "log: the first record of segment {segment:08} is damaged, which only matters where HEAD is lost"
+                "log: the first record of segment {segment:08} is damaged, which only matters \
+                 where HEAD is lost"
             ),
-            Self::Row { pid } => write!(f, "process {pid}: the record of its birth or end is damaged"),
-            Self::Facts { pid, first, last, again_from } => {
+            Self::Row { pid } => write!(
+                f,
+                "process {pid}: the record of its birth or end is damaged"
+            ),
+            Self::Facts {
+                pid,
+                first,
+                last,
+                again_from,
+            } => {
                 let upto = first.0.saturating_sub(1);
-                write!(f, "process {pid}: facts {first}-{last} are lost, it can be read up to {upto}")?;
+                write!(
+                    f,
+                    "process {pid}: facts {first}-{last} are lost, it can be read up to {upto}"
+                )?;
                 again_from.map_or(Ok(()), |from| write!(f, " and from {from} on"))
             }
             Self::Image { pid, at } => {
-                write!(f, "process {pid}: its snapshot at fact {at} is damaged, and is replayed from an earlier one")
+                write!(
+                    f,
+                    "process {pid}: its snapshot at fact {at} is damaged, and is replayed from an \
+                     earlier one"
+                )
             }
-            Self::Beginning { pid, again_from: Some(from) } => {
-                write!(f, "process {pid}: its first image is damaged, it can be read from fact {from} on")
+            Self::Beginning {
+                pid,
+                again_from: Some(from),
+            } => {
+                write!(
+                    f,
+                    "process {pid}: its first image is damaged, it can be read from fact {from} on"
+                )
             }
-            Self::Beginning { pid, again_from: None } => write!(f, "process {pid}: no image of it can be read"),
+            Self::Beginning {
+                pid,
+                again_from: None,
+            } => write!(f, "process {pid}: no image of it can be read"),
             Self::TempFile { root, number } => {
-                write!(f, "process {root}: change {number} of the temporary files of its tree is lost")
+                write!(
+                    f,
+                    "process {root}: change {number} of the temporary files of its tree is lost"
+                )
             }
             Self::Content { hash } => write!(f, "content {hash}: it is damaged"),
             Self::Checkpoint { id } => {
-                write!(f, "checkpoint {id}: its record is damaged: which processes it needs is not known")
+                write!(
+                    f,
+                    "checkpoint {id}: its record is damaged: which processes it needs is not known"
+                )
             }
             Self::End { pid, last } => {
-                write!(f, "process {pid}: it may go on behind fact {last} in what is lost, it can be read up to {last}")
+                write!(
+                    f,
+                    "process {pid}: it may go on behind fact {last} in what is lost, it can be \
+                     read up to {last}"
+                )
             }
-            Self::Short { end, vouched, commits } => write!(
+            Self::Short {
+                end,
+                vouched,
+                commits,
+            } => write!(
                 f,
-                "log: it ends with {end}, and HEAD vouches for it up to {vouched}. Commits that are missing: {commits}. Put back \
-                 {}, if there is a copy",
+                "log: it ends with {end}, and HEAD vouches for it up to {vouched}. Commits that \
+                 are missing: {commits}. Put back {}, if there is a copy",
                 files(end.segment, vouched.segment)
             ),
             Self::Unvouched { end, commit } => write!(
                 f,
-                "log: nothing vouches for what stood behind commit {commit}, the last whole one, which ends with {end}"
+                "log: nothing vouches for what stood behind commit {commit}, the last whole one, \
+                 which ends with {end}"
             ),
         }
     }
@@ -186,7 +244,11 @@ impl fmt::Display for Finding {
 /// A part of the log, with the files that may be missing in it.
 fn part(f: &mut fmt::Formatter<'_>, from: Location, to: Location) -> fmt::Result {
     write!(f, "log: nothing can be recognised from {from} to {to}")?;
-    let first = if from.offset == 0 { from.segment } else { from.segment + 1 };
+    let first = if from.offset == 0 {
+        from.segment
+    } else {
+        from.segment + 1
+    };
     if first < to.segment {
         write!(f, ". {} may be missing", files(first, to.segment - 1))?;
     }
@@ -196,6 +258,10 @@ fn part(f: &mut fmt::Formatter<'_>, from: Location, to: Location) -> fmt::Result
 fn files(first: u32, last: u32) -> String {
     match last <= first {
         true => Segment::file_name(first),
-        false => format!("{} to {}", Segment::file_name(first), Segment::file_name(last)),
+        false => format!(
+            "{} to {}",
+            Segment::file_name(first),
+            Segment::file_name(last)
+        ),
     }
 }

@@ -1,15 +1,18 @@
 //! HEAD: the store's key, how far the log reaches at least, and who may write.
 //!
-//! It stands apart from the log, so that an older or empty log put in its place is recognised. There are two files of it, and either is
-//! enough:
-//! * `HEAD` is written to a temporary file, synced, renamed, and the folder synced, now and then: there is always one whole HEAD.
-//! * `HEAD2` is written in place behind each commit that is on the disk, one of its two blocks after the other, and not synced. So it
-//!   is behind by nothing while the operating system lives, and by some seconds after a loss of power. Older stores have none.
+//! It stands apart from the log, so that an older or empty log put in its place is recognised.
+//! There are two files of it, and either is enough:
+//! * `HEAD` is written to a temporary file, synced, renamed, and the folder synced, now and then:
+//!   there is always one whole HEAD.
+//! * `HEAD2` is written in place behind each commit that is on the disk, one of its two blocks
+//!   after the other, and not synced. So it is behind by nothing while the operating system lives,
+//!   and by some seconds after a loss of power. Older stores have none.
 //!
 //! The better one counts: that of the newest owner, and of those the one that reaches further.
 //!
-//! A file holds two blocks of 176 bytes; one good block is enough. A block is `DMHEAD` and two zeros (8),
-//! version (4), key (32), epoch (8), mark (60), the check of the secret or zeros (32), and the BLAKE3 hash of all that (32).
+//! A file holds two blocks of 176 bytes; one good block is enough. A block is `DMHEAD` and two
+//! zeros (8), version (4), key (32), epoch (8), mark (60), the check of the secret or zeros (32),
+//! and the BLAKE3 hash of all that (32).
 
 use std::io;
 use std::path::Path;
@@ -37,7 +40,8 @@ const BLOCK_BYTES: usize = BODY_BYTES + 32;
 /// What HEAD says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// What this store's headers are signed with; where it is encrypted, what its keys are made of together with the secret.
+    /// What this store's headers are signed with; where it is encrypted, what its keys are made of
+    /// together with the secret.
     pub(crate) key: StoreKey,
     /// The newest owner.
     pub(crate) epoch: u64,
@@ -55,20 +59,26 @@ impl Head {
     pub(crate) fn fresh(secret: Option<&StoreSecret>) -> Result<Self, StoreError> {
         let key = StoreKey(drawn().map_err(io_error("draw the key of a new store"))?);
         let check = secret.map_or(NO_CHECK, |secret| check_of(secret, key));
-        Ok(Self { key, epoch: 0, mark: Mark::EMPTY, check })
+        Ok(Self {
+            key,
+            epoch: 0,
+            mark: Mark::EMPTY,
+            check,
+        })
     }
 
     /// Reads HEAD; none where there is no file of it.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] where no block is whole, [`StoreError::Newer`] where a later version wrote them,
-    /// [`StoreError::Io`].
+    /// [`StoreError::Damaged`] where no block is whole, [`StoreError::Newer`] where a later version
+    /// wrote them, [`StoreError::Io`].
     pub(crate) fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<Self>, StoreError> {
         let files = Self::read_files(disk, dir)?;
         match files.best {
             None if files.are_there => Err(damaged(format!(
-                "{} holds no whole block of format version {VERSION}, and no other file does. The log beside it cannot be vouched \
-                 for: put back a copy of HEAD, HEAD2 and log together. dormouse fsck says what can be done without",
+                "{} holds no whole block of format version {VERSION}, and no other file does. The \
+                 log beside it cannot be vouched for: put back a copy of HEAD, HEAD2 and log \
+                 together. dormouse fsck says what can be done without",
                 dir.join(HEAD).display()
             ))),
             best => Ok(best),
@@ -80,13 +90,18 @@ impl Head {
     /// # Errors
     /// [`StoreError::Newer`] where a later version wrote them, [`StoreError::Io`].
     pub(crate) fn read_files(disk: &dyn Disk, dir: &Path) -> Result<HeadFiles, StoreError> {
-        let (first, second) = (Self::in_file(disk, &dir.join(HEAD))?, Self::in_file(disk, &dir.join(HEAD2))?);
+        let (first, second) = (
+            Self::in_file(disk, &dir.join(HEAD))?,
+            Self::in_file(disk, &dir.join(HEAD2))?,
+        );
         let mut faulty = Vec::new();
         if !matches!(first, InFile::Whole(_)) {
             faulty.push(HEAD);
         }
         // A store of an older version has no second one.
-        if matches!(second, InFile::Damaged) || (matches!(second, InFile::Missing) && !faulty.is_empty()) {
+        if matches!(second, InFile::Damaged)
+            || (matches!(second, InFile::Missing) && !faulty.is_empty())
+        {
             faulty.push(HEAD2);
         }
         let best = match (first.head(), second.head()) {
@@ -95,20 +110,36 @@ impl Head {
             (None, second) => second,
         };
         let is_behind = first.head() != best;
-        let are_there = ![&first, &second].iter().all(|file| matches!(file, InFile::Missing));
-        Ok(HeadFiles { best, faulty, is_behind, are_there })
+        let are_there = ![&first, &second]
+            .iter()
+            .all(|file| matches!(file, InFile::Missing));
+        Ok(HeadFiles {
+            best,
+            faulty,
+            is_behind,
+            are_there,
+        })
     }
 
     fn in_file(disk: &dyn Disk, path: &Path) -> Result<InFile, StoreError> {
         let bytes = read_whole(disk, path).map_err(io_error(format!("read {}", path.display())))?;
-        let Some(bytes) = bytes else { return Ok(InFile::Missing) };
-        let version = bytes.strip_prefix(&MAGIC).and_then(|rest| rest.first_chunk()).map(|it| u32::from_le_bytes(*it));
+        let Some(bytes) = bytes else {
+            return Ok(InFile::Missing);
+        };
+        let version = bytes
+            .strip_prefix(&MAGIC)
+            .and_then(|rest| rest.first_chunk())
+            .map(|it| u32::from_le_bytes(*it));
         let blocks = bytes.chunks(BLOCK_BYTES).take(2);
         match blocks.filter_map(Self::from_block).reduce(Self::better) {
             Some(head) => Ok(InFile::Whole(head)),
-            None if version.is_some_and(|version| (VERSION + 1..VERSION + 256).contains(&version)) => {
+            None if version
+                .is_some_and(|version| (VERSION + 1..VERSION + 256).contains(&version)) =>
+            {
                 let version = version.unwrap_or_default();
-                Err(StoreError::Newer { what: format!("format version {version} in {}", path.display()) })
+                Err(StoreError::Newer {
+                    what: format!("format version {version} in {}", path.display()),
+                })
             }
             None => Ok(InFile::Damaged),
         }
@@ -117,7 +148,11 @@ impl Head {
     /// The one that says more; this one where both say the same.
     fn better(self, other: Self) -> Self {
         let reach = |head: &Self| (head.epoch, head.mark.commit);
-        if reach(&other) > reach(&self) { other } else { self }
+        if reach(&other) > reach(&self) {
+            other
+        } else {
+            self
+        }
     }
 
     /// Writes HEAD durably, in place of the one before. Costs two or three syncs.
@@ -163,7 +198,8 @@ impl Head {
         }
         Some(Self {
             key: StoreKey(body[12..44].try_into().ok()?),
-            epoch: Some(u64::from_le_bytes(body[44..52].try_into().ok()?)).filter(|epoch| *epoch <= MOST)?,
+            epoch: Some(u64::from_le_bytes(body[44..52].try_into().ok()?))
+                .filter(|epoch| *epoch <= MOST)?,
             mark: Mark::from_bytes(&body[52..CHECK_AT])?,
             check: body[CHECK_AT..].try_into().ok()?,
         })
@@ -207,7 +243,8 @@ pub(crate) struct SecondHead {
 }
 
 impl SecondHead {
-    /// Opens the file, or makes it, and writes `head` to it. Costs three syncs where it is made, otherwise none.
+    /// Opens the file, or makes it, and writes `head` to it. Costs three syncs where it is made,
+    /// otherwise none.
     ///
     /// # Errors
     /// As the operating system's.
@@ -224,9 +261,14 @@ impl SecondHead {
         // The block that is the better one stays until the other is written.
         let mut first = [0; BLOCK_BYTES];
         file.read_at(0, &mut first)?;
-        let best = Head::in_file(disk, &path).ok().and_then(|found| found.head());
+        let best = Head::in_file(disk, &path)
+            .ok()
+            .and_then(|found| found.head());
         let first_is_next = Head::from_block(&first).is_none_or(|first| Some(first) != best);
-        let mut second = Self { file, first_is_next };
+        let mut second = Self {
+            file,
+            first_is_next,
+        };
         second.write(head)?;
         Ok(second)
     }
@@ -236,9 +278,14 @@ impl SecondHead {
     /// # Errors
     /// As the operating system's; the other block is whole.
     pub(crate) fn write(&mut self, head: &Head) -> io::Result<()> {
-        let at = if self.first_is_next { 0 } else { BLOCK_BYTES as u64 };
+        let at = if self.first_is_next {
+            0
+        } else {
+            BLOCK_BYTES as u64
+        };
         self.first_is_next = !self.first_is_next;
-        self.file.write_at(at, &[Bytes::copy_from_slice(&head.to_block())])
+        self.file
+            .write_at(at, &[Bytes::copy_from_slice(&head.to_block())])
     }
 }
 
@@ -252,14 +299,21 @@ mod tests {
     #[test]
     fn any_one_damaged_byte_is_healed_by_the_other_block() {
         let dir = tempfile::tempdir().unwrap();
-        let head = Head { epoch: 4, ..Head::fresh(None).unwrap() };
+        let head = Head {
+            epoch: 4,
+            ..Head::fresh(None).unwrap()
+        };
         head.write(&System, dir.path()).unwrap();
         let good = fs::read(dir.path().join("HEAD")).unwrap();
         for at in 0..good.len() {
             let mut bad = good.clone();
             bad[at] ^= 0x10;
             fs::write(dir.path().join("HEAD"), bad).unwrap();
-            assert_eq!(Head::read(&System, dir.path()).unwrap(), Some(head), "byte {at}");
+            assert_eq!(
+                Head::read(&System, dir.path()).unwrap(),
+                Some(head),
+                "byte {at}"
+            );
         }
     }
 
@@ -269,7 +323,14 @@ mod tests {
         assert_eq!(Head::read(&System, dir.path()).unwrap(), None);
         for bad in [&b""[..], b"DMHEAD", &[0; 2 * BLOCK_BYTES]] {
             fs::write(dir.path().join("HEAD"), bad).unwrap();
-            assert!(matches!(Head::read(&System, dir.path()), Err(StoreError::Damaged { .. })), "{} bytes", bad.len());
+            assert!(
+                matches!(
+                    Head::read(&System, dir.path()),
+                    Err(StoreError::Damaged { .. })
+                ),
+                "{} bytes",
+                bad.len()
+            );
         }
     }
 }

@@ -1,14 +1,16 @@
 //! Where in the log things are.
 //!
-//! It stands on a shelf that may lose keys or change values without a word. So it holds only what can be found again in the log
-//! (INDEX-1), and nothing that it says is taken on trust: locations and the mark carry keyed hashes, the process table a
-//! digest. What it does not know is believed only of an index that was built in this session.
+//! It stands on a shelf that may lose keys or change values without a word. So it holds only what
+//! can be found again in the log (INDEX-1), and nothing that it says is taken on trust: locations
+//! and the mark carry keyed hashes, the process table a digest. What it does not know is believed
+//! only of an index that was built in this session.
 //!
-//! Keys, numbers big-endian: `f` pid first-fact, `s` pid fact (snapshots and births), `t` pid number (temporary files of the
-//! tree that begins with it), `c` hash: to a location and a count.
-//! `p` pid: to a line of the process table. `k` number: to a line of the checkpoints. `l` commit: to a note of losses. `m`: to the mark up to which the log is
-//! indexed, and the table's digest. Where the store is encrypted, lines are sealed under their keys, and a content goes by the
-//! name that the log has for it.
+//! Keys, numbers big-endian: `f` pid first-fact, `s` pid fact (snapshots and births), `t` pid
+//! number (temporary files of the tree that begins with it), `c` hash: to a location and a count.
+//! `p` pid: to a line of the process table. `k` number: to a line of the checkpoints. `l` commit:
+//! to a note of losses. `m`: to the mark up to which the log is indexed, and the table's digest.
+//! Where the store is encrypted, lines are sealed under their keys, and a content goes by the name
+//! that the log has for it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -38,7 +40,8 @@ pub(crate) struct Applied {
     pub(crate) mark: Mark,
     /// The digest of the process table there.
     pub(crate) digest: Digest,
-    /// What the segments before the mark's were like ([`Log::lengths_before`](crate::log::Log::lengths_before)).
+    /// What the segments before the mark's were like
+    /// ([`Log::lengths_before`](crate::log::Log::lengths_before)).
     pub(crate) lengths: Hash,
     /// The latest damage in the log up to here.
     pub(crate) lost: Option<Lost>,
@@ -71,7 +74,14 @@ impl Changes {
     }
 
     /// Facts of a process stand at a place.
-    pub(crate) fn facts(&mut self, pid: Pid, first: FactNumber, at: Location, count: u64, key: &StoreKey) {
+    pub(crate) fn facts(
+        &mut self,
+        pid: Pid,
+        first: FactNumber,
+        at: Location,
+        count: u64,
+        key: &StoreKey,
+    ) {
         self.place(&numbered(b'f', pid, first), at, count, key);
     }
 
@@ -202,12 +212,18 @@ impl Index {
     /// # Errors
     /// [`Fault`].
     pub(crate) fn open(folder: &Path, keys: Keys) -> Result<Self, Fault> {
-        Ok(Self { shelf: Shelf::open(folder)?, keys })
+        Ok(Self {
+            shelf: Shelf::open(folder)?,
+            keys,
+        })
     }
 
     /// One that nothing is ever told: it answers from what is waiting.
     pub(crate) fn in_memory(keys: Keys) -> Self {
-        Self { shelf: Shelf::Nothing, keys }
+        Self {
+            shelf: Shelf::Nothing,
+            keys,
+        }
     }
 
     /// Removes everything in `folder`. The index that lies there must not be open.
@@ -238,23 +254,35 @@ impl Index {
         let mut table = Table::load(*self.keys.headers(), applied);
         for kind in [b'p', b'k', b'l'] {
             // What does not open is no line, and the table not whole.
-            self.shelf.each(&counted(kind, 0), &counted(kind, u64::MAX), &mut |name, line| {
-                table.take(name, &self.keys.open_line(line, name).unwrap_or_default());
-            })?;
+            self.shelf.each(
+                &counted(kind, 0),
+                &counted(kind, u64::MAX),
+                &mut |name, line| {
+                    table.take(name, &self.keys.open_line(line, name).unwrap_or_default());
+                },
+            )?;
         }
-        table.finish().ok_or_else(|| Fault("has a process table that is not whole".to_owned()))
+        table
+            .finish()
+            .ok_or_else(|| Fault("has a process table that is not whole".to_owned()))
     }
 
-    /// Applies `changes` with the mark that they lead to, all or nothing. Not durable, and need not be.
+    /// Applies `changes` with the mark that they lead to, all or nothing. Not durable, and need not
+    /// be.
     ///
     /// # Errors
     /// [`Fault`].
     pub(crate) fn apply(&mut self, mut changes: Changes, applied: &Applied) -> Result<(), Fault> {
         for (name, line) in changes.lines {
             let sealed = self.keys.seal_line(line, &name);
-            changes.batch.insert(&name, sealed.map_err(|error| Fault(format!("cannot be sealed: {error}")))?);
+            changes.batch.insert(
+                &name,
+                sealed.map_err(|error| Fault(format!("cannot be sealed: {error}")))?,
+            );
         }
-        changes.batch.insert(APPLIED, applied.to_bytes(self.keys.headers()));
+        changes
+            .batch
+            .insert(APPLIED, applied.to_bytes(self.keys.headers()));
         self.shelf.apply(changes.batch)
     }
 
@@ -265,10 +293,16 @@ impl Index {
     pub(crate) fn stands(&self, name: &Name, waiting: &Changes) -> Result<Option<Place>, Fault> {
         let name = name.to_bytes();
         let value = self.shelf.get(&name, &waiting.batch)?;
-        value.map(|value| self.place(&name, &value).map(|(at, count)| Place { at, count })).transpose()
+        value
+            .map(|value| {
+                self.place(&name, &value)
+                    .map(|(at, count)| Place { at, count })
+            })
+            .transpose()
     }
 
-    /// The latest image of a process that stands at or before fact `upto`, and where. With what is `waiting`, here and below.
+    /// The latest image of a process that stands at or before fact `upto`, and where. With what is
+    /// `waiting`, here and below.
     ///
     /// # Errors
     /// [`Fault`].
@@ -279,11 +313,16 @@ impl Index {
         waiting: &Changes,
     ) -> Result<Option<(FactNumber, Location)>, Fault> {
         let name = |number| numbered(b's', pid, number);
-        let entry = self.shelf.last(&name(FactNumber(0)), &name(upto), &waiting.batch)?;
-        entry.map(|(name, value)| Ok((number_of(&name)?, self.place(&name, &value)?.0))).transpose()
+        let entry = self
+            .shelf
+            .last(&name(FactNumber(0)), &name(upto), &waiting.batch)?;
+        entry
+            .map(|(name, value)| Ok((number_of(&name)?, self.place(&name, &value)?.0)))
+            .transpose()
     }
 
-    /// Where the facts of a process from `first` to `upto` stand, by rising number. The first record may begin earlier.
+    /// Where the facts of a process from `first` to `upto` stand, by rising number. The first
+    /// record may begin earlier.
     ///
     /// # Errors
     /// [`Fault`].
@@ -295,24 +334,41 @@ impl Index {
         waiting: &Changes,
     ) -> Result<Vec<Run>, Fault> {
         let name = |number| numbered(b'f', pid, number);
-        let covering = self.shelf.last(&name(FactNumber(0)), &name(first), &waiting.batch)?;
+        let covering = self
+            .shelf
+            .last(&name(FactNumber(0)), &name(first), &waiting.batch)?;
         let start = covering.map_or(Ok(first), |(name, _)| number_of(&name))?;
-        let found = self.shelf.range(&name(start), &name(upto), &waiting.batch)?;
-        found.iter().map(|(name, value)| self.run(name, value)).collect()
+        let found = self
+            .shelf
+            .range(&name(start), &name(upto), &waiting.batch)?;
+        found
+            .iter()
+            .map(|(name, value)| self.run(name, value))
+            .collect()
     }
 
-    /// Where the changes of a tree's temporary files stand, from the first up to number `last`; none where some are missing.
+    /// Where the changes of a tree's temporary files stand, from the first up to number `last`;
+    /// none where some are missing.
     ///
     /// # Errors
     /// [`Fault`].
-    pub(crate) fn temp_files(&self, root: Pid, last: u64, waiting: &Changes) -> Result<Option<Vec<Location>>, Fault> {
+    pub(crate) fn temp_files(
+        &self,
+        root: Pid,
+        last: u64,
+        waiting: &Changes,
+    ) -> Result<Option<Vec<Location>>, Fault> {
         let name = |number| numbered(b't', root, FactNumber(number));
         let found = self.shelf.range(&name(1), &name(last), &waiting.batch)?;
         // So many different numbers from 1 up to it leave no gap.
         if found.len() as u64 != last {
             return Ok(None);
         }
-        found.iter().map(|(name, value)| Ok(self.place(name, value)?.0)).collect::<Result<_, _>>().map(Some)
+        found
+            .iter()
+            .map(|(name, value)| Ok(self.place(name, value)?.0))
+            .collect::<Result<_, _>>()
+            .map(Some)
     }
 
     /// Changes the value of the last key of a kind, or loses the key, as damage to sled's file can.
@@ -331,28 +387,37 @@ impl Index {
     fn run(&self, name: &[u8], value: &[u8]) -> Result<Run, Fault> {
         let (at, count) = self.place(name, value)?;
         let first = number_of(name)?;
-        let count = usize::try_from(count).ok().filter(|_| count <= MOST && first.0 <= MOST);
+        let count = usize::try_from(count)
+            .ok()
+            .filter(|_| count <= MOST && first.0 <= MOST);
         let count = count.ok_or_else(|| Fault("holds an impossible count".to_owned()))?;
         Ok(Run { first, count, at })
     }
 
-    /// A value is location (12), count (8), and the first 8 bytes of a keyed hash over the key and that.
+    /// A value is location (12), count (8), and the first 8 bytes of a keyed hash over the key and
+    /// that.
     fn place(&self, name: &[u8], value: &[u8]) -> Result<(Location, u64), Fault> {
         let read = || {
             let (place, check) = value.split_last_chunk::<8>()?;
             let (at, count) = place.split_last_chunk::<8>()?;
             let whole = check_of(name, place, self.keys.headers()) == *check;
-            Location::from_bytes(at).filter(|_| whole).map(|at| (at, u64::from_le_bytes(*count)))
+            Location::from_bytes(at)
+                .filter(|_| whole)
+                .map(|at| (at, u64::from_le_bytes(*count)))
         };
         read().ok_or_else(|| Fault("holds a value that does not match its hash".to_owned()))
     }
 }
 
 impl Applied {
-    /// Mark (60), digest (32), lengths (32), lost from, to and up to which commit (32, if any), and the keyed hash of that (32).
+    /// Mark (60), digest (32), lengths (32), lost from, to and up to which commit (32, if any), and
+    /// the keyed hash of that (32).
     fn to_bytes(self, key: &StoreKey) -> Vec<u8> {
         let mut bytes = self.mark.to_bytes().to_vec();
-        self.digest.0.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+        self.digest
+            .0
+            .iter()
+            .for_each(|word| bytes.extend(word.to_le_bytes()));
         bytes.extend(self.lengths);
         if let Some(lost) = self.lost {
             bytes.extend(lost.from.to_bytes());
@@ -373,15 +438,28 @@ impl Applied {
         let (digest, rest) = rest.split_at_checked(32)?;
         let (lengths, lost) = rest.split_first_chunk::<32>()?;
         let mut words = [0; 4];
-        words.iter_mut().zip(digest.as_chunks().0).for_each(|(word, bytes)| *word = u64::from_le_bytes(*bytes));
+        words
+            .iter_mut()
+            .zip(digest.as_chunks().0)
+            .for_each(|(word, bytes)| *word = u64::from_le_bytes(*bytes));
         let read_lost = || {
             let (from, rest) = lost.split_at_checked(Location::BYTES)?;
             let (to, upto) = rest.split_at_checked(Location::BYTES)?;
             let upto = u64::from_le_bytes(upto.try_into().ok()?);
-            Some(Lost { from: Location::from_bytes(from)?, to: Location::from_bytes(to)?, since: 0, upto })
+            Some(Lost {
+                from: Location::from_bytes(from)?,
+                to: Location::from_bytes(to)?,
+                since: 0,
+                upto,
+            })
         };
         let lost = read_lost();
-        Some(Self { mark: Mark::from_bytes(mark)?, digest: Digest(words), lengths: *lengths, lost })
+        Some(Self {
+            mark: Mark::from_bytes(mark)?,
+            digest: Digest(words),
+            lengths: *lengths,
+            lost,
+        })
     }
 }
 
@@ -420,7 +498,9 @@ fn content_key(hash: Hash) -> [u8; 33] {
 }
 
 fn number_of(key: &[u8]) -> Result<FactNumber, Fault> {
-    let number = key.split_last_chunk::<8>().map(|(_, bytes)| FactNumber(u64::from_be_bytes(*bytes)));
+    let number = key
+        .split_last_chunk::<8>()
+        .map(|(_, bytes)| FactNumber(u64::from_be_bytes(*bytes)));
     number.ok_or_else(|| Fault("holds a key of the wrong length".to_owned()))
 }
 

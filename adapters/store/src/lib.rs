@@ -1,4 +1,5 @@
-//! The durable store of the kernel: one append-only log that is the truth, and an index that can be thrown away.
+//! The durable store of the kernel: one append-only log that is the truth, and an index that can be
+//! thrown away.
 //!
 //! ```text
 //! DIR/LOCK              who has the store open (one writer, by file lock)
@@ -9,21 +10,26 @@
 //!
 //! * **LOG-1** what was acknowledged is in the log, synced, before anyone hears of it.
 //! * **LOG-2** a commit is found again wholly or not at all.
-//! * **LOG-3** nothing that HEAD vouches for is ever cut from the log: damage there is reported by name.
-//! * **INDEX-1** the index holds nothing that the log lacks. Deleting it between any two operations changes no answer.
-//! * **READ-1** an answer is what was written, or an error: every byte is checked against its hash before it is given out.
-//! * **SWEEP-1** a sweep changes no answer but that nothing is known of contents to which nothing refers. A crash at any
-//!   moment of it leaves each segment either as it was or swept, and of what is live at least one copy.
-//! * **SEAL-1** of what an encrypted store holds, no byte in its folder tells anything to who does not have the secret, but
-//!   kinds, numbers, times and lengths of records.
-//! * **LOOK-1** who opens a store for reading only changes nothing in its folder, and takes nothing for damage that a writer
-//!   is just doing.
+//! * **LOG-3** nothing that HEAD vouches for is ever cut from the log: damage there is reported by
+//!   name.
+//! * **INDEX-1** the index holds nothing that the log lacks. Deleting it between any two operations
+//!   changes no answer.
+//! * **READ-1** an answer is what was written, or an error: every byte is checked against its hash
+//!   before it is given out.
+//! * **SWEEP-1** a sweep changes no answer but that nothing is known of contents to which nothing
+//!   refers. A crash at any moment of it leaves each segment either as it was or swept, and of what
+//!   is live at least one copy.
+//! * **SEAL-1** of what an encrypted store holds, no byte in its folder tells anything to who does
+//!   not have the secret, but kinds, numbers, times and lengths of records.
+//! * **LOOK-1** who opens a store for reading only changes nothing in its folder, and takes nothing
+//!   for damage that a writer is just doing.
 //!
-//! This crate never decodes a fact or an image, never looks at a clock, and starts no thread of its own (sled has one).
-//! A panic of sled is caught, and the index is built again, in memory if its folder does not take it. The program's panic hook sees the
-//! panic first, and this crate never replaces it: a hook that reports panics asks [`catches_panic_here`].
-//! The bytes of a record are described in the module `envelope`, those of a whole store in `docs/format.md`, the way back after
-//! a crash in `scan`.
+//! This crate never decodes a fact or an image, never looks at a clock, and starts no thread of its
+//! own (sled has one). A panic of sled is caught, and the index is built again, in memory if its
+//! folder does not take it. The program's panic hook sees the panic first, and this crate never
+//! replaces it: a hook that reports panics asks [`catches_panic_here`]. The bytes of a record are
+//! described in the module `envelope`, those of a whole store in `docs/format.md`, the way back
+//! after a crash in `scan`.
 //!
 //! ```
 //! use dormouse_actors::ports::{Batch, Entry, Store};

@@ -1,7 +1,7 @@
 //! The LOCK file: one program at a time has the store open.
 //!
-//! The lock is the operating system's and goes away with its holder, however that ends. The text in the file only says
-//! who the holder is; nobody decides anything by it.
+//! The lock is the operating system's and goes away with its holder, however that ends. The text in
+//! the file only says who the holder is; nobody decides anything by it.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -19,8 +19,8 @@ pub(crate) struct StoreLock {
 }
 
 impl Drop for StoreLock {
-    /// Closing the file is not enough: a program that is just being started elsewhere in this process holds a copy of the
-    /// handle until it runs, and with it the lock.
+    /// Closing the file is not enough: a program that is just being started elsewhere in this
+    /// process holds a copy of the handle until it runs, and with it the lock.
     fn drop(&mut self) {
         // Where this fails, closing the file gives the lock back a moment later.
         let _ = self.file.unlock();
@@ -35,14 +35,26 @@ impl StoreLock {
     pub(crate) fn take(dir: &Path) -> Result<Self, StoreError> {
         let path = dir.join("LOCK");
         let mut options = File::options();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let mut file = options.open(&path).map_err(io(format!("open {}", path.display())))?;
+        options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600);
+        let mut file = options
+            .open(&path)
+            .map_err(io(format!("open {}", path.display())))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                return Err(StoreError::InUse { path: dir.display().to_string(), holder: holder(&mut file) });
+                return Err(StoreError::InUse {
+                    path: dir.display().to_string(),
+                    holder: holder(&mut file),
+                });
             }
-            Err(TryLockError::Error(source)) => return Err(io(format!("lock {}", path.display()))(source)),
+            Err(TryLockError::Error(source)) => {
+                return Err(io(format!("lock {}", path.display()))(source));
+            }
         }
         name_holder(&mut file).map_err(io(format!("write {}", path.display())))?;
         Ok(Self { file })
@@ -59,5 +71,9 @@ fn holder(file: &mut File) -> String {
     let mut text = String::new();
     let read = file.take(64).read_to_string(&mut text);
     let name = text.trim();
-    if read.is_ok() && !name.is_empty() { name.to_owned() } else { "another process".to_owned() }
+    if read.is_ok() && !name.is_empty() {
+        name.to_owned()
+    } else {
+        "another process".to_owned()
+    }
 }

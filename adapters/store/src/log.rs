@@ -1,7 +1,7 @@
 //! The segments of a store, as one thing to read from.
 //!
-//! It says what stands at a place, checked. It never writes into a segment, though it may put another in its place, and knows
-//! nothing of what records mean.
+//! It says what stands at a place, checked. It never writes into a segment, though it may put
+//! another in its place, and knows nothing of what records mean.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -36,12 +36,20 @@ pub(crate) struct SweptSegments(RwLock<BTreeSet<u32>>);
 impl SweptSegments {
     /// Whether this one was.
     pub(crate) fn contain(&self, segment: u32) -> bool {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).contains(&segment)
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(&segment)
     }
 
     /// Whether one of them is this one or a later one.
     pub(crate) fn reach_to(&self, segment: u32) -> bool {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).range(segment..).next().is_some()
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .range(segment..)
+            .next()
+            .is_some()
     }
 
     /// How many there are: rises when something that was read may have been moved meanwhile.
@@ -50,7 +58,10 @@ impl SweptSegments {
     }
 
     fn add(&self, segment: u32) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(segment);
+        self.0
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(segment);
     }
 }
 
@@ -62,15 +73,32 @@ impl Log {
     pub(crate) fn open(disk: Arc<dyn Disk>, folder: &Path, keys: Keys) -> Result<Self, StoreError> {
         let open = || -> io::Result<_> {
             let numbers = segment_numbers(&*disk, folder)?;
-            numbers.into_iter().map(|number| Ok((number, Arc::new(Segment::open(&*disk, folder, number)?)))).collect()
+            numbers
+                .into_iter()
+                .map(|number| Ok((number, Arc::new(Segment::open(&*disk, folder, number)?))))
+                .collect()
         };
         let segments = open().map_err(io_error(format!("open the log in {}", folder.display())))?;
         let segments = RwLock::new(segments);
-        let log = Self { disk, folder: folder.to_owned(), keys, segments, swept: Arc::default() };
+        let log = Self {
+            disk,
+            folder: folder.to_owned(),
+            keys,
+            segments,
+            swept: Arc::default(),
+        };
         for number in log.numbers() {
-            if log.header(Location { segment: number, offset: 0 })?.is_some_and(|it| it.header.kind == Kind::Swept) {
+            if log
+                .header(Location {
+                    segment: number,
+                    offset: 0,
+                })?
+                .is_some_and(|it| it.header.kind == Kind::Swept)
+            {
                 log.swept.add(number);
-                log.hold(number).map_err(io_error(format!("read what is left of segment {number:08}")))?;
+                log.hold(number).map_err(io_error(format!(
+                    "read what is left of segment {number:08}"
+                )))?;
             }
         }
         Ok(log)
@@ -83,15 +111,27 @@ impl Log {
 
     /// The bytes of all segments.
     pub(crate) fn bytes(&self) -> u64 {
-        self.segments.read().unwrap_or_else(PoisonError::into_inner).values().map(|segment| segment.end()).sum()
+        self.segments
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+            .map(|segment| segment.end())
+            .sum()
     }
 
-    /// A hash over the numbers and lengths of the segments before this one, to which nothing is written any more. Another one
-    /// says that one of them was lost, cut, swept or put back.
+    /// A hash over the numbers and lengths of the segments before this one, to which nothing is
+    /// written any more. Another one says that one of them was lost, cut, swept or put back.
     pub(crate) fn lengths_before(&self, number: u32) -> Hash {
         let mut hasher = blake3::Hasher::new();
-        for (number, segment) in self.segments.read().unwrap_or_else(PoisonError::into_inner).range(..number) {
-            hasher.update(&number.to_le_bytes()).update(&segment.end().to_le_bytes());
+        for (number, segment) in self
+            .segments
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .range(..number)
+        {
+            hasher
+                .update(&number.to_le_bytes())
+                .update(&segment.end().to_le_bytes());
         }
         *hasher.finalize().as_bytes()
     }
@@ -99,20 +139,28 @@ impl Log {
     /// The bytes of all segments behind a place.
     pub(crate) fn bytes_behind(&self, place: Location) -> u64 {
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
-        let behind = segments.range(place.segment..).map(|(_, segment)| segment.end()).sum::<u64>();
+        let behind = segments
+            .range(place.segment..)
+            .map(|(_, segment)| segment.end())
+            .sum::<u64>();
         behind.saturating_sub(place.offset)
     }
 
-    /// Writes what will stand in place of a segment beside it, durably. Replaces what an earlier try left there.
+    /// Writes what will stand in place of a segment beside it, durably. Replaces what an earlier
+    /// try left there.
     ///
     /// # Errors
     /// As the operating system's; the segment is as it was.
     pub(crate) fn write_stub(&self, number: u32, record: &[u8]) -> io::Result<()> {
-        write_beside(&*self.disk, &self.path_of(number), Bytes::copy_from_slice(record))
+        write_beside(
+            &*self.disk,
+            &self.path_of(number),
+            Bytes::copy_from_slice(record),
+        )
     }
 
-    /// Puts what [`Log::write_stub`] wrote in place of a segment. Who holds the old one can still read it. Places in it are
-    /// nobody's from here on.
+    /// Puts what [`Log::write_stub`] wrote in place of a segment. Who holds the old one can still
+    /// read it. Places in it are nobody's from here on.
     ///
     /// # Errors
     /// As the operating system's. Which of the two stands there is unknown then.
@@ -120,14 +168,23 @@ impl Log {
         put_in_place(&*self.disk, &self.path_of(number))?;
         let stub = Arc::new(Segment::open(&*self.disk, &self.folder, number)?);
         self.swept.add(number);
-        self.segments.write().unwrap_or_else(PoisonError::into_inner).insert(number, stub);
+        self.segments
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(number, stub);
         self.hold(number)
     }
 
     /// Keeps what is left of a swept segment in memory, and closes its file.
     fn hold(&self, number: u32) -> io::Result<()> {
-        let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(segment) = segments.get_mut(&number).filter(|segment| segment.end() == HEADER_BYTES as u64) {
+        let mut segments = self
+            .segments
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(segment) = segments
+            .get_mut(&number)
+            .filter(|segment| segment.end() == HEADER_BYTES as u64)
+        {
             *segment = Arc::new(segment.held()?);
         }
         Ok(())
@@ -149,12 +206,21 @@ impl Log {
 
     /// The numbers of its segments, rising.
     pub(crate) fn numbers(&self) -> Vec<u32> {
-        self.segments.read().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
+        self.segments
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .keys()
+            .copied()
+            .collect()
     }
 
     /// The segment of this number.
     pub(crate) fn segment(&self, number: u32) -> Option<Arc<Segment>> {
-        self.segments.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
+        self.segments
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&number)
+            .cloned()
     }
 
     /// The segment that a place is in.
@@ -181,17 +247,23 @@ impl Log {
         };
         self.disk.sync_folder(&self.folder)?;
         let segment = Arc::new(segment);
-        self.segments.write().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::clone(&segment));
+        self.segments
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(number, Arc::clone(&segment));
         Ok(segment)
     }
 
-    /// The header at a place; none where no record of this store starts there, or the record is cut off.
+    /// The header at a place; none where no record of this store starts there, or the record is cut
+    /// off.
     ///
     /// # Errors
-    /// [`StoreError::Io`] where the disk does not answer, which is not the same as damage. [`StoreError::Newer`] where a later
-    /// version wrote it.
+    /// [`StoreError::Io`] where the disk does not answer, which is not the same as damage.
+    /// [`StoreError::Newer`] where a later version wrote it.
     pub(crate) fn header(&self, at: Location) -> Result<Option<Sealed>, StoreError> {
-        let Some(segment) = self.segment(at.segment) else { return Ok(None) };
+        let Some(segment) = self.segment(at.segment) else {
+            return Ok(None);
+        };
         let mut bytes = [0; HEADER_BYTES];
         match segment.read(at.offset, &mut bytes) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
@@ -204,11 +276,23 @@ impl Log {
     ///
     /// # Errors
     /// [`StoreError::Newer`].
-    pub(crate) fn open_header(&self, bytes: &[u8; HEADER_BYTES], at: Location) -> Result<Option<Sealed>, StoreError> {
-        let newer = |unknown| StoreError::Newer { what: format!("{unknown} at {at}") };
+    pub(crate) fn open_header(
+        &self,
+        bytes: &[u8; HEADER_BYTES],
+        at: Location,
+    ) -> Result<Option<Sealed>, StoreError> {
+        let newer = |unknown| StoreError::Newer {
+            what: format!("{unknown} at {at}"),
+        };
         let end = self.segment(at.segment).map_or(0, |segment| segment.end());
-        let fits = |sealed: &Sealed| payload_start(at).checked_add(sealed.header.length).is_some_and(|it| it <= end);
-        Ok(Header::open(bytes, self.key(), at).map_err(newer)?.filter(fits))
+        let fits = |sealed: &Sealed| {
+            payload_start(at)
+                .checked_add(sealed.header.length)
+                .is_some_and(|it| it <= end)
+        };
+        Ok(Header::open(bytes, self.key(), at)
+            .map_err(newer)?
+            .filter(fits))
     }
 
     /// Whether the commit that a mark names stands in the log as it says.
@@ -216,12 +300,14 @@ impl Log {
     /// # Errors
     /// [`StoreError::Io`].
     pub(crate) fn holds(&self, mark: &Mark) -> Result<bool, StoreError> {
-        let same = |found: Sealed| found.hash == mark.chain && end_of(mark.last_record(), &found.header) == mark.end;
+        let same = |found: Sealed| {
+            found.hash == mark.chain && end_of(mark.last_record(), &found.header) == mark.end
+        };
         Ok(mark.is_empty() || self.header(mark.last_record())?.is_some_and(same))
     }
 
-    /// The payload of a record that is not a content, checked. Costs one read and one hash, and the opening where it is
-    /// sealed.
+    /// The payload of a record that is not a content, checked. Costs one read and one hash, and the
+    /// opening where it is sealed.
     ///
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Io`].
@@ -229,13 +315,16 @@ impl Log {
         let segment = self.known_segment(at)?;
         let length = usize::try_from(header.length).map_err(|_| missing(at))?;
         let mut bytes = vec![0; length];
-        segment.read(payload_start(at), &mut bytes).map_err(cannot_read(at))?;
+        segment
+            .read(payload_start(at), &mut bytes)
+            .map_err(cannot_read(at))?;
         let whole = *blake3::hash(&bytes).as_bytes() == header.payload;
         let opened = whole.then(|| self.open_payload(header, bytes)).flatten();
         opened.ok_or_else(|| unlike_its_hash(at))
     }
 
-    /// The payload of a record that is not a content, as it was before it was sealed; none where it cannot be opened.
+    /// The payload of a record that is not a content, as it was before it was sealed; none where it
+    /// cannot be opened.
     pub(crate) fn open_payload(&self, header: &Header, stored: Vec<u8>) -> Option<Vec<u8>> {
         if header.coding == Coding::PLAIN {
             Some(stored)
@@ -264,7 +353,10 @@ impl Log {
 
 /// The first byte after the record at `at`.
 pub(crate) fn end_of(at: Location, header: &Header) -> Location {
-    Location { offset: payload_start(at) + header.length, ..at }
+    Location {
+        offset: payload_start(at) + header.length,
+        ..at
+    }
 }
 
 fn payload_start(at: Location) -> u64 {
@@ -280,18 +372,25 @@ pub(crate) fn cannot_read(at: Location) -> impl FnOnce(io::Error) -> StoreError 
 }
 
 fn missing(at: Location) -> StoreError {
-    damaged(format!("the record at {at} cannot be reached: its segment is missing or shorter than it was"))
+    damaged(format!(
+        "the record at {at} cannot be reached: its segment is missing or shorter than it was"
+    ))
 }
 
 pub(crate) fn unlike_its_hash(at: Location) -> StoreError {
     damaged(format!(
-        "the record at {at} does not match its hash. What it held is lost; everything else can still be read"
+        "the record at {at} does not match its hash. What it held is lost; everything else can \
+         still be read"
     ))
 }
 
 /// The numbers of the segments in a folder, rising; none where there is no folder.
 pub(crate) fn segment_numbers(disk: &dyn Disk, folder: &Path) -> io::Result<Vec<u32>> {
-    let mut numbers: Vec<_> = disk.names(folder)?.iter().filter_map(|name| Segment::number_in(name)).collect();
+    let mut numbers: Vec<_> = disk
+        .names(folder)?
+        .iter()
+        .filter_map(|name| Segment::number_in(name))
+        .collect();
     numbers.sort_unstable();
     Ok(numbers)
 }

@@ -1,7 +1,7 @@
 //! The store on disk: the port's operations over writer, catalog and log.
 //!
-//! Commits are one after the other, behind one lock; reads take no part in it and wait only while the catalog is updated
-//! in memory. No lock is held while contents or facts are read.
+//! Commits are one after the other, behind one lock; reads take no part in it and wait only while
+//! the catalog is updated in memory. No lock is held while contents or facts are read.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use bytes::Bytes;
 use dormouse_actors::ports::{
-    Backing, Batch, Entry, History, Journal, Listing, MarkToken, OwnerToken, Purpose, StockTaken, StockTaking, Store,
-    StoreError, Sweep, Swept, TempFileChange, Until,
+    Backing, Batch, Entry, History, Journal, Listing, MarkToken, OwnerToken, Purpose, StockTaken,
+    StockTaking, Store, StoreError, Sweep, Swept, TempFileChange, Until,
 };
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
@@ -35,7 +35,8 @@ use crate::sweep::Sweeper;
 use crate::table::{Line, row_is_lost};
 use crate::writer::{Placed, Writer};
 
-/// A durable store in a folder. One at a time has it open, in this and all other processes of the system.
+/// A durable store in a folder. One at a time has it open, in this and all other processes of the
+/// system.
 #[derive(Debug)]
 pub struct LogStore {
     dir: PathBuf,
@@ -45,7 +46,8 @@ pub struct LogStore {
     catalog: RwLock<Catalog>,
     writer: Mutex<Writer>,
     pub(crate) suspects: Arc<Suspects>,
-    /// Contents that commits brought or spared since the mark began, while there is one. Changed only by who holds the writer.
+    /// Contents that commits brought or spared since the mark began, while there is one. Changed
+    /// only by who holds the writer.
     pub(crate) spared: Spared,
     pub(crate) quota: Quota,
     /// Tells it from every other that this program opens.
@@ -55,28 +57,31 @@ pub struct LogStore {
 }
 
 impl LogStore {
-    /// Opens the store in `dir`; makes the folder and the store where there is none. Costs a pass over the headers that
-    /// came since the index was last written; over all headers if the index is missing or cannot be right, or if the log was damaged
-    /// when the index was built.
+    /// Opens the store in `dir`; makes the folder and the store where there is none. Costs a pass
+    /// over the headers that came since the index was last written; over all headers if the index
+    /// is missing or cannot be right, or if the log was damaged when the index was built.
     ///
     /// # Errors
-    /// [`StoreError::InUse`] while someone else has it open. [`StoreError::Key`] where it is encrypted with another key, or is
-    /// not. [`StoreError::Damaged`] where log and HEAD do not belong together: an older, empty or foreign log was put in place.
-    /// [`StoreError::Newer`], [`StoreError::Io`].
+    /// [`StoreError::InUse`] while someone else has it open. [`StoreError::Key`] where it is
+    /// encrypted with another key, or is not. [`StoreError::Damaged`] where log and HEAD do not
+    /// belong together: an older, empty or foreign log was put in place. [`StoreError::Newer`],
+    /// [`StoreError::Io`].
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, StoreError> {
         Options::default().open(dir)
     }
 
-    /// Opens the store in `dir` to look into it, beside whoever writes it, or beside nobody. Takes no lock and writes nothing.
-    /// Its answers are those of the moment of opening: what stands in the log up to its last whole commit, whether the writer
-    /// was told already that it is durable or not. Claims and commits are refused as [`StoreError::ReadOnly`].
+    /// Opens the store in `dir` to look into it, beside whoever writes it, or beside nobody. Takes
+    /// no lock and writes nothing. Its answers are those of the moment of opening: what stands in
+    /// the log up to its last whole commit, whether the writer was told already that it is durable
+    /// or not. Claims and commits are refused as [`StoreError::ReadOnly`].
     ///
-    /// Costs a pass over all headers of the log, 1 to 2 microseconds for each record, and some 150 bytes of memory for each. A segment that is swept
-    /// meanwhile stays readable here, and takes its room until this is dropped.
+    /// Costs a pass over all headers of the log, 1 to 2 microseconds for each record, and some 150
+    /// bytes of memory for each. A segment that is swept meanwhile stays readable here, and takes
+    /// its room until this is dropped.
     ///
     /// # Errors
-    /// [`StoreError::Io`] of kind `NotFound` where there is no store, otherwise as [`LogStore::open`]; never
-    /// [`StoreError::InUse`].
+    /// [`StoreError::Io`] of kind `NotFound` where there is no store, otherwise as
+    /// [`LogStore::open`]; never [`StoreError::InUse`].
     pub fn read_only(dir: impl AsRef<Path>) -> Result<Self, StoreError> {
         Options::default().read_only(dir)
     }
@@ -88,14 +93,30 @@ impl LogStore {
     }
 
     /// The store on a disk that may be another than the operating system's.
-    pub(crate) fn open_on(disk: Arc<dyn Disk>, dir: &Path, options: &Options) -> Result<Self, StoreError> {
+    pub(crate) fn open_on(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        options: &Options,
+    ) -> Result<Self, StoreError> {
         let opened = recover::open(disk, dir, options)?;
-        let mut store = Self::of(dir, opened.log, opened.catalog, opened.writer, Some(opened.lock));
+        let mut store = Self::of(
+            dir,
+            opened.log,
+            opened.catalog,
+            opened.writer,
+            Some(opened.lock),
+        );
         store.quota = options.quota;
         Ok(store)
     }
 
-    pub(crate) fn of(dir: &Path, log: Arc<Log>, catalog: Catalog, writer: Writer, lock: Option<StoreLock>) -> Self {
+    pub(crate) fn of(
+        dir: &Path,
+        log: Arc<Log>,
+        catalog: Catalog,
+        writer: Writer,
+        lock: Option<StoreLock>,
+    ) -> Self {
         Self {
             dir: dir.to_owned(),
             folder: std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned()),
@@ -117,7 +138,8 @@ impl LogStore {
     }
 
     pub(crate) fn writer(&self) -> MutexGuard<'_, Writer> {
-        // A panic in the middle of a write has left the writer failed, which is all that the next one needs to know.
+        // A panic in the middle of a write has left the writer failed, which is all that the next
+        // one needs to know.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -130,8 +152,14 @@ impl LogStore {
     }
 
     /// Asks the catalog; where its index cannot answer, builds it again and asks once more.
-    pub(crate) fn ask<T>(&self, question: impl Fn(&Catalog) -> Result<T, Fault>) -> Result<T, StoreError> {
-        let fault = match self.ready_catalog().and_then(|()| question(&self.catalog())) {
+    pub(crate) fn ask<T>(
+        &self,
+        question: impl Fn(&Catalog) -> Result<T, Fault>,
+    ) -> Result<T, StoreError> {
+        let fault = match self
+            .ready_catalog()
+            .and_then(|()| question(&self.catalog()))
+        {
             Ok(answer) => return Ok(answer),
             Err(fault) => fault,
         };
@@ -147,7 +175,8 @@ impl LogStore {
         loop {
             let swept = self.log.swept().count();
             match read() {
-                Err(StoreError::Damaged { .. } | StoreError::Lost { .. }) if self.log.swept().count() != swept => {}
+                Err(StoreError::Damaged { .. } | StoreError::Lost { .. })
+                    if self.log.swept().count() != swept => {}
                 other => return other,
             }
         }
@@ -155,26 +184,45 @@ impl LogStore {
 
     /// Tells the index what has to be told before it is asked.
     fn ready_catalog(&self) -> Result<(), Fault> {
-        if self.catalog().can_be_asked() { Ok(()) } else { self.settle_catalog() }
+        if self.catalog().can_be_asked() {
+            Ok(())
+        } else {
+            self.settle_catalog()
+        }
     }
 
     /// Tells the index what it has yet to be told.
     pub(crate) fn settle_catalog(&self) -> Result<(), Fault> {
-        if self.catalog().is_ahead() { self.catalog_mut().settle(&self.log) } else { Ok(()) }
+        if self.catalog().is_ahead() {
+            self.catalog_mut().settle(&self.log)
+        } else {
+            Ok(())
+        }
     }
 
     /// The records that `entries` need, after all rules were checked.
     fn drafts(&self, Batch { entries, at_ms, .. }: Batch<'_>) -> Result<Vec<Draft>, StoreError> {
-        let is_held = |id: CheckpointId| self.catalog().table().checkpoint_line(id).is_some_and(|line| line.is_held());
+        let is_held = |id: CheckpointId| {
+            self.catalog()
+                .table()
+                .checkpoint_line(id)
+                .is_some_and(|line| line.is_held())
+        };
         let needs = |pid: Pid| needed(self.catalog().table().checkpoints(), pid);
-        let checkpoints =
-            Checkpoints { last: self.catalog().table().last_checkpoint(), is_held: &is_held, needs: &needs };
+        let checkpoints = Checkpoints {
+            last: self.catalog().table().last_checkpoint(),
+            is_held: &is_held,
+            needs: &needs,
+        };
         let stand_of = |pid: Pid| self.catalog().table().line(pid).as_ref().map(Line::stand);
         let mut members = check_entries(entries, checkpoints, stand_of)?.into_iter();
         let (mut drafts, mut fresh, mut last) = (Vec::new(), HashSet::new(), HashMap::new());
         for entry in entries {
             if let Entry::Facts { pid, first, facts } = entry {
-                last.insert(*pid, FactNumber((first.0 + facts.len() as u64).saturating_sub(1)));
+                last.insert(
+                    *pid,
+                    FactNumber((first.0 + facts.len() as u64).saturating_sub(1)),
+                );
             }
             match entry {
                 Entry::Ended { pid, exit } => {
@@ -185,10 +233,27 @@ impl LogStore {
                 Entry::Content { hash, bytes, index } => {
                     drafts.extend(self.content_draft(*hash, bytes, index, &mut fresh)?);
                 }
-                Entry::Checkpoint { id, label, of, root, scope, .. } => {
+                Entry::Checkpoint {
+                    id,
+                    label,
+                    of,
+                    root,
+                    scope,
+                    ..
+                } => {
                     let (id, of, root, scope, label) = (*id, *of, *root, *scope, label.clone());
-                    let (members, commit) = (members.next().unwrap_or_default(), CommitNumber::default());
-                    let checkpoint = Checkpoint { id, label, of, root, scope, members, commit, at_ms };
+                    let (members, commit) =
+                        (members.next().unwrap_or_default(), CommitNumber::default());
+                    let checkpoint = Checkpoint {
+                        id,
+                        label,
+                        of,
+                        root,
+                        scope,
+                        members,
+                        commit,
+                        at_ms,
+                    };
                     drafts.push(Draft::checkpoint(&checkpoint)?);
                 }
                 Entry::Held { hash } => self.check_held(*hash, &fresh)?,
@@ -200,29 +265,50 @@ impl LogStore {
     }
 
     /// Refuses a content that is not held, and was not lost.
-    fn check_held(&self, hash: ContentHash, fresh: &HashSet<ContentHash>) -> Result<(), StoreError> {
+    fn check_held(
+        &self,
+        hash: ContentHash,
+        fresh: &HashSet<ContentHash>,
+    ) -> Result<(), StoreError> {
         let name = self.log.keys().name(hash);
         self.spared.note(name);
         let catalog = self.catalog();
         // What was lost by damage can be referred to: everything else about who does goes on.
-        let held = fresh.contains(&hash) || catalog.knows_content(name) || !catalog.table().lost().is_empty();
-        if held { Ok(()) } else { Err(StoreError::UnknownContent(hash)) }
+        let held = fresh.contains(&hash)
+            || catalog.knows_content(name)
+            || !catalog.table().lost().is_empty();
+        if held {
+            Ok(())
+        } else {
+            Err(StoreError::UnknownContent(hash))
+        }
     }
 
-    /// The record of a history that is shortened: it takes the place of the birth, so the row stands in it.
+    /// The record of a history that is shortened: it takes the place of the birth, so the row
+    /// stands in it.
     fn shortened_draft(&self, pid: Pid, below: FactNumber) -> Result<Draft, StoreError> {
         let line = self.line(pid)?;
         if below < line.since() {
-            return Err(StoreError::ForgottenFact { pid, asked: below, since: line.since() });
+            return Err(StoreError::ForgottenFact {
+                pid,
+                asked: below,
+                since: line.since(),
+            });
         }
         let catalog = self.catalog();
-        if catalog.image(pid, below).ok().flatten().is_none_or(|(at, _)| at != below) {
+        if catalog
+            .image(pid, below)
+            .ok()
+            .flatten()
+            .is_none_or(|(at, _)| at != below)
+        {
             return Err(no_image(pid, below));
         }
         Draft::shortened(&line.row().ok_or_else(|| row_is_lost(pid))?, below)
     }
 
-    /// The record of a content; none where the log holds it, or an earlier entry of the commit brings it.
+    /// The record of a content; none where the log holds it, or an earlier entry of the commit
+    /// brings it.
     fn content_draft(
         &self,
         hash: ContentHash,
@@ -242,7 +328,8 @@ impl LogStore {
         Ok(Some(Draft::content(hash, bytes, index, &chunks)))
     }
 
-    /// Brings the catalog up to a commit that is durable. What fails here is mended by building the index again.
+    /// Brings the catalog up to a commit that is durable. What fails here is mended by building the
+    /// index again.
     pub(crate) fn note(&self, writer: &Writer, written: &[Placed]) {
         let mut catalog = self.catalog_mut();
         let noted = note_all(&mut catalog, &self.log, written, writer.mark());
@@ -259,14 +346,23 @@ impl LogStore {
 }
 
 fn brought(entries: &[Entry], wanted: ContentHash) -> bool {
-    entries.iter().any(|entry| matches!(entry, Entry::Content { hash, .. } if *hash == wanted))
+    entries
+        .iter()
+        .any(|entry| matches!(entry, Entry::Content { hash, .. } if *hash == wanted))
 }
 
-fn note_all(catalog: &mut Catalog, log: &Log, written: &[Placed], end: Mark) -> Result<(), CatalogError> {
+fn note_all(
+    catalog: &mut Catalog,
+    log: &Log,
+    written: &[Placed],
+    end: Mark,
+) -> Result<(), CatalogError> {
     for record in written {
         let payload = || {
             let opened = log.open_payload(&record.header, record.payload.concat());
-            opened.map(Bytes::from).ok_or_else(|| unlike_its_hash(record.at))
+            opened
+                .map(Bytes::from)
+                .ok_or_else(|| unlike_its_hash(record.at))
         };
         catalog.note(record.at, &record.header, &payload)?;
     }
@@ -289,10 +385,15 @@ impl Store for LogStore {
         self.settle_for(&writer, batch.entries)?;
         let drafts = self.drafts(batch)?;
         if drafts.is_empty() {
-            return if batch.until == Until::Synced { writer.sync() } else { Ok(()) };
+            return if batch.until == Until::Synced {
+                writer.sync()
+            } else {
+                Ok(())
+            };
         }
         let finished = writer.finish(drafts, batch.at_ms)?;
-        self.quota.check(self.log.bytes(), finished.length(), batch.entries)?;
+        self.quota
+            .check(self.log.bytes(), finished.length(), batch.entries)?;
         let written = writer.append(finished, batch.until)?;
         self.note(&writer, &written);
         Ok(())
@@ -306,7 +407,12 @@ impl Store for LogStore {
         self.reading(|| self.read_journal(pid, upto))
     }
 
-    fn facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Vec<Vec<u8>>, StoreError> {
+    fn facts(
+        &self,
+        pid: Pid,
+        first: FactNumber,
+        upto: FactNumber,
+    ) -> Result<Vec<Vec<u8>>, StoreError> {
         self.reading(|| self.read_facts(pid, first, upto))
     }
 
@@ -334,7 +440,11 @@ impl Store for LogStore {
         self.reading(|| self.read_temp_files(root, CommitNumber(u64::MAX)))
     }
 
-    fn temp_files_by(&self, root: Pid, commit: CommitNumber) -> Result<Vec<TempFileChange>, StoreError> {
+    fn temp_files_by(
+        &self,
+        root: Pid,
+        commit: CommitNumber,
+    ) -> Result<Vec<TempFileChange>, StoreError> {
         self.reading(|| self.read_temp_files(root, commit))
     }
 
@@ -362,11 +472,13 @@ impl Store for LogStore {
 }
 
 impl LogStore {
-    /// What a commit gives up, or says to be held where that is not known, is looked for in the index, which must know everything
-    /// then. A content that it does not know is believed to be unknown only once it was built anew.
+    /// What a commit gives up, or says to be held where that is not known, is looked for in the
+    /// index, which must know everything then. A content that it does not know is believed to be
+    /// unknown only once it was built anew.
     fn settle_for(&self, writer: &Writer, entries: &[Entry]) -> Result<(), StoreError> {
-        let is_doubtful =
-            |hash: &ContentHash| !self.catalog().knows_content(self.log.keys().name(*hash)) && !brought(entries, *hash);
+        let is_doubtful = |hash: &ContentHash| {
+            !self.catalog().knows_content(self.log.keys().name(*hash)) && !brought(entries, *hash)
+        };
         let asks = |entry: &Entry| match entry {
             Entry::Shortened { .. } => true,
             Entry::Held { hash } => is_doubtful(hash),
@@ -376,7 +488,9 @@ impl LogStore {
             return Ok(());
         }
         let cannot_say = |entry: &Entry| match entry {
-            Entry::Held { hash } => is_doubtful(hash) && self.catalog().content(self.log.keys().name(*hash)).is_err(),
+            Entry::Held { hash } => {
+                is_doubtful(hash) && self.catalog().content(self.log.keys().name(*hash)).is_err()
+            }
             _ => false,
         };
         if self.settle_catalog().is_err() || entries.iter().any(cannot_say) {
@@ -387,10 +501,12 @@ impl LogStore {
 }
 
 impl Drop for LogStore {
-    /// Leaves HEAD at the log's end, so that from now on any change of the log is noticed, and the index with it.
+    /// Leaves HEAD at the log's end, so that from now on any change of the log is noticed, and the
+    /// index with it.
     fn drop(&mut self) {
         if let Err(fault) = self.settle_catalog() {
-            tracing::warn!(%fault, "the index was not brought up to the log when the store was closed");
+            tracing::warn!(%fault, "the index was not brought up to the log when the store was \
+                 closed");
         }
         if let Err(error) = self.writer().close() {
             tracing::warn!(%error, "HEAD was not written when the store was closed");

@@ -21,7 +21,10 @@ pub struct Location {
 
 impl Location {
     /// The start of the log.
-    pub(crate) const START: Self = Self { segment: 1, offset: 0 };
+    pub(crate) const START: Self = Self {
+        segment: 1,
+        offset: 0,
+    };
     /// The length of [`Location::to_bytes`].
     pub(crate) const BYTES: usize = 12;
 
@@ -33,11 +36,15 @@ impl Location {
         bytes
     }
 
-    /// The reverse of [`Location::to_bytes`]; none where the length is wrong, or no segment is so long.
+    /// The reverse of [`Location::to_bytes`]; none where the length is wrong, or no segment is so
+    /// long.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (segment, offset) = bytes.split_first_chunk::<4>()?;
         let offset = u64::from_le_bytes(offset.try_into().ok()?);
-        (offset <= MOST).then_some(Self { segment: u32::from_le_bytes(*segment), offset })
+        (offset <= MOST).then_some(Self {
+            segment: u32::from_le_bytes(*segment),
+            offset,
+        })
     }
 }
 
@@ -62,7 +69,12 @@ pub(crate) struct Mark {
 
 impl Mark {
     /// The mark of a log in which nothing stands.
-    pub(crate) const EMPTY: Self = Self { end: Location::START, last: 0, chain: [0; 32], commit: 0 };
+    pub(crate) const EMPTY: Self = Self {
+        end: Location::START,
+        last: 0,
+        chain: [0; 32],
+        commit: 0,
+    };
     /// The length of [`Mark::to_bytes`].
     pub(crate) const BYTES: usize = 60;
 
@@ -73,7 +85,10 @@ impl Mark {
 
     /// Where the commit's last record starts.
     pub(crate) fn last_record(&self) -> Location {
-        Location { segment: self.end.segment, offset: self.last }
+        Location {
+            segment: self.end.segment,
+            offset: self.last,
+        }
     }
 
     /// The bytes of it: end (12), last (8), commit (8), chain (32).
@@ -86,13 +101,19 @@ impl Mark {
         bytes
     }
 
-    /// The reverse of [`Mark::to_bytes`]; none where the length is wrong, or a number is greater than any.
+    /// The reverse of [`Mark::to_bytes`]; none where the length is wrong, or a number is greater
+    /// than any.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (end, rest) = bytes.split_first_chunk::<{ Location::BYTES }>()?;
         let (last, rest) = rest.split_first_chunk::<8>()?;
         let (commit, chain) = rest.split_first_chunk::<8>()?;
         let (last, commit) = (u64::from_le_bytes(*last), u64::from_le_bytes(*commit));
-        let mark = Self { end: Location::from_bytes(end)?, last, commit, chain: chain.try_into().ok()? };
+        let mark = Self {
+            end: Location::from_bytes(end)?,
+            last,
+            commit,
+            chain: chain.try_into().ok()?,
+        };
         (last <= MOST && commit <= MOST).then_some(mark)
     }
 }
@@ -103,7 +124,15 @@ mod tests {
 
     #[test]
     fn marks_survive_their_bytes_and_other_lengths_are_refused() {
-        let mark = Mark { end: Location { segment: 3, offset: 1 << 40 }, last: 77, chain: [9; 32], commit: 12 };
+        let mark = Mark {
+            end: Location {
+                segment: 3,
+                offset: 1 << 40,
+            },
+            last: 77,
+            chain: [9; 32],
+            commit: 12,
+        };
         let bytes = mark.to_bytes();
         assert_eq!(Mark::from_bytes(&bytes), Some(mark));
         for length in 0..bytes.len() {

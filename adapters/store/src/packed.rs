@@ -1,12 +1,15 @@
 //! A content that is compressed or encrypted, as it stands in its record.
 //!
-//! Each chunk of 64 KiB is packed on its own, so that a part can be read without the rest. The payload is a directory, the
-//! index where there is one, and the chunks; encrypted, each of these is sealed on its own, under its part and its number.
+//! Each chunk of 64 KiB is packed on its own, so that a part can be read without the rest. The
+//! payload is a directory, the index where there is one, and the chunks; encrypted, each of these
+//! is sealed on its own, under its part and its number.
 //!
-//! * directory: the content's hash (32); for each chunk the length (4) that it has compressed, or its own where it is kept as it
-//!   is; the chaining values (32 each) where there are several chunks.
+//! * directory: the content's hash (32); for each chunk the length (4) that it has compressed, or
+//!   its own where it is kept as it is; the chaining values (32 each) where there are several
+//!   chunks.
 //! * index: the BLAKE3 of the index (32) and the index.
-//! * chunk: compressed by zstd as one frame, or as it is where its length in the directory is its own.
+//! * chunk: compressed by zstd as one frame, or as it is where its length in the directory is its
+//!   own.
 //!
 //! What is unpacked is checked against the content's hash like any other, by whoever asked for it.
 
@@ -32,8 +35,9 @@ pub enum Compression {
     /// They are kept as they are.
     #[default]
     None,
-    /// By zstd at this level, 1 (fast) to 22 (small), each 64 KiB on its own. A content is kept compressed only where that
-    /// saves at least an eighth of it. Costs a pass of zstd when it is written, and one over each part that is read.
+    /// By zstd at this level, 1 (fast) to 22 (small), each 64 KiB on its own. A content is kept
+    /// compressed only where that saves at least an eighth of it. Costs a pass of zstd when it is
+    /// written, and one over each part that is read.
     Zstd(i32),
 }
 
@@ -60,19 +64,28 @@ impl Unpacked {
         vec![self.list, check, self.index, self.bytes]
     }
 
-    /// Its chunks compressed; none where that does not save an eighth of it. Gives up as soon as that is certain.
+    /// Its chunks compressed; none where that does not save an eighth of it. Gives up as soon as
+    /// that is certain.
     ///
     /// # Errors
     /// As zstd's.
     pub(crate) fn compressed(&self, compression: Compression) -> io::Result<Option<Vec<Bytes>>> {
-        let Compression::Zstd(level) = compression else { return Ok(None) };
+        let Compression::Zstd(level) = compression else {
+            return Ok(None);
+        };
         let worth = self.bytes.len() - self.bytes.len().div_ceil(8);
         let (mut chunks, mut length) = (Vec::new(), 0);
         let mut zstd = zstd::bulk::Compressor::new(level)?;
         for start in (0..self.bytes.len()).step_by(CHUNK_BYTES) {
-            let chunk = self.bytes.slice(start..self.bytes.len().min(start + CHUNK_BYTES));
+            let chunk = self
+                .bytes
+                .slice(start..self.bytes.len().min(start + CHUNK_BYTES));
             let packed = Bytes::from(zstd.compress(&chunk)?);
-            let packed = if packed.len() < chunk.len() { packed } else { chunk };
+            let packed = if packed.len() < chunk.len() {
+                packed
+            } else {
+                chunk
+            };
             length += packed.len() + 4;
             if length > worth {
                 return Ok(None);
@@ -82,18 +95,30 @@ impl Unpacked {
         Ok((!chunks.is_empty()).then_some(chunks))
     }
 
-    /// The parts of its payload under `header`, which says how they are coded. `chunks` are compressed if it says so.
+    /// The parts of its payload under `header`, which says how they are coded. `chunks` are
+    /// compressed if it says so.
     ///
     /// # Errors
     /// Where the operating system gives no randomness.
-    pub(crate) fn pack(&self, chunks: &[Bytes], header: &Header, keys: &Keys) -> io::Result<Vec<Bytes>> {
+    pub(crate) fn pack(
+        &self,
+        chunks: &[Bytes],
+        header: &Header,
+        keys: &Keys,
+    ) -> io::Result<Vec<Bytes>> {
         let part = |bytes: Bytes, part, number| -> io::Result<Bytes> {
             let encrypted = header.coding.is_encrypted();
-            if encrypted { Ok(keys.seal(&bytes, &header.bound(part, number))?.into()) } else { Ok(bytes) }
+            if encrypted {
+                Ok(keys.seal(&bytes, &header.bound(part, number))?.into())
+            } else {
+                Ok(bytes)
+            }
         };
         let mut directory = self.hash.0.to_vec();
         // A chunk is at most 64 KiB long.
-        chunks.iter().for_each(|chunk| directory.extend((chunk.len() as u32).to_le_bytes()));
+        chunks
+            .iter()
+            .for_each(|chunk| directory.extend((chunk.len() as u32).to_le_bytes()));
         directory.extend_from_slice(&self.list);
         let mut parts = vec![part(directory.into(), Part::Directory, 0)?];
         if header.first > 0 {
@@ -109,7 +134,12 @@ impl Unpacked {
     /// Its chunks as they are.
     pub(crate) fn chunks(&self) -> Vec<Bytes> {
         let starts = (0..self.bytes.len()).step_by(CHUNK_BYTES);
-        starts.map(|start| self.bytes.slice(start..self.bytes.len().min(start + CHUNK_BYTES))).collect()
+        starts
+            .map(|start| {
+                self.bytes
+                    .slice(start..self.bytes.len().min(start + CHUNK_BYTES))
+            })
+            .collect()
     }
 }
 
@@ -126,7 +156,8 @@ pub(crate) struct Packed {
 }
 
 impl Packed {
-    /// The content whose record stands at `at`, with its hash and the list of its chunks. Costs a read of its directory.
+    /// The content whose record stands at `at`, with its hash and the list of its chunks. Costs a
+    /// read of its directory.
     ///
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Io`].
@@ -136,7 +167,11 @@ impl Packed {
         at: Location,
         header: &Header,
     ) -> Result<(Self, ContentHash, Chunks), StoreError> {
-        let seal = if header.coding.is_encrypted() { SEAL_BYTES } else { 0 };
+        let seal = if header.coding.is_encrypted() {
+            SEAL_BYTES
+        } else {
+            0
+        };
         let start = at.offset + HEADER_BYTES as u64;
         let (chunks, list) = (header.count.div_ceil(CHUNK), 32 * list_length(header.count));
         let length = 32 + 4 * chunks + list + seal;
@@ -144,11 +179,26 @@ impl Packed {
             return Err(unlike_its_hash(at));
         }
         let index = start + length;
-        let mut packed = Self { at, header: header.clone(), keys: log.keys().clone(), index, starts: Vec::new() };
+        let mut packed = Self {
+            at,
+            header: header.clone(),
+            keys: log.keys().clone(),
+            index,
+            starts: Vec::new(),
+        };
         let directory = packed.part(segment, start..index, Part::Directory, 0)?;
-        let (hash, rest) = directory.split_first_chunk::<32>().ok_or_else(|| unlike_its_hash(at))?;
-        let (lengths, list) = rest.split_at_checked(4 * chunks as usize).ok_or_else(|| unlike_its_hash(at))?;
-        let mut next = index + if header.first == 0 { 0 } else { 32 + header.first + seal };
+        let (hash, rest) = directory
+            .split_first_chunk::<32>()
+            .ok_or_else(|| unlike_its_hash(at))?;
+        let (lengths, list) = rest
+            .split_at_checked(4 * chunks as usize)
+            .ok_or_else(|| unlike_its_hash(at))?;
+        let mut next = index
+            + if header.first == 0 {
+                0
+            } else {
+                32 + header.first + seal
+            };
         packed.starts.push(next);
         for length in lengths.as_chunks().0 {
             next += u64::from(u32::from_le_bytes(*length)) + seal;
@@ -167,7 +217,9 @@ impl Packed {
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Io`].
     pub(crate) fn chunk(&self, segment: &Segment, chunk: u64) -> Result<Vec<u8>, StoreError> {
-        let [start, end] = self.starts[chunk as usize..][..2] else { return Err(unlike_its_hash(self.at)) };
+        let [start, end] = self.starts[chunk as usize..][..2] else {
+            return Err(unlike_its_hash(self.at));
+        };
         let packed = self.part(segment, start..end, Part::Chunk, chunk)?;
         let length = CHUNK.min(self.header.count - chunk * CHUNK) as usize;
         if packed.len() == length || !self.header.coding.is_compressed() {
@@ -185,7 +237,8 @@ impl Packed {
         if self.header.first == 0 {
             return Ok(None);
         }
-        self.part(segment, self.index..self.starts[0], Part::Index, 0).map(Some)
+        self.part(segment, self.index..self.starts[0], Part::Index, 0)
+            .map(Some)
     }
 
     fn part(
@@ -199,11 +252,15 @@ impl Packed {
             return Err(unlike_its_hash(self.at));
         }
         let mut bytes = vec![0; (place.end - place.start) as usize];
-        segment.read(place.start, &mut bytes).map_err(cannot_read(self.at))?;
+        segment
+            .read(place.start, &mut bytes)
+            .map_err(cannot_read(self.at))?;
         if !self.header.coding.is_encrypted() {
             return Ok(bytes);
         }
-        self.keys.open(&bytes, &self.header.bound(part, number)).ok_or_else(|| unlike_its_hash(self.at))
+        self.keys
+            .open(&bytes, &self.header.bound(part, number))
+            .ok_or_else(|| unlike_its_hash(self.at))
     }
 }
 

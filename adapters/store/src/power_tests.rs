@@ -1,5 +1,5 @@
-//! The store on a disk that loses power, or fails a step: what was acknowledged as synced is there, and what is there is a
-//! beginning of what was committed, in order.
+//! The store on a disk that loses power, or fails a step: what was acknowledged as synced is there,
+//! and what is there is a beginning of what was committed, in order.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -8,7 +8,8 @@ use std::sync::{Arc, LazyLock};
 use bytes::Bytes;
 use dormouse_actors::ports::inventory::Inventory;
 use dormouse_actors::ports::{
-    Batch, Bounds, Contents, Entry, Forgotten, OwnerToken, Purpose, Store, StoreError, Sweep, Swept, Until,
+    Batch, Bounds, Contents, Entry, Forgotten, OwnerToken, Purpose, Store, StoreError, Sweep,
+    Swept, Until,
 };
 use dormouse_proto::checkpoint::{Checkpoint, Scope};
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
@@ -25,24 +26,42 @@ struct Dice(u64);
 
 impl Dice {
     fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) as usize) % limit
     }
 }
 
 fn seed() -> u64 {
-    std::env::var("DORMOUSE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
+    std::env::var("DORMOUSE_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or(1)
 }
 
 fn trials(default: u64) -> u64 {
-    std::env::var("DORMOUSE_TRIALS").ok().and_then(|trials| trials.parse().ok()).unwrap_or(default)
+    std::env::var("DORMOUSE_TRIALS")
+        .ok()
+        .and_then(|trials| trials.parse().ok())
+        .unwrap_or(default)
 }
 
 /// The contents of all commits with their hashes, made once: every trial needs each several times.
 static CONTENTS: LazyLock<Vec<(ContentHash, Bytes)>> = LazyLock::new(|| {
     let content = |number: u64| {
-        let length = if number.is_multiple_of(5) { 70_000 } else { 300 };
-        let bytes: Bytes = number.to_le_bytes().into_iter().cycle().take(length).collect();
+        let length = if number.is_multiple_of(5) {
+            70_000
+        } else {
+            300
+        };
+        let bytes: Bytes = number
+            .to_le_bytes()
+            .into_iter()
+            .cycle()
+            .take(length)
+            .collect();
         (ContentHash(*blake3::hash(&bytes).as_bytes()), bytes)
     };
     (0..=COMMITS).map(content).collect()
@@ -56,29 +75,65 @@ fn content(number: u64) -> &'static (ContentHash, Bytes) {
 /// Commit `number`, from 1. Each brings a fact of process 1, so that these count the commits.
 fn entries(number: u64) -> Vec<Entry> {
     let row = |pid| ProcessRow::started(Pid(pid), "worker");
-    let born = |pid| Entry::Born { row: row(pid), image: vec![pid as u8; 40] };
+    let born = |pid| Entry::Born {
+        row: row(pid),
+        image: vec![pid as u8; 40],
+    };
     let (hash, bytes) = content(number).clone();
-    let fact = |pid, number: u64| Entry::Facts { pid: Pid(pid), first: FactNumber(number), facts: vec![vec![7; 30]] };
-    let mut entries: Vec<_> = if number == 1 { (1..=PIDS).map(born).collect() } else { Vec::new() };
-    entries.push(Entry::Content { hash, bytes, index: Bytes::from_static(b"index") });
+    let fact = |pid, number: u64| Entry::Facts {
+        pid: Pid(pid),
+        first: FactNumber(number),
+        facts: vec![vec![7; 30]],
+    };
+    let mut entries: Vec<_> = if number == 1 {
+        (1..=PIDS).map(born).collect()
+    } else {
+        Vec::new()
+    };
+    entries.push(Entry::Content {
+        hash,
+        bytes,
+        index: Bytes::from_static(b"index"),
+    });
     entries.extend((1..=PIDS).map(|pid| fact(pid, number)));
-    entries.push(Entry::TempFile { root: Pid(1), number, record: number.to_le_bytes().to_vec() });
+    entries.push(Entry::TempFile {
+        root: Pid(1),
+        number,
+        record: number.to_le_bytes().to_vec(),
+    });
     if number.is_multiple_of(6) {
-        entries.push(Entry::Snapshot { pid: Pid(2), at: FactNumber(number), image: vec![9; 60] });
+        entries.push(Entry::Snapshot {
+            pid: Pid(2),
+            at: FactNumber(number),
+            image: vec![9; 60],
+        });
         let (id, of, scope) = (CheckpointId(number), Pid(1), Scope::Tree);
         let members = (1..=PIDS).map(Pid).collect();
-        entries.push(Entry::Checkpoint { id, label: "six".into(), of, root: of, scope, members });
+        entries.push(Entry::Checkpoint {
+            id,
+            label: "six".into(),
+            of,
+            root: of,
+            scope,
+            members,
+        });
     }
     entries
 }
 
 /// Lock and index only: where there is memory for them, no disk is waited for.
 fn folder() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+    tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .unwrap()
 }
 
 fn open(disk: &Volatile, folder: &Path) -> Result<(LogStore, OwnerToken), StoreError> {
-    let store = LogStore::open_on(Arc::new(disk.clone()), folder, &LogStore::options().segment_bytes(120_000))?;
+    let store = LogStore::open_on(
+        Arc::new(disk.clone()),
+        folder,
+        &LogStore::options().segment_bytes(120_000),
+    )?;
     let owner = store.claim()?;
     Ok((store, owner))
 }
@@ -87,28 +142,59 @@ fn open(disk: &Volatile, folder: &Path) -> Result<(LogStore, OwnerToken), StoreE
 fn check(store: &LogStore, case: &str) -> u64 {
     let held = match store.journal(Pid(1), None) {
         Err(StoreError::UnknownProcess(_)) => 0,
-        journal => journal.unwrap_or_else(|error| panic!("{case}: {error}")).facts.len() as u64,
+        journal => journal
+            .unwrap_or_else(|error| panic!("{case}: {error}"))
+            .facts
+            .len() as u64,
     };
     let right = MemoryStore::new();
     let owner = right.claim().unwrap();
-    (1..=held).for_each(|number| right.commit(owner, Batch::durable(&entries(number), number)).unwrap());
-    assert_eq!(store.processes().unwrap(), right.processes().unwrap(), "{case}");
+    (1..=held).for_each(|number| {
+        right
+            .commit(owner, Batch::durable(&entries(number), number))
+            .unwrap()
+    });
+    assert_eq!(
+        store.processes().unwrap(),
+        right.processes().unwrap(),
+        "{case}"
+    );
     // What a sweep moves takes numbers of commits as well; the times tell them apart.
     let told = |store: &dyn Store, pid| -> Vec<_> {
         let history = store.history(pid).unwrap().written;
-        assert!(history.is_sorted_by(|one, other| one.commit <= other.commit), "{case}: {history:?}");
-        history.iter().map(|written| (written.at_ms, written.first, written.count)).collect()
+        assert!(
+            history.is_sorted_by(|one, other| one.commit <= other.commit),
+            "{case}: {history:?}"
+        );
+        history
+            .iter()
+            .map(|written| (written.at_ms, written.first, written.count))
+            .collect()
     };
     let files = |store: &dyn Store, pid| -> Vec<_> {
-        store.temp_files(pid).unwrap().into_iter().map(|change| change.record).collect()
+        store
+            .temp_files(pid)
+            .unwrap()
+            .into_iter()
+            .map(|change| change.record)
+            .collect()
     };
     let checkpoints = |store: &dyn Store| -> Vec<_> {
         let none = CommitNumber::default();
-        store.checkpoints().unwrap().into_iter().map(|it| Checkpoint { commit: none, ..it }).collect()
+        store
+            .checkpoints()
+            .unwrap()
+            .into_iter()
+            .map(|it| Checkpoint { commit: none, ..it })
+            .collect()
     };
     for pid in (1..=PIDS).map(Pid).filter(|_| held > 0) {
         for upto in [None, Some(FactNumber(held / 2))] {
-            assert_eq!(store.journal(pid, upto).unwrap(), right.journal(pid, upto).unwrap(), "{case}");
+            assert_eq!(
+                store.journal(pid, upto).unwrap(),
+                right.journal(pid, upto).unwrap(),
+                "{case}"
+            );
         }
         assert_eq!(told(store, pid), told(&right, pid), "{case}");
         assert_eq!(files(store, pid), files(&right, pid), "{case}");
@@ -116,8 +202,15 @@ fn check(store: &LogStore, case: &str) -> u64 {
     assert_eq!(checkpoints(store), checkpoints(&right), "{case}");
     for number in 1..=held {
         let (hash, expected) = content(number);
-        let read = store.content(*hash).unwrap().slice(0..expected.len() as u64);
-        assert_eq!(read.ok().as_ref(), Some(expected), "{case}: the content of commit {number}");
+        let read = store
+            .content(*hash)
+            .unwrap()
+            .slice(0..expected.len() as u64);
+        assert_eq!(
+            read.ok().as_ref(),
+            Some(expected),
+            "{case}: the content of commit {number}"
+        );
     }
     held
 }
@@ -126,9 +219,26 @@ fn check(store: &LogStore, case: &str) -> u64 {
 fn sweep(store: &LogStore, owner: OwnerToken, close_bytes: u64) -> Result<Swept, StoreError> {
     let mark = store.begin_mark(owner)?;
     let (inventory, forgotten) = (&mut Inventory::default(), &Forgotten::default());
-    let bounds = Bounds { live_percent: 100, step_bytes: 50_000, close_bytes };
-    let (contents, purpose, watch) = (Contents::All, Purpose::Free, &mut |_| ControlFlow::Continue(()));
-    store.sweep(owner, Sweep { mark, inventory, contents, forgotten, purpose, bounds, watch })
+    let bounds = Bounds {
+        live_percent: 100,
+        step_bytes: 50_000,
+        close_bytes,
+    };
+    let (contents, purpose, watch) = (Contents::All, Purpose::Free, &mut |_| {
+        ControlFlow::Continue(())
+    });
+    store.sweep(
+        owner,
+        Sweep {
+            mark,
+            inventory,
+            contents,
+            forgotten,
+            purpose,
+            bounds,
+            watch,
+        },
+    )
 }
 
 /// Whether sweeps come between commits.
@@ -138,7 +248,8 @@ enum Sweeps {
     None,
 }
 
-/// Commits from `from` on until all are made or one fails. Answers with how many are known to be synced.
+/// Commits from `from` on until all are made or one fails. Answers with how many are known to be
+/// synced.
 fn work(
     store: &LogStore,
     owner: OwnerToken,
@@ -148,8 +259,16 @@ fn work(
 ) -> (u64, Result<(), StoreError>) {
     let mut synced = from - 1;
     for number in from..=COMMITS {
-        let until = if dice.below(3) == 0 { Until::Synced } else { Until::Written };
-        let batch = Batch { entries: &entries(number), at_ms: number, until };
+        let until = if dice.below(3) == 0 {
+            Until::Synced
+        } else {
+            Until::Written
+        };
+        let batch = Batch {
+            entries: &entries(number),
+            at_ms: number,
+            until,
+        };
         if let Err(error) = store.commit(owner, batch) {
             return (synced, Err(error));
         }
@@ -182,7 +301,11 @@ fn lose_power(seed: u64, trials: &[u64]) {
     let (mut lost_tails, mut full_runs) = (0, 0);
     for trial in trials {
         let mut dice = Dice(seed.wrapping_mul(1_000_003).wrapping_add(*trial));
-        let sweeps = if trial.is_multiple_of(5) { Sweeps::Some } else { Sweeps::None };
+        let sweeps = if trial.is_multiple_of(5) {
+            Sweeps::Some
+        } else {
+            Sweeps::None
+        };
         let (disk, folder) = (Volatile::default(), folder());
         let cut = 1 + dice.below(if sweeps == Sweeps::Some { 240 } else { 120 }) as u64;
         disk.fail_at(cut, Fault::Power);
@@ -197,16 +320,23 @@ fn lose_power(seed: u64, trials: &[u64]) {
             std::fs::remove_dir_all(folder.path().join("index")).ok();
         }
         let case = format!("seed {seed}, trial {trial}, cut at step {cut}");
-        let (store, owner) = open(&disk, folder.path()).unwrap_or_else(|error| panic!("{case}: {error}"));
+        let (store, owner) =
+            open(&disk, folder.path()).unwrap_or_else(|error| panic!("{case}: {error}"));
         let held = check(&store, &case);
-        assert!(held >= synced, "{case}: {synced} commits were synced, {held} are there");
+        assert!(
+            held >= synced,
+            "{case}: {synced} commits were synced, {held} are there"
+        );
         lost_tails += usize::from(held < COMMITS);
         // It goes on where it is.
         let (_, done) = work(&store, owner, held + 1, sweeps, &mut dice);
         done.unwrap_or_else(|error| panic!("{case}: {error}"));
         assert_eq!(check(&store, &case), COMMITS, "{case}");
     }
-    assert!(lost_tails > count / 2 && full_runs < count / 2, "{lost_tails} of {count} lost a tail");
+    assert!(
+        lost_tails > count / 2 && full_runs < count / 2,
+        "{lost_tails} of {count} lost a tail"
+    );
 }
 
 #[test]
@@ -215,7 +345,11 @@ fn room_that_was_reserved_in_part_is_no_part_of_the_log() {
         let (disk, place) = (Volatile::default(), folder());
         disk.reserve_in_part();
         let (store, owner) = open(&disk, place.path()).unwrap();
-        (1..=last).for_each(|number| store.commit(owner, Batch::durable(&entries(number), number)).unwrap());
+        (1..=last).for_each(|number| {
+            store
+                .commit(owner, Batch::durable(&entries(number), number))
+                .unwrap()
+        });
         // Killed, and nothing that was written is lost.
         let killed = disk.after_power_loss(&mut |sides| usize::from(sides == 3));
         drop(store);
@@ -229,14 +363,20 @@ fn a_step_that_fails_is_told_and_loses_nothing_whichever_it_is() {
     let steps = {
         let (disk, folder) = (Volatile::default(), folder());
         let (store, owner) = open(&disk, folder.path()).unwrap();
-        work(&store, owner, 1, Sweeps::Some, &mut Dice(0)).1.unwrap();
+        work(&store, owner, 1, Sweeps::Some, &mut Dice(0))
+            .1
+            .unwrap();
         drop(store);
         disk.steps()
     };
     assert!(steps > 60, "{steps} steps");
     std::thread::scope(|threads| {
         for half in 1..=2 {
-            threads.spawn(move || (half..=steps).step_by(2).for_each(|step| fail_at(step, steps)));
+            threads.spawn(move || {
+                (half..=steps)
+                    .step_by(2)
+                    .for_each(|step| fail_at(step, steps))
+            });
         }
     });
 }
@@ -253,17 +393,32 @@ fn fail_at(step: u64, steps: u64) {
             Err(_) => open(&disk, folder.path()).unwrap_or_else(|error| panic!("{case}: {error}")),
         };
         let held = check(&store, &case);
-        assert!(held >= synced, "{case}: {synced} commits were synced, {held} are there");
+        assert!(
+            held >= synced,
+            "{case}: {synced} commits were synced, {held} are there"
+        );
         let (now, outcome) = work(&store, owner, held + 1, Sweeps::Some, &mut Dice(0));
         synced = now;
         told += u32::from(outcome.is_err());
-        if matches!(outcome, Err(StoreError::Io { .. })) && store.commit(owner, Batch::durable(&[], 0)).is_ok() {
+        if matches!(outcome, Err(StoreError::Io { .. }))
+            && store.commit(owner, Batch::durable(&[], 0)).is_ok()
+        {
             // A write that was undone: the same store takes the next.
             assert!(check(&store, &case) >= synced, "{case}");
         }
         drop(store);
         opened = open(&disk, folder.path());
     }
-    assert_eq!(check(&opened.unwrap_or_else(|error| panic!("{case}: {error}")).0, &case), COMMITS, "{case}");
-    assert!(told <= 1, "{case}: one fault is told once, not {told} times");
+    assert_eq!(
+        check(
+            &opened.unwrap_or_else(|error| panic!("{case}: {error}")).0,
+            &case
+        ),
+        COMMITS,
+        "{case}"
+    );
+    assert!(
+        told <= 1,
+        "{case}: one fault is told once, not {told} times"
+    );
 }

@@ -14,7 +14,11 @@ pub(crate) struct Progress {
 impl Progress {
     /// A pass that begins.
     pub(crate) fn over(total: u64) -> Self {
-        Self { total, done: 0, told: 0 }
+        Self {
+            total,
+            done: 0,
+            told: 0,
+        }
     }
 
     /// So many bytes more are behind it. Tells of each tenth.
@@ -41,9 +45,14 @@ mod tests {
     fn each_tenth_of_a_long_pass_is_told_once() {
         let told = |total: u64, step: u64| {
             let mut progress = Progress::over(total);
-            (0..total / step + 2).filter_map(|_| progress.news(step)).collect::<Vec<_>>()
+            (0..total / step + 2)
+                .filter_map(|_| progress.news(step))
+                .collect::<Vec<_>>()
         };
-        assert_eq!(told(WORTH_TELLING, WORTH_TELLING / 100), [10, 20, 30, 40, 50, 60, 70, 80, 90, 100]);
+        assert_eq!(
+            told(WORTH_TELLING, WORTH_TELLING / 100),
+            [10, 20, 30, 40, 50, 60, 70, 80, 90, 100]
+        );
         assert_eq!(told(WORTH_TELLING, WORTH_TELLING / 3), [30, 60, 90, 100]);
         assert!(told(WORTH_TELLING - 1, 1 << 20).is_empty());
     }

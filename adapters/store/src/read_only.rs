@@ -1,11 +1,13 @@
 //! Opening a store to look into it, beside whoever writes it. It takes no lock and changes nothing.
 //!
 //! What the writer does meanwhile must not look like damage:
-//! * HEAD is read before the log, so that the log reaches as far as HEAD says, and again after it: where HEAD has come to
-//!   another segment, or there are other segments, the opening begins anew. So what a sweep moves out of one segment is in
-//!   another that was opened after it, and the segment that HEAD speaks of was not swept.
-//! * An open segment stays what it was: it is read up to the length that it had, and its file lives on when another takes its
-//!   name. Nothing is mapped, since the writer may cut off what it failed to write.
+//! * HEAD is read before the log, so that the log reaches as far as HEAD says, and again after it:
+//!   where HEAD has come to another segment, or there are other segments, the opening begins anew.
+//!   So what a sweep moves out of one segment is in another that was opened after it, and the
+//!   segment that HEAD speaks of was not swept.
+//! * An open segment stays what it was: it is read up to the length that it had, and its file lives
+//!   on when another takes its name. Nothing is mapped, since the writer may cut off what it failed
+//!   to write.
 //! * What stands behind the last whole commit is on its way and no concern of ours. It is not cut.
 
 use std::io;
@@ -42,8 +44,8 @@ pub(crate) struct Opened {
 /// Opens the store in `dir` as it is at this moment.
 ///
 /// # Errors
-/// [`StoreError::Io`] of kind `NotFound` where there is none, [`StoreError::Key`], [`StoreError::Damaged`],
-/// [`StoreError::Newer`], [`StoreError::Io`].
+/// [`StoreError::Io`] of kind `NotFound` where there is none, [`StoreError::Key`],
+/// [`StoreError::Damaged`], [`StoreError::Newer`], [`StoreError::Io`].
 pub(crate) fn open(dir: &Path, options: &Options) -> Result<Opened, StoreError> {
     beside_a_writer(|| {
         let (opened, vouched) = open_once(dir, options)?;
@@ -52,18 +54,22 @@ pub(crate) fn open(dir: &Path, options: &Options) -> Result<Opened, StoreError> 
     })
 }
 
-/// Looks again while what a writer does meanwhile may be in the way. `look` returns what it saw, and whether there is damage behind
-/// HEAD's mark: what was written during the look can seem damaged, but not again and again.
+/// Looks again while what a writer does meanwhile may be in the way. `look` returns what it saw,
+/// and whether there is damage behind HEAD's mark: what was written during the look can seem
+/// damaged, but not again and again.
 ///
 /// # Errors
 /// As `look`.
-pub(crate) fn beside_a_writer<T>(mut look: impl FnMut() -> Result<(T, bool), StoreError>) -> Result<T, StoreError> {
+pub(crate) fn beside_a_writer<T>(
+    mut look: impl FnMut() -> Result<(T, bool), StoreError>,
+) -> Result<T, StoreError> {
     let mut attempts = ATTEMPTS;
     loop {
         attempts -= 1;
         match look() {
             // The writer gave back room behind the end of a segment during the look.
-            Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::UnexpectedEof && attempts > 0 => {}
+            Err(StoreError::Io { source, .. })
+                if source.kind() == io::ErrorKind::UnexpectedEof && attempts > 0 => {}
             Ok((_, true)) if attempts > ATTEMPTS - DOUBTED => {}
             seen => return seen.map(|(seen, _)| seen),
         }
@@ -79,15 +85,31 @@ fn open_once(dir: &Path, options: &Options) -> Result<(Opened, Location), StoreE
     let last = || log.segment(log.numbers().last().copied()?);
     // Whoever made the store came no further than HEAD if there is none.
     let none = || Arc::new(Segment::empty(mark.end.segment));
-    let segment = log.segment(mark.end.segment).or_else(last).unwrap_or_else(none);
+    let segment = log
+        .segment(mark.end.segment)
+        .or_else(last)
+        .unwrap_or_else(none);
     if segment.number() == mark.end.segment {
         // Behind it stands room that a writer has reserved, or what it is about to commit.
         segment.acknowledge(mark.end.offset);
     }
     let log = Arc::new(log);
     let vouched = head.mark.end;
-    let writer = Writer::reading(dir.to_owned(), Arc::clone(&log), segment, Head { mark, ..head }, options);
-    Ok((Opened { log, catalog, writer }, vouched))
+    let writer = Writer::reading(
+        dir.to_owned(),
+        Arc::clone(&log),
+        segment,
+        Head { mark, ..head },
+        options,
+    );
+    Ok((
+        Opened {
+            log,
+            catalog,
+            writer,
+        },
+        vouched,
+    ))
 }
 
 /// HEAD, and the segments that belong to it.
@@ -98,19 +120,30 @@ pub(crate) fn moment(dir: &Path, options: &Options) -> Result<(Head, Log), Store
     let disk: Arc<dyn Disk> = Arc::new(Reading::paced(options.pace.clone()));
     let folder = dir.join("log");
     let read_head = || Head::read(&*disk, dir)?.ok_or_else(|| no_store(dir));
-    let numbers =
-        || segment_numbers(&*disk, &folder).map_err(io_error(format!("open the log in {}", folder.display())));
+    let numbers = || {
+        segment_numbers(&*disk, &folder)
+            .map_err(io_error(format!("open the log in {}", folder.display())))
+    };
     for _ in 0..ATTEMPTS {
         let head = read_head()?;
-        let log = Log::open(Arc::clone(&disk), &folder, keys_of(&head, options.secret.as_ref(), dir)?)?;
+        let log = Log::open(
+            Arc::clone(&disk),
+            &folder,
+            keys_of(&head, options.secret.as_ref(), dir)?,
+        )?;
         if read_head()?.mark.end.segment == head.mark.end.segment && numbers()? == log.numbers() {
             return Ok((head, log));
         }
     }
-    let doing = format!("look into {}: whoever writes it begins a segment each moment. Try again", dir.display());
+    let doing = format!(
+        "look into {}: whoever writes it begins a segment each moment. Try again",
+        dir.display()
+    );
     Err(io_error(doing)(io::ErrorKind::WouldBlock.into()))
 }
 
 fn no_store(dir: &Path) -> StoreError {
-    io_error(format!("look into {}: nothing stands in it", dir.display()))(io::ErrorKind::NotFound.into())
+    io_error(format!("look into {}: nothing stands in it", dir.display()))(
+        io::ErrorKind::NotFound.into(),
+    )
 }

@@ -1,4 +1,5 @@
-//! Reading a record that a catalog knows of: where it should stand, and what is wrong if it does not.
+//! Reading a record that a catalog knows of: where it should stand, and what is wrong if it does
+//! not.
 
 use dormouse_actors::ports::{StoreError, TempFileChange, Written};
 use dormouse_proto::id::{CommitNumber, FactNumber, Pid};
@@ -17,7 +18,8 @@ use crate::mark::Location;
 pub(crate) fn known_header(log: &Log, at: Location) -> Result<Header, StoreError> {
     let sealed = log.header(at)?.ok_or_else(|| {
         damaged(format!(
-            "the record at {at} cannot be recognised. What it held is lost; everything else can still be read"
+            "the record at {at} cannot be recognised. What it held is lost; everything else can \
+             still be read"
         ))
     })?;
     Ok(sealed.header)
@@ -43,7 +45,10 @@ pub(crate) fn image(log: &Log, at: Location) -> Result<Vec<u8>, StoreError> {
 /// [`StoreError::Damaged`], [`StoreError::Io`].
 pub(crate) fn temp_file(log: &Log, at: Location) -> Result<TempFileChange, StoreError> {
     let header = known_header(log, at)?;
-    Ok(TempFileChange { commit: CommitNumber(header.since), record: log.payload(at, &header)? })
+    Ok(TempFileChange {
+        commit: CommitNumber(header.since),
+        record: log.payload(at, &header)?,
+    })
 }
 
 /// When the facts in a record were written, a birth being fact 0.
@@ -51,8 +56,19 @@ pub(crate) fn temp_file(log: &Log, at: Location) -> Result<TempFileChange, Store
 /// # Errors
 /// [`StoreError::Damaged`], [`StoreError::Io`].
 pub(crate) fn written(log: &Log, at: Location) -> Result<Written, StoreError> {
-    let Header { since, at_ms, first, count, .. } = known_header(log, at)?;
-    Ok(Written { commit: CommitNumber(since), at_ms, first: FactNumber(first), count: count.max(1) })
+    let Header {
+        since,
+        at_ms,
+        first,
+        count,
+        ..
+    } = known_header(log, at)?;
+    Ok(Written {
+        commit: CommitNumber(since),
+        at_ms,
+        first: FactNumber(first),
+        count: count.max(1),
+    })
 }
 
 /// The facts from `first` to `upto`, which `runs` hold without a gap and may hold more than.
@@ -71,10 +87,17 @@ pub(crate) fn facts(
         let read = || read_facts(&log.payload(run.at, &known_header(log, run.at)?)?);
         let read = read().map_err(|error| of_facts(pid, run, error))?;
         if read.len() != run.count {
-            return Err(damaged(format!("the facts of process {pid} at {} are not as many as they were", run.at)));
+            return Err(damaged(format!(
+                "the facts of process {pid} at {} are not as many as they were",
+                run.at
+            )));
         }
         let numbered = (run.first.0..).zip(read);
-        facts.extend(numbered.filter(|(number, _)| (first.0..=upto.0).contains(number)).map(|(_, fact)| fact));
+        facts.extend(
+            numbered
+                .filter(|(number, _)| (first.0..=upto.0).contains(number))
+                .map(|(_, fact)| fact),
+        );
     }
     Ok(facts)
 }
@@ -84,7 +107,10 @@ fn of_facts(pid: Pid, run: &Run, error: StoreError) -> StoreError {
     match error {
         StoreError::Damaged { what } => {
             let last = run.first.0 + (run.count as u64).saturating_sub(1);
-            damaged(format!("facts {}-{last} of process {pid} are lost: {what}", run.first))
+            damaged(format!(
+                "facts {}-{last} of process {pid} are lost: {what}",
+                run.first
+            ))
         }
         other => other,
     }

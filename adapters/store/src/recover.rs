@@ -1,7 +1,8 @@
 //! Opening a store: from what lies in a folder to a writer and a catalog.
 //!
-//! The order matters. The lock first; then HEAD, which says what the log must be; then the log against HEAD; then the
-//! index against the log. Only then is a torn tail cut, what was read synced, and HEAD moved up to it.
+//! The order matters. The lock first; then HEAD, which says what the log must be; then the log
+//! against HEAD; then the index against the log. Only then is a torn tail cut, what was read
+//! synced, and HEAD moved up to it.
 
 use std::io;
 use std::path::Path;
@@ -35,9 +36,14 @@ pub(crate) struct Recovered {
 /// Opens the store in `dir`, or makes one where there is none.
 ///
 /// # Errors
-/// [`StoreError::InUse`], [`StoreError::Key`] where it is encrypted otherwise, [`StoreError::Damaged`] where HEAD and log do
-/// not belong together, [`StoreError::Newer`], [`StoreError::Io`].
-pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: &Options) -> Result<Recovered, StoreError> {
+/// [`StoreError::InUse`], [`StoreError::Key`] where it is encrypted otherwise,
+/// [`StoreError::Damaged`] where HEAD and log do not belong together, [`StoreError::Newer`],
+/// [`StoreError::Io`].
+pub(crate) fn open(
+    disk: Arc<dyn Disk>,
+    dir: &Path,
+    options: &Options,
+) -> Result<Recovered, StoreError> {
     // Who does not have the key leaves no trace, not even in LOCK.
     if let Some(head) = Head::read(&*disk, dir)? {
         keys_of(&head, options.secret.as_ref(), dir)?;
@@ -46,7 +52,8 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: &Options) -> Result
     make_folder(&System, dir)?;
     make_folder(&*disk, dir)?;
     // From here on, a symbolic link on the way that is replaced leads nobody to another folder.
-    let dir = &std::fs::canonicalize(dir).map_err(io_error(format!("find the folder {}", dir.display())))?;
+    let dir = &std::fs::canonicalize(dir)
+        .map_err(io_error(format!("find the folder {}", dir.display())))?;
     let lock = StoreLock::take(dir)?;
     let mut head = match Head::read(&*disk, dir)? {
         Some(head) => head,
@@ -65,16 +72,36 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: &Options) -> Result
         head.mark = mark;
         head.write(&*disk, dir).map_err(io_error("write HEAD"))?;
     }
-    let writer = Writer::new(disk, dir.to_owned(), Arc::clone(&log), segment, head, options).with_second_head();
-    Ok(Recovered { lock, log, catalog, writer })
+    let writer = Writer::new(
+        disk,
+        dir.to_owned(),
+        Arc::clone(&log),
+        segment,
+        head,
+        options,
+    )
+    .with_second_head();
+    Ok(Recovered {
+        lock,
+        log,
+        catalog,
+        writer,
+    })
 }
 
 /// The keys of the store that HEAD belongs to.
 ///
 /// # Errors
 /// [`StoreError::Key`].
-pub(crate) fn keys_of(head: &Head, secret: Option<&StoreSecret>, dir: &Path) -> Result<Keys, StoreError> {
-    let fault = |fault| StoreError::Key { path: dir.display().to_string(), fault };
+pub(crate) fn keys_of(
+    head: &Head,
+    secret: Option<&StoreSecret>,
+    dir: &Path,
+) -> Result<Keys, StoreError> {
+    let fault = |fault| StoreError::Key {
+        path: dir.display().to_string(),
+        fault,
+    };
     Keys::of(head.key, &head.check, secret).map_err(fault)
 }
 
@@ -83,8 +110,8 @@ fn begin(disk: &dyn Disk, dir: &Path, secret: Option<&StoreSecret>) -> Result<He
     let segments = segment_numbers(disk, &dir.join("log")).map_err(io_error("look for a log"))?;
     if !segments.is_empty() || dir.join("index").exists() {
         return Err(damaged(format!(
-            "{} has no HEAD beside its log: it cannot be told whether the log is whole. Put back a copy of HEAD, HEAD2 and log \
-             together. dormouse fsck says what can be done without",
+            "{} has no HEAD beside its log: it cannot be told whether the log is whole. Put back a \
+             copy of HEAD, HEAD2 and log together. dormouse fsck says what can be done without",
             dir.display()
         )));
     }
@@ -104,26 +131,38 @@ pub(crate) fn check_log(log: &Log, head: Mark) -> Result<(), StoreError> {
         let found = match log.segment(head.end.segment) {
             Some(segment) => format!("{file} has {} bytes", segment.end()),
             None if reach == 0 => format!("no segment is there, {file} is missing"),
-            None => format!("{file} is missing, the last segment that is there is {}", Segment::file_name(reach)),
+            None => format!(
+                "{file} is missing, the last segment that is there is {}",
+                Segment::file_name(reach)
+            ),
         };
         return Err(damaged(format!(
-            "the log is shorter than HEAD says: it should reach {}, and {found}. It is an older copy, or was cut. Put back the \
-             whole log, or a copy of HEAD, HEAD2 and log together. If there is none, dormouse fsck --repair goes on with what is there",
+            "the log is shorter than HEAD says: it should reach {}, and {found}. It is an older \
+             copy, or was cut. Put back the whole log, or a copy of HEAD, HEAD2 and log together. \
+             If there is none, dormouse fsck --repair goes on with what is there",
             head.end
         )));
     }
-    if log.holds(&head)? { Ok(()) } else { survey(log, head) }
+    if log.holds(&head)? {
+        Ok(())
+    } else {
+        survey(log, head)
+    }
 }
 
-/// Whether the log ends before the place that HEAD vouches for. Behind that, another segment stands in for what is missing: it was begun
-/// when the log reached that far, or by a repair.
+/// Whether the log ends before the place that HEAD vouches for. Behind that, another segment stands
+/// in for what is missing: it was begun when the log reached that far, or by a repair.
 pub(crate) fn is_short(log: &Log, head: Mark) -> bool {
     let reach = log.numbers().last().copied().unwrap_or(0);
-    let end = log.segment(head.end.segment).map_or(0, |segment| segment.end());
-    !head.is_empty() && (reach < head.end.segment || (reach == head.end.segment && end < head.end.offset))
+    let end = log
+        .segment(head.end.segment)
+        .map_or(0, |segment| segment.end());
+    !head.is_empty()
+        && (reach < head.end.segment || (reach == head.end.segment && end < head.end.offset))
 }
 
-/// A torn tail is in the segment of the last commit or in the one that was just begun. Behind that nothing may be cut.
+/// A torn tail is in the segment of the last commit or in the one that was just begun. Behind that
+/// nothing may be cut.
 ///
 /// # Errors
 /// [`StoreError::Damaged`].
@@ -133,17 +172,27 @@ pub(crate) fn check_tail(log: &Log, mark: Mark) -> Result<(), StoreError> {
         return Ok(());
     }
     Err(damaged(format!(
-        "no whole commit stands behind {}, though the log goes on to segment {reach:08}. Put back a copy of HEAD and log \
-         together",
+        "no whole commit stands behind {}, though the log goes on to segment {reach:08}. Put back \
+         a copy of HEAD and log together",
         mark.end
     )))
 }
 
-/// Cuts what lies behind the last commit, and makes sure that the commit itself is on the disk before anyone reads it.
+/// Cuts what lies behind the last commit, and makes sure that the commit itself is on the disk
+/// before anyone reads it.
 fn settle_tail(log: &Log, mark: Mark) -> io::Result<Arc<Segment>> {
-    let last = log.numbers().last().copied().unwrap_or(0).max(mark.end.segment);
+    let last = log
+        .numbers()
+        .last()
+        .copied()
+        .unwrap_or(0)
+        .max(mark.end.segment);
     for number in mark.end.segment..=last {
-        let end = if number == mark.end.segment { mark.end.offset } else { 0 };
+        let end = if number == mark.end.segment {
+            mark.end.offset
+        } else {
+            0
+        };
         let segment = match log.segment(number) {
             Some(segment) => segment,
             // It was lost, and can still be put back: no other takes its place.
@@ -151,7 +200,12 @@ fn settle_tail(log: &Log, mark: Mark) -> io::Result<Arc<Segment>> {
             None => log.add(number)?,
         };
         if segment.end() > end {
-            tracing::info!(segment = number, from = end, to = segment.end(), "what lies behind the last commit is cut");
+            tracing::info!(
+                segment = number,
+                from = end,
+                to = segment.end(),
+                "what lies behind the last commit is cut"
+            );
             segment.cut_tail(end)?;
         }
         segment.sync()?;
@@ -163,5 +217,6 @@ fn settle_tail(log: &Log, mark: Mark) -> io::Result<Arc<Segment>> {
 }
 
 fn make_folder(disk: &dyn Disk, dir: &Path) -> Result<(), StoreError> {
-    disk.make_folder(dir).map_err(io_error(format!("make the folder {}", dir.display())))
+    disk.make_folder(dir)
+        .map_err(io_error(format!("make the folder {}", dir.display())))
 }

@@ -1,5 +1,5 @@
-//! What a commit must be like. The same rules for every store of this crate; nothing is written of a commit that breaks
-//! one.
+//! What a commit must be like. The same rules for every store of this crate; nothing is written of
+//! a commit that breaks one.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,14 @@ use crate::error::refused;
 /// # Errors
 /// [`StoreError::Stale`].
 pub(crate) fn check_owner(shown: OwnerToken, newest: OwnerToken) -> Result<(), StoreError> {
-    if shown == newest { Ok(()) } else { Err(StoreError::Stale { stale: shown, newest }) }
+    if shown == newest {
+        Ok(())
+    } else {
+        Err(StoreError::Stale {
+            stale: shown,
+            newest,
+        })
+    }
 }
 
 /// How far what is numbered goes for a process.
@@ -24,7 +31,8 @@ pub(crate) fn check_owner(shown: OwnerToken, newest: OwnerToken) -> Result<(), S
 pub(crate) struct Stand {
     /// Its last fact.
     pub(crate) last: FactNumber,
-    /// The last change of the temporary files of the tree that begins with it; 0 where there is none.
+    /// The last change of the temporary files of the tree that begins with it; 0 where there is
+    /// none.
     pub(crate) temp_files: u64,
     /// Whether it is still there.
     pub(crate) life: Life,
@@ -39,8 +47,9 @@ pub(crate) enum Life {
     Forgotten,
 }
 
-/// Refuses entries that do not fit the journals as they stand. `stand_of` tells how a process stands, none where there is no
-/// such process. Answers with the members of each checkpoint among the entries, in order.
+/// Refuses entries that do not fit the journals as they stand. `stand_of` tells how a process
+/// stands, none where there is no such process. Answers with the members of each checkpoint among
+/// the entries, in order.
 ///
 /// # Errors
 /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`] for a snapshot of the future, and
@@ -51,7 +60,12 @@ pub(crate) fn check_entries(
     stand_of: impl Fn(Pid) -> Option<Stand>,
 ) -> Result<Vec<Vec<Member>>, StoreError> {
     let (changed, members) = (BTreeMap::new(), Vec::new());
-    let mut journals = Journals { stand_of: &stand_of, changed, checkpoints, members };
+    let mut journals = Journals {
+        stand_of: &stand_of,
+        changed,
+        checkpoints,
+        members,
+    };
     entries.iter().try_for_each(|entry| journals.check(entry))?;
     Ok(journals.members)
 }
@@ -68,11 +82,17 @@ pub(crate) struct Checkpoints<'a> {
 }
 
 /// What [`Checkpoints::needs`] answers for these.
-pub(crate) fn needed<'a>(checkpoints: impl Iterator<Item = &'a Checkpoint>, pid: Pid) -> Option<FactNumber> {
-    checkpoints.filter_map(|checkpoint| checkpoint.standing(pid)).min()
+pub(crate) fn needed<'a>(
+    checkpoints: impl Iterator<Item = &'a Checkpoint>,
+    pid: Pid,
+) -> Option<FactNumber> {
+    checkpoints
+        .filter_map(|checkpoint| checkpoint.standing(pid))
+        .min()
 }
 
-/// Refuses to show a fact from before what is kept: the fact that a history begins at is in its image, and is gone itself.
+/// Refuses to show a fact from before what is kept: the fact that a history begins at is in its
+/// image, and is gone itself.
 ///
 /// # Errors
 /// [`StoreError::ForgottenFact`].
@@ -80,7 +100,11 @@ pub(crate) fn check_kept(pid: Pid, first: FactNumber, since: FactNumber) -> Resu
     if since == FactNumber(0) || first > since {
         return Ok(());
     }
-    Err(StoreError::ForgottenFact { pid, asked: first, since: since.plus(1) })
+    Err(StoreError::ForgottenFact {
+        pid,
+        asked: first,
+        since: since.plus(1),
+    })
 }
 
 /// Takes from what was written together the facts that are no longer kept.
@@ -120,7 +144,11 @@ impl Journals<'_> {
             Entry::Facts { pid, first, facts } => self.facts(*pid, *first, facts),
             Entry::Snapshot { pid, at, image } => self.snapshot(*pid, *at, image),
             Entry::Ended { pid, .. } => self.stand(*pid).map(|_| ()),
-            Entry::TempFile { root, number, record } => self.temp_file(*root, *number, record),
+            Entry::TempFile {
+                root,
+                number,
+                record,
+            } => self.temp_file(*root, *number, record),
             Entry::Checkpoint { id, members, .. } => self.checkpoint(*id, members),
             Entry::CheckpointDropped { id } if (self.checkpoints.is_held)(*id) => Ok(()),
             Entry::CheckpointDropped { id } => Err(StoreError::UnknownCheckpoint(*id)),
@@ -132,11 +160,21 @@ impl Journals<'_> {
     fn checkpoint(&mut self, id: CheckpointId, members: &[Pid]) -> Result<(), StoreError> {
         let last = self.checkpoints.last;
         if id.0 <= last {
-            return Err(refused(format!("the next checkpoint is cp:{}, but {id} was given", last + 1)));
+            return Err(refused(format!(
+                "the next checkpoint is cp:{}, but {id} was given",
+                last + 1
+            )));
         }
         self.checkpoints.last = id.0;
-        let mut members: Vec<_> =
-            members.iter().filter_map(|pid| Some(Member { pid: *pid, at: self.stand(*pid).ok()?.last })).collect();
+        let mut members: Vec<_> = members
+            .iter()
+            .filter_map(|pid| {
+                Some(Member {
+                    pid: *pid,
+                    at: self.stand(*pid).ok()?.last,
+                })
+            })
+            .collect();
         members.sort_unstable_by_key(|member| member.pid);
         members.dedup();
         self.members.push(members);
@@ -144,29 +182,48 @@ impl Journals<'_> {
     }
 
     fn known(&self, pid: Pid) -> Option<Stand> {
-        self.changed.get(&pid).copied().or_else(|| (self.stand_of)(pid))
+        self.changed
+            .get(&pid)
+            .copied()
+            .or_else(|| (self.stand_of)(pid))
     }
 
     fn stand(&self, pid: Pid) -> Result<Stand, StoreError> {
-        self.known(pid).filter(|stand| stand.life == Life::Kept).ok_or(StoreError::UnknownProcess(pid))
+        self.known(pid)
+            .filter(|stand| stand.life == Life::Kept)
+            .ok_or(StoreError::UnknownProcess(pid))
     }
 
     fn forgotten(&mut self, pid: Pid) -> Result<(), StoreError> {
         let stand = self.stand(pid)?;
         if let Some(at) = (self.checkpoints.needs)(pid) {
-            return Err(refused(format!("process {pid} is in a checkpoint, at fact {at}: drop that first")));
+            return Err(refused(format!(
+                "process {pid} is in a checkpoint, at fact {at}: drop that first"
+            )));
         }
-        self.changed.insert(pid, Stand { life: Life::Forgotten, ..stand });
+        self.changed.insert(
+            pid,
+            Stand {
+                life: Life::Forgotten,
+                ..stand
+            },
+        );
         Ok(())
     }
 
     fn shortened(&self, pid: Pid, below: FactNumber) -> Result<(), StoreError> {
         let last = self.stand(pid)?.last;
         if below > last {
-            return Err(StoreError::UnknownFact { pid, asked: below, last });
+            return Err(StoreError::UnknownFact {
+                pid,
+                asked: below,
+                last,
+            });
         }
         if let Some(at) = (self.checkpoints.needs)(pid).filter(|at| *at < below) {
-            return Err(refused(format!("fact {at} of process {pid} is in a checkpoint: drop that first")));
+            return Err(refused(format!(
+                "fact {at} of process {pid} is in a checkpoint: drop that first"
+            )));
         }
         // What was brought by the same commit has no place yet.
         if self.changed.contains_key(&pid) {
@@ -179,9 +236,18 @@ impl Journals<'_> {
 
     fn born(&mut self, pid: Pid, image: &[u8]) -> Result<(), StoreError> {
         if self.known(pid).is_some() {
-            return Err(refused(format!("process {pid} was born before: a pid is never used again")));
+            return Err(refused(format!(
+                "process {pid} was born before: a pid is never used again"
+            )));
         }
-        self.changed.insert(pid, Stand { last: FactNumber(0), temp_files: 0, life: Life::Kept });
+        self.changed.insert(
+            pid,
+            Stand {
+                last: FactNumber(0),
+                temp_files: 0,
+                life: Life::Kept,
+            },
+        );
         check_size(&format!("the image of process {pid}"), image)
     }
 
@@ -194,17 +260,31 @@ impl Journals<'_> {
                 last.plus(1)
             )));
         }
-        self.changed.insert(pid, Stand { last: last.plus(facts.len()), ..stand });
-        facts.iter().try_for_each(|fact| check_size(&format!("a fact of process {pid}"), fact))
+        self.changed.insert(
+            pid,
+            Stand {
+                last: last.plus(facts.len()),
+                ..stand
+            },
+        );
+        facts
+            .iter()
+            .try_for_each(|fact| check_size(&format!("a fact of process {pid}"), fact))
     }
 
     fn snapshot(&self, pid: Pid, at: FactNumber, image: &[u8]) -> Result<(), StoreError> {
         let last = self.stand(pid)?.last;
         if at > last {
-            return Err(StoreError::UnknownFact { pid, asked: at, last });
+            return Err(StoreError::UnknownFact {
+                pid,
+                asked: at,
+                last,
+            });
         }
         if at == FactNumber(0) {
-            return Err(refused(format!("the image of process {pid} at fact 0 is the one that it was born with")));
+            return Err(refused(format!(
+                "the image of process {pid} at fact 0 is the one that it was born with"
+            )));
         }
         check_size(&format!("the image of process {pid}"), image)
     }
@@ -214,12 +294,22 @@ impl Journals<'_> {
         let next = stand.temp_files + 1;
         if number != next {
             return Err(refused(format!(
-                "the temporary files of process {root} stand at change {}: the next is {next}, but {number} was given",
+                "the temporary files of process {root} stand at change {}: the next is {next}, but \
+                 {number} was given",
                 stand.temp_files
             )));
         }
-        self.changed.insert(root, Stand { temp_files: number, ..stand });
-        check_size(&format!("a change of the temporary files of process {root}"), record)
+        self.changed.insert(
+            root,
+            Stand {
+                temp_files: number,
+                ..stand
+            },
+        );
+        check_size(
+            &format!("a change of the temporary files of process {root}"),
+            record,
+        )
     }
 }
 
@@ -228,12 +318,16 @@ fn check_size(what: &str, bytes: &[u8]) -> Result<(), StoreError> {
         return Ok(());
     }
     Err(refused(format!(
-        "{what} has {} bytes, more than the {MAX_PAYLOAD_BYTES} of a record: keep what is large in contents",
+        "{what} has {} bytes, more than the {MAX_PAYLOAD_BYTES} of a record: keep what is large in \
+         contents",
         bytes.len()
     )))
 }
 
-/// The error of a history that is to be given up before a fact where there is no image to begin from.
+/// The error of a history that is to be given up before a fact where there is no image to begin
+/// from.
 pub(crate) fn no_image(pid: Pid, below: FactNumber) -> StoreError {
-    refused(format!("the history of process {pid} cannot begin at fact {below}: no image of it stands there"))
+    refused(format!(
+        "the history of process {pid} cannot begin at fact {below}: no image of it stands there"
+    ))
 }

@@ -1,16 +1,19 @@
 //! The walk over the log: what stands in it, where it is damaged, and where it ends.
 //!
-//! **How a torn tail is told from damage.** Each record says which commit was known to be on the disk when it was written. So
-//! when a bad record turns up where commit *n+1* should stand,
+//! **How a torn tail is told from damage.** Each record says which commit was known to be on the
+//! disk when it was written. So when a bad record turns up where commit *n+1* should stand,
 //! * before HEAD's mark it is damage: HEAD vouches for it (LOG-3);
-//! * after the mark it is damage if a record stands further on that says that *n+1* was synced. Other records prove
-//!   nothing: the disk may have kept the end of what was written and lost its beginning;
-//! * otherwise it is the torn tail of a commit that nobody was told of. The walk ends before it (LOG-2).
+//! * after the mark it is damage if a record stands further on that says that *n+1* was synced.
+//!   Other records prove nothing: the disk may have kept the end of what was written and lost its
+//!   beginning;
+//! * otherwise it is the torn tail of a commit that nobody was told of. The walk ends before it
+//!   (LOG-2).
 //!
-//! Behind damage the walk goes on at the next header that opens. A header that opens is genuine (`envelope`), so the
-//! search cannot be led astray by what stands in a content.
+//! Behind damage the walk goes on at the next header that opens. A header that opens is genuine
+//! (`envelope`), so the search cannot be led astray by what stands in a content.
 //!
-//! A segment that was swept is one record, behind which the chain goes on as behind what stood there.
+//! A segment that was swept is one record, behind which the chain goes on as behind what stood
+//! there.
 //!
 //! The walk reads headers only, and payloads behind HEAD's mark. It changes nothing.
 
@@ -42,8 +45,14 @@ pub(crate) struct Lost {
 impl Lost {
     /// So many records were in it at most. Of whole segments nobody knows how long they were.
     pub(crate) fn most_records(&self) -> u64 {
-        let spanned = u64::from(self.to.segment.saturating_sub(self.from.segment)) * SEGMENT_RECORDS;
-        spanned + self.to.offset.saturating_sub(if spanned > 0 { 0 } else { self.from.offset }) / HEADER_BYTES as u64
+        let spanned =
+            u64::from(self.to.segment.saturating_sub(self.from.segment)) * SEGMENT_RECORDS;
+        spanned
+            + self
+                .to
+                .offset
+                .saturating_sub(if spanned > 0 { 0 } else { self.from.offset })
+                / HEADER_BYTES as u64
     }
 }
 
@@ -58,11 +67,12 @@ pub(crate) enum Found {
     Lost(Lost),
 }
 
-/// Walks the log from `from` to its end and shows what stands there, commit by commit. Answers with the mark of the last
-/// complete commit; whatever lies behind it is a torn tail.
+/// Walks the log from `from` to its end and shows what stands there, commit by commit. Answers with
+/// the mark of the last complete commit; whatever lies behind it is a torn tail.
 ///
 /// # Errors
-/// [`StoreError::Damaged`] where the log is not the one that `head` speaks of, and whatever `visit` fails with.
+/// [`StoreError::Damaged`] where the log is not the one that `head` speaks of, and whatever `visit`
+/// fails with.
 pub(crate) fn walk<E: From<StoreError>>(
     log: &Log,
     from: Mark,
@@ -82,7 +92,8 @@ pub(crate) struct Reached {
     pub(crate) good: Mark,
     /// The highest commit of which there is a record.
     pub(crate) commit: u64,
-    /// Whether damage follows the last complete commit, so that the log does not end there for certain.
+    /// Whether damage follows the last complete commit, so that the log does not end there for
+    /// certain.
     pub(crate) is_doubtful: bool,
 }
 
@@ -97,11 +108,15 @@ pub(crate) fn walk_all<E: From<StoreError>>(
 ) -> Result<Reached, E> {
     let mut walk = Walk::new(log, Mark::EMPTY, head);
     walk.run(visit)?;
-    Ok(Reached { good: walk.good, commit: walk.reached, is_doubtful: walk.unsettled.is_some() })
+    Ok(Reached {
+        good: walk.good,
+        commit: walk.reached,
+        is_doubtful: walk.unsettled.is_some(),
+    })
 }
 
-/// Refuses a log that is not the one that `head` speaks of, by reading all its headers. For when the record that HEAD
-/// names cannot be read: is the record damaged, or the log another one?
+/// Refuses a log that is not the one that `head` speaks of, by reading all its headers. For when
+/// the record that HEAD names cannot be read: is the record damaged, or the log another one?
 ///
 /// # Errors
 /// [`StoreError::Damaged`].
@@ -115,8 +130,8 @@ pub(crate) fn survey(log: &Log, head: Mark) -> Result<(), StoreError> {
         return Ok(());
     }
     Err(damaged(format!(
-        "nothing in the log was written by the store that HEAD belongs to, which had reached {}. Put back the log of this \
-         store, or a copy of HEAD and log together",
+        "nothing in the log was written by the store that HEAD belongs to, which had reached {}. \
+         Put back the log of this store, or a copy of HEAD and log together",
         head.end
     )))
 }
@@ -145,10 +160,25 @@ impl<'a> Walk<'a> {
     fn new(log: &'a Log, from: Mark, head: Mark) -> Self {
         let (at, behind, chain) = (from.end, from.end, Some(from.chain));
         let (window, reached, pending) = (Window::on(log), from.commit, Vec::new());
-        Self { log, window, head, at, behind, chain, good: from, pending, reached, foreseen: 0, unsettled: None }
+        Self {
+            log,
+            window,
+            head,
+            at,
+            behind,
+            chain,
+            good: from,
+            pending,
+            reached,
+            foreseen: 0,
+            unsettled: None,
+        }
     }
 
-    fn run<E: From<StoreError>>(&mut self, visit: &mut dyn FnMut(Found) -> Result<(), E>) -> Result<(), E> {
+    fn run<E: From<StoreError>>(
+        &mut self,
+        visit: &mut dyn FnMut(Found) -> Result<(), E>,
+    ) -> Result<(), E> {
         while self.enter_segment() {
             self.pass_head(visit)?;
             let here = self.window.header(self.at)?;
@@ -160,24 +190,34 @@ impl<'a> Walk<'a> {
                 }
                 Some(sealed) if self.is_trusted(&sealed)? => self.take(sealed, visit)?,
                 None if vouched => self.skip_before_head(visit)?,
-                None if self.later_commit_stands()? => match search::header_from(self.log, self.at)? {
-                    Some(next) => self.skip(next, self.commit_at(next)?, visit)?,
-                    None => break,
-                },
+                None if self.later_commit_stands()? => {
+                    match search::header_from(self.log, self.at)? {
+                        Some(next) => self.skip(next, self.commit_at(next)?, visit)?,
+                        None => break,
+                    }
+                }
                 _ => break,
             }
         }
         self.pass_head(visit)
     }
 
-    /// HEAD vouches for a commit at its mark. If the walk comes to that place by another way, as over the end of a segment that
-    /// was cut between two records, what is missing before it is lost.
-    fn pass_head<E: From<StoreError>>(&mut self, visit: &mut dyn FnMut(Found) -> Result<(), E>) -> Result<(), E> {
+    /// HEAD vouches for a commit at its mark. If the walk comes to that place by another way, as
+    /// over the end of a segment that was cut between two records, what is missing before it is
+    /// lost.
+    fn pass_head<E: From<StoreError>>(
+        &mut self,
+        visit: &mut dyn FnMut(Found) -> Result<(), E>,
+    ) -> Result<(), E> {
         if self.at < self.head.end || self.good.end >= self.head.end {
             return Ok(());
         }
         self.flush(visit)?;
-        visit(Found::Lost(self.lost(self.behind, self.head.end, self.head.commit)))?;
+        visit(Found::Lost(self.lost(
+            self.behind,
+            self.head.end,
+            self.head.commit,
+        )))?;
         self.vouch(visit)
     }
 
@@ -190,16 +230,27 @@ impl<'a> Walk<'a> {
 
     fn lost(&self, from: Location, to: Location, upto: u64) -> Lost {
         let is_begun = self.good.commit != self.reached;
-        let since = if is_begun { self.reached } else { self.reached + 1 };
-        Lost { from, to, since, upto }
+        let since = if is_begun {
+            self.reached
+        } else {
+            self.reached + 1
+        };
+        Lost {
+            from,
+            to,
+            since,
+            upto,
+        }
     }
 
     /// A torn tail may be cut, but not together with damage: that would make it forgotten.
     fn settle(&self) -> Result<(), StoreError> {
-        let Some(lost) = self.unsettled else { return Ok(()) };
+        let Some(lost) = self.unsettled else {
+            return Ok(());
+        };
         Err(damaged(format!(
-            "the log cannot be read from {} on, and no whole commit follows. Cutting it there could lose what was \
-             acknowledged. Put back a copy of HEAD and log together",
+            "the log cannot be read from {} on, and no whole commit follows. Cutting it there \
+             could lose what was acknowledged. Put back a copy of HEAD and log together",
             lost.from
         )))
     }
@@ -207,17 +258,25 @@ impl<'a> Walk<'a> {
     /// Moves on to the next segment at the end of one; false at the end of the log.
     fn enter_segment(&mut self) -> bool {
         let last = self.log.numbers().last().copied().unwrap_or(0);
-        let end = self.log.segment(self.at.segment).map(|segment| segment.end());
-        // HEAD vouches for what stood before its mark, also where the segment is cut or gone by now.
-        let is_over =
-            end == Some(self.at.offset) || (self.at == self.head.end && end.is_none_or(|end| end < self.at.offset));
+        let end = self
+            .log
+            .segment(self.at.segment)
+            .map(|segment| segment.end());
+        // HEAD vouches for what stood before its mark, also where the segment is cut or gone by
+        // now.
+        let is_over = end == Some(self.at.offset)
+            || (self.at == self.head.end && end.is_none_or(|end| end < self.at.offset));
         if is_over && self.at.segment < last {
-            self.at = Location { segment: self.at.segment + 1, offset: 0 };
+            self.at = Location {
+                segment: self.at.segment + 1,
+                offset: 0,
+            };
         }
         self.at.segment < last || end.is_some_and(|end| self.at.offset < end)
     }
 
-    /// A record behind HEAD's mark counts if it is whole, or if a later commit shows that it once was.
+    /// A record behind HEAD's mark counts if it is whole, or if a later commit shows that it once
+    /// was.
     fn is_trusted(&mut self, sealed: &Sealed) -> Result<bool, StoreError> {
         Ok(self.log.is_whole(self.at, &sealed.header)? || self.later_commit_stands()?)
     }
@@ -227,21 +286,24 @@ impl<'a> Walk<'a> {
         let another = end > self.head.end && end.segment == self.head.end.segment;
         if another || (end == self.head.end && sealed.hash != self.head.chain) {
             return Err(damaged(format!(
-                "the log is not the one that HEAD speaks of: they part at {}. Put back a copy of HEAD and log together",
+                "the log is not the one that HEAD speaks of: they part at {}. Put back a copy of \
+                 HEAD and log together",
                 self.at
             )));
         }
         Ok(())
     }
 
-    /// Numbers of commits rise. Where they do not, two histories of the store stand one behind the other.
+    /// Numbers of commits rise. Where they do not, two histories of the store stand one behind the
+    /// other.
     fn check_order(&self, header: &Header) -> Result<(), StoreError> {
         if header.commit > self.reached {
             return Ok(());
         }
         Err(damaged(format!(
-            "the segments before {:08} hold commits up to {}, and it goes on with commit {}: they are of two copies of the \
-             store, which were written apart from each other. Put back HEAD, HEAD2 and the log of one of them together",
+            "the segments before {:08} hold commits up to {}, and it goes on with commit {}: they \
+             are of two copies of the store, which were written apart from each other. Put back \
+             HEAD, HEAD2 and the log of one of them together",
             self.at.segment, self.reached, header.commit
         )))
     }
@@ -260,7 +322,11 @@ impl<'a> Walk<'a> {
         if header.kind == Kind::Swept {
             return self.step_over(header, visit);
         }
-        if self.pending.first().is_some_and(|(_, first)| first.commit != header.commit) {
+        if self
+            .pending
+            .first()
+            .is_some_and(|(_, first)| first.commit != header.commit)
+        {
             self.flush(visit)?;
         }
         self.at = end_of(at, &header);
@@ -271,15 +337,25 @@ impl<'a> Walk<'a> {
         self.pending.push((at, header));
         if let Some(commit) = ends {
             self.flush(visit)?;
-            self.good = Mark { end: self.at, last: at.offset, chain: hash, commit };
+            self.good = Mark {
+                end: self.at,
+                last: at.offset,
+                chain: hash,
+                commit,
+            };
             self.unsettled = None;
             visit(Found::Commit(self.good))?;
         }
         Ok(())
     }
 
-    /// Goes on behind a segment that was swept. HEAD's mark is always further on, so that no commit ends here.
-    fn step_over<E>(&mut self, header: Header, visit: &mut dyn FnMut(Found) -> Result<(), E>) -> Result<(), E> {
+    /// Goes on behind a segment that was swept. HEAD's mark is always further on, so that no commit
+    /// ends here.
+    fn step_over<E>(
+        &mut self,
+        header: Header,
+        visit: &mut dyn FnMut(Found) -> Result<(), E>,
+    ) -> Result<(), E> {
         self.flush(visit)?;
         let at = self.at;
         (self.at, self.chain) = (end_of(at, &header), Some(header.payload));
@@ -289,11 +365,18 @@ impl<'a> Walk<'a> {
     }
 
     fn flush<E>(&mut self, visit: &mut dyn FnMut(Found) -> Result<(), E>) -> Result<(), E> {
-        self.pending.drain(..).try_for_each(|(at, header)| visit(Found::Record(at, header)))
+        self.pending
+            .drain(..)
+            .try_for_each(|(at, header)| visit(Found::Record(at, header)))
     }
 
     /// Goes on behind damage.
-    fn skip<E>(&mut self, to: Location, upto: u64, visit: &mut dyn FnMut(Found) -> Result<(), E>) -> Result<(), E> {
+    fn skip<E>(
+        &mut self,
+        to: Location,
+        upto: u64,
+        visit: &mut dyn FnMut(Found) -> Result<(), E>,
+    ) -> Result<(), E> {
         self.flush(visit)?;
         let lost = self.lost(self.at, to, upto);
         visit(Found::Lost(lost))?;
@@ -302,10 +385,14 @@ impl<'a> Walk<'a> {
     }
 
     fn commit_at(&self, at: Location) -> Result<u64, StoreError> {
-        Ok(self.log.header(at)?.map_or(u64::MAX, |sealed| sealed.header.commit))
+        Ok(self
+            .log
+            .header(at)?
+            .map_or(u64::MAX, |sealed| sealed.header.commit))
     }
 
-    /// Goes on at the next record, and at HEAD's mark at the latest: there a record ended for certain.
+    /// Goes on at the next record, and at HEAD's mark at the latest: there a record ended for
+    /// certain.
     fn skip_before_head<E: From<StoreError>>(
         &mut self,
         visit: &mut dyn FnMut(Found) -> Result<(), E>,
@@ -323,11 +410,19 @@ impl<'a> Walk<'a> {
     fn later_commit_stands(&mut self) -> Result<bool, StoreError> {
         // Where a commit has begun, the bad record is one of its own.
         let begun = self.good.commit != self.reached;
-        let wanted = if begun { self.reached } else { self.reached + 1 };
+        let wanted = if begun {
+            self.reached
+        } else {
+            self.reached + 1
+        };
         let mut at = self.at;
         while self.foreseen < wanted {
-            let Some(next) = search::header_from(self.log, at)? else { break };
-            let Some(sealed) = self.log.header(next)? else { break };
+            let Some(next) = search::header_from(self.log, at)? else {
+                break;
+            };
+            let Some(sealed) = self.log.header(next)? else {
+                break;
+            };
             self.foreseen = self.foreseen.max(sealed.header.synced);
             at = end_of(next, &sealed.header);
         }

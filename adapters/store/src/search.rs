@@ -21,9 +21,19 @@ pub(crate) fn header_from(log: &Log, from: Location) -> Result<Option<Location>,
     if log.header(from)?.is_some() {
         return Ok(Some(from));
     }
-    for number in log.numbers().into_iter().filter(|number| *number >= from.segment) {
-        let offset = if number == from.segment { from.offset } else { 0 };
-        let Some(segment) = log.segment(number) else { continue };
+    for number in log
+        .numbers()
+        .into_iter()
+        .filter(|number| *number >= from.segment)
+    {
+        let offset = if number == from.segment {
+            from.offset
+        } else {
+            0
+        };
+        let Some(segment) = log.segment(number) else {
+            continue;
+        };
         if let Some(found) = header_in(log, &segment, offset)? {
             return Ok(Some(found));
         }
@@ -31,13 +41,22 @@ pub(crate) fn header_from(log: &Log, from: Location) -> Result<Option<Location>,
     Ok(None)
 }
 
-fn header_in(log: &Log, segment: &Segment, mut offset: u64) -> Result<Option<Location>, StoreError> {
+fn header_in(
+    log: &Log,
+    segment: &Segment,
+    mut offset: u64,
+) -> Result<Option<Location>, StoreError> {
     let overlap = MAGIC.len() as u64 - 1;
     while offset.saturating_add(HEADER_BYTES as u64) <= segment.end() {
-        let Some(window) = window(segment, offset)? else { return Ok(None) };
+        let Some(window) = window(segment, offset)? else {
+            return Ok(None);
+        };
         let length = window.len() as u64;
         for hit in memmem::find_iter(&window, &MAGIC) {
-            let at = Location { segment: segment.number(), offset: offset + hit as u64 };
+            let at = Location {
+                segment: segment.number(),
+                offset: offset + hit as u64,
+            };
             if log.header(at)?.is_some() {
                 return Ok(Some(at));
             }
@@ -47,15 +66,20 @@ fn header_in(log: &Log, segment: &Segment, mut offset: u64) -> Result<Option<Loc
     Ok(None)
 }
 
-/// The bytes from `offset` on, at most a window of them; none where there are too few for a header. A segment can be shorter than it was
-/// when it was opened: a writer gives back the room behind its end, and no record was in that room.
+/// The bytes from `offset` on, at most a window of them; none where there are too few for a header.
+/// A segment can be shorter than it was when it was opened: a writer gives back the room behind its
+/// end, and no record was in that room.
 fn window(segment: &Segment, offset: u64) -> Result<Option<Vec<u8>>, StoreError> {
     let mut length = WINDOW_BYTES.min(segment.end() - offset);
     while length >= HEADER_BYTES as u64 {
         let mut window = vec![0; length as usize];
         match segment.read(offset, &mut window) {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => length /= 2,
-            read => return read.map(|()| Some(window)).map_err(io("search the log behind damage")),
+            read => {
+                return read
+                    .map(|()| Some(window))
+                    .map_err(io("search the log behind damage"));
+            }
         }
     }
     Ok(None)

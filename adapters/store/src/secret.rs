@@ -1,10 +1,12 @@
 //! The host's secret, and the keys that a store makes of it.
 //!
-//! Secret and salt give four keys that tell nothing of one another: for payloads, for lines of the index, for the names of
-//! contents, and for headers. The salt is drawn for each store and stands in HEAD, so that two stores of one secret have no key
-//! in common. No key is written anywhere; HEAD holds a check, by which a wrong secret is told from damage.
+//! Secret and salt give four keys that tell nothing of one another: for payloads, for lines of the
+//! index, for the names of contents, and for headers. The salt is drawn for each store and stands
+//! in HEAD, so that two stores of one secret have no key in common. No key is written anywhere;
+//! HEAD holds a check, by which a wrong secret is told from damage.
 //!
-//! A sealed text is a nonce (24, drawn for each), the text under XChaCha20-Poly1305, and the tag (16).
+//! A sealed text is a nonce (24, drawn for each), the text under XChaCha20-Poly1305, and the tag
+//! (16).
 
 use std::fmt;
 use std::io;
@@ -27,30 +29,38 @@ pub(crate) const SEAL_BYTES: u64 = (NONCE_BYTES + TAG_BYTES) as u64;
 /// The check of a store that is not encrypted.
 pub(crate) const NO_CHECK: Hash = [0; 32];
 
-/// What a store is encrypted with: 32 bytes that the host keeps, and that nobody can guess. Whoever loses them has lost the
-/// store. They are wiped from memory when the value is dropped, and never shown.
+/// What a store is encrypted with: 32 bytes that the host keeps, and that nobody can guess. Whoever
+/// loses them has lost the store. They are wiped from memory when the value is dropped, and never
+/// shown.
 #[derive(Clone)]
 pub struct StoreSecret(Zeroizing<[u8; 32]>);
 
 impl StoreSecret {
-    /// Of bytes that were drawn at random. A password is no secret of this kind: make one of it with a function that is made
-    /// for that.
+    /// Of bytes that were drawn at random. A password is no secret of this kind: make one of it
+    /// with a function that is made for that.
     #[must_use]
     pub fn new(bytes: [u8; 32]) -> Self {
         Self(Zeroizing::new(bytes))
     }
 
-    /// Reads one as people keep it: 64 hexadecimal digits, white space around them apart, or the 32 bytes themselves. What was
-    /// read is wiped.
+    /// Reads one as people keep it: 64 hexadecimal digits, white space around them apart, or the 32
+    /// bytes themselves. What was read is wiped.
     ///
     /// # Errors
-    /// [`NotASecret`], which tells nothing of what was read; also for 32 bytes of text, which nobody has drawn at random.
+    /// [`NotASecret`], which tells nothing of what was read; also for 32 bytes of text, which
+    /// nobody has drawn at random.
     pub fn read(text: Vec<u8>) -> Result<Self, NotASecret> {
         let text = Zeroizing::new(text);
         let not_one = NotASecret { bytes: text.len() };
         if let Ok(bytes) = <[u8; 32]>::try_from(&text[..]) {
-            let is_text = bytes.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace());
-            return if is_text { Err(not_one) } else { Ok(Self::new(bytes)) };
+            let is_text = bytes
+                .iter()
+                .all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace());
+            return if is_text {
+                Err(not_one)
+            } else {
+                Ok(Self::new(bytes))
+            };
         }
         let digits = text.trim_ascii();
         let mut secret = Zeroizing::new([0; 32]);
@@ -58,8 +68,14 @@ impl StoreSecret {
             return Err(not_one);
         }
         for (byte, pair) in secret.iter_mut().zip(digits.chunks_exact(2)) {
-            let digit = |at: usize| char::from(pair[at]).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-            let (Some(high), Some(low)) = (digit(0), digit(1)) else { return Err(not_one) };
+            let digit = |at: usize| {
+                char::from(pair[at])
+                    .to_digit(16)
+                    .and_then(|digit| u8::try_from(digit).ok())
+            };
+            let (Some(high), Some(low)) = (digit(0), digit(1)) else {
+                return Err(not_one);
+            };
             *byte = high << 4 | low;
         }
         Ok(Self(secret))
@@ -76,8 +92,9 @@ impl StoreSecret {
 /// What was to be a secret and is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{bytes} bytes were given that are no key. A key is 32 bytes that were drawn at random, written as 64 hexadecimal digits \
-     or as they are. `openssl rand -hex 32` makes one; a password is none"
+    "{bytes} bytes were given that are no key. A key is 32 bytes that were drawn at random, \
+     written as 64 hexadecimal digits or as they are. `openssl rand -hex 32` makes one; a password \
+     is none"
 )]
 pub struct NotASecret {
     bytes: usize,
@@ -104,7 +121,11 @@ struct Cipher {
 
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.cipher.is_some() { "Keys(encrypted)" } else { "Keys(plain)" })
+        f.write_str(if self.cipher.is_some() {
+            "Keys(encrypted)"
+        } else {
+            "Keys(plain)"
+        })
     }
 }
 
@@ -113,7 +134,11 @@ impl Keys {
     ///
     /// # Errors
     /// [`KeyFault`] where the secret is not the one that the store was made with.
-    pub(crate) fn of(salt: StoreKey, check: &Hash, secret: Option<&StoreSecret>) -> Result<Self, KeyFault> {
+    pub(crate) fn of(
+        salt: StoreKey,
+        check: &Hash,
+        secret: Option<&StoreSecret>,
+    ) -> Result<Self, KeyFault> {
         match (secret, *check == NO_CHECK) {
             (None, true) => Ok(Self::plain(salt)),
             (None, false) => Err(KeyFault::Missing),
@@ -125,16 +150,29 @@ impl Keys {
 
     /// Of a store that is not encrypted.
     pub(crate) fn plain(key: StoreKey) -> Self {
-        Self { headers: key, cipher: None }
+        Self {
+            headers: key,
+            cipher: None,
+        }
     }
 
     fn sealing(StoreKey(salt): StoreKey, secret: &StoreSecret) -> Self {
         let key = |purpose| secret.key(&salt, purpose);
         let cipher = |purpose| XChaCha20Poly1305::new((&*key(purpose)).into());
-        let (payloads, lines) = (cipher("dormouse store 1, payloads"), cipher("dormouse store 1, lines of the index"));
+        let (payloads, lines) = (
+            cipher("dormouse store 1, payloads"),
+            cipher("dormouse store 1, lines of the index"),
+        );
         let names = key("dormouse store 1, names of contents");
         let headers = StoreKey(*key("dormouse store 1, headers"));
-        Self { headers, cipher: Some(Arc::new(Cipher { payloads, lines, names })) }
+        Self {
+            headers,
+            cipher: Some(Arc::new(Cipher {
+                payloads,
+                lines,
+                names,
+            })),
+        }
     }
 
     /// What headers, and the values of the index, are signed with.
@@ -147,8 +185,8 @@ impl Keys {
         self.cipher.is_some()
     }
 
-    /// What the log and the index call a content. Where they are encrypted it does not tell the content's hash, by which one
-    /// could recognise a content that one knows.
+    /// What the log and the index call a content. Where they are encrypted it does not tell the
+    /// content's hash, by which one could recognise a content that one knows.
     pub(crate) fn name(&self, content: ContentHash) -> Hash {
         match &self.cipher {
             None => content.0,
@@ -156,17 +194,23 @@ impl Keys {
         }
     }
 
-    /// A payload, or a part of one, as it stands in the log. `bound` is what it is only good together with.
+    /// A payload, or a part of one, as it stands in the log. `bound` is what it is only good
+    /// together with.
     ///
     /// # Errors
     /// Where the operating system gives no randomness.
     pub(crate) fn seal(&self, text: &[u8], bound: &[u8]) -> io::Result<Vec<u8>> {
-        self.cipher.as_ref().map_or_else(|| Ok(text.to_vec()), |cipher| seal(&cipher.payloads, text, bound))
+        self.cipher.as_ref().map_or_else(
+            || Ok(text.to_vec()),
+            |cipher| seal(&cipher.payloads, text, bound),
+        )
     }
 
     /// The reverse of [`Keys::seal`]; none where the text or what it is bound to is another.
     pub(crate) fn open(&self, sealed: &[u8], bound: &[u8]) -> Option<Vec<u8>> {
-        self.cipher.as_ref().and_then(|cipher| open(&cipher.payloads, sealed, bound))
+        self.cipher
+            .as_ref()
+            .and_then(|cipher| open(&cipher.payloads, sealed, bound))
     }
 
     /// A line as it stands in the index under `name`.
@@ -182,7 +226,10 @@ impl Keys {
 
     /// The reverse of [`Keys::seal_line`]; none where the index holds something else there.
     pub(crate) fn open_line(&self, line: &[u8], name: &[u8]) -> Option<Vec<u8>> {
-        self.cipher.as_ref().map_or_else(|| Some(line.to_vec()), |cipher| open(&cipher.lines, line, name))
+        self.cipher.as_ref().map_or_else(
+            || Some(line.to_vec()),
+            |cipher| open(&cipher.lines, line, name),
+        )
     }
 }
 
@@ -203,14 +250,28 @@ pub(crate) fn drawn<const N: usize>() -> io::Result<[u8; N]> {
 
 fn seal(cipher: &XChaCha20Poly1305, text: &[u8], bound: &[u8]) -> io::Result<Vec<u8>> {
     let nonce = drawn::<NONCE_BYTES>()?;
-    let text = cipher.encrypt(&XNonce::from(nonce), Payload { msg: text, aad: bound });
+    let text = cipher.encrypt(
+        &XNonce::from(nonce),
+        Payload {
+            msg: text,
+            aad: bound,
+        },
+    );
     let text = text.map_err(|_| io::Error::other("a text is too long to be sealed"))?;
     Ok([&nonce[..], &text].concat())
 }
 
 fn open(cipher: &XChaCha20Poly1305, sealed: &[u8], bound: &[u8]) -> Option<Vec<u8>> {
     let (nonce, text) = sealed.split_first_chunk::<NONCE_BYTES>()?;
-    cipher.decrypt(&XNonce::from(*nonce), Payload { msg: text, aad: bound }).ok()
+    cipher
+        .decrypt(
+            &XNonce::from(*nonce),
+            Payload {
+                msg: text,
+                aad: bound,
+            },
+        )
+        .ok()
 }
 
 #[cfg(test)]
@@ -228,9 +289,16 @@ mod tests {
         let sealed = keys(1, SALT).seal(b"text", b"bound").unwrap();
         assert_eq!(sealed.len() as u64, 4 + SEAL_BYTES);
         assert_eq!(keys(1, SALT).open(&sealed, b"bound").unwrap(), b"text");
-        assert_ne!(keys(1, SALT).seal(b"text", b"bound").unwrap(), sealed, "each has a nonce of its own");
-        let others =
-            [(keys(2, SALT), &b"bound"[..]), (keys(1, StoreKey([4; 32])), b"bound"), (keys(1, SALT), b"other")];
+        assert_ne!(
+            keys(1, SALT).seal(b"text", b"bound").unwrap(),
+            sealed,
+            "each has a nonce of its own"
+        );
+        let others = [
+            (keys(2, SALT), &b"bound"[..]),
+            (keys(1, StoreKey([4; 32])), b"bound"),
+            (keys(1, SALT), b"other"),
+        ];
         for (keys, bound) in others {
             assert_eq!(keys.open(&sealed, bound), None);
         }
@@ -239,7 +307,11 @@ mod tests {
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(keys(1, SALT).open(&flipped, b"bound"), None, "bit {bit}");
         }
-        assert_eq!(keys(1, SALT).open_line(&sealed, b"bound"), None, "lines have a key of their own");
+        assert_eq!(
+            keys(1, SALT).open_line(&sealed, b"bound"),
+            None,
+            "lines have a key of their own"
+        );
     }
 
     #[test]
@@ -248,7 +320,10 @@ mod tests {
         let check = check_of(&secret, SALT);
         let fault = |check, secret: Option<&StoreSecret>| Keys::of(SALT, check, secret).err();
         assert_eq!(fault(&check, Some(&secret)), None);
-        assert_eq!(fault(&check, Some(&StoreSecret::new([2; 32]))), Some(KeyFault::Wrong));
+        assert_eq!(
+            fault(&check, Some(&StoreSecret::new([2; 32]))),
+            Some(KeyFault::Wrong)
+        );
         assert_eq!(fault(&check, None), Some(KeyFault::Missing));
         assert_eq!(fault(&NO_CHECK, Some(&secret)), Some(KeyFault::Needless));
         assert_eq!(fault(&NO_CHECK, None), None);
@@ -256,7 +331,11 @@ mod tests {
 
     #[test]
     fn nothing_shows_a_secret() {
-        let shown = format!("{:?} {:?} {SALT:?}", StoreSecret::new([77; 32]), keys(77, SALT));
+        let shown = format!(
+            "{:?} {:?} {SALT:?}",
+            StoreSecret::new([77; 32]),
+            keys(77, SALT)
+        );
         assert!(!shown.contains("77") && !shown.contains('3'), "{shown}");
     }
 }

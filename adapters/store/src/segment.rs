@@ -1,7 +1,7 @@
 //! One file of the log.
 //!
-//! A segment is appended to and read at the same time: readers see only what lies before its acknowledged end. Behind it the
-//! file may have room that is reserved, which is zeros.
+//! A segment is appended to and read at the same time: readers see only what lies before its
+//! acknowledged end. Behind it the file may have room that is reserved, which is zeros.
 
 use std::io;
 use std::ops::Range;
@@ -55,7 +55,13 @@ impl Segment {
         let file = disk.open(&folder.join(Self::file_name(number)), how)?;
         let length = file.length()?;
         let (end, length) = (AtomicU64::new(length), AtomicU64::new(length));
-        Ok(Self { number, file, end, length, mapped: Mutex::default() })
+        Ok(Self {
+            number,
+            file,
+            end,
+            length,
+            mapped: Mutex::default(),
+        })
     }
 
     /// The same, closed: it is kept in memory. For what is left of a segment that was swept.
@@ -71,8 +77,17 @@ impl Segment {
     }
 
     fn in_memory(number: u32, bytes: Bytes) -> Self {
-        let (end, length) = (AtomicU64::new(bytes.len() as u64), AtomicU64::new(bytes.len() as u64));
-        Self { number, file: Arc::new(Held(bytes)), end, length, mapped: Mutex::default() }
+        let (end, length) = (
+            AtomicU64::new(bytes.len() as u64),
+            AtomicU64::new(bytes.len() as u64),
+        );
+        Self {
+            number,
+            file: Arc::new(Held(bytes)),
+            end,
+            length,
+            mapped: Mutex::default(),
+        }
     }
 
     /// Its number.
@@ -97,12 +112,15 @@ impl Segment {
         self.file.sync()
     }
 
-    /// Reserves room where `bytes` more do not fit into what is reserved, for the commits behind them as well, but not beyond
-    /// `limit`. A disk that cannot is written without.
+    /// Reserves room where `bytes` more do not fit into what is reserved, for the commits behind
+    /// them as well, but not beyond `limit`. A disk that cannot is written without.
     pub(crate) fn reserve(&self, bytes: u64, limit: u64) {
         let wanted = self.end() + bytes;
         let length = limit.min(wanted + RESERVED_BYTES);
-        if bytes > RESERVED_BYTES || wanted <= self.length.load(Ordering::Acquire) || length <= wanted {
+        if bytes > RESERVED_BYTES
+            || wanted <= self.length.load(Ordering::Acquire)
+            || length <= wanted
+        {
             return;
         }
         // What fails half-way may have made it longer.
@@ -125,20 +143,25 @@ impl Segment {
         }
     }
 
-    /// Whether [`Segment::slice`] gives memory that stays as it is: not beside a writer, who may cut off what it failed to
-    /// write.
+    /// Whether [`Segment::slice`] gives memory that stays as it is: not beside a writer, who may
+    /// cut off what it failed to write.
     pub(crate) fn is_mappable(&self) -> bool {
         self.file.is_mappable()
     }
 
-    /// A range of it as memory, where that can be had. Costs nothing where the range was mapped before, otherwise one map of the segment.
+    /// A range of it as memory, where that can be had. Costs nothing where the range was mapped
+    /// before, otherwise one map of the segment.
     pub(crate) fn slice(&self, range: Range<u64>) -> io::Result<Bytes> {
         let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
         if (mapped.len() as u64) < range.end {
             *mapped = self.file.map(self.end())?;
         }
         let (start, end) = (range.start as usize, range.end as usize);
-        if end <= mapped.len() { Ok(mapped.slice(start..end)) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+        if end <= mapped.len() {
+            Ok(mapped.slice(start..end))
+        } else {
+            Err(io::ErrorKind::UnexpectedEof.into())
+        }
     }
 }
 

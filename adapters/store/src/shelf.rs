@@ -1,9 +1,10 @@
-//! What the index stands on, keys in order: sled in a folder, or nothing, so that all of it waits in memory. The only module that knows
-//! sled.
+//! What the index stands on, keys in order: sled in a folder, or nothing, so that all of it waits
+//! in memory. The only module that knows sled.
 //!
-//! sled is no longer maintained, does not sync what it flushes, and panics on damage or loses keys without a word. So every
-//! call is made under `catch_unwind`, and whoever asks checks what it is told. The panic hook of the program is called before a panic is
-//! caught, and a library must not replace it: [`catches_panic_here`] tells a hook that there is nothing to report.
+//! sled is no longer maintained, does not sync what it flushes, and panics on damage or loses keys
+//! without a word. So every call is made under `catch_unwind`, and whoever asks checks what it is
+//! told. The panic hook of the program is called before a panic is caught, and a library must not
+//! replace it: [`catches_panic_here`] tells a hook that there is nothing to report.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -23,8 +24,8 @@ use crate::index::Fault;
 /// sled counts pages as they lie on the disk, and holds them in some four times that.
 const CACHE_BYTES: u64 = 8 << 20;
 
-/// How long an opening waits for threads of sled that still write for a handle that is gone. They keep the file locked, and nobody else
-/// does: the store has a lock of its own.
+/// How long an opening waits for threads of sled that still write for a handle that is gone. They
+/// keep the file locked, and nobody else does: the store has a lock of its own.
 const WAIT_FOR_CLOSING: Duration = Duration::from_secs(5);
 
 /// A key and its value.
@@ -39,7 +40,8 @@ pub(crate) enum Shelf {
     Nothing,
 }
 
-/// Changes that are applied together: the latest of each key. What they set can be read before they are.
+/// Changes that are applied together: the latest of each key. What they set can be read before they
+/// are.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
@@ -63,7 +65,11 @@ impl Batch {
         self.removes
     }
 
-    fn between<'b>(&'b self, first: &[u8], last: &[u8]) -> impl DoubleEndedIterator<Item = Pair> + 'b {
+    fn between<'b>(
+        &'b self,
+        first: &[u8],
+        last: &[u8],
+    ) -> impl DoubleEndedIterator<Item = Pair> + 'b {
         let set = between(&self.changes, first, last);
         set.filter_map(|(key, value)| Some((key.clone(), value.clone()?)))
     }
@@ -96,23 +102,48 @@ impl Shelf {
     ///
     /// # Errors
     /// [`Fault`].
-    pub(crate) fn last(&self, first: &[u8], last: &[u8], waiting: &Batch) -> Result<Option<Pair>, Fault> {
+    pub(crate) fn last(
+        &self,
+        first: &[u8],
+        last: &[u8],
+        waiting: &Batch,
+    ) -> Result<Option<Pair>, Fault> {
         let set = waiting.between(first, last).next_back();
         let kept = match self {
-            Self::Sled(sled) => guard(|| Ok(sled.db().range(first..=last).next_back().transpose()?.map(pair)))?,
+            Self::Sled(sled) => guard(|| {
+                Ok(sled
+                    .db()
+                    .range(first..=last)
+                    .next_back()
+                    .transpose()?
+                    .map(pair))
+            })?,
             Self::Nothing => None,
         };
         // Of one key, what waits is the later.
-        Ok(kept.into_iter().chain(set).max_by(|one, other| one.0.cmp(&other.0)))
+        Ok(kept
+            .into_iter()
+            .chain(set)
+            .max_by(|one, other| one.0.cmp(&other.0)))
     }
 
     /// All pairs from `first` up to and with `last`, in order, with what `waiting` sets.
     ///
     /// # Errors
     /// [`Fault`].
-    pub(crate) fn range(&self, first: &[u8], last: &[u8], waiting: &Batch) -> Result<Vec<Pair>, Fault> {
+    pub(crate) fn range(
+        &self,
+        first: &[u8],
+        last: &[u8],
+        waiting: &Batch,
+    ) -> Result<Vec<Pair>, Fault> {
         let mut kept: Vec<Pair> = match self {
-            Self::Sled(sled) => guard(|| sled.db().range(first..=last).map(|entry| entry.map(pair)).collect())?,
+            Self::Sled(sled) => guard(|| {
+                sled.db()
+                    .range(first..=last)
+                    .map(|entry| entry.map(pair))
+                    .collect()
+            })?,
             Self::Nothing => return Ok(waiting.between(first, last).collect()),
         };
         let kept_pairs = kept.len();
@@ -128,7 +159,12 @@ impl Shelf {
     ///
     /// # Errors
     /// [`Fault`]. Some may have been shown by then.
-    pub(crate) fn each(&self, first: &[u8], last: &[u8], show: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), Fault> {
+    pub(crate) fn each(
+        &self,
+        first: &[u8],
+        last: &[u8],
+        show: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), Fault> {
         match self {
             Self::Sled(sled) => guard(|| {
                 for entry in sled.db().range(first..=last) {
@@ -146,7 +182,9 @@ impl Shelf {
     /// # Errors
     /// [`Fault`].
     pub(crate) fn apply(&mut self, Batch { changes, .. }: Batch) -> Result<(), Fault> {
-        let Self::Sled(sled) = self else { return Err(Fault("has nowhere to put what waits".to_owned())) };
+        let Self::Sled(sled) = self else {
+            return Err(Fault("has nowhere to put what waits".to_owned()));
+        };
         let mut batch = sled::Batch::default();
         for (key, value) in changes {
             match value {
@@ -168,22 +206,31 @@ pub(crate) struct SledFolder {
 
 impl SledFolder {
     fn open(folder: &Path) -> Result<Self, Fault> {
-        // Nobody else gets at what is in the folder, while sled makes its files for all whom the umask lets.
-        System.make_folder(folder).map_err(|error| Fault(format!("has no folder: {error}")))?;
+        // Nobody else gets at what is in the folder, while sled makes its files for all whom the
+        // umask lets.
+        System
+            .make_folder(folder)
+            .map_err(|error| Fault(format!("has no folder: {error}")))?;
         let config = sled::Config::new().path(folder).cache_capacity(CACHE_BYTES);
         let db = guard(|| open_when_closed(&config))?;
-        let opened = Self { db: Some(db), folder: folder.to_owned() };
+        let opened = Self {
+            db: Some(db),
+            folder: folder.to_owned(),
+        };
         opened.close_to_others();
         Ok(opened)
     }
 
     fn db(&self) -> &sled::Db {
-        self.db.as_ref().expect("sled is there until the value is dropped")
+        self.db
+            .as_ref()
+            .expect("sled is there until the value is dropped")
     }
 
     fn close_to_others(&self) {
         if let Err(error) = owner_only(&self.folder) {
-            tracing::debug!(%error, "the files of the index keep their modes; their folder is for its owner alone");
+            tracing::debug!(%error, "the files of the index keep their modes; their folder is for \
+                 its owner alone");
         }
     }
 }
@@ -193,7 +240,8 @@ impl Drop for SledFolder {
     fn drop(&mut self) {
         let db = self.db.take();
         if let Err(fault) = guard(|| db.map_or(Ok(0), |db| db.flush())) {
-            tracing::warn!(%fault, "the index was not written; it will be caught up or rebuilt from the log");
+            tracing::warn!(%fault, "the index was not written; it will be caught up or rebuilt \
+                 from the log");
         }
         self.close_to_others();
     }
@@ -204,7 +252,9 @@ fn open_when_closed(config: &sled::Config) -> sled::Result<sled::Db> {
     loop {
         match config.open() {
             // sled has no kind of its own for a file that is locked.
-            Err(sled::Error::Io(error)) if error.to_string().contains("acquire lock") && Instant::now() < until => {
+            Err(sled::Error::Io(error))
+                if error.to_string().contains("acquire lock") && Instant::now() < until =>
+            {
                 thread::sleep(Duration::from_millis(5));
             }
             outcome => return outcome,
@@ -232,7 +282,11 @@ fn between<'m, V>(
 ) -> impl DoubleEndedIterator<Item = (&'m Vec<u8>, &'m V)> + use<'m, V> {
     // A range that ends before it begins holds nothing here, as in sled.
     let bounds = (Bound::Included(first), Bound::Included(last.max(first)));
-    let found = if first <= last { Some(map.range::<[u8], _>(bounds)) } else { None };
+    let found = if first <= last {
+        Some(map.range::<[u8], _>(bounds))
+    } else {
+        None
+    };
     found.into_iter().flatten()
 }
 
@@ -245,16 +299,22 @@ thread_local! {
     static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The threads that sled starts. It catches what happens in the first, and has no more use for the other.
+/// The threads that sled starts. It catches what happens in the first, and has no more use for the
+/// other.
 const THREADS_OF_SLED: [&str; 2] = ["sled-io-", "log flusher"];
 
-/// Whether a panic in this thread at this moment is one of the index, which the store catches and recovers from: the index is built again
-/// from the log, or kept in memory. A program that reports panics by a hook of its own (`std::panic::set_hook`) asks this there,
-/// and reports nothing if so. The default hook prints the panic, which does no harm.
+/// Whether a panic in this thread at this moment is one of the index, which the store catches and
+/// recovers from: the index is built again from the log, or kept in memory. A program that reports
+/// panics by a hook of its own (`std::panic::set_hook`) asks this there, and reports nothing if so.
+/// The default hook prints the panic, which does no harm.
 #[must_use]
 pub fn catches_panic_here() -> bool {
     let thread = thread::current();
-    let is_of_sled = thread.name().is_some_and(|name| THREADS_OF_SLED.iter().any(|of_sled| name.starts_with(of_sled)));
+    let is_of_sled = thread.name().is_some_and(|name| {
+        THREADS_OF_SLED
+            .iter()
+            .any(|of_sled| name.starts_with(of_sled))
+    });
     is_of_sled || IS_GUARDED.get()
 }
 
@@ -271,7 +331,8 @@ fn guard<T>(call: impl FnOnce() -> sled::Result<T>) -> Result<T, Fault> {
 
 fn text_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("nothing was said")
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("nothing was said")
 }
 
 #[cfg(test)]
@@ -307,10 +368,20 @@ mod tests {
             assert!(catches_panic_here(), "behind a call within a call");
             std::panic::resume_unwind(Box::new("a page is gone"))
         });
-        assert_eq!(fault.unwrap_err().to_string(), "the index panicked: a page is gone");
+        assert_eq!(
+            fault.unwrap_err().to_string(),
+            "the index panicked: a page is gone"
+        );
         assert!(!catches_panic_here());
-        for (name, is_of_sled) in [("sled-io-3", true), ("log flusher", true), ("worker", false)] {
-            let thread = thread::Builder::new().name(name.to_owned()).spawn(catches_panic_here).unwrap();
+        for (name, is_of_sled) in [
+            ("sled-io-3", true),
+            ("log flusher", true),
+            ("worker", false),
+        ] {
+            let thread = thread::Builder::new()
+                .name(name.to_owned())
+                .spawn(catches_panic_here)
+                .unwrap();
             assert_eq!(thread.join().unwrap(), is_of_sled, "{name}");
         }
     }

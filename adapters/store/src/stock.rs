@@ -1,11 +1,14 @@
-//! Going through the log for an inventory: what each record is, who needs it, and what it refers to.
+//! Going through the log for an inventory: what each record is, who needs it, and what it refers
+//! to.
 //!
-//! The log is gone through in its order, from where the last time ended. A record counts where the index leads to it, so of copies
-//! that a sweep left one does. What a journal holds is read once, when it is first come by: a record that was moved since is known.
+//! The log is gone through in its order, from where the last time ended. A record counts where the
+//! index leads to it, so of copies that a sweep left one does. What a journal holds is read once,
+//! when it is first come by: a record that was moved since is known.
 //!
-//! Nothing is believed of what is missing. At the end each process that something was shown of must be there from its first image to
-//! its last fact, or what it refers to is not known. Only what was first written behind the end of the pass may be missing: the mark
-//! that began before it knows what that refers to.
+//! Nothing is believed of what is missing. At the end each process that something was shown of must
+//! be there from its first image to its last fact, or what it refers to is not known. Only what was
+//! first written behind the end of the pass may be missing: the mark that began before it knows
+//! what that refers to.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -48,9 +51,24 @@ impl<'s, 'a> Pass<'s, 'a> {
     pub(crate) fn new(store: &'s LogStore, order: StockTaking<'a>) -> Self {
         let end = store.writer().mark();
         order.inventory.belong_to(store.number);
-        let Reached { part, offset, commit } = order.inventory.reached();
-        let at = Location { segment: part, offset }.max(Location::START);
-        Self { store, order, end, known: commit, at, taken: StockTaken::default() }
+        let Reached {
+            part,
+            offset,
+            commit,
+        } = order.inventory.reached();
+        let at = Location {
+            segment: part,
+            offset,
+        }
+        .max(Location::START);
+        Self {
+            store,
+            order,
+            end,
+            known: commit,
+            at,
+            taken: StockTaken::default(),
+        }
     }
 
     /// Goes to the end.
@@ -60,25 +78,53 @@ impl<'s, 'a> Pass<'s, 'a> {
     pub(crate) fn run(mut self) -> Result<StockTaken, StoreError> {
         while self.at < self.end.end {
             if (self.order.watch)().is_break() {
-                return Ok(StockTaken { progress: Progress::BrokenOff, ..self.taken });
+                return Ok(StockTaken {
+                    progress: Progress::BrokenOff,
+                    ..self.taken
+                });
             }
             self.some()?;
-            let Location { segment: part, offset } = self.at;
-            self.order.inventory.reach(Reached { part, offset, commit: self.known });
+            let Location {
+                segment: part,
+                offset,
+            } = self.at;
+            self.order.inventory.reach(Reached {
+                part,
+                offset,
+                commit: self.known,
+            });
         }
         let touched = self.order.inventory.settle();
         let is_first = self.known == 0;
-        let pids = if is_first { self.all() } else { touched.into_iter().collect() };
+        let pids = if is_first {
+            self.all()
+        } else {
+            touched.into_iter().collect()
+        };
         for pid in pids {
             self.check(pid)?;
         }
-        let Location { segment: part, offset } = self.at;
-        self.order.inventory.reach(Reached { part, offset, commit: self.end.commit });
+        let Location {
+            segment: part,
+            offset,
+        } = self.at;
+        self.order.inventory.reach(Reached {
+            part,
+            offset,
+            commit: self.end.commit,
+        });
         Ok(self.taken)
     }
 
     fn all(&self) -> Vec<Pid> {
-        self.store.catalog().table().listing().rows.into_iter().map(|row| row.pid).collect()
+        self.store
+            .catalog()
+            .table()
+            .listing()
+            .rows
+            .into_iter()
+            .map(|row| row.pid)
+            .collect()
     }
 
     /// A bounded part: records of one segment.
@@ -101,13 +147,19 @@ impl<'s, 'a> Pass<'s, 'a> {
             records.push((at, sealed.header));
         }
         if self.at.offset >= limit && number < self.end.end.segment {
-            self.at = Location { segment: number + 1, offset: 0 };
+            self.at = Location {
+                segment: number + 1,
+                offset: 0,
+            };
         }
         self.taken.records += records.len() as u64;
         let nothing = Forgotten::default();
         let answered = self.store.ask(|catalog| {
             let is_answered = |(at, header): &_| is_answered_from(catalog, &nothing, *at, header);
-            records.iter().map(is_answered).collect::<Result<Vec<_>, _>>()
+            records
+                .iter()
+                .map(is_answered)
+                .collect::<Result<Vec<_>, _>>()
         })?;
         for ((at, header), is_answered) in records.into_iter().zip(answered) {
             self.order.inventory.passed(at.segment, bytes_of(&header));
@@ -124,8 +176,14 @@ impl<'s, 'a> Pass<'s, 'a> {
     fn skip(&mut self, limit: u64) -> Result<(), StoreError> {
         let (from, next) = (self.at, search::header_from(&self.store.log, self.at)?);
         let here = next.filter(|next| next.segment == from.segment && next.offset < limit);
-        self.at = here.unwrap_or(Location { offset: limit, ..from });
-        self.order.inventory.note_unreadable(None, format!("nothing can be recognised from {from} to {}", self.at));
+        self.at = here.unwrap_or(Location {
+            offset: limit,
+            ..from
+        });
+        self.order.inventory.note_unreadable(
+            None,
+            format!("nothing can be recognised from {from} to {}", self.at),
+        );
         Ok(())
     }
 
@@ -145,7 +203,11 @@ impl<'s, 'a> Pass<'s, 'a> {
     /// A record that answers hang on, or a content that can be asked for.
     fn count(&mut self, at: Location, header: &Header) -> Result<(), StoreError> {
         self.given_up(header);
-        let (pid, first, bytes) = (Pid(header.subject), FactNumber(header.first), bytes_of(header));
+        let (pid, first, bytes) = (
+            Pid(header.subject),
+            FactNumber(header.first),
+            bytes_of(header),
+        );
         let inventory = &mut self.order.inventory;
         let need = match header.kind {
             Kind::Opened | Kind::Swept => return Ok(()),
@@ -184,11 +246,19 @@ impl<'s, 'a> Pass<'s, 'a> {
 
     /// Reads what a record refers to.
     fn read(&mut self, at: Location, header: &Header) -> Result<(), StoreError> {
-        if !matches!(header.kind, Kind::Born | Kind::Facts | Kind::Snapshot | Kind::TempFile) {
+        if !matches!(
+            header.kind,
+            Kind::Born | Kind::Facts | Kind::Snapshot | Kind::TempFile
+        ) {
             return Ok(());
         }
         let pid = Pid(header.subject);
-        match self.store.log.payload(at, header).and_then(|payload| self.refer(pid, header, &payload)) {
+        match self
+            .store
+            .log
+            .payload(at, header)
+            .and_then(|payload| self.refer(pid, header, &payload))
+        {
             // Without a later image a journal is read from an earlier one, and refers to the same.
             Err(StoreError::Damaged { what }) if header.kind == Kind::Snapshot => {
                 tracing::warn!(%pid, what, "an image cannot be read");
@@ -206,7 +276,11 @@ impl<'s, 'a> Pass<'s, 'a> {
         let first = FactNumber(header.first);
         match header.kind {
             Kind::Born => {
-                self.piece(pid, Need::image(FactNumber(0)), Piece::Image(read_born(payload)?.1));
+                self.piece(
+                    pid,
+                    Need::image(FactNumber(0)),
+                    Piece::Image(read_born(payload)?.1),
+                );
                 self.order.inventory.image(pid, FactNumber(0));
             }
             Kind::Snapshot => {
@@ -234,29 +308,40 @@ impl<'s, 'a> Pass<'s, 'a> {
         let keys = self.store.log.keys();
         match (self.order.references)(piece) {
             Ok(contents) => {
-                let names = contents.into_iter().map(|hash| ShortName::of(&keys.name(hash)));
+                let names = contents
+                    .into_iter()
+                    .map(|hash| ShortName::of(&keys.name(hash)));
                 self.order.inventory.refers(pid, need, names);
             }
-            Err(error) => self.order.inventory.note_unreadable(Some(pid), error.to_string()),
+            Err(error) => self
+                .order
+                .inventory
+                .note_unreadable(Some(pid), error.to_string()),
         }
     }
 
     /// Makes sure that a process was shown from its first image to its last fact.
     fn check(&mut self, pid: Pid) -> Result<(), StoreError> {
         let line = self.store.catalog().table().line(pid);
-        let Some(line) = line.filter(|line| !line.is_forgotten()) else { return Ok(()) };
+        let Some(line) = line.filter(|line| !line.is_forgotten()) else {
+            return Ok(());
+        };
         let missing = match self.order.inventory.covers(pid, line.since(), line.last) {
             Ok(()) => None,
             Err(None) if self.begins_later(pid, &line)? => return Ok(()),
             Err(None) => Some(format!("its image after fact {} is missing", line.since())),
             Err(Some(upto)) => {
-                let places = self.store.ask(|catalog| catalog.facts(pid, upto.plus(1), line.last))?;
+                let places = self
+                    .store
+                    .ask(|catalog| catalog.facts(pid, upto.plus(1), line.last))?;
                 let places = places.map(|runs| runs.into_iter().map(|run| run.at).collect());
                 let is_new = self.are_new(places)?;
                 (!is_new).then(|| format!("facts behind fact {upto} are missing"))
             }
         };
-        missing.into_iter().for_each(|what| self.order.inventory.note_unreadable(Some(pid), what));
+        missing
+            .into_iter()
+            .for_each(|what| self.order.inventory.note_unreadable(Some(pid), what));
         let (known, last) = (self.order.inventory.temp_files(pid), line.temp_files.last);
         if known < last {
             let places = self.store.ask(|catalog| catalog.temp_files(pid, last))?;
@@ -272,13 +357,17 @@ impl<'s, 'a> Pass<'s, 'a> {
     /// Whether a history began behind the end of the pass: by a birth, or where it was shortened.
     fn begins_later(&self, pid: Pid, line: &Line) -> Result<bool, StoreError> {
         let image = self.store.ask(|catalog| catalog.image(pid, line.since()))?;
-        let place = image.filter(|(at, _)| *at == line.since()).map(|(_, place)| vec![place]);
+        let place = image
+            .filter(|(at, _)| *at == line.since())
+            .map(|(_, place)| vec![place]);
         self.are_new(place)
     }
 
     /// Whether all of these were first written behind the end of the pass.
     fn are_new(&self, places: Option<Vec<Location>>) -> Result<bool, StoreError> {
-        let Some(places) = places else { return Ok(false) };
+        let Some(places) = places else {
+            return Ok(false);
+        };
         for at in places {
             match known_header(&self.store.log, at) {
                 Ok(header) if header.since > self.end.commit => {}

@@ -1,9 +1,10 @@
 //! A content where it lies in the log: checked chunk by chunk as it is read.
 //!
-//! A read costs the chunks that it touches. What is no longer than two chunks is answered from the bytes that were checked;
-//! more is lent from the segment's map, after a pass over the file that would have met a disk error as an error and not as
-//! a signal. What is compressed or encrypted is answered from memory, however long it is: a read of it costs unpacking the
-//! chunks that it touches, each time, and as much memory as the answer has bytes. So does a read beside a writer.
+//! A read costs the chunks that it touches. What is no longer than two chunks is answered from the
+//! bytes that were checked; more is lent from the segment's map, after a pass over the file that
+//! would have met a disk error as an error and not as a signal. What is compressed or encrypted is
+//! answered from memory, however long it is: a read of it costs unpacking the chunks that it
+//! touches, each time, and as much memory as the answer has bytes. So does a read beside a writer.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -24,8 +25,8 @@ use crate::segment::Segment;
 
 const CHUNK: u64 = CHUNK_BYTES as u64;
 
-/// Contents that were found damaged, by the names that the log has for them: when they are committed again, they are written
-/// again.
+/// Contents that were found damaged, by the names that the log has for them: when they are
+/// committed again, they are written again.
 #[derive(Debug, Default)]
 pub(crate) struct Suspects(Mutex<HashSet<Hash>>);
 
@@ -49,7 +50,11 @@ impl Layout {
     fn of(at: Location, header: &Header) -> Option<Self> {
         let list = at.offset + HEADER_BYTES as u64;
         let index = list.checked_add(32 * list_length(header.count))?;
-        let index_bytes = if header.first == 0 { 0 } else { header.first.checked_add(32)? };
+        let index_bytes = if header.first == 0 {
+            0
+        } else {
+            header.first.checked_add(32)?
+        };
         let bytes = index.checked_add(index_bytes)?;
         let end = bytes.checked_add(header.count)?;
         (end.checked_sub(list) == Some(header.length)).then_some(Self { list, index, bytes })
@@ -80,12 +85,17 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// The content whose record stands at `at`. Costs a read of its list of chunks; a pass over the content where that list
-    /// is damaged.
+    /// The content whose record stands at `at`. Costs a read of its list of chunks; a pass over the
+    /// content where that list is damaged.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] where neither list nor content match the name, [`StoreError::Io`].
-    pub(crate) fn open(log: &Log, at: Location, header: &Header, suspects: Arc<Suspects>) -> Result<Self, StoreError> {
+    pub(crate) fn open(
+        log: &Log,
+        at: Location,
+        header: &Header,
+        suspects: Arc<Suspects>,
+    ) -> Result<Self, StoreError> {
         let segment = log.known_segment(at)?;
         let (length, label) = (header.count, header.payload);
         if header.coding != Coding::PLAIN {
@@ -103,7 +113,16 @@ impl Stored {
         }
         let layout = Layout::of(at, header).ok_or_else(|| unlike_its_hash(at))?;
         let (source, chunks) = (Source::Plain(layout), Chunks::default());
-        let mut stored = Self { segment, at, source, length, name: label, label, chunks, suspects };
+        let mut stored = Self {
+            segment,
+            at,
+            source,
+            length,
+            name: label,
+            label,
+            chunks,
+            suspects,
+        };
         if layout.index > layout.list {
             stored.chunks = stored.listed(&layout).or_else(|_| stored.recounted())?;
         }
@@ -127,7 +146,9 @@ impl Stored {
                 // Without its directory it would not have been opened.
                 Source::Packed(_) => true,
             };
-            Ok(listed && stored.recounted().is_ok() && (header.first == 0 || stored.index_bytes()?.is_some()))
+            Ok(listed
+                && stored.recounted().is_ok()
+                && (header.first == 0 || stored.index_bytes()?.is_some()))
         };
         match whole() {
             Err(StoreError::Damaged { .. }) => Ok(false),
@@ -138,9 +159,15 @@ impl Stored {
     /// The list of chunks as it stands in the record.
     fn listed(&self, layout: &Layout) -> Result<Chunks, StoreError> {
         let mut list = vec![0; (layout.index - layout.list) as usize];
-        self.segment.read(layout.list, &mut list).map_err(cannot_read(self.at))?;
+        self.segment
+            .read(layout.list, &mut list)
+            .map_err(cannot_read(self.at))?;
         let chunks = Chunks::from_list(&list, self.length);
-        if chunks.name() == self.name { Ok(chunks) } else { Err(self.damaged()) }
+        if chunks.name() == self.name {
+            Ok(chunks)
+        } else {
+            Err(self.damaged())
+        }
     }
 
     /// The list of chunks as the content gives it.
@@ -151,7 +178,11 @@ impl Stored {
             self.read_chunk(chunk, &mut buffer)?;
             chunks.push(&buffer);
         }
-        if chunks.name() == self.name { Ok(chunks) } else { Err(self.damaged()) }
+        if chunks.name() == self.name {
+            Ok(chunks)
+        } else {
+            Err(self.damaged())
+        }
     }
 
     /// Puts a chunk into `buffer`, in place of what is there.
@@ -161,7 +192,9 @@ impl Stored {
             Source::Plain(layout) => {
                 let start = chunk * CHUNK;
                 buffer.resize(CHUNK.min(self.length - start) as usize, 0);
-                self.segment.read(layout.bytes + start, buffer).map_err(cannot_read(self.at))?;
+                self.segment
+                    .read(layout.bytes + start, buffer)
+                    .map_err(cannot_read(self.at))?;
             }
         }
         Ok(())
@@ -181,7 +214,11 @@ impl Stored {
         } else {
             self.chunks.fits(chunk, buffer)
         };
-        if whole { Ok(()) } else { Err(self.damaged_chunk(chunk)) }
+        if whole {
+            Ok(())
+        } else {
+            Err(self.damaged_chunk(chunk))
+        }
     }
 
     /// The bytes of the range, each chunk of them checked.
@@ -222,7 +259,9 @@ impl Stored {
             Source::Packed(packed) => packed.index(&self.segment)?.unwrap_or_default(),
             Source::Plain(layout) => {
                 let mut bytes = vec![0; (layout.bytes - layout.index) as usize];
-                self.segment.read(layout.index, &mut bytes).map_err(cannot_read(self.at))?;
+                self.segment
+                    .read(layout.index, &mut bytes)
+                    .map_err(cannot_read(self.at))?;
                 bytes
             }
         };
@@ -245,7 +284,8 @@ impl Stored {
     fn damaged_chunk(&self, chunk: u64) -> StoreError {
         let last = (chunk * CHUNK + CHUNK).min(self.length);
         damaged(format!(
-            "bytes {} to {last} of the content {} are damaged on disk. Its other bytes can still be read",
+            "bytes {} to {last} of the content {} are damaged on disk. Its other bytes can still \
+             be read",
             chunk * CHUNK,
             ContentHash(self.name)
         ))

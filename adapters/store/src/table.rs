@@ -1,10 +1,10 @@
 //! The process table, in memory: one line a process, with what its journal reaches to.
 //!
-//! A line is kept as its bytes, some fifty of them, and read when it is asked for: there are as many as processes ever were,
-//! and most of those sleep or have ended.
+//! A line is kept as its bytes, some fifty of them, and read when it is asked for: there are as
+//! many as processes ever were, and most of those sleep or have ended.
 //!
-//! The index keeps a copy on disk. Its digest, a sum over all lines that does not depend on their order, tells whether
-//! that copy is whole: a line that is missing or out of date changes it.
+//! The index keeps a copy on disk. Its digest, a sum over all lines that does not depend on their
+//! order, tells whether that copy is whole: a line that is missing or out of date changes it.
 
 mod digest;
 mod loading;
@@ -32,7 +32,8 @@ use crate::scan::Lost;
 pub(crate) use digest::Digest;
 use loading::Loading;
 
-/// What is known of a process. It says the same whether its records stand where they were written or were moved.
+/// What is known of a process. It says the same whether its records stand where they were written
+/// or were moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     /// As it was born; none where that record is damaged, or was not yet come by.
@@ -80,7 +81,8 @@ pub(crate) enum Kept {
 pub(crate) struct Touched {
     /// The commit.
     pub(crate) since: u64,
-    /// The place; the log's start where the record has moved, since its neighbours then are not those of its commit.
+    /// The place; the log's start where the record has moved, since its neighbours then are not
+    /// those of its commit.
     pub(crate) at: Location,
 }
 
@@ -96,11 +98,21 @@ pub(crate) struct Reach {
 impl Touched {
     /// By a record that stands at `at`.
     pub(crate) fn by(at: Location, header: &Header) -> Self {
-        Self { since: header.since, at: if header.is_moved() { Location::START } else { at } }
+        Self {
+            since: header.since,
+            at: if header.is_moved() {
+                Location::START
+            } else {
+                at
+            },
+        }
     }
 
     /// By nothing that is known.
-    pub(crate) const NEVER: Self = Self { since: 0, at: Location::START };
+    pub(crate) const NEVER: Self = Self {
+        since: 0,
+        at: Location::START,
+    };
 
     /// Whether something that came later may be among what is lost.
     pub(crate) fn may_go_on_in(self, lost: &Lost) -> bool {
@@ -131,22 +143,40 @@ type LineParts = (
 impl Line {
     /// Of a process of which nothing is known before `touched`.
     pub(crate) fn begun(touched: Touched) -> Self {
-        let temp_files = Reach { last: 0, touched: Touched::NEVER };
+        let temp_files = Reach {
+            last: 0,
+            touched: Touched::NEVER,
+        };
         let (born_at, last) = (Location::START, FactNumber(0));
-        Self { birth: None, born_at, end: None, kept: Kept::Whole, last, touched, temp_files }
+        Self {
+            birth: None,
+            born_at,
+            end: None,
+            kept: Kept::Whole,
+            last,
+            touched,
+            temp_files,
+        }
     }
 
     /// Of a process that is given up, which the record at `at` says.
     pub(crate) fn forgotten(at: Location) -> Self {
-        Self { kept: Kept::Number(at), ..Self::begun(Touched::NEVER) }
+        Self {
+            kept: Kept::Number(at),
+            ..Self::begun(Touched::NEVER)
+        }
     }
 
-    /// The bytes of it, for the index. Of a process of which nothing but its number is kept they are few, and known by the first.
+    /// The bytes of it, for the index. Of a process of which nothing but its number is kept they
+    /// are few, and known by the first.
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, codec::CodecError> {
         if let Kept::Number(at) = self.kept {
             return codec::encode(&(NUMBER, at));
         }
-        let end = self.end.as_ref().map(|end| (end.since, end.at, end.exit.clone()));
+        let end = self
+            .end
+            .as_ref()
+            .map(|end| (end.since, end.at, end.exit.clone()));
         let kept = match self.kept {
             Kept::From(below, at) => Some((below, at)),
             Kept::Whole | Kept::Number(_) => None,
@@ -154,7 +184,15 @@ impl Line {
         let temp_files = (self.temp_files.last, self.temp_files.touched.to_parts());
         let birth = (self.birth.clone(), self.born_at);
         let last = self.end.as_ref().map_or(FactNumber(0), |end| end.last);
-        let parts: LineParts = (birth, end, kept, self.last, self.touched.to_parts(), temp_files, last);
+        let parts: LineParts = (
+            birth,
+            end,
+            kept,
+            self.last,
+            self.touched.to_parts(),
+            temp_files,
+            last,
+        );
         codec::encode(&(LINE, parts))
     }
 
@@ -166,14 +204,33 @@ impl Line {
         }
         let parts: (u8, LineParts) = codec::decode(bytes).ok()?;
         let ((birth, born_at), end, kept, last, touched, temp_files, ended) = parts.1;
-        if birth.as_ref().is_some_and(|row: &ProcessRow| !row.is_younger_than_its_parent()) {
+        if birth
+            .as_ref()
+            .is_some_and(|row: &ProcessRow| !row.is_younger_than_its_parent())
+        {
             return None;
         }
-        let end = end.map(|(since, at, exit)| End { since, at, exit, last: ended });
+        let end = end.map(|(since, at, exit)| End {
+            since,
+            at,
+            exit,
+            last: ended,
+        });
         let kept = kept.map_or(Kept::Whole, |(below, at)| Kept::From(below, at));
-        let temp_files = Reach { last: temp_files.0, touched: Touched::from_parts(temp_files.1) };
+        let temp_files = Reach {
+            last: temp_files.0,
+            touched: Touched::from_parts(temp_files.1),
+        };
         let touched = Touched::from_parts(touched);
-        Some(Self { birth, born_at, end, kept, last, touched, temp_files })
+        Some(Self {
+            birth,
+            born_at,
+            end,
+            kept,
+            last,
+            touched,
+            temp_files,
+        })
     }
 
     /// Its row, with its end if it has ended; none where the record of either is damaged.
@@ -181,14 +238,25 @@ impl Line {
         let birth = self.birth.clone()?;
         match &self.end {
             None => Some(birth),
-            Some(end) => end.exit.clone().map(|exit| ProcessRow { exit: Some(exit), ..birth }),
+            Some(end) => end.exit.clone().map(|exit| ProcessRow {
+                exit: Some(exit),
+                ..birth
+            }),
         }
     }
 
     /// How far its journal and its tree's temporary files go.
     pub(crate) fn stand(&self) -> Stand {
-        let life = if matches!(self.kept, Kept::Number(_)) { Life::Forgotten } else { Life::Kept };
-        Stand { last: self.last, temp_files: self.temp_files.last, life }
+        let life = if matches!(self.kept, Kept::Number(_)) {
+            Life::Forgotten
+        } else {
+            Life::Kept
+        };
+        Stand {
+            last: self.last,
+            temp_files: self.temp_files.last,
+            life,
+        }
     }
 
     /// The first fact that can be asked for.
@@ -199,9 +267,12 @@ impl Line {
         }
     }
 
-    /// Whether it has ended, and its last fact is the one that its end names: nothing of it comes later.
+    /// Whether it has ended, and its last fact is the one that its end names: nothing of it comes
+    /// later.
     pub(crate) fn is_complete(&self) -> bool {
-        self.end.as_ref().is_some_and(|end| end.last == self.last && self.last > FactNumber(0))
+        self.end
+            .as_ref()
+            .is_some_and(|end| end.last == self.last && self.last > FactNumber(0))
     }
 
     /// Whether nothing but its number is kept.
@@ -274,7 +345,8 @@ pub(crate) struct Table {
     key: StoreKey,
     /// As [`Line::to_bytes`] makes them; no bytes for a line that was never encoded.
     lines: PidMap<Box<[u8]>>,
-    /// Lines that differ from their bytes: a line changes with each record of its process, and is encoded once for many.
+    /// Lines that differ from their bytes: a line changes with each record of its process, and is
+    /// encoded once for many.
     changed: BTreeMap<Pid, Line>,
     /// Over the bytes.
     checkpoints: BTreeMap<CheckpointId, CheckpointLine>,
@@ -288,14 +360,32 @@ pub(crate) struct Table {
 impl Table {
     /// Without a line.
     pub(crate) fn new(key: StoreKey) -> Self {
-        let (lines, changed, checkpoints, notes) =
-            (PidMap::default(), BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { key, lines, changed, checkpoints, notes, digest: Digest::default(), lost: Vec::new() }
+        let (lines, changed, checkpoints, notes) = (
+            PidMap::default(),
+            BTreeMap::new(),
+            BTreeMap::new(),
+            BTreeMap::new(),
+        );
+        Self {
+            key,
+            lines,
+            changed,
+            checkpoints,
+            notes,
+            digest: Digest::default(),
+            lost: Vec::new(),
+        }
     }
 
     /// From the lines of an index: [`take`](Loading::take) each, then [`finish`](Loading::finish).
     pub(crate) fn load(key: StoreKey, applied: &Applied) -> Loading {
-        Loading::new(Self { lost: applied.lost.into_iter().collect(), ..Self::new(key) }, applied.digest)
+        Loading::new(
+            Self {
+                lost: applied.lost.into_iter().collect(),
+                ..Self::new(key)
+            },
+            applied.digest,
+        )
     }
 
     /// The key of the store that it belongs to.
@@ -310,7 +400,9 @@ impl Table {
 
     /// All lines of checkpoints as [`Table::put_checkpoint`] encoded them.
     pub(crate) fn encoded_checkpoints(&self) -> impl Iterator<Item = (CheckpointId, Encoded)> {
-        self.checkpoints.iter().map(|(id, line)| (*id, line.to_bytes()))
+        self.checkpoints
+            .iter()
+            .map(|(id, line)| (*id, line.to_bytes()))
     }
 
     /// The checkpoints that there are, by rising number.
@@ -335,9 +427,13 @@ impl Table {
     pub(crate) fn put_checkpoint(&mut self, id: CheckpointId, line: CheckpointLine) -> Encoded {
         let (name, bytes) = (checkpoint_key(id), line.to_bytes()?);
         if let Some(old) = self.checkpoints.insert(id, line) {
-            self.digest.combine(Digest::of(&self.key, &name, &old.to_bytes()?), u64::wrapping_sub);
+            self.digest.combine(
+                Digest::of(&self.key, &name, &old.to_bytes()?),
+                u64::wrapping_sub,
+            );
         }
-        self.digest.combine(Digest::of(&self.key, &name, &bytes), u64::wrapping_add);
+        self.digest
+            .combine(Digest::of(&self.key, &name, &bytes), u64::wrapping_add);
         Ok(bytes)
     }
 
@@ -347,18 +443,26 @@ impl Table {
     }
 
     fn decoded(&self, pid: Pid, bytes: &[u8]) -> Option<Line> {
-        self.changed.get(&pid).cloned().or_else(|| Line::from_bytes(bytes))
+        self.changed
+            .get(&pid)
+            .cloned()
+            .or_else(|| Line::from_bytes(bytes))
     }
 
-    /// All lines but those of which nothing but the number is kept, by rising pid; none for one that cannot be read. Costs the
-    /// decoding of these; of the others, of which there are ever more, a look at a byte.
+    /// All lines but those of which nothing but the number is kept, by rising pid; none for one
+    /// that cannot be read. Costs the decoding of these; of the others, of which there are ever
+    /// more, a look at a byte.
     fn lines(&self) -> impl Iterator<Item = (Pid, Option<Line>)> {
-        let kept = self.lines.iter().filter(|(pid, bytes)| !is_number(bytes) || self.changed.contains_key(pid));
+        let kept = self
+            .lines
+            .iter()
+            .filter(|(pid, bytes)| !is_number(bytes) || self.changed.contains_key(pid));
         kept.map(|(pid, bytes)| (pid, self.decoded(pid, bytes)))
             .filter(|(_, line)| !line.as_ref().is_some_and(Line::is_forgotten))
     }
 
-    /// The line of a process, to be changed; `begin` makes it where there is none. Costs its decoding, once until it is encoded.
+    /// The line of a process, to be changed; `begin` makes it where there is none. Costs its
+    /// decoding, once until it is encoded.
     pub(crate) fn line_mut(&mut self, pid: Pid, begin: impl FnOnce() -> Line) -> &mut Line {
         let Self { lines, changed, .. } = self;
         changed.entry(pid).or_insert_with(|| {
@@ -380,14 +484,23 @@ impl Table {
     /// # Errors
     /// Where one cannot be encoded. All of them wait as before then.
     pub(crate) fn encode_changed(&mut self) -> Result<Vec<(Pid, Vec<u8>)>, codec::CodecError> {
-        let encoded: Vec<_> =
-            self.changed.iter().map(|(pid, line)| Ok((*pid, line.to_bytes()?))).collect::<Result<_, _>>()?;
+        let encoded: Vec<_> = self
+            .changed
+            .iter()
+            .map(|(pid, line)| Ok((*pid, line.to_bytes()?)))
+            .collect::<Result<_, _>>()?;
         for (pid, bytes) in &encoded {
             let name = line_key(*pid);
-            if let Some(old) = self.lines.insert(*pid, bytes.as_slice().into()).filter(|old| !old.is_empty()) {
-                self.digest.combine(Digest::of(&self.key, &name, &old), u64::wrapping_sub);
+            if let Some(old) = self
+                .lines
+                .insert(*pid, bytes.as_slice().into())
+                .filter(|old| !old.is_empty())
+            {
+                self.digest
+                    .combine(Digest::of(&self.key, &name, &old), u64::wrapping_sub);
             }
-            self.digest.combine(Digest::of(&self.key, &name, bytes), u64::wrapping_add);
+            self.digest
+                .combine(Digest::of(&self.key, &name, bytes), u64::wrapping_add);
         }
         self.changed.clear();
         Ok(encoded)
@@ -405,14 +518,22 @@ impl Table {
         let mut unlisted = Vec::new();
         for (pid, line) in self.lines() {
             match line.and_then(|line| line.row()) {
-                Some(row) => listing.rows.push(ProcessRow { program: shared(&mut programs, row.program), ..row }),
+                Some(row) => listing.rows.push(ProcessRow {
+                    program: shared(&mut programs, row.program),
+                    ..row
+                }),
                 None => unlisted.push(pid),
             }
         }
         let acknowledged = self.acknowledged();
         for loss in self.losses_with(&unlisted) {
             let is_known = acknowledged.contains(&loss);
-            if is_known { &mut listing.acknowledged } else { &mut listing.lost }.push(loss.to_string());
+            if is_known {
+                &mut listing.acknowledged
+            } else {
+                &mut listing.lost
+            }
+            .push(loss.to_string());
         }
         // The births of processes may be among what is lost, and no number is given twice.
         let most = self.lost.iter().map(Lost::most_records).sum();
@@ -432,7 +553,9 @@ fn shared(known: &mut BTreeSet<Arc<str>>, program: Arc<str>) -> Arc<str> {
 
 /// The error of a process whose row is gone.
 pub(crate) fn row_is_lost(pid: Pid) -> StoreError {
-    damaged(format!("the record of process {pid}'s birth or end does not match its hash"))
+    damaged(format!(
+        "the record of process {pid}'s birth or end does not match its hash"
+    ))
 }
 
 #[cfg(test)]
@@ -440,11 +563,42 @@ mod tests {
     use super::*;
 
     fn line(last: u64) -> Line {
-        let touched = Touched { since: last + 1, at: Location { segment: 7, offset: last } };
-        let end = Some(End { since: 3, at: Location::START, exit: None, last: FactNumber(last) });
-        let kept = Kept::From(FactNumber(2), Location { segment: 2, offset: 5 });
-        let (last, temp_files) = (FactNumber(last), Reach { last: last * 2, touched });
-        Line { birth: None, born_at: touched.at, end, kept, last, touched, temp_files }
+        let touched = Touched {
+            since: last + 1,
+            at: Location {
+                segment: 7,
+                offset: last,
+            },
+        };
+        let end = Some(End {
+            since: 3,
+            at: Location::START,
+            exit: None,
+            last: FactNumber(last),
+        });
+        let kept = Kept::From(
+            FactNumber(2),
+            Location {
+                segment: 2,
+                offset: 5,
+            },
+        );
+        let (last, temp_files) = (
+            FactNumber(last),
+            Reach {
+                last: last * 2,
+                touched,
+            },
+        );
+        Line {
+            birth: None,
+            born_at: touched.at,
+            end,
+            kept,
+            last,
+            touched,
+            temp_files,
+        }
     }
 
     fn digest(lines: &[(u64, u64)]) -> Digest {
@@ -468,7 +622,10 @@ mod tests {
     #[test]
     fn a_line_survives_its_bytes() {
         let kept = [Kept::Whole, line(9).kept].map(|kept| Line { kept, ..line(9) });
-        let number = Line::forgotten(Location { segment: 3, offset: 300 });
+        let number = Line::forgotten(Location {
+            segment: 3,
+            offset: 300,
+        });
         for line in kept.into_iter().chain([number]) {
             let bytes = line.to_bytes().unwrap();
             assert_eq!(is_number(&bytes), line.is_forgotten());

@@ -28,22 +28,24 @@ pub(crate) enum Failure {
 /// # Errors
 /// [`Failure`]. The bytes are cut off again if possible.
 pub(crate) fn append(tail: &impl Tail, end: u64, parts: &[Bytes]) -> Result<(), Failure> {
-    tail.append(end, parts).map_err(|error| match tail.roll_back(end) {
-        Ok(()) => Failure::RolledBack(error),
-        Err(_) => Failure::Unknown(error),
-    })
+    tail.append(end, parts)
+        .map_err(|error| match tail.roll_back(end) {
+            Ok(()) => Failure::RolledBack(error),
+            Err(_) => Failure::Unknown(error),
+        })
 }
 
 /// Syncs what was appended.
 ///
-/// A failed sync is never tried again: the system may have dropped the pages that it could not write, and would then
-/// report success.
+/// A failed sync is never tried again: the system may have dropped the pages that it could not
+/// write, and would then report success.
 ///
 /// # Errors
 /// [`Failure::Unknown`]. What lies behind `end` is cut off again if possible.
 pub(crate) fn sync(tail: &impl Tail, end: u64) -> Result<(), Failure> {
     tail.sync().map_err(|error| {
-        // The cut is a courtesy to the next one who opens the store; the error is the same without it.
+        // The cut is a courtesy to the next one who opens the store; the error is the same without
+        // it.
         let _ = tail.roll_back(end);
         Failure::Unknown(error)
     })
@@ -73,7 +75,11 @@ mod tests {
     impl Disk {
         fn step(&self, name: &'static str) -> io::Result<()> {
             self.steps.borrow_mut().push(name);
-            if self.failing.contains(&name) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+            if self.failing.contains(&name) {
+                Err(io::ErrorKind::StorageFull.into())
+            } else {
+                Ok(())
+            }
         }
     }
 
@@ -94,18 +100,33 @@ mod tests {
         let cases: [(&[&str], &str, &[&str]); 5] = [
             (&[], "durable", &["append", "sync"]),
             (&["append"], "rolled back", &["append", "roll back"]),
-            (&["append", "roll back"], "unknown", &["append", "roll back"]),
+            (
+                &["append", "roll back"],
+                "unknown",
+                &["append", "roll back"],
+            ),
             (&["sync"], "unknown", &["append", "sync", "roll back"]),
-            (&["sync", "roll back"], "unknown", &["append", "sync", "roll back"]),
+            (
+                &["sync", "roll back"],
+                "unknown",
+                &["append", "sync", "roll back"],
+            ),
         ];
         for (failing, outcome, steps) in cases {
-            let disk = Disk { failing, steps: RefCell::default() };
+            let disk = Disk {
+                failing,
+                steps: RefCell::default(),
+            };
             let seen = match append(&disk, 0, &[]).and_then(|()| sync(&disk, 0)) {
                 Ok(()) => "durable",
                 Err(Failure::RolledBack(_)) => "rolled back",
                 Err(Failure::Unknown(_)) => "unknown",
             };
-            assert_eq!((seen, &disk.steps.borrow()[..]), (outcome, steps), "failing: {failing:?}");
+            assert_eq!(
+                (seen, &disk.steps.borrow()[..]),
+                (outcome, steps),
+                "failing: {failing:?}"
+            );
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Headers that are close together in the log, read with one call of the operating system.
 //!
-//! A log of facts has a header every few hundred bytes, and a call for each costs more than to read and check what it returns. A log of
-//! contents has one every few hundred kilobytes, and what is between them is not worth reading. So the window grows while it serves
-//! several headers, and shrinks to its least when it does not.
+//! A log of facts has a header every few hundred bytes, and a call for each costs more than to read
+//! and check what it returns. A log of contents has one every few hundred kilobytes, and what is
+//! between them is not worth reading. So the window grows while it serves several headers, and
+//! shrinks to its least when it does not.
 //!
-//! Beside a writer a window may be older than the log. Therefore only a header that opens is taken from it, since that is genuine;
-//! that nothing opens at a place is decided by a fresh read.
+//! Beside a writer a window may be older than the log. Therefore only a header that opens is taken
+//! from it, since that is genuine; that nothing opens at a place is decided by a fresh read.
 
 use dormouse_actors::ports::StoreError;
 
@@ -32,7 +33,12 @@ pub(crate) struct Window<'l> {
 impl<'l> Window<'l> {
     /// One that has read nothing yet.
     pub(crate) fn on(log: &'l Log) -> Self {
-        Self { log, from: Location::START, bytes: Vec::new(), served: 0 }
+        Self {
+            log,
+            from: Location::START,
+            bytes: Vec::new(),
+            served: 0,
+        }
     }
 
     /// What [`Log::header`] answers. Costs the check of a hash, and a read now and then.
@@ -57,7 +63,10 @@ impl<'l> Window<'l> {
 
     /// The header at a place, if it opens and all of it is in the window.
     fn held(&self, at: Location) -> Result<Option<Sealed>, StoreError> {
-        let offset = at.offset.checked_sub(self.from.offset).filter(|_| at.segment == self.from.segment);
+        let offset = at
+            .offset
+            .checked_sub(self.from.offset)
+            .filter(|_| at.segment == self.from.segment);
         let start = offset.and_then(|offset| usize::try_from(offset).ok());
         let header = start.and_then(|start| self.bytes.get(start..)?.first_chunk::<HEADER_BYTES>());
         header.map_or(Ok(None), |header| self.log.open_header(header, at))
@@ -66,11 +75,16 @@ impl<'l> Window<'l> {
     /// Reads the log from a place on.
     fn move_to(&mut self, at: Location) {
         let is_dense = self.served * BYTES_OF_A_HEADER > self.bytes.len();
-        let length = if is_dense { (2 * self.bytes.len()).clamp(LEAST_BYTES, MOST_BYTES) } else { LEAST_BYTES };
+        let length = if is_dense {
+            (2 * self.bytes.len()).clamp(LEAST_BYTES, MOST_BYTES)
+        } else {
+            LEAST_BYTES
+        };
         (self.from, self.served) = (at, 0);
         let read = self.log.segment(at.segment).and_then(|segment| {
             let left = segment.end().saturating_sub(at.offset);
-            self.bytes.resize(length.min(usize::try_from(left).unwrap_or(length)), 0);
+            self.bytes
+                .resize(length.min(usize::try_from(left).unwrap_or(length)), 0);
             segment.read(at.offset, &mut self.bytes).ok()
         });
         if read.is_none() {

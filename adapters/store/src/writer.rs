@@ -64,7 +64,8 @@ pub(crate) struct Writer {
     mark: Mark,
     /// The latest commit that is known to be on the disk.
     synced: u64,
-    /// Why nothing may be written. Set while a write is under way, so that a panic in it is final as well.
+    /// Why nothing may be written. Set while a write is under way, so that a panic in it is final
+    /// as well.
     failed: Option<Halt>,
 }
 
@@ -87,23 +88,54 @@ impl Writer {
         head: Head,
         options: &Options,
     ) -> Self {
-        let (mark, synced, failed, segment_bytes) = (head.mark, head.mark.commit, None, options.segment_bytes);
-        let coder = Coder { keys: log.keys().clone(), compression: options.compression };
-        Self { disk, dir, log, segment, segment_bytes, coder, head, second: None, mark, synced, failed }
+        let (mark, synced, failed, segment_bytes) =
+            (head.mark, head.mark.commit, None, options.segment_bytes);
+        let coder = Coder {
+            keys: log.keys().clone(),
+            compression: options.compression,
+        };
+        Self {
+            disk,
+            dir,
+            log,
+            segment,
+            segment_bytes,
+            coder,
+            head,
+            second: None,
+            mark,
+            synced,
+            failed,
+        }
     }
 
     /// From here on the second file of HEAD follows.
     pub(crate) fn with_second_head(mut self) -> Self {
         let second = SecondHead::open(&*self.disk, &self.dir, &self.head);
-        self.second = second.inspect_err(|error| tracing::warn!(%error, "HEAD2 is not written")).ok();
+        self.second = second
+            .inspect_err(|error| tracing::warn!(%error, "HEAD2 is not written"))
+            .ok();
         self
     }
 
     /// One that writes nothing and knows where the log ends.
-    pub(crate) fn reading(dir: PathBuf, log: Arc<Log>, segment: Arc<Segment>, head: Head, options: &Options) -> Self {
+    pub(crate) fn reading(
+        dir: PathBuf,
+        log: Arc<Log>,
+        segment: Arc<Segment>,
+        head: Head,
+        options: &Options,
+    ) -> Self {
         Self {
             failed: Some(Halt::Reading),
-            ..Self::new(Arc::new(Reading::default()), dir, log, segment, head, options)
+            ..Self::new(
+                Arc::new(Reading::default()),
+                dir,
+                log,
+                segment,
+                head,
+                options,
+            )
         }
     }
 
@@ -124,8 +156,13 @@ impl Writer {
     pub(crate) fn claim(&mut self) -> Result<OwnerToken, StoreError> {
         self.check_alive()?;
         self.sync()?;
-        let head = Head { epoch: self.head.epoch + 1, mark: self.mark, ..self.head };
-        self.write_head(head).map_err(io_error("write HEAD for a new owner"))?;
+        let head = Head {
+            epoch: self.head.epoch + 1,
+            mark: self.mark,
+            ..self.head
+        };
+        self.write_head(head)
+            .map_err(io_error("write HEAD for a new owner"))?;
         Ok(self.owner())
     }
 
@@ -137,39 +174,63 @@ impl Writer {
         match &self.failed {
             None => Ok(()),
             Some(Halt::Failed(why)) => Err(StoreError::Failed(why.clone())),
-            Some(Halt::Reading) => Err(StoreError::ReadOnly { path: self.dir.display().to_string() }),
+            Some(Halt::Reading) => Err(StoreError::ReadOnly {
+                path: self.dir.display().to_string(),
+            }),
         }
     }
 
-    /// Makes of `drafts` what will stand in the log as the next commit. Costs the compression of contents and the
-    /// encryption.
+    /// Makes of `drafts` what will stand in the log as the next commit. Costs the compression of
+    /// contents and the encryption.
     ///
     /// # Errors
     /// [`StoreError::Io`] where the operating system gives no randomness.
     pub(crate) fn finish(&self, drafts: Vec<Draft>, at_ms: u64) -> Result<Finished, StoreError> {
-        let stamp = Stamp { commit: self.mark.commit + 1, at_ms };
+        let stamp = Stamp {
+            commit: self.mark.commit + 1,
+            at_ms,
+        };
         let finish = |draft: Draft| draft.finish(&self.coder, stamp);
-        Ok(Finished { records: drafts.into_iter().map(finish).collect::<Result<Vec<_>, _>>()?, stamp })
+        Ok(Finished {
+            records: drafts
+                .into_iter()
+                .map(finish)
+                .collect::<Result<Vec<_>, _>>()?,
+            stamp,
+        })
     }
 
-    /// Writes what was finished last as one commit. Costs one write, one fdatasync where it is to survive the power, and some
-    /// more at the end of a segment.
+    /// Writes what was finished last as one commit. Costs one write, one fdatasync where it is to
+    /// survive the power, and some more at the end of a segment.
     ///
     /// # Errors
     /// [`StoreError::Io`], [`StoreError::Failed`]. Nothing of the commit counts then.
-    pub(crate) fn append(&mut self, finished: Finished, until: Until) -> Result<Vec<Placed>, StoreError> {
+    pub(crate) fn append(
+        &mut self,
+        finished: Finished,
+        until: Until,
+    ) -> Result<Vec<Placed>, StoreError> {
         self.check_alive()?;
         self.make_room(finished.length())?;
         let Finished { mut records, stamp } = finished;
         if self.segment.end() == 0 {
-            records.insert(0, Draft::opened(self.segment.number(), &self.head.key).finish(&self.coder, stamp)?);
+            records.insert(
+                0,
+                Draft::opened(self.segment.number(), &self.head.key).finish(&self.coder, stamp)?,
+            );
         }
         let (parts, written, mark) = self.frame(records);
         let end = self.segment.end();
-        self.segment.reserve(mark.end.offset - end, self.segment_bytes);
-        self.attempt("append a commit to the log; nothing of it was written", |segment| append(segment, end, &parts))?;
+        self.segment
+            .reserve(mark.end.offset - end, self.segment_bytes);
+        self.attempt(
+            "append a commit to the log; nothing of it was written",
+            |segment| append(segment, end, &parts),
+        )?;
         if until == Until::Synced {
-            self.attempt("sync a commit; nothing of it counts", |segment| sync(segment, end))?;
+            self.attempt("sync a commit; nothing of it counts", |segment| {
+                sync(segment, end)
+            })?;
             self.synced = mark.commit;
         }
         self.advance(mark);
@@ -177,7 +238,8 @@ impl Writer {
         Ok(written)
     }
 
-    /// Begins a new segment with a commit that holds nothing else, so that the one before it can be swept.
+    /// Begins a new segment with a commit that holds nothing else, so that the one before it can be
+    /// swept.
     ///
     /// # Errors
     /// As [`Writer::append`].
@@ -197,7 +259,8 @@ impl Writer {
     pub(crate) fn sync(&mut self) -> Result<(), StoreError> {
         self.check_alive()?;
         if self.synced < self.mark.commit {
-            // What was acknowledged is not cut off: whether it is on the disk is for the next opening to find out.
+            // What was acknowledged is not cut off: whether it is on the disk is for the next
+            // opening to find out.
             let end = self.segment.end();
             self.attempt("sync what was written", |segment| sync(segment, end))?;
             self.synced = self.mark.commit;
@@ -208,7 +271,10 @@ impl Writer {
 
     /// Tells the second file of HEAD how far the log reaches, if all of it is on the disk.
     fn follow(&mut self) {
-        let head = Head { mark: self.mark, ..self.head };
+        let head = Head {
+            mark: self.mark,
+            ..self.head
+        };
         if self.synced == self.mark.commit
             && let Some(second) = &mut self.second
             && let Err(error) = second.write(&head)
@@ -229,9 +295,13 @@ impl Writer {
         self.head.mark
     }
 
-    /// Takes a step after which, if it fails without a trace being undone, nothing more may be written. A panic in it counts
-    /// as such a failure.
-    fn attempt(&mut self, doing: &str, step: impl FnOnce(&Segment) -> Result<(), Failure>) -> Result<(), StoreError> {
+    /// Takes a step after which, if it fails without a trace being undone, nothing more may be
+    /// written. A panic in it counts as such a failure.
+    fn attempt(
+        &mut self,
+        doing: &str,
+        step: impl FnOnce(&Segment) -> Result<(), Failure>,
+    ) -> Result<(), StoreError> {
         self.failed = Some(Halt::Failed("a commit was broken off".to_owned()));
         let outcome = step(&self.segment);
         self.failed = match &outcome {
@@ -264,7 +334,10 @@ impl Writer {
         }
         // HEAD vouches for nothing that a loss of power could take.
         self.sync().map_err(io::Error::other)?;
-        self.write_head(Head { mark: self.mark, ..self.head })
+        self.write_head(Head {
+            mark: self.mark,
+            ..self.head
+        })
     }
 
     fn advance(&mut self, mark: Mark) {
@@ -278,8 +351,8 @@ impl Writer {
         }
     }
 
-    /// Begins a new segment where `bytes` more would make this one too long. HEAD goes first, so that a torn tail can only
-    /// ever be in the last segment.
+    /// Begins a new segment where `bytes` more would make this one too long. HEAD goes first, so
+    /// that a torn tail can only ever be in the last segment.
     fn make_room(&mut self, bytes: u64) -> Result<(), StoreError> {
         let end = self.segment.end();
         if end == 0 || end + bytes <= self.segment_bytes {
@@ -289,30 +362,53 @@ impl Writer {
     }
 
     fn next_segment(&mut self) -> Result<(), StoreError> {
-        self.settle().map_err(io_error("write HEAD at the end of a segment"))?;
+        self.settle()
+            .map_err(io_error("write HEAD at the end of a segment"))?;
         // Behind the end of a segment stands the next one, and nothing else.
         let end = self.segment.end();
         if self.segment.is_reserved() {
             self.attempt("end a segment of the log", |segment| cut(segment, end))?;
         }
         let number = self.segment.number() + 1;
-        self.segment = self.log.add(number).map_err(io_error(format!("begin segment {number} of the log")))?;
+        self.segment = self
+            .log
+            .add(number)
+            .map_err(io_error(format!("begin segment {number} of the log")))?;
         Ok(())
     }
 
     fn frame(&self, records: Vec<Record>) -> (Vec<Bytes>, Vec<Placed>, Mark) {
         let (count, commit) = (records.len(), self.mark.commit + 1);
-        let mut at = Location { segment: self.segment.number(), offset: self.segment.end() };
-        let mut mark = Mark { commit, ..self.mark };
+        let mut at = Location {
+            segment: self.segment.number(),
+            offset: self.segment.end(),
+        };
+        let mut mark = Mark {
+            commit,
+            ..self.mark
+        };
         let (mut parts, mut written) = (Vec::new(), Vec::new());
         for (index, record) in records.into_iter().enumerate() {
-            let turn = if index + 1 == count { Turn::Last } else { Turn::More };
+            let turn = if index + 1 == count {
+                Turn::Last
+            } else {
+                Turn::More
+            };
             let (header, payload) = record.place(turn, mark.chain, self.synced);
             let (bytes, chain) = header.seal(self.log.key(), at);
             parts.push(Bytes::copy_from_slice(&bytes));
             parts.extend(payload.iter().cloned());
-            mark = Mark { end: end_of(at, &header), last: at.offset, chain, commit };
-            written.push(Placed { at, header, payload });
+            mark = Mark {
+                end: end_of(at, &header),
+                last: at.offset,
+                chain,
+                commit,
+            };
+            written.push(Placed {
+                at,
+                header,
+                payload,
+            });
             at = mark.end;
         }
         (parts, written, mark)

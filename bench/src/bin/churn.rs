@@ -1,8 +1,10 @@
-//! What a kernel takes in memory while processes come and go for a long time: by round, what the operating system counts (private
-//! memory, and pages of the store's files), what the contents in memory come to, and what a collection of garbage looked at.
+//! What a kernel takes in memory while processes come and go for a long time: by round, what the
+//! operating system counts (private memory, and pages of the store's files), what the contents in
+//! memory come to, and what a collection of garbage looked at.
 //!
-//! `churn [ROUNDS] [PROCESSES]`: in each round so many processes are born, open contents of 10 to 300 KB, run a turn and end. One in
-//! ten stays for ten rounds. Set it beside `MALLOC_ARENA_MAX=1`: what differs is memory that the allocator keeps.
+//! `churn [ROUNDS] [PROCESSES]`: in each round so many processes are born, open contents of 10 to
+//! 300 KB, run a turn and end. One in ten stays for ten rounds. Set it beside `MALLOC_ARENA_MAX=1`:
+//! what differs is memory that the allocator keeps.
 
 use std::collections::VecDeque;
 use std::env;
@@ -21,18 +23,27 @@ const LIMIT: u64 = 16 << 20;
 
 /// KiB of a line of `/proc/self/status`.
 fn kib(status: &str, name: &str) -> u64 {
-    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    line.and_then(|line| line.trim().split(' ').next()?.parse().ok()).unwrap_or_default()
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.and_then(|line| line.trim().split(' ').next()?.parse().ok())
+        .unwrap_or_default()
 }
 
 /// Text that is like no other.
 fn text(seed: u64) -> String {
     let lines = 200 + seed.wrapping_mul(2_654_435_761) % 6_000;
-    (0..lines).map(|line| format!("{seed} says {line}, and no more than that of it.\n")).collect()
+    (0..lines)
+        .map(|line| format!("{seed} says {line}, and no more than that of it.\n"))
+        .collect()
 }
 
 async fn life(kernel: Kernel, seed: u64) -> Outcome<Process> {
-    let process = kernel.start(program(&kernel)?).session().without_input().await?;
+    let process = kernel
+        .start(program(&kernel)?)
+        .session()
+        .without_input()
+        .await?;
     for content in 0..3 {
         process.open("it", text(seed * 3 + content), None).await?;
     }
@@ -51,34 +62,56 @@ async fn end(process: Process) -> Outcome {
 
 #[tokio::main]
 async fn main() -> Outcome {
-    let mut numbers = env::args().skip(1).filter_map(|number| number.parse::<u64>().ok());
+    let mut numbers = env::args()
+        .skip(1)
+        .filter_map(|number| number.parse::<u64>().ok());
     let (rounds, births) = (numbers.next().unwrap_or(60), numbers.next().unwrap_or(100));
     let folder = tempfile::tempdir()?;
     let store = LogStore::open(folder.path())?;
     let model = Replies(|_| async { says("ok") });
-    let kernel = Kernel::open(store).model("m", model).resident_bytes_limit(LIMIT).build().await?;
+    let kernel = Kernel::open(store)
+        .model("m", model)
+        .resident_bytes_limit(LIMIT)
+        .build()
+        .await?;
     let retention = Retention {
-        checkpoints: CheckpointRules { last: Some(2), ..CheckpointRules::default() },
+        checkpoints: CheckpointRules {
+            last: Some(2),
+            ..CheckpointRules::default()
+        },
         ended: EndedRule::ForMs(0),
         ..Retention::default()
     };
     let mut staying = VecDeque::new();
     let mut out = io::stdout().lock();
-    writeln!(out, "round  private KiB  files KiB  contents KiB  rows  log MiB  looked at  gc ms")?;
+    writeln!(
+        out,
+        "round  private KiB  files KiB  contents KiB  rows  log MiB  looked at  gc ms"
+    )?;
     for round in 0..rounds {
-        let lives = (0..births).map(|number| tokio::spawn(life(kernel.clone(), round * births + number)));
+        let lives =
+            (0..births).map(|number| tokio::spawn(life(kernel.clone(), round * births + number)));
         let lives: Vec<_> = lives.collect();
         for (number, life) in lives.into_iter().enumerate() {
             let process = life.await??;
-            if number % 10 == 0 { staying.push_back((round, process)) } else { end(process).await? }
+            if number % 10 == 0 {
+                staying.push_back((round, process))
+            } else {
+                end(process).await?
+            }
         }
-        while staying.front().is_some_and(|(since, _)| since + 10 <= round) {
+        while staying
+            .front()
+            .is_some_and(|(since, _)| since + 10 <= round)
+        {
             if let Some((_, process)) = staying.pop_front() {
                 end(process).await?;
             }
         }
         let begun = Instant::now();
-        let garbage = kernel.collect_garbage(retention.clone(), Purpose::Free).await?;
+        let garbage = kernel
+            .collect_garbage(retention.clone(), Purpose::Free)
+            .await?;
         let took = begun.elapsed();
         tokio::time::sleep(Duration::from_millis(50)).await;
         let status = fs::read_to_string("/proc/self/status")?;

@@ -1,5 +1,5 @@
-//! Opens tool output of each size as a descriptor, reads its last page, and prints what both cost as JSON, for a script that
-//! sets the figures beside those of another system.
+//! Opens tool output of each size as a descriptor, reads its last page, and prints what both cost
+//! as JSON, for a script that sets the figures beside those of another system.
 //!
 //! `descriptors CHARACTERS...`: lines of 80 characters, so many characters in all.
 
@@ -13,13 +13,18 @@ use dormouse_kernel::table::placement::{Placement, Placer};
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::tool::ToolOutput;
 
-const LINE: &str = "the quick brown fox jumps over the lazy dog, and then it goes to sleep at noon.\n";
+const LINE: &str =
+    "the quick brown fox jumps over the lazy dog, and then it goes to sleep at noon.\n";
 const CREATIONS: usize = 21;
 const READS: usize = 1001;
 
 fn main() -> io::Result<()> {
     let sizes: Result<Vec<usize>, _> = std::env::args().skip(1).map(|size| size.parse()).collect();
-    let figures: Vec<String> = sizes.map_err(io::Error::other)?.into_iter().map(measure).collect();
+    let figures: Vec<String> = sizes
+        .map_err(io::Error::other)?
+        .into_iter()
+        .map(measure)
+        .collect();
     writeln!(io::stdout(), "[{}]", figures.join(", "))
 }
 
@@ -34,17 +39,29 @@ fn measure(chars: usize) -> String {
     };
     let entry = new.entry;
     let (lines, pages) = (
-        entry.content.unbounded().total_lines().expect("it is in memory"),
-        entry.content.unbounded().total_pages(entry.page_chars).expect("it is in memory"),
+        entry
+            .content
+            .unbounded()
+            .total_lines()
+            .expect("it is in memory"),
+        entry
+            .content
+            .unbounded()
+            .total_pages(entry.page_chars)
+            .expect("it is in memory"),
     );
     table.insert(table.next_id(), entry);
     let args = format!(r#"{{"fd": "fd:1", "page": {pages}}}"#);
     assert!(
         matches!(read_fd(&Call::unbounded(&table, &args, &settings, 0)), Outcome::Answer(answer) if !answer.is_error)
     );
-    let read = median(READS, || read_fd(&Call::unbounded(black_box(&table), &args, &settings, 0)));
+    let read = median(READS, || {
+        read_fd(&Call::unbounded(black_box(&table), &args, &settings, 0))
+    });
     let (create, read) = (create.as_nanos(), read.as_nanos());
-    format!(r#"{{"chars": {chars}, "lines": {lines}, "pages": {pages}, "create_ns": {create}, "read_ns": {read}}}"#)
+    format!(
+        r#"{{"chars": {chars}, "lines": {lines}, "pages": {pages}, "create_ns": {create}, "read_ns": {read}}}"#
+    )
 }
 
 /// What one run costs; what it made is dropped outside of the measurement.

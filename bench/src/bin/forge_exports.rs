@@ -1,5 +1,6 @@
-//! Writes exports of some 20 MB into a folder, to measure what `dormouse show` and `dormouse import` take of each: one as a long
-//! session leaves it, and others whose hashes are right and whose insides nobody wrote in good faith.
+//! Writes exports of some 20 MB into a folder, to measure what `dormouse show` and
+//! `dormouse import` take of each: one as a long session leaves it, and others whose hashes are
+//! right and whose insides nobody wrote in good faith.
 
 use std::path::Path;
 
@@ -15,9 +16,19 @@ const SEED: &[u8] = include_bytes!("../../../kernel/tests/golden/export-1.dormou
 const BYTES: usize = 20 << 20;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let folder = std::env::args().nth(1).ok_or("usage: forge_exports FOLDER")?;
-    let write = |name: &str, records: &[Record]| std::fs::write(Path::new(&folder).join(name), export::file(records));
-    write("session.dormouse", &session(60_000, "What was said, in a line of about sixty characters or so.")?)?;
+    let folder = std::env::args()
+        .nth(1)
+        .ok_or("usage: forge_exports FOLDER")?;
+    let write = |name: &str, records: &[Record]| {
+        std::fs::write(Path::new(&folder).join(name), export::file(records))
+    };
+    write(
+        "session.dormouse",
+        &session(
+            60_000,
+            "What was said, in a line of about sixty characters or so.",
+        )?,
+    )?;
     write("short-messages.dormouse", &session(220_000, "a")?)?;
     write("empty-facts.dormouse", &empty_facts()?)?;
     write("empty-messages.dormouse", &empty_messages()?)?;
@@ -36,21 +47,33 @@ fn member() -> Result<Member, codec::CodecError> {
 
 /// Contents that the process names.
 fn contents() -> impl Iterator<Item = Record> {
-    export::records(SEED).into_iter().filter(|record| record.kind == 5).take(2)
+    export::records(SEED)
+        .into_iter()
+        .filter(|record| record.kind == 5)
+        .take(2)
 }
 
-/// A process with so many messages, and a fact for each, some in a commit: until there are enough bytes.
+/// A process with so many messages, and a fact for each, some in a commit: until there are enough
+/// bytes.
 fn session(messages: usize, text: &str) -> Result<Vec<Record>, codec::CodecError> {
     let (mut member, mut records) = (member()?, export::records(SEED)[..1].to_vec());
     member.image.messages = (0..messages).map(|_| Message::user(text).into()).collect();
-    let fact: Fact<ContentRef> =
-        Fact::Mail(MailFact::Queued { from: Speaker::Host, message: Message::user(text).into() });
+    let fact: Fact<ContentRef> = Fact::Mail(MailFact::Queued {
+        from: Speaker::Host,
+        message: Message::user(text).into(),
+    });
     let facts = vec![codec::encode(&fact)?; 4];
     let mut told = Vec::new();
     let (mut first, mut left) = (1, BYTES - codec::encode(&member.image)?.len());
     while left > 300 {
         let (pid, commit) = (member.row.pid, CommitNumber(first));
-        let payload = codec::encode(&Facts { pid, commit, at_ms: 1, first: FactNumber(first), facts: facts.clone() })?;
+        let payload = codec::encode(&Facts {
+            pid,
+            commit,
+            at_ms: 1,
+            first: FactNumber(first),
+            facts: facts.clone(),
+        })?;
         (first, left) = (first + 4, left.saturating_sub(payload.len() + 80));
         told.push(Record::new(3, payload));
     }
@@ -63,8 +86,13 @@ fn session(messages: usize, text: &str) -> Result<Vec<Record>, codec::CodecError
 
 fn empty_facts() -> Result<Vec<Record>, codec::CodecError> {
     let member = member()?;
-    let told =
-        Facts { pid: member.row.pid, commit: CommitNumber(1), at_ms: 1, first: FactNumber(1), facts: Vec::new() };
+    let told = Facts {
+        pid: member.row.pid,
+        commit: CommitNumber(1),
+        at_ms: 1,
+        first: FactNumber(1),
+        facts: Vec::new(),
+    };
     let mut payload = codec::encode(&told)?;
     payload.pop();
     payload.extend([number(BYTES as u64), vec![0; BYTES]].concat());
@@ -79,13 +107,26 @@ fn empty_messages() -> Result<Vec<Record>, codec::CodecError> {
     Ok(records)
 }
 
-/// A process that claims so many messages, and zeros in their place: each two are a message that says nothing.
+/// A process that claims so many messages, and zeros in their place: each two are a message that
+/// says nothing.
 fn claimed(member: &Member, claim: u64, zeros: usize) -> Result<Vec<u8>, codec::CodecError> {
     let mut longer = member.image.clone();
     longer.messages.push_back(Message::user("").into());
     let (plain, longer) = (codec::encode(&member.image)?, codec::encode(&longer)?);
-    let at = plain.iter().zip(&longer).position(|(one, other)| one != other).unwrap_or_default();
+    let at = plain
+        .iter()
+        .zip(&longer)
+        .position(|(one, other)| one != other)
+        .unwrap_or_default();
     let mut payload = codec::encode(&(&member.row, member.at))?;
-    payload.extend([&plain[..at], &number(claim), &vec![0; zeros], &plain[at + 1..]].concat());
+    payload.extend(
+        [
+            &plain[..at],
+            &number(claim),
+            &vec![0; zeros],
+            &plain[at + 1..],
+        ]
+        .concat(),
+    );
     Ok(payload)
 }

@@ -1,8 +1,8 @@
-//! What a fork of a process costs that holds much, beside a copy of the same bytes, as JSON for a script that sets the
-//! figures beside those of another system.
+//! What a fork of a process costs that holds much, beside a copy of the same bytes, as JSON for a
+//! script that sets the figures beside those of another system.
 //!
-//! `fork_image COUNTxBYTES...`: so many descriptors of so many bytes. Of each holding: the decision that makes one child, the
-//! child's state from its image, both together, and the copy.
+//! `fork_image COUNTxBYTES...`: so many descriptors of so many bytes. Of each holding: the decision
+//! that makes one child, the child's state from its image, both together, and the copy.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -22,8 +22,10 @@ use dormouse_proto::record::{Entry, Lifetime, Phase};
 use dormouse_proto::tool::Access;
 use serde_json::json;
 
-const PROGRAM: &[u8] = b"[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [\"read_fd\", \"fork\"]\n";
-const LINE: &str = "the quick brown fox jumps over the lazy dog, and then it goes to sleep at noon.\n";
+const PROGRAM: &[u8] =
+    b"[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [\"read_fd\", \"fork\"]\n";
+const LINE: &str =
+    "the quick brown fox jumps over the lazy dog, and then it goes to sleep at noon.\n";
 const FORKS: usize = 201;
 const COPIES: usize = 11;
 
@@ -45,13 +47,23 @@ fn measure(count: u32, bytes: usize) -> Outcome<serde_json::Value> {
         let start = Instant::now();
         let mut effects = decide(black_box(&state), input, 0).read_all(0).effects;
         decisions.push(start.elapsed());
-        let Some(Effect::StartChildren { children: mut asked, .. }) = effects.pop() else { panic!("a child is made") };
+        let Some(Effect::StartChildren {
+            children: mut asked,
+            ..
+        }) = effects.pop()
+        else {
+            panic!("a child is made")
+        };
         let child = asked.pop().expect("one child");
         let around = around.clone();
         let start = Instant::now();
         let child = State::from_image(Pid(2), child.program, around, child.image);
         children.push(start.elapsed());
-        assert_eq!(child?.table().len(), count as usize, "the child has all that its parent holds");
+        assert_eq!(
+            child?.table().len(),
+            count as usize,
+            "the child has all that its parent holds"
+        );
     }
     let contents: Vec<Vec<u8>> = (0..count).map(|_| text(bytes)).collect();
     let copies = (0..COPIES).map(|_| {
@@ -61,7 +73,8 @@ fn measure(count: u32, bytes: usize) -> Outcome<serde_json::Value> {
         drop(black_box(copy));
         taken
     });
-    let [decide, child, copy] = [decisions, children, copies.collect()].map(|taken| Spread::of(taken).median);
+    let [decide, child, copy] =
+        [decisions, children, copies.collect()].map(|taken| Spread::of(taken).median);
     let nanos = |duration: Duration| duration.as_nanos() as u64;
     Ok(json!({
         "count": count,
@@ -79,13 +92,30 @@ fn text(bytes: usize) -> Vec<u8> {
 
 /// A process that holds `count` descriptors of `bytes` and waits for its model.
 fn holding(count: u32, bytes: usize) -> Outcome<State> {
-    let program = compile(Path::new("p.toml"), &mut |_| Ok(Bytes::from_static(PROGRAM)), &[])?.program;
+    let program = compile(
+        Path::new("p.toml"),
+        &mut |_| Ok(Bytes::from_static(PROGRAM)),
+        &[],
+    )?
+    .program;
     let (around, said) = (Arc::new(Surroundings::default()), "go".into());
     let (access, lifetime, preloads) = (Access::Admin, Lifetime::Task, &Preloads::default());
     let (priority, input) = (Priority::Normal, Some(&said));
-    let birth = Birth { access, depth: 0, lifetime, priority, preloads, input };
+    let birth = Birth {
+        access,
+        depth: 0,
+        lifetime,
+        priority,
+        preloads,
+        input,
+    };
     let mut image = born(&program, &around, birth, 0);
-    let entry = |number| (FdId::Fd(number), Entry::new(Content::new(text(bytes)), 4000, "tool:bench", 0));
+    let entry = |number| {
+        (
+            FdId::Fd(number),
+            Entry::new(Content::new(text(bytes)), 4000, "tool:bench", 0),
+        )
+    };
     image.table = (1..=count).map(entry).collect();
     image.next_fd = count + 1;
     let mut state = State::from_image(Pid(1), program, around, image)?;
@@ -96,6 +126,11 @@ fn holding(count: u32, bytes: usize) -> Outcome<State> {
 
 /// The model asks for a fork into one child.
 fn fork(state: &State) -> Input {
-    let Phase::Thinking { call } = *state.phase() else { unreachable!("it waits for its model") };
-    Input::Completed { call, result: Completion::Model(Ok(asks("fork", r#"{"prompts": ["look"]}"#))) }
+    let Phase::Thinking { call } = *state.phase() else {
+        unreachable!("it waits for its model")
+    };
+    Input::Completed {
+        call,
+        result: Completion::Model(Ok(asks("fork", r#"{"prompts": ["look"]}"#))),
+    }
 }

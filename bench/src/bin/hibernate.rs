@@ -1,12 +1,15 @@
 //! Hibernation: what it costs to sleep and to wake, and what a sleeper costs.
 //!
-//! * A process with 50 turns and 10 descriptors goes to sleep and wakes. Beside it, in the same run, stands what nothing can
-//!   go below: its journal read from the store and its image decoded. Twice: with nothing new since it woke, and after a
-//!   fact, so that an image is written and synced before it may sleep; beside that stands a bare commit of the store.
-//! * 100,000 and 1,000,000 sessions are started through the kernel and sleep. Their cost is the memory that is resident
-//!   afterwards, and again when a kernel of another program has opened the store. All are listed, and some, one by one, woken.
+//! * A process with 50 turns and 10 descriptors goes to sleep and wakes. Beside it, in the same
+//!   run, stands what nothing can go below: its journal read from the store and its image decoded.
+//!   Twice: with nothing new since it woke, and after a fact, so that an image is written and
+//!   synced before it may sleep; beside that stands a bare commit of the store.
+//! * 100,000 and 1,000,000 sessions are started through the kernel and sleep. Their cost is the
+//!   memory that is resident afterwards, and again when a kernel of another program has opened the
+//!   store. All are listed, and some, one by one, woken.
 //!
-//! `cargo run --release -p dormouse-bench --bin hibernate -- [SLEEPERS…]`, in place of the two numbers.
+//! `cargo run --release -p dormouse-bench --bin hibernate -- [SLEEPERS…]`, in place of the two
+//! numbers.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -27,7 +30,8 @@ const SLEEPERS: [u64; 2] = [100_000, 1_000_000];
 /// So many births are on their way at once, and are durable by one commit where they meet.
 const AT_ONCE: usize = 2048;
 const WOKEN: u64 = 500;
-/// What this program is called with to open a store that it has made: in a process of its own, whose memory nobody used before.
+/// What this program is called with to open a store that it has made: in a process of its own,
+/// whose memory nobody used before.
 const OPEN: &str = "--open";
 
 #[tokio::main]
@@ -38,22 +42,34 @@ async fn main() -> Outcome {
     {
         return opened(Path::new(folder), count.parse()?).await;
     }
-    let counts: Vec<u64> = words.iter().map(|count| count.parse()).collect::<Result<_, _>>()?;
+    let counts: Vec<u64> = words
+        .iter()
+        .map(|count| count.parse())
+        .collect::<Result<_, _>>()?;
     sleep_and_wake().await?;
-    for count in if counts.is_empty() { SLEEPERS.to_vec() } else { counts } {
+    for count in if counts.is_empty() {
+        SLEEPERS.to_vec()
+    } else {
+        counts
+    } {
         sleepers(count).await?;
     }
     Ok(())
 }
 
 fn open(folder: &Path) -> Outcome<KernelBuilder> {
-    let model = Replies(|_| async { says("A reply of some length, as models give them: not a word, and not a page.") });
-    Ok(Kernel::open(LogStore::open(folder)?).model("m", model).inbox(16))
+    let model = Replies(|_| async {
+        says("A reply of some length, as models give them: not a word, and not a page.")
+    });
+    Ok(Kernel::open(LogStore::open(folder)?)
+        .model("m", model)
+        .inbox(16))
 }
 
 fn program(kernel: &Kernel) -> Outcome<Program> {
-    const TEXT: &str = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[prompt]\nsystem = \"You measure.\"\n\
-        [tools]\nenabled = [\"read_fd\", \"search_fd\", \"rename_fd\", \"list_fds\"]\n";
+    const TEXT: &str = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[prompt]\nsystem = \"You \
+         measure.\"\n[tools]\nenabled = [\"read_fd\", \"search_fd\", \"rename_fd\", \
+         \"list_fds\"]\n";
     Ok(kernel.parse(TEXT)?.program)
 }
 
@@ -68,7 +84,12 @@ async fn sleep_and_wake() -> Outcome {
         spent.woke.push(wake(&kernel, pid).await?);
     }
     for number in 0..ROUNDS {
-        process.call("rename_fd", format!("{{\"fd\": \"fd:1\", \"name\": \"name_{number}\"}}")).await?;
+        process
+            .call(
+                "rename_fd",
+                format!("{{\"fd\": \"fd:1\", \"name\": \"name_{number}\"}}"),
+            )
+            .await?;
         spent.slept_anew.push(sleep(&process).await?);
         spent.woke_anew.push(wake(&kernel, pid).await?);
     }
@@ -76,14 +97,31 @@ async fn sleep_and_wake() -> Outcome {
     let view = kernel.inspect(pid).await?;
     kernel.shutdown().await;
     let bare = bare(folder.path(), pid)?;
-    line(format_args!("a process of {} messages and {} descriptors", view.messages, view.descriptors))?;
-    line(format_args!("medians (and 99th percentiles) of {ROUNDS} rounds"))?;
+    line(format_args!(
+        "a process of {} messages and {} descriptors",
+        view.messages, view.descriptors
+    ))?;
+    line(format_args!(
+        "medians (and 99th percentiles) of {ROUNDS} rounds"
+    ))?;
     let rows = [
-        ("sleep and wake, nothing new", sum(&spent.slept, &spent.woke), bare.read),
-        ("sleep and wake after a fact", sum(&spent.slept_anew, &spent.woke_anew), bare.commit),
+        (
+            "sleep and wake, nothing new",
+            sum(&spent.slept, &spent.woke),
+            bare.read,
+        ),
+        (
+            "sleep and wake after a fact",
+            sum(&spent.slept_anew, &spent.woke_anew),
+            bare.commit,
+        ),
         ("  sleep, nothing new", Spread::of(spent.slept), bare.read),
         ("  wake", Spread::of(spent.woke), bare.read),
-        ("  sleep, with its image made durable", Spread::of(spent.slept_anew), bare.commit),
+        (
+            "  sleep, with its image made durable",
+            Spread::of(spent.slept_anew),
+            bare.commit,
+        ),
         ("  wake", Spread::of(spent.woke_anew), bare.read),
     ];
     line(format_args!(
@@ -92,10 +130,19 @@ async fn sleep_and_wake() -> Outcome {
         shown(bare.read.median),
         shown(bare.read.p99)
     ))?;
-    line(format_args!("{:40} {:>10} {:>10}", "image committed", shown(bare.commit.median), shown(bare.commit.p99)))?;
+    line(format_args!(
+        "{:40} {:>10} {:>10}",
+        "image committed",
+        shown(bare.commit.median),
+        shown(bare.commit.p99)
+    ))?;
     for (what, spread, beside) in rows {
         let times = ratio(spread.median, beside.median);
-        line(format_args!("{what:40} {:>10} {:>10} {times:>6.2}x", shown(spread.median), shown(spread.p99)))?;
+        line(format_args!(
+            "{what:40} {:>10} {:>10} {times:>6.2}x",
+            shown(spread.median),
+            shown(spread.p99)
+        ))?;
     }
     Ok(())
 }
@@ -110,18 +157,40 @@ struct Spent {
 }
 
 fn sum(slept: &[Duration], woke: &[Duration]) -> Spread {
-    Spread::of(slept.iter().zip(woke).map(|(slept, woke)| *slept + *woke).collect())
+    Spread::of(
+        slept
+            .iter()
+            .zip(woke)
+            .map(|(slept, woke)| *slept + *woke)
+            .collect(),
+    )
 }
 
 /// A session that has had its turns, and holds its descriptors.
 async fn worked(kernel: &Kernel) -> Outcome<Process> {
-    let process = kernel.start(program(kernel)?).session().without_input().await?;
+    let process = kernel
+        .start(program(kernel)?)
+        .session()
+        .without_input()
+        .await?;
     for number in 0..DESCRIPTORS {
-        process.open(format!("file:{number}"), "a line of what was read\n".repeat(2000 + number), None).await?;
+        process
+            .open(
+                format!("file:{number}"),
+                "a line of what was read\n".repeat(2000 + number),
+                None,
+            )
+            .await?;
     }
     for turn in 1..=TURNS {
-        process.input(format!("Input {turn}: please look at this, and tell me what you think of it.")).await?;
-        process.wait_for(|view| view.is_idle() && view.messages == 2 * turn).await?;
+        process
+            .input(format!(
+                "Input {turn}: please look at this, and tell me what you think of it."
+            ))
+            .await?;
+        process
+            .wait_for(|view| view.is_idle() && view.messages == 2 * turn)
+            .await?;
     }
     Ok(process)
 }
@@ -151,15 +220,27 @@ fn bare(folder: &Path, pid: Pid) -> Outcome<Bare> {
     let (mut read, mut commit) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let start = Instant::now();
-        let Journal { image, base: at, .. } = store.journal(pid, None)?;
+        let Journal {
+            image, base: at, ..
+        } = store.journal(pid, None)?;
         let decoded: Image<ContentRef> = codec::decode(&image)?;
         read.push(start.elapsed());
-        assert_eq!(decoded.table.len(), DESCRIPTORS, "it is the process that slept");
+        assert_eq!(
+            decoded.table.len(),
+            DESCRIPTORS,
+            "it is the process that slept"
+        );
         let start = Instant::now();
-        store.commit(owner, Batch::durable(&[Entry::Snapshot { pid, at, image }], 0))?;
+        store.commit(
+            owner,
+            Batch::durable(&[Entry::Snapshot { pid, at, image }], 0),
+        )?;
         commit.push(start.elapsed());
     }
-    Ok(Bare { read: Spread::of(read), commit: Spread::of(commit) })
+    Ok(Bare {
+        read: Spread::of(read),
+        commit: Spread::of(commit),
+    })
 }
 
 async fn sleepers(count: u64) -> Outcome {
@@ -177,8 +258,15 @@ async fn sleepers(count: u64) -> Outcome {
     while let Some(started) = starts.next().await {
         started?;
     }
-    line(format_args!("{count} sessions were started in {}", shown(start.elapsed())))?;
-    cost("resident of each, in the kernel that made them", before, count)?;
+    line(format_args!(
+        "{count} sessions were started in {}",
+        shown(start.elapsed())
+    ))?;
+    cost(
+        "resident of each, in the kernel that made them",
+        before,
+        count,
+    )?;
     list_and_wake(&kernel, count).await?;
     kernel.shutdown().await;
     let mut itself = std::process::Command::new(std::env::current_exe()?);
@@ -192,12 +280,22 @@ async fn opened(folder: &Path, count: u64) -> Outcome {
     let before = resident_bytes()?;
     let start = Instant::now();
     let builder = open(folder)?.max_awake(256);
-    line(format_args!("the store was opened in {}", shown(start.elapsed())))?;
+    line(format_args!(
+        "the store was opened in {}",
+        shown(start.elapsed())
+    ))?;
     cost("resident of each, in the store", before, count)?;
     let start = Instant::now();
     let kernel = builder.build().await?;
-    line(format_args!("a kernel was built on it in {}", shown(start.elapsed())))?;
-    cost("resident of each, in a kernel that was opened", before, count)?;
+    line(format_args!(
+        "a kernel was built on it in {}",
+        shown(start.elapsed())
+    ))?;
+    cost(
+        "resident of each, in a kernel that was opened",
+        before,
+        count,
+    )?;
     list_and_wake(&kernel, count).await?;
     kernel.shutdown().await;
     Ok(())
@@ -205,15 +303,26 @@ async fn opened(folder: &Path, count: u64) -> Outcome {
 
 fn cost(what: &str, before: u64, count: u64) -> Outcome {
     let bytes = resident_bytes()?.saturating_sub(before);
-    Ok(line(format_args!("{what}: {} bytes ({} MiB in all)", bytes / count, bytes >> 20))?)
+    Ok(line(format_args!(
+        "{what}: {} bytes ({} MiB in all)",
+        bytes / count,
+        bytes >> 20
+    ))?)
 }
 
 async fn list_and_wake(kernel: &Kernel, count: u64) -> Outcome {
     let start = Instant::now();
     let listed = kernel.processes().await?;
     let taken = start.elapsed();
-    let asleep = listed.iter().filter(|info| matches!(info.status, "hibernated" | "held")).count();
-    line(format_args!("{} listed in {}, {asleep} of them asleep", listed.len(), shown(taken)))?;
+    let asleep = listed
+        .iter()
+        .filter(|info| matches!(info.status, "hibernated" | "held"))
+        .count();
+    line(format_args!(
+        "{} listed in {}, {asleep} of them asleep",
+        listed.len(),
+        shown(taken)
+    ))?;
     drop(listed);
     let mut taken = Vec::new();
     for number in 0..WOKEN {
@@ -224,5 +333,9 @@ async fn list_and_wake(kernel: &Kernel, count: u64) -> Outcome {
         taken.push(start.elapsed());
     }
     let spread = Spread::of(taken);
-    Ok(line(format_args!("one of them woken: {} ({})", shown(spread.median), shown(spread.p99)))?)
+    Ok(line(format_args!(
+        "one of them woken: {} ({})",
+        shown(spread.median),
+        shown(spread.p99)
+    ))?)
 }

@@ -1,21 +1,26 @@
 //! What 100,000 processes that wait hold in memory, each, beside 100,000 bare actors.
 //!
-//! `idle_memory [COUNT]`: each kind is measured by a program of its own, which is this one again (`idle_memory measure KIND
-//! COUNT`), so that no allocator has seen another kind. Counted is how much more is resident, divided by their number;
-//! handles on the processes are dropped.
+//! `idle_memory [COUNT]`: each kind is measured by a program of its own, which is this one again
+//! (`idle_memory measure KIND COUNT`), so that no allocator has seen another kind. Counted is how
+//! much more is resident, divided by their number; handles on the processes are dropped.
 
 use std::process::Command;
 use std::time::Duration;
 
 use dormouse::Kernel;
-use dormouse_bench::{Countdown, Outcome, Replies, asks, bare, kernel, line, program, resident_bytes, says};
+use dormouse_bench::{
+    Countdown, Outcome, Replies, asks, bare, kernel, line, program, resident_bytes, says,
+};
 use serde_json::json;
 
 const COUNT: usize = 100_000;
 const KINDS: [(&str, &str); 4] = [
     ("actors", "bare actors"),
     ("sessions", "sessions that nothing was said to"),
-    ("copies", "forks by the host of a session with a conversation"),
+    (
+        "copies",
+        "forks by the host of a session with a conversation",
+    ),
     ("children", "forked children that wait for their model"),
 ];
 /// Children of one process, and conversations of one session.
@@ -37,7 +42,9 @@ fn compare(count: usize) -> Outcome {
     let mut bare = None;
     for (kind, what) in KINDS {
         let program = std::env::current_exe()?;
-        let output = Command::new(program).args(["measure", kind, &count.to_string()]).output()?;
+        let output = Command::new(program)
+            .args(["measure", kind, &count.to_string()])
+            .output()?;
         let bytes: f64 = String::from_utf8(output.stdout)?.trim().parse()?;
         let times = bytes / *bare.get_or_insert(bytes);
         line(format_args!("{what:52} {bytes:>8.0} {times:>6.2}x of bare"))?;
@@ -65,13 +72,23 @@ async fn measure(kind: &str, count: usize) -> Outcome<u64> {
             let program = program(&kernel)?;
             before = resident_bytes()?;
             for _ in 0..count {
-                drop(kernel.start(program.clone()).session().without_input().await?);
+                drop(
+                    kernel
+                        .start(program.clone())
+                        .session()
+                        .without_input()
+                        .await?,
+                );
             }
             after(&kernel, before, count).await
         }
         "copies" => {
             let kernel = kernel(Replies(|_| async { says("noted") }), 16).await?;
-            let session = kernel.start(program(&kernel)?).session().without_input().await?;
+            let session = kernel
+                .start(program(&kernel)?)
+                .session()
+                .without_input()
+                .await?;
             session.open("bench", "x".repeat(100_000), None).await?;
             for _ in 0..4 {
                 session.input("note this").await?;
@@ -91,7 +108,10 @@ async fn measure(kind: &str, count: usize) -> Outcome<u64> {
                 let asked = asked.clone();
                 async move {
                     if is_parent {
-                        return asks("fork", &json!({ "prompts": vec!["look"; SIBLINGS] }).to_string());
+                        return asks(
+                            "fork",
+                            &json!({ "prompts": vec!["look"; SIBLINGS] }).to_string(),
+                        );
                     }
                     asked.count();
                     std::future::pending().await

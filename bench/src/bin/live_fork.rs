@@ -1,8 +1,9 @@
-//! A process of a running kernel forks 1,000 children, beside 1,000 bare actors that are started in the same run.
+//! A process of a running kernel forks 1,000 children, beside 1,000 bare actors that are started in
+//! the same run.
 //!
-//! A fork is counted from the reply that asks for it until the model of each child was asked; the actors from the first
-//! start until each has handled one message. The kernel has no store. What the fork costs until each child has ended and the
-//! parent has its answer is told beside.
+//! A fork is counted from the reply that asks for it until the model of each child was asked; the
+//! actors from the first start until each has handled one message. The kernel has no store. What
+//! the fork costs until each child has ended and the parent has its answer is told beside.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,7 +13,8 @@ use dormouse::id::Pid;
 use dormouse::model::{Reply, Request};
 use dormouse::process::ExitStatus;
 use dormouse_bench::{
-    Countdown, Outcome, Replies, Spread, Token, asks, bare, kernel, line, program, ratio, says, shown,
+    Countdown, Outcome, Replies, Spread, Token, asks, bare, kernel, line, program, ratio, says,
+    shown,
 };
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -35,7 +37,11 @@ async fn main() -> Outcome {
     let rounds: Rounds = Arc::new(Mutex::new(round()));
     let kernel = {
         let rounds = rounds.clone();
-        kernel(Replies(move |request| reply(rounds.clone(), request)), 2 * CHILDREN).await?
+        kernel(
+            Replies(move |request| reply(rounds.clone(), request)),
+            2 * CHILDREN,
+        )
+        .await?
     };
     let (mut begun, mut joined, mut bare) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
@@ -45,13 +51,23 @@ async fn main() -> Outcome {
         bare.push(actors().await?);
     }
     let (begun, joined, bare) = (Spread::of(begun), Spread::of(joined), Spread::of(bare));
-    line(format_args!("medians of {ROUNDS} rounds, {CHILDREN} children each"))?;
-    line(format_args!("{:44} {:>10}", "bare actors, each has handled a message", shown(bare.median)))?;
-    for (what, spread) in
-        [("fork, each child's model was asked", begun), ("and each has ended, the parent is answered", joined)]
-    {
+    line(format_args!(
+        "medians of {ROUNDS} rounds, {CHILDREN} children each"
+    ))?;
+    line(format_args!(
+        "{:44} {:>10}",
+        "bare actors, each has handled a message",
+        shown(bare.median)
+    ))?;
+    for (what, spread) in [
+        ("fork, each child's model was asked", begun),
+        ("and each has ended, the parent is answered", joined),
+    ] {
         let times = ratio(spread.median, bare.median);
-        line(format_args!("{what:44} {:>10} {times:>6.2}x of bare", shown(spread.median)))?;
+        line(format_args!(
+            "{what:44} {:>10} {times:>6.2}x of bare",
+            shown(spread.median)
+        ))?;
     }
     kernel.shutdown().await;
     Ok(())
@@ -59,7 +75,12 @@ async fn main() -> Outcome {
 
 fn round() -> Round {
     let (begun, gate) = (Countdown::from(CHILDREN), Arc::new(Semaphore::new(0)));
-    Round { parent: None, forked: None, begun, gate }
+    Round {
+        parent: None,
+        forked: None,
+        begun,
+        gate,
+    }
 }
 
 /// The first to ask forks, and ends when its children have; they wait at the gate.
@@ -99,7 +120,11 @@ async fn fork(kernel: &Kernel, rounds: &Rounds) -> Outcome<(Duration, Duration)>
     let exit = parent.wait().await?;
     let answered = opened.elapsed();
     assert_eq!(exit.status, ExitStatus::Done, "{}", exit.message);
-    let forked = rounds.lock().unwrap_or_else(PoisonError::into_inner).forked.expect("the parent has forked");
+    let forked = rounds
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .forked
+        .expect("the parent has forked");
     let until_begun = each_has_begun - forked;
     Ok((until_begun, until_begun + answered))
 }

@@ -1,8 +1,10 @@
-//! What the kernel adds to a call of a model: beside a bare call by reqwest, and with each of them many open streams.
+//! What the kernel adds to a call of a model: beside a bare call by reqwest, and with each of them
+//! many open streams.
 //!
-//! A server on this machine that needs no time to think answers each request at once. It measures from the last byte of an
-//! answer to the last byte of the next request: what whoever asks has done in between. The conversation is the same for both, and grows with
-//! each reply: the kernel is told to go on (`pause_turn`), and the bare client sends the bodies that the kernel sent.
+//! A server on this machine that needs no time to think answers each request at once. It measures
+//! from the last byte of an answer to the last byte of the next request: what whoever asks has done
+//! in between. The conversation is the same for both, and grows with each reply: the kernel is told
+//! to go on (`pause_turn`), and the bare client sends the bodies that the kernel sent.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,8 +20,8 @@ use tokio::net::{TcpListener, TcpStream};
 
 const CALLS: usize = 400;
 const STREAMS: usize = 200;
-const PROGRAM: &str =
-    "[model]\nname = \"m\"\nprovider = \"anthropic\"\nmax_iterations = 1000\n[prompt]\nsystem = \"You measure.\"\n";
+const PROGRAM: &str = "[model]\nname = \"m\"\nprovider = \"anthropic\"\nmax_iterations = \
+1000\n[prompt]\nsystem = \"You measure.\"\n";
 
 /// How the server answers.
 #[derive(Clone, Copy)]
@@ -41,7 +43,10 @@ struct Seen {
 
 fn main() -> Outcome {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => runtime.block_on(compare()),
         ["measure", kind] => line(runtime.block_on(open_streams(kind))?).map_err(Into::into),
@@ -51,31 +56,71 @@ fn main() -> Outcome {
 
 async fn compare() -> Outcome {
     let (url, seen) = serve(Answers::Pauses(CALLS))?;
-    let kernel = Kernel::builder().model("m", Anthropic::builder().base_url(&url).build()?).build().await?;
-    let process = kernel.start(kernel.parse(PROGRAM)?.program).session().input("go").await?;
+    let kernel = Kernel::builder()
+        .model("m", Anthropic::builder().base_url(&url).build()?)
+        .build()
+        .await?;
+    let process = kernel
+        .start(kernel.parse(PROGRAM)?.program)
+        .session()
+        .input("go")
+        .await?;
     process.wait_for(|view: &View| view.is_idle()).await?;
     let ours = std::mem::take(&mut *seen.lock().expect("the server does not panic"));
     let store = tempfile::tempdir()?;
     let durable = Kernel::open(dormouse::store::LogStore::open(store.path())?);
-    let durable = durable.model("m", Anthropic::builder().base_url(&url).build()?).build().await?;
-    let process = durable.start(durable.parse(PROGRAM)?.program).session().input("go").await?;
+    let durable = durable
+        .model("m", Anthropic::builder().base_url(&url).build()?)
+        .build()
+        .await?;
+    let process = durable
+        .start(durable.parse(PROGRAM)?.program)
+        .session()
+        .input("go")
+        .await?;
     process.wait_for(|view: &View| view.is_idle()).await?;
     let kept = std::mem::take(&mut *seen.lock().expect("the server does not panic"));
     let client = client()?;
     for body in &ours.bodies {
-        let request = client.post(format!("{url}/v1/messages")).header("content-type", "application/json");
+        let request = client
+            .post(format!("{url}/v1/messages"))
+            .header("content-type", "application/json");
         request.body(body.clone()).send().await?.bytes().await?;
     }
     let bare = std::mem::take(&mut *seen.lock().expect("the server does not panic"));
-    let micros = |seen: &Seen| median(seen.gaps.iter().map(|gap| gap.as_secs_f64() * 1e6).collect());
+    let micros = |seen: &Seen| {
+        median(
+            seen.gaps
+                .iter()
+                .map(|gap| gap.as_secs_f64() * 1e6)
+                .collect(),
+        )
+    };
     let (ours, kept, bare) = (micros(&ours), micros(&kept), micros(&bare));
-    line(format_args!("microseconds between an answer and the next request, median of {CALLS} calls"))?;
-    line(format_args!("{:40} {bare:>8.0}", "bare reqwest, the same bodies"))?;
-    line(format_args!("{:40} {ours:>8.0}  {:+.0}", "kernel", ours - bare))?;
-    line(format_args!("{:40} {kept:>8.0}  {:+.0}", "kernel on a store (two syncs)", kept - bare))?;
-    line(format_args!("bytes for each of {STREAMS} open streams, resident, both ends"))?;
+    line(format_args!(
+        "microseconds between an answer and the next request, median of {CALLS} calls"
+    ))?;
+    line(format_args!(
+        "{:40} {bare:>8.0}",
+        "bare reqwest, the same bodies"
+    ))?;
+    line(format_args!(
+        "{:40} {ours:>8.0}  {:+.0}",
+        "kernel",
+        ours - bare
+    ))?;
+    line(format_args!(
+        "{:40} {kept:>8.0}  {:+.0}",
+        "kernel on a store (two syncs)",
+        kept - bare
+    ))?;
+    line(format_args!(
+        "bytes for each of {STREAMS} open streams, resident, both ends"
+    ))?;
     for kind in ["bare", "kernel"] {
-        let output = Command::new(std::env::current_exe()?).args(["measure", kind]).output()?;
+        let output = Command::new(std::env::current_exe()?)
+            .args(["measure", kind])
+            .output()?;
         let bytes: u64 = String::from_utf8(output.stdout)?.trim().parse()?;
         line(format_args!("{kind:40} {bytes:>8}"))?;
     }
@@ -86,7 +131,9 @@ async fn compare() -> Outcome {
 async fn open_streams(kind: &str) -> Outcome<u64> {
     let (url, seen) = serve(Answers::Begins)?;
     let client = client()?;
-    let kernel = Kernel::builder().model_calls(STREAMS).model("m", Anthropic::builder().base_url(&url).build()?);
+    let kernel = Kernel::builder()
+        .model_calls(STREAMS)
+        .model("m", Anthropic::builder().base_url(&url).build()?);
     let kernel = kernel.build().await?;
     let program = kernel.parse(PROGRAM)?.program;
     let before = resident_bytes()?;
@@ -95,7 +142,11 @@ async fn open_streams(kind: &str) -> Outcome<u64> {
         if kind == "kernel" {
             drop(kernel.start(program.clone()).input("go").await?);
         } else {
-            let mut response = client.post(format!("{url}/v1/messages")).body("{}").send().await?;
+            let mut response = client
+                .post(format!("{url}/v1/messages"))
+                .body("{}")
+                .send()
+                .await?;
             response.chunk().await?;
             open.push(response);
         }
@@ -115,9 +166,15 @@ fn median(mut of: Vec<f64>) -> f64 {
 /// A client as the kernel's models have, with nothing around it.
 fn client() -> Outcome<reqwest::Client> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let tls = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    let tls = tls.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
-    Ok(reqwest::Client::builder().tls_backend_preconfigured(tls).no_proxy().build()?)
+    let tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?;
+    let tls = tls
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    Ok(reqwest::Client::builder()
+        .tls_backend_preconfigured(tls)
+        .no_proxy()
+        .build()?)
 }
 
 /// A server on a thread of its own, and what it sees.
@@ -126,14 +183,20 @@ fn serve(answers: Answers) -> io::Result<(String, Arc<Mutex<Seen>>)> {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let seeing = seen.clone();
     std::thread::spawn(move || -> io::Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         runtime.block_on(accept(answers, &seeing, &told))
     });
     let address = address.recv().map_err(io::Error::other)?;
     Ok((format!("http://{address}"), seen))
 }
 
-async fn accept(answers: Answers, seen: &Arc<Mutex<Seen>>, told: &mpsc::Sender<SocketAddr>) -> io::Result<()> {
+async fn accept(
+    answers: Answers,
+    seen: &Arc<Mutex<Seen>>,
+    told: &mpsc::Sender<SocketAddr>,
+) -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     // Whoever asked for the server waits for this.
     let _ = told.send(listener.local_addr()?);
@@ -145,7 +208,11 @@ async fn accept(answers: Answers, seen: &Arc<Mutex<Seen>>, told: &mpsc::Sender<S
     }
 }
 
-async fn connection(mut stream: TcpStream, answers: Answers, seen: Arc<Mutex<Seen>>) -> io::Result<()> {
+async fn connection(
+    mut stream: TcpStream,
+    answers: Answers,
+    seen: Arc<Mutex<Seen>>,
+) -> io::Result<()> {
     let mut buffer = Vec::new();
     loop {
         let body = loop {
@@ -167,13 +234,21 @@ async fn connection(mut stream: TcpStream, answers: Answers, seen: Arc<Mutex<See
         buffer.clear();
         match answers {
             Answers::Begins => {
-                let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
-                let event = event(r#"{"type":"message_start","message":{"usage":{"input_tokens":9}}}"#);
-                stream.write_all(format!("{head}{:x}\r\n{event}\r\n", event.len()).as_bytes()).await?;
+                let head = "HTTP/1.1 200 OK\r\ncontent-type: \
+                     text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+                let event =
+                    event(r#"{"type":"message_start","message":{"usage":{"input_tokens":9}}}"#);
+                stream
+                    .write_all(format!("{head}{:x}\r\n{event}\r\n", event.len()).as_bytes())
+                    .await?;
                 std::future::pending::<()>().await;
             }
             Answers::Pauses(calls) => {
-                let stop = if count <= calls { "pause_turn" } else { "end_turn" };
+                let stop = if count <= calls {
+                    "pause_turn"
+                } else {
+                    "end_turn"
+                };
                 stream.write_all(answer(stop).as_bytes()).await?;
                 seen.lock().expect("nobody panics with it").answered = Some(Instant::now());
             }
@@ -185,7 +260,12 @@ async fn connection(mut stream: TcpStream, answers: Answers, seen: Arc<Mutex<See
 fn whole(buffer: &[u8]) -> Option<Vec<u8>> {
     let head = buffer.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
     let lines = String::from_utf8_lossy(&buffer[..head]).to_ascii_lowercase();
-    let length = lines.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok())?;
+    let length = lines.lines().find_map(|line| {
+        line.strip_prefix("content-length:")?
+            .trim()
+            .parse::<usize>()
+            .ok()
+    })?;
     buffer.get(head..head + length).map(<[u8]>::to_vec)
 }
 
@@ -199,9 +279,14 @@ fn answer(stop: &str) -> String {
         r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#,
         r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"I go on."}}"#,
         r#"{"type":"content_block_stop","index":0}"#,
-        &format!(r#"{{"type":"message_delta","delta":{{"stop_reason":"{stop}"}},"usage":{{"output_tokens":4}}}}"#),
+        &format!(
+            r#"{{"type":"message_delta","delta":{{"stop_reason":"{stop}"}},"usage":{{"output_tokens":4}}}}"#
+        ),
         r#"{"type":"message_stop"}"#,
     ];
     let body: String = events.into_iter().map(event).collect();
-    format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+    format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
 }

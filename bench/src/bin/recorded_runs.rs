@@ -1,8 +1,10 @@
-//! What descriptors would have saved in recorded agent runs: for each run the characters that its tools returned, and what of
-//! them a context would have held with small and with large thresholds, previews included.
+//! What descriptors would have saved in recorded agent runs: for each run the characters that its
+//! tools returned, and what of them a context would have held with small and with large thresholds,
+//! previews included.
 //!
-//! `recorded_runs FOLDER...`: trajectories as SWE-agent writes them (`*.traj`). A tool output counts once, when it was
-//! returned; what a model would have read on of a descriptor afterwards is its own choice and is not counted.
+//! `recorded_runs FOLDER...`: trajectories as SWE-agent writes them (`*.traj`). A tool output
+//! counts once, when it was returned; what a model would have read on of a descriptor afterwards is
+//! its own choice and is not counted.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -21,10 +23,14 @@ const THRESHOLDS: [u32; 2] = [2_000, 8_000];
 fn main() -> io::Result<()> {
     let folders: Vec<_> = std::env::args().skip(1).collect();
     let mut files = Vec::new();
-    folders.iter().try_for_each(|folder| trajectories(Path::new(folder), &mut files))?;
+    folders
+        .iter()
+        .try_for_each(|folder| trajectories(Path::new(folder), &mut files))?;
     files.sort();
     if files.is_empty() {
-        return Err(io::Error::other(format!("there is no *.traj in {folders:?}: name folders of recorded runs")));
+        return Err(io::Error::other(format!(
+            "there is no *.traj in {folders:?}: name folders of recorded runs"
+        )));
     }
     let mut out = io::stdout().lock();
     writeln!(out, "{}", header())?;
@@ -43,28 +49,39 @@ fn trajectories(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
         let path = entry?.path();
         if path.is_dir() {
             trajectories(&path, files)?;
-        } else if path.extension().is_some_and(|extension| extension == "traj") {
+        } else if path
+            .extension()
+            .is_some_and(|extension| extension == "traj")
+        {
             files.push(path);
         }
     }
     Ok(())
 }
 
-/// What the tools of a run returned: the observations of its steps, or, where only the conversation was kept, its tool
-/// messages.
+/// What the tools of a run returned: the observations of its steps, or, where only the conversation
+/// was kept, its tool messages.
 fn outputs(file: &Path) -> io::Result<Vec<String>> {
     let run: Value = serde_json::from_slice(&std::fs::read(file)?)?;
-    let steps = run["trajectory"].as_array().map(|steps| texts(steps, "observation"));
+    let steps = run["trajectory"]
+        .as_array()
+        .map(|steps| texts(steps, "observation"));
     let said = || {
         let history = run["history"].as_array().into_iter().flatten();
-        texts(history.filter(|message| message["role"] == "tool"), "content")
+        texts(
+            history.filter(|message| message["role"] == "tool"),
+            "content",
+        )
     };
     Ok(steps.unwrap_or_else(said))
 }
 
 fn texts<'a>(items: impl IntoIterator<Item = &'a Value>, key: &str) -> Vec<String> {
     let found = items.into_iter().filter_map(|item| item[key].as_str());
-    found.filter(|text| !text.is_empty()).map(str::to_owned).collect()
+    found
+        .filter(|text| !text.is_empty())
+        .map(str::to_owned)
+        .collect()
 }
 
 /// A run, or several together.
@@ -86,22 +103,33 @@ struct Cost {
 }
 
 fn measure(outputs: &[String]) -> Run {
-    let chars = outputs.iter().map(|output| output.chars().count() as u64).sum();
+    let chars = outputs
+        .iter()
+        .map(|output| output.chars().count() as u64)
+        .sum();
     let with = THRESHOLDS.map(|threshold| {
         let settings = DescriptorSettings {
             max_direct_output_chars: threshold.into(),
             page_chars: threshold / 2,
             ..DescriptorSettings::default()
         };
-        outputs.iter().fold(Cost::default(), |cost, output| cost.with(output, &settings))
+        outputs
+            .iter()
+            .fold(Cost::default(), |cost, output| cost.with(output, &settings))
     });
-    Run { outputs: outputs.len() as u64, chars, with }
+    Run {
+        outputs: outputs.len() as u64,
+        chars,
+        with,
+    }
 }
 
 impl Cost {
     fn with(mut self, output: &str, settings: &DescriptorSettings) -> Self {
         let output = ToolOutput::ok(output.to_owned());
-        let placement = Placer::unlimited(Some(settings), 0).output(output, "tool:recorded").placement;
+        let placement = Placer::unlimited(Some(settings), 0)
+            .output(output, "tool:recorded")
+            .placement;
         let answer = placement.answer(&Table::new().next_id());
         match placement {
             Placement::Context { .. } => self.context += answer.text.chars().count() as u64,
@@ -129,18 +157,41 @@ impl AddAssign for Run {
 }
 
 fn header() -> String {
-    let columns =
-        THRESHOLDS.map(|threshold| format!(" | {:>5} {:>9} {:>9} {:>5}", "fds", "previews", threshold, "of it"));
-    format!("{:<46} {:>7} {:>9}{}", "characters of tool output", "outputs", "all", columns.concat())
+    let columns = THRESHOLDS.map(|threshold| {
+        format!(
+            " | {:>5} {:>9} {:>9} {:>5}",
+            "fds", "previews", threshold, "of it"
+        )
+    });
+    format!(
+        "{:<46} {:>7} {:>9}{}",
+        "characters of tool output",
+        "outputs",
+        "all",
+        columns.concat()
+    )
 }
 
 impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:>7} {:>9}", self.outputs, self.chars)?;
-        self.with.iter().try_for_each(|Cost { descriptors, previews, context }| {
-            let share = if self.chars == 0 { 100.0 } else { 100.0 * *context as f64 / self.chars as f64 };
-            write!(f, " | {descriptors:>5} {previews:>9} {context:>9} {share:>4.0}%")
-        })
+        self.with.iter().try_for_each(
+            |Cost {
+                 descriptors,
+                 previews,
+                 context,
+             }| {
+                let share = if self.chars == 0 {
+                    100.0
+                } else {
+                    100.0 * *context as f64 / self.chars as f64
+                };
+                write!(
+                    f,
+                    " | {descriptors:>5} {previews:>9} {context:>9} {share:>4.0}%"
+                )
+            },
+        )
     }
 }
 
@@ -154,8 +205,14 @@ mod tests {
         assert_eq!((run.outputs, run.chars), (3, 15_000));
         let [small, large] = run.with;
         assert_eq!((small.descriptors, large.descriptors), (2, 1));
-        assert_eq!((small.context, large.context), (1_000 + small.previews, 5_000 + large.previews));
-        assert!(small.previews > 2_000 && small.previews < 2_800, "two pages of 1,000 and what stands around them");
+        assert_eq!(
+            (small.context, large.context),
+            (1_000 + small.previews, 5_000 + large.previews)
+        );
+        assert!(
+            small.previews > 2_000 && small.previews < 2_800,
+            "two pages of 1,000 and what stands around them"
+        );
     }
 
     #[test]
@@ -167,7 +224,10 @@ mod tests {
                 r#"{"trajectory": [{"observation": "one"}, {"observation": ""}], "history": [{"role": "tool", "content": "x"}]}"#,
                 "one",
             ),
-            (r#"{"history": [{"role": "user", "content": "x"}, {"role": "tool", "content": "two"}]}"#, "two"),
+            (
+                r#"{"history": [{"role": "user", "content": "x"}, {"role": "tool", "content": "two"}]}"#,
+                "two",
+            ),
         ];
         for (text, expected) in cases {
             let file = folder.join("run.traj");

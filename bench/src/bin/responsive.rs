@@ -1,11 +1,13 @@
 //! How long a user waits for a kernel of 10,000 processes, beside one of 10, in the same run.
 //!
-//! Half of the processes are always in a turn, through 16 permits, and when the turn has ended their host sends them back to
-//! its beginning, so that no conversation grows. The other half wait, and are what is measured: `view`, `processes`, an input
-//! until it is durable, an interrupt until it is.
+//! Half of the processes are always in a turn, through 16 permits, and when the turn has ended
+//! their host sends them back to its beginning, so that no conversation grows. The other half wait,
+//! and are what is measured: `view`, `processes`, an input until it is durable, an interrupt until
+//! it is.
 //!
-//! Twice: with a model that takes 5 ms, so that the permits keep the machine from being full; and with one that answers at
-//! once, so that every core has work all of the time, and whatever is asked waits behind the turns that are ready to go on.
+//! Twice: with a model that takes 5 ms, so that the permits keep the machine from being full; and
+//! with one that answers at once, so that every core has work all of the time, and whatever is
+//! asked waits behind the turns that are ready to go on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,11 +42,15 @@ const QUESTIONS: [(Question, &str); 4] = [
 
 #[tokio::main]
 async fn main() -> Outcome {
-    for (what, takes) in [("takes 5 ms", Duration::from_millis(5)), ("answers at once", Duration::ZERO)] {
+    for (what, takes) in [
+        ("takes 5 ms", Duration::from_millis(5)),
+        ("answers at once", Duration::ZERO),
+    ] {
         let (few, few_turns) = figures(FEW, takes).await?;
         let (many, many_turns) = figures(MANY, takes).await?;
         line(format_args!(
-            "a model that {what}: {few_turns:.0} turns a second of {FEW} processes, {many_turns:.0} of {MANY}"
+            "a model that {what}: {few_turns:.0} turns a second of {FEW} processes, \
+             {many_turns:.0} of {MANY}"
         ))?;
         line(format_args!(
             "{:26} {:>10} {:>10} {:>4}  {:>10} {:>10} {:>4}",
@@ -56,14 +62,16 @@ async fn main() -> Outcome {
             let (median, p99) = (ratio(many.median, few.median), ratio(many.p99, few.p99));
             let [a, b, c, d] = [few.median, few.p99, many.median, many.p99].map(shown);
             line(format_args!(
-                "{asked:26} {a:>10} {b:>10} {few_asked:>4}  {c:>10} {d:>10} {many_asked:>4}  {median:>7.1}x {p99:>7.1}x"
+                "{asked:26} {a:>10} {b:>10} {few_asked:>4}  {c:>10} {d:>10} {many_asked:>4}  \
+                 {median:>7.1}x {p99:>7.1}x"
             ))?;
         }
     }
     Ok(())
 }
 
-/// How often each question was asked and what that took, and turns a second, in a kernel of `count` processes.
+/// How often each question was asked and what that took, and turns a second, in a kernel of `count`
+/// processes.
 async fn figures(count: usize, takes: Duration) -> Outcome<(Vec<(usize, Spread)>, f64)> {
     let model = Replies(move |_| async move {
         if !takes.is_zero() {
@@ -73,11 +81,20 @@ async fn figures(count: usize, takes: Duration) -> Outcome<(Vec<(usize, Spread)>
     });
     let kernel = kernel(model, PERMITS).await?;
     let program = program(&kernel)?;
-    let starts = (0..count).map(|_| kernel.start(program.clone()).session().without_input().into_future());
+    let starts = (0..count).map(|_| {
+        kernel
+            .start(program.clone())
+            .session()
+            .without_input()
+            .into_future()
+    });
     let mut waiting = try_join_all(starts).await?;
     let active = waiting.split_off(count / 2);
     let turns = Arc::new(AtomicU64::new(0));
-    let busy: Vec<_> = active.into_iter().map(|process| tokio::spawn(keep_busy(process, turns.clone()))).collect();
+    let busy: Vec<_> = active
+        .into_iter()
+        .map(|process| tokio::spawn(keep_busy(process, turns.clone())))
+        .collect();
     // Each has had its first turn, so that all are in the middle of something.
     while turns.load(Ordering::Relaxed) < busy.len() as u64 {
         tokio::time::sleep(Duration::from_millis(1)).await;

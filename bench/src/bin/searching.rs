@@ -1,8 +1,9 @@
 //! What searches cost, and what they cost others.
 //!
-//! First the turns of a process that searches a text once in each, by the size of the text: a small text is searched within the
-//! handler, a larger one on the pool. Then the turns of a process that only asks its model: alone, and while four others search
-//! 91 MB each by a pattern, without a pause. At the end the kernel is shut down while they search.
+//! First the turns of a process that searches a text once in each, by the size of the text: a small
+//! text is searched within the handler, a larger one on the pool. Then the turns of a process that
+//! only asks its model: alone, and while four others search 91 MB each by a pattern, without a
+//! pause. At the end the kernel is shut down while they search.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,8 @@ use futures_util::future::try_join_all;
 
 const SEARCHERS: usize = 4;
 const TEXT_BYTES: usize = 91_000_000;
-const TEXT: &str = "the quick brown fox is jumping 12 times over the lazy dog, and sleeping at noon.\n";
+const TEXT: &str =
+    "the quick brown fox is jumping 12 times over the lazy dog, and sleeping at noon.\n";
 const TURNS: usize = 300;
 const MEASURED: Duration = Duration::from_secs(10);
 /// Matches nothing, and has no text that could be looked for instead: an automaton reads all bytes.
@@ -24,8 +26,16 @@ const SMALL_SEARCH: &str = r#"{"fd": "fd:1", "query": "quux"}"#;
 #[tokio::main]
 async fn main() -> Outcome {
     let model = Replies(|request: dormouse::model::Request| async move {
-        let is_told = |word: &str| request.messages.first().is_some_and(|message| message.text().starts_with(word));
-        let last = request.messages.last().and_then(|message| message.blocks.first());
+        let is_told = |word: &str| {
+            request
+                .messages
+                .first()
+                .is_some_and(|message| message.text().starts_with(word))
+        };
+        let last = request
+            .messages
+            .last()
+            .and_then(|message| message.blocks.first());
         let has_searched = matches!(last, Some(Block::ToolResult { .. }));
         match () {
             () if is_told("search for ever") => asks("search_fd", SEARCH),
@@ -37,9 +47,16 @@ async fn main() -> Outcome {
     let program = program(&kernel)?;
     for kib in [4, 16, 32, 48, 80, 128, 256] {
         let taken = turns_with_search(&kernel, &program, kib << 10).await?;
-        line(format_args!("a turn that searches {kib} KiB: median {}", shown(Spread::of(taken).median)))?;
+        line(format_args!(
+            "a turn that searches {kib} KiB: median {}",
+            shown(Spread::of(taken).median)
+        ))?;
     }
-    let ticker = kernel.start(program.clone()).session().without_input().await?;
+    let ticker = kernel
+        .start(program.clone())
+        .session()
+        .without_input()
+        .await?;
     let alone = turns(&ticker).await?;
     report("alone", &alone)?;
     let text = bytes::Bytes::from(TEXT.repeat(TEXT_BYTES / TEXT.len()));
@@ -48,10 +65,16 @@ async fn main() -> Outcome {
     let searching = turns(&ticker).await?;
     report("while four search", &searching)?;
     let (alone, searching) = (Spread::of(alone), Spread::of(searching));
-    line(format_args!("a turn: median {:.1} times as long", ratio(searching.median, alone.median)))?;
+    line(format_args!(
+        "a turn: median {:.1} times as long",
+        ratio(searching.median, alone.median)
+    ))?;
     let begun = Instant::now();
     kernel.shutdown().await;
-    line(format_args!("shut down in the middle of them: {}", shown(begun.elapsed())))?;
+    line(format_args!(
+        "shut down in the middle of them: {}",
+        shown(begun.elapsed())
+    ))?;
     Ok(())
 }
 
@@ -60,8 +83,18 @@ async fn turns_with_search(
     program: &dormouse::program::Program,
     bytes: usize,
 ) -> Outcome<Vec<Duration>> {
-    let process = kernel.start(program.clone()).session().without_input().await?;
-    process.open("text", bytes::Bytes::from(TEXT.repeat(bytes / TEXT.len())), None).await?;
+    let process = kernel
+        .start(program.clone())
+        .session()
+        .without_input()
+        .await?;
+    process
+        .open(
+            "text",
+            bytes::Bytes::from(TEXT.repeat(bytes / TEXT.len())),
+            None,
+        )
+        .await?;
     process.input("search once").await?;
     process.wait_for(View::is_idle).await?;
     let mut taken = Vec::new();
@@ -74,8 +107,16 @@ async fn turns_with_search(
     Ok(taken)
 }
 
-async fn searcher(kernel: &Kernel, program: &dormouse::program::Program, text: bytes::Bytes) -> Outcome<Process> {
-    let process = kernel.start(program.clone()).session().without_input().await?;
+async fn searcher(
+    kernel: &Kernel,
+    program: &dormouse::program::Program,
+    text: bytes::Bytes,
+) -> Outcome<Process> {
+    let process = kernel
+        .start(program.clone())
+        .session()
+        .without_input()
+        .await?;
     process.open("text", text, None).await?;
     process.input("search for ever").await?;
     Ok(process)
@@ -100,5 +141,8 @@ fn report(what: &str, taken: &[Duration]) -> Outcome {
     let spread = Spread::of(taken.to_vec());
     let longest = taken.iter().max().copied().unwrap_or_default();
     let [median, p99, longest] = [spread.median, spread.p99, longest].map(shown);
-    Ok(line(format_args!("{what}: {} turns, median {median}, 99th {p99}, longest {longest}", taken.len()))?)
+    Ok(line(format_args!(
+        "{what}: {} turns, median {median}, 99th {p99}, longest {longest}",
+        taken.len()
+    ))?)
 }

@@ -1,5 +1,6 @@
-//! All commands that only read, in a loop, beside audits that run one after the other on one store, with collections of garbage between
-//! them: nobody refuses anybody. And on a snapshot of that store and on a read-only file system: no byte is changed.
+//! All commands that only read, in a loop, beside audits that run one after the other on one store,
+//! with collections of garbage between them: nobody refuses anybody. And on a snapshot of that
+//! store and on a read-only file system: no byte is changed.
 //!
 //! `DORMOUSE_READERS` says how many seconds this lasts (`.ci/readers`: a minute).
 
@@ -14,7 +15,9 @@ use crate::skip::skip;
 use crate::support::{Bench, shown};
 
 fn duration() -> Duration {
-    let seconds = std::env::var("DORMOUSE_READERS").ok().and_then(|seconds| seconds.parse().ok());
+    let seconds = std::env::var("DORMOUSE_READERS")
+        .ok()
+        .and_then(|seconds| seconds.parse().ok());
     Duration::from_secs(seconds.unwrap_or(4))
 }
 
@@ -33,7 +36,11 @@ const READERS: [&str; 9] = [
 
 fn dormouse(words: &str, store: &Path, export: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
-    command.args(words.replace("{export}", &export.display().to_string()).split_whitespace());
+    command.args(
+        words
+            .replace("{export}", &export.display().to_string())
+            .split_whitespace(),
+    );
     if !words.contains("{export}") {
         command.arg("--store").arg(store);
     }
@@ -44,9 +51,14 @@ fn dormouse(words: &str, store: &Path, export: &Path) -> Output {
 fn look(store: &Path, export: &Path, place: &str) {
     for words in READERS {
         let output = dormouse(words, store, export);
-        let is_calm = output.status.success() && output.stderr.is_empty() && !output.stdout.is_empty();
+        let is_calm =
+            output.status.success() && output.stderr.is_empty() && !output.stdout.is_empty();
         // There is no checkpoint.
-        assert!(is_calm || (words == "checkpoints" && output.status.success()), "{words} {place}: {}", shown(&output));
+        assert!(
+            is_calm || (words == "checkpoints" && output.status.success()),
+            "{words} {place}: {}",
+            shown(&output)
+        );
     }
 }
 
@@ -69,9 +81,18 @@ fn state(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 fn snapshot(store: &Path, to: &Path) {
     fs::create_dir(to).unwrap();
     for part in ["HEAD", "LOCK", "log", "index"] {
-        let copied = Command::new("cp").args(["-a", "--reflink=auto"]).arg(store.join(part)).arg(to).output().unwrap();
+        let copied = Command::new("cp")
+            .args(["-a", "--reflink=auto"])
+            .arg(store.join(part))
+            .arg(to)
+            .output()
+            .unwrap();
         // sled may remove files of its own meanwhile.
-        assert!(copied.status.success() || part == "index", "{}", shown(&copied));
+        assert!(
+            copied.status.success() || part == "index",
+            "{}",
+            shown(&copied)
+        );
     }
 }
 
@@ -81,7 +102,14 @@ struct ReadOnly(PathBuf);
 impl ReadOnly {
     fn view(of: &Path, at: PathBuf) -> Result<Self, String> {
         fs::create_dir(&at).unwrap();
-        let mount = |words: &[&str]| Command::new("mount").args(words).arg(of).arg(&at).output().unwrap();
+        let mount = |words: &[&str]| {
+            Command::new("mount")
+                .args(words)
+                .arg(of)
+                .arg(&at)
+                .output()
+                .unwrap()
+        };
         let bound = mount(&["--bind"]);
         if !bound.status.success() {
             return Err(shown(&bound));
@@ -89,7 +117,11 @@ impl ReadOnly {
         let view = Self(at.clone());
         let remounted = mount(&["-o", "remount,bind,ro"]);
         let is_closed = fs::write(at.join("probe"), "").is_err();
-        if remounted.status.success() && is_closed { Ok(view) } else { Err(shown(&remounted)) }
+        if remounted.status.success() && is_closed {
+            Ok(view)
+        } else {
+            Err(shown(&remounted))
+        }
     }
 }
 
@@ -105,7 +137,11 @@ fn readers_and_a_writer_never_refuse_one_another_and_readers_change_nothing() {
     let (store, export) = (bench.path("store"), bench.path("audit.dormouse"));
     let output = bench.run().wait_with_output().unwrap();
     assert!(output.status.success(), "{}", shown(&output));
-    let exported = dormouse(&format!("export 1 {} --tree", export.display()), &store, &export);
+    let exported = dormouse(
+        &format!("export 1 {} --tree", export.display()),
+        &store,
+        &export,
+    );
     assert!(exported.status.success(), "{}", shown(&exported));
     let view = ReadOnly::view(&store, bench.path("view"));
     let (is_over, sweeping) = (AtomicBool::new(false), Mutex::new(()));
@@ -116,7 +152,11 @@ fn readers_and_a_writer_never_refuse_one_another_and_readers_change_nothing() {
             while !is_over.load(Ordering::Relaxed) {
                 let report = bench.path(&format!("out/report-{audits}.md"));
                 let output = bench.run_into(&report).wait_with_output().unwrap();
-                assert!(output.status.success() && report.is_file(), "audit {audits}: {}", shown(&output));
+                assert!(
+                    output.status.success() && report.is_file(),
+                    "audit {audits}: {}",
+                    shown(&output)
+                );
                 let _no_snapshot = sweeping.lock().unwrap_or_else(PoisonError::into_inner);
                 let output = dormouse("gc", &store, &export);
                 assert!(output.status.success(), "gc {audits}: {}", shown(&output));
@@ -139,7 +179,10 @@ fn readers_and_a_writer_never_refuse_one_another_and_readers_change_nothing() {
                 }
                 let before = state(&copy);
                 look(&copy, &export, "on a snapshot");
-                assert!(state(&copy) == before, "a reader changed a byte of a snapshot");
+                assert!(
+                    state(&copy) == before,
+                    "a reader changed a byte of a snapshot"
+                );
                 fs::remove_dir_all(copy).unwrap();
                 looks += 1;
             }
@@ -148,7 +191,10 @@ fn readers_and_a_writer_never_refuse_one_another_and_readers_change_nothing() {
         audits = writer.join().unwrap();
         looked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
-    println!("{looks} times all {} readers beside {audits} audits", READERS.len());
+    println!(
+        "{looks} times all {} readers beside {audits} audits",
+        READERS.len()
+    );
     let before = state(&store);
     look(&store, &export, "beside nobody");
     if let Ok(ReadOnly(view)) = &view {
@@ -156,6 +202,9 @@ fn readers_and_a_writer_never_refuse_one_another_and_readers_change_nothing() {
     }
     assert!(state(&store) == before, "a reader changed a byte");
     if let Err(why) = view {
-        skip("root", &format!("no read-only file system can be mounted: {why}"));
+        skip(
+            "root",
+            &format!("no read-only file system can be mounted: {why}"),
+        );
     }
 }

@@ -21,33 +21,63 @@ impl Expected {
         let mut versions = BTreeMap::<&str, BTreeSet<&str>>::new();
         let mut scripts = 0;
         for package in packages {
-            *licences.entry(package["license"].as_str().unwrap_or("none declared").to_owned()).or_default() += 1;
-            let versions = versions.entry(package["name"].as_str().unwrap()).or_default();
+            *licences
+                .entry(
+                    package["license"]
+                        .as_str()
+                        .unwrap_or("none declared")
+                        .to_owned(),
+                )
+                .or_default() += 1;
+            let versions = versions
+                .entry(package["name"].as_str().unwrap())
+                .or_default();
             versions.insert(package["version"].as_str().unwrap());
             let targets = package["targets"].as_array().unwrap().iter();
-            scripts += targets.filter(|target| target["kind"][0] == "custom-build").count();
+            scripts += targets
+                .filter(|target| target["kind"][0] == "custom-build")
+                .count();
         }
         versions.retain(|_, versions| versions.len() > 1);
         let none = licences.get("none declared").copied().unwrap_or(0);
         let expressions = licences.len() - usize::from(none > 0);
         let found = vec![
             format!(
-                "{} packages under {expressions} licence expressions; {none} packages name no licence.",
+                "{} packages under {expressions} licence expressions; {none} packages name no \
+                 licence.",
                 packages.len()
             ),
-            format!("{} packages stand in more than one version.", versions.len()),
+            format!(
+                "{} packages stand in more than one version.",
+                versions.len()
+            ),
             format!("{scripts} packages run a build script."),
         ];
-        let licences = licences.into_iter().map(|(licence, count)| format!("| {licence} | {count} |")).collect();
-        let versions = versions.into_iter().map(|(name, versions)| (name, Vec::from_iter(versions).join(", ")));
-        let duplicates = versions.map(|(name, versions)| format!("* {name}: {versions}")).collect();
-        Self { found, licences, duplicates, scripts }
+        let licences = licences
+            .into_iter()
+            .map(|(licence, count)| format!("| {licence} | {count} |"))
+            .collect();
+        let versions = versions
+            .into_iter()
+            .map(|(name, versions)| (name, Vec::from_iter(versions).join(", ")));
+        let duplicates = versions
+            .map(|(name, versions)| format!("* {name}: {versions}"))
+            .collect();
+        Self {
+            found,
+            licences,
+            duplicates,
+            scripts,
+        }
     }
 }
 
 /// The lines of the report's section `title`.
 fn section<'a>(report: &'a str, title: &str) -> Vec<&'a str> {
-    let start = report.lines().skip_while(|line| *line != format!("## {title}")).skip(1);
+    let start = report
+        .lines()
+        .skip_while(|line| *line != format!("## {title}"))
+        .skip(1);
     start.take_while(|line| !line.starts_with("## ")).collect()
 }
 
@@ -62,7 +92,10 @@ fn check(bench: &Bench, metadata: &Value) -> Output {
     assert!(output.status.success(), "{}", shown(&output));
     let report = bench.report();
     for found in &expected.found {
-        assert!(report.contains(&format!("* {found}\n")), "{found}\n{report}");
+        assert!(
+            report.contains(&format!("* {found}\n")),
+            "{found}\n{report}"
+        );
     }
     let licences: BTreeSet<_> = section(&report, "Licences")
         .into_iter()
@@ -71,16 +104,24 @@ fn check(bench: &Bench, metadata: &Value) -> Output {
         .map(str::to_owned)
         .collect();
     assert_eq!(licences, expected.licences);
-    let duplicates = section(&report, "Duplicate versions").into_iter().filter(|line| line.starts_with("* "));
+    let duplicates = section(&report, "Duplicate versions")
+        .into_iter()
+        .filter(|line| line.starts_with("* "));
     let duplicates: BTreeSet<_> = duplicates.map(str::to_owned).collect();
     assert_eq!(duplicates, expected.duplicates);
-    let scripts = section(&report, "Build scripts").into_iter().filter(|line| line.starts_with("* ")).count();
+    let scripts = section(&report, "Build scripts")
+        .into_iter()
+        .filter(|line| line.starts_with("* "))
+        .count();
     assert_eq!(scripts, expected.scripts);
     let processes = bench.ps();
-    let programs: Vec<_> =
-        processes.iter().map(|line| [&line["program"], &line["status"]].map(Value::as_str)).collect();
+    let programs: Vec<_> = processes
+        .iter()
+        .map(|line| [&line["program"], &line["status"]].map(Value::as_str))
+        .collect();
     let auditor = programs[0][0];
-    let expected = [auditor, auditor, auditor, auditor, Some("editor")].map(|program| [program, Some("done")]);
+    let expected =
+        [auditor, auditor, auditor, auditor, Some("editor")].map(|program| [program, Some("done")]);
     assert_eq!(programs, expected);
     output
 }
@@ -91,25 +132,52 @@ fn the_report_on_what_was_captured_is_true_and_little_of_it_enters_a_context() {
     let output = check(&bench, &captured_metadata());
     assert_eq!(bench.runs(), 0, "no command runs");
     let processes = bench.ps();
-    let sum = |key: &str| processes.iter().map(|line| line[key].as_u64().unwrap()).sum::<u64>();
+    let sum = |key: &str| {
+        processes
+            .iter()
+            .map(|line| line[key].as_u64().unwrap())
+            .sum::<u64>()
+    };
     let (produced, entered) = (sum("produced_chars"), sum("entered_chars"));
-    assert!(produced > 1_000_000 && entered * 50 < produced, "{entered} of {produced} entered a context");
+    assert!(
+        produced > 1_000_000 && entered * 50 < produced,
+        "{entered} of {produced} entered a context"
+    );
     let printed = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(printed.contains(&format!("returned {produced} characters, {entered} entered a context")), "{printed}");
-    assert!(!printed.contains("warning") && !printed.contains('⚠'), "{printed}");
+    assert!(
+        printed.contains(&format!(
+            "returned {produced} characters, {entered} entered a context"
+        )),
+        "{printed}"
+    );
+    assert!(
+        !printed.contains("warning") && !printed.contains('⚠'),
+        "{printed}"
+    );
 }
 
 #[test]
 fn the_report_on_what_cargo_says_is_true() {
-    let bench = Bench::of(Subject::Live(root().join("Cargo.toml")), &cargo_that_repeats());
+    let bench = Bench::of(
+        Subject::Live(root().join("Cargo.toml")),
+        &cargo_that_repeats(),
+    );
     check(&bench, &captured_metadata());
     assert_eq!(bench.runs(), 1, "cargo was asked once");
 }
 
-/// The packages of a workspace that needs no registry: folder and manifest. Of one name, one lies beside the workspace.
+/// The packages of a workspace that needs no registry: folder and manifest. Of one name, one lies
+/// beside the workspace.
 const PACKAGES: [(&str, &str); 3] = [
-    ("in/plain", "name = 'plain'\nversion = '1.0.0'\nlicense = 'MIT'\n[dependencies.twin]\npath = '../../twin'"),
-    ("in/built", "name = 'twin'\nversion = '1.2.0'\nlicense = 'MIT OR Apache-2.0'"),
+    (
+        "in/plain",
+        "name = 'plain'\nversion = '1.0.0'\nlicense = 'MIT'\n[dependencies.twin]\npath = \
+         '../../twin'",
+    ),
+    (
+        "in/built",
+        "name = 'twin'\nversion = '1.2.0'\nlicense = 'MIT OR Apache-2.0'",
+    ),
     ("twin", "name = 'twin'\nversion = '2.0.0'"),
 ];
 
@@ -120,13 +188,24 @@ fn the_report_on_a_workspace_that_is_there_is_true() {
     for (folder, package) in PACKAGES {
         let folder = place.path().join(folder);
         std::fs::create_dir_all(folder.join("src")).unwrap();
-        std::fs::write(folder.join("Cargo.toml"), format!("[package]\nedition = '2024'\n{package}")).unwrap();
+        std::fs::write(
+            folder.join("Cargo.toml"),
+            format!("[package]\nedition = '2024'\n{package}"),
+        )
+        .unwrap();
         std::fs::write(folder.join("src/lib.rs"), "").unwrap();
     }
     std::fs::write(place.path().join("in/built/build.rs"), "fn main() {}").unwrap();
-    let (manifest, home) = (place.path().join("in/Cargo.toml"), place.path().join("home"));
+    let (manifest, home) = (
+        place.path().join("in/Cargo.toml"),
+        place.path().join("home"),
+    );
     std::fs::write(&manifest, "[workspace]\nresolver = '3'\nmembers = ['*']").unwrap();
-    let cargo = format!("CARGO_HOME='{}' exec '{}' \"$@\"", home.display(), env!("CARGO"));
+    let cargo = format!(
+        "CARGO_HOME='{}' exec '{}' \"$@\"",
+        home.display(),
+        env!("CARGO")
+    );
     let metadata = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--manifest-path"])
         .arg(&manifest)

@@ -30,26 +30,52 @@ fn seen<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 
 fn start(folder: &Path, arguments: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
-    command.args(arguments).args(["--allow-run=sh", "--allow-write=."]).current_dir(folder);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    command
+        .args(arguments)
+        .args(["--allow-run=sh", "--allow-write=."])
+        .current_dir(folder);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
 }
 
 #[test]
 fn no_command_outlives_a_program_that_is_asked_to_stop() {
     let run = ["run", "p.toml"];
     let call = ["call", "p.toml", "--calls", "calls.jsonl"];
-    for (arguments, signal, code) in
-        [(&run[..], "INT", 130), (&run, "TERM", 143), (&run, "HUP", 129), (&call, "INT", 130), (&call, "TERM", 143)]
-    {
+    for (arguments, signal, code) in [
+        (&run[..], "INT", 130),
+        (&run, "TERM", 143),
+        (&run, "HUP", 129),
+        (&call, "INT", 130),
+        (&call, "TERM", 143),
+    ] {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("p.toml"), PROGRAM).unwrap();
-        std::fs::write(folder.path().join("s.toml"), "[[turn]]\ncalls = [{ tool = 'nap' }]\n").unwrap();
+        std::fs::write(
+            folder.path().join("s.toml"),
+            "[[turn]]\ncalls = [{ tool = 'nap' }]\n",
+        )
+        .unwrap();
         std::fs::write(folder.path().join("calls.jsonl"), "{\"tool\": \"nap\"}\n").unwrap();
         let mut program = start(folder.path(), arguments);
-        let number = seen("the command runs", || std::fs::read_to_string(folder.path().join("number")).ok());
-        let kill = Command::new("kill").arg(format!("-{signal}")).arg(program.id().to_string()).status().unwrap();
+        let number = seen("the command runs", || {
+            std::fs::read_to_string(folder.path().join("number")).ok()
+        });
+        let kill = Command::new("kill")
+            .arg(format!("-{signal}"))
+            .arg(program.id().to_string())
+            .status()
+            .unwrap();
         assert!(kill.success());
-        assert_eq!(program.wait().unwrap().code(), Some(code), "{arguments:?} {signal}");
+        assert_eq!(
+            program.wait().unwrap().code(),
+            Some(code),
+            "{arguments:?} {signal}"
+        );
         let command = Path::new("/proc").join(number.trim());
         seen("the command is gone", || (!command.exists()).then_some(()));
     }

@@ -1,4 +1,5 @@
-//! Running the audit as a user does: the built program, a folder of its own, a count of what it executed.
+//! Running the audit as a user does: the built program, a folder of its own, a count of what it
+//! executed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -7,7 +8,10 @@ use serde_json::Value;
 
 /// The root of this workspace.
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .to_owned()
 }
 
 /// The captured metadata, of which the first audit tells.
@@ -28,7 +32,8 @@ pub(crate) enum Subject {
     Live(PathBuf),
 }
 
-/// A folder for one audit: its store, a folder that it may write, and a `cargo` that counts how often it runs.
+/// A folder for one audit: its store, a folder that it may write, and a `cargo` that counts how
+/// often it runs.
 pub(crate) struct Bench {
     folder: tempfile::TempDir,
     subject: Subject,
@@ -42,11 +47,17 @@ impl Bench {
 
     /// A bench for an audit of a subject, with these lines of a shell as its `cargo`.
     pub(crate) fn of(subject: Subject, cargo: &str) -> Self {
-        let bench = Self { folder: tempfile::tempdir().unwrap(), subject };
+        let bench = Self {
+            folder: tempfile::tempdir().unwrap(),
+            subject,
+        };
         for folder in ["bin", "out"] {
             std::fs::create_dir(bench.path(folder)).unwrap();
         }
-        let script = format!("#!/usr/bin/env bash\necho >> '{}'\n{cargo}\n", bench.path("out/runs").display());
+        let script = format!(
+            "#!/usr/bin/env bash\necho >> '{}'\n{cargo}\n",
+            bench.path("out/runs").display()
+        );
         std::fs::write(bench.path("bin/cargo"), script).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(bench.path("bin/cargo"), mode).unwrap();
@@ -61,8 +72,18 @@ impl Bench {
     fn command(&self, verb: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let path = std::env::join_paths([self.path("bin")].into_iter().chain(std::env::split_paths(&path))).unwrap();
-        command.arg(verb).env("PATH", path).current_dir(root()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let path = std::env::join_paths(
+            [self.path("bin")]
+                .into_iter()
+                .chain(std::env::split_paths(&path)),
+        )
+        .unwrap();
+        command
+            .arg(verb)
+            .env("PATH", path)
+            .current_dir(root())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         command
     }
 
@@ -71,9 +92,10 @@ impl Bench {
         command.arg(format!("--allow-write={}", self.path("out").display()));
         match self.subject {
             Subject::Captured(_) => command.arg("--allow-read=examples/audit"),
-            Subject::Live(_) => {
-                command.args(["--allow-run=cargo", "--allow-env=CARGO_HOME,RUSTUP_HOME,RUSTUP_TOOLCHAIN"])
-            }
+            Subject::Live(_) => command.args([
+                "--allow-run=cargo",
+                "--allow-env=CARGO_HOME,RUSTUP_HOME,RUSTUP_TOOLCHAIN",
+            ]),
         };
         command
     }
@@ -89,9 +111,17 @@ impl Bench {
             Subject::Captured(file) => ("auditor.toml", format!("described in {}", file.display())),
             Subject::Live(manifest) => ("live.toml", format!("of {}", manifest.display())),
         };
-        let input = format!("Audit the workspace {workspace} and write the report to {}", report.display());
+        let input = format!(
+            "Audit the workspace {workspace} and write the report to {}",
+            report.display()
+        );
         let mut command = self.granted(self.command("run"));
-        command.arg(Path::new("examples/audit").join(program)).arg("--input").arg(input).spawn().unwrap()
+        command
+            .arg(Path::new("examples/audit").join(program))
+            .arg("--input")
+            .arg(input)
+            .spawn()
+            .unwrap()
     }
 
     /// Goes on with the audit and waits for its end.
@@ -101,9 +131,19 @@ impl Bench {
 
     /// The processes: each a JSON object.
     pub(crate) fn ps(&self) -> Vec<Value> {
-        let listed = self.command("ps").arg("--store").arg(self.path("store")).arg("--json").output().unwrap();
+        let listed = self
+            .command("ps")
+            .arg("--store")
+            .arg(self.path("store"))
+            .arg("--json")
+            .output()
+            .unwrap();
         assert!(listed.status.success(), "{}", shown(&listed));
-        String::from_utf8(listed.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        String::from_utf8(listed.stdout)
+            .unwrap()
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
     }
 
     /// The report.

@@ -9,8 +9,8 @@ use dormouse::{Kernel, models::Scripted};
 
 use crate::dormouse::{Ran, dormouse, succeeds};
 
-const PROGRAM: &str =
-    "[model]\nname = \"m\"\nprovider = \"scripted\"\nscript = \"s.toml\"\n[tools]\nenabled = [\"fork\"]\n";
+const PROGRAM: &str = "[model]\nname = \"m\"\nprovider = \"scripted\"\nscript = \
+\"s.toml\"\n[tools]\nenabled = [\"fork\"]\n";
 
 const SCRIPT: &str = r#"
 [[turn]]
@@ -20,16 +20,30 @@ calls = [{ tool = "fork", args = { prompts = ["one", "two"] } }]
 text = "All is done."
 "#;
 
-/// A branch from the middle of the tree of process 1: behind the commit that holds this fact of a process. It was killed before it was
-/// continued, or when only its root had been. The pid of its root.
+/// A branch from the middle of the tree of process 1: behind the commit that holds this fact of a
+/// process. It was killed before it was continued, or when only its root had been. The pid of its
+/// root.
 fn killed_branch(folder: &Path, (pid, at): (Pid, FactNumber), only_root: bool) -> Pid {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let store = LogStore::open(folder.join("s")).unwrap();
-        let kernel = Kernel::open(store).model("m", Scripted::silent()).build().await.unwrap();
+        let kernel = Kernel::open(store)
+            .model("m", Scripted::silent())
+            .build()
+            .await
+            .unwrap();
         let branch = kernel.branch(pid, at).stopped().await.unwrap().pid();
         let infos = kernel.processes().await.unwrap();
-        let root = infos.iter().find(|info| info.row.pid == branch).unwrap().row.parent.unwrap_or(branch);
+        let root = infos
+            .iter()
+            .find(|info| info.row.pid == branch)
+            .unwrap()
+            .row
+            .parent
+            .unwrap_or(branch);
         if only_root {
             kernel.process(root).await.unwrap().cont().await.unwrap();
         }
@@ -46,12 +60,27 @@ fn a_branch_that_was_killed_before_it_was_continued_is_named_and_can_be_resumed(
     succeeds(folder.path(), "run p.toml --input go --store s");
     let branch = killed_branch(folder.path(), (Pid(1), FactNumber(4)), false);
     let Ran { code, out, err } = dormouse(folder.path(), "resume --store s");
-    let line = format!("process {branch}, p, stays stopped. Continue it by dormouse resume {branch} --store s\n");
-    assert!(code == 0 && out.is_empty() && err.contains(&line), "{out}{err}");
-    assert!(err.contains(&format!("process {branch} is stopped\n")), "{err}");
+    let line = format!(
+        "process {branch}, p, stays stopped. Continue it by dormouse resume {branch} --store s\n"
+    );
+    assert!(
+        code == 0 && out.is_empty() && err.contains(&line),
+        "{out}{err}"
+    );
+    assert!(
+        err.contains(&format!("process {branch} is stopped\n")),
+        "{err}"
+    );
     let json = dormouse(folder.path(), "resume --store s --json").json_lines();
-    assert!(json.iter().any(|line| line["event"] == "result" && line["status"] == "stopped"), "{json:?}");
-    assert_eq!(succeeds(folder.path(), &format!("resume {branch} --store s")), "All is done.\n");
+    assert!(
+        json.iter()
+            .any(|line| line["event"] == "result" && line["status"] == "stopped"),
+        "{json:?}"
+    );
+    assert_eq!(
+        succeeds(folder.path(), &format!("resume {branch} --store s")),
+        "All is done.\n"
+    );
     assert!(!succeeds(folder.path(), "ps --store s").contains("stopped"));
 }
 
@@ -65,5 +94,8 @@ fn a_branch_that_was_killed_when_only_its_root_had_been_continued_goes_on() {
     // At the birth of a child its parent waits for it.
     let branch = killed_branch(folder.path(), (Pid(2), FactNumber(0)), true);
     let Ran { code, out, err } = dormouse(folder.path(), "resume --store s");
-    assert!(code == 0 && out.contains("All is done."), "{branch}: {code}: {out}{err}");
+    assert!(
+        code == 0 && out.contains("All is done."),
+        "{branch}: {code}: {out}{err}"
+    );
 }

@@ -1,5 +1,6 @@
-//! One verdict on a damaged store: `fsck` and each command name the same, and exit alike. What was acknowledged by a repair is no
-//! longer told to who does not ask for it, and is answered as lost to who does.
+//! One verdict on a damaged store: `fsck` and each command name the same, and exit alike. What was
+//! acknowledged by a repair is no longer told to who does not ask for it, and is answered as lost
+//! to who does.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -9,16 +10,26 @@ use crate::dormouse::{Ran, command, run};
 
 fn dormouse(words: &str, store: &Path) -> (i32, String) {
     let mut command = command(Path::new("."));
-    command.args(words.split_whitespace()).arg("--store").arg(store);
+    command
+        .args(words.split_whitespace())
+        .arg("--store")
+        .arg(store);
     let Ran { code, out, err } = run(&mut command);
     (code, out + &err)
 }
 
 /// A store with two processes that have ended, one after the other.
 fn store(folder: &Path) -> PathBuf {
-    let (program, calls, store) = (folder.join("p.toml"), folder.join("calls.jsonl"), folder.join("store"));
-    std::fs::write(&program, "[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [\"list_fds\"]\n")
-        .unwrap();
+    let (program, calls, store) = (
+        folder.join("p.toml"),
+        folder.join("calls.jsonl"),
+        folder.join("store"),
+    );
+    std::fs::write(
+        &program,
+        "[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [\"list_fds\"]\n",
+    )
+    .unwrap();
     std::fs::write(&calls, "{\"tool\": \"list_fds\"}\n").unwrap();
     for _ in 0..2 {
         let words = format!("call {} --calls {}", program.display(), calls.display());
@@ -41,7 +52,11 @@ fn flip(store: &Path, kind: u8, pid: u64, part: Part) {
         let number = |from: usize| u64::from_le_bytes(log[at + from..][..8].try_into().unwrap());
         let end = at + 168 + number(40) as usize;
         if (log[at + 5], number(48)) == (kind, pid) {
-            found = Some(if part == Part::Payload { end - 1 } else { at + 20 });
+            found = Some(if part == Part::Payload {
+                end - 1
+            } else {
+                at + 20
+            });
         }
         at = end;
     }
@@ -62,7 +77,9 @@ fn cut(store: &Path) {
 }
 
 fn lose(store: &Path, files: &[&str]) {
-    files.iter().for_each(|file| std::fs::remove_file(store.join(file)).unwrap());
+    files
+        .iter()
+        .for_each(|file| std::fs::remove_file(store.join(file)).unwrap());
 }
 
 /// What is done to a store, what is said of it, and the exit codes.
@@ -77,8 +94,17 @@ struct Case {
 }
 
 /// `fsck` first. Process 2 is the one that is damaged, process 1 its neighbour.
-const COMMANDS: [&str; 9] =
-    ["fsck", "ps", "log 1", "log 2", "diff 1@0 1", "export 1 FILE", "export 2 FILE", "checkpoints", "gc --dry-run"];
+const COMMANDS: [&str; 9] = [
+    "fsck",
+    "ps",
+    "log 1",
+    "log 2",
+    "diff 1@0 1",
+    "export 1 FILE",
+    "export 2 FILE",
+    "checkpoints",
+    "gc --dry-run",
+];
 
 const NOTHING: [i32; 9] = [0; 9];
 const REFUSED: [i32; 9] = [3; 9];
@@ -86,7 +112,13 @@ const REFUSED: [i32; 9] = [3; 9];
 const ONLY_2: [i32; 9] = [0, 0, 0, 3, 0, 0, 3, 0, 0];
 
 const CASES: [Case; 10] = [
-    Case { name: "nothing", harm: |_| {}, named: "", before: NOTHING, after: NOTHING },
+    Case {
+        name: "nothing",
+        harm: |_| {},
+        named: "",
+        before: NOTHING,
+        after: NOTHING,
+    },
     Case {
         name: "one file of HEAD",
         harm: |store| lose(store, &["HEAD"]),
@@ -102,7 +134,13 @@ const CASES: [Case; 10] = [
         // Both have ended for certain.
         after: NOTHING,
     },
-    Case { name: "the last byte", harm: cut, named: "byte", before: REFUSED, after: ONLY_2 },
+    Case {
+        name: "the last byte",
+        harm: cut,
+        named: "byte",
+        before: REFUSED,
+        after: ONLY_2,
+    },
     Case {
         name: "HEAD and the last byte",
         harm: |store| {
@@ -123,7 +161,11 @@ const CASES: [Case; 10] = [
     Case {
         name: "a segment of another log",
         harm: |store| {
-            std::fs::copy(store.join("log/00000001.seg"), store.join("log/00000009.seg")).unwrap();
+            std::fs::copy(
+                store.join("log/00000001.seg"),
+                store.join("log/00000009.seg"),
+            )
+            .unwrap();
         },
         named: "segment 00000009",
         before: REFUSED,
@@ -156,7 +198,14 @@ const CASES: [Case; 10] = [
 fn fsck_and_each_command_judge_a_damaged_store_alike() {
     let folder = tempfile::tempdir().unwrap();
     let whole = store(folder.path());
-    for Case { name, harm, named, before, after } in &CASES {
+    for Case {
+        name,
+        harm,
+        named,
+        before,
+        after,
+    } in &CASES
+    {
         let store = folder.path().join("damaged");
         let _ = std::fs::remove_dir_all(&store);
         copy(&whole, &store);
@@ -173,7 +222,10 @@ fn check(case: &str, store: &Path, expected: &[i32; COMMANDS.len()], named: &str
     for (words, expected) in COMMANDS.iter().zip(expected) {
         let (code, said) = dormouse(&words.replace("FILE", &out.display().to_string()), store);
         assert_eq!(code, *expected, "{case}: {words}: {said}");
-        assert!(code != 3 || said.contains(named), "{case}: {words} does not name {named:?}: {said}");
+        assert!(
+            code != 3 || said.contains(named),
+            "{case}: {words} does not name {named:?}: {said}"
+        );
     }
 }
 
@@ -195,16 +247,34 @@ fn a_store_that_was_only_begun_is_whole_and_empty() {
     let folder = tempfile::tempdir().unwrap();
     let whole = folder.path().join("whole");
     drop(dormouse::store::LogStore::open(&whole).unwrap());
-    let made: [&[&str]; 3] = [&["log", "index", "HEAD2"], &["log/00000001.seg", "index", "HEAD2"], &["index", "HEAD2"]];
+    let made: [&[&str]; 3] = [
+        &["log", "index", "HEAD2"],
+        &["log/00000001.seg", "index", "HEAD2"],
+        &["index", "HEAD2"],
+    ];
     for missing in made {
         let store = folder.path().join("begun");
         let _ = std::fs::remove_dir_all(&store);
         copy(&whole, &store);
         for name in missing {
             let path = store.join(name);
-            if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }.unwrap();
+            if path.is_dir() {
+                std::fs::remove_dir_all(path)
+            } else {
+                std::fs::remove_file(path)
+            }
+            .unwrap();
         }
-        for words in ["fsck", "ps", "checkpoints", "gc --dry-run", "fsck --repair", "gc", "ps", "fsck"] {
+        for words in [
+            "fsck",
+            "ps",
+            "checkpoints",
+            "gc --dry-run",
+            "fsck --repair",
+            "gc",
+            "ps",
+            "fsck",
+        ] {
             let (code, said) = dormouse(words, &store);
             assert_eq!(code, 0, "without {missing:?}: {words}: {said}");
         }
@@ -218,14 +288,26 @@ fn what_can_be_read_of_a_process_is_listed_and_exported() {
     let store = store(folder.path());
     let facts = |words: &str| {
         let (code, said) = dormouse(words, &store);
-        (code, said.lines().filter(|line| line.starts_with("     ")).count() as u64, said)
+        (
+            code,
+            said.lines()
+                .filter(|line| line.starts_with("     "))
+                .count() as u64,
+            said,
+        )
     };
     let all = facts("log 2").1;
     flip(&store, FACTS, 2, Part::Payload);
     let (code, readable, said) = facts("log 2");
-    assert!(code == 3 && readable > 1 && readable < all && said.contains("does not match its hash"), "{said}");
+    assert!(
+        code == 3 && readable > 1 && readable < all && said.contains("does not match its hash"),
+        "{said}"
+    );
     let (code, said) = dormouse("fsck", &store);
-    assert!(code == 3 && said.contains(&format!("it can be read up to {}", readable - 1)), "{said}");
+    assert!(
+        code == 3 && said.contains(&format!("it can be read up to {}", readable - 1)),
+        "{said}"
+    );
     for repaired in [false, true] {
         if repaired {
             assert_eq!(dormouse("fsck --repair", &store).0, 3);
@@ -247,42 +329,61 @@ fn a_store_that_may_not_be_read_is_said_to_be_one() {
     let store = store(folder.path());
     let program = folder.path().join("dormouse");
     std::fs::copy(env!("CARGO_BIN_EXE_dormouse"), &program).unwrap();
-    let open = |path: &Path, mode: u32| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    let open = |path: &Path, mode: u32| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap()
+    };
     open(folder.path(), 0o755);
     open(&program, 0o755);
-    let is_root = std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
+    let is_root = std::fs::metadata("/proc/self")
+        .is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
     for mode in [0o700, 0o755] {
         open(&store, if is_root { mode } else { 0 });
         for words in ["ps", "fsck", "log 1", "gc", "resume"] {
             let mut command = std::process::Command::new(&program);
-            command.current_dir("/").env_remove("DORMOUSE_STORE_KEY").args(words.split(' ')).arg("--store").arg(&store);
+            command
+                .current_dir("/")
+                .env_remove("DORMOUSE_STORE_KEY")
+                .args(words.split(' '))
+                .arg("--store")
+                .arg(&store);
             if is_root {
                 // Nobody.
                 command.uid(65_534);
             }
             let Ran { code, out, err } = run(&mut command);
             let said = out + &err;
-            assert!(code == 3 && said.contains("Permission denied"), "{words}: {code}: {said}");
+            assert!(
+                code == 3 && said.contains("Permission denied"),
+                "{words}: {code}: {said}"
+            );
         }
     }
     open(&store, 0o700);
 }
 
-/// A process that may have gone on in what is lost would repeat its calls: it is not resumed, and its log up to there is read.
+/// A process that may have gone on in what is lost would repeat its calls: it is not resumed, and
+/// its log up to there is read.
 #[test]
 fn a_process_that_may_have_gone_on_is_not_resumed() {
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("store");
-    let program =
-        "[model]\nname = \"m\"\nprovider = \"scripted\"\nscript = \"s.toml\"\n[tools]\nenabled = [\"list_fds\"]\n";
+    let program = "[model]\nname = \"m\"\nprovider = \"scripted\"\nscript = \
+         \"s.toml\"\n[tools]\nenabled = [\"list_fds\"]\n";
     let script = "[[turn]]\nwhen.round = 3\ntext = \"done\"\ndelay_ms = 600000\n\
                   [[turn]]\ncalls = [{ tool = \"list_fds\", args = {} }]\n";
     std::fs::write(folder.path().join("p.toml"), program).unwrap();
     std::fs::write(folder.path().join("s.toml"), script).unwrap();
     let words = ["run", "p.toml", "--input", "hi", "--store", "store"];
-    let mut running = command(folder.path()).args(words).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let mut running = command(folder.path())
+        .args(words)
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
     while !dormouse("log 1", &store).1.contains("    11  ") {
-        assert!(running.try_wait().unwrap().is_none(), "it waits for its model");
+        assert!(
+            running.try_wait().unwrap().is_none(),
+            "it waits for its model"
+        );
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     running.kill().unwrap();
@@ -293,15 +394,30 @@ fn a_process_that_may_have_gone_on_is_not_resumed() {
     std::fs::write(path, &log[..end]).unwrap();
     for words in ["ps", "resume", "log 1"] {
         let (code, said) = dormouse(words, &store);
-        assert!(code == 3 && said.contains("shorter than HEAD says"), "{words}: {said}");
+        assert!(
+            code == 3 && said.contains("shorter than HEAD says"),
+            "{words}: {said}"
+        );
     }
     let (code, said) = dormouse("fsck --repair", &store);
-    assert!(code == 3 && said.contains("Commits that are missing: 1"), "{said}");
-    assert_eq!((dormouse("fsck", &store).0, dormouse("ps", &store).0), (0, 0));
+    assert!(
+        code == 3 && said.contains("Commits that are missing: 1"),
+        "{said}"
+    );
+    assert_eq!(
+        (dormouse("fsck", &store).0, dormouse("ps", &store).0),
+        (0, 0)
+    );
     let (code, said) = dormouse("resume", &store);
-    assert!(code == 3 && said.contains("is not resumed") && said.contains("acknowledged"), "{said}");
+    assert!(
+        code == 3 && said.contains("is not resumed") && said.contains("acknowledged"),
+        "{said}"
+    );
     let (code, said) = dormouse("log 1 --to 8", &store);
     assert!(code == 0 && said.contains("     8  "), "{said}");
-    let (code, said) = dormouse(&format!("export 1@8 {}", folder.path().join("x").display()), &store);
+    let (code, said) = dormouse(
+        &format!("export 1@8 {}", folder.path().join("x").display()),
+        &store,
+    );
     assert_eq!(code, 0, "{said}");
 }

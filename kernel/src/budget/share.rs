@@ -1,10 +1,11 @@
 //! Shares: what children get of their parent's budget.
 //!
-//! Of what is left after use and reservations, the children of a call, those of the calls beside it that are still to be
-//! made, and the parent get the same each. A spawned program that asks for less gets what it asks for; one that asks for
-//! all that is left, or more, gets what any other would, so that its parent can go on. A process that cannot have children
-//! needs no more than itself. Of the processes there is enough for all children that may run at a time: one that nobody
-//! waits for keeps its share while others follow.
+//! Of what is left after use and reservations, the children of a call, those of the calls beside it
+//! that are still to be made, and the parent get the same each. A spawned program that asks for
+//! less gets what it asks for; one that asks for all that is left, or more, gets what any other
+//! would, so that its parent can go on. A process that cannot have children needs no more than
+//! itself. Of the processes there is enough for all children that may run at a time: one that
+//! nobody waits for keeps its share while others follow.
 
 use std::fmt;
 
@@ -20,7 +21,8 @@ pub struct Asked {
     pub children: u64,
     /// How many other children are still to get theirs.
     pub beside: u64,
-    /// How many more may be asked for while these still live: of the processes each of them has its part.
+    /// How many more may be asked for while these still live: of the processes each of them has its
+    /// part.
     pub later: u64,
     /// What their program asks for.
     pub wants: Budget,
@@ -52,21 +54,27 @@ pub struct Shortage {
 
 impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { amount, children, left, limit } = *self;
+        let Self {
+            amount,
+            children,
+            left,
+            limit,
+        } = *self;
         let (left, limit) = (amount.show(left), amount.show(limit));
         let remedy = match amount {
             Amount::Processes | Amount::ResidentBytes => {
                 "Wait until children have ended, or do the work in this process."
             }
             Amount::InputTokens | Amount::OutputTokens | Amount::Cost => {
-                "What children leave comes back when they have ended. Do the work in this process, and finish soon."
+                "What children leave comes back when they have ended. Do the work in this process, \
+                 and finish soon."
             }
             Amount::WallTime | Amount::Depth => "Do the work in this process.",
         };
         write!(
             f,
-            "No further children: {children} more were asked for, and of this process's budget of {} {left} is left of \
-             {limit} (budget.{}). {remedy}",
+            "No further children: {children} more were asked for, and of this process's budget of \
+             {} {left} is left of {limit} (budget.{}). {remedy}",
             amount.word(),
             amount.word()
         )
@@ -79,19 +87,35 @@ impl Account {
     /// # Errors
     /// [`Shortage`] where not even the least is left.
     pub fn cut(&self, asked: &Asked, now_ms: u64) -> Result<Budget, Shortage> {
-        let cut = |share: Budget, amount| Ok(share.with(amount, self.cut_one(amount, asked, now_ms)?));
+        let cut =
+            |share: Budget, amount| Ok(share.with(amount, self.cut_one(amount, asked, now_ms)?));
         Amount::ALL.into_iter().try_fold(Budget::default(), cut)
     }
 
     fn cut_one(&self, amount: Amount, asked: &Asked, now_ms: u64) -> Result<Option<u64>, Shortage> {
         let wanted = asked.wants.limit(amount);
-        let Some(limit) = self.limits.limit(amount) else { return Ok(wanted) };
-        let shortage = |left| Shortage { amount, children: asked.children, left, limit };
+        let Some(limit) = self.limits.limit(amount) else {
+            return Ok(wanted);
+        };
+        let shortage = |left| Shortage {
+            amount,
+            children: asked.children,
+            left,
+            limit,
+        };
         let (left, share) = match amount {
-            Amount::Depth => (limit, wanted.map_or(limit, |wanted| wanted.saturating_add(1).min(limit)).checked_sub(1)),
+            Amount::Depth => (
+                limit,
+                wanted
+                    .map_or(limit, |wanted| wanted.saturating_add(1).min(limit))
+                    .checked_sub(1),
+            ),
             Amount::WallTime => {
                 let left = self.began_ms.saturating_add(limit).saturating_sub(now_ms);
-                (left, Some(wanted.map_or(left, |wanted| wanted.min(left))).filter(|share| *share > 0))
+                (
+                    left,
+                    Some(wanted.map_or(left, |wanted| wanted.min(left))).filter(|share| *share > 0),
+                )
             }
             _ => {
                 let left = self.left(amount).unwrap_or(u64::MAX);
@@ -101,22 +125,45 @@ impl Account {
         share.map(Some).ok_or_else(|| shortage(left))
     }
 
-    /// What a child starts with that is born at `now_ms`: its share, and no more wall time than its parent has then.
+    /// What a child starts with that is born at `now_ms`: its share, and no more wall time than its
+    /// parent has then.
     #[must_use]
     pub fn ledger_of_child(&self, call: CallId, index: u32, now_ms: u64) -> Ledger {
         let share = self.share(call, index).copied().unwrap_or_default();
-        let left_ms = self.deadline_ms().map(|deadline| deadline.saturating_sub(now_ms));
-        let wall_time_ms = share.wall_time_ms.map(|share| left_ms.map_or(share, |left| left.min(share)));
-        Ledger { limits: Budget { wall_time_ms, ..share }, began_ms: now_ms, ..Ledger::default() }
+        let left_ms = self
+            .deadline_ms()
+            .map(|deadline| deadline.saturating_sub(now_ms));
+        let wall_time_ms = share
+            .wall_time_ms
+            .map(|share| left_ms.map_or(share, |left| left.min(share)));
+        Ledger {
+            limits: Budget {
+                wall_time_ms,
+                ..share
+            },
+            began_ms: now_ms,
+            ..Ledger::default()
+        }
     }
 }
 
 /// One of the parts that `left` is cut into; none where there is not enough for the least.
 fn divided(left: u64, amount: Amount, asked: &Asked) -> Option<u64> {
     let children = asked.children.max(1);
-    let later = if amount == Amount::Processes { asked.later } else { 0 };
-    let even = left / children.saturating_add(asked.beside).saturating_add(later).saturating_add(1);
-    let wanted = asked.wants.limit(amount).filter(|wanted| *wanted < left / children);
+    let later = if amount == Amount::Processes {
+        asked.later
+    } else {
+        0
+    };
+    let even = left
+        / children
+            .saturating_add(asked.beside)
+            .saturating_add(later)
+            .saturating_add(1);
+    let wanted = asked
+        .wants
+        .limit(amount)
+        .filter(|wanted| *wanted < left / children);
     match (amount, asked.multiply) {
         (Amount::Processes, _) if left < children => None,
         (Amount::Processes, Multiply::No) => Some(1),
@@ -129,12 +176,31 @@ fn divided(left: u64, amount: Amount, asked: &Asked) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn check(amount: Amount, limit: u64, (children, beside): (u64, u64), wants: Option<u64>, share: Option<u64>) {
-        let account = Account { limits: Budget::default().with(amount, Some(limit)), ..Account::default() };
+    fn check(
+        amount: Amount,
+        limit: u64,
+        (children, beside): (u64, u64),
+        wants: Option<u64>,
+        share: Option<u64>,
+    ) {
+        let account = Account {
+            limits: Budget::default().with(amount, Some(limit)),
+            ..Account::default()
+        };
         let wants = Budget::default().with(amount, wants);
-        let asked = Asked { children, beside, later: 0, wants, multiply: Multiply::Yes };
+        let asked = Asked {
+            children,
+            beside,
+            later: 0,
+            wants,
+            multiply: Multiply::Yes,
+        };
         let cut = account.cut(&asked, 0).map(|budget| budget.limit(amount));
-        assert_eq!(cut.ok().flatten(), share, "{amount:?} {limit} for {children} beside {beside}, {wants:?} wanted");
+        assert_eq!(
+            cut.ok().flatten(),
+            share,
+            "{amount:?} {limit} for {children} beside {beside}, {wants:?} wanted"
+        );
     }
 
     #[test]
@@ -168,11 +234,28 @@ mod tests {
 
     #[test]
     fn a_shortage_names_the_budget_what_is_asked_and_what_is_left() {
-        let limits = Budget { cost_nanos: Some(2), ..Budget::default() };
-        let account = Account { limits, ..Account::default() };
-        let asked = Asked { children: 4, beside: 0, later: 0, wants: Budget::default(), multiply: Multiply::No };
+        let limits = Budget {
+            cost_nanos: Some(2),
+            ..Budget::default()
+        };
+        let account = Account {
+            limits,
+            ..Account::default()
+        };
+        let asked = Asked {
+            children: 4,
+            beside: 0,
+            later: 0,
+            wants: Budget::default(),
+            multiply: Multiply::No,
+        };
         let text = account.cut(&asked, 0).unwrap_err().to_string();
-        for part in ["4 more", "budget.cost", "0.000000002 is left of 0.000000002", "Do the work in this process"] {
+        for part in [
+            "4 more",
+            "budget.cost",
+            "0.000000002 is left of 0.000000002",
+            "Do the work in this process",
+        ] {
             assert!(text.contains(part), "{part} in {text}");
         }
     }

@@ -1,10 +1,13 @@
-//! Building a content chunk by chunk, under a cap: from a tool that writes for minutes, or a stream.
+//! Building a content chunk by chunk, under a cap: from a tool that writes for minutes, or a
+//! stream.
 //!
-//! What comes after the cap is not kept but counted, so that it can be said. A cut never leaves half a character behind.
+//! What comes after the cap is not kept but counted, so that it can be said. A cut never leaves
+//! half a character behind.
 
 use bytes::{Bytes, BytesMut};
 
-/// Collects chunks up to a cap. Costs one copy of what is kept; memory is never more than the cap asks for.
+/// Collects chunks up to a cap. Costs one copy of what is kept; memory is never more than the cap
+/// asks for.
 #[derive(Debug)]
 pub struct Builder {
     kept: BytesMut,
@@ -26,7 +29,11 @@ impl Builder {
     #[must_use]
     pub fn with_cap(cap_bytes: u64) -> Self {
         let cap_bytes = usize::try_from(cap_bytes).unwrap_or(usize::MAX);
-        Self { kept: BytesMut::new(), cap_bytes, cut_bytes: 0 }
+        Self {
+            kept: BytesMut::new(),
+            cap_bytes,
+            cut_bytes: 0,
+        }
     }
 
     /// Keeps as much of the chunk as fits, and counts the rest.
@@ -39,9 +46,14 @@ impl Builder {
     /// What was collected. Copies nothing.
     #[must_use]
     pub fn finish(self) -> Collected {
-        let Self { kept, cut_bytes, .. } = self;
+        let Self {
+            kept, cut_bytes, ..
+        } = self;
         match cut_bytes {
-            0 => Collected { bytes: kept.freeze(), cut_bytes },
+            0 => Collected {
+                bytes: kept.freeze(),
+                cut_bytes,
+            },
             _ => without_half_character(kept.freeze(), cut_bytes),
         }
     }
@@ -52,19 +64,32 @@ impl Collected {
     #[must_use]
     pub fn capped(bytes: Bytes, cap_bytes: u64) -> Self {
         match usize::try_from(cap_bytes) {
-            Ok(cap) if cap < bytes.len() => without_half_character(bytes.slice(..cap), (bytes.len() - cap) as u64),
-            _ => Self { bytes, cut_bytes: 0 },
+            Ok(cap) if cap < bytes.len() => {
+                without_half_character(bytes.slice(..cap), (bytes.len() - cap) as u64)
+            }
+            _ => Self {
+                bytes,
+                cut_bytes: 0,
+            },
         }
     }
 }
 
-/// Where the cut went through a character, its beginning is cut off as well. A character has at most four bytes.
+/// Where the cut went through a character, its beginning is cut off as well. A character has at
+/// most four bytes.
 fn without_half_character(bytes: Bytes, cut_bytes: u64) -> Collected {
-    let last = bytes.iter().rev().take(3).position(|byte| byte & 0xc0 != 0x80);
+    let last = bytes
+        .iter()
+        .rev()
+        .take(3)
+        .position(|byte| byte & 0xc0 != 0x80);
     let start = last.map_or(bytes.len(), |behind| bytes.len() - 1 - behind);
     let half = std::str::from_utf8(&bytes[start..]).is_err_and(|error| error.error_len().is_none());
     let end = if half { start } else { bytes.len() };
-    Collected { cut_bytes: cut_bytes + (bytes.len() - end) as u64, bytes: bytes.slice(..end) }
+    Collected {
+        cut_bytes: cut_bytes + (bytes.len() - end) as u64,
+        bytes: bytes.slice(..end),
+    }
 }
 
 #[cfg(test)]
@@ -89,14 +114,30 @@ mod tests {
             (faces, 7, &faces[..4], 4),
             (faces, 4, &faces[..4], 4),
             ("a😀".as_bytes(), 2, b"a", 4),
-            (&[0xff, 0x80, 0x80, 0x80, 0x80], 4, &[0xff, 0x80, 0x80, 0x80], 1),
+            (
+                &[0xff, 0x80, 0x80, 0x80, 0x80],
+                4,
+                &[0xff, 0x80, 0x80, 0x80],
+                1,
+            ),
         ];
         for (came, cap, kept, cut_bytes) in cases {
-            let expected = Collected { bytes: Bytes::copy_from_slice(kept), cut_bytes };
+            let expected = Collected {
+                bytes: Bytes::copy_from_slice(kept),
+                cut_bytes,
+            };
             for size in 1..4 {
-                assert_eq!(collected(came.chunks(size), cap), expected, "{came:?} by {size}, {cap}");
+                assert_eq!(
+                    collected(came.chunks(size), cap),
+                    expected,
+                    "{came:?} by {size}, {cap}"
+                );
             }
-            assert_eq!(Collected::capped(Bytes::copy_from_slice(came), cap), expected, "{came:?} {cap}");
+            assert_eq!(
+                Collected::capped(Bytes::copy_from_slice(came), cap),
+                expected,
+                "{came:?} {cap}"
+            );
         }
     }
 

@@ -1,6 +1,7 @@
 //! Counting and skipping characters in UTF-8, many bytes at a time.
 
-/// So many bytes are looked at together. Their count fits a byte, so that the compiler keeps it in vector lanes.
+/// So many bytes are looked at together. Their count fits a byte, so that the compiler keeps it in
+/// vector lanes.
 const LANE: usize = 64;
 
 /// Whether a character starts with this byte.
@@ -9,7 +10,11 @@ fn starts_char(byte: u8) -> bool {
 }
 
 fn count_lane(bytes: &[u8]) -> usize {
-    bytes.iter().map(|byte| u8::from(starts_char(*byte))).sum::<u8>().into()
+    bytes
+        .iter()
+        .map(|byte| u8::from(starts_char(*byte)))
+        .sum::<u8>()
+        .into()
 }
 
 /// How many characters start in `bytes`.
@@ -17,7 +22,8 @@ pub(super) fn count(bytes: &[u8]) -> usize {
     bytes.chunks(LANE).map(count_lane).sum()
 }
 
-/// Where the character `chars` after the one at byte `from` begins; the end of `bytes` where it has no more.
+/// Where the character `chars` after the one at byte `from` begins; the end of `bytes` where it has
+/// no more.
 pub(super) fn skip(bytes: &[u8], from: usize, chars: usize) -> usize {
     let mut at = from;
     let mut left = chars;
@@ -30,8 +36,14 @@ pub(super) fn skip(bytes: &[u8], from: usize, chars: usize) -> usize {
         at += LANE;
     }
     // Here `left` characters are still to start before the one that is looked for.
-    let starts = bytes[at..].iter().enumerate().filter(|(_, byte)| starts_char(**byte));
-    starts.map(|(offset, _)| at + offset).nth(left).unwrap_or(bytes.len())
+    let starts = bytes[at..]
+        .iter()
+        .enumerate()
+        .filter(|(_, byte)| starts_char(**byte));
+    starts
+        .map(|(offset, _)| at + offset)
+        .nth(left)
+        .unwrap_or(bytes.len())
 }
 
 #[cfg(test)]
@@ -42,12 +54,20 @@ mod tests {
     fn skipping_agrees_with_stepping() {
         for piece in ["a", "é", "一", "😀", "a😀é\n"] {
             let text = piece.repeat(100);
-            let starts: Vec<_> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+            let starts: Vec<_> = text
+                .char_indices()
+                .map(|(at, _)| at)
+                .chain([text.len()])
+                .collect();
             assert_eq!(count(text.as_bytes()), starts.len() - 1);
             for from in [0, 1, 7, 63, 64, 65] {
                 for chars in [0, 1, 2, 31, 32, 63, 64, 65, 99, 1000] {
                     let expected = starts.get(from + chars).copied().unwrap_or(text.len());
-                    assert_eq!(skip(text.as_bytes(), starts[from], chars), expected, "{piece} {from} {chars}");
+                    assert_eq!(
+                        skip(text.as_bytes(), starts[from], chars),
+                        expected,
+                        "{piece} {from} {chars}"
+                    );
                 }
             }
         }

@@ -1,4 +1,5 @@
-//! What is made of a content's bytes and kept with it: its JSON reformatted, and outlines of its units.
+//! What is made of a content's bytes and kept with it: its JSON reformatted, and outlines of its
+//! units.
 //!
 //! It can be made again, so that it is let go of with the bytes.
 
@@ -16,24 +17,34 @@ pub(super) struct Derived {
 impl Derived {
     /// About what it takes in memory. O(1).
     pub(super) fn bytes(&self) -> u64 {
-        let pretty = self.pretty.get().and_then(|made| made.as_ref().ok()).map_or(0, Content::resident_bytes);
+        let pretty = self
+            .pretty
+            .get()
+            .and_then(|made| made.as_ref().ok())
+            .map_or(0, Content::resident_bytes);
         pretty + self.outlines.bytes()
     }
 }
 
 impl Content {
     pub(super) fn derived(&self) -> Arc<Derived> {
-        let mut derived = self.inner.derived.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut derived = self
+            .inner
+            .derived
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         derived.get_or_insert_default().clone()
     }
 }
 
 impl Reader<'_> {
-    /// JSON reformatted, as a content of its own: paged, searched and read like any other. Only white space differs. It is
-    /// made when it is first asked for, in two passes at some 100 MB/s, and kept in memory until this content is offloaded.
+    /// JSON reformatted, as a content of its own: paged, searched and read like any other. Only
+    /// white space differs. It is made when it is first asked for, in two passes at some 100 MB/s,
+    /// and kept in memory until this content is offloaded.
     ///
     /// # Errors
-    /// It is not JSON, nests too deep, or would grow too much: that is kept as well. Or it cannot be read.
+    /// It is not JSON, nests too deep, or would grow too much: that is kept as well. Or it cannot
+    /// be read.
     pub fn pretty(&self) -> Result<Self, PrettyError> {
         if self.is_binary()? {
             return Err(PrettyError::Binary);
@@ -52,8 +63,8 @@ impl Reader<'_> {
         made.clone().map(|made| self.of(made))
     }
 
-    /// Whether it may be JSON on a single line: worth [`pretty`](Self::pretty). Looks at the white space that it begins with
-    /// and a character.
+    /// Whether it may be JSON on a single line: worth [`pretty`](Self::pretty). Looks at the white
+    /// space that it begins with and a character.
     ///
     /// # Errors
     /// They are lost.

@@ -1,8 +1,9 @@
-//! Where lines and characters are: a count of lines at every fourth kilobyte, of characters at every eighth.
+//! Where lines and characters are: a count of lines at every fourth kilobyte, of characters at
+//! every eighth.
 //!
-//! Sparse on purpose: 0.16 bytes for a line of 80 ASCII characters, less than a byte for one of 80 characters of any kind. A
-//! lookup is a binary search and a scan of one block, which is all that it asks for of the text. Characters are counted only
-//! where they are not bytes.
+//! Sparse on purpose: 0.16 bytes for a line of 80 ASCII characters, less than a byte for one of 80
+//! characters of any kind. A lookup is a binary search and a scan of one block, which is all that
+//! it asks for of the text. Characters are counted only where they are not bytes.
 
 use std::ops::Range;
 
@@ -15,16 +16,18 @@ use super::stored::Unreadable;
 /// Bytes between two counts of lines: a block is scanned in some 100 ns.
 const BLOCK: usize = 4096;
 
-/// Bytes between two counts of characters. Twice as many, since reading a page asks for lines alone, and so that the index
-/// stays small where each character takes four bytes.
+/// Bytes between two counts of characters. Twice as many, since reading a page asks for lines
+/// alone, and so that the index stays small where each character takes four bytes.
 const CHAR_BLOCK: usize = 2 * BLOCK;
 
-/// The index of one text. A method that looks something up is given a way to read bytes of that text.
+/// The index of one text. A method that looks something up is given a way to read bytes of that
+/// text.
 #[derive(Debug)]
 pub(super) struct Index {
     /// LFs before each block, and at last those of the whole text.
     feeds: Box<[u64]>,
-    /// Characters before each block of theirs, and at last those of the whole text. None if every character is a byte.
+    /// Characters before each block of theirs, and at last those of the whole text. None if every
+    /// character is a byte.
     chars: Option<Box<[u64]>>,
     /// Whether the last line has no LF.
     is_open: bool,
@@ -40,7 +43,12 @@ impl Index {
             memchr::memchr_iter(b'\n', block).count()
         });
         let chars = (!is_ascii).then(|| running(text, CHAR_BLOCK, chars::count));
-        Self { feeds, chars, is_open: !text.ends_with('\n'), len: text.len() }
+        Self {
+            feeds,
+            chars,
+            is_open: !text.ends_with('\n'),
+            len: text.len(),
+        }
     }
 
     /// The beginning of the block that a byte is in.
@@ -62,7 +70,9 @@ impl Index {
     }
 
     pub(super) fn total_chars(&self) -> u64 {
-        self.chars.as_ref().map_or(self.len as u64, |chars| total(chars))
+        self.chars
+            .as_ref()
+            .map_or(self.len as u64, |chars| total(chars))
     }
 
     /// A final LF opens no further line, and there is always one.
@@ -71,35 +81,60 @@ impl Index {
     }
 
     /// The line of a byte: an LF belongs to the line that it ends.
-    pub(super) fn line_of(&self, byte: usize, read: impl Fn(Range<usize>) -> Read) -> Result<u64, Unreadable> {
+    pub(super) fn line_of(
+        &self,
+        byte: usize,
+        read: impl Fn(Range<usize>) -> Read,
+    ) -> Result<u64, Unreadable> {
         let block = byte / BLOCK;
         let within = read(block * BLOCK..byte)?;
         Ok(1 + self.feeds[block] + memchr::memchr_iter(b'\n', &within).count() as u64)
     }
 
-    /// Where a line, counted from 1, begins: after the LF of the one before. The text's length where there is none.
-    pub(super) fn line_start(&self, line: u64, read: impl Fn(Range<usize>) -> Read) -> Result<usize, Unreadable> {
-        let Some(before) = line.checked_sub(2) else { return Ok(0) };
+    /// Where a line, counted from 1, begins: after the LF of the one before. The text's length
+    /// where there is none.
+    pub(super) fn line_start(
+        &self,
+        line: u64,
+        read: impl Fn(Range<usize>) -> Read,
+    ) -> Result<usize, Unreadable> {
+        let Some(before) = line.checked_sub(2) else {
+            return Ok(0);
+        };
         if before >= total(&self.feeds) {
             return Ok(self.len);
         }
         let block = holding(&self.feeds, before);
         let nth = (before - self.feeds[block]) as usize;
         let within = read(self.block(block, BLOCK))?;
-        let feed = memchr::memchr_iter(b'\n', &within).nth(nth).ok_or_else(Unreadable::contradiction)?;
+        let feed = memchr::memchr_iter(b'\n', &within)
+            .nth(nth)
+            .ok_or_else(Unreadable::contradiction)?;
         Ok(block * BLOCK + feed + 1)
     }
 
     /// The number of the character at a byte, from 0.
-    pub(super) fn char_of(&self, byte: usize, read: impl Fn(Range<usize>) -> Read) -> Result<u64, Unreadable> {
-        let Some(chars) = &self.chars else { return Ok(byte as u64) };
+    pub(super) fn char_of(
+        &self,
+        byte: usize,
+        read: impl Fn(Range<usize>) -> Read,
+    ) -> Result<u64, Unreadable> {
+        let Some(chars) = &self.chars else {
+            return Ok(byte as u64);
+        };
         let block = byte / CHAR_BLOCK;
         Ok(chars[block] + chars::count(&read(block * CHAR_BLOCK..byte)?) as u64)
     }
 
     /// Where a character, counted from 0, begins. The text's length where there is none.
-    pub(super) fn char_start(&self, char: u64, read: impl Fn(Range<usize>) -> Read) -> Result<usize, Unreadable> {
-        let Some(chars) = &self.chars else { return Ok(usize::try_from(char).map_or(self.len, |at| at.min(self.len))) };
+    pub(super) fn char_start(
+        &self,
+        char: u64,
+        read: impl Fn(Range<usize>) -> Read,
+    ) -> Result<usize, Unreadable> {
+        let Some(chars) = &self.chars else {
+            return Ok(usize::try_from(char).map_or(self.len, |at| at.min(self.len)));
+        };
         if char >= total(chars) {
             return Ok(self.len);
         }
@@ -115,8 +150,15 @@ impl Index {
     /// Two bytes for each count: what is in the block.
     pub(super) fn seal(&self, out: &mut Vec<u8>) {
         out.extend([u8::from(self.is_open), u8::from(self.chars.is_some())]);
-        for counts in [Some(&self.feeds), self.chars.as_ref()].into_iter().flatten() {
-            out.extend(counts.windows(2).flat_map(|pair| ((pair[1] - pair[0]) as u16).to_le_bytes()));
+        for counts in [Some(&self.feeds), self.chars.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            out.extend(
+                counts
+                    .windows(2)
+                    .flat_map(|pair| ((pair[1] - pair[0]) as u16).to_le_bytes()),
+            );
         }
     }
 
@@ -124,10 +166,19 @@ impl Index {
     pub(super) fn unseal(sealed: &mut Sealed<'_>, len: usize) -> Option<Self> {
         let (is_open, has_chars) = (flag(sealed.byte()?)?, flag(sealed.byte()?)?);
         let feeds = unsealed(sealed, len, BLOCK)?;
-        let chars = if has_chars { Some(unsealed(sealed, len, CHAR_BLOCK)?) } else { None };
+        let chars = if has_chars {
+            Some(unsealed(sealed, len, CHAR_BLOCK)?)
+        } else {
+            None
+        };
         // What ends in an LF holds one.
         let is_sound = is_open || total(&feeds) > 0;
-        is_sound.then_some(Self { feeds, chars, is_open, len })
+        is_sound.then_some(Self {
+            feeds,
+            chars,
+            is_open,
+            len,
+        })
     }
 }
 
@@ -168,7 +219,8 @@ fn total(counts: &[u64]) -> u64 {
     *counts.last().expect("the counts begin with 0")
 }
 
-/// The block with the event number `nth`, from 0: the last one before which at most so many were counted.
+/// The block with the event number `nth`, from 0: the last one before which at most so many were
+/// counted.
 fn holding(counts: &[u64], nth: u64) -> usize {
     counts.partition_point(|before| *before <= nth) - 1
 }

@@ -65,8 +65,15 @@ impl Opened<'_> {
         match &self.bytes {
             OpenedBytes::Here(data) => Ok(data.bytes().slice(range)),
             OpenedBytes::Stored(backing) => {
-                let (asked, bytes) = (range.len(), backing.slice(range.start as u64..range.end as u64)?);
-                if bytes.len() == asked { Ok(bytes) } else { Err(Unreadable::contradiction()) }
+                let (asked, bytes) = (
+                    range.len(),
+                    backing.slice(range.start as u64..range.end as u64)?,
+                );
+                if bytes.len() == asked {
+                    Ok(bytes)
+                } else {
+                    Err(Unreadable::contradiction())
+                }
             }
         }
     }
@@ -76,7 +83,9 @@ impl Opened<'_> {
         match &self.bytes {
             OpenedBytes::Here(Data::Text(text)) => {
                 self.quota.charge(range.len())?;
-                text.get(range).map(|part| text.slice_ref(part)).ok_or_else(Unreadable::contradiction)
+                text.get(range)
+                    .map(|part| text.slice_ref(part))
+                    .ok_or_else(Unreadable::contradiction)
             }
             _ => ByteString::try_from(self.bytes(range)?).map_err(|_| Unreadable::contradiction()),
         }
@@ -87,14 +96,20 @@ impl Opened<'_> {
         let first = range.start / 4;
         let bytes = self.bytes((first * 3).min(len)..(range.end.div_ceil(4) * 3).min(len))?;
         let text = ByteString::from(STANDARD.encode(bytes));
-        let part = text.get(range.start - first * 4..range.end - first * 4).map(|part| text.slice_ref(part));
+        let part = text
+            .get(range.start - first * 4..range.end - first * 4)
+            .map(|part| text.slice_ref(part));
         part.ok_or_else(Unreadable::contradiction)
     }
 }
 
 impl Content {
     pub(super) fn place(&self) -> Place {
-        self.inner.place.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.inner
+            .place
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// The bytes, where they are in memory.

@@ -1,8 +1,9 @@
 //! JSON reformatted: one value or one item a line, two spaces deeper for each level.
 //!
-//! Only white space changes. Tokens stay byte for byte what they are: numbers of any size, escapes, keys in their order and
-//! twice if they are twice. Several values, one after another as in JSON Lines, each begin a line. Empty objects and lists
-//! stay on one. Nothing here recurses, whatever the nesting.
+//! Only white space changes. Tokens stay byte for byte what they are: numbers of any size, escapes,
+//! keys in their order and twice if they are twice. Several values, one after another as in JSON
+//! Lines, each begin a line. Empty objects and lists stay on one. Nothing here recurses, whatever
+//! the nesting.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use super::Unreadable;
 /// The deepest nesting that is followed: as deep as `serde_json` reads.
 const MAX_DEPTH: usize = 127;
 
-/// The reformatted text may be so many times as long: many tiny items far inside would grow with the square of their depth.
+/// The reformatted text may be so many times as long: many tiny items far inside would grow with
+/// the square of their depth.
 const MAX_GROWTH: usize = 8;
 
 /// Below so many bytes growth is of no concern.
@@ -61,16 +63,22 @@ pub(super) fn may_be_json(text: &str) -> bool {
     text.trim_start_matches(is_space).starts_with(['{', '['])
 }
 
-/// The text reformatted, without an LF at its end. Two passes: one that checks it, one that spaces it.
+/// The text reformatted, without an LF at its end. Two passes: one that checks it, one that spaces
+/// it.
 ///
 /// # Errors
 /// It is not JSON, or it goes too deep, or would grow too much.
 pub(super) fn pretty(text: &str) -> Result<String, PrettyError> {
     if text.len() > MAX_PRETTY_BYTES {
-        return Err(PrettyError::TooLong { from: text.len(), limit: MAX_PRETTY_BYTES });
+        return Err(PrettyError::TooLong {
+            from: text.len(),
+            limit: MAX_PRETTY_BYTES,
+        });
     }
     let values = serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>();
-    let count = values.map(|value| value.map(|_| 1)).sum::<Result<usize, _>>();
+    let count = values
+        .map(|value| value.map(|_| 1))
+        .sum::<Result<usize, _>>();
     match count.map_err(|error| PrettyError::NotJson(Arc::new(error)))? {
         0 => Err(PrettyError::Empty),
         _ => Spacing::new(text).run(),
@@ -98,8 +106,18 @@ struct Spacing<'a> {
 
 impl<'a> Spacing<'a> {
     fn new(text: &'a str) -> Self {
-        let limit = text.len().max(SMALL_BYTES / MAX_GROWTH).saturating_mul(MAX_GROWTH).min(MAX_PRETTY_BYTES);
-        Self { text, at: 0, depth: 0, out: String::with_capacity(text.len()), limit }
+        let limit = text
+            .len()
+            .max(SMALL_BYTES / MAX_GROWTH)
+            .saturating_mul(MAX_GROWTH)
+            .min(MAX_PRETTY_BYTES);
+        Self {
+            text,
+            at: 0,
+            depth: 0,
+            out: String::with_capacity(text.len()),
+            limit,
+        }
     }
 
     fn run(mut self) -> Result<String, PrettyError> {
@@ -124,7 +142,9 @@ impl<'a> Spacing<'a> {
 
     /// The first byte of the next token.
     fn peek(&mut self) -> Option<u8> {
-        let spaces = self.text.as_bytes()[self.at..].iter().take_while(|byte| is_space(char::from(**byte)));
+        let spaces = self.text.as_bytes()[self.at..]
+            .iter()
+            .take_while(|byte| is_space(char::from(**byte)));
         self.at += spaces.count();
         self.text.as_bytes().get(self.at).copied()
     }
@@ -149,7 +169,10 @@ impl<'a> Spacing<'a> {
     }
 
     fn close(&mut self) -> Result<(), PrettyError> {
-        self.depth = self.depth.checked_sub(1).expect("each end in checked JSON has its beginning");
+        self.depth = self
+            .depth
+            .checked_sub(1)
+            .expect("each end in checked JSON has its beginning");
         self.break_line()?;
         self.copy(1);
         Ok(())
@@ -164,14 +187,21 @@ impl<'a> Spacing<'a> {
 
     /// Each value that is not inside of another begins a line.
     fn begin(&mut self) -> Result<(), PrettyError> {
-        if self.depth == 0 && !self.out.is_empty() { self.break_line() } else { Ok(()) }
+        if self.depth == 0 && !self.out.is_empty() {
+            self.break_line()
+        } else {
+            Ok(())
+        }
     }
 
     fn break_line(&mut self) -> Result<(), PrettyError> {
         self.out.push('\n');
         self.out.extend(std::iter::repeat_n(INDENT, self.depth));
         if self.out.len() > self.limit {
-            return Err(PrettyError::TooLong { from: self.text.len(), limit: self.limit });
+            return Err(PrettyError::TooLong {
+                from: self.text.len(),
+                limit: self.limit,
+            });
         }
         Ok(())
     }
@@ -182,20 +212,27 @@ fn token(bytes: &[u8], at: usize) -> Range<usize> {
     let rest = &bytes[at..];
     let len = match rest.first() {
         Some(b'"') => 1 + string(&rest[1..]),
-        _ => rest.iter().position(|byte| ends_token(*byte)).unwrap_or(rest.len()),
+        _ => rest
+            .iter()
+            .position(|byte| ends_token(*byte))
+            .unwrap_or(rest.len()),
     };
     at..at + len
 }
 
 fn ends_token(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b',' | b':' | b'[' | b']' | b'{' | b'}' | b'"')
+    matches!(
+        byte,
+        b' ' | b'\t' | b'\r' | b'\n' | b',' | b':' | b'[' | b']' | b'{' | b'}' | b'"'
+    )
 }
 
 /// How long a string is, after its first quote and with its last.
 fn string(bytes: &[u8]) -> usize {
     let mut at = 0;
     loop {
-        let found = memchr::memchr2(b'"', b'\\', &bytes[at..]).expect("each string in checked JSON has its end");
+        let found = memchr::memchr2(b'"', b'\\', &bytes[at..])
+            .expect("each string in checked JSON has its end");
         at += found + 1;
         if bytes[at - 1] == b'"' {
             return at;

@@ -1,7 +1,8 @@
 //! Reading a content: its extent, parts of it, and places in it.
 //!
-//! Each call reads the parts of the bytes that it needs and no more: a page is one read, a place a block of a few kilobytes.
-//! All of them can fail where the content is stored, and none where it is in memory.
+//! Each call reads the parts of the bytes that it needs and no more: a page is one read, a place a
+//! block of a few kilobytes. All of them can fail where the content is stored, and none where it is
+//! in memory.
 
 use std::ops::Range;
 
@@ -26,10 +27,14 @@ impl Content {
     /// The content for reading within this quota. O(1).
     #[must_use]
     pub fn reader<'q>(&self, quota: &'q ReadQuota) -> Reader<'q> {
-        Reader { content: self.clone(), quota }
+        Reader {
+            content: self.clone(),
+            quota,
+        }
     }
 
-    /// The content for reading without bounds, also from disk. For a host or a test: a decision never reads.
+    /// The content for reading without bounds, also from disk. For a host or a test: a decision
+    /// never reads.
     #[must_use]
     pub fn unbounded(&self) -> Reader<'static> {
         self.reader(ReadQuota::unlimited())
@@ -50,7 +55,10 @@ impl<'q> Reader<'q> {
     /// Another content, within the same quota.
     #[must_use]
     pub fn of(&self, content: Content) -> Self {
-        Self { content, quota: self.quota }
+        Self {
+            content,
+            quota: self.quota,
+        }
     }
 
     /// Takes work that is as much as a pass over so many bytes off the quota.
@@ -74,7 +82,8 @@ impl<'q> Reader<'q> {
         self.open()?.bytes(0..len)
     }
 
-    /// The text that is shown and paged: the content itself, or the base64 of binary content, which is made anew each time.
+    /// The text that is shown and paged: the content itself, or the base64 of binary content, which
+    /// is made anew each time.
     ///
     /// # Errors
     /// A part of it is lost.
@@ -82,8 +91,8 @@ impl<'q> Reader<'q> {
         self.shown(0..self.shape()?.shown_len())
     }
 
-    /// The same content with its bytes at hand, for an operation that looks at all of it: what is asked of the result is
-    /// answered without another read of what is stored.
+    /// The same content with its bytes at hand, for an operation that looks at all of it: what is
+    /// asked of the result is answered without another read of what is stored.
     ///
     /// # Errors
     /// A part of it is lost.
@@ -96,7 +105,12 @@ impl<'q> Reader<'q> {
             Shape::Binary { .. } => Data::Binary(self.bytes()?),
         };
         let (content, shape) = (&self.content, self.content.inner.shape.get().cloned());
-        Ok(self.of(Content::made(content.len_bytes(), Some(content.hash()), Place::Here(data), shape)))
+        Ok(self.of(Content::made(
+            content.len_bytes(),
+            Some(content.hash()),
+            Place::Here(data),
+            shape,
+        )))
     }
 
     /// Whether the bytes are not UTF-8.
@@ -131,8 +145,8 @@ impl<'q> Reader<'q> {
         self.table(page_chars).map(|table| table.len())
     }
 
-    /// Makes the table of pages of this size where there is none and the bytes are in memory, so that it is
-    /// [sealed](crate::content::Content::sealed_index) with them.
+    /// Makes the table of pages of this size where there is none and the bytes are in memory, so
+    /// that it is [sealed](crate::content::Content::sealed_index) with them.
     pub fn prepare(&self, page_chars: u32) {
         if self.content.is_resident() && self.len_bytes() > UNSEALED_BYTES {
             // Where the bytes have left since, it is made when it is needed.
@@ -148,13 +162,15 @@ impl<'q> Reader<'q> {
         self.pages(page_chars, page, 1)
     }
 
-    /// `count` pages from page `first`, joined; fewer if the content ends before. None if there is no page `first`, or
-    /// `count` is 0.
+    /// `count` pages from page `first`, joined; fewer if the content ends before. None if there is
+    /// no page `first`, or `count` is 0.
     ///
     /// # Errors
     /// What it takes to serve them is lost.
     pub fn pages(&self, page_chars: u32, first: u64, count: u64) -> Read<Option<Slice>> {
-        self.pages_at(page_chars, first, count)?.map(|bytes| self.slice(bytes)).transpose()
+        self.pages_at(page_chars, first, count)?
+            .map(|bytes| self.slice(bytes))
+            .transpose()
     }
 
     /// Where such pages stand in the shown text, in bytes.
@@ -164,17 +180,21 @@ impl<'q> Reader<'q> {
     pub fn pages_at(&self, page_chars: u32, first: u64, count: u64) -> Read<Option<Range<usize>>> {
         let (table, len) = (self.table(page_chars)?, self.shape()?.shown_len());
         let after = first.saturating_add(count);
-        let bytes = table.start(first).map(|start| start..table.start(after).unwrap_or(len));
+        let bytes = table
+            .start(first)
+            .map(|start| start..table.start(after).unwrap_or(len));
         Ok(bytes.filter(|_| count > 0))
     }
 
-    /// `count` lines from line `first`, counted from 1; fewer if the content ends before. None if there is no line `first`,
-    /// or `count` is 0.
+    /// `count` lines from line `first`, counted from 1; fewer if the content ends before. None if
+    /// there is no line `first`, or `count` is 0.
     ///
     /// # Errors
     /// What it takes to serve them is lost.
     pub fn lines(&self, first: u64, count: u64) -> Read<Option<Slice>> {
-        self.lines_at(first, count)?.map(|bytes| self.slice(bytes)).transpose()
+        self.lines_at(first, count)?
+            .map(|bytes| self.slice(bytes))
+            .transpose()
     }
 
     /// Where such lines stand in the shown text, in bytes.
@@ -190,13 +210,16 @@ impl<'q> Reader<'q> {
         Ok(Some(shape.line_start(&opened, first)?..end))
     }
 
-    /// `count` characters from character `first`, counted from 0; fewer if the content ends before. None if there is no
-    /// character `first`, or `count` is 0. Empty content serves its empty text from 0.
+    /// `count` characters from character `first`, counted from 0; fewer if the content ends before.
+    /// None if there is no character `first`, or `count` is 0. Empty content serves its empty text
+    /// from 0.
     ///
     /// # Errors
     /// What it takes to serve them is lost.
     pub fn chars(&self, first: u64, count: u64) -> Read<Option<Slice>> {
-        self.chars_at(first, count)?.map(|bytes| self.slice(bytes)).transpose()
+        self.chars_at(first, count)?
+            .map(|bytes| self.slice(bytes))
+            .transpose()
     }
 
     /// Where such characters stand in the shown text, in bytes.
@@ -239,20 +262,38 @@ impl<'q> Reader<'q> {
         if bytes.start > bytes.end || bytes.end > len {
             return Err(Unreadable::contradiction());
         }
-        let Range { start: start_byte, end } = bytes;
+        let Range {
+            start: start_byte,
+            end,
+        } = bytes;
         let Shape::Text { index, .. } = shape else {
             let text = opened.base64(bytes, self.len_bytes() as usize)?;
             let (continued, truncated) = (start_byte > 0, end < len);
-            return Ok(Slice { text, first_line: 1, last_line: 1, continued, truncated, start_byte });
+            return Ok(Slice {
+                text,
+                first_line: 1,
+                last_line: 1,
+                continued,
+                truncated,
+                start_byte,
+            });
         };
         // One read for the text and for the lines that it stands on.
         let read = around(&bytes);
         let window = opened.bytes(read.clone())?;
-        let within = |bytes: Range<usize>| Ok(window.slice(bytes.start - read.start..bytes.end - read.start));
-        let last = if bytes.is_empty() { start_byte } else { end - 1 };
+        let within = |bytes: Range<usize>| {
+            Ok(window.slice(bytes.start - read.start..bytes.end - read.start))
+        };
+        let last = if bytes.is_empty() {
+            start_byte
+        } else {
+            end - 1
+        };
         let text = match opened.kind() {
             OpenedBytes::Here(_) => opened.text(bytes)?,
-            OpenedBytes::Stored(_) => ByteString::try_from(within(bytes)?).map_err(|_| Unreadable::contradiction())?,
+            OpenedBytes::Stored(_) => {
+                ByteString::try_from(within(bytes)?).map_err(|_| Unreadable::contradiction())?
+            }
         };
         Ok(Slice {
             first_line: index.line_of(start_byte, within)?,
@@ -264,8 +305,9 @@ impl<'q> Reader<'q> {
         })
     }
 
-    /// The part at these bytes of the shown text as a content of its own. It shares the bytes; the whole of a content is the
-    /// same content, binary or not, and is not read. A part of a binary content is a part of its base64 text.
+    /// The part at these bytes of the shown text as a content of its own. It shares the bytes; the
+    /// whole of a content is the same content, binary or not, and is not read. A part of a binary
+    /// content is a part of its base64 text.
     ///
     /// # Errors
     /// They are lost, or are no such bytes.
@@ -286,7 +328,8 @@ impl<'q> Reader<'q> {
         self.shape()?.char_of(&self.open()?, byte)
     }
 
-    /// The byte in the shown text at which a character, counted from 0, begins; its length beyond the last one. O(log n).
+    /// The byte in the shown text at which a character, counted from 0, begins; its length beyond
+    /// the last one. O(log n).
     ///
     /// # Errors
     /// What it takes to tell is lost.
@@ -302,7 +345,8 @@ impl<'q> Reader<'q> {
         self.shape()?.line_of(&self.open()?, byte)
     }
 
-    /// The byte in the shown text at which a line, counted from 1, begins; its length beyond the last one. O(log n).
+    /// The byte in the shown text at which a line, counted from 1, begins; its length beyond the
+    /// last one. O(log n).
     ///
     /// # Errors
     /// What it takes to tell is lost.
@@ -331,12 +375,19 @@ impl<'q> Reader<'q> {
         let (index, pages) = match self.shape()? {
             Shape::Text { index, pages } => (index, pages),
             shape @ Shape::Binary { .. } => {
-                return Ok(Pages::Even { page_chars: page_chars as usize, len: shape.shown_len() });
+                return Ok(Pages::Even {
+                    page_chars: page_chars as usize,
+                    len: shape.shown_len(),
+                });
             }
         };
         match pages.find(page_chars) {
             Some(table) => Ok(Pages::Table(table)),
-            None => Ok(Pages::Table(pages.of_size(page_chars, &self.text()?, index.is_ascii()))),
+            None => Ok(Pages::Table(pages.of_size(
+                page_chars,
+                &self.text()?,
+                index.is_ascii(),
+            ))),
         }
     }
 }
@@ -362,7 +413,9 @@ impl Pages<'_> {
     fn start(&self, page: u64) -> Option<usize> {
         match self {
             Self::Table(table) => table.start(page),
-            Self::Even { page_chars, .. } if (1..=self.len()).contains(&page) => Some((page as usize - 1) * page_chars),
+            Self::Even { page_chars, .. } if (1..=self.len()).contains(&page) => {
+                Some((page as usize - 1) * page_chars)
+            }
             Self::Even { .. } => None,
         }
     }

@@ -1,7 +1,7 @@
 //! Leaving memory, and what a ledger of contents in memory has to know of each.
 //!
-//! Nothing here decides what goes: see [`memory`](crate::memory). A content that was offloaded is the same value for whoever
-//! holds it; a part of it that was served before stays where it was.
+//! Nothing here decides what goes: see [`memory`](crate::memory). A content that was offloaded is
+//! the same value for whoever holds it; a part of it that was served before stays where it was.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
@@ -12,7 +12,8 @@ use bytestring::ByteString;
 use super::place::{Data, Place};
 use super::{Content, Inner, Source};
 
-/// What the contents of one ledger tell it: that they are read, in what order, and what they make of themselves in memory.
+/// What the contents of one ledger tell it: that they are read, in what order, and what they make
+/// of themselves in memory.
 #[derive(Debug, Default)]
 pub struct Reads {
     last: AtomicU64,
@@ -20,8 +21,8 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// How many bytes contents took in addition to their own since they were made, such as for reformatted text. It only
-    /// rises: what is let go of is not taken off.
+    /// How many bytes contents took in addition to their own since they were made, such as for
+    /// reformatted text. It only rises: what is let go of is not taken off.
     #[must_use]
     pub fn grown_bytes(&self) -> u64 {
         self.grown_bytes.load(Ordering::Relaxed)
@@ -40,7 +41,10 @@ pub(super) struct Stamp {
 impl Stamp {
     pub(super) fn read(&self) {
         if let Some(reads) = self.reads.get() {
-            self.read.store(reads.last.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            self.read.store(
+                reads.last.fetch_add(1, Ordering::Relaxed) + 1,
+                Ordering::Relaxed,
+            );
         }
     }
 
@@ -56,31 +60,50 @@ impl Stamp {
 }
 
 impl Content {
-    /// Lets go of the bytes, for all holders at once, and of what was made of them: from now on they are read from `source`,
-    /// which must have them. What finds pages and lines stays. O(1), but for the hash where nobody has asked for it.
+    /// Lets go of the bytes, for all holders at once, and of what was made of them: from now on
+    /// they are read from `source`, which must have them. What finds pages and lines stays. O(1),
+    /// but for the hash where nobody has asked for it.
     pub fn offload(&self, source: &Arc<dyn Source>) {
         // What is stored is asked for by its name.
         let _ = self.hash();
         let stored = Place::Stored(source.clone());
-        let before = std::mem::replace(&mut *self.inner.place.write().unwrap_or_else(PoisonError::into_inner), stored);
-        let derived = self.inner.derived.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let before = std::mem::replace(
+            &mut *self
+                .inner
+                .place
+                .write()
+                .unwrap_or_else(PoisonError::into_inner),
+            stored,
+        );
+        let derived = self
+            .inner
+            .derived
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         // Outside of the locks: freeing them may take a while.
         drop((before, derived));
     }
 
-    /// Shares the bytes of another content that has the same: then they are in memory once. Nothing happens where one of
-    /// them is stored, or they are not equal. Costs what [`hash`](Self::hash) costs.
+    /// Shares the bytes of another content that has the same: then they are in memory once. Nothing
+    /// happens where one of them is stored, or they are not equal. Costs what [`hash`](Self::hash)
+    /// costs.
     pub fn share(&self, other: &Self) {
         if Arc::ptr_eq(&self.inner, &other.inner) || self.reference() != other.reference() {
             return;
         }
         let mine = self.here();
         if let Some((data, _)) = other.here().zip(mine) {
-            *self.inner.place.write().unwrap_or_else(PoisonError::into_inner) = Place::Here(data);
+            *self
+                .inner
+                .place
+                .write()
+                .unwrap_or_else(PoisonError::into_inner) = Place::Here(data);
         }
     }
 
-    /// Copies the bytes where they were extracted from others, so that those need not stay in memory. O(n) then, O(1) else.
+    /// Copies the bytes where they were extracted from others, so that those need not stay in
+    /// memory. O(n) then, O(1) else.
     pub fn detach(&self) {
         if !self.inner.stamp.is_part.swap(false, Ordering::Relaxed) {
             return;
@@ -90,7 +113,11 @@ impl Content {
             Some(Data::Binary(bytes)) => Data::Binary(Bytes::copy_from_slice(&bytes)),
             None => return,
         };
-        let mut place = self.inner.place.write().unwrap_or_else(PoisonError::into_inner);
+        let mut place = self
+            .inner
+            .place
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Place::Here(data) = &mut *place {
             *data = copied;
         }
@@ -99,7 +126,14 @@ impl Content {
     /// Whether the bytes are in memory.
     #[must_use]
     pub fn is_resident(&self) -> bool {
-        matches!(&*self.inner.place.read().unwrap_or_else(PoisonError::into_inner), Place::Here(_))
+        matches!(
+            &*self
+                .inner
+                .place
+                .read()
+                .unwrap_or_else(PoisonError::into_inner),
+            Place::Here(_)
+        )
     }
 
     /// The exact bytes, where they are in memory. Not a read of it.
@@ -108,17 +142,27 @@ impl Content {
         self.here().map(|data| data.bytes().clone())
     }
 
-    /// What offloading it would free, in bytes: its own where they are in memory, and what was made of them. O(1).
+    /// What offloading it would free, in bytes: its own where they are in memory, and what was made
+    /// of them. O(1).
     #[must_use]
     pub fn resident_bytes(&self) -> u64 {
-        let own = if self.is_resident() { self.len_bytes() } else { 0 };
+        let own = if self.is_resident() {
+            self.len_bytes()
+        } else {
+            0
+        };
         own + self.derived_bytes()
     }
 
     /// What was made of the bytes and is in memory, in bytes: reformatted text, outlines. O(1).
     #[must_use]
     pub fn derived_bytes(&self) -> u64 {
-        let derived = self.inner.derived.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let derived = self
+            .inner
+            .derived
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         derived.map_or(0, |derived| derived.bytes())
     }
 

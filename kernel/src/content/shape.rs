@@ -1,10 +1,10 @@
 //! What finds pages, lines and characters of a content without a pass over it.
 //!
-//! Of text that is an index and the tables of those page sizes that were asked for. The base64 of a binary content is one
-//! line of ASCII: everything is reckoned from its length.
+//! Of text that is an index and the tables of those page sizes that were asked for. The base64 of a
+//! binary content is one line of ASCII: everything is reckoned from its length.
 //!
-//! A shape can be [sealed](Shape::seal) to be kept beside the bytes, so that a content that is read again from disk is not
-//! passed over to be indexed.
+//! A shape can be [sealed](Shape::seal) to be kept beside the bytes, so that a content that is read
+//! again from disk is not passed over to be indexed.
 
 mod sealed;
 
@@ -16,7 +16,8 @@ use super::place::{Data, Opened, OpenedBytes};
 use super::{Content, Reader, Unreadable};
 pub(super) use sealed::Sealed;
 
-/// Contents of at most so many bytes have no sealed index: they are read whole and indexed in microseconds.
+/// Contents of at most so many bytes have no sealed index: they are read whole and indexed in
+/// microseconds.
 pub(super) const UNSEALED_BYTES: u64 = 64 << 10;
 
 #[derive(Debug)]
@@ -29,7 +30,10 @@ impl Shape {
     /// One pass over a text of ASCII, two over any other.
     pub(super) fn of(data: &Data) -> Self {
         match data {
-            Data::Text(text) => Self::Text { index: Index::new(text), pages: PageTables::default() },
+            Data::Text(text) => Self::Text {
+                index: Index::new(text),
+                pages: PageTables::default(),
+            },
             Data::Binary(bytes) => Self::Binary { len: bytes.len() },
         }
     }
@@ -81,7 +85,8 @@ impl Shape {
         match self {
             Self::Text { index, .. } => index.char_start(char, |range| opened.bytes(range)),
             Self::Binary { .. } => {
-                Ok(usize::try_from(char).map_or(self.shown_len(), |char| char.min(self.shown_len())))
+                Ok(usize::try_from(char)
+                    .map_or(self.shown_len(), |char| char.min(self.shown_len())))
             }
         }
     }
@@ -117,9 +122,10 @@ impl Reader<'_> {
 }
 
 impl Content {
-    /// What is needed to serve reads without a pass over the bytes: whether it is text, its index, and the tables of those
-    /// page sizes that were asked for so far. Empty for contents of 64 KiB and less, and for those that are stored and were
-    /// never read. Some 0.1 % of the bytes. O(what it takes).
+    /// What is needed to serve reads without a pass over the bytes: whether it is text, its index,
+    /// and the tables of those page sizes that were asked for so far. Empty for contents of 64 KiB
+    /// and less, and for those that are stored and were never read. Some 0.1 % of the bytes. O(what
+    /// it takes).
     #[must_use]
     pub fn sealed_index(&self) -> bytes::Bytes {
         match self.inner.shape.get() {
@@ -128,16 +134,18 @@ impl Content {
         }
     }
 
-    /// What finding lines, characters and pages takes beside the text, in bytes: the index, and the tables of those page sizes
-    /// that were asked for. Less than a byte for a line of 80 characters, and 8 for a page. 0 for binary content, and for
-    /// what is stored and was never read. O(tables).
+    /// What finding lines, characters and pages takes beside the text, in bytes: the index, and the
+    /// tables of those page sizes that were asked for. Less than a byte for a line of 80
+    /// characters, and 8 for a page. 0 for binary content, and for what is stored and was never
+    /// read. O(tables).
     #[must_use]
     pub fn index_bytes(&self) -> usize {
         self.inner.shape.get().map_or(0, |shape| shape.bytes())
     }
 }
 
-/// The bytes around a part that tell on which lines it stands: from the beginning of the block that the byte before it is in.
+/// The bytes around a part that tell on which lines it stands: from the beginning of the block that
+/// the byte before it is in.
 pub(super) fn around(range: &Range<usize>) -> Range<usize> {
     Index::block_start(range.start.saturating_sub(1))..range.end
 }

@@ -5,8 +5,8 @@ use std::ops::Range;
 use bytestring::ByteString;
 use dormouse_proto::descriptor::view::Part;
 
-/// A part of a content: its text and where it stands. The text is shared, never copied, and stays readable whatever comes of
-/// the content.
+/// A part of a content: its text and where it stands. The text is shared, never copied, and stays
+/// readable whatever comes of the content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice {
     /// The text.
@@ -33,7 +33,20 @@ impl Slice {
     /// What is shown of it.
     #[must_use]
     pub fn part(&self) -> Part<'_> {
-        let Self { ref text, first_line, last_line, continued, truncated, .. } = *self;
-        Part { text, first_line, last_line, continued, truncated }
+        let Self {
+            ref text,
+            first_line,
+            last_line,
+            continued,
+            truncated,
+            ..
+        } = *self;
+        Part {
+            text,
+            first_line,
+            last_line,
+            continued,
+            truncated,
+        }
     }
 }

@@ -36,9 +36,20 @@ struct File {
 impl Source for Disk {
     fn open(&self, _: ContentRef) -> Result<Arc<dyn Backing>, Unreadable> {
         *self.opened.lock().unwrap() += 1;
-        let Self { bytes, index, damaged, touched, .. } = self;
+        let Self {
+            bytes,
+            index,
+            damaged,
+            touched,
+            ..
+        } = self;
         let (bytes, index) = (bytes.clone(), index.clone());
-        Ok(Arc::new(File { bytes, index, damaged: damaged.clone(), touched: touched.clone() }))
+        Ok(Arc::new(File {
+            bytes,
+            index,
+            damaged: damaged.clone(),
+            touched: touched.clone(),
+        }))
     }
 }
 
@@ -63,7 +74,11 @@ impl Backing for File {
 }
 
 /// A content as it was in memory, and the same from the disk with this index and damage.
-fn kept(bytes: impl Into<Bytes>, page_chars: u32, damaged: Vec<u64>) -> (Content, Content, Arc<Disk>) {
+fn kept(
+    bytes: impl Into<Bytes>,
+    page_chars: u32,
+    damaged: Vec<u64>,
+) -> (Content, Content, Arc<Disk>) {
     let here = Content::new(bytes);
     here.unbounded().total_pages(page_chars).unwrap();
     let disk = Arc::new(Disk {
@@ -72,7 +87,11 @@ fn kept(bytes: impl Into<Bytes>, page_chars: u32, damaged: Vec<u64>) -> (Content
         damaged,
         ..Disk::default()
     });
-    (here.clone(), Content::stored(here.reference(), disk.clone()), disk)
+    (
+        here.clone(),
+        Content::stored(here.reference(), disk.clone()),
+        disk,
+    )
 }
 
 fn touched(disk: &Disk) -> Vec<u64> {
@@ -84,34 +103,71 @@ fn touched(disk: &Disk) -> Vec<u64> {
 
 #[test]
 fn a_page_of_a_large_content_touches_its_chunks_alone() {
-    for line in ["a line of a log that goes on for a while\n", "é and 一 and 😀\n", "no line feed at all, "] {
+    for line in [
+        "a line of a log that goes on for a while\n",
+        "é and 一 and 😀\n",
+        "no line feed at all, ",
+    ] {
         let (here, there, disk) = kept(line.repeat(100_000), 4000, Vec::new());
         let pages = there.unbounded().total_pages(4000).unwrap();
         assert_eq!(
-            (there.unbounded().total_lines(), there.unbounded().total_chars()),
-            (here.unbounded().total_lines(), here.unbounded().total_chars())
+            (
+                there.unbounded().total_lines(),
+                there.unbounded().total_chars()
+            ),
+            (
+                here.unbounded().total_lines(),
+                here.unbounded().total_chars()
+            )
         );
         assert_eq!(touched(&disk).len(), 0, "extents are in the index");
         for page in [1, 2, pages / 2, pages - 1, pages] {
             let slice = there.unbounded().page(4000, page).unwrap().unwrap();
-            assert_eq!(Some(&slice), here.unbounded().page(4000, page).unwrap().as_ref());
+            assert_eq!(
+                Some(&slice),
+                here.unbounded().page(4000, page).unwrap().as_ref()
+            );
             let chunks = touched(&disk);
             let bytes = slice.bytes();
-            let (first, last) = (bytes.start.saturating_sub(4097) as u64 / CHUNK, (bytes.end as u64 - 1) / CHUNK);
-            assert!(chunks.iter().all(|chunk| (first..=last).contains(chunk)), "{chunks:?} for {bytes:?}");
+            let (first, last) = (
+                bytes.start.saturating_sub(4097) as u64 / CHUNK,
+                (bytes.end as u64 - 1) / CHUNK,
+            );
+            assert!(
+                chunks.iter().all(|chunk| (first..=last).contains(chunk)),
+                "{chunks:?} for {bytes:?}"
+            );
         }
-        assert_eq!(there.unbounded().extract(0..here.unbounded().shown_bytes().unwrap()).unwrap(), here);
+        assert_eq!(
+            there
+                .unbounded()
+                .extract(0..here.unbounded().shown_bytes().unwrap())
+                .unwrap(),
+            here
+        );
         assert_eq!(touched(&disk).len(), 0, "the whole is the content itself");
     }
     let (_, there, disk) = kept([0xff, 0, 7].repeat(100_000), 4000, Vec::new());
-    assert_eq!(there.unbounded().page(4000, 70).unwrap().unwrap().text.len(), 4000);
+    assert_eq!(
+        there
+            .unbounded()
+            .page(4000, 70)
+            .unwrap()
+            .unwrap()
+            .text
+            .len(),
+        4000
+    );
     assert_eq!(touched(&disk), [3], "base64 is made of what it shows");
 }
 
 #[test]
 fn nothing_is_read_of_a_stored_content_before_somebody_asks() {
     let (here, there, disk) = kept("text\n".repeat(100_000), 4000, Vec::new());
-    assert_eq!((there.len_bytes(), there.reference()), (500_000, here.reference()));
+    assert_eq!(
+        (there.len_bytes(), there.reference()),
+        (500_000, here.reference())
+    );
     assert!(there.clone() == here && there.sealed_index().is_empty() && !there.is_resident());
     there.unbounded().prepare(100);
     assert_eq!(
@@ -125,8 +181,11 @@ fn nothing_is_read_of_a_stored_content_before_somebody_asks() {
 fn a_damaged_chunk_is_an_error_of_whoever_reads_it_and_of_nobody_else() {
     let (here, there, _) = kept("0123456789abcde\n".repeat(20_000), 4000, vec![2]);
     let pages = here.unbounded().total_pages(4000).unwrap();
-    let served: Vec<_> = (1..=pages).map(|page| there.unbounded().page(4000, page)).collect();
-    let (lost, readable): (Vec<_>, Vec<_>) = (1..).zip(served).partition(|(_, slice)| slice.is_err());
+    let served: Vec<_> = (1..=pages)
+        .map(|page| there.unbounded().page(4000, page))
+        .collect();
+    let (lost, readable): (Vec<_>, Vec<_>) =
+        (1..).zip(served).partition(|(_, slice)| slice.is_err());
     for (page, slice) in readable {
         assert_eq!(slice, here.unbounded().page(4000, page));
     }
@@ -138,22 +197,42 @@ fn a_damaged_chunk_is_an_error_of_whoever_reads_it_and_of_nobody_else() {
             && there.unbounded().loaded().is_err()
             && there.unbounded().pretty().is_err()
     );
-    assert!(matches!(there.unbounded().units(Unit::Paragraph, ""), Err(units::UnitError::Unreadable(_))));
+    assert!(matches!(
+        there.unbounded().units(Unit::Paragraph, ""),
+        Err(units::UnitError::Unreadable(_))
+    ));
     assert_eq!(
-        (there.unbounded().total_lines(), there.unbounded().total_pages(4000)),
+        (
+            there.unbounded().total_lines(),
+            there.unbounded().total_pages(4000)
+        ),
         (here.unbounded().total_lines(), Ok(pages))
     );
 }
 
 #[test]
 fn without_an_index_a_content_is_read_once_and_indexed_anew() {
-    for index in [Bytes::new(), Bytes::from_static(&[1, 0, 0xff, 0xff]), Bytes::from(vec![0; 10_000])] {
+    for index in [
+        Bytes::new(),
+        Bytes::from_static(&[1, 0, 0xff, 0xff]),
+        Bytes::from(vec![0; 10_000]),
+    ] {
         let (here, _, disk) = kept("é line\n".repeat(50_000), 4000, Vec::new());
-        let disk = Arc::new(Disk { index, bytes: disk.bytes.clone(), ..Disk::default() });
+        let disk = Arc::new(Disk {
+            index,
+            bytes: disk.bytes.clone(),
+            ..Disk::default()
+        });
         let there = Content::stored(here.reference(), disk.clone());
-        assert_eq!(there.unbounded().total_pages(4000), here.unbounded().total_pages(4000));
+        assert_eq!(
+            there.unbounded().total_pages(4000),
+            here.unbounded().total_pages(4000)
+        );
         assert_eq!(touched(&disk).len(), 7);
-        assert_eq!(there.unbounded().page(4000, 80), here.unbounded().page(4000, 80));
+        assert_eq!(
+            there.unbounded().page(4000, 80),
+            here.unbounded().page(4000, 80)
+        );
         assert!(touched(&disk).len() <= 2);
     }
 }
@@ -161,7 +240,11 @@ fn without_an_index_a_content_is_read_once_and_indexed_anew() {
 #[test]
 fn what_a_source_hands_out_is_not_trusted_to_fit() {
     let (here, _, _) = kept("é".repeat(100_000), 4000, Vec::new());
-    let other = Arc::new(Disk { bytes: vec![0xff; 200_000].into(), index: here.sealed_index(), ..Disk::default() });
+    let other = Arc::new(Disk {
+        bytes: vec![0xff; 200_000].into(),
+        index: here.sealed_index(),
+        ..Disk::default()
+    });
     let there = Content::stored(here.reference(), other);
     assert!(
         there.unbounded().page(4000, 3).is_err()
@@ -169,8 +252,17 @@ fn what_a_source_hands_out_is_not_trusted_to_fit() {
             && there.unbounded().extract(0..2).is_err()
     );
     let reversed = std::ops::Range { start: 5, end: 2 };
-    assert!(there.unbounded().slice(reversed).is_err() && there.unbounded().slice(0..1_000_000).is_err());
-    let shorter = Content::stored(here.reference(), Arc::new(Disk { bytes: vec![b'a'; 9].into(), ..Disk::default() }));
+    assert!(
+        there.unbounded().slice(reversed).is_err()
+            && there.unbounded().slice(0..1_000_000).is_err()
+    );
+    let shorter = Content::stored(
+        here.reference(),
+        Arc::new(Disk {
+            bytes: vec![b'a'; 9].into(),
+            ..Disk::default()
+        }),
+    );
     assert!(shorter.unbounded().page(4000, 1).is_err() && shorter.unbounded().text().is_err());
 }
 
@@ -210,10 +302,29 @@ fn answers(content: &Content, page_chars: u32, first: u64, count: u64) -> String
         ),
         format!(
             "{:?}",
-            (content.unbounded().pretty().map(|pretty| pretty.text()).ok(), content.unbounded().may_be_json_line())
+            (
+                content
+                    .unbounded()
+                    .pretty()
+                    .map(|pretty| pretty.text())
+                    .ok(),
+                content.unbounded().may_be_json_line()
+            )
         ),
-        format!("{:?}", Unit::ALL.map(|unit| content.unbounded().units(unit, "file:a.rs"))),
-        format!("{:?}", (content.reference(), content.unbounded().extract(0..at).map(|part| part.unbounded().text()))),
+        format!(
+            "{:?}",
+            Unit::ALL.map(|unit| content.unbounded().units(unit, "file:a.rs"))
+        ),
+        format!(
+            "{:?}",
+            (
+                content.reference(),
+                content
+                    .unbounded()
+                    .extract(0..at)
+                    .map(|part| part.unbounded().text())
+            )
+        ),
     ]
     .concat()
 }
@@ -224,7 +335,8 @@ proptest! {
     #[test]
     fn offloading_is_seen_by_no_holder(
         pieces in prop::collection::vec(prop_oneof![
-            Just("word "), Just("\n"), Just("é一😀"), Just("[1,2]"), Just("# head\n"), Just("fn f() {}\n"), Just("\u{1b}"),
+            Just("word "), Just("\n"), Just("é一😀"), Just("[1,2]"), Just("# head\n"), Just("fn f() \
+                 {}\n"), Just("\u{1b}"),
         ], 0..12),
         times in prop_oneof![4 => 1..20_usize, 1 => 2_000..6_000_usize],
         binary in any::<bool>(),
@@ -256,7 +368,10 @@ proptest! {
 
 #[test]
 fn contents_of_the_same_bytes_share_them() {
-    let (first, second) = (Content::new("the same"), Content::new("the same".to_owned()));
+    let (first, second) = (
+        Content::new("the same"),
+        Content::new("the same".to_owned()),
+    );
     let at = |content: &Content| content.unbounded().bytes().unwrap().as_ptr();
     assert_ne!(at(&first), at(&second));
     second.share(&first);
@@ -284,7 +399,9 @@ fn reads_are_told_in_their_order_and_so_is_what_grows() {
     let reads = Arc::new(Reads::default());
     let (old, new) = (Content::new("[1]"), Content::new("# a\n"));
     assert_eq!(old.last_read(), 0);
-    [&old, &new].into_iter().for_each(|content| content.tell(&reads));
+    [&old, &new]
+        .into_iter()
+        .for_each(|content| content.tell(&reads));
     assert!(old.last_read() < new.last_read());
     old.unbounded().text().unwrap();
     assert!(old.last_read() > new.last_read());
@@ -292,7 +409,10 @@ fn reads_are_told_in_their_order_and_so_is_what_grows() {
     let pretty = old.unbounded().pretty().unwrap();
     assert_eq!(
         (reads.grown_bytes(), old.resident_bytes()),
-        (pretty.content().len_bytes(), before + pretty.content().len_bytes())
+        (
+            pretty.content().len_bytes(),
+            before + pretty.content().len_bytes()
+        )
     );
     new.unbounded().units(Unit::Section, "").unwrap();
     assert!(reads.grown_bytes() > pretty.content().len_bytes() && new.resident_bytes() > 4);

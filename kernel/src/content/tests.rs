@@ -6,7 +6,8 @@ use base64::engine::general_purpose::STANDARD;
 use super::*;
 use proptest::prelude::*;
 
-/// The rulings as they are written: (text, first line, last line, continued, truncated) of a range of characters.
+/// The rulings as they are written: (text, first line, last line, continued, truncated) of a range
+/// of characters.
 struct Model(Vec<char>);
 
 impl Model {
@@ -23,7 +24,13 @@ impl Model {
         let last = if end > start { end - 1 } else { start };
         let continued = start > 0 && self.0[start - 1] != '\n';
         let truncated = end < self.0.len() && self.0[last] != '\n';
-        (self.0[start..end].iter().collect(), self.line_of(start), self.line_of(last), continued, truncated)
+        (
+            self.0[start..end].iter().collect(),
+            self.line_of(start),
+            self.line_of(last),
+            continued,
+            truncated,
+        )
     }
 
     fn page_starts(&self, size: usize) -> Vec<usize> {
@@ -31,18 +38,34 @@ impl Model {
         while starts[starts.len() - 1] + size < self.0.len() {
             let start = starts[starts.len() - 1];
             let window = &self.0[start..start + size];
-            starts.push(start + window.iter().rposition(|c| *c == '\n').map_or(size, |at| at + 1));
+            starts.push(
+                start
+                    + window
+                        .iter()
+                        .rposition(|c| *c == '\n')
+                        .map_or(size, |at| at + 1),
+            );
         }
         starts
     }
 
     fn line_start(&self, line: u64) -> usize {
-        (0..self.0.len()).find(|at| self.line_of(*at) == line).unwrap_or(self.0.len())
+        (0..self.0.len())
+            .find(|at| self.line_of(*at) == line)
+            .unwrap_or(self.0.len())
     }
 }
 
 fn served(slice: Option<Slice>) -> Option<(String, u64, u64, bool, bool)> {
-    slice.map(|s| (s.text.to_string(), s.first_line, s.last_line, s.continued, s.truncated))
+    slice.map(|s| {
+        (
+            s.text.to_string(),
+            s.first_line,
+            s.last_line,
+            s.continued,
+            s.truncated,
+        )
+    })
 }
 
 fn check(text: &str, page_chars: u32) {
@@ -52,35 +75,65 @@ fn check(text: &str, page_chars: u32) {
     assert_eq!(content.unbounded().total_chars().unwrap(), len as u64);
     assert_eq!(content.unbounded().total_lines().unwrap(), model.lines());
     let starts = model.page_starts(page_chars as usize);
-    assert_eq!(content.unbounded().total_pages(page_chars).unwrap(), starts.len() as u64);
+    assert_eq!(
+        content.unbounded().total_pages(page_chars).unwrap(),
+        starts.len() as u64
+    );
     let mut joined = String::new();
     for (number, start) in starts.iter().enumerate() {
         let end = starts.get(number + 1).copied().unwrap_or(len);
-        let page =
-            content.unbounded().page(page_chars, number as u64 + 1).unwrap().expect("it is within the number of pages");
+        let page = content
+            .unbounded()
+            .page(page_chars, number as u64 + 1)
+            .unwrap()
+            .expect("it is within the number of pages");
         joined += &page.text;
         let chars = page.text.chars().count();
         assert!(chars <= page_chars as usize, "PAGE-2");
         assert!(!page.truncated || chars == page_chars as usize, "PAGE-3");
-        assert_eq!(content.unbounded().page_at(page_chars, page.start_byte).unwrap(), number as u64 + 1);
+        assert_eq!(
+            content
+                .unbounded()
+                .page_at(page_chars, page.start_byte)
+                .unwrap(),
+            number as u64 + 1
+        );
         assert_eq!(served(Some(page)), Some(model.range(*start, end)));
     }
     assert_eq!(joined, text, "PAGE-1");
     assert_eq!(content.unbounded().page(page_chars, 0).unwrap(), None);
-    assert_eq!(content.unbounded().page(page_chars, starts.len() as u64 + 1).unwrap(), None);
+    assert_eq!(
+        content
+            .unbounded()
+            .page(page_chars, starts.len() as u64 + 1)
+            .unwrap(),
+        None
+    );
 }
 
 fn check_ranges(text: &str, first: u64, count: u64) {
     let content = Content::new(text.to_owned());
     let model = Model(text.chars().collect());
     let len = model.0.len();
-    let lines = (first >= 1 && first <= model.lines() && count > 0)
-        .then(|| model.range(model.line_start(first), model.line_start(first.saturating_add(count))));
-    assert_eq!(served(content.unbounded().lines(first, count).unwrap()), lines, "lines {first} {count} of {text:?}");
+    let lines = (first >= 1 && first <= model.lines() && count > 0).then(|| {
+        model.range(
+            model.line_start(first),
+            model.line_start(first.saturating_add(count)),
+        )
+    });
+    assert_eq!(
+        served(content.unbounded().lines(first, count).unwrap()),
+        lines,
+        "lines {first} {count} of {text:?}"
+    );
     let in_range = first < len as u64 || (first == 0 && len == 0);
     let end = first.saturating_add(count).min(len as u64) as usize;
     let chars = (in_range && count > 0).then(|| model.range(first as usize, end));
-    assert_eq!(served(content.unbounded().chars(first, count).unwrap()), chars, "chars {first} {count} of {text:?}");
+    assert_eq!(
+        served(content.unbounded().chars(first, count).unwrap()),
+        chars,
+        "chars {first} {count} of {text:?}"
+    );
     for (char, (byte, _)) in text.char_indices().enumerate() {
         assert_eq!(content.unbounded().char_at(byte).unwrap(), char as u64);
         assert_eq!(content.unbounded().byte_at(char as u64).unwrap(), byte);
@@ -129,12 +182,37 @@ fn long_texts_are_indexed_across_blocks() {
         let content = Content::new(text.clone());
         let chars: Vec<_> = text.char_indices().collect();
         for char in [0, 1, 4095, 4096, 4097, 8191, 12_000, chars.len() - 1] {
-            let slice = content.unbounded().chars(char as u64, 3).unwrap().expect("it is within the text");
-            assert_eq!(slice.text, chars[char..].iter().take(3).map(|(_, c)| c).collect::<String>());
-            assert_eq!(content.unbounded().char_at(chars[char].0).unwrap(), char as u64);
+            let slice = content
+                .unbounded()
+                .chars(char as u64, 3)
+                .unwrap()
+                .expect("it is within the text");
+            assert_eq!(
+                slice.text,
+                chars[char..]
+                    .iter()
+                    .take(3)
+                    .map(|(_, c)| c)
+                    .collect::<String>()
+            );
+            assert_eq!(
+                content.unbounded().char_at(chars[char].0).unwrap(),
+                char as u64
+            );
         }
-        for number in [1, 2, 700, 2499, 2500].into_iter().filter(|_| line.ends_with('\n')) {
-            assert_eq!(content.unbounded().lines(number, 1).unwrap().expect("there are 2,500").text, line);
+        for number in [1, 2, 700, 2499, 2500]
+            .into_iter()
+            .filter(|_| line.ends_with('\n'))
+        {
+            assert_eq!(
+                content
+                    .unbounded()
+                    .lines(number, 1)
+                    .unwrap()
+                    .expect("there are 2,500")
+                    .text,
+                line
+            );
         }
         for page_chars in [1, 63, 64, 65, 4000, 1_000_000] {
             let pages: String = (1..=content.unbounded().total_pages(page_chars).unwrap())
@@ -153,7 +231,13 @@ fn bytes_are_kept_and_binary_is_shown_as_base64() {
     assert!(content.unbounded().is_binary().unwrap());
     assert_eq!(content.unbounded().bytes().unwrap(), &bytes);
     assert_eq!(content.unbounded().text().unwrap(), STANDARD.encode(&bytes));
-    assert_eq!((content.unbounded().total_chars().unwrap(), content.unbounded().total_lines().unwrap()), (108, 1));
+    assert_eq!(
+        (
+            content.unbounded().total_chars().unwrap(),
+            content.unbounded().total_lines().unwrap()
+        ),
+        (108, 1)
+    );
     assert!(
         content
             .unbounded()
@@ -164,16 +248,40 @@ fn bytes_are_kept_and_binary_is_shown_as_base64() {
             .unwrap(),
         "the whole of a binary content is the content"
     );
-    let part = content.unbounded().page(8, 2).unwrap().expect("108 characters are more than 8");
-    assert_eq!(content.unbounded().extract(part.bytes()).unwrap().unbounded().bytes().unwrap(), part.text.as_bytes());
+    let part = content
+        .unbounded()
+        .page(8, 2)
+        .unwrap()
+        .expect("108 characters are more than 8");
+    assert_eq!(
+        content
+            .unbounded()
+            .extract(part.bytes())
+            .unwrap()
+            .unbounded()
+            .bytes()
+            .unwrap(),
+        part.text.as_bytes()
+    );
 }
 
 #[test]
 fn an_extracted_part_shares_the_bytes() {
     let content = Content::new("0123456789".repeat(1000));
-    let slice = content.unbounded().chars(5000, 10).unwrap().expect("there are 10,000");
+    let slice = content
+        .unbounded()
+        .chars(5000, 10)
+        .unwrap()
+        .expect("there are 10,000");
     assert!(std::ptr::eq(
-        content.unbounded().extract(slice.bytes()).unwrap().unbounded().text().unwrap().as_ptr(),
+        content
+            .unbounded()
+            .extract(slice.bytes())
+            .unwrap()
+            .unbounded()
+            .text()
+            .unwrap()
+            .as_ptr(),
         slice.text.as_ptr()
     ));
 }
@@ -192,17 +300,27 @@ fn the_index_takes_less_than_a_byte_a_line_and_16_bytes_a_page() {
         let line = character.repeat(79) + "\n";
         let content = Content::new(line.repeat(10_000_000 / line.len()));
         let lines = content.unbounded().total_lines().unwrap() as usize;
-        assert!(content.index_bytes() < lines, "{} bytes for {lines} lines of {character}", content.index_bytes());
+        assert!(
+            content.index_bytes() < lines,
+            "{} bytes for {lines} lines of {character}",
+            content.index_bytes()
+        );
         for page_chars in [4000, 8000] {
             let before = content.index_bytes();
             let pages = content.unbounded().total_pages(page_chars).unwrap() as usize;
             let table = content.index_bytes() - before;
-            assert!((8 * pages..=16 * pages).contains(&table), "{table} bytes for {pages} pages of {character}");
+            assert!(
+                (8 * pages..=16 * pages).contains(&table),
+                "{table} bytes for {pages} pages of {character}"
+            );
         }
     }
     let binary = Content::new(vec![0xff; 10_000]);
     assert_eq!(
-        (binary.unbounded().total_pages(10).unwrap(), binary.index_bytes()),
+        (
+            binary.unbounded().total_pages(10).unwrap(),
+            binary.index_bytes()
+        ),
         (1334, 0),
         "a line of base64 is reckoned"
     );
@@ -212,8 +330,17 @@ fn the_index_takes_less_than_a_byte_a_line_and_16_bytes_a_page() {
 fn a_page_of_base64_says_whether_there_is_more_on_either_side() {
     let content = Content::new(vec![0xff; 30]);
     let sides = |page| {
-        content.unbounded().page(16, page).unwrap().map(|slice| (slice.text.len(), slice.continued, slice.truncated))
+        content
+            .unbounded()
+            .page(16, page)
+            .unwrap()
+            .map(|slice| (slice.text.len(), slice.continued, slice.truncated))
     };
-    let expected = [Some((16, false, true)), Some((16, true, true)), Some((8, true, false)), None];
+    let expected = [
+        Some((16, false, true)),
+        Some((16, true, true)),
+        Some((8, true, false)),
+        None,
+    ];
     assert_eq!([1, 2, 3, 4].map(sides), expected);
 }

@@ -1,14 +1,15 @@
 //! Semantic units: a content as paragraphs, Markdown sections, functions and classes.
 //!
-//! A unit is a run of whole lines, in the order of the content, numbered from 1 by whoever shows it. Sections, functions and
-//! classes nest: a line can be in several. What is found depends on the text and, for functions and classes, on the language
-//! that the name of its source tells.
+//! A unit is a run of whole lines, in the order of the content, numbered from 1 by whoever shows
+//! it. Sections, functions and classes nest: a line can be in several. What is found depends on the
+//! text and, for functions and classes, on the language that the name of its source tells.
 //!
-//! An outline is made when it is first asked for, in one pass, and kept with the content, as its tables of pages are: a
-//! content never changes. It is bounded by [`MAX_UNITS`]; what has to be parsed is bounded by [`MAX_PARSED_BYTES`].
+//! An outline is made when it is first asked for, in one pass, and kept with the content, as its
+//! tables of pages are: a content never changes. It is bounded by [`MAX_UNITS`]; what has to be
+//! parsed is bounded by [`MAX_PARSED_BYTES`].
 //!
-//! This module never executes, resolves or completes what it reads: source code with mistakes gives the units that can be
-//! told, and hostile text costs no more stack than any other.
+//! This module never executes, resolves or completes what it reads: source code with mistakes gives
+//! the units that can be told, and hostile text costs no more stack than any other.
 
 #[cfg(feature = "grammars")]
 mod code;
@@ -20,8 +21,8 @@ use std::sync::{Arc, OnceLock};
 
 use super::{Reader, Unreadable};
 
-/// The most bytes that are parsed for sections, functions and classes. While source code is parsed its tree takes tens of
-/// times as much memory, and this much takes seconds.
+/// The most bytes that are parsed for sections, functions and classes. While source code is parsed
+/// its tree takes tens of times as much memory, and this much takes seconds.
 pub const MAX_PARSED_BYTES: usize = 8 << 20;
 
 /// The most units of one outline, which takes some 50 bytes for each beside its name.
@@ -34,9 +35,11 @@ pub enum Unit {
     Paragraph,
     /// A Markdown heading with what follows, up to the next heading of its level or above.
     Section,
-    /// A function, method or constructor with a body, and the comments and attributes directly above it.
+    /// A function, method or constructor with a body, and the comments and attributes directly
+    /// above it.
     Function,
-    /// A class, struct, union, enum, trait or interface, or an `impl` block, and what stands directly above it.
+    /// A class, struct, union, enum, trait or interface, or an `impl` block, and what stands
+    /// directly above it.
     Class,
 }
 
@@ -76,8 +79,8 @@ impl Unit {
 /// A unit of a content: whole lines with a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outlined {
-    /// A heading's text, a type's name, `impl Shape for Circle`, or a function's name after those of what it is in, as
-    /// `Circle.area`. Empty for paragraphs.
+    /// A heading's text, a type's name, `impl Shape for Circle`, or a function's name after those
+    /// of what it is in, as `Circle.area`. Empty for paragraphs.
     pub name: Box<str>,
     /// The name of the type that an `impl` block is of; empty for all else.
     pub implemented: Box<str>,
@@ -102,12 +105,14 @@ pub enum UnitError {
     #[error("Binary content has no {}. Read it by page or by characters.", .0.plural())]
     Binary(Unit),
     /// There is nothing of the kind.
-    #[error("The content has no {}: {}. Read it by page or by lines, or find a place with search_fd.", .0.plural(), absent(*.0))]
+    #[error("The content has no {}: {}. Read it by page or by lines, or find a place with \
+         search_fd.", .0.plural(), absent(*.0))]
     None(Unit),
     /// More text than is parsed.
     #[error(
-        "The content is too large to find its {} ({len} bytes, at most {MAX_PARSED_BYTES} are parsed). Read it by lines, \
-         or make a part of it a descriptor of its own with extract_to_new_fd.", .unit.plural()
+        "The content is too large to find its {} ({len} bytes, at most {MAX_PARSED_BYTES} are \
+         parsed). Read it by lines, or make a part of it a descriptor of its own with \
+         extract_to_new_fd.", .unit.plural()
     )]
     TooLarge {
         /// What was asked for.
@@ -119,16 +124,19 @@ pub enum UnitError {
     #[error("The content has more than {MAX_UNITS} {}. Read it by page or by lines.", .0.plural())]
     TooMany(Unit),
     /// The source code defeats the parser.
-    #[error("The content is nested too deeply, or has too many syntax errors, to find its {}. Read it by lines, or find a place with search_fd.", .0.plural())]
+    #[error("The content is nested too deeply, or has too many syntax errors, to find its {}. Read \
+         it by lines, or find a place with search_fd.", .0.plural())]
     Tangled(Unit),
     /// It cannot be told what language it is.
     #[error(
-        "The content is in none of the languages whose {} are known: Rust, Python, JavaScript, TypeScript, Go, Java, C, \
-         C++. Read it by lines; a language is told by the file name in the descriptor's source.", .0.plural()
+        "The content is in none of the languages whose {} are known: Rust, Python, JavaScript, \
+         TypeScript, Go, Java, C, C++. Read it by lines; a language is told by the file name in \
+         the descriptor's source.", .0.plural()
     )]
     UnknownLanguage(Unit),
     /// The feature `grammars` is off.
-    #[error("This kernel was built without grammars (the feature `grammars`), so it cannot find {}. Read by lines.", .0.plural())]
+    #[error("This kernel was built without grammars (the feature `grammars`), so it cannot find \
+         {}. Read by lines.", .0.plural())]
     NoGrammars(Unit),
     /// The content cannot be read.
     #[error(transparent)]
@@ -162,7 +170,9 @@ struct Made {
 impl Outlines {
     /// About what they take in memory. O(1).
     pub(super) fn bytes(&self) -> u64 {
-        let Some(made) = self.made.get() else { return 0 };
+        let Some(made) = self.made.get() else {
+            return 0;
+        };
         let listed = bytes_of(&made.paragraphs) + bytes_of(&made.sections);
         #[cfg(feature = "grammars")]
         let listed = listed + made.code.bytes();
@@ -177,13 +187,15 @@ fn bytes_of(outline: &OnceLock<Outline>) -> u64 {
 /// What an outline is reckoned at: its names are seldom longer.
 fn reckoned(outline: &Outline) -> u64 {
     const NAME_BYTES: usize = 32;
-    outline.as_ref().map_or(0, |units| (units.len() * (size_of::<Outlined>() + NAME_BYTES)) as u64)
+    outline.as_ref().map_or(0, |units| {
+        (units.len() * (size_of::<Outlined>() + NAME_BYTES)) as u64
+    })
 }
 
 impl Reader<'_> {
-    /// The units of a kind, at least one, in the order of their first lines. `source` is where the content comes from, as its
-    /// descriptor says (`file:src/main.rs`). One pass when first asked for, at some 3 MB/s for source code; O(1)
-    /// afterwards, until the content is offloaded.
+    /// The units of a kind, at least one, in the order of their first lines. `source` is where the
+    /// content comes from, as its descriptor says (`file:src/main.rs`). One pass when first asked
+    /// for, at some 3 MB/s for source code; O(1) afterwards, until the content is offloaded.
     ///
     /// # Errors
     /// There are none, or they cannot be told: see [`UnitError`].
@@ -211,8 +223,15 @@ impl Reader<'_> {
             #[cfg(not(feature = "grammars"))]
             Unit::Function | Unit::Class => return Err(without_grammars(unit, source)),
         };
-        self.content().inner.stamp.grown(derived.bytes().saturating_sub(before));
-        if units.is_empty() { Err(UnitError::None(unit)) } else { Ok(units) }
+        self.content()
+            .inner
+            .stamp
+            .grown(derived.bytes().saturating_sub(before));
+        if units.is_empty() {
+            Err(UnitError::None(unit))
+        } else {
+            Ok(units)
+        }
     }
 
     /// The outline that is kept; where there is none, the text is read and it is made.
@@ -226,7 +245,11 @@ impl Reader<'_> {
 
     fn check_size(&self, unit: Unit) -> Result<(), UnitError> {
         let len = self.shown_bytes()?;
-        if len > MAX_PARSED_BYTES { Err(UnitError::TooLarge { unit, len }) } else { Ok(()) }
+        if len > MAX_PARSED_BYTES {
+            Err(UnitError::TooLarge { unit, len })
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -237,7 +260,11 @@ fn without_grammars(unit: Unit, _source: &str) -> UnitError {
 
 /// So many, or an error.
 fn counted(unit: Unit, units: Vec<Outlined>) -> Outline {
-    if units.len() > MAX_UNITS { Err(UnitError::TooMany(unit)) } else { Ok(units.into()) }
+    if units.len() > MAX_UNITS {
+        Err(UnitError::TooMany(unit))
+    } else {
+        Ok(units.into())
+    }
 }
 
 #[cfg(test)]

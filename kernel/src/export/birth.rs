@@ -1,4 +1,5 @@
-//! What becomes of the processes of an export in another store: new processes, as those of a branch are.
+//! What becomes of the processes of an export in another store: new processes, as those of a branch
+//! are.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,8 +26,17 @@ impl Manifest {
     pub fn births(&self) -> impl Iterator<Item = Birth<'_>> {
         let mut names: BTreeSet<&str> = BTreeSet::new();
         self.members.iter().enumerate().map(move |(at, member)| {
-            let name = member.row.name.as_ref().filter(|name| is_process_name(name) && names.insert(name));
-            Birth { of: self, member, is_first: at == 0, name }
+            let name = member
+                .row
+                .name
+                .as_ref()
+                .filter(|name| is_process_name(name) && names.insert(name));
+            Birth {
+                of: self,
+                member,
+                is_first: at == 0,
+                name,
+            }
         })
     }
 }
@@ -38,8 +48,8 @@ impl<'a> Birth<'a> {
         self.member
     }
 
-    /// Its line in the process table: pid and parent are still those of the store that it comes from. A name that none can have,
-    /// or that one before it has, is none.
+    /// Its line in the process table: pid and parent are still those of the store that it comes
+    /// from. A name that none can have, or that one before it has, is none.
     #[must_use]
     pub fn row(&self) -> ProcessRow {
         let row = &self.member.row;
@@ -49,19 +59,35 @@ impl<'a> Birth<'a> {
             false => (row.parent, row.origin.clone()),
         };
         let name = self.name.cloned();
-        ProcessRow { parent, origin, name, restored: Some(self.restored()), exit: None, ..row.clone() }
+        ProcessRow {
+            parent,
+            origin,
+            name,
+            restored: Some(self.restored()),
+            exit: None,
+            ..row.clone()
+        }
     }
 
-    /// What it goes on from: the numbers of its store are kept, and mean nobody here but its own tree.
+    /// What it goes on from: the numbers of its store are kept, and mean nobody here but its own
+    /// tree.
     #[must_use]
     pub fn restored(&self) -> Restored {
-        let foreign = Foreign { export: Some(self.of.id), last: self.of.head.last };
+        let foreign = Foreign {
+            export: Some(self.of.id),
+            last: self.of.head.last,
+        };
         let Member { row, at, .. } = self.member;
-        Restored { from: row.pid, at: *at, known_as: row.known_as(), foreign: Some(foreign) }
+        Restored {
+            from: row.pid,
+            at: *at,
+            known_as: row.known_as(),
+            foreign: Some(foreign),
+        }
     }
 
-    /// The image that it starts from at `now_ms`, of what the export has of it: as a member of a branch where it came as a tree, as
-    /// a copy where it came alone.
+    /// The image that it starts from at `now_ms`, of what the export has of it: as a member of a
+    /// branch where it came as a tree, as a copy where it came alone.
     #[must_use]
     pub fn image(&self, image: Image, now_ms: u64, beginning: Beginning) -> Image {
         match self.of.head.scope {

@@ -1,7 +1,8 @@
 //! The records of an export as bytes, one behind the other.
 //!
-//! Each record's header proves itself and all before it, so that neither a length nor a kind is believed that was not written;
-//! behind its payload stands a hash that proves that as well. The last is the name of the export.
+//! Each record's header proves itself and all before it, so that neither a length nor a kind is
+//! believed that was not written; behind its payload stands a hash that proves that as well. The
+//! last is the name of the export.
 
 use blake3::{Hash, Hasher};
 use dormouse_proto::export::Record;
@@ -35,9 +36,16 @@ pub(super) enum Kind {
 
 impl Kind {
     pub(super) fn of(number: u8) -> Option<Self> {
-        [Self::Head, Self::Member, Self::Facts, Self::TempFile, Self::Content, Self::End]
-            .into_iter()
-            .find(|kind| *kind as u8 == number)
+        [
+            Self::Head,
+            Self::Member,
+            Self::Facts,
+            Self::TempFile,
+            Self::Content,
+            Self::End,
+        ]
+        .into_iter()
+        .find(|kind| *kind as u8 == number)
     }
 }
 
@@ -49,7 +57,10 @@ pub(super) fn begin() -> [u8; BEGIN_BYTES] {
 }
 
 pub(super) fn chained(before: &Hash, next: &[u8]) -> Hash {
-    Hasher::new().update(before.as_bytes()).update(next).finalize()
+    Hasher::new()
+        .update(before.as_bytes())
+        .update(next)
+        .finalize()
 }
 
 /// Makes the bytes of an export, in their order.
@@ -65,8 +76,12 @@ impl Framer {
     #[must_use]
     pub fn begin() -> (Self, Vec<u8>) {
         let bytes = begin();
-        let framer =
-            Self { chain: blake3::hash(&bytes), records: 0, bytes: bytes.len() as u64, content: Hasher::new() };
+        let framer = Self {
+            chain: blake3::hash(&bytes),
+            records: 0,
+            bytes: bytes.len() as u64,
+            content: Hasher::new(),
+        };
         (framer, bytes.to_vec())
     }
 
@@ -74,7 +89,11 @@ impl Framer {
     ///
     /// # Errors
     /// [`CodecError::TooLarge`].
-    pub fn record(&mut self, record: &Record, mask: Option<&Mask<'_>>) -> Result<Vec<u8>, CodecError> {
+    pub fn record(
+        &mut self,
+        record: &Record,
+        mask: Option<&Mask<'_>>,
+    ) -> Result<Vec<u8>, CodecError> {
         let (kind, payload) = match record {
             Record::Head(head) => (Kind::Head, encoded(head, None)?),
             Record::Member(member) => (Kind::Member, encoded(&**member, mask)?),
@@ -85,8 +104,8 @@ impl Framer {
         Ok(self.whole(kind, &payload))
     }
 
-    /// What a content of `len` bytes begins with. Its bytes follow, each told to [`part`](Self::part), and then what
-    /// [`close`](Self::close) gives.
+    /// What a content of `len` bytes begins with. Its bytes follow, each told to
+    /// [`part`](Self::part), and then what [`close`](Self::close) gives.
     pub fn content(&mut self, len: u64) -> Vec<u8> {
         self.content = Hasher::new();
         self.bytes += len;

@@ -1,11 +1,13 @@
 //! What is kept out of an export: a host says which bytes of a text are to be masked, and they are.
 //!
-//! A mask keeps whatever else refers to a text by length or by place: each character is replaced by one of as many bytes, line
-//! breaks stay, and what is no text stays none. So lengths, lines, pages, sections and versions mean in a redacted export what they
-//! meant before, and it can be imported. Only the names of contents change, as they are hashes.
+//! A mask keeps whatever else refers to a text by length or by place: each character is replaced by
+//! one of as many bytes, line breaks stay, and what is no text stays none. So lengths, lines,
+//! pages, sections and versions mean in a redacted export what they meant before, and it can be
+//! imported. Only the names of contents change, as they are hashes.
 //!
-//! A text is masked where it stands as it is said to. What stands elsewhere in another spelling (escaped in JSON or XML, as base64,
-//! split by a tool over two answers) is another text. What no longer is JSON or a program when it was masked is not mended.
+//! A text is masked where it stands as it is said to. What stands elsewhere in another spelling
+//! (escaped in JSON or XML, as base64, split by a tool over two answers) is another text. What no
+//! longer is JSON or a program when it was masked is not mended.
 
 use std::ops::Range;
 
@@ -13,18 +15,20 @@ use bytes::Bytes;
 
 use crate::program::Bundle;
 
-/// Says what is to be masked. Called from a thread where blocking is allowed, in no certain order, and of some texts twice: it must
-/// say the same of the same.
+/// Says what is to be masked. Called from a thread where blocking is allowed, in no certain order,
+/// and of some texts twice: it must say the same of the same.
 pub trait Redact: Send + Sync {
-    /// The bytes that are to be masked, in any order; ends within a character take the whole of it. Contents that are longer
-    /// than 8 MiB come in parts, at line breaks where there are some: what is longer than 64 KiB may not be found in them.
+    /// The bytes that are to be masked, in any order; ends within a character take the whole of it.
+    /// Contents that are longer than 8 MiB come in parts, at line breaks where there are some: what
+    /// is longer than 64 KiB may not be found in them.
     fn masks(&self, place: Place, bytes: &[u8]) -> Vec<Range<usize>>;
 }
 
 /// Where bytes stand that leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A text of a record, UTF-8: a message, the arguments or the answer of a call, a system prompt, a name, a label, a tool's schema.
+    /// A text of a record, UTF-8: a message, the arguments or the answer of a call, a system
+    /// prompt, a name, a label, a tool's schema.
     Text,
     /// A file that a program was made of. Its name is a text.
     Program,
@@ -44,7 +48,8 @@ pub fn mask_text(redact: &dyn Redact, text: &str) -> Option<String> {
     is_masked.then(|| String::from_utf8(bytes).expect("characters are replaced by characters"))
 }
 
-/// The files of a program masked. Their names stand in images as well, and are masked here as there.
+/// The files of a program masked. Their names stand in images as well, and are masked here as
+/// there.
 ///
 /// # Errors
 /// [`Unmasked`].
@@ -56,7 +61,10 @@ pub fn masked_bundle(redact: &dyn Redact, bytes: &[u8]) -> Result<Bytes, Unmaske
         Bytes::from(bytes)
     };
     let bundle = Bundle::from_bytes(bytes).map_err(|_| Unmasked::NoBundle)?;
-    Ok(bundle.rewritten(name, file).ok_or(Unmasked::Alike)?.to_bytes())
+    Ok(bundle
+        .rewritten(name, file)
+        .ok_or(Unmasked::Alike)?
+        .to_bytes())
 }
 
 /// Why no bundle was masked.
@@ -83,7 +91,10 @@ impl<'a> Masker<'a> {
     /// Of one content.
     #[must_use]
     pub fn new(redact: &'a dyn Redact) -> Self {
-        Self { redact, window: Vec::new() }
+        Self {
+            redact,
+            window: Vec::new(),
+        }
     }
 
     /// Takes the next bytes, and answers with those that are masked by now.
@@ -100,7 +111,10 @@ impl<'a> Masker<'a> {
         };
         let masks = self.redact.masks(Place::Content, &self.window);
         // What begins further on is seen again, and its end with it.
-        mask(&mut self.window, masks.into_iter().filter(|range| range.start < upto));
+        mask(
+            &mut self.window,
+            masks.into_iter().filter(|range| range.start < upto),
+        );
         let rest = self.window.split_off(upto);
         std::mem::replace(&mut self.window, rest)
     }
@@ -142,7 +156,8 @@ fn end_of(bytes: &[u8], at: usize) -> usize {
     end.unwrap_or(at).min(bytes.len())
 }
 
-/// Replaces each character by one of the same length, but for line breaks; what is no text by what is none.
+/// Replaces each character by one of the same length, but for line breaks; what is no text by what
+/// is none.
 fn replace(bytes: &mut [u8]) {
     let mut masked = Vec::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

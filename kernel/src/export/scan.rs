@@ -1,7 +1,9 @@
-//! The bytes of an export as records again: each is checked before it is believed, as the bytes come.
+//! The bytes of an export as records again: each is checked before it is believed, as the bytes
+//! come.
 //!
-//! No more is held than a record; a content passes by in parts, which are checked when its last has come. What comes of all records
-//! that are kept together takes a bounded multiple of the bytes that have come: right hashes are no reason to believe a payload.
+//! No more is held than a record; a content passes by in parts, which are checked when its last has
+//! come. What comes of all records that are kept together takes a bounded multiple of the bytes
+//! that have come: right hashes are no reason to believe a payload.
 
 use blake3::{Hash, Hasher};
 use dormouse_proto::export::{Facts, Head, Member, Record};
@@ -11,7 +13,9 @@ use dormouse_proto::record::codec::{self, Allowance, MAX_PAYLOAD_BYTES};
 use serde::de::DeserializeOwned;
 
 use super::ExportError;
-use super::frame::{BEGIN_BYTES, END_BYTES, HASH_BYTES, HEADER_BYTES, Kind, MAGIC, VERSION, begin, chained};
+use super::frame::{
+    BEGIN_BYTES, END_BYTES, HASH_BYTES, HEADER_BYTES, Kind, MAGIC, VERSION, begin, chained,
+};
 
 /// What comes of the bytes of an export.
 #[derive(Debug)]
@@ -29,7 +33,8 @@ pub enum Piece<'a> {
 /// What becomes of the processes of an export, and of their programs, once they were checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keep {
-    /// All are kept. Together they take at most the memory that [`Allowance::of`] allows for the whole file.
+    /// All are kept. Together they take at most the memory that [`Allowance::of`] allows for the
+    /// whole file.
     #[default]
     Processes,
     /// Only programs are kept. Processes are passed on one by one and dropped, as facts always are.
@@ -80,13 +85,23 @@ impl Scanner {
     pub fn new(keep: Keep) -> Self {
         let (held, payload, chain) = (Vec::new(), Vec::new(), blake3::hash(&begin()));
         let allowance = Allowance::of(0);
-        Self { stage: Stage::Begin, keep, allowance, held, payload, chain, records: 0, bytes: 0 }
+        Self {
+            stage: Stage::Begin,
+            keep,
+            allowance,
+            held,
+            payload,
+            chain,
+            records: 0,
+            bytes: 0,
+        }
     }
 
     /// Takes the next bytes. Costs one pass over them, and holds no more than a record.
     ///
     /// # Errors
-    /// [`ExportError`] for what is no export, and what `each` fails with. Nothing more is to be fed then.
+    /// [`ExportError`] for what is no export, and what `each` fails with. Nothing more is to be fed
+    /// then.
     pub fn feed<E: From<ExportError>>(
         &mut self,
         mut bytes: &[u8],
@@ -111,9 +126,17 @@ impl Scanner {
                     if kind == Kind::Content {
                         each(Piece::Content(left))?;
                     }
-                    Stage::Payload { kind, left, hasher: Box::default() }
+                    Stage::Payload {
+                        kind,
+                        left,
+                        hasher: Box::default(),
+                    }
                 }
-                Stage::Payload { kind, left, mut hasher } => {
+                Stage::Payload {
+                    kind,
+                    left,
+                    mut hasher,
+                } => {
                     let part = self.take(&mut bytes, left);
                     let left = left - part.len() as u64;
                     hasher.update(part);
@@ -128,7 +151,10 @@ impl Scanner {
                         self.stage = Stage::Payload { kind, left, hasher };
                         return Ok(());
                     }
-                    Stage::Footer { kind, hash: hasher.finalize() }
+                    Stage::Footer {
+                        kind,
+                        hash: hasher.finalize(),
+                    }
                 }
                 Stage::Footer { kind, hash } => {
                     if !self.gather(&mut bytes, HASH_BYTES) {
@@ -140,7 +166,11 @@ impl Scanner {
                     if let Some(piece) = self.piece(kind, hash, &payload)? {
                         each(piece)?;
                     }
-                    if kind == Kind::End { Stage::Done { is_whole: true } } else { Stage::Header }
+                    if kind == Kind::End {
+                        Stage::Done { is_whole: true }
+                    } else {
+                        Stage::Header
+                    }
                 }
                 Stage::Done { is_whole } if bytes.is_empty() => {
                     self.stage = Stage::Done { is_whole };
@@ -187,7 +217,8 @@ impl Scanner {
         self.held.len() == len
     }
 
-    /// Kind and length of the record that begins. Neither is believed before the header has proven itself.
+    /// Kind and length of the record that begins. Neither is believed before the header has proven
+    /// itself.
     fn header(&mut self) -> Result<(Kind, u64), ExportError> {
         let header = std::mem::take(&mut self.held);
         let (told, hash) = header.split_at(HEADER_BYTES - HASH_BYTES);
@@ -197,16 +228,22 @@ impl Scanner {
         }
         let (kind, len) = (told[0], u64::from_le_bytes(*array(&told[8..])));
         let Some(kind) = Kind::of(kind).filter(|_| told[1..8] == [0; 7]) else {
-            return Err(ExportError::Newer { what: format!("a record of kind {kind}") });
+            return Err(ExportError::Newer {
+                what: format!("a record of kind {kind}"),
+            });
         };
         let is_too_long = match kind {
             Kind::Content => false,
             Kind::End => len != END_BYTES,
-            Kind::Head | Kind::Member | Kind::Facts | Kind::TempFile => len > MAX_PAYLOAD_BYTES as u64,
+            Kind::Head | Kind::Member | Kind::Facts | Kind::TempFile => {
+                len > MAX_PAYLOAD_BYTES as u64
+            }
         };
         self.records += 1;
         match is_too_long {
-            true => Err(ExportError::invalid(format!("a record is said to have {len} bytes"))),
+            true => Err(ExportError::invalid(format!(
+                "a record is said to have {len} bytes"
+            ))),
             false => Ok((kind, len)),
         }
     }
@@ -219,7 +256,12 @@ impl Scanner {
         }
     }
 
-    fn piece(&mut self, kind: Kind, hash: Hash, payload: &[u8]) -> Result<Option<Piece<'static>>, ExportError> {
+    fn piece(
+        &mut self,
+        kind: Kind,
+        hash: Hash,
+        payload: &[u8],
+    ) -> Result<Option<Piece<'static>>, ExportError> {
         let before = self.allowance;
         let record = match kind {
             Kind::Content => return Ok(Some(Piece::Closed(ContentHash(*hash.as_bytes())))),
@@ -229,7 +271,10 @@ impl Scanner {
             Kind::Facts => Record::Facts(self.decoded::<Facts>(payload)?),
             Kind::TempFile => Record::TempFile(self.decoded(payload)?),
         };
-        if matches!((kind, self.keep), (Kind::Facts, _) | (Kind::Member, Keep::Programs)) {
+        if matches!(
+            (kind, self.keep),
+            (Kind::Facts, _) | (Kind::Member, Keep::Programs)
+        ) {
             self.allowance.refund_since(&before);
         }
         Ok(Some(Piece::Record(record)))
@@ -238,23 +283,33 @@ impl Scanner {
     /// A decoded record, whose memory is charged to the allowance of all kept records.
     fn decoded<T: DeserializeOwned>(&mut self, payload: &[u8]) -> Result<T, ExportError> {
         let size = size_of::<T>() as u64;
-        let value = self.allowance.charge(size).and_then(|()| codec::decode_within(payload, &mut self.allowance));
+        let value = self
+            .allowance
+            .charge(size)
+            .and_then(|()| codec::decode_within(payload, &mut self.allowance));
         value.map_err(|error| ExportError::invalid(error.to_string()))
     }
 
     fn check_end(&self, payload: &[u8]) -> Result<(), ExportError> {
         let (records, bytes) = payload.split_at(8);
-        let said = (u64::from_le_bytes(*array(records)), u64::from_le_bytes(*array(bytes)));
+        let said = (
+            u64::from_le_bytes(*array(records)),
+            u64::from_le_bytes(*array(bytes)),
+        );
         let end_bytes = HEADER_BYTES as u64 + END_BYTES + HASH_BYTES as u64;
         match said == (self.records - 1, self.bytes - end_bytes) {
             true => Ok(()),
-            false => Err(ExportError::invalid("its end tells of other records than those before it")),
+            false => Err(ExportError::invalid(
+                "its end tells of other records than those before it",
+            )),
         }
     }
 }
 
 fn array<const N: usize>(bytes: &[u8]) -> &[u8; N] {
-    bytes.try_into().expect("parts of a header have the lengths that they are cut to")
+    bytes
+        .try_into()
+        .expect("parts of a header have the lengths that they are cut to")
 }
 
 fn check_begin(begun: &[u8]) -> Result<(), ExportError> {
@@ -263,8 +318,12 @@ fn check_begin(begun: &[u8]) -> Result<(), ExportError> {
     }
     match u32::from_le_bytes(*array(&begun[8..12])) {
         VERSION if begun[12..] == [0; 4] => Ok(()),
-        VERSION => Err(ExportError::Altered { at: BEGIN_BYTES as u64 }),
-        version => Err(ExportError::Newer { what: format!("version {version} of the format") }),
+        VERSION => Err(ExportError::Altered {
+            at: BEGIN_BYTES as u64,
+        }),
+        version => Err(ExportError::Newer {
+            what: format!("version {version} of the format"),
+        }),
     }
 }
 
@@ -305,7 +364,10 @@ mod tests {
                     made_up[at] = byte;
                     // Some of them are records; those that are not have a name for what is wrong.
                     if let Err(error) = scanned(&file(kind, &made_up)) {
-                        assert!(matches!(error, ExportError::Invalid { .. }), "{kind:?}: {error}");
+                        assert!(
+                            matches!(error, ExportError::Invalid { .. }),
+                            "{kind:?}: {error}"
+                        );
                     }
                 }
             }
@@ -321,7 +383,12 @@ mod tests {
         let chain = chained(&blake3::hash(&begin()), &header[..16]);
         header[16..].copy_from_slice(chain.as_bytes());
         bytes.extend(header);
-        assert_eq!(scanned(&bytes), Err(ExportError::Newer { what: "a record of kind 9".to_owned() }));
+        assert_eq!(
+            scanned(&bytes),
+            Err(ExportError::Newer {
+                what: "a record of kind 9".to_owned()
+            })
+        );
     }
 
     #[test]
@@ -330,6 +397,9 @@ mod tests {
         framer.records = 3;
         bytes.extend(framer.end().1);
         assert!(matches!(scanned(&bytes), Err(ExportError::Invalid { .. })));
-        assert!(matches!(scanned(&file(Kind::End, &[0; 16])), Err(ExportError::Invalid { .. })));
+        assert!(matches!(
+            scanned(&file(Kind::End, &[0; 16])),
+            Err(ExportError::Invalid { .. })
+        ));
     }
 }

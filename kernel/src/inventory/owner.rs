@@ -31,8 +31,8 @@ impl Need {
     }
 }
 
-/// The records of a process in a part of the log, from one of its images up to the next. A history begins at an image, so these are
-/// given up together.
+/// The records of a process in a part of the log, from one of its images up to the next. A history
+/// begins at an image, so these are given up together.
 #[derive(Clone, Copy, Debug)]
 struct Share {
     part: u32,
@@ -63,12 +63,23 @@ pub(super) struct Owner {
 impl Owner {
     pub(super) fn record(&mut self, need: Need, part: u32, bytes: u64) {
         let from = self.begins(need);
-        match self.shares.iter_mut().rev().find(|share| share.part == part && share.from == from) {
+        match self
+            .shares
+            .iter_mut()
+            .rev()
+            .find(|share| share.part == part && share.from == from)
+        {
             Some(share) => {
                 share.bytes += bytes;
                 (share.first, share.last) = (share.first.min(need), share.last.max(need));
             }
-            None => self.shares.push(Share { part, bytes, from, first: need, last: need }),
+            None => self.shares.push(Share {
+                part,
+                bytes,
+                from,
+                first: need,
+                last: need,
+            }),
         }
     }
 
@@ -78,7 +89,11 @@ impl Owner {
         match need {
             Need::ALWAYS => FactNumber(u64::MAX),
             need if need == Need::image(fact) => fact,
-            _ => fact.0.checked_sub(1).and_then(|before| self.image_at(FactNumber(before))).unwrap_or_default(),
+            _ => fact
+                .0
+                .checked_sub(1)
+                .and_then(|before| self.image_at(FactNumber(before)))
+                .unwrap_or_default(),
         }
     }
 
@@ -119,14 +134,19 @@ impl Owner {
         fresh.sort_unstable_by(|one, other| (one.0, other.1).cmp(&(other.0, one.1)));
         // Of one name the need that lasts longest comes first.
         fresh.dedup_by_key(|(name, _)| *name);
-        fresh.retain(|(name, need)| match self.references.binary_search_by_key(name, |(name, _)| *name) {
-            Ok(known) => {
-                self.references[known].1 = self.references[known].1.max(*need);
-                false
-            }
-            Err(_) => {
-                gained.push(*name);
-                true
+        fresh.retain(|(name, need)| {
+            match self
+                .references
+                .binary_search_by_key(name, |(name, _)| *name)
+            {
+                Ok(known) => {
+                    self.references[known].1 = self.references[known].1.max(*need);
+                    false
+                }
+                Err(_) => {
+                    gained.push(*name);
+                    true
+                }
             }
         });
         self.references.reserve_exact(fresh.len());
@@ -156,12 +176,20 @@ impl Owner {
         self.images.retain(|image| *image >= since);
     }
 
-    pub(super) fn covers(&self, since: FactNumber, last: FactNumber) -> Result<(), Option<FactNumber>> {
+    pub(super) fn covers(
+        &self,
+        since: FactNumber,
+        last: FactNumber,
+    ) -> Result<(), Option<FactNumber>> {
         if self.images.binary_search(&since).is_err() {
             return Err(None);
         }
         let upto = reach(&self.facts, since.0 + 1);
-        if upto >= last.0 { Ok(()) } else { Err(Some(FactNumber(upto))) }
+        if upto >= last.0 {
+            Ok(())
+        } else {
+            Err(Some(FactNumber(upto)))
+        }
     }
 
     pub(super) fn temp_files(&self) -> u64 {
@@ -174,7 +202,9 @@ impl Owner {
 
     /// The latest image at or before a fact.
     pub(super) fn image_at(&self, upto: FactNumber) -> Option<FactNumber> {
-        self.images[..self.images.partition_point(|image| *image <= upto)].last().copied()
+        self.images[..self.images.partition_point(|image| *image <= upto)]
+            .last()
+            .copied()
     }
 }
 
@@ -184,12 +214,17 @@ fn note(stretches: &mut Vec<(u64, u64)>, first: u64, end: u64) {
     let upto = stretches.partition_point(|(start, _)| *start <= end);
     let joined = &stretches[from..upto.max(from)];
     let first = joined.first().map_or(first, |(start, _)| first.min(*start));
-    let end = joined.last().map_or(end, |(_, known_end)| end.max(*known_end));
+    let end = joined
+        .last()
+        .map_or(end, |(_, known_end)| end.max(*known_end));
     stretches.splice(from..upto.max(from), [(first, end)]);
 }
 
-/// The last number up to which there is no gap from `first` on; the one before it where it is missing.
+/// The last number up to which there is no gap from `first` on; the one before it where it is
+/// missing.
 fn reach(stretches: &[(u64, u64)], first: u64) -> u64 {
-    let covering = stretches.iter().find(|(start, end)| *start <= first && first < *end);
+    let covering = stretches
+        .iter()
+        .find(|(start, end)| *start <= first && first < *end);
     covering.map_or(first, |(_, end)| *end) - 1
 }

@@ -17,18 +17,27 @@ fn filled() -> Inventory {
         inventory.record(Pid(pid), Need::fact(FactNumber(5)), 2, 50);
         inventory.image(Pid(pid), FactNumber(0));
         inventory.facts(Pid(pid), FactNumber(1), 5);
-        inventory.refers(Pid(pid), Need::fact(FactNumber(5)), contents.into_iter().map(name));
+        inventory.refers(
+            Pid(pid),
+            Need::fact(FactNumber(5)),
+            contents.into_iter().map(name),
+        );
     }
     inventory.settle();
     inventory
 }
 
 fn live(inventory: &Inventory, losses: &Losses) -> Vec<u64> {
-    (1..=3).filter(|number| inventory.is_referred_to(name(*number), losses)).collect()
+    (1..=3)
+        .filter(|number| inventory.is_referred_to(name(*number), losses))
+        .collect()
 }
 
 fn processes(pids: &[u64]) -> Forgotten {
-    Forgotten { processes: pids.iter().copied().map(Pid).collect(), ..Forgotten::default() }
+    Forgotten {
+        processes: pids.iter().copied().map(Pid).collect(),
+        ..Forgotten::default()
+    }
 }
 
 #[test]
@@ -43,11 +52,19 @@ fn a_content_is_live_while_anybody_kept_refers_to_it() {
         let mut inventory = filled();
         let losses = inventory.losses(&processes(given_up));
         let foreseen = [1, 2].map(|part| inventory.stock(part, &losses).unwrap().live);
-        assert_eq!((live(&inventory, &losses), foreseen), (left.to_vec(), parts), "{given_up:?} foreseen");
+        assert_eq!(
+            (live(&inventory, &losses), foreseen),
+            (left.to_vec(), parts),
+            "{given_up:?} foreseen"
+        );
         assert_eq!(inventory.live_contents(&losses), left.len() as u64);
         given_up.iter().for_each(|pid| inventory.forget(Pid(*pid)));
         let stock = [1, 2].map(|part| inventory.stock(part, &nothing).unwrap().live);
-        assert_eq!((live(&inventory, &nothing), stock), (left.to_vec(), parts), "{given_up:?}");
+        assert_eq!(
+            (live(&inventory, &nothing), stock),
+            (left.to_vec(), parts),
+            "{given_up:?}"
+        );
         assert_eq!(inventory.live_contents(&nothing), left.len() as u64);
     }
 }
@@ -56,7 +73,11 @@ fn a_content_is_live_while_anybody_kept_refers_to_it() {
 fn what_is_shown_again_counts_once_and_what_is_given_up_twice_too() {
     let mut inventory = filled();
     for _ in 0..3 {
-        inventory.refers(Pid(1), Need::fact(FactNumber(2)), [name(1), name(1)].into_iter());
+        inventory.refers(
+            Pid(1),
+            Need::fact(FactNumber(2)),
+            [name(1), name(1)].into_iter(),
+        );
         inventory.settle();
     }
     inventory.forget(Pid(1));
@@ -74,7 +95,10 @@ fn what_is_shown_again_counts_once_and_what_is_given_up_twice_too() {
 
 #[test]
 fn a_shorter_history_refers_to_what_its_rest_does() {
-    let (fact, image) = (|number| Need::fact(FactNumber(number)), |number| Need::image(FactNumber(number)));
+    let (fact, image) = (
+        |number| Need::fact(FactNumber(number)),
+        |number| Need::image(FactNumber(number)),
+    );
     let records = [(image(0), 4), (fact(3), 1), (image(3), 2), (fact(4), 3)];
     for is_known in [true, false] {
         let mut inventory = Inventory::default();
@@ -92,25 +116,38 @@ fn a_shorter_history_refers_to_what_its_rest_does() {
         }
         inventory.record(Pid(1), Need::ALWAYS, 1, 5);
         inventory.settle();
-        let shorter = Forgotten { histories: [(Pid(1), FactNumber(3))].into(), ..Forgotten::default() };
+        let shorter = Forgotten {
+            histories: [(Pid(1), FactNumber(3))].into(),
+            ..Forgotten::default()
+        };
         let losses = inventory.losses(&shorter);
         assert_eq!(live(&inventory, &losses), [2, 3]);
-        assert!(inventory.is_referred_to(name(9), &losses), "what the rest refers to as well stays");
+        assert!(
+            inventory.is_referred_to(name(9), &losses),
+            "what the rest refers to as well stays"
+        );
         let foreseen = inventory.stock(1, &losses).unwrap();
         inventory.shorten(Pid(1), FactNumber(3));
         let stock = inventory.stock(1, &Losses::default()).unwrap();
         assert_eq!(live(&inventory, &Losses::default()), [2, 3]);
-        assert_eq!((stock.live, stock.is_doubtful), (foreseen.live, foreseen.is_doubtful));
+        assert_eq!(
+            (stock.live, stock.is_doubtful),
+            (foreseen.live, foreseen.is_doubtful)
+        );
         assert_eq!((stock.bytes, stock.is_doubtful), (40, !is_known));
         if is_known {
             assert_eq!(stock.live, 25);
             continue;
         }
         inventory.correct(1, 25);
-        let is_doubtful = |inventory: &Inventory| inventory.stock(1, &Losses::default()).unwrap().is_doubtful;
+        let is_doubtful =
+            |inventory: &Inventory| inventory.stock(1, &Losses::default()).unwrap().is_doubtful;
         assert!(!is_doubtful(&inventory));
         inventory.forget(Pid(1));
-        assert!(is_doubtful(&inventory), "what is lost of it later is not known either");
+        assert!(
+            is_doubtful(&inventory),
+            "what is lost of it later is not known either"
+        );
     }
 }
 
@@ -120,8 +157,14 @@ fn gaps_are_seen_whatever_the_order() {
     for (first, count) in [(8, 3), (1, 2), (5, 3), (14, 1)] {
         inventory.facts(Pid(1), FactNumber(first), count);
     }
-    let covers = |inventory: &Inventory, since, last| inventory.covers(Pid(1), FactNumber(since), FactNumber(last));
-    assert_eq!(covers(&inventory, 0, 2), Err(None), "there is no image to begin from");
+    let covers = |inventory: &Inventory, since, last| {
+        inventory.covers(Pid(1), FactNumber(since), FactNumber(last))
+    };
+    assert_eq!(
+        covers(&inventory, 0, 2),
+        Err(None),
+        "there is no image to begin from"
+    );
     inventory.image(Pid(1), FactNumber(0));
     inventory.image(Pid(1), FactNumber(4));
     assert_eq!(covers(&inventory, 0, 2), Ok(()));
@@ -132,11 +175,17 @@ fn gaps_are_seen_whatever_the_order() {
     inventory.facts(Pid(1), FactNumber(11), 3);
     assert_eq!(covers(&inventory, 0, 14), Ok(()));
     assert_eq!(covers(&inventory, 0, 15), Err(Some(FactNumber(14))));
-    assert_eq!(inventory.covers(Pid(2), FactNumber(0), FactNumber(0)), Err(None));
+    assert_eq!(
+        inventory.covers(Pid(2), FactNumber(0), FactNumber(0)),
+        Err(None)
+    );
     for number in [1, 3, 4] {
         inventory.temp_file(Pid(1), number);
     }
-    assert_eq!((inventory.temp_files(Pid(1)), inventory.temp_files(Pid(2))), (1, 0));
+    assert_eq!(
+        (inventory.temp_files(Pid(1)), inventory.temp_files(Pid(2))),
+        (1, 0)
+    );
     inventory.temp_file(Pid(1), 2);
     assert_eq!(inventory.temp_files(Pid(1)), 4);
 }
@@ -146,13 +195,15 @@ fn a_content_that_is_written_again_counts_where_it_stands_last() {
     let mut inventory = filled();
     inventory.passed(3, 90);
     inventory.content(name(1), 3, 90);
-    let stock = |inventory: &Inventory, part| inventory.stock(part, &Losses::default()).unwrap().live;
+    let stock =
+        |inventory: &Inventory, part| inventory.stock(part, &Losses::default()).unwrap().live;
     assert_eq!((stock(&inventory, 1), stock(&inventory, 3)), (100, 90));
     inventory.drop_part(1);
     assert_eq!(inventory.stock(1, &Losses::default()), None);
     inventory.forget(Pid(1));
     assert_eq!(stock(&inventory, 3), 0);
-    // A copy elsewhere was dropped, then the one that counts: it is live again where it stands, and nowhere once it stands nowhere.
+    // A copy elsewhere was dropped, then the one that counts: it is live again where it stands, and
+    // nowhere once it stands nowhere.
     for (pid, part, live) in [(3, 2, 90), (4, 3, 0)] {
         inventory.dropped(name(1), part);
         assert!(!inventory.is_referred_to(name(1), &Losses::default()));
@@ -179,9 +230,19 @@ fn a_history_begins_one_image_before_the_one_that_is_needed() {
     for at in [0, 10, 20, 30] {
         inventory.image(Pid(1), FactNumber(at));
     }
-    let begins =
-        |inventory: &Inventory, floor| inventory.generation_before(Pid(1), FactNumber(floor)).map(|fact| fact.0);
-    let cases = [(5, None), (10, None), (19, None), (20, Some(10)), (29, Some(10)), (99, Some(20))];
+    let begins = |inventory: &Inventory, floor| {
+        inventory
+            .generation_before(Pid(1), FactNumber(floor))
+            .map(|fact| fact.0)
+    };
+    let cases = [
+        (5, None),
+        (10, None),
+        (19, None),
+        (20, Some(10)),
+        (29, Some(10)),
+        (99, Some(20)),
+    ];
     for (floor, expected) in cases {
         assert_eq!(begins(&inventory, floor), expected, "{floor}");
     }
@@ -205,7 +266,10 @@ fn who_was_shown_is_told_once_whatever_was_given_up_meanwhile() {
 fn an_end_counts_only_where_all_of_the_process_can_be_read() {
     let mut inventory = filled();
     inventory.ended(Pid(1), 700);
-    assert_eq!([1, 2, 3].map(|pid| inventory.ended_ms(Pid(pid))), [Some(700), None, None]);
+    assert_eq!(
+        [1, 2, 3].map(|pid| inventory.ended_ms(Pid(pid))),
+        [Some(700), None, None]
+    );
     inventory.note_unreadable(Some(Pid(2)), "a fact".to_owned());
     inventory.note_unreadable(None, "a part of the log".to_owned());
     assert_eq!(inventory.ended_ms(Pid(1)), Some(700));

@@ -7,7 +7,10 @@ use proptest::prelude::*;
 use super::*;
 
 fn asker(priority: Priority, tree: u64) -> Asker {
-    Asker { priority, tree: Pid(tree) }
+    Asker {
+        priority,
+        tree: Pid(tree),
+    }
 }
 
 fn normal(tree: u64) -> Asker {
@@ -20,7 +23,8 @@ fn crowd(permits: &mut Permits, count: usize, asker: Asker) {
     }
 }
 
-/// Grants one permit after the other, each given back at once, until nobody waits: who they went to.
+/// Grants one permit after the other, each given back at once, until nobody waits: who they went
+/// to.
 fn drain(permits: &mut Permits) -> Vec<Asker> {
     let mut served = Vec::new();
     while let Some(ticket) = permits.grant(0) {
@@ -36,9 +40,16 @@ fn no_more_permits_are_out_than_the_bound_says() {
         let mut permits = Permits::new(bound);
         crowd(&mut permits, 5, normal(1));
         let granted: Vec<_> = std::iter::from_fn(|| permits.grant(0)).collect();
-        assert_eq!((granted.len(), permits.granted(), permits.waiting()), (expected, expected, 5 - expected));
+        assert_eq!(
+            (granted.len(), permits.granted(), permits.waiting()),
+            (expected, expected, 5 - expected)
+        );
         permits.leave(granted[0]);
-        assert_eq!(permits.grant(0).is_some(), expected < 5, "a permit that is given back goes to the next");
+        assert_eq!(
+            permits.grant(0).is_some(),
+            expected < 5,
+            "a permit that is given back goes to the next"
+        );
     }
 }
 
@@ -52,19 +63,32 @@ fn trees_take_turns_and_each_serves_its_calls_in_their_order() {
     ];
     for (enter, expected) in cases {
         let mut permits = Permits::new(1);
-        let tickets: Vec<_> = enter.iter().map(|tree| permits.enter(normal(*tree))).collect();
+        let tickets: Vec<_> = enter
+            .iter()
+            .map(|tree| permits.enter(normal(*tree)))
+            .collect();
         let mut served = Vec::new();
         while let Some(ticket) = permits.grant(0) {
             served.push(ticket);
             permits.leave(ticket);
         }
-        let by_tree: Vec<_> = served.iter().map(|ticket| enter[ticket.0 as usize]).collect();
+        let by_tree: Vec<_> = served
+            .iter()
+            .map(|ticket| enter[ticket.0 as usize])
+            .collect();
         assert_eq!(by_tree, expected, "{enter:?}");
         for tree in [1, 2, 3] {
             let own = |all: &[Ticket]| {
-                all.iter().filter(|ticket| enter[ticket.0 as usize] == tree).copied().collect::<Vec<_>>()
+                all.iter()
+                    .filter(|ticket| enter[ticket.0 as usize] == tree)
+                    .copied()
+                    .collect::<Vec<_>>()
             };
-            assert_eq!(own(&served), own(&tickets), "first come, first served within a tree");
+            assert_eq!(
+                own(&served),
+                own(&tickets),
+                "first come, first served within a tree"
+            );
         }
     }
 }
@@ -105,8 +129,20 @@ fn classes_are_served_four_to_two_to_one_and_those_alone_at_once() {
         crowd(&mut permits, 40, asker(priority, 1));
     }
     let served = drain(&mut permits);
-    let share = |priority| served[..70].iter().filter(|asker| asker.priority == priority).count();
-    assert_eq!((share(Priority::High), share(Priority::Normal), share(Priority::Low)), (40, 20, 10));
+    let share = |priority| {
+        served[..70]
+            .iter()
+            .filter(|asker| asker.priority == priority)
+            .count()
+    };
+    assert_eq!(
+        (
+            share(Priority::High),
+            share(Priority::Normal),
+            share(Priority::Low)
+        ),
+        (40, 20, 10)
+    );
     assert_eq!(served[0].priority, Priority::High);
     assert_eq!(served.len(), 120, "nobody is left");
 }
@@ -117,10 +153,20 @@ fn a_few_of_each_class_are_served_from_the_highest_to_the_lowest() {
     for priority in [Priority::Low, Priority::Normal, Priority::High] {
         crowd(&mut permits, 2, asker(priority, 1));
     }
-    let served: Vec<_> = drain(&mut permits).iter().map(|asker| asker.priority).collect();
+    let served: Vec<_> = drain(&mut permits)
+        .iter()
+        .map(|asker| asker.priority)
+        .collect();
     assert_eq!(
         served,
-        [Priority::High, Priority::High, Priority::Normal, Priority::Normal, Priority::Low, Priority::Low]
+        [
+            Priority::High,
+            Priority::High,
+            Priority::Normal,
+            Priority::Normal,
+            Priority::Low,
+            Priority::Low
+        ]
     );
 }
 
@@ -132,7 +178,10 @@ fn a_class_that_was_away_has_saved_nothing_up() {
     crowd(&mut permits, 8, asker(Priority::Low, 2));
     crowd(&mut permits, 8, asker(Priority::High, 1));
     let served = drain(&mut permits);
-    let low = served[..5].iter().filter(|asker| asker.priority == Priority::Low).count();
+    let low = served[..5]
+        .iter()
+        .filter(|asker| asker.priority == Priority::Low)
+        .count();
     assert_eq!(low, 1, "{served:?}");
 }
 
@@ -142,14 +191,27 @@ fn a_pause_holds_everybody_and_is_never_shortened() {
     let ticket = permits.enter(asker(Priority::High, 1));
     permits.pause(100);
     permits.pause(50);
-    for (now, until) in [(0, Some(100)), (50, Some(100)), (99, Some(100)), (100, None)] {
+    for (now, until) in [
+        (0, Some(100)),
+        (50, Some(100)),
+        (99, Some(100)),
+        (100, None),
+    ] {
         assert_eq!(permits.paused_until(now), until);
-        assert_eq!(permits.grant(now), until.is_none().then_some(ticket), "at {now}");
+        assert_eq!(
+            permits.grant(now),
+            until.is_none().then_some(ticket),
+            "at {now}"
+        );
     }
     permits.pause(200);
     permits.leave(ticket);
     permits.enter(normal(1));
-    assert_eq!(permits.grant(150), None, "a permit that comes back in a pause is not given out");
+    assert_eq!(
+        permits.grant(150),
+        None,
+        "a permit that comes back in a pause is not given out"
+    );
 }
 
 #[test]
@@ -161,7 +223,10 @@ fn who_gives_up_leaves_nothing_behind_whether_it_waited_or_was_served() {
     permits.leave(waits);
     permits.leave(served);
     permits.leave(served);
-    assert_eq!((permits.granted(), permits.waiting(), permits.grant(0)), (0, 0, None));
+    assert_eq!(
+        (permits.granted(), permits.waiting(), permits.grant(0)),
+        (0, 0, None)
+    );
     let last = permits.enter(normal(3));
     assert_eq!(permits.grant(0), Some(last), "the bound is whole again");
 }
@@ -186,19 +251,29 @@ impl Model {
         if self.classes.iter().all(|class| class.0 != priority) {
             self.classes.push((priority, 0, 0));
         }
-        self.classes.iter_mut().find(|class| class.0 == priority).unwrap()
+        self.classes
+            .iter_mut()
+            .find(|class| class.0 == priority)
+            .unwrap()
     }
 
     fn enter(&mut self, ticket: Ticket, asker: Asker) {
         let reached = self.reached;
-        let is_alone = self.waiting.iter().all(|(_, other)| other.priority != asker.priority);
+        let is_alone = self
+            .waiting
+            .iter()
+            .all(|(_, other)| other.priority != asker.priority);
         let (_, pass, grants) = self.class(asker.priority);
         let least = reached + STRIDES[asker.priority as usize];
         *pass = if is_alone { least.max(*pass) } else { *pass };
         let now = *grants;
         if self.waiting.iter().all(|(_, other)| *other != asker) {
             let is_out = self.out.iter().any(|(_, other)| *other == asker);
-            let before = self.turns.iter().find(|(other, ..)| *other == asker && is_out).map_or(now, |known| known.1);
+            let before = self
+                .turns
+                .iter()
+                .find(|(other, ..)| *other == asker && is_out)
+                .map_or(now, |known| known.1);
             self.turns.retain(|(other, ..)| *other != asker);
             self.turns.push((asker, before.max(now), ticket));
         }
@@ -209,14 +284,32 @@ impl Model {
         if now < self.until || self.out.len() >= self.bound {
             return None;
         }
-        let waits = |class: &&(Priority, u64, u64)| self.waiting.iter().any(|(_, asker)| asker.priority == class.0);
-        let class = self.classes.iter().filter(waits).min_by_key(|class| (class.1, Reverse(class.0)))?;
+        let waits = |class: &&(Priority, u64, u64)| {
+            self.waiting
+                .iter()
+                .any(|(_, asker)| asker.priority == class.0)
+        };
+        let class = self
+            .classes
+            .iter()
+            .filter(waits)
+            .min_by_key(|class| (class.1, Reverse(class.0)))?;
         let (priority, pass, _) = *class;
         let in_line = |(asker, ..): &&(Asker, u64, Ticket)| {
             asker.priority == priority && self.waiting.iter().any(|(_, other)| other == asker)
         };
-        let (asker, ..) = *self.turns.iter().filter(in_line).min_by_key(|(_, turn, since)| (*turn, *since)).unwrap();
-        let (ticket, _) = *self.waiting.iter().filter(|(_, other)| *other == asker).min_by_key(|one| one.0).unwrap();
+        let (asker, ..) = *self
+            .turns
+            .iter()
+            .filter(in_line)
+            .min_by_key(|(_, turn, since)| (*turn, *since))
+            .unwrap();
+        let (ticket, _) = *self
+            .waiting
+            .iter()
+            .filter(|(_, other)| *other == asker)
+            .min_by_key(|one| one.0)
+            .unwrap();
         self.reached = pass;
         self.waiting.retain(|(other, _)| *other != ticket);
         self.out.push((ticket, asker));
@@ -224,12 +317,21 @@ impl Model {
         class.1 += STRIDES[priority as usize];
         class.2 += 1;
         let grants = class.2;
-        let mut others: Vec<_> = self.waiting.iter().filter(|(_, other)| other.priority == priority).collect();
+        let mut others: Vec<_> = self
+            .waiting
+            .iter()
+            .filter(|(_, other)| other.priority == priority)
+            .collect();
         others.retain(|(_, other)| *other != asker);
         others.sort_by_key(|(_, other)| other.tree);
         others.dedup_by_key(|(_, other)| other.tree);
         let turn = grants + others.len().max(1) as u64;
-        let next = self.waiting.iter().filter(|(_, other)| *other == asker).map(|one| one.0).min();
+        let next = self
+            .waiting
+            .iter()
+            .filter(|(_, other)| *other == asker)
+            .map(|one| one.0)
+            .min();
         self.turns.retain(|(other, ..)| *other != asker);
         self.turns.push((asker, turn, next.unwrap_or(ticket)));
         Some(ticket)

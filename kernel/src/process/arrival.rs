@@ -1,4 +1,5 @@
-//! What arrives from outside of the process and has bytes: before and after it is known where these go.
+//! What arrives from outside of the process and has bytes: before and after it is known where these
+//! go.
 
 use std::sync::Arc;
 
@@ -17,9 +18,20 @@ pub(super) enum Arrival {
     /// Someone speaks to the process.
     Spoke { from: Speaker, spoken: Spoken },
     /// The host hands over a content.
-    Opened { ticket: Arc<str>, collected: Collected, source: String, page_chars: Option<u32> },
+    Opened {
+        ticket: Arc<str>,
+        collected: Collected,
+        source: String,
+        page_chars: Option<u32>,
+    },
     /// Another process sends a message.
-    Messaged { ticket: Arc<str>, from: Pid, call: CallId, settled: u32, letter: Letter },
+    Messaged {
+        ticket: Arc<str>,
+        from: Pid,
+        call: CallId,
+        settled: u32,
+        letter: Letter,
+    },
 }
 
 /// An arrival, ready for the process.
@@ -57,13 +69,34 @@ pub enum Placed {
 impl Arrival {
     pub(super) fn place(self, placer: &Placer<'_>) -> Placed {
         match self {
-            Self::Spoke { from, spoken } => Placed::Spoke { from, parts: placer.spoken(&spoken) },
-            Self::Opened { ticket, collected, source, page_chars } => {
-                Placed::Opened { ticket, new: placer.handed(collected, &source, page_chars).map(Box::new) }
-            }
-            Self::Messaged { ticket, from, call, settled, letter } => {
+            Self::Spoke { from, spoken } => Placed::Spoke {
+                from,
+                parts: placer.spoken(&spoken),
+            },
+            Self::Opened {
+                ticket,
+                collected,
+                source,
+                page_chars,
+            } => Placed::Opened {
+                ticket,
+                new: placer.handed(collected, &source, page_chars).map(Box::new),
+            },
+            Self::Messaged {
+                ticket,
+                from,
+                call,
+                settled,
+                letter,
+            } => {
                 let letter = PlacedLetter::new(from, letter, placer);
-                Placed::Messaged { ticket, from, call, settled, letter }
+                Placed::Messaged {
+                    ticket,
+                    from,
+                    call,
+                    settled,
+                    letter,
+                }
             }
         }
     }

@@ -1,4 +1,5 @@
-//! The image that a new process starts from: system prompt and tools are composed here, once, and frozen.
+//! The image that a new process starts from: system prompt and tools are composed here, once, and
+//! frozen.
 
 use std::sync::Arc;
 
@@ -50,17 +51,22 @@ pub struct Birth<'a> {
     pub input: Option<&'a Spoken>,
 }
 
-/// The image of a new process. Costs what its preloads and input bring. Its budget is its program's, as a root has it: a
-/// parent puts a share in its place.
+/// The image of a new process. Costs what its preloads and input bring. Its budget is its
+/// program's, as a root has it: a parent puts a share in its place.
 ///
-/// Where [`EnvironmentChoice::is_gathered`](crate::program::EnvironmentChoice::is_gathered), it is not whole before
-/// [`tell_environment`] has told it what was found out.
+/// Where [`EnvironmentChoice::is_gathered`](crate::program::EnvironmentChoice::is_gathered), it is
+/// not whole before [`tell_environment`] has told it what was found out.
 #[must_use]
 pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: u64) -> Image {
     let common = Common::of(program, around);
     let mut table = Table::default();
     // Where descriptors are off, nothing could read one.
-    for (id, entry) in birth.preloads.descriptors.iter().filter(|_| program.descriptors().is_some()) {
+    for (id, entry) in birth
+        .preloads
+        .descriptors
+        .iter()
+        .filter(|_| program.descriptors().is_some())
+    {
         table.insert(id.clone(), entry.clone());
     }
     let mut held_bytes = 0;
@@ -77,12 +83,20 @@ pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: 
                 Block::text(answer.text)
             }
         });
-        Mail { from: Speaker::Host, message: Arc::new(Message { role: Role::User, blocks: blocks.collect() }) }
+        Mail {
+            from: Speaker::Host,
+            message: Arc::new(Message {
+                role: Role::User,
+                blocks: blocks.collect(),
+            }),
+        }
     });
     let mut image = Image {
         bundle: common.bundle.clone(),
         program: program.key().into(),
-        system: common.system(birth.preloads, || system_prompt(program, &common.toolbox, &birth)),
+        system: common.system(birth.preloads, || {
+            system_prompt(program, &common.toolbox, &birth)
+        }),
         tools: common.toolbox.specs(),
         outside: common.toolbox.outside(),
         access: birth.access,
@@ -103,7 +117,12 @@ pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: 
         phase: Phase::Idle,
         control: Control::Running,
         usage: Usage::default(),
-        budget: Ledger { limits: program.budget().or(ROOT), began_ms: now_ms, held_bytes, ..Ledger::default() },
+        budget: Ledger {
+            limits: program.budget().or(ROOT),
+            began_ms: now_ms,
+            held_bytes,
+            ..Ledger::default()
+        },
         tally: Tally::default(),
         restores: 0,
     };
@@ -133,9 +152,14 @@ fn system_prompt(program: &Program, toolbox: &Toolbox, birth: &Birth<'_>) -> Str
 
 /// Each preload as an element: those of the program, then those of this process.
 fn preloaded(program: &Program, given: &Preloads) -> Vec<String> {
-    let of_program = program.preloads().iter().map(|(path, bytes)| ShownPreload::bytes(path, bytes.clone()));
+    let of_program = program
+        .preloads()
+        .iter()
+        .map(|(path, bytes)| ShownPreload::bytes(path, bytes.clone()));
     let of_program = of_program.map(|shown| shown.xml().to_owned());
-    of_program.chain(given.shown.iter().map(|shown| shown.xml().to_owned())).collect()
+    of_program
+        .chain(given.shown.iter().map(|shown| shown.xml().to_owned()))
+        .collect()
 }
 
 #[cfg(test)]
@@ -159,7 +183,10 @@ provider = "scripted"
 enabled = [{ name = "read_fd", alias = "look" }, "list_fds"]
 "#;
         let read = &mut |_: &Path| Ok(Bytes::from_static(PROGRAM.as_bytes()));
-        let (program, around) = (compile(Path::new("p.toml"), read, &[]).unwrap().program, Surroundings::default());
+        let (program, around) = (
+            compile(Path::new("p.toml"), read, &[]).unwrap().program,
+            Surroundings::default(),
+        );
         let birth = Birth {
             access: Access::Read,
             depth: 0,
@@ -169,7 +196,10 @@ enabled = [{ name = "read_fd", alias = "look" }, "list_fds"]
             input: None,
         };
         let prompt = system_prompt(&program, &Toolbox::new(&program, &around), &birth);
-        assert!(prompt.contains("- read_fd, here and in answers, is your tool look.\n"), "{prompt}");
+        assert!(
+            prompt.contains("- read_fd, here and in answers, is your tool look.\n"),
+            "{prompt}"
+        );
         assert_eq!(prompt.matches("is your tool").count(), 1, "{prompt}");
     }
 }

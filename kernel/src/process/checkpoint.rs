@@ -1,16 +1,19 @@
-//! Checkpoints at work: the tools that make, list and go back to one, and going back itself, in place.
+//! Checkpoints at work: the tools that make, list and go back to one, and going back itself, in
+//! place.
 //!
-//! A checkpoint names a fact; to go back, the process as it stood then is read beside it and comes as an input. Going back is
-//! one fact, so that a journal only grows: conversation, descriptors and phase are those of then, the epoch rises, and no
-//! number of a descriptor is given out twice (FD-1). What it used and whom it has heard stay, and what waits for it waits; what
-//! waited then and was heard since waits again.
+//! A checkpoint names a fact; to go back, the process as it stood then is read beside it and comes
+//! as an input. Going back is one fact, so that a journal only grows: conversation, descriptors and
+//! phase are those of then, the epoch rises, and no number of a descriptor is given out twice
+//! (FD-1). What it used and whom it has heard stay, and what waits for it waits; what waited then
+//! and was heard since waits again.
 //!
-//! A checkpoint may stand in the middle of a call, its own above all. What follows the last message of then answers the calls
-//! that were open there: those that had their answer by it, the others as not answered. So the history is one that a
-//! provider takes, and the word that the process was restored is in the same message.
+//! A checkpoint may stand in the middle of a call, its own above all. What follows the last message
+//! of then answers the calls that were open there: those that had their answer by it, the others as
+//! not answered. So the history is one that a provider takes, and the word that the process was
+//! restored is in the same message.
 //!
-//! A model goes back at most `limits.max_restores` times, which is counted and never rolled back, and its turn goes on
-//! counting its model calls. A host goes back as often as it likes.
+//! A model goes back at most `limits.max_restores` times, which is counted and never rolled back,
+//! and its turn goes on counting its model calls. A host goes back as often as it likes.
 
 use std::sync::Arc;
 
@@ -25,9 +28,10 @@ use super::{Effect, Fact, Work};
 use crate::syscall::checkpoint::{CheckpointError, CheckpointOp, CheckpointReply, Standing};
 use crate::syscall::{checkpoint_process, list_checkpoints, restore_process};
 
-const ABANDONED: &str =
-    "Interrupted: the process went back to a checkpoint before this call was done. Its effect is unknown.";
-const OPEN: &str = "Not answered here: this call was open at the checkpoint that the process was restored to.";
+const ABANDONED: &str = "Interrupted: the process went back to a checkpoint before this call was \
+done. Its effect is unknown.";
+const OPEN: &str =
+    "Not answered here: this call was open at the checkpoint that the process was restored to.";
 
 impl Draft {
     pub(crate) fn checkpoint_process(&mut self, call: CallId) {
@@ -41,7 +45,9 @@ impl Draft {
     }
 
     pub(crate) fn restore_process(&mut self, call: CallId) {
-        let asked = self.may_restore().and_then(|()| restore_process::checkpoint(&self.slot(call).args));
+        let asked = self
+            .may_restore()
+            .and_then(|()| restore_process::checkpoint(&self.slot(call).args));
         self.ask_checkpoints(call, asked.map(|id| CheckpointOp::Read { id }));
     }
 
@@ -62,16 +68,27 @@ impl Draft {
             Err(error) => self.answer_whole(call, error.answer()),
             Ok(op) => {
                 self.intend(call);
-                self.perform(Effect::Begin { call, work: Work::Checkpoint(op) });
+                self.perform(Effect::Begin {
+                    call,
+                    work: Work::Checkpoint(op),
+                });
             }
         }
     }
 
-    pub(super) fn take_checkpoint(&mut self, call: CallId, result: Result<CheckpointReply, CheckpointError>) {
+    pub(super) fn take_checkpoint(
+        &mut self,
+        call: CallId,
+        result: Result<CheckpointReply, CheckpointError>,
+    ) {
         self.complete(call, |draft| match result {
             Err(error) => draft.answer_whole(call, error.answer()),
-            Ok(CheckpointReply::Made(made)) => draft.answer_whole(call, checkpoint_process::answer(&made)),
-            Ok(CheckpointReply::Listed(kept)) => draft.answer_whole(call, list_checkpoints::answer(kept)),
+            Ok(CheckpointReply::Made(made)) => {
+                draft.answer_whole(call, checkpoint_process::answer(&made))
+            }
+            Ok(CheckpointReply::Listed(kept)) => {
+                draft.answer_whole(call, list_checkpoints::answer(kept))
+            }
             Ok(CheckpointReply::Read(standing)) => draft.restore_for(call, *standing),
         });
     }
@@ -94,7 +111,10 @@ impl Draft {
     /// The host's word, in the middle of a turn or between two.
     pub(super) fn take_back(&mut self, ticket: Arc<str>, standing: Standing) {
         if let Err(error) = self.check_standing(&standing) {
-            return self.perform(Effect::AnswerHost { ticket, answer: error.answer() });
+            return self.perform(Effect::AnswerHost {
+                ticket,
+                answer: error.answer(),
+            });
         }
         self.abandon(ABANDONED);
         let answer = self.went_back(&standing);
@@ -108,8 +128,13 @@ impl Draft {
 
     fn check_standing(&self, Standing { kept, image }: &Standing) -> Result<(), CheckpointError> {
         match &image.phase {
-            Phase::Ended { exit } => Err(CheckpointError::Ended { id: kept.id, exit: exit.clone() }),
-            _ if *image.program != *self.state.program.key() => Err(CheckpointError::Unknown(kept.id)),
+            Phase::Ended { exit } => Err(CheckpointError::Ended {
+                id: kept.id,
+                exit: exit.clone(),
+            }),
+            _ if *image.program != *self.state.program.key() => {
+                Err(CheckpointError::Unknown(kept.id))
+            }
             _ => Ok(()),
         }
     }
@@ -117,20 +142,46 @@ impl Draft {
     /// What the host reads.
     fn went_back(&self, Standing { kept, .. }: &Standing) -> Answer {
         let max_restores = self.state.program.limits().max_restores;
-        Answer::shown(restore_process::notice(kept, self.state.restores + 1, max_restores))
+        Answer::shown(restore_process::notice(
+            kept,
+            self.state.restores + 1,
+            max_restores,
+        ))
     }
 
     fn go_back_to(&mut self, standing: Standing, by: Caller) {
         let mut blocks = Vec::new();
-        if let Phase::Acting { caller: Caller::Model, slots } = &standing.image.phase {
+        if let Phase::Acting {
+            caller: Caller::Model,
+            slots,
+        } = &standing.image.phase
+        {
             let open = Answer::failed(OPEN);
-            blocks.extend(slots.iter().flat_map(|slot| results(slot, slot.answer.as_ref().unwrap_or(&open))));
+            blocks.extend(
+                slots
+                    .iter()
+                    .flat_map(|slot| results(slot, slot.answer.as_ref().unwrap_or(&open))),
+            );
         }
         blocks.push(Block::text(self.went_back(&standing).text));
         let Standing { kept, image } = standing;
-        let calls: Vec<_> = self.state.background.keys().filter(|call| call.seq >= image.next_seq).copied().collect();
-        let message = Arc::new(Message { role: Role::User, blocks });
-        self.emit(Fact::Restored { checkpoint: kept.id, image: Box::new(image), message, by });
+        let calls: Vec<_> = self
+            .state
+            .background
+            .keys()
+            .filter(|call| call.seq >= image.next_seq)
+            .copied()
+            .collect();
+        let message = Arc::new(Message {
+            role: Role::User,
+            blocks,
+        });
+        self.emit(Fact::Restored {
+            checkpoint: kept.id,
+            image: Box::new(image),
+            message,
+            by,
+        });
         if !calls.is_empty() {
             self.perform(Effect::Abandon { calls });
         }

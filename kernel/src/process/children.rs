@@ -1,4 +1,5 @@
-//! Children: those that a fork makes, how many there may be, and what the parent is answered when they have ended.
+//! Children: those that a fork makes, how many there may be, and what the parent is answered when
+//! they have ended.
 
 use std::sync::Arc;
 
@@ -19,7 +20,8 @@ use super::{Child, Effect, Fact, Image, State};
 use crate::syscall::fork;
 use crate::table::placement::{Placement, Placer};
 
-const SIBLING: &str = "Interrupted: this call belongs to the parent process. Call it again if you need it.";
+const SIBLING: &str =
+    "Interrupted: this call belongs to the parent process. Call it again if you need it.";
 
 impl Draft {
     pub(crate) fn fork(&mut self, call: CallId) {
@@ -29,7 +31,11 @@ impl Draft {
             Err(message) => return self.answer_whole(call, Answer::failed(message)),
         };
         // Children that were asked for before the kernel stopped are not asked for as further ones.
-        let room = if self.slot(call).called { Ok(()) } else { self.check_room(call, prompts.len()) };
+        let room = if self.slot(call).called {
+            Ok(())
+        } else {
+            self.check_room(call, prompts.len())
+        };
         if let Err(message) = room {
             return self.answer_whole(call, Answer::failed(message));
         }
@@ -37,8 +43,14 @@ impl Draft {
             return;
         }
         let slot = self.slot(call);
-        let missing: Vec<u32> = (0..).take(prompts.len()).filter(|index| !has_ended(slot, *index)).collect();
-        let (program, access) = (self.state.program.clone(), self.state.access.min(Access::Write));
+        let missing: Vec<u32> = (0..)
+            .take(prompts.len())
+            .filter(|index| !has_ended(slot, *index))
+            .collect();
+        let (program, access) = (
+            self.state.program.clone(),
+            self.state.access.min(Access::Write),
+        );
         if let Err(message) = self.reserve(call, &missing, (&program, Budget::default()), access) {
             return self.answer_whole(call, Answer::failed(message));
         }
@@ -50,17 +62,35 @@ impl Draft {
         });
         let (children, may_exist) = (children.collect(), self.slot(call).called);
         self.intend(call);
-        self.perform(Effect::StartChildren { children, may_exist });
+        self.perform(Effect::StartChildren {
+            children,
+            may_exist,
+        });
     }
 
     /// The image of the child that goes by this prompt.
     fn told(&self, shared: &Image, (call, index): (CallId, u32), prompts: &[String]) -> Image {
         let (number, count, pid) = (index + 1, prompts.len(), self.state.pid);
-        let told = ShownText::from(format!("You are child {number} of {count} of a fork of process {pid}.\n\n"));
-        let told = told.then(ShownText::outside(&format!("process:{pid}"), prompts[index as usize].as_str()));
-        let message = Message { role: Role::User, blocks: answers(&self.state, call, told) };
-        let message = Arc::new(referable(&self.state.program, self.state.messages.len(), message));
-        let mut image = Image { budget: self.state.budget.ledger_of_child(call, index, self.now_ms), ..shared.clone() };
+        let told = ShownText::from(format!(
+            "You are child {number} of {count} of a fork of process {pid}.\n\n"
+        ));
+        let told = told.then(ShownText::outside(
+            &format!("process:{pid}"),
+            prompts[index as usize].as_str(),
+        ));
+        let message = Message {
+            role: Role::User,
+            blocks: answers(&self.state, call, told),
+        };
+        let message = Arc::new(referable(
+            &self.state.program,
+            self.state.messages.len(),
+            message,
+        ));
+        let mut image = Image {
+            budget: self.state.budget.ledger_of_child(call, index, self.now_ms),
+            ..shared.clone()
+        };
         image.messages.push_back(message);
         image
     }
@@ -71,16 +101,17 @@ impl Draft {
         if self.state.depth >= limits.max_depth {
             let (depth, limit) = (self.state.depth, limits.max_depth);
             return Err(format!(
-                "No further children: this process is {depth} levels below its root, and the program allows {limit} \
-                 (limits.max_depth). Do the work in this process."
+                "No further children: this process is {depth} levels below its root, and the \
+                 program allows {limit} (limits.max_depth). Do the work in this process."
             ));
         }
         let running = self.children_beside(call);
         if running + count > limits.max_children as usize {
             let limit = limits.max_children;
             return Err(format!(
-                "No further children: {running} of this process are running, {count} more were asked for, and the program \
-                 allows {limit} at a time (limits.max_children). Wait until some have ended."
+                "No further children: {running} of this process are running, {count} more were \
+                 asked for, and the program allows {limit} at a time (limits.max_children). Wait \
+                 until some have ended."
             ));
         }
         Ok(())
@@ -88,9 +119,15 @@ impl Draft {
 
     /// The children that run for other calls than this, or for none.
     pub(super) fn children_beside(&self, call: CallId) -> usize {
-        let others = self.state.slots().iter().filter(|slot| slot.call != call && slot.called && slot.answer.is_none());
+        let others = self
+            .state
+            .slots()
+            .iter()
+            .filter(|slot| slot.call != call && slot.called && slot.answer.is_none());
         let waited = others.map(|slot| match self.kind_of(slot) {
-            Some(kind) if kind.makes_children() => self.expected_children(slot).saturating_sub(slot.ended.len()),
+            Some(kind) if kind.makes_children() => self
+                .expected_children(slot)
+                .saturating_sub(slot.ended.len()),
             _ => 0,
         });
         self.state.background.len() + waited.sum::<usize>()
@@ -103,19 +140,26 @@ impl Draft {
             self.report(call, child, &exit);
         }
         self.go_on_with_shares();
-        let Some(slot) = self.state.open_slot(call) else { return };
+        let Some(slot) = self.state.open_slot(call) else {
+            return;
+        };
         if has_ended(slot, index) {
             return;
         }
         let caller = self.caller();
-        self.emit(Fact::Child(ChildFact::Ended { call, index, child, exit }));
+        self.emit(Fact::Child(ChildFact::Ended {
+            call,
+            index,
+            child,
+            exit,
+        }));
         if self.answer_if_all_ended(call) {
             self.settle(caller);
         }
     }
 
-    /// Answers a call whose children have all ended. A process that was restored from between the end of a child and the
-    /// answer goes on from here.
+    /// Answers a call whose children have all ended. A process that was restored from between the
+    /// end of a child and the answer goes on from here.
     pub(super) fn answer_if_all_ended(&mut self, call: CallId) -> bool {
         let slot = self.slot(call);
         // The prompts are counted once, and not with each end.
@@ -139,7 +183,8 @@ impl Draft {
         }
     }
 
-    /// One answer with each child's last message; a failure of one is its own and not that of the call.
+    /// One answer with each child's last message; a failure of one is its own and not that of the
+    /// call.
     fn answer_fork(&mut self, call: CallId, ended: &Ended) {
         let mut produced = 0;
         let mut results = Element::new("fork_result").attribute("children", ended.len());
@@ -153,12 +198,23 @@ impl Draft {
 
     /// The child's last message; an error where it did not finish.
     fn answer_spawn(&mut self, call: CallId, ended: &Ended) {
-        let Some((_, (child, exit))) = ended.get_min() else { return };
-        let Said { answer, produced_chars, .. } = self.message_of_child(*child, exit, "spawn");
+        let Some((_, (child, exit))) = ended.get_min() else {
+            return;
+        };
+        let Said {
+            answer,
+            produced_chars,
+            ..
+        } = self.message_of_child(*child, exit, "spawn");
         let answer = match exit.status {
             ExitStatus::Done => answer,
             status => Answer {
-                text: format!("Process {child} ended as {}: {}", status.word(), answer.text).into(),
+                text: format!(
+                    "Process {child} ended as {}: {}",
+                    status.word(),
+                    answer.text
+                )
+                .into(),
                 is_error: true,
                 ..answer
             },
@@ -166,7 +222,8 @@ impl Draft {
         self.answer(call, answer, produced_chars);
     }
 
-    /// The last message of a child, as its parent reads it. If it is large, it is handed over as a descriptor, and not copied.
+    /// The last message of a child, as its parent reads it. If it is large, it is handed over as a
+    /// descriptor, and not copied.
     pub(super) fn message_of_child(&mut self, child: Pid, exit: &Exit, verb: &str) -> Said {
         let placement = self.placer().exit(exit, &format!("{verb}:{child}"));
         let produced_chars = placement.produced_chars();
@@ -174,7 +231,11 @@ impl Draft {
             Placement::Context { text, .. } => Some(text.clone()),
             Placement::Descriptor(_) => None,
         };
-        Said { answer: self.placed(placement), produced_chars, exact }
+        Said {
+            answer: self.placed(placement),
+            produced_chars,
+            exact,
+        }
     }
 
     /// Places text that is in memory: what a model said, which is never more than a reply.
@@ -195,7 +256,8 @@ pub(super) struct Said {
 }
 
 impl Said {
-    /// An answer that is an element already stands as it is; anything else is text, whole or cut (XML-1).
+    /// An answer that is an element already stands as it is; anything else is text, whole or cut
+    /// (XML-1).
     pub(super) fn shown_in(&self, element: Element) -> Element {
         match &self.exact {
             Some(text) => element.text(&**text),
@@ -217,8 +279,9 @@ fn child_element(number: u32, child: Pid, exit: &Exit, said: &Said) -> Element {
     said.shown_in(element)
 }
 
-/// What the images of all children of a fork have in common: the parent's, with a turn to go on with. Once every tool use of
-/// the turn is answered there, the history is valid, and begins with the parent's bytes (FORK-2).
+/// What the images of all children of a fork have in common: the parent's, with a turn to go on
+/// with. Once every tool use of the turn is answered there, the history is valid, and begins with
+/// the parent's bytes (FORK-2).
 fn forked(state: &State) -> Image {
     let shared = u32::try_from(state.messages.len()).unwrap_or(u32::MAX);
     let forked_at = state.forked_at.iter().copied().chain([shared]).collect();
@@ -241,12 +304,20 @@ fn forked(state: &State) -> Image {
     }
 }
 
-/// What the child reads where the parent waits: its prompt for the fork, and a word for each sibling call. A fork that
-/// the host called stands in no history: its prompt is simply said.
+/// What the child reads where the parent waits: its prompt for the fork, and a word for each
+/// sibling call. A fork that the host called stands in no history: its prompt is simply said.
 fn answers(state: &State, call: CallId, told: ShownText) -> Vec<Block> {
-    if let Phase::Acting { caller: Caller::Host, .. } = state.phase {
+    if let Phase::Acting {
+        caller: Caller::Host,
+        ..
+    } = state.phase
+    {
         return vec![Block::text(told)];
     }
     let (mine, sibling) = (Answer::shown(told), Answer::failed(SIBLING));
-    state.slots().iter().flat_map(|slot| results(slot, if slot.call == call { &mine } else { &sibling })).collect()
+    state
+        .slots()
+        .iter()
+        .flat_map(|slot| results(slot, if slot.call == call { &mine } else { &sibling }))
+        .collect()
 }

@@ -1,5 +1,5 @@
-//! What all processes of one program have in common. It is made for the first of them and kept with the program, so that a
-//! birth or a fork costs none of it, in time or in memory.
+//! What all processes of one program have in common. It is made for the first of them and kept with
+//! the program, so that a birth or a fork costs none of it, in time or in memory.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,7 +14,8 @@ use crate::program::Program;
 pub(crate) struct Common {
     around: Surroundings,
     pub(super) toolbox: Arc<Toolbox>,
-    /// That of the first process that was given others: of servers, or by an earlier life of the kernel.
+    /// That of the first process that was given others: of servers, or by an earlier life of the
+    /// kernel.
     given: OnceLock<Arc<Toolbox>>,
     /// The files of the program.
     pub(super) bundle: Content,
@@ -23,11 +24,15 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    /// That of `program`. Costs a comparison of the surroundings, but for the first time; in a second kernel, which has other
-    /// ones, it is made each time.
+    /// That of `program`. Costs a comparison of the surroundings, but for the first time; in a
+    /// second kernel, which has other ones, it is made each time.
     pub(super) fn of(program: &Program, around: &Surroundings) -> Arc<Self> {
         let kept = program.common(|| Arc::new(Self::new(program, around)));
-        if kept.around == *around { kept } else { Arc::new(Self::new(program, around)) }
+        if kept.around == *around {
+            kept
+        } else {
+            Arc::new(Self::new(program, around))
+        }
     }
 
     fn new(program: &Program, around: &Surroundings) -> Self {
@@ -40,7 +45,8 @@ impl Common {
         }
     }
 
-    /// The tools that a process was given at its birth: shared with others that were given the same.
+    /// The tools that a process was given at its birth: shared with others that were given the
+    /// same.
     pub(super) fn given(
         &self,
         program: &Program,
@@ -52,7 +58,11 @@ impl Common {
             return self.toolbox.clone();
         }
         let kept = self.given.get_or_init(frozen);
-        if kept.is(specs, outside) { kept.clone() } else { frozen() }
+        if kept.is(specs, outside) {
+            kept.clone()
+        } else {
+            frozen()
+        }
     }
 
     /// What `compose` makes of it, once for all that were given nothing.

@@ -9,12 +9,15 @@ use dormouse_proto::xml::Element;
 use std::sync::Arc;
 
 use super::arrival::Arrival;
-use super::{ChildEvent, Completion, Effect, Fact, HostRequest, Input, Placed, Read, Signal, State, evolve};
+use super::{
+    ChildEvent, Completion, Effect, Fact, HostRequest, Input, Placed, Read, Signal, State, evolve,
+};
 use crate::content::{Content, Unreadable};
 use crate::table::placement::Placement;
 use crate::table::{NewDescriptor, unreadable};
 
-/// How many calls of the host a process has in flight at most. They run side by side, each for itself.
+/// How many calls of the host a process has in flight at most. They run side by side, each for
+/// itself.
 const MAX_HOST_CALLS: usize = 64;
 
 /// What follows from an input.
@@ -23,27 +26,47 @@ const MAX_HOST_CALLS: usize = 64;
 pub struct Decision {
     /// The facts, in order.
     pub facts: Vec<Fact>,
-    /// The state that they lead to: what [`evolve`] makes of the one before. Requests among the effects share its messages.
+    /// The state that they lead to: what [`evolve`] makes of the one before. Requests among the
+    /// effects share its messages.
     pub state: State,
-    /// What has to be known of the bytes of contents. A read may be performed at once, since it changes nothing outside.
+    /// What has to be known of the bytes of contents. A read may be performed at once, since it
+    /// changes nothing outside.
     pub reads: Vec<Read>,
     /// What is to be done once the facts are durable, in order.
     pub effects: Vec<Effect>,
 }
 
-/// Decides what follows from `input` at `now_ms` (milliseconds since the epoch, UTC). Never fails: a mistake of the model
-/// is an answer to the model, a completion that is stale changes nothing.
+/// Decides what follows from `input` at `now_ms` (milliseconds since the epoch, UTC). Never fails:
+/// a mistake of the model is an answer to the model, a completion that is stale changes nothing.
 ///
-/// Never looks at the bytes of a content: it asks for [`Read`]s. Costs what a model said, not what the process holds.
+/// Never looks at the bytes of a content: it asks for [`Read`]s. Costs what a model said, not what
+/// the process holds.
 pub fn decide(state: &State, input: Input, now_ms: u64) -> Decision {
-    let mut draft = Draft { state: state.clone(), now_ms, facts: Vec::new(), reads: Vec::new(), effects: Vec::new() };
+    let mut draft = Draft {
+        state: state.clone(),
+        now_ms,
+        facts: Vec::new(),
+        reads: Vec::new(),
+        effects: Vec::new(),
+    };
     draft.handle(input);
-    let Draft { facts, state, reads, effects, .. } = draft;
-    Decision { facts, state, reads, effects }
+    let Draft {
+        facts,
+        state,
+        reads,
+        effects,
+        ..
+    } = draft;
+    Decision {
+        facts,
+        state,
+        reads,
+        effects,
+    }
 }
 
-/// A decision in the making: each fact is applied to a copy of the state as it is emitted, so that what follows is decided
-/// on the state as it will be.
+/// A decision in the making: each fact is applied to a copy of the state as it is emitted, so that
+/// what follows is decided on the state as it will be.
 pub(crate) struct Draft {
     pub(super) state: State,
     pub(super) now_ms: u64,
@@ -60,7 +83,8 @@ impl Draft {
 
     pub(super) fn perform(&mut self, effect: Effect) {
         // Mostly there is one, and an effect is large.
-        self.effects.reserve_exact(usize::from(self.effects.is_empty()));
+        self.effects
+            .reserve_exact(usize::from(self.effects.is_empty()));
         self.effects.push(effect);
     }
 
@@ -70,8 +94,20 @@ impl Draft {
             _ if self.state.exit().is_some() => self.refuse(&input),
             Input::Spoke { spoken, .. } if spoken.parts.is_empty() => {}
             Input::Spoke { from, spoken } => self.place_arrival(Arrival::Spoke { from, spoken }),
-            Input::Messaged { ticket, from, call, settled, letter } => {
-                self.place_arrival(Arrival::Messaged { ticket, from, call, settled, letter });
+            Input::Messaged {
+                ticket,
+                from,
+                call,
+                settled,
+                letter,
+            } => {
+                self.place_arrival(Arrival::Messaged {
+                    ticket,
+                    from,
+                    call,
+                    settled,
+                    letter,
+                });
             }
             Input::Placed(placed) => self.handle_placed(placed),
             Input::Host { ticket, request } => self.handle_request(ticket, request),
@@ -84,12 +120,23 @@ impl Draft {
 
     fn handle_request(&mut self, ticket: Arc<str>, request: HostRequest) {
         match request {
-            HostRequest::Open { collected, source, page_chars } => {
-                self.place_arrival(Arrival::Opened { ticket, collected, source, page_chars });
+            HostRequest::Open {
+                collected,
+                source,
+                page_chars,
+            } => {
+                self.place_arrival(Arrival::Opened {
+                    ticket,
+                    collected,
+                    source,
+                    page_chars,
+                });
             }
             HostRequest::Call { tool, args } => self.call_for_host(ticket, tool, args),
             HostRequest::GiveUp => self.give_up(&ticket),
-            HostRequest::SendBack { position, message } => self.send_back(ticket, &position, message),
+            HostRequest::SendBack { position, message } => {
+                self.send_back(ticket, &position, message)
+            }
             HostRequest::TakeBack(standing) => self.take_back(ticket, *standing),
         }
     }
@@ -99,12 +146,16 @@ impl Draft {
             Completion::Model(result) => self.take_reply(call, result),
             Completion::Tool(output) => self.take_output(call, output),
             Completion::Read(found) => self.handle_found(call, found),
-            Completion::FileWritten { pending, result } => self.take_written(call, &pending, result),
+            Completion::FileWritten { pending, result } => {
+                self.take_written(call, &pending, result)
+            }
             Completion::Summarized { pending, result } => self.take_summary(call, pending, result),
             Completion::TempFile { pending, result } => self.take_temp_file(call, &pending, result),
             Completion::Checkpoint(result) => self.take_checkpoint(call, result),
             Completion::Fetched { pending, result } => self.take_fetched(call, &pending, result),
-            Completion::MessageSent(receipt) => self.complete(call, |draft| draft.answer_whole(call, receipt)),
+            Completion::MessageSent(receipt) => {
+                self.complete(call, |draft| draft.answer_whole(call, receipt))
+            }
             Completion::Listed { known, hidden } => self.take_list(call, known, hidden),
             Completion::TimedOut => self.take_timeout(call),
         }
@@ -114,7 +165,9 @@ impl Draft {
         match event {
             ChildEvent::Started { child } => self.take_start(call, child),
             ChildEvent::Absent { index } => self.take_absence(call, index),
-            ChildEvent::NotBorn { why } => self.complete(call, |draft| draft.refuse_spawn(call, why)),
+            ChildEvent::NotBorn { why } => {
+                self.complete(call, |draft| draft.refuse_spawn(call, why))
+            }
             ChildEvent::Ended { index, child, exit } => self.take_child(call, index, child, exit),
         }
     }
@@ -132,9 +185,12 @@ impl Draft {
     /// A process that has ended receives nothing more. Only a request is answered.
     fn refuse(&mut self, input: &Input) {
         let (ticket, receipt) = match input {
-            Input::Messaged { ticket, from, call, .. } | Input::Placed(Placed::Messaged { ticket, from, call, .. }) => {
-                (ticket, self.state.receipt(*from, *call))
+            Input::Messaged {
+                ticket, from, call, ..
             }
+            | Input::Placed(Placed::Messaged {
+                ticket, from, call, ..
+            }) => (ticket, self.state.receipt(*from, *call)),
             Input::Host {
                 ticket,
                 request:
@@ -146,17 +202,28 @@ impl Draft {
             | Input::Placed(Placed::Opened { ticket, .. }) => (ticket, None),
             _ => return,
         };
-        let answer = receipt.unwrap_or_else(|| Answer::failed(format!("Process {} has ended.", self.state.pid)));
-        self.perform(Effect::AnswerHost { ticket: ticket.clone(), answer });
+        let answer = receipt
+            .unwrap_or_else(|| Answer::failed(format!("Process {} has ended.", self.state.pid)));
+        self.perform(Effect::AnswerHost {
+            ticket: ticket.clone(),
+            answer,
+        });
     }
 
-    /// Somebody said something: a block for each part, in order; one element if it is another process's.
+    /// Somebody said something: a block for each part, in order; one element if it is another
+    /// process's.
     pub(super) fn hear(&mut self, from: Speaker, parts: Vec<Placement>) {
         let message = match from {
             Speaker::Process(pid) => self.message_of(pid, parts),
             Speaker::Host => {
-                let blocks = parts.into_iter().map(|part| Block::text(self.placed(part).text)).collect();
-                Arc::new(Message { role: Role::User, blocks })
+                let blocks = parts
+                    .into_iter()
+                    .map(|part| Block::text(self.placed(part).text))
+                    .collect();
+                Arc::new(Message {
+                    role: Role::User,
+                    blocks,
+                })
             }
         };
         self.emit(Fact::Mail(MailFact::Queued { from, message }));
@@ -179,7 +246,8 @@ impl Draft {
         answer
     }
 
-    /// `element` around what enters the context of something placed: a text, or the element that shows a descriptor.
+    /// `element` around what enters the context of something placed: a text, or the element that
+    /// shows a descriptor.
     pub(super) fn shown_in(&mut self, element: Element, placement: Placement) -> Element {
         match placement {
             Placement::Context { text, .. } => element.text(&*text),
@@ -191,7 +259,11 @@ impl Draft {
         self.emit(Fact::Descriptor(DescriptorFact::Opened { id, entry }));
     }
 
-    pub(super) fn open_for_host(&mut self, ticket: Arc<str>, new: Result<Box<NewDescriptor>, Unreadable>) {
+    pub(super) fn open_for_host(
+        &mut self,
+        ticket: Arc<str>,
+        new: Result<Box<NewDescriptor>, Unreadable>,
+    ) {
         let answer = match new {
             Ok(new) => self.open_next(*new),
             Err(lost) => unreadable(None, &lost),
@@ -202,23 +274,41 @@ impl Draft {
     fn call_for_host(&mut self, ticket: Arc<str>, tool: String, args: String) {
         let pid = self.state.pid;
         let busy = match self.state.phase {
-            _ if self.state.is_stopped() => Some(format!("process {pid} is stopped: continue it first")),
+            _ if self.state.is_stopped() => {
+                Some(format!("process {pid} is stopped: continue it first"))
+            }
             Phase::Idle => None,
-            // What waits to be heard is not kept waiting by calls that follow each other without end.
-            Phase::Acting { caller: Caller::Host, .. } if !self.state.mailbox.is_empty() => {
-                Some(format!("process {pid} is about to begin a turn: wait for its end"))
-            }
-            Phase::Acting { caller: Caller::Host, ref slots } if slots.len() < MAX_HOST_CALLS => None,
-            Phase::Acting { caller: Caller::Host, .. } => {
-                Some(format!("process {pid} has {MAX_HOST_CALLS} calls in flight: wait for one of them"))
-            }
-            _ => Some(format!("process {pid} is in the middle of a turn: wait for its end")),
+            // What waits to be heard is not kept waiting by calls that follow each other without
+            // end.
+            Phase::Acting {
+                caller: Caller::Host,
+                ..
+            } if !self.state.mailbox.is_empty() => Some(format!(
+                "process {pid} is about to begin a turn: wait for its end"
+            )),
+            Phase::Acting {
+                caller: Caller::Host,
+                ref slots,
+            } if slots.len() < MAX_HOST_CALLS => None,
+            Phase::Acting {
+                caller: Caller::Host,
+                ..
+            } => Some(format!(
+                "process {pid} has {MAX_HOST_CALLS} calls in flight: wait for one of them"
+            )),
+            _ => Some(format!(
+                "process {pid} is in the middle of a turn: wait for its end"
+            )),
         };
         if let Some(why) = busy {
             let answer = Answer::failed(why);
             return self.perform(Effect::AnswerHost { ticket, answer });
         }
-        self.emit(Fact::Call(CallFact::HostCalled { ticket, tool: tool.into(), args: args.into() }));
+        self.emit(Fact::Call(CallFact::HostCalled {
+            ticket,
+            tool: tool.into(),
+            args: args.into(),
+        }));
         self.begin_uncalled();
     }
 }

@@ -1,5 +1,5 @@
-//! What differs between two points of one process or of two: where their conversations part, which descriptors one has and the
-//! other has not, where each stands, and what each used.
+//! What differs between two points of one process or of two: where their conversations part, which
+//! descriptors one has and the other has not, where each stands, and what each used.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -74,24 +74,44 @@ pub struct Held {
     pub name: Option<Arc<str>>,
 }
 
-/// Compares two points. Costs the messages up to where they part, and the descriptors; no content is read for it.
+/// Compares two points. Costs the messages up to where they part, and the descriptors; no content
+/// is read for it.
 #[must_use]
 pub fn diff(left: &Image, right: &Image) -> Diff {
     let both = left.messages.iter().zip(&right.messages);
-    let common_messages = both.take_while(|(left, right)| Arc::ptr_eq(left, right) || left == right).count();
-    let pair = |of: &dyn Fn(&Image) -> Vec<Line>| Pair { left: of(left), right: of(right) };
+    let common_messages = both
+        .take_while(|(left, right)| Arc::ptr_eq(left, right) || left == right)
+        .count();
+    let pair = |of: &dyn Fn(&Image) -> Vec<Line>| Pair {
+        left: of(left),
+        right: of(right),
+    };
     let rest = |image: &Image| {
         let messages = image.messages.iter().enumerate().skip(common_messages);
-        messages.map(|(at, message)| line(at + 1, message)).collect()
+        messages
+            .map(|(at, message)| line(at + 1, message))
+            .collect()
     };
     let ids: BTreeSet<&FdId> = left.table.keys().chain(right.table.keys()).collect();
     Diff {
         common_messages,
         messages: pair(&rest),
-        descriptors: ids.into_iter().filter_map(|id| difference(id, left, right)).collect(),
-        phase: Pair { left: phase(left), right: phase(right) },
-        waiting: Pair { left: left.mailbox.len(), right: right.mailbox.len() },
-        used: Pair { left: left.usage, right: right.usage },
+        descriptors: ids
+            .into_iter()
+            .filter_map(|id| difference(id, left, right))
+            .collect(),
+        phase: Pair {
+            left: phase(left),
+            right: phase(right),
+        },
+        waiting: Pair {
+            left: left.mailbox.len(),
+            right: right.mailbox.len(),
+        },
+        used: Pair {
+            left: left.usage,
+            right: right.usage,
+        },
     }
 }
 
@@ -100,12 +120,19 @@ fn line(number: usize, message: &Message) -> Line {
         Role::User => "user",
         Role::Assistant => "assistant",
     };
-    Line { number, role, gist: said(message) }
+    Line {
+        number,
+        role,
+        gist: said(message),
+    }
 }
 
 fn difference(id: &FdId, left: &Image, right: &Image) -> Option<Difference> {
     let (left, right) = (left.table.get(id).map(held), right.table.get(id).map(held));
-    (left != right).then(|| Difference { id: id.to_string(), sides: Pair { left, right } })
+    (left != right).then(|| Difference {
+        id: id.to_string(),
+        sides: Pair { left, right },
+    })
 }
 
 fn held(entry: &Entry<Content>) -> Held {
@@ -125,7 +152,10 @@ fn phase(image: &Image) -> String {
         Phase::Ready { .. } => "ready".to_owned(),
         Phase::Acting { slots, .. } => {
             let open = slots.iter().filter(|slot| slot.answer.is_none());
-            format!("acting: {}", open.map(|slot| &*slot.tool).collect::<Vec<_>>().join(", "))
+            format!(
+                "acting: {}",
+                open.map(|slot| &*slot.tool).collect::<Vec<_>>().join(", ")
+            )
         }
         Phase::Ended { exit } => format!("ended as {}", exit.status.word()),
     };
@@ -146,8 +176,17 @@ impl fmt::Display for Diff {
         }
         for Difference { id, sides } in &self.descriptors {
             for (mark, held) in [('<', &sides.left), ('>', &sides.right)] {
-                if let Some(Held { content, bytes, source, name }) = held {
-                    let name = name.as_ref().map(|name| format!(" '{name}'")).unwrap_or_default();
+                if let Some(Held {
+                    content,
+                    bytes,
+                    source,
+                    name,
+                }) = held
+                {
+                    let name = name
+                        .as_ref()
+                        .map(|name| format!(" '{name}'"))
+                        .unwrap_or_default();
                     let content: String = content.chars().take(12).collect();
                     writeln!(f, "{mark} {id}{name} of {source}: {bytes} bytes, {content}")?;
                 }
@@ -155,12 +194,29 @@ impl fmt::Display for Diff {
         }
         pair(f, "phase", &self.phase)?;
         pair(f, "messages waiting", &self.waiting)?;
-        let tokens = |usage: &Usage| format!("{} in, {} out", usage.all_input_tokens(), usage.output_tokens);
-        pair(f, "tokens", &Pair { left: tokens(&self.used.left), right: tokens(&self.used.right) })
+        let tokens = |usage: &Usage| {
+            format!(
+                "{} in, {} out",
+                usage.all_input_tokens(),
+                usage.output_tokens
+            )
+        };
+        pair(
+            f,
+            "tokens",
+            &Pair {
+                left: tokens(&self.used.left),
+                right: tokens(&self.used.right),
+            },
+        )
     }
 }
 
-fn pair<T: fmt::Display + PartialEq>(f: &mut fmt::Formatter<'_>, what: &str, pair: &Pair<T>) -> fmt::Result {
+fn pair<T: fmt::Display + PartialEq>(
+    f: &mut fmt::Formatter<'_>,
+    what: &str,
+    pair: &Pair<T>,
+) -> fmt::Result {
     match pair {
         Pair { left, right } if left == right => writeln!(f, "{what}: {left}"),
         Pair { left, right } => writeln!(f, "< {what}: {left}\n> {what}: {right}"),

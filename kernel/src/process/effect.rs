@@ -17,7 +17,10 @@ use crate::syscall::{PendingMessage, PendingSummary, PendingTempFile, PendingWri
 
 /// Something to be done, after the facts before it are durable.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "most decisions have one effect, and it begins work")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most decisions have one effect, and it begins work"
+)]
 pub enum Effect {
     /// Begin work for a call; what comes is [`Input::Completed`](super::Input::Completed).
     Begin {
@@ -31,30 +34,33 @@ pub enum Effect {
         /// The calls.
         calls: Vec<CallId>,
     },
-    /// See to it that these children exist; a spawned one that does is [`ChildEvent::Started`](super::ChildEvent::Started), each end is
-    /// [`ChildEvent::Ended`](super::ChildEvent::Ended). A child that exists already, by parent and origin, is not made again, and its
-    /// end is reported once more.
+    /// See to it that these children exist; a spawned one that does is
+    /// [`ChildEvent::Started`](super::ChildEvent::Started), each end is
+    /// [`ChildEvent::Ended`](super::ChildEvent::Ended). A child that exists already, by parent and
+    /// origin, is not made again, and its end is reported once more.
     StartChildren {
         /// The children, in order.
         children: Vec<Child>,
         /// Whether an earlier life of the process may have made them.
         may_exist: bool,
     },
-    /// Look for a child that an earlier life of the process made, or that was given up. One that is there goes on, and what
-    /// comes is what came when it was started; one that is not is [`ChildEvent::Absent`](super::ChildEvent::Absent).
+    /// Look for a child that an earlier life of the process made, or that was given up. One that is
+    /// there goes on, and what comes is what came when it was started; one that is not is
+    /// [`ChildEvent::Absent`](super::ChildEvent::Absent).
     FindChild {
         /// The call.
         call: CallId,
         /// Which of the call's children, from 0.
         index: u32,
     },
-    /// Stop the children of all calls but these: what an earlier life of the process had given up, and may not have stopped.
+    /// Stop the children of all calls but these: what an earlier life of the process had given up,
+    /// and may not have stopped.
     KeepChildren {
         /// The calls that still wait for their children.
         calls: Vec<CallId>,
     },
-    /// Wake the process at this time; what comes is [`Input::TimeUp`](super::Input::TimeUp). In place of what was asked for
-    /// before.
+    /// Wake the process at this time; what comes is [`Input::TimeUp`](super::Input::TimeUp). In
+    /// place of what was asked for before.
     WakeAt {
         /// Milliseconds since the epoch, UTC.
         at_ms: u64,
@@ -103,24 +109,30 @@ pub enum Work {
         /// To whom.
         model: ModelChoice,
     },
-    /// Ask the files of the process's tree; what comes is [`Completion::TempFile`](super::Completion::TempFile). The call is
-    /// the operation's origin: one that is asked for again is not done again.
+    /// Ask the files of the process's tree; what comes is
+    /// [`Completion::TempFile`](super::Completion::TempFile). The call is the operation's origin:
+    /// one that is asked for again is not done again.
     TempFile(PendingTempFile),
-    /// Read files for a child that is to be spawned; what comes is [`Completion::Fetched`](super::Completion::Fetched).
+    /// Read files for a child that is to be spawned; what comes is
+    /// [`Completion::Fetched`](super::Completion::Fetched).
     Fetch(PendingSpawn),
-    /// Take a message to another process; what comes is [`Completion::MessageSent`](super::Completion::MessageSent). The call is what
-    /// the receiver knows the message by: one that is sent again is not heard twice.
+    /// Take a message to another process; what comes is
+    /// [`Completion::MessageSent`](super::Completion::MessageSent). The call is what the receiver
+    /// knows the message by: one that is sent again is not heard twice.
     Send {
         /// No call below this number is waited for.
         settled: u32,
         /// To whom, and what.
         pending: PendingMessage,
     },
-    /// Look up the processes that this one can write to; what comes is [`Completion::Listed`](super::Completion::Listed).
+    /// Look up the processes that this one can write to; what comes is
+    /// [`Completion::Listed`](super::Completion::Listed).
     ListProcesses,
-    /// Ask the checkpoints of the process; what comes is [`Completion::Checkpoint`](super::Completion::Checkpoint).
+    /// Ask the checkpoints of the process; what comes is
+    /// [`Completion::Checkpoint`](super::Completion::Checkpoint).
     Checkpoint(CheckpointOp),
-    /// Let the call wait for so long at most; what comes is [`Completion::TimedOut`](super::Completion::TimedOut).
+    /// Let the call wait for so long at most; what comes is
+    /// [`Completion::TimedOut`](super::Completion::TimedOut).
     Wait {
         /// Milliseconds.
         timeout_ms: u64,
@@ -157,10 +169,12 @@ impl Effect {
     pub fn begins(&self, calls: &[CallId]) -> bool {
         match self {
             Self::Begin { call, .. } | Self::FindChild { call, .. } => calls.contains(call),
-            Self::StartChildren { children, .. } => children.iter().any(|child| match child.origin {
-                Origin::Forked { call, .. } | Origin::Spawned { call } => calls.contains(&call),
-                Origin::Started | Origin::Copied { .. } => false,
-            }),
+            Self::StartChildren { children, .. } => {
+                children.iter().any(|child| match child.origin {
+                    Origin::Forked { call, .. } | Origin::Spawned { call } => calls.contains(&call),
+                    Origin::Started | Origin::Copied { .. } => false,
+                })
+            }
             Self::Abandon { .. }
             | Self::KeepChildren { .. }
             | Self::WakeAt { .. }

@@ -1,7 +1,9 @@
-//! What a new process is told of the environment: composed once, from what was found out before its birth, and frozen.
+//! What a new process is told of the environment: composed once, from what was found out before its
+//! birth, and frozen.
 //!
-//! Nothing is found out here. What needs the user's permission (variables, commands) comes as [`Gathered`], with a text in
-//! the place of what could not be had, so that the model knows what it does not know.
+//! Nothing is found out here. What needs the user's permission (variables, commands) comes as
+//! [`Gathered`], with a text in the place of what could not be had, so that the model knows what it
+//! does not know.
 
 use dormouse_proto::program::Variable;
 use dormouse_proto::xml::Element;
@@ -14,15 +16,22 @@ use crate::program::{EnvironmentChoice, Program};
 /// What was found out for one process, before its birth.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gathered {
-    /// What to tell of each of [`EnvironmentChoice::env_vars`], in their order; nothing: it is not set.
+    /// What to tell of each of [`EnvironmentChoice::env_vars`], in their order; nothing: it is not
+    /// set.
     pub env_vars: Vec<Option<String>>,
     /// What each of [`EnvironmentChoice::commands`] said, or why it did not, in their order.
     pub commands: Vec<String>,
 }
 
-/// Adds what its program asks to be told of the environment to the system prompt of a process that is not yet born: its
-/// last element, behind everything that is the same on every machine.
-pub fn tell_environment(image: &mut Image, program: &Program, around: &Surroundings, found: &Gathered, now_ms: u64) {
+/// Adds what its program asks to be told of the environment to the system prompt of a process that
+/// is not yet born: its last element, behind everything that is the same on every machine.
+pub fn tell_environment(
+    image: &mut Image,
+    program: &Program,
+    around: &Surroundings,
+    found: &Gathered,
+    now_ms: u64,
+) {
     let lines = lines(program.environment(), around, found, now_ms);
     if lines.is_empty() {
         return;
@@ -35,7 +44,12 @@ pub fn tell_environment(image: &mut Image, program: &Program, around: &Surroundi
 }
 
 /// A line for each fact that is known; several for a command.
-fn lines(choice: &EnvironmentChoice, around: &Surroundings, found: &Gathered, now_ms: u64) -> Vec<String> {
+fn lines(
+    choice: &EnvironmentChoice,
+    around: &Surroundings,
+    found: &Gathered,
+    now_ms: u64,
+) -> Vec<String> {
     let variables = choice.variables.iter().filter_map(|variable| {
         let value = match variable {
             Variable::Date => Some(date(now_ms)),
@@ -43,18 +57,31 @@ fn lines(choice: &EnvironmentChoice, around: &Surroundings, found: &Gathered, no
         };
         Some(format!("{}: {}", variable.word(), value?))
     });
-    let custom = choice.custom.iter().map(|(label, text)| format!("{label}: {text}"));
+    let custom = choice
+        .custom
+        .iter()
+        .map(|(label, text)| format!("{label}: {text}"));
     let env_vars = choice.env_vars.iter().zip(&found.env_vars);
-    let env_vars = env_vars.filter_map(|(var, value)| Some(format!("{}: {}", var.label, value.as_ref()?)));
+    let env_vars =
+        env_vars.filter_map(|(var, value)| Some(format!("{}: {}", var.label, value.as_ref()?)));
     let commands = choice.commands.iter().zip(&found.commands);
-    let commands = commands.map(|(command, said)| format!("> {}\n{said}", command.written).trim_end().to_owned());
-    variables.chain(custom).chain(env_vars).chain(commands).collect()
+    let commands = commands.map(|(command, said)| {
+        format!("> {}\n{said}", command.written)
+            .trim_end()
+            .to_owned()
+    });
+    variables
+        .chain(custom)
+        .chain(env_vars)
+        .chain(commands)
+        .collect()
 }
 
 /// The day of a time, UTC, as `2026-01-31`.
 fn date(now_ms: u64) -> String {
     let seconds = i64::try_from(now_ms / 1000).unwrap_or(i64::MAX);
-    OffsetDateTime::from_unix_timestamp(seconds).map_or_else(|_| "unknown".to_owned(), |time| time.date().to_string())
+    OffsetDateTime::from_unix_timestamp(seconds)
+        .map_or_else(|_| "unknown".to_owned(), |time| time.date().to_string())
 }
 
 #[cfg(test)]
@@ -63,8 +90,12 @@ mod tests {
 
     #[test]
     fn days_have_their_dates() {
-        let cases =
-            [(0, "1970-01-01"), (86_399_999, "1970-01-01"), (1_709_164_800_000, "2024-02-29"), (u64::MAX, "unknown")];
+        let cases = [
+            (0, "1970-01-01"),
+            (86_399_999, "1970-01-01"),
+            (1_709_164_800_000, "2024-02-29"),
+            (u64::MAX, "unknown"),
+        ];
         for (now_ms, expected) in cases {
             assert_eq!(date(now_ms), expected);
         }

@@ -1,4 +1,5 @@
-//! Applying a fact. Total and trivial: a fact has happened, so that nothing can go wrong here, live or on replay (DUR-2).
+//! Applying a fact. Total and trivial: a fact has happened, so that nothing can go wrong here, live
+//! or on replay (DUR-2).
 
 use std::sync::Arc;
 
@@ -8,7 +9,8 @@ use dormouse_proto::mail::{Mail, Speaker};
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::StopReason;
 use dormouse_proto::record::{
-    CallFact, Caller, ChildFact, Control, ControlFact, DescriptorFact, Lifetime, MailFact, Note, Phase, Slot, TurnFact,
+    CallFact, Caller, ChildFact, Control, ControlFact, DescriptorFact, Lifetime, MailFact, Note,
+    Phase, Slot, TurnFact,
 };
 use dormouse_proto::tool::Answer;
 use imbl::{OrdMap, Vector};
@@ -17,7 +19,8 @@ use super::{Fact, Image, State};
 use crate::program::Program;
 use crate::table::marker;
 
-/// Applies `fact`. Costs O(log n) in the size of the conversation or table; a switch to the model of another server, O(n).
+/// Applies `fact`. Costs O(log n) in the size of the conversation or table; a switch to the model
+/// of another server, O(n).
 pub fn evolve(state: &mut State, fact: &Fact) {
     match fact {
         Fact::Mail(fact) => evolve_mail(state, fact),
@@ -43,7 +46,9 @@ pub fn evolve(state: &mut State, fact: &Fact) {
         Fact::Control(ControlFact::Stopped) => state.control = Control::Stopped,
         Fact::Control(ControlFact::Frozen) => state.control = Control::Frozen,
         Fact::Control(ControlFact::Continued) => state.control = Control::Running,
-        Fact::Restored { image, message, by, .. } => take_back(state, image, message, *by),
+        Fact::Restored {
+            image, message, by, ..
+        } => take_back(state, image, message, *by),
         Fact::Exited { exit } => {
             state.background = OrdMap::new();
             state.budget.close();
@@ -55,13 +60,26 @@ pub fn evolve(state: &mut State, fact: &Fact) {
 fn evolve_mail(state: &mut State, fact: &MailFact) {
     match fact {
         MailFact::Queued { from, message } => queue(state, *from, message),
-        MailFact::Received { from, call, settled, message } => {
-            state.heard.entry(*from).or_default().note(call.seq, *settled);
+        MailFact::Received {
+            from,
+            call,
+            settled,
+            message,
+        } => {
+            state
+                .heard
+                .entry(*from)
+                .or_default()
+                .note(call.seq, *settled);
             queue(state, Speaker::Process(*from), message);
         }
         MailFact::Taken { at } => {
             let mut places = 0..;
-            state.mailbox.retain(|_| places.next().is_none_or(|place| at.binary_search(&place).is_err()));
+            state.mailbox.retain(|_| {
+                places
+                    .next()
+                    .is_none_or(|place| at.binary_search(&place).is_err())
+            });
         }
     }
 }
@@ -84,7 +102,12 @@ fn evolve_call(state: &mut State, fact: &CallFact) {
             mint(state);
             state.phase = Phase::Thinking { call: *call };
         }
-        CallFact::ModelReplied { blocks, stop, usage, .. } => {
+        CallFact::ModelReplied {
+            blocks,
+            stop,
+            usage,
+            ..
+        } => {
             state.budget.spend(*usage);
             take_reply(state, blocks, *stop);
         }
@@ -92,12 +115,24 @@ fn evolve_call(state: &mut State, fact: &CallFact) {
         CallFact::HostCalled { ticket, tool, args } => {
             let slot = open(state, ticket.clone(), tool.clone(), args.clone());
             match &mut state.phase {
-                Phase::Acting { caller: Caller::Host, slots } => slots.push(slot),
-                phase => *phase = Phase::Acting { caller: Caller::Host, slots: vec![slot] },
+                Phase::Acting {
+                    caller: Caller::Host,
+                    slots,
+                } => slots.push(slot),
+                phase => {
+                    *phase = Phase::Acting {
+                        caller: Caller::Host,
+                        slots: vec![slot],
+                    }
+                }
             }
         }
         CallFact::ToolCalled { call } => with_slot(state, *call, |slot| slot.called = true),
-        CallFact::ToolReturned { call, answer, produced_chars } => {
+        CallFact::ToolReturned {
+            call,
+            answer,
+            produced_chars,
+        } => {
             state.tally.produced_chars = state.tally.produced_chars.saturating_add(*produced_chars);
             with_slot(state, *call, |slot| slot.answer = Some(answer.clone()));
             close_slots(state);
@@ -110,8 +145,15 @@ fn evolve_child(state: &mut State, fact: &ChildFact) {
         ChildFact::Started { call, child } => {
             state.background.insert(*call, *child);
         }
-        ChildFact::Ended { call, index, child, exit } => {
-            with_slot(state, *call, |slot| drop(slot.ended.insert(*index, (*child, exit.clone()))));
+        ChildFact::Ended {
+            call,
+            index,
+            child,
+            exit,
+        } => {
+            with_slot(state, *call, |slot| {
+                drop(slot.ended.insert(*index, (*child, exit.clone())))
+            });
         }
         ChildFact::Reported { call, message } => {
             if let Some(child) = state.background.remove(call) {
@@ -121,24 +163,31 @@ fn evolve_child(state: &mut State, fact: &ChildFact) {
     }
 }
 
-/// What a model reads in answer to a tool use of a reply that was cut: it may be cut itself, and is never run.
-const NOT_RUN: &str = "Not run: the reply was cut before it was complete. Ask again in a shorter reply.";
+/// What a model reads in answer to a tool use of a reply that was cut: it may be cut itself, and is
+/// never run.
+const NOT_RUN: &str =
+    "Not run: the reply was cut before it was complete. Ask again in a shorter reply.";
 
 fn queue(state: &mut State, from: Speaker, message: &Arc<Message>) {
-    state.mailbox.push_back(Mail { from, message: message.clone() });
+    state.mailbox.push_back(Mail {
+        from,
+        message: message.clone(),
+    });
 }
 
 /// All that waits in the mailbox becomes one message of the user.
 fn begin_turn(state: &mut State) {
-    let blocks: Vec<Block> =
-        std::mem::take(&mut state.mailbox).iter().flat_map(|mail| mail.message.blocks.clone()).collect();
+    let blocks: Vec<Block> = std::mem::take(&mut state.mailbox)
+        .iter()
+        .flat_map(|mail| mail.message.blocks.clone())
+        .collect();
     push(state, Role::User, blocks);
     state.iterations = 0;
     state.phase = Phase::Ready { stopped: None };
 }
 
-/// Another model is asked from here on. What the one before sent beside its words, such as fields of its own, is not for another
-/// server, which may refuse it.
+/// Another model is asked from here on. What the one before sent beside its words, such as fields
+/// of its own, is not for another server, which may refuse it.
 fn switch_model(state: &mut State, to: u32) {
     let from = state.model().clone();
     state.model = to;
@@ -152,8 +201,12 @@ fn switch_model(state: &mut State, to: u32) {
 
 /// A message with nothing but what it says; the same where that is all of it.
 fn in_words(message: &Arc<Message>) -> Arc<Message> {
-    let has_raw =
-        |block: &Block| matches!(block, Block::Text { raw: Some(_), .. } | Block::ToolUse { raw: Some(_), .. });
+    let has_raw = |block: &Block| {
+        matches!(
+            block,
+            Block::Text { raw: Some(_), .. } | Block::ToolUse { raw: Some(_), .. }
+        )
+    };
     if !message.blocks.iter().any(has_raw) {
         return message.clone();
     }
@@ -168,23 +221,42 @@ fn in_words(message: &Arc<Message>) -> Arc<Message> {
 
 fn take_reply(state: &mut State, blocks: &[Block], stop: StopReason) {
     push(state, Role::Assistant, blocks.to_vec());
-    let cut = matches!(stop, StopReason::MaxTokens | StopReason::Refusal | StopReason::ContextWindow);
+    let cut = matches!(
+        stop,
+        StopReason::MaxTokens | StopReason::Refusal | StopReason::ContextWindow
+    );
     let mut slots = Vec::new();
     for block in blocks {
         if let Block::ToolUse { id, name, args, .. } = block {
             let answer = cut.then(|| Answer::failed(NOT_RUN));
-            slots.push(Slot { answer, ..open(state, id.clone(), name.clone(), args.clone()) });
+            slots.push(Slot {
+                answer,
+                ..open(state, id.clone(), name.clone(), args.clone())
+            });
         }
     }
-    state.phase = Phase::Acting { caller: Caller::Model, slots };
+    state.phase = Phase::Acting {
+        caller: Caller::Model,
+        slots,
+    };
     if cut || state.slots().is_empty() {
         close_slots(state);
-        state.phase = Phase::Ready { stopped: Some(stop) };
+        state.phase = Phase::Ready {
+            stopped: Some(stop),
+        };
     }
 }
 
 fn open(state: &mut State, id: Arc<str>, tool: Arc<str>, args: Arc<str>) -> Slot {
-    Slot { call: mint(state), id, tool, args, called: false, ended: OrdMap::new(), answer: None }
+    Slot {
+        call: mint(state),
+        id,
+        tool,
+        args,
+        called: false,
+        ended: OrdMap::new(),
+        answer: None,
+    }
 }
 
 fn mint(state: &mut State) -> CallId {
@@ -195,13 +267,18 @@ fn mint(state: &mut State) -> CallId {
 
 fn push(state: &mut State, role: Role, blocks: Vec<Block>) {
     if !blocks.is_empty() {
-        let message = referable(&state.program, state.messages.len(), Message { role, blocks });
+        let message = referable(
+            &state.program,
+            state.messages.len(),
+            Message { role, blocks },
+        );
         state.messages.push_back(Arc::new(message));
         state.refer_to_messages();
     }
 }
 
-/// The message as it follows `before` others: where messages are named, one that the model did not write says which it is.
+/// The message as it follows `before` others: where messages are named, one that the model did not
+/// write says which it is.
 pub(super) fn referable(program: &Program, before: usize, mut message: Message) -> Message {
     if program.marks_messages() && message.role == Role::User {
         message.blocks.push(Block::text(marker(before + 1)));
@@ -221,9 +298,11 @@ fn say_more(state: &mut State, text: &str) {
 fn in_flight(phase: &Phase) -> Vec<CallId> {
     match phase {
         Phase::Thinking { call } => vec![*call],
-        Phase::Acting { slots, .. } => {
-            slots.iter().filter(|slot| slot.called && slot.answer.is_none()).map(|slot| slot.call).collect()
-        }
+        Phase::Acting { slots, .. } => slots
+            .iter()
+            .filter(|slot| slot.called && slot.answer.is_none())
+            .map(|slot| slot.call)
+            .collect(),
         Phase::Idle | Phase::Ready { .. } | Phase::Ended { .. } => Vec::new(),
     }
 }
@@ -236,10 +315,13 @@ fn with_slot(state: &mut State, call: CallId, change: impl FnOnce(&mut Slot)) {
     }
 }
 
-/// Once every tool use is answered, the answers go into the conversation together, in the order of the uses. Calls of the host
-/// have nothing to do with each other: each is gone once it is answered.
+/// Once every tool use is answered, the answers go into the conversation together, in the order of
+/// the uses. Calls of the host have nothing to do with each other: each is gone once it is
+/// answered.
 fn close_slots(state: &mut State) {
-    let Phase::Acting { caller, slots } = &mut state.phase else { return };
+    let Phase::Acting { caller, slots } = &mut state.phase else {
+        return;
+    };
     if *caller == Caller::Host {
         slots.retain(|slot| slot.answer.is_none());
         if slots.is_empty() {
@@ -247,9 +329,22 @@ fn close_slots(state: &mut State) {
         }
         return;
     }
-    let Some(answers) = slots.iter().map(|slot| slot.answer.clone()).collect::<Option<Vec<_>>>() else { return };
-    let results = slots.iter().zip(&answers).flat_map(|(slot, answer)| results(slot, answer)).collect();
-    let entered = answers.iter().map(|answer| answer.text.chars().count() as u64).sum();
+    let Some(answers) = slots
+        .iter()
+        .map(|slot| slot.answer.clone())
+        .collect::<Option<Vec<_>>>()
+    else {
+        return;
+    };
+    let results = slots
+        .iter()
+        .zip(&answers)
+        .flat_map(|(slot, answer)| results(slot, answer))
+        .collect();
+    let entered = answers
+        .iter()
+        .map(|answer| answer.text.chars().count() as u64)
+        .sum();
     state.tally.entered_chars = state.tally.entered_chars.saturating_add(entered);
     push(state, Role::User, results);
     state.phase = Phase::Ready { stopped: None };
@@ -257,14 +352,21 @@ fn close_slots(state: &mut State) {
 
 /// The answer as it stands in the conversation: its text, then what is shown beside it.
 pub(super) fn results(slot: &Slot, answer: &Answer) -> impl Iterator<Item = Block> {
-    let text = Block::ToolResult { id: slot.id.clone(), text: answer.text.clone(), is_error: answer.is_error };
+    let text = Block::ToolResult {
+        id: slot.id.clone(),
+        text: answer.text.clone(),
+        is_error: answer.is_error,
+    };
     let id = slot.id.clone();
     let media = answer.media.clone().into_iter();
-    std::iter::once(text).chain(media.map(move |media| Block::Media { answers: Some(id.clone()), media }))
+    std::iter::once(text).chain(media.map(move |media| Block::Media {
+        answers: Some(id.clone()),
+        media,
+    }))
 }
 
-/// What came after message `to` is gone, what was noted of it too, and `message` stands there: the epoch rises, so that
-/// completions of calls that are gone are stale.
+/// What came after message `to` is gone, what was noted of it too, and `message` stands there: the
+/// epoch rises, so that completions of calls that are gone are stale.
 fn go_back(state: &mut State, to: u32, message: &Message, by: Caller) {
     state.epoch = state.epoch.saturating_add(1);
     state.messages.truncate(to as usize);
@@ -277,12 +379,16 @@ fn go_back(state: &mut State, to: u32, message: &Message, by: Caller) {
     state.phase = Phase::Ready { stopped: None };
 }
 
-/// The process stands as it did in `image`, and `message` follows: the epoch rises, numbers go on, and what was used, heard or
-/// waits stays. A host finds a session that was idle idle again; any other is asked.
+/// The process stands as it did in `image`, and `message` follows: the epoch rises, numbers go on,
+/// and what was used, heard or waits stays. A host finds a session that was idle idle again; any
+/// other is asked.
 fn take_back(state: &mut State, image: &Image, message: &Message, by: Caller) {
     state.epoch = state.epoch.saturating_add(1);
     state.restores = state.restores.saturating_add(1);
-    let kept = state.background.iter().filter(|(call, _)| call.seq < image.next_seq);
+    let kept = state
+        .background
+        .iter()
+        .filter(|(call, _)| call.seq < image.next_seq);
     state.background = kept.map(|(call, child)| (*call, *child)).collect();
     state.table.go_back(image.table.clone(), image.next_fd);
     state.mailbox = waiting_again(&image.mailbox, &state.mailbox);
@@ -296,7 +402,15 @@ fn take_back(state: &mut State, image: &Image, message: &Message, by: Caller) {
         state.iterations = 0;
     }
     state.phase = match (&image.phase, by, state.lifetime) {
-        (Phase::Idle | Phase::Acting { caller: Caller::Host, .. }, Caller::Host, Lifetime::Session) => Phase::Idle,
+        (
+            Phase::Idle
+            | Phase::Acting {
+                caller: Caller::Host,
+                ..
+            },
+            Caller::Host,
+            Lifetime::Session,
+        ) => Phase::Idle,
         _ => Phase::Ready { stopped: None },
     };
 }
@@ -316,8 +430,8 @@ fn waiting_again(then: &[Mail], now: &Vector<Mail>) -> Vector<Mail> {
     waiting
 }
 
-/// Calls in flight are given up: the epoch rises, so that their completions are stale, and each open tool use is
-/// answered, so that the history stays valid.
+/// Calls in flight are given up: the epoch rises, so that their completions are stale, and each
+/// open tool use is answered, so that the history stays valid.
 fn interrupt(state: &mut State, answer: &Answer) {
     state.epoch = state.epoch.saturating_add(1);
     state.budget.give_up(in_flight(&state.phase));
@@ -328,7 +442,8 @@ fn interrupt(state: &mut State, answer: &Answer) {
         // A call of the host is no turn: after it the process is as idle as before.
         close_slots(state);
     } else if !matches!(state.phase, Phase::Ready { .. }) {
-        // One that waits for nothing keeps how its last reply stopped: a restore from here must not ask after a last word.
+        // One that waits for nothing keeps how its last reply stopped: a restore from here must not
+        // ask after a last word.
         state.phase = Phase::Ready { stopped: None };
     }
 }

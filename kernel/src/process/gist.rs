@@ -1,10 +1,13 @@
-//! A fact in one line, for whoever looks for the point to go back to. It shows how texts begin, and never all of them.
+//! A fact in one line, for whoever looks for the point to go back to. It shows how texts begin, and
+//! never all of them.
 
 use std::fmt::Write;
 
 use dormouse_proto::mail::Speaker;
 use dormouse_proto::message::{Block, Message};
-use dormouse_proto::record::{CallFact, ChildFact, ControlFact, DescriptorFact, Fact, MailFact, Note, TurnFact};
+use dormouse_proto::record::{
+    CallFact, ChildFact, ControlFact, DescriptorFact, Fact, MailFact, Note, TurnFact,
+};
 
 /// The most characters of a text that are shown.
 const SHOWN: usize = 72;
@@ -13,8 +16,15 @@ const SHOWN: usize = 72;
 #[must_use]
 pub fn gist<C: Clone>(fact: &Fact<C>) -> String {
     match fact {
-        Fact::Mail(MailFact::Queued { from, message }) => format!("{}: {}", speaker(*from), said(message)),
-        Fact::Mail(MailFact::Received { from, call, message, .. }) => {
+        Fact::Mail(MailFact::Queued { from, message }) => {
+            format!("{}: {}", speaker(*from), said(message))
+        }
+        Fact::Mail(MailFact::Received {
+            from,
+            call,
+            message,
+            ..
+        }) => {
             format!("process {from} ({call}): {}", said(message))
         }
         Fact::Mail(MailFact::Taken { at }) => format!("{} messages", at.len()),
@@ -22,13 +32,28 @@ pub fn gist<C: Clone>(fact: &Fact<C>) -> String {
         | Fact::Control(ControlFact::Stopped)
         | Fact::Control(ControlFact::Frozen)
         | Fact::Control(ControlFact::Continued) => String::new(),
-        Fact::Descriptor(DescriptorFact::Opened { id, entry }) => format!("{id} of {}", entry.source),
+        Fact::Descriptor(DescriptorFact::Opened { id, entry }) => {
+            format!("{id} of {}", entry.source)
+        }
         Fact::Descriptor(DescriptorFact::Noted { id, note }) => format!("{id}: {}", noted(note)),
-        Fact::Call(CallFact::ModelCalled { call }) | Fact::Call(CallFact::ToolCalled { call }) => call.to_string(),
-        Fact::Call(CallFact::ModelReplied { call, blocks, .. }) => format!("{call}: {}", blocks_in_short(blocks)),
+        Fact::Call(CallFact::ModelCalled { call }) | Fact::Call(CallFact::ToolCalled { call }) => {
+            call.to_string()
+        }
+        Fact::Call(CallFact::ModelReplied { call, blocks, .. }) => {
+            format!("{call}: {}", blocks_in_short(blocks))
+        }
         Fact::Call(CallFact::HostCalled { tool, args, .. }) => format!("{tool} {}", short(args)),
-        Fact::Child(ChildFact::Ended { call, index, child, exit }) => {
-            format!("{call}: child {index}, process {child}, {}: {}", exit.status.word(), short(&exit.message))
+        Fact::Child(ChildFact::Ended {
+            call,
+            index,
+            child,
+            exit,
+        }) => {
+            format!(
+                "{call}: child {index}, process {child}, {}: {}",
+                exit.status.word(),
+                short(&exit.message)
+            )
         }
         Fact::Child(ChildFact::Started { call, child }) => format!("{call}: process {child}"),
         Fact::Child(ChildFact::Reported { call, message }) => format!("{call}: {}", said(message)),
@@ -36,10 +61,18 @@ pub fn gist<C: Clone>(fact: &Fact<C>) -> String {
             let error = if answer.is_error { "error: " } else { "" };
             format!("{call}: {error}{}", short(&answer.text))
         }
-        Fact::Call(CallFact::ModelSwitched { to, reason }) => format!("to model {}: {}", to + 1, short(reason)),
+        Fact::Call(CallFact::ModelSwitched { to, reason }) => {
+            format!("to model {}: {}", to + 1, short(reason))
+        }
         Fact::Turn(TurnFact::Interrupted { answer }) => short(&answer.text),
-        Fact::Turn(TurnFact::Ended { status, reason: None }) => status.word().to_owned(),
-        Fact::Turn(TurnFact::Ended { status, reason: Some(why) }) => format!("{}: {}", status.word(), short(why)),
+        Fact::Turn(TurnFact::Ended {
+            status,
+            reason: None,
+        }) => status.word().to_owned(),
+        Fact::Turn(TurnFact::Ended {
+            status,
+            reason: Some(why),
+        }) => format!("{}: {}", status.word(), short(why)),
         Fact::Exited { exit } => format!("{}: {}", exit.status.word(), short(&exit.message)),
         Fact::Turn(TurnFact::WentTo { to, message, .. }) => format!("msg:{to}: {}", said(message)),
         Fact::Restored { checkpoint, .. } => checkpoint.to_string(),
@@ -56,7 +89,9 @@ fn speaker(from: Speaker) -> String {
 
 fn noted(note: &Note) -> String {
     match note {
-        Note::Named { name } => name.as_ref().map_or_else(|| "no name".to_owned(), |name| format!("name {name}")),
+        Note::Named { name } => name
+            .as_ref()
+            .map_or_else(|| "no name".to_owned(), |name| format!("name {name}")),
         Note::Marked { ref_id, .. } => format!("section {ref_id}"),
         Note::Unmarked { ref_id } => format!("no section {ref_id}"),
         Note::Summarized { summary, .. } => short(summary),
@@ -76,7 +111,11 @@ fn blocks_in_short(blocks: &[Block]) -> String {
         Block::Media { media, .. } => format!("{} {}", media.fd, media.media_type),
         Block::Opaque(_) => String::new(),
     };
-    let parts: Vec<_> = blocks.iter().map(part).filter(|part| !part.is_empty()).collect();
+    let parts: Vec<_> = blocks
+        .iter()
+        .map(part)
+        .filter(|part| !part.is_empty())
+        .collect();
     short(&parts.join(" | "))
 }
 

@@ -1,8 +1,10 @@
-//! Going back in the conversation: what came after a message is gone from it, and another message follows that one.
+//! Going back in the conversation: what came after a message is gone from it, and another message
+//! follows that one.
 //!
-//! A model goes back by a tool, alone in its reply, so that no call's answer is lost unread; its turn goes on and keeps
-//! counting its model calls, so that a loop of going back ends at `max_iterations`. A host sends a process back at any time:
-//! calls in flight are given up, and a turn begins with the host's message.
+//! A model goes back by a tool, alone in its reply, so that no call's answer is lost unread; its
+//! turn goes on and keeps counting its model calls, so that a loop of going back ends at
+//! `max_iterations`. A host sends a process back at any time: calls in flight are given up, and a
+//! turn begins with the host's message.
 
 use std::sync::Arc;
 
@@ -17,7 +19,8 @@ use super::decide::Draft;
 use super::{Effect, Fact};
 use crate::syscall::goto::{self, GotoError};
 
-const ABANDONED: &str = "Interrupted: the conversation went back before this call was done. Its effect is unknown.";
+const ABANDONED: &str =
+    "Interrupted: the conversation went back before this call was done. Its effect is unknown.";
 
 /// A way back that is open.
 struct Way {
@@ -27,7 +30,8 @@ struct Way {
 }
 
 impl Draft {
-    /// The tool. Of a call of the host, which stands in no conversation, the host gets the answer, and then a turn begins.
+    /// The tool. Of a call of the host, which stands in no conversation, the host gets the answer,
+    /// and then a turn begins.
     pub(crate) fn goto(&mut self, call: CallId) {
         let by = self.caller();
         let way = match self.way(call, by) {
@@ -59,12 +63,21 @@ impl Draft {
     pub(super) fn send_back(&mut self, ticket: Arc<str>, position: &str, message: String) {
         let from = self.state.messages.len();
         let open = goto::check_message(&message);
-        let way = match open.and_then(|()| goto::destination(&self.state.messages, from, position)) {
+        let way = match open.and_then(|()| goto::destination(&self.state.messages, from, position))
+        {
             Ok(to) => Way { from, to, message },
-            Err(error) => return self.perform(Effect::AnswerHost { ticket, answer: error.answer() }),
+            Err(error) => {
+                return self.perform(Effect::AnswerHost {
+                    ticket,
+                    answer: error.answer(),
+                });
+            }
         };
         self.abandon(ABANDONED);
-        self.perform(Effect::AnswerHost { ticket, answer: went(&way) });
+        self.perform(Effect::AnswerHost {
+            ticket,
+            answer: went(&way),
+        });
         self.go(way, Caller::Host);
         self.ask_model();
         if self.state.exit().is_none() {
@@ -74,10 +87,15 @@ impl Draft {
 
     fn go(&mut self, Way { from, to, message }: Way, by: Caller) {
         let part = SpokenPart::text(message);
-        let element = Element::new("goto").attribute("from", position(from)).attribute("to", position(to));
+        let element = Element::new("goto")
+            .attribute("from", position(from))
+            .attribute("to", position(to));
         let placement = self.placer().input(&part);
         let element = self.shown_in(element, placement);
-        let message = Arc::new(Message { role: Role::User, blocks: vec![Block::text(element.to_xml())] });
+        let message = Arc::new(Message {
+            role: Role::User,
+            blocks: vec![Block::text(element.to_xml())],
+        });
         self.emit(Fact::Turn(TurnFact::WentTo { to, message, by }));
     }
 }
@@ -88,5 +106,9 @@ fn position(number: impl std::fmt::Display) -> String {
 
 /// What the host reads.
 fn went(Way { from, to, .. }: &Way) -> Answer {
-    Answer::shown(Element::new("goto").attribute("from", position(from)).attribute("to", position(to)))
+    Answer::shown(
+        Element::new("goto")
+            .attribute("from", position(from))
+            .attribute("to", position(to)),
+    )
 }

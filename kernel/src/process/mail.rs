@@ -1,11 +1,13 @@
 //! Messages between processes: said once, heard once, whatever stops in between.
 //!
-//! The sender's outbox is its open call: until the receiver has acknowledged, the call is not answered, and after a restart
-//! it is made again. The receiver's receipt is a fact, [`MailFact::Received`](dormouse_proto::record::MailFact::Received), which names the sender's call, so that what
-//! is sent again is acknowledged and not heard a second time. What waits in the mailbox is heard when the next turn begins,
-//! or earlier, where a tool shows it (`waiting`).
+//! The sender's outbox is its open call: until the receiver has acknowledged, the call is not
+//! answered, and after a restart it is made again. The receiver's receipt is a fact,
+//! [`MailFact::Received`](dormouse_proto::record::MailFact::Received), which names the sender's
+//! call, so that what is sent again is acknowledged and not heard a second time. What waits in the
+//! mailbox is heard when the next turn begins, or earlier, where a tool shows it (`waiting`).
 //!
-//! Nobody is ended by what another says: a message that finds no room, in the mailbox or in the budget, is refused.
+//! Nobody is ended by what another says: a message that finds no room, in the mailbox or in the
+//! budget, is refused.
 
 use std::sync::Arc;
 
@@ -24,11 +26,14 @@ use crate::syscall::{PendingMessage, PlacedDescriptor, PlacedLetter, list_fds, l
 use crate::table::placement::Placement;
 
 impl State {
-    /// The receipt of a message that this process took; none where it did not. Also of one that has ended: who sends a message again
-    /// after a restart learns what became of the first time.
+    /// The receipt of a message that this process took; none where it did not. Also of one that has
+    /// ended: who sends a message again after a restart learns what became of the first time.
     #[must_use]
     pub fn receipt(&self, from: Pid, call: CallId) -> Option<Answer> {
-        self.heard.get(&from).filter(|heard| heard.has(call.seq)).map(|_| receipt_of(self.pid))
+        self.heard
+            .get(&from)
+            .filter(|heard| heard.has(call.seq))
+            .map(|_| receipt_of(self.pid))
     }
 }
 
@@ -50,9 +55,16 @@ impl Draft {
                 {
                     pending.to = Address::Correspondent(pid);
                 }
-                let settled = self.state.slots().first().map_or(call.seq, |slot| slot.call.seq);
+                let settled = self
+                    .state
+                    .slots()
+                    .first()
+                    .map_or(call.seq, |slot| slot.call.seq);
                 self.intend(call);
-                self.perform(Effect::Begin { call, work: Work::Send { settled, pending } });
+                self.perform(Effect::Begin {
+                    call,
+                    work: Work::Send { settled, pending },
+                });
             }
         }
     }
@@ -70,7 +82,12 @@ impl Draft {
             (None, Some(why)) => Answer::failed(why),
             (None, None) => {
                 let message = self.message_of_letter(from, letter);
-                self.emit(Fact::Mail(MailFact::Received { from, call, settled, message }));
+                self.emit(Fact::Mail(MailFact::Received {
+                    from,
+                    call,
+                    settled,
+                    message,
+                }));
                 receipt_of(self.state.pid)
             }
         };
@@ -84,31 +101,37 @@ impl Draft {
         let limit = program.limits().max_mailbox;
         if self.state.mailbox.len() >= limit as usize {
             return Some(format!(
-                "Process {pid} takes no message now: {limit} wait for it (limits.max_mailbox of program '{}'). Nothing was \
-                 kept. Let it hear some of them, then send yours again.",
+                "Process {pid} takes no message now: {limit} wait for it (limits.max_mailbox of \
+                 program '{}'). Nothing was kept. Let it hear some of them, then send yours again.",
                 program.name()
             ));
         }
         let is_readable = letter.descriptors.is_empty() || program.descriptors().is_some();
         if !is_readable {
             return Some(format!(
-                "Process {pid} has no descriptors, since program '{}' switches them off. Nothing was kept: say in the text \
-                 what it is to know.",
+                "Process {pid} has no descriptors, since program '{}' switches them off. Nothing \
+                 was kept: say in the text what it is to know.",
                 program.name()
             ));
         }
         let bytes = letter.opened_bytes();
-        let left = self.state.budget.left(Amount::ResidentBytes).filter(|left| 0 < bytes && *left <= bytes)?;
+        let left = self
+            .state
+            .budget
+            .left(Amount::ResidentBytes)
+            .filter(|left| 0 < bytes && *left <= bytes)?;
         Some(format!(
-            "Process {pid} cannot take {bytes} bytes: {left} are left of what it and all below it may hold \
-             (budget.resident_bytes), and it would end. Nothing was kept: hand over a smaller part, such as \"fd:1 lines \
-             10-40\", or say it in few words."
+            "Process {pid} cannot take {bytes} bytes: {left} are left of what it and all below it \
+             may hold (budget.resident_bytes), and it would end. Nothing was kept: hand over a \
+             smaller part, such as \"fd:1 lines 10-40\", or say it in few words."
         ))
     }
 
     /// The message as it is heard; a large text and what is handed over become descriptors.
     fn message_of_letter(&mut self, from: Pid, letter: PlacedLetter) -> Arc<Message> {
-        let mut element = Element::new("process_message").attribute("from", from).attribute("program", &letter.program);
+        let mut element = Element::new("process_message")
+            .attribute("from", from)
+            .attribute("program", &letter.program);
         if let Some(text) = letter.text {
             let text = self.shown_in(Element::new("message"), text);
             element = element.child(text);
@@ -122,7 +145,10 @@ impl Draft {
     /// Opens what another process hands over, under a number of this one, and says so.
     fn open_handed(&mut self, PlacedDescriptor { mut entry, extent }: PlacedDescriptor) -> Element {
         // A name means one descriptor.
-        entry.notes.name = entry.notes.name.filter(|name| self.state.table.named(name).is_none());
+        entry.notes.name = entry
+            .notes
+            .name
+            .filter(|name| self.state.table.named(name).is_none());
         let id = self.state.table.next_id();
         self.open(id.clone(), entry.clone());
         list_fds::element(&id, &entry, extent)
@@ -138,7 +164,8 @@ impl Draft {
         Arc::new(Message::user(element.to_xml()))
     }
 
-    /// Something came into the mailbox: an idle process begins a turn with it, a tool that waits for it shows it.
+    /// Something came into the mailbox: an idle process begins a turn with it, a tool that waits
+    /// for it shows it.
     pub(super) fn notice(&mut self) {
         if self.state.phase == Phase::Idle {
             if !self.state.mailbox.is_empty() {
@@ -154,13 +181,18 @@ impl Draft {
             Err(message) => self.answer_whole(call, Answer::failed(message)),
             Ok(()) => {
                 self.intend(call);
-                self.perform(Effect::Begin { call, work: Work::ListProcesses });
+                self.perform(Effect::Begin {
+                    call,
+                    work: Work::ListProcesses,
+                });
             }
         }
     }
 
     pub(super) fn take_list(&mut self, call: CallId, known: Vec<Neighbour>, hidden: usize) {
         let me = self.state.pid;
-        self.complete(call, |draft| draft.answer_whole(call, list_processes::answer(me, known, hidden)));
+        self.complete(call, |draft| {
+            draft.answer_whole(call, list_processes::answer(me, known, hidden))
+        });
     }
 }

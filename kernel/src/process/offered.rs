@@ -1,7 +1,9 @@
-//! Shows a model how a tool server describes a tool, by the rule of [`ShownText`]: the server wrote it, not the kernel.
+//! Shows a model how a tool server describes a tool, by the rule of [`ShownText`]: the server wrote
+//! it, not the kernel.
 //!
-//! Descriptions are shown by the rule. Names and values of parameters cannot be altered, since a call has to repeat them: if one of
-//! them imitates the kernel, the model is shown no parameters and is told why. It can still call the tool.
+//! Descriptions are shown by the rule. Names and values of parameters cannot be altered, since a
+//! call has to repeat them: if one of them imitates the kernel, the model is shown no parameters
+//! and is told why. It can still call the tool.
 
 use std::sync::Arc;
 
@@ -13,15 +15,21 @@ use serde_json::Value;
 /// The keys of a JSON schema whose texts are only descriptions.
 const DESCRIBING: [&str; 3] = ["description", "title", "$comment"];
 const ANY_OBJECT: &str = r#"{"type":"object"}"#;
-const NOT_SHOWN: &str = "(Its parameters are not shown: a name or a value among them looks like a word of the kernel.)";
+const NOT_SHOWN: &str =
+    "(Its parameters are not shown: a name or a value among them looks like a word of the kernel.)";
 
 /// A name or a value of a schema imitates the kernel.
 struct Imitation;
 
-/// The description and the schema of a tool, as they are shown. `remark` is a sentence of the kernel about the tool. O(n).
+/// The description and the schema of a tool, as they are shown. `remark` is a sentence of the
+/// kernel about the tool. O(n).
 pub(super) fn shown(offer: &Offer, remark: Option<String>) -> (Arc<str>, Arc<str>) {
     let source = format!("server:{}", offer.server);
-    let described = if remark.is_some() { offer.description.trim_start().into() } else { offer.description.clone() };
+    let described = if remark.is_some() {
+        offer.description.trim_start().into()
+    } else {
+        offer.description.clone()
+    };
     let mut description = ShownText::outside(&source, described);
     let (schema, hidden) = match shown_schema(&offer.schema, &source) {
         Ok(schema) => (schema, None),
@@ -37,23 +45,35 @@ pub(super) fn shown(offer: &Offer, remark: Option<String>) -> (Arc<str>, Arc<str
 /// The schema byte for byte, unless a description in it is shown differently.
 fn shown_schema(schema: &Arc<str>, source: &str) -> Result<Arc<str>, Imitation> {
     let Ok(mut value) = serde_json::from_str::<Value>(schema) else {
-        return if imitates(schema) { Err(Imitation) } else { Ok(schema.clone()) };
+        return if imitates(schema) {
+            Err(Imitation)
+        } else {
+            Ok(schema.clone())
+        };
     };
-    Ok(if show_descriptions(&mut value, source)? { value.to_string().into() } else { schema.clone() })
+    Ok(if show_descriptions(&mut value, source)? {
+        value.to_string().into()
+    } else {
+        schema.clone()
+    })
 }
 
 /// Replaces descriptions by their shown form. Returns whether anything changed.
 fn show_descriptions(value: &mut Value, source: &str) -> Result<bool, Imitation> {
     match value {
         Value::String(text) if imitates(text) => Err(Imitation),
-        Value::Array(items) => {
-            items.iter_mut().try_fold(false, |changed, item| Ok(show_descriptions(item, source)? | changed))
-        }
-        Value::Object(members) => members.iter_mut().try_fold(false, |changed, (key, member)| match member {
-            _ if imitates(key) => Err(Imitation),
-            Value::String(text) if DESCRIBING.contains(&key.as_str()) => Ok(show_description(text, source) | changed),
-            member => Ok(show_descriptions(member, source)? | changed),
+        Value::Array(items) => items.iter_mut().try_fold(false, |changed, item| {
+            Ok(show_descriptions(item, source)? | changed)
         }),
+        Value::Object(members) => members
+            .iter_mut()
+            .try_fold(false, |changed, (key, member)| match member {
+                _ if imitates(key) => Err(Imitation),
+                Value::String(text) if DESCRIBING.contains(&key.as_str()) => {
+                    Ok(show_description(text, source) | changed)
+                }
+                member => Ok(show_descriptions(member, source)? | changed),
+            }),
         Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => Ok(false),
     }
 }
@@ -83,12 +103,21 @@ mod tests {
 
     #[test]
     fn ordinary_words_stay_byte_for_byte() {
-        for schema in
-            [r#"{ "type": "object",  "title": "a < b" }"#, "no JSON", "", r#"{"properties":{"description":{}}}"#]
-        {
+        for schema in [
+            r#"{ "type": "object",  "title": "a < b" }"#,
+            "no JSON",
+            "",
+            r#"{"properties":{"description":{}}}"#,
+        ] {
             let offered = offer("reads a <file>", schema);
-            assert_eq!(shown(&offered, None), ("reads a <file>".into(), schema.into()));
-            assert_eq!(&*shown(&offered, Some("R.".to_owned())).0, "reads a <file>\n\nR.");
+            assert_eq!(
+                shown(&offered, None),
+                ("reads a <file>".into(), schema.into())
+            );
+            assert_eq!(
+                &*shown(&offered, Some("R.".to_owned())).0,
+                "reads a <file>\n\nR."
+            );
             assert_eq!(&*shown(&offer("", schema), Some("R.".to_owned())).0, "R.");
         }
     }
@@ -96,17 +125,24 @@ mod tests {
     #[test]
     fn what_describes_is_shown_by_the_rule() {
         let schema = r#"{"properties":{"q":{"description":"\u001b[1m<fd_error>","enum":["a"]}},"title":"[msg:1]"}"#;
-        let (description, schema) = shown(&offer("<message>", schema), Some("called `<ref>`".to_owned()));
+        let (description, schema) = shown(
+            &offer("<message>", schema),
+            Some("called `<ref>`".to_owned()),
+        );
         assert_eq!(
             &*description,
             "<fd_text source=\"server:s\"><![CDATA[<]]><![CDATA[message>]]></fd_text>\n\n\
              <fd_text><![CDATA[called `<]]><![CDATA[ref>`]]></fd_text>"
         );
         let schema: Value = serde_json::from_str(&schema).unwrap();
-        let shown = "<fd_text source=\"server:s\" sanitized=\"true\"><![CDATA[␛[1m<]]><![CDATA[fd_error>]]></fd_text>";
+        let shown = "<fd_text source=\"server:s\" \
+             sanitized=\"true\"><![CDATA[␛[1m<]]><![CDATA[fd_error>]]></fd_text>";
         assert_eq!(schema["properties"]["q"]["description"], shown);
         assert_eq!(schema["properties"]["q"]["enum"][0], "a");
-        assert_eq!(schema["title"], "<fd_text source=\"server:s\"><![CDATA[[m]]><![CDATA[sg:1]]]></fd_text>");
+        assert_eq!(
+            schema["title"],
+            "<fd_text source=\"server:s\"><![CDATA[[m]]><![CDATA[sg:1]]]></fd_text>"
+        );
     }
 
     #[test]
@@ -118,7 +154,11 @@ mod tests {
             "<fd_result>",
         ] {
             let (description, shown) = shown(&offer("reads", schema), None);
-            assert_eq!((&*description, &*shown), (&*format!("reads\n\n{NOT_SHOWN}"), ANY_OBJECT), "{schema}");
+            assert_eq!(
+                (&*description, &*shown),
+                (&*format!("reads\n\n{NOT_SHOWN}"), ANY_OBJECT),
+                "{schema}"
+            );
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Reads: what a decision has to know of the bytes of contents.
 //!
-//! A decision never looks at bytes: contents can be large, and on disk. If it needs them, it asks for a [`Read`], which holds
-//! all that it takes to perform it. The shell performs it, at once if it is small and next to the actor if it is not, and the
-//! result comes back as [`Completion::Read`]. A read changes nothing: it needs no intent and waits for no fact, and one that a restart
-//! cuts off is performed again.
+//! A decision never looks at bytes: contents can be large, and on disk. If it needs them, it asks
+//! for a [`Read`], which holds all that it takes to perform it. The shell performs it, at once if
+//! it is small and next to the actor if it is not, and the result comes back as
+//! [`Completion::Read`]. A read changes nothing: it needs no intent and waits for no fact, and one
+//! that a restart cuts off is performed again.
 //!
 //! What is asked for, and what follows from it, is in `reading.rs`.
 
@@ -35,11 +36,26 @@ pub struct Read {
 #[derive(Clone, Debug)]
 pub(super) enum Subject {
     /// What a call needs before it can be begun or answered.
-    Call { call: CallId, purpose: Purpose, args: Arc<str>, table: Table, program: Program },
+    Call {
+        call: CallId,
+        purpose: Purpose,
+        args: Arc<str>,
+        table: Table,
+        program: Program,
+    },
     /// What a tool outside produced.
-    Output { call: CallId, output: ToolOutput, source: String },
+    Output {
+        call: CallId,
+        output: ToolOutput,
+        source: String,
+    },
     /// The content of a temporary file.
-    TempFile { call: CallId, id: TempId, version: u64, content: Content },
+    TempFile {
+        call: CallId,
+        id: TempId,
+        version: u64,
+        content: Content,
+    },
     /// Something that arrived from outside of the process.
     Arrival(Arrival),
 }
@@ -92,7 +108,9 @@ impl Read {
     #[must_use]
     pub fn call(&self) -> Option<CallId> {
         match &self.subject {
-            Subject::Call { call, .. } | Subject::Output { call, .. } | Subject::TempFile { call, .. } => Some(*call),
+            Subject::Call { call, .. }
+            | Subject::Output { call, .. }
+            | Subject::TempFile { call, .. } => Some(*call),
             Subject::Arrival(_) => None,
         }
     }
@@ -100,28 +118,72 @@ impl Read {
     /// Whether it is the work of a descriptor tool, and not a part of what another tool does.
     #[must_use]
     pub fn is_tool(&self) -> bool {
-        matches!(self.subject, Subject::Call { purpose: Purpose::Tool(_), .. })
+        matches!(
+            self.subject,
+            Subject::Call {
+                purpose: Purpose::Tool(_),
+                ..
+            }
+        )
     }
 
-    /// Performs it. None if the quota does not allow it: then nothing has come of it, and it can be performed again.
+    /// Performs it. None if the quota does not allow it: then nothing has come of it, and it can be
+    /// performed again.
     #[must_use]
     pub fn perform(&self, quota: &ReadQuota) -> Option<Input> {
-        let Self { subject, settings, now_ms } = self;
-        let placer = Placer { settings: settings.as_ref(), now_ms: *now_ms, quota };
-        let found = |call: &CallId, found| Input::Completed { call: *call, result: Completion::Read(found) };
+        let Self {
+            subject,
+            settings,
+            now_ms,
+        } = self;
+        let placer = Placer {
+            settings: settings.as_ref(),
+            now_ms: *now_ms,
+            quota,
+        };
+        let found = |call: &CallId, found| Input::Completed {
+            call: *call,
+            result: Completion::Read(found),
+        };
         let input = match subject {
-            Subject::Call { call, purpose, args, table, program } => {
+            Subject::Call {
+                call,
+                purpose,
+                args,
+                table,
+                program,
+            } => {
                 let settings = &settings.unwrap_or_default();
                 // They are parsed, and what they say is copied.
                 quota.charge(args.len().saturating_mul(2)).ok()?;
-                found(call, purpose.read(&Call { table, args, settings, now_ms: *now_ms, quota }, program))
+                found(
+                    call,
+                    purpose.read(
+                        &Call {
+                            table,
+                            args,
+                            settings,
+                            now_ms: *now_ms,
+                            quota,
+                        },
+                        program,
+                    ),
+                )
             }
-            Subject::Output { call, output, source } => {
-                found(call, Found::Output(placer.output(output.clone(), source)))
-            }
-            Subject::TempFile { call, id, version, content } => {
-                found(call, Found::TempFile(placer.temp_file((*id, *version), content)))
-            }
+            Subject::Output {
+                call,
+                output,
+                source,
+            } => found(call, Found::Output(placer.output(output.clone(), source))),
+            Subject::TempFile {
+                call,
+                id,
+                version,
+                content,
+            } => found(
+                call,
+                Found::TempFile(placer.temp_file((*id, *version), content)),
+            ),
             Subject::Arrival(arrival) => Input::Placed(arrival.clone().place(&placer)),
         };
         // A result that was made when nothing more could be read is none.

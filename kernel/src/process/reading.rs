@@ -1,7 +1,8 @@
 //! Reading: which reads a process waits for, and what follows from their results.
 //!
-//! The calls of a model are begun in order, and none is begun while the read of an earlier one is pending: so a name that one call
-//! gives is known to the next. Arrivals are read in the order in which they came: the shell performs one such read at a time.
+//! The calls of a model are begun in order, and none is begun while the read of an earlier one is
+//! pending: so a name that one call gives is known to the next. Arrivals are read in the order in
+//! which they came: the shell performs one such read at a time.
 
 use std::sync::Arc;
 
@@ -20,8 +21,9 @@ use crate::content::{Content, ReadQuota};
 use crate::syscall::Outcome;
 
 impl Decision {
-    /// Performs the reads that stay within `bytes` of what is in memory, and decides on their results. The others are left, and so
-    /// is an arrival while the read of an earlier one is pending.
+    /// Performs the reads that stay within `bytes` of what is in memory, and decides on their
+    /// results. The others are left, and so is an arrival while the read of an earlier one is
+    /// pending.
     pub fn read_inline(self, bytes: u64, now_ms: u64) -> Self {
         let is_next = self.state.reading.arrivals <= 1;
         self.perform_reads(now_ms, |read| {
@@ -32,7 +34,8 @@ impl Decision {
         })
     }
 
-    /// Performs all reads here and now, also from disk. For drivers without actors; a handler must not wait for it.
+    /// Performs all reads here and now, also from disk. For drivers without actors; a handler must
+    /// not wait for it.
     pub fn read_all(self, now_ms: u64) -> Self {
         self.perform_reads(now_ms, |read| read.perform(ReadQuota::unlimited()))
     }
@@ -53,7 +56,12 @@ impl Decision {
 
     /// Decides on one more input, in the same step.
     fn decide_next(&mut self, input: Input, now_ms: u64) {
-        let Self { facts, state, reads, effects } = decide(&self.state, input, now_ms);
+        let Self {
+            facts,
+            state,
+            reads,
+            effects,
+        } = decide(&self.state, input, now_ms);
         self.state = state;
         self.facts.extend(facts);
         self.reads.extend(reads);
@@ -61,13 +69,14 @@ impl Decision {
     }
 }
 
-/// The pending reads. They are in no fact and in no image: a process that comes back from its journal begins its reads anew. So
-/// they do not count when states are compared.
+/// The pending reads. They are in no fact and in no image: a process that comes back from its
+/// journal begins its reads anew. So they do not count when states are compared.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reading {
     calls: Vec<CallId>,
     arrivals: usize,
-    /// Calls of an earlier life that will be repeated, once the read of an earlier call is done or the process is continued.
+    /// Calls of an earlier life that will be repeated, once the read of an earlier call is done or
+    /// the process is continued.
     to_repeat: Vec<CallId>,
 }
 
@@ -126,17 +135,37 @@ impl Draft {
     pub(super) fn read_for_call(&mut self, call: CallId, purpose: Purpose) {
         let (args, table) = (self.slot(call).args.clone(), self.state.table.clone());
         let program = self.state.program.clone();
-        self.ask_for_read(Subject::Call { call, purpose, args, table, program });
+        self.ask_for_read(Subject::Call {
+            call,
+            purpose,
+            args,
+            table,
+            program,
+        });
     }
 
     /// Asks where the output of a call goes.
     pub(super) fn place_output(&mut self, call: CallId, output: ToolOutput, source: String) {
-        self.ask_for_read(Subject::Output { call, output, source });
+        self.ask_for_read(Subject::Output {
+            call,
+            output,
+            source,
+        });
     }
 
     /// Asks where the content of a temporary file goes.
-    pub(super) fn place_temp_file(&mut self, call: CallId, (id, version): (TempId, u64), content: Content) {
-        self.ask_for_read(Subject::TempFile { call, id, version, content });
+    pub(super) fn place_temp_file(
+        &mut self,
+        call: CallId,
+        (id, version): (TempId, u64),
+        content: Content,
+    ) {
+        self.ask_for_read(Subject::TempFile {
+            call,
+            id,
+            version,
+            content,
+        });
     }
 
     /// Asks where an arrival goes.
@@ -145,7 +174,11 @@ impl Draft {
     }
 
     fn ask_for_read(&mut self, subject: Subject) {
-        let read = Read { subject, settings: self.state.settings().copied(), now_ms: self.now_ms };
+        let read = Read {
+            subject,
+            settings: self.state.settings().copied(),
+            now_ms: self.now_ms,
+        };
         self.state.reading.begin(read.call());
         self.reads.push(read);
     }
@@ -155,7 +188,13 @@ impl Draft {
         match placed {
             Placed::Spoke { from, parts } => self.hear(from, parts),
             Placed::Opened { ticket, new } => self.open_for_host(ticket, new),
-            Placed::Messaged { ticket, from, call, settled, letter } => {
+            Placed::Messaged {
+                ticket,
+                from,
+                call,
+                settled,
+                letter,
+            } => {
                 self.receive(ticket, (from, call), settled, letter);
             }
         }
@@ -163,7 +202,11 @@ impl Draft {
 
     /// The result of a read for a call. It is stale if the call is no longer open (CALL-1).
     pub(super) fn handle_found(&mut self, call: CallId, found: Found) {
-        let is_open = self.state.slots().iter().any(|slot| slot.call == call && slot.answer.is_none());
+        let is_open = self
+            .state
+            .slots()
+            .iter()
+            .any(|slot| slot.call == call && slot.answer.is_none());
         if !self.state.reading.end(call) || !is_open {
             return;
         }
@@ -195,7 +238,9 @@ impl Draft {
     }
 
     fn take_arguments(&mut self, call: CallId, arguments: Result<Option<String>, FdError>) {
-        let Some(Kind::External(tool)) = self.kind(call) else { return };
+        let Some(Kind::External(tool)) = self.kind(call) else {
+            return;
+        };
         match arguments {
             Ok(expanded) => {
                 let args = expanded.map_or_else(|| self.slot(call).args.clone(), Arc::from);
@@ -208,7 +253,14 @@ impl Draft {
     pub(super) fn begin_outside(&mut self, call: CallId, tool: OutsideTool, args: Arc<str>) {
         let written = self.slot(call).args.clone();
         self.intend(call);
-        self.perform(Effect::Begin { call, work: Work::Tool { tool, args, written } });
+        self.perform(Effect::Begin {
+            call,
+            work: Work::Tool {
+                tool,
+                args,
+                written,
+            },
+        });
     }
 
     fn take_outcome(&mut self, call: CallId, outcome: Outcome) {
@@ -224,7 +276,10 @@ impl Draft {
             }
             Outcome::Write(pending) => {
                 self.intend(call);
-                self.perform(Effect::Begin { call, work: Work::WriteFile(pending) });
+                self.perform(Effect::Begin {
+                    call,
+                    work: Work::WriteFile(pending),
+                });
             }
             Outcome::Summarize(pending) => {
                 if let Some(why) = self.refusal_to_spend() {
@@ -233,11 +288,21 @@ impl Draft {
                 let model = self.state.summarizer();
                 let request = self.state.summary_request(&model, pending.prompt.clone());
                 self.intend(call);
-                self.perform(Effect::Begin { call, work: Work::Summarize { pending, request, model } });
+                self.perform(Effect::Begin {
+                    call,
+                    work: Work::Summarize {
+                        pending,
+                        request,
+                        model,
+                    },
+                });
             }
             Outcome::TempFile(pending) => {
                 self.intend(call);
-                self.perform(Effect::Begin { call, work: Work::TempFile(pending) });
+                self.perform(Effect::Begin {
+                    call,
+                    work: Work::TempFile(pending),
+                });
             }
         }
     }

@@ -1,4 +1,5 @@
-//! When a process is at rest: it has nothing to do before somebody speaks to it, and can be only its journal until then.
+//! When a process is at rest: it has nothing to do before somebody speaks to it, and can be only
+//! its journal until then.
 
 use std::fmt;
 
@@ -20,14 +21,17 @@ pub enum Unrest {
 }
 
 impl State {
-    /// Why the process is not at rest, if it is not. One that was stopped rests in the middle of its turn: nothing begins
-    /// before it is continued. Children that no call waits for are no reason: their end wakes it.
+    /// Why the process is not at rest, if it is not. One that was stopped rests in the middle of
+    /// its turn: nothing begins before it is continued. Children that no call waits for are no
+    /// reason: their end wakes it.
     #[must_use]
     pub fn unrest(&self) -> Option<Unrest> {
         let is_halted = self.is_stopped();
         match self.phase {
             Phase::Ended { .. } => Some(Unrest::Ended),
-            Phase::Thinking { .. } | Phase::Ready { .. } | Phase::Acting { .. } if !is_halted => Some(Unrest::Turn),
+            Phase::Thinking { .. } | Phase::Ready { .. } | Phase::Acting { .. } if !is_halted => {
+                Some(Unrest::Turn)
+            }
             _ if !self.mailbox.is_empty() || self.reading.has_arrivals() => Some(Unrest::Mail),
             _ if self.budget.deadline_ms().is_some() => Some(Unrest::Deadline),
             _ => None,

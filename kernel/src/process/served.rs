@@ -1,7 +1,8 @@
-//! The tools of servers that a new process is given: chosen from what the servers offer, once, and frozen.
+//! The tools of servers that a new process is given: chosen from what the servers offer, once, and
+//! frozen.
 //!
-//! A process keeps what it was given at its birth, by its image: what a server offers later, or a restart of the kernel, does
-//! not change the bytes that its model is sent (HIST-1).
+//! A process keeps what it was given at its birth, by its image: what a server offers later, or a
+//! restart of the kernel, does not change the bytes that its model is sent (HIST-1).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,24 +30,38 @@ pub struct NotOffered {
     pub offered: String,
 }
 
-/// Gives a process that is not yet born what its program uses of the tools that its servers offer, behind the tools that it
-/// has. They are called `server__tool`, or as the program says; no two tools have one name.
+/// Gives a process that is not yet born what its program uses of the tools that its servers offer,
+/// behind the tools that it has. They are called `server__tool`, or as the program says; no two
+/// tools have one name.
 ///
 /// # Errors
 /// [`NotOffered`] where a tool is missing whose server has to be there.
-pub fn give_tools(image: &mut Image, program: &Program, offers: &[Offer]) -> Result<(), NotOffered> {
+pub fn give_tools(
+    image: &mut Image,
+    program: &Program,
+    offers: &[Offer],
+) -> Result<(), NotOffered> {
     let mut given = Given {
         // The kernel's own names are nobody else's, also where the program does not use them.
-        taken: image.tools.iter().map(|spec| spec.name.clone()).chain(aliases(program)).chain(own()).collect(),
+        taken: image
+            .tools
+            .iter()
+            .map(|spec| spec.name.clone())
+            .chain(aliases(program))
+            .chain(own())
+            .collect(),
         specs: image.tools.to_vec(),
         outside: image.outside.to_vec(),
     };
     for choice in program.servers() {
-        let offered: Vec<&Offer> = offers.iter().filter(|offer| offer.server == choice.server.name).collect();
+        let offered: Vec<&Offer> = offers
+            .iter()
+            .filter(|offer| offer.server == choice.server.name)
+            .collect();
         match &choice.served {
-            Served::All => {
-                offered.iter().for_each(|offer| given.add(choice, offer, &ToolChoice::plain(offer.name.to_string())))
-            }
+            Served::All => offered.iter().for_each(|offer| {
+                given.add(choice, offer, &ToolChoice::plain(offer.name.to_string()))
+            }),
             Served::Named(tools) => {
                 for tool in tools {
                     match offered.iter().find(|offer| *offer.name == *tool.name) {
@@ -68,11 +83,16 @@ fn own() -> impl Iterator<Item = Arc<str>> {
 
 /// The names that the program itself gives to tools of servers.
 fn aliases(program: &Program) -> impl Iterator<Item = Arc<str>> {
-    let named = program.servers().iter().filter_map(|choice| match &choice.served {
-        Served::All => None,
-        Served::Named(tools) => Some(tools),
-    });
-    named.flatten().filter_map(|tool| tool.alias.as_deref().map(Arc::from))
+    let named = program
+        .servers()
+        .iter()
+        .filter_map(|choice| match &choice.served {
+            Served::All => None,
+            Served::Named(tools) => Some(tools),
+        });
+    named
+        .flatten()
+        .filter_map(|tool| tool.alias.as_deref().map(Arc::from))
 }
 
 struct Given {
@@ -88,30 +108,64 @@ impl Given {
             None => self.free_name(choice, &offer.name),
         };
         // Its server's instructions, and its other tools, know it by another name.
-        let is_renamed = tool.alias.is_none() && *name != format!("{}{}", choice.prefix, offer.name);
+        let is_renamed =
+            tool.alias.is_none() && *name != format!("{}{}", choice.prefix, offer.name);
         let remark = is_renamed.then(|| format!("(Its server calls it `{}`.)", offer.name));
         let (description, schema) = offered::shown(offer, remark);
-        let spec = ToolSpec { name, description, schema };
+        let spec = ToolSpec {
+            name,
+            description,
+            schema,
+        };
         let spec = told(spec, tool);
         let mut policy = offer.policy;
         policy.access = tool.access.unwrap_or(policy.access);
         let (server, name) = (Some(offer.server.clone()), offer.name.clone());
-        self.outside.push(OutsideTool { given: spec.name.clone(), server, name, policy });
+        self.outside.push(OutsideTool {
+            given: spec.name.clone(),
+            server,
+            name,
+            policy,
+        });
         self.specs.push(spec);
     }
 
-    /// What the server calls it, behind the prefix; where that is taken `server__tool`, and where that is too, a number behind
-    /// it: a name that is valid and that no other tool has.
+    /// What the server calls it, behind the prefix; where that is taken `server__tool`, and where
+    /// that is too, a number behind it: a name that is valid and that no other tool has.
     fn free_name(&mut self, choice: &ServerChoice, tool: &str) -> Arc<str> {
-        let valid = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
-        let behind = |prefix: &str| prefix.chars().chain(tool.chars()).map(valid).collect::<String>();
-        let (wanted, full) = (behind(&choice.prefix), behind(&format!("{}__", choice.server.name)));
-        let cut =
-            |name: &str, suffix: &str| format!("{}{suffix}", &name[..name.len().min(LONGEST_NAME - suffix.len())]);
+        let valid = |c: char| {
+            if c.is_ascii_alphanumeric() || c == '_' || c == '-' {
+                c
+            } else {
+                '_'
+            }
+        };
+        let behind = |prefix: &str| {
+            prefix
+                .chars()
+                .chain(tool.chars())
+                .map(valid)
+                .collect::<String>()
+        };
+        let (wanted, full) = (
+            behind(&choice.prefix),
+            behind(&format!("{}__", choice.server.name)),
+        );
+        let cut = |name: &str, suffix: &str| {
+            format!(
+                "{}{suffix}",
+                &name[..name.len().min(LONGEST_NAME - suffix.len())]
+            )
+        };
         let numbered = (2..).map(|number: usize| cut(&full, &format!("_{number}")));
-        let mut names = [cut(&wanted, ""), cut(&full, "")].into_iter().chain(numbered).map(Arc::<str>::from);
+        let mut names = [cut(&wanted, ""), cut(&full, "")]
+            .into_iter()
+            .chain(numbered)
+            .map(Arc::<str>::from);
         let is_free = |name: &Arc<str>| !name.is_empty() && !self.taken.contains(name);
-        let free = names.find(is_free).expect("there are more names than tools");
+        let free = names
+            .find(is_free)
+            .expect("there are more names than tools");
         debug_assert!(is_tool_name(&free), "{free}");
         self.taken.insert(free.clone());
         free
@@ -120,6 +174,14 @@ impl Given {
 
 fn not_offered(choice: &ServerChoice, tool: &ToolChoice, offered: &[&Offer]) -> NotOffered {
     let names: Vec<&str> = offered.iter().map(|offer| &*offer.name).collect();
-    let offered = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-    NotOffered { server: choice.server.name.clone(), tool: tool.name.clone(), offered }
+    let offered = if names.is_empty() {
+        "none".to_owned()
+    } else {
+        names.join(", ")
+    };
+    NotOffered {
+        server: choice.server.name.clone(),
+        tool: tool.name.clone(),
+        offered,
+    }
 }

@@ -1,5 +1,5 @@
-//! spawn: from a call to a child. What the machine does not hold is fetched first; a call that was begun in an earlier life
-//! of the process looks for its child before anything is done again.
+//! spawn: from a call to a child. What the machine does not hold is fetched first; a call that was
+//! begun in an earlier life of the process looks for its child before anything is done again.
 
 use dormouse_proto::budget::Ledger;
 use dormouse_proto::id::{CallId, Pid};
@@ -34,7 +34,8 @@ impl Draft {
         let access = self.state.access;
         match pending.and_then(|pending| {
             let program = &pending.program;
-            self.reserve(call, &[0], (program, program.budget()), access).map(|()| pending)
+            self.reserve(call, &[0], (program, program.budget()), access)
+                .map(|()| pending)
         }) {
             Err(message) => self.refuse_spawn(call, message),
             Ok(pending) => {
@@ -42,7 +43,10 @@ impl Draft {
                 if pending.is_complete() {
                     self.start_child(call, &pending, Ok(Fetched::default()));
                 } else {
-                    self.perform(Effect::Begin { call, work: Work::Fetch(pending) });
+                    self.perform(Effect::Begin {
+                        call,
+                        work: Work::Fetch(pending),
+                    });
                 }
             }
         }
@@ -54,22 +58,40 @@ impl Draft {
         self.answer_whole(call, Answer::failed(why));
     }
 
-    pub(super) fn take_fetched(&mut self, call: CallId, pending: &PendingSpawn, result: Result<Fetched, FetchError>) {
+    pub(super) fn take_fetched(
+        &mut self,
+        call: CallId,
+        pending: &PendingSpawn,
+        result: Result<Fetched, FetchError>,
+    ) {
         self.complete(call, |draft| draft.start_child(call, pending, result));
     }
 
-    fn start_child(&mut self, call: CallId, pending: &PendingSpawn, fetched: Result<Fetched, FetchError>) {
+    fn start_child(
+        &mut self,
+        call: CallId,
+        pending: &PendingSpawn,
+        fetched: Result<Fetched, FetchError>,
+    ) {
         match pending.preloads(fetched) {
             Err(message) => self.refuse_spawn(call, message),
             Ok(preloads) => {
                 let child = self.spawned(call, pending, &preloads);
                 // Where it may exist, it was looked for first.
-                self.perform(Effect::StartChildren { children: vec![child], may_exist: false });
+                self.perform(Effect::StartChildren {
+                    children: vec![child],
+                    may_exist: false,
+                });
             }
         }
     }
 
-    fn spawned(&self, call: CallId, PendingSpawn { program, query, .. }: &PendingSpawn, preloads: &Preloads) -> Child {
+    fn spawned(
+        &self,
+        call: CallId,
+        PendingSpawn { program, query, .. }: &PendingSpawn,
+        preloads: &Preloads,
+    ) -> Child {
         // A model wrote it, and may have copied what others wrote.
         let said = SpokenPart::new(USER_INPUT, query.clone()).into();
         let birth = Birth {
@@ -82,13 +104,25 @@ impl Draft {
         };
         let image = born(program, &self.state.around, birth, self.now_ms);
         let ledger = self.state.budget.ledger_of_child(call, 0, self.now_ms);
-        let image = Image { budget: Ledger { held_bytes: image.budget.held_bytes, ..ledger }, ..image };
-        Child { origin: Origin::Spawned { call }, program: program.clone(), image }
+        let image = Image {
+            budget: Ledger {
+                held_bytes: image.budget.held_bytes,
+                ..ledger
+            },
+            ..image
+        };
+        Child {
+            origin: Origin::Spawned { call },
+            program: program.clone(),
+            image,
+        }
     }
 
     /// The child exists: a call that does not wait for its end is answered with its pid.
     pub(super) fn take_start(&mut self, call: CallId, child: Pid) {
-        let Some(slot) = self.state.open_slot(call) else { return };
+        let Some(slot) = self.state.open_slot(call) else {
+            return;
+        };
         if !self.is_call_of(call, &spawn::TOOL) || spawn::waits(&slot.args) {
             return;
         }
@@ -98,8 +132,8 @@ impl Draft {
         self.settle(caller);
     }
 
-    /// A call that was begun has no child: it is begun again. A child that ran in the background is out of reach, also where
-    /// its call is not answered yet: a branch can begin between the two.
+    /// A call that was begun has no child: it is begun again. A child that ran in the background is
+    /// out of reach, also where its call is not answered yet: a branch can begin between the two.
     /// What was reserved for a child whose call is over, and that was never born, is given back.
     pub(super) fn take_absence(&mut self, call: CallId, index: u32) {
         if self.state.open_slot(call).is_some() {
@@ -124,5 +158,9 @@ impl Draft {
 /// What a process reads that does not wait for the child.
 fn started(slot: &Slot, child: Pid) -> Answer {
     let program = spawn::program_name(&slot.args);
-    Answer::shown(Element::new("spawned").attribute("pid", child).attribute_if("program", program))
+    Answer::shown(
+        Element::new("spawned")
+            .attribute("pid", child)
+            .attribute_if("program", program),
+    )
 }

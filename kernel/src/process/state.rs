@@ -27,11 +27,17 @@ use crate::table::Table;
 use crate::table::attachment::Gallery;
 
 /// What providers call the bound of a reply, in tokens.
-const BOUNDS: [&str; 4] = ["max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens"];
+const BOUNDS: [&str; 4] = [
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "maxOutputTokens",
+];
 
 /// A process: its conversation, its descriptor table, where it stands in its turn.
 ///
-/// Cloning costs a few pointers: conversation and table are persistent structures that share what they have in common.
+/// Cloning costs a few pointers: conversation and table are persistent structures that share what
+/// they have in common.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
     pub(super) pid: Pid,
@@ -108,13 +114,22 @@ pub enum StateError {
 }
 
 impl State {
-    /// The process that goes by `pid` within its tree, as `image` describes it. Looks at each descriptor and copies none.
+    /// The process that goes by `pid` within its tree, as `image` describes it. Looks at each
+    /// descriptor and copies none.
     ///
     /// # Errors
     /// [`StateError`] where the image contradicts itself or `program`.
-    pub fn from_image(pid: Pid, program: Program, around: Arc<Surroundings>, image: Image) -> Result<Self, StateError> {
+    pub fn from_image(
+        pid: Pid,
+        program: Program,
+        around: Arc<Surroundings>,
+        image: Image,
+    ) -> Result<Self, StateError> {
         if *image.program != *program.key() {
-            return Err(StateError::Program { image: image.program, program: program.key().to_owned() });
+            return Err(StateError::Program {
+                image: image.program,
+                program: program.key().to_owned(),
+            });
         }
         check_model(&program, image.model)?;
         check_counts(&image)?;
@@ -152,7 +167,8 @@ impl State {
         Ok(state)
     }
 
-    /// Whether a fact that was read back can be one of this process: [`evolve`](super::evolve()) believes it.
+    /// Whether a fact that was read back can be one of this process: [`evolve`](super::evolve())
+    /// believes it.
     ///
     /// # Errors
     /// [`StateError`] where it goes back to an image, or on to a model, that cannot be.
@@ -170,12 +186,18 @@ impl State {
 
     /// Makes the messages descriptors, where the program wants them to be. O(1).
     pub(super) fn refer_to_messages(&mut self) {
-        if let Some(settings) = self.program.descriptors().filter(|_| self.program.message_references()) {
-            self.table.refer_to(self.messages.clone(), settings.page_chars);
+        if let Some(settings) = self
+            .program
+            .descriptors()
+            .filter(|_| self.program.message_references())
+        {
+            self.table
+                .refer_to(self.messages.clone(), settings.page_chars);
         }
     }
 
-    /// The process without its number. O(1), but for messages that wait, those who sent any, and living children.
+    /// The process without its number. O(1), but for messages that wait, those who sent any, and
+    /// living children.
     #[must_use]
     pub fn image(&self) -> Image {
         Image {
@@ -191,8 +213,16 @@ impl State {
             messages: self.messages.clone(),
             forked_at: self.forked_at.clone(),
             mailbox: self.mailbox.iter().cloned().collect(),
-            heard: self.heard.iter().map(|(from, heard)| (*from, heard.clone())).collect(),
-            background: self.background.iter().map(|(call, child)| (*call, *child)).collect(),
+            heard: self
+                .heard
+                .iter()
+                .map(|(from, heard)| (*from, heard.clone()))
+                .collect(),
+            background: self
+                .background
+                .iter()
+                .map(|(call, child)| (*call, *child))
+                .collect(),
             table: self.table.entries(),
             next_fd: self.table.next_fd(),
             epoch: self.epoch,
@@ -224,21 +254,36 @@ impl State {
         }
     }
 
-    /// What the conversation shows, with what answers show that are not in it yet, `answer` among them.
+    /// What the conversation shows, with what answers show that are not in it yet, `answer` among
+    /// them.
     pub(super) fn gallery(&self, answer: &Answer) -> Gallery {
-        let said = self.messages.iter().flat_map(|message| &message.blocks).filter_map(|block| match block {
-            Block::Media { media, .. } => Some(media),
-            _ => None,
-        });
-        let open = self.slots().iter().filter_map(|slot| slot.answer.as_ref()).chain([answer]);
+        let said = self
+            .messages
+            .iter()
+            .flat_map(|message| &message.blocks)
+            .filter_map(|block| match block {
+                Block::Media { media, .. } => Some(media),
+                _ => None,
+            });
+        let open = self
+            .slots()
+            .iter()
+            .filter_map(|slot| slot.answer.as_ref())
+            .chain([answer]);
         let shown = said.chain(open.flat_map(|answer| &answer.media));
         shown.fold(Gallery::default(), |gallery, media| {
-            gallery.with(media, self.table.get(&media.fd).map_or(0, |entry| entry.content.len_bytes()))
+            gallery.with(
+                media,
+                self.table
+                    .get(&media.fd)
+                    .map_or(0, |entry| entry.content.len_bytes()),
+            )
         })
     }
 
-    /// The media that the conversation names: what a request holds beside its messages. One whose descriptor is gone is not there, and
-    /// fails the call: to leave it out would change what was sent (HIST-1). Costs a look at each block.
+    /// The media that the conversation names: what a request holds beside its messages. One whose
+    /// descriptor is gone is not there, and fails the call: to leave it out would change what was
+    /// sent (HIST-1). Costs a look at each block.
     #[must_use]
     pub fn media(&self) -> BTreeMap<FdId, Content> {
         let blocks = self.messages.iter().flat_map(|message| &message.blocks);
@@ -246,18 +291,31 @@ impl State {
             Block::Media { media, .. } => Some(&media.fd),
             _ => None,
         });
-        named.filter_map(|fd| Some((fd.clone(), self.table.get(fd)?.content.clone()))).collect()
+        named
+            .filter_map(|fd| Some((fd.clone(), self.table.get(fd)?.content.clone())))
+            .collect()
     }
 
-    /// The parameters, with no longer reply than the budget has tokens left for, by whatever name a provider calls that. What the
-    /// model is given to think with must fit into a reply: it is not lowered, and the call may go so far beyond the limit.
+    /// The parameters, with no longer reply than the budget has tokens left for, by whatever name a
+    /// provider calls that. What the model is given to think with must fit into a reply: it is not
+    /// lowered, and the call may go so far beyond the limit.
     fn within_budget(&self, parameters: Arc<Map<String, Value>>) -> Arc<Map<String, Value>> {
-        let Some(left) = self.budget.left(Amount::OutputTokens) else { return parameters };
-        let thinking = parameters.get("thinking").and_then(|thinking| thinking["budget_tokens"].as_u64());
+        let Some(left) = self.budget.left(Amount::OutputTokens) else {
+            return parameters;
+        };
+        let thinking = parameters
+            .get("thinking")
+            .and_then(|thinking| thinking["budget_tokens"].as_u64());
         let left = left.max(thinking.map_or(0, |thinking| thinking.saturating_add(1)));
         let is_over = |value: &Value| value.as_u64().is_some_and(|asked| left < asked);
-        let within = |map: &Map<String, Value>| !BOUNDS.iter().any(|name| map.get(*name).is_some_and(is_over));
-        let inner = parameters.get("generationConfig").and_then(Value::as_object);
+        let within = |map: &Map<String, Value>| {
+            !BOUNDS
+                .iter()
+                .any(|name| map.get(*name).is_some_and(is_over))
+        };
+        let inner = parameters
+            .get("generationConfig")
+            .and_then(Value::as_object);
         if within(&parameters) && inner.is_none_or(within) {
             return parameters;
         }
@@ -270,17 +328,23 @@ impl State {
             }
         };
         cap(&mut capped);
-        if let Some(inner) = capped.get_mut("generationConfig").and_then(Value::as_object_mut) {
+        if let Some(inner) = capped
+            .get_mut("generationConfig")
+            .and_then(Value::as_object_mut)
+        {
             cap(inner);
         }
         Arc::new(capped)
     }
 
-    /// A request beside the conversation: nothing but a question, to the model that summarizes. Of the parameters only the
-    /// bound of the reply is kept, since others are about conversations and tools.
+    /// A request beside the conversation: nothing but a question, to the model that summarizes. Of
+    /// the parameters only the bound of the reply is kept, since others are about conversations and
+    /// tools.
     pub(super) fn summary_request(&self, summarizer: &ModelChoice, prompt: String) -> Request {
         let parameters = self.within_budget(self.program.parameters());
-        let kept = parameters.iter().filter(|(key, _)| BOUNDS.contains(&key.as_str()));
+        let kept = parameters
+            .iter()
+            .filter(|(key, _)| BOUNDS.contains(&key.as_str()));
         Request {
             pid: self.pid,
             program: self.program.name().into(),
@@ -289,7 +353,10 @@ impl State {
             tools: Arc::new([]),
             messages: vec![Arc::new(Message::user(prompt))],
             forked_at: Vec::new(),
-            parameters: Arc::new(kept.map(|(key, value)| (key.clone(), value.clone())).collect()),
+            parameters: Arc::new(
+                kept.map(|(key, value)| (key.clone(), value.clone()))
+                    .collect(),
+            ),
             media: BTreeMap::new(),
         }
     }
@@ -315,10 +382,13 @@ impl State {
     /// The tools that it was given.
     #[must_use]
     pub fn tools(&self) -> Tools {
-        Tools { toolbox: self.toolbox.clone() }
+        Tools {
+            toolbox: self.toolbox.clone(),
+        }
     }
 
-    /// How soon its model calls are made where others wait. Set at its birth, and inherited by its children.
+    /// How soon its model calls are made where others wait. Set at its birth, and inherited by its
+    /// children.
     #[must_use]
     pub fn priority(&self) -> Priority {
         self.priority
@@ -330,11 +400,18 @@ impl State {
         &self.program.models()[self.model as usize]
     }
 
-    /// The model that summarizes: the one that its program names for that, at the provider of the program's first, or the one
-    /// that it asks.
+    /// The model that summarizes: the one that its program names for that, at the provider of the
+    /// program's first, or the one that it asks.
     pub(super) fn summarizer(&self) -> ModelChoice {
         let (named, first) = (self.program.summary_model(), self.program.model());
-        if named == first.name { self.model().clone() } else { ModelChoice { name: named.into(), ..first.clone() } }
+        if named == first.name {
+            self.model().clone()
+        } else {
+            ModelChoice {
+                name: named.into(),
+                ..first.clone()
+            }
+        }
     }
 
     /// Its descriptors.
@@ -405,7 +482,10 @@ impl State {
     }
 
     pub(super) fn next_call(&self) -> CallId {
-        CallId { epoch: self.epoch, seq: self.next_seq }
+        CallId {
+            epoch: self.epoch,
+            seq: self.next_seq,
+        }
     }
 
     pub(super) fn slots(&self) -> &[Slot] {
@@ -415,9 +495,12 @@ impl State {
         }
     }
 
-    /// The slot of a call that still waits for its answer; none where the completion is stale (CALL-1).
+    /// The slot of a call that still waits for its answer; none where the completion is stale
+    /// (CALL-1).
     pub(super) fn open_slot(&self, call: CallId) -> Option<&Slot> {
-        self.slots().iter().find(|slot| slot.call == call && slot.called && slot.answer.is_none())
+        self.slots()
+            .iter()
+            .find(|slot| slot.call == call && slot.called && slot.answer.is_none())
     }
 }
 
@@ -425,7 +508,14 @@ impl State {
 const MAX_COUNT: u32 = 1 << 31;
 
 fn check_counts(image: &Image) -> Result<(), StateError> {
-    let counts = [image.epoch, image.next_seq, image.next_fd, image.depth, image.iterations, image.restores];
+    let counts = [
+        image.epoch,
+        image.next_seq,
+        image.next_fd,
+        image.depth,
+        image.iterations,
+        image.restores,
+    ];
     match counts.into_iter().find(|count| *count > MAX_COUNT) {
         Some(count) => Err(StateError::Count { count }),
         None => Ok(()),
@@ -434,7 +524,14 @@ fn check_counts(image: &Image) -> Result<(), StateError> {
 
 fn check_model(program: &Program, asked: u32) -> Result<(), StateError> {
     let models = program.models().len();
-    if (asked as usize) < models { Ok(()) } else { Err(StateError::Model { asked: asked.saturating_add(1), models }) }
+    if (asked as usize) < models {
+        Ok(())
+    } else {
+        Err(StateError::Model {
+            asked: asked.saturating_add(1),
+            models,
+        })
+    }
 }
 
 fn checked_table(entries: OrdMap<FdId, Entry<Content>>, next_fd: u32) -> Result<Table, StateError> {
@@ -449,8 +546,16 @@ fn check_calls(image: &Image) -> Result<(), StateError> {
         Phase::Idle | Phase::Ready { .. } | Phase::Ended { .. } => Vec::new(),
     };
     let background = image.background.iter().map(|(call, _)| *call);
-    match calls.into_iter().chain(background).find(|call| !minted(*call)) {
-        Some(call) => Err(StateError::Call { call, epoch: image.epoch, next_seq: image.next_seq }),
+    match calls
+        .into_iter()
+        .chain(background)
+        .find(|call| !minted(*call))
+    {
+        Some(call) => Err(StateError::Call {
+            call,
+            epoch: image.epoch,
+            next_seq: image.next_seq,
+        }),
         None => Ok(()),
     }
 }

@@ -19,7 +19,8 @@ pub struct HostTool {
     pub policy: ToolPolicy,
 }
 
-/// What the machine knows of the world around it: given when a process begins to run, never journalled.
+/// What the machine knows of the world around it: given when a process begins to run, never
+/// journalled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
     /// The tools that the host registered, by name.
@@ -68,11 +69,16 @@ pub(super) struct Binding {
 
 impl Binding {
     fn outside(&self) -> Option<&OutsideTool> {
-        if let Kind::External(tool) = &self.kind { Some(tool) } else { None }
+        if let Kind::External(tool) = &self.kind {
+            Some(tool)
+        } else {
+            None
+        }
     }
 }
 
-/// The tools of one process. Only the names that the model was given lead to a tool: an alias hides the original name.
+/// The tools of one process. Only the names that the model was given lead to a tool: an alias hides
+/// the original name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Toolbox {
     bindings: BTreeMap<Arc<str>, Binding>,
@@ -93,7 +99,8 @@ impl Tools {
         &self.toolbox.specs
     }
 
-    /// What a process must be allowed to do to call the one of this name: one that needs no more than to read changes nothing.
+    /// What a process must be allowed to do to call the one of this name: one that needs no more
+    /// than to read changes nothing.
     #[must_use]
     pub fn access(&self, name: &str) -> Option<Access> {
         self.toolbox.find(name).map(|binding| binding.access)
@@ -103,26 +110,58 @@ impl Tools {
 impl Toolbox {
     /// What a new process of `program` is given, before servers are asked.
     pub(super) fn new(program: &Program, around: &Surroundings) -> Self {
-        let chosen = program.tools().iter().filter_map(|choice| chosen(choice, program, around));
-        let (specs, bindings): (Vec<_>, BTreeMap<_, _>) =
-            chosen.map(|(spec, binding)| (spec.clone(), (spec.name, binding))).unzip();
-        let outside = specs.iter().filter_map(|spec| bindings.get(&spec.name)?.outside().cloned()).collect();
-        Self { bindings, specs: specs.into(), outside }
+        let chosen = program
+            .tools()
+            .iter()
+            .filter_map(|choice| chosen(choice, program, around));
+        let (specs, bindings): (Vec<_>, BTreeMap<_, _>) = chosen
+            .map(|(spec, binding)| (spec.clone(), (spec.name, binding)))
+            .unzip();
+        let outside = specs
+            .iter()
+            .filter_map(|spec| bindings.get(&spec.name)?.outside().cloned())
+            .collect();
+        Self {
+            bindings,
+            specs: specs.into(),
+            outside,
+        }
     }
 
-    /// What a process was given at its birth, whatever has become of it since. Tools of the kernel are those of `program`.
-    pub(super) fn frozen(program: &Program, specs: Arc<[ToolSpec]>, outside: Arc<[OutsideTool]>) -> Self {
+    /// What a process was given at its birth, whatever has become of it since. Tools of the kernel
+    /// are those of `program`.
+    pub(super) fn frozen(
+        program: &Program,
+        specs: Arc<[ToolSpec]>,
+        outside: Arc<[OutsideTool]>,
+    ) -> Self {
         let own = program.tools().iter().filter_map(|choice| {
             let tool = syscall::tool(&choice.name)?;
-            Some((choice.called(), Binding { kind: Kind::Kernel(tool), access: choice.access.unwrap_or(tool.access) }))
+            Some((
+                choice.called(),
+                Binding {
+                    kind: Kind::Kernel(tool),
+                    access: choice.access.unwrap_or(tool.access),
+                },
+            ))
         });
         let own: BTreeMap<_, _> = own.collect();
         let binding = |given: &str| match outside.iter().find(|tool| *tool.given == *given) {
-            Some(tool) => Some(Binding { kind: Kind::External(tool.clone()), access: tool.policy.access }),
+            Some(tool) => Some(Binding {
+                kind: Kind::External(tool.clone()),
+                access: tool.policy.access,
+            }),
             None => own.get(given).cloned(),
         };
-        let bindings = specs.iter().filter_map(|spec| Some((spec.name.clone(), binding(&spec.name)?))).collect();
-        Self { bindings, specs, outside }
+        let bindings = specs
+            .iter()
+            .filter_map(|spec| Some((spec.name.clone(), binding(&spec.name)?)))
+            .collect();
+        Self {
+            bindings,
+            specs,
+            outside,
+        }
     }
 
     /// Whether a process that was given this has exactly these tools.
@@ -140,12 +179,18 @@ impl Toolbox {
 
     /// The kernel's own tools among them, by their own names.
     pub(super) fn kernel_tools(&self) -> Vec<&'static str> {
-        self.bindings.values().filter_map(|binding| binding.kind.word()).collect()
+        self.bindings
+            .values()
+            .filter_map(|binding| binding.kind.word())
+            .collect()
     }
 
     /// Those of them that the model was given under another name: their own name, and that one.
     pub(super) fn aliases(&self) -> Vec<(&'static str, &str)> {
-        let names = self.bindings.iter().filter_map(|(given, binding)| Some((binding.kind.word()?, &**given)));
+        let names = self
+            .bindings
+            .iter()
+            .filter_map(|(given, binding)| Some((binding.kind.word()?, &**given)));
         names.filter(|(own, given)| own != given).collect()
     }
 
@@ -160,7 +205,11 @@ impl Toolbox {
 }
 
 /// What a model is told of a tool that the program enables, and what stands behind it.
-fn chosen(choice: &ToolChoice, program: &Program, around: &Surroundings) -> Option<(ToolSpec, Binding)> {
+fn chosen(
+    choice: &ToolChoice,
+    program: &Program,
+    around: &Surroundings,
+) -> Option<(ToolSpec, Binding)> {
     let (mut kind, access, spec) = tool(&choice.name, program, around)?;
     let (spec, access) = (told(spec, choice), choice.access.unwrap_or(access));
     if let Kind::External(tool) = &mut kind {
@@ -184,11 +233,16 @@ pub(super) fn told(mut spec: ToolSpec, choice: &ToolChoice) -> ToolSpec {
     spec
 }
 
-/// The schema with other descriptions. A parameter that is not in it stays away: which ones there are, was checked.
+/// The schema with other descriptions. A parameter that is not in it stays away: which ones there
+/// are, was checked.
 fn described(schema: &str, parameters: &[DescribedParameter]) -> Arc<str> {
-    let Ok(mut schema) = serde_json::from_str::<Value>(schema) else { return schema.into() };
+    let Ok(mut schema) = serde_json::from_str::<Value>(schema) else {
+        return schema.into();
+    };
     for DescribedParameter { name, description } in parameters {
-        let parameter = schema.get_mut("properties").and_then(|all| all.get_mut(&name.value));
+        let parameter = schema
+            .get_mut("properties")
+            .and_then(|all| all.get_mut(&name.value));
         if let Some(parameter) = parameter.and_then(Value::as_object_mut) {
             parameter.insert("description".to_owned(), description.as_str().into());
         }
@@ -200,12 +254,23 @@ fn tool(name: &str, program: &Program, around: &Surroundings) -> Option<(Kind, A
     if let Some(tool) = syscall::tool(name) {
         return Some((Kind::Kernel(tool), tool.access, tool.spec(program)));
     }
-    let command = program.commands().iter().find(|command| command.name == name);
+    let command = program
+        .commands()
+        .iter()
+        .find(|command| command.name == name);
     let (spec, policy) = match command {
         Some(command) => (command.spec(), command.policy),
-        None => around.tools.get(name).map(|tool| (tool.spec.clone(), tool.policy))?,
+        None => around
+            .tools
+            .get(name)
+            .map(|tool| (tool.spec.clone(), tool.policy))?,
     };
     let name = spec.name.clone();
-    let outside = OutsideTool { given: name.clone(), server: None, name, policy };
+    let outside = OutsideTool {
+        given: name.clone(),
+        server: None,
+        name,
+        policy,
+    };
     Some((Kind::External(outside), policy.access, spec))
 }

@@ -15,7 +15,8 @@ use super::toolbox::Kind;
 use super::{Effect, Fact};
 use crate::content::Content;
 use crate::syscall::{
-    Handler, PendingSummary, PendingTempFile, PendingWrite, ProcessHandler, Summarized, Tool, handle, send_message,
+    Handler, PendingSummary, PendingTempFile, PendingWrite, ProcessHandler, Summarized, Tool,
+    handle, send_message,
 };
 use crate::table::attachment::{MOST_ATTACHED, NewAttachment};
 use crate::table::placement::PlacedOutput;
@@ -39,7 +40,11 @@ impl Draft {
 
     /// The calls that are not answered yet, and whether they were made.
     fn open_calls(&self) -> Vec<(CallId, bool)> {
-        let open = self.state.slots().iter().filter(|slot| slot.answer.is_none());
+        let open = self
+            .state
+            .slots()
+            .iter()
+            .filter(|slot| slot.answer.is_none());
         open.map(|slot| (slot.call, slot.called)).collect()
     }
 
@@ -61,7 +66,9 @@ impl Draft {
                 break;
             }
         }
-        calls.filter(|(_, called)| *called).for_each(|(call, _)| self.state.reading.repeat_later(call));
+        calls
+            .filter(|(_, called)| *called)
+            .for_each(|(call, _)| self.state.reading.repeat_later(call));
         self.settle(caller);
     }
 
@@ -70,7 +77,10 @@ impl Draft {
         let slot = self.slot(call);
         let Some(binding) = self.state.toolbox.find(&slot.tool) else {
             let names = self.state.toolbox.names().join(", ");
-            return Err(Answer::failed(format!("There is no tool '{}'. The tools are: {names}", slot.tool)));
+            return Err(Answer::failed(format!(
+                "There is no tool '{}'. The tools are: {names}",
+                slot.tool
+            )));
         };
         if binding.access > self.state.access {
             return Err(Answer::failed(format!(
@@ -112,8 +122,9 @@ impl Draft {
         self.state.settings().copied().unwrap_or_default()
     }
 
-    /// Whether a call that may have been made can be made again: a model is only asked once more, some writes are the same
-    /// however often they are done, and the tree's files know a call that they have seen (TEMP-1).
+    /// Whether a call that may have been made can be made again: a model is only asked once more,
+    /// some writes are the same however often they are done, and the tree's files know a call that
+    /// they have seen (TEMP-1).
     pub(super) fn is_repeatable(&self, call: CallId, kind: &Kind) -> bool {
         // A message of another epoch is that of the process that this one is a copy of.
         if kind.is(&send_message::TOOL) && call.epoch != self.state.epoch {
@@ -125,8 +136,8 @@ impl Draft {
         }
     }
 
-    /// What came of a call that still waits for its answer: `answer` gives it, and the turn goes on if that was all. What is
-    /// stale changes nothing (CALL-1).
+    /// What came of a call that still waits for its answer: `answer` gives it, and the turn goes on
+    /// if that was all. What is stale changes nothing (CALL-1).
     pub(super) fn complete(&mut self, call: CallId, answer: impl FnOnce(&mut Self)) {
         if self.state.open_slot(call).is_some() {
             let caller = self.caller();
@@ -135,22 +146,39 @@ impl Draft {
         }
     }
 
-    pub(super) fn take_written(&mut self, call: CallId, pending: &PendingWrite, result: Result<(), FileError>) {
-        self.complete(call, |draft| draft.answer_whole(call, pending.answer(result)));
+    pub(super) fn take_written(
+        &mut self,
+        call: CallId,
+        pending: &PendingWrite,
+        result: Result<(), FileError>,
+    ) {
+        self.complete(call, |draft| {
+            draft.answer_whole(call, pending.answer(result))
+        });
     }
 
     /// A summary costs what it costs, also where nothing came of it.
-    pub(super) fn take_summary(&mut self, call: CallId, pending: PendingSummary, result: Result<Reply, ModelError>) {
+    pub(super) fn take_summary(
+        &mut self,
+        call: CallId,
+        pending: PendingSummary,
+        result: Result<Reply, ModelError>,
+    ) {
         let model = self.state.summarizer().name;
         if self.state.open_slot(call).is_none() {
             return self.count_late(call, &model, &result);
         }
-        let result = result.map(|reply| Reply { usage: self.state.priced(&model, reply.usage), ..reply });
+        let result = result.map(|reply| Reply {
+            usage: self.state.priced(&model, reply.usage),
+            ..reply
+        });
         let used = result.as_ref().map(|reply| reply.usage).unwrap_or_default();
         self.complete(call, |draft| {
             let Summarized { note, answer } = pending.settle(result);
             match note {
-                Some((id, note)) => draft.emit(Fact::Descriptor(DescriptorFact::Noted { id, note })),
+                Some((id, note)) => {
+                    draft.emit(Fact::Descriptor(DescriptorFact::Noted { id, note }))
+                }
                 None => draft.count(call, used),
             }
             draft.answer_whole(call, answer);
@@ -164,8 +192,16 @@ impl Draft {
         result: Result<TempFileReply<Content>, TempFileError>,
     ) {
         self.complete(call, |draft| match result {
-            Ok(TempFileReply::Contents { id, version, content }) => draft.place_temp_file(call, (id, version), content),
-            Ok(TempFileReply::Changed { id, version, total_bytes }) => {
+            Ok(TempFileReply::Contents {
+                id,
+                version,
+                content,
+            }) => draft.place_temp_file(call, (id, version), content),
+            Ok(TempFileReply::Changed {
+                id,
+                version,
+                total_bytes,
+            }) => {
                 draft.answer_whole(call, pending.changed(id, version, total_bytes));
             }
             Err(error) => draft.answer_whole(call, pending.refused(&error)),
@@ -179,10 +215,14 @@ impl Draft {
         });
     }
 
-    /// Answers with an output: all of it if it is small, its preview if it becomes a descriptor. What is attached to it is named
-    /// behind that, and shown if it can be.
+    /// Answers with an output: all of it if it is small, its preview if it becomes a descriptor.
+    /// What is attached to it is named behind that, and shown if it can be.
     pub(super) fn answer_output(&mut self, call: CallId, output: PlacedOutput) {
-        let PlacedOutput { placement, attached, total_attached } = output;
+        let PlacedOutput {
+            placement,
+            attached,
+            total_attached,
+        } = output;
         let produced_chars = placement.produced_chars();
         let mut answer = self.placed(placement);
         self.attach(&mut answer, attached, total_attached);
@@ -194,13 +234,20 @@ impl Draft {
             return;
         }
         // The answer was shown by the rule already; what follows are elements.
-        let mut lines: Vec<_> = Some(answer.text.to_string()).into_iter().filter(|text| !text.is_empty()).collect();
+        let mut lines: Vec<_> = Some(answer.text.to_string())
+            .into_iter()
+            .filter(|text| !text.is_empty())
+            .collect();
         let left_out = total_attached > attached.len();
         for new in attached {
             let id = self.state.table.next_id();
             lines.push(new.element(&id).to_xml());
             let gallery = self.state.gallery(answer);
-            let is_taken = |media: &Media| gallery.with(media, new.entry.content.len_bytes()).is_taken();
+            let is_taken = |media: &Media| {
+                gallery
+                    .with(media, new.entry.content.len_bytes())
+                    .is_taken()
+            };
             answer.media.extend(new.media(&id).filter(is_taken));
             self.open(id, new.entry);
         }
@@ -219,14 +266,18 @@ impl Draft {
     pub(super) fn answer(&mut self, call: CallId, answer: Answer, produced_chars: u64) {
         let (ticket, caller) = (self.slot(call).id.clone(), self.caller());
         self.state.reading.end(call);
-        self.emit(Fact::Call(CallFact::ToolReturned { call, answer: answer.clone(), produced_chars }));
+        self.emit(Fact::Call(CallFact::ToolReturned {
+            call,
+            answer: answer.clone(),
+            produced_chars,
+        }));
         if caller == Caller::Host {
             self.perform(Effect::AnswerHost { ticket, answer });
         }
     }
 
-    /// Answers the calls that waited for what has come, and goes on once all tool uses are answered: with the model, or with
-    /// what the mailbox holds after a call of the host.
+    /// Answers the calls that waited for what has come, and goes on once all tool uses are
+    /// answered: with the model, or with what the mailbox holds after a call of the host.
     pub(super) fn settle(&mut self, caller: Caller) {
         self.answer_waiting();
         match (&self.state.phase, caller) {
@@ -242,7 +293,8 @@ impl Draft {
 
     /// Whether this is a call of that tool of the kernel.
     pub(super) fn is_call_of(&self, call: CallId, tool: &Tool) -> bool {
-        self.kind_of(self.slot(call)).is_some_and(|kind| kind.is(tool))
+        self.kind_of(self.slot(call))
+            .is_some_and(|kind| kind.is(tool))
     }
 
     /// The same of a slot at hand: whoever looks at all of them does not look each up.

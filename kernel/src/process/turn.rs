@@ -38,7 +38,8 @@ impl Draft {
         }
         let limit = self.state.program.model().max_iterations;
         if self.state.iterations >= limit {
-            let message = format!("the turn reached its limit of {limit} model calls (max_iterations)");
+            let message =
+                format!("the turn reached its limit of {limit} model calls (max_iterations)");
             self.end_turn(ExitStatus::IterationLimit, message);
             return false;
         }
@@ -52,8 +53,19 @@ impl Draft {
     }
 
     pub(super) fn call_model(&mut self, call: CallId) {
-        let (request, media, model) = (self.state.request(), self.state.media(), self.state.model().clone());
-        self.perform(Effect::Begin { call, work: Work::Model { request, media, model } });
+        let (request, media, model) = (
+            self.state.request(),
+            self.state.media(),
+            self.state.model().clone(),
+        );
+        self.perform(Effect::Begin {
+            call,
+            work: Work::Model {
+                request,
+                media,
+                model,
+            },
+        });
     }
 
     pub(super) fn take_reply(&mut self, call: CallId, result: Result<Reply, ModelError>) {
@@ -62,7 +74,13 @@ impl Draft {
             return self.count_late(call, &model, &result);
         }
         match result {
-            Ok(reply) => self.go_on(call, Reply { usage: self.state.priced(&model, reply.usage), ..reply }),
+            Ok(reply) => self.go_on(
+                call,
+                Reply {
+                    usage: self.state.priced(&model, reply.usage),
+                    ..reply
+                },
+            ),
             Err(error) => match self.fallback(&error) {
                 Some(to) => self.switch(to, &error),
                 None => self.end_turn(ExitStatus::ModelFailed, error.to_string()),
@@ -73,25 +91,51 @@ impl Draft {
     fn switch(&mut self, to: u32, error: &ModelError) {
         let reason = Arc::from(error.to_string());
         let from = self.state.model().name.as_str().into();
-        self.emit(Fact::Call(CallFact::ModelSwitched { to, reason: Arc::clone(&reason) }));
+        self.emit(Fact::Call(CallFact::ModelSwitched {
+            to,
+            reason: Arc::clone(&reason),
+        }));
         let to = self.state.model().name.as_str().into();
         self.perform(Effect::Report(Report::Switch { from, to, reason }));
         self.ask_again();
     }
 
-    fn go_on(&mut self, call: CallId, Reply { blocks, stop, usage }: Reply) {
+    fn go_on(
+        &mut self,
+        call: CallId,
+        Reply {
+            blocks,
+            stop,
+            usage,
+        }: Reply,
+    ) {
         let text = text_of(&blocks);
-        self.emit(Fact::Call(CallFact::ModelReplied { call, blocks, stop, usage }));
+        self.emit(Fact::Call(CallFact::ModelReplied {
+            call,
+            blocks,
+            stop,
+            usage,
+        }));
         self.open_references(text);
         match self.state.phase {
-            Phase::Ready { stopped: Some(stop) } => self.follow(stop),
+            Phase::Ready {
+                stopped: Some(stop),
+            } => self.follow(stop),
             _ => self.act(),
         }
     }
 
-    /// The parts that the model marked in its reply become descriptors that share the reply's bytes.
+    /// The parts that the model marked in its reply become descriptors that share the reply's
+    /// bytes.
     fn open_references(&mut self, reply: String) {
-        let Some(settings) = self.state.settings().filter(|_| self.state.program.references()).copied() else { return };
+        let Some(settings) = self
+            .state
+            .settings()
+            .filter(|_| self.state.program.references())
+            .copied()
+        else {
+            return;
+        };
         let reply = Bytes::from(reply);
         let text = std::str::from_utf8(&reply).expect("a reply is text");
         for (id, range) in references(text) {
@@ -102,7 +146,8 @@ impl Draft {
         }
     }
 
-    /// What follows a reply without tools to run: none were asked for, or the reply was cut and they were declined.
+    /// What follows a reply without tools to run: none were asked for, or the reply was cut and
+    /// they were declined.
     pub(super) fn follow(&mut self, stop: StopReason) {
         if self.state.is_stopped() {
             return;
@@ -110,7 +155,8 @@ impl Draft {
         let last = self.state.messages.last().map(|message| message.role);
         let text = self.last_words();
         match stop {
-            // Whether anything was said that the model has not seen is not certain here: nothing is added to it.
+            // Whether anything was said that the model has not seen is not certain here: nothing is
+            // added to it.
             StopReason::Pause => self.ask_again(),
             StopReason::MaxTokens if last == Some(Role::User) => self.ask_again(),
             StopReason::EndTurn | StopReason::StopSequence | StopReason::ToolUse => {
@@ -119,7 +165,10 @@ impl Draft {
             StopReason::MaxTokens => self.end_turn(ExitStatus::Truncated, text),
             StopReason::Refusal => self.end_turn(ExitStatus::Refused, text),
             StopReason::ContextWindow => {
-                self.end_turn(ExitStatus::ModelFailed, "the conversation is too long for the model".to_owned());
+                self.end_turn(
+                    ExitStatus::ModelFailed,
+                    "the conversation is too long for the model".to_owned(),
+                );
             }
         }
     }
@@ -132,18 +181,29 @@ impl Draft {
 
     /// What the model said last.
     fn last_words(&self) -> String {
-        let mut replies = self.state.messages.iter().rev().filter(|message| message.role == Role::Assistant);
-        replies.next().map(|message| message.text()).unwrap_or_default()
+        let mut replies = self
+            .state
+            .messages
+            .iter()
+            .rev()
+            .filter(|message| message.role == Role::Assistant);
+        replies
+            .next()
+            .map(|message| message.text())
+            .unwrap_or_default()
     }
 
-    /// The turn is over. A session waits. A task ends with it, unless more was said to it in the meantime; where children run
-    /// that it did not wait for, it goes on when they have ended. One that failed ends at once, and they with it.
+    /// The turn is over. A session waits. A task ends with it, unless more was said to it in the
+    /// meantime; where children run that it did not wait for, it goes on when they have ended. One
+    /// that failed ends at once, and they with it.
     pub(super) fn end_turn(&mut self, status: ExitStatus, message: String) {
         let exit = Exit::new(status, message).after(self.state.budget.spent());
         let more = !self.state.mailbox.is_empty();
         match self.state.lifetime {
             Lifetime::Task if more && status == ExitStatus::Done => self.begin_turn(),
-            Lifetime::Task if status != ExitStatus::Done || self.state.background.is_empty() => self.end(exit),
+            Lifetime::Task if status != ExitStatus::Done || self.state.background.is_empty() => {
+                self.end(exit)
+            }
             Lifetime::Task | Lifetime::Session => {
                 let reason = (*exit.message != *self.last_words()).then(|| exit.message.clone());
                 self.emit(Fact::Turn(TurnFact::Ended { status, reason }));

@@ -1,7 +1,8 @@
 //! Calls that show what waits in the mailbox, or wait for it: `receive_messages` and `wait`.
 //!
-//! What a tool shows leaves the mailbox by the same commit that answers the tool, and the rest of it waits on. The ends of
-//! children in the background come as mail, so that waiting for a child is waiting for its last words.
+//! What a tool shows leaves the mailbox by the same commit that answers the tool, and the rest of
+//! it waits on. The ends of children in the background come as mail, so that waiting for a child is
+//! waiting for its last words.
 
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::{Mail, Speaker};
@@ -18,13 +19,20 @@ use crate::syscall::{receive_messages, spawn, wait};
 impl Draft {
     /// Answers the calls that wait for mail, or for ends that come as mail, as far as it has come.
     pub(super) fn answer_waiting(&mut self) {
-        let open = self.state.slots().iter().filter(|slot| slot.called && slot.answer.is_none());
+        let open = self
+            .state
+            .slots()
+            .iter()
+            .filter(|slot| slot.called && slot.answer.is_none());
         let waits = |kind: &Kind| kind.is(&receive_messages::TOOL) || kind.is(&wait::TOOL);
         let is_waiting = |slot: &&Slot| self.kind_of(slot).is_some_and(waits);
         let calls: Vec<_> = open.filter(is_waiting).map(|slot| slot.call).collect();
         for call in calls {
-            let _ =
-                if self.is_call_of(call, &wait::TOOL) { self.answer_waited(call) } else { self.answer_received(call) };
+            let _ = if self.is_call_of(call, &wait::TOOL) {
+                self.answer_waited(call)
+            } else {
+                self.answer_received(call)
+            };
         }
     }
 
@@ -35,7 +43,10 @@ impl Draft {
             Ok(0) => self.answer_whole(call, messages(&Said::default())),
             Ok(timeout_ms) => {
                 self.intend(call);
-                self.perform(Effect::Begin { call, work: Work::Wait { timeout_ms } });
+                self.perform(Effect::Begin {
+                    call,
+                    work: Work::Wait { timeout_ms },
+                });
             }
         }
     }
@@ -51,16 +62,27 @@ impl Draft {
     }
 
     pub(crate) fn wait(&mut self, call: CallId) {
-        // One that comes back from the journal was checked when it was first made, and has had news of its children since.
-        let check = |asked: &Wait| if self.slot(call).called { Ok(()) } else { self.check_wait(asked) };
-        let asked = wait::asked(&self.slot(call).args).and_then(|asked| check(&asked).map(|()| asked));
+        // One that comes back from the journal was checked when it was first made, and has had news
+        // of its children since.
+        let check = |asked: &Wait| {
+            if self.slot(call).called {
+                Ok(())
+            } else {
+                self.check_wait(asked)
+            }
+        };
+        let asked =
+            wait::asked(&self.slot(call).args).and_then(|asked| check(&asked).map(|()| asked));
         match asked {
             Err(message) => self.answer_whole(call, Answer::failed(message)),
             Ok(_) if self.answer_waited(call) => {}
             Ok(Wait { timeout_ms, .. }) => {
                 self.intend(call);
                 if let Some(timeout_ms) = timeout_ms {
-                    self.perform(Effect::Begin { call, work: Work::Wait { timeout_ms } });
+                    self.perform(Effect::Begin {
+                        call,
+                        work: Work::Wait { timeout_ms },
+                    });
                 }
             }
         }
@@ -68,21 +90,36 @@ impl Draft {
 
     /// Whether each child that is named runs in the background, or has ended unheard.
     fn check_wait(&self, Wait { pids, .. }: &Wait) -> Result<(), String> {
-        let said = |pid: &Pid| self.state.mailbox.iter().any(|mail| mail.from == Speaker::Process(*pid));
-        let is_known = |pid: &&Pid| self.state.background.values().any(|child| child == *pid) || said(pid);
-        let Some(stranger) = pids.iter().flatten().find(|pid| !is_known(pid)) else { return Ok(()) };
+        let said = |pid: &Pid| {
+            self.state
+                .mailbox
+                .iter()
+                .any(|mail| mail.from == Speaker::Process(*pid))
+        };
+        let is_known =
+            |pid: &&Pid| self.state.background.values().any(|child| child == *pid) || said(pid);
+        let Some(stranger) = pids.iter().flatten().find(|pid| !is_known(pid)) else {
+            return Ok(());
+        };
         let running: Vec<_> = self.state.background.values().map(Pid::to_string).collect();
-        let running = if running.is_empty() { "none".to_owned() } else { running.join(", ") };
+        let running = if running.is_empty() {
+            "none".to_owned()
+        } else {
+            running.join(", ")
+        };
         Err(format!(
-            "Process {stranger} is no child of this process that runs in the background, or you have heard of its end. \
-             Those that run: {running}."
+            "Process {stranger} is no child of this process that runs in the background, or you \
+             have heard of its end. Those that run: {running}."
         ))
     }
 
     /// Answers once none of those that are waited for runs any more.
     fn answer_waited(&mut self, call: CallId) -> bool {
-        let Ok(asked) = wait::asked(&self.slot(call).args) else { return false };
-        let is_over = self.awaited(&asked).is_empty() && (asked.pids.is_some() || !self.is_spawning());
+        let Ok(asked) = wait::asked(&self.slot(call).args) else {
+            return false;
+        };
+        let is_over =
+            self.awaited(&asked).is_empty() && (asked.pids.is_some() || !self.is_spawning());
         if is_over {
             self.answer_wait(call, &asked, Element::new("wait_result"));
         }
@@ -92,13 +129,25 @@ impl Draft {
     /// The children that are waited for and still run.
     fn awaited(&self, Wait { pids, .. }: &Wait) -> Vec<Pid> {
         let is_meant = |pid: &&Pid| pids.as_ref().is_none_or(|pids| pids.contains(pid));
-        self.state.background.values().filter(is_meant).copied().collect()
+        self.state
+            .background
+            .values()
+            .filter(is_meant)
+            .copied()
+            .collect()
     }
 
     /// Whether a child for the background is on its way.
     fn is_spawning(&self) -> bool {
-        let mut open = self.state.slots().iter().filter(|slot| slot.answer.is_none());
-        open.any(|slot| self.kind_of(slot).is_some_and(|kind| kind.is(&spawn::TOOL)) && !spawn::waits(&slot.args))
+        let mut open = self
+            .state
+            .slots()
+            .iter()
+            .filter(|slot| slot.answer.is_none());
+        open.any(|slot| {
+            self.kind_of(slot).is_some_and(|kind| kind.is(&spawn::TOOL))
+                && !spawn::waits(&slot.args)
+        })
     }
 
     fn answer_wait(&mut self, call: CallId, Wait { pids, .. }: &Wait, element: Element) {
@@ -106,12 +155,16 @@ impl Draft {
         self.answer_whole(call, Answer::shown(said.shown_in(element)));
     }
 
-    /// Takes the messages of these processes out of the mailbox: as many of them as one answer may hold, and at least one.
+    /// Takes the messages of these processes out of the mailbox: as many of them as one answer may
+    /// hold, and at least one.
     fn take_mail(&mut self, is_meant: impl Fn(Pid) -> bool) -> Said {
         let is_meant = |mail: &Mail| matches!(mail.from, Speaker::Process(pid) if is_meant(pid));
         let (room, mut chars) = (self.settings().max_read_chars, 0);
         let (mut said, mut at) = (Said::default(), Vec::new());
-        for (place, mail) in (0..).zip(&self.state.mailbox).filter(|(_, mail)| is_meant(mail)) {
+        for (place, mail) in (0..)
+            .zip(&self.state.mailbox)
+            .filter(|(_, mail)| is_meant(mail))
+        {
             // What follows one that has no room is counted, and not read.
             if said.more > 0 {
                 said.more += 1;
@@ -138,10 +191,17 @@ impl Draft {
             if !draft.is_call_of(call, &wait::TOOL) {
                 return draft.answer_whole(call, messages(&Said::default()));
             }
-            let asked = wait::asked(&draft.slot(call).args).unwrap_or(Wait { pids: None, timeout_ms: None });
+            let asked = wait::asked(&draft.slot(call).args).unwrap_or(Wait {
+                pids: None,
+                timeout_ms: None,
+            });
             let running: Vec<_> = draft.awaited(&asked).iter().map(Pid::to_string).collect();
             let element = Element::new("wait_result").attribute("timed_out", true);
-            draft.answer_wait(call, &asked, element.attribute("running", running.join(" ")));
+            draft.answer_wait(
+                call,
+                &asked,
+                element.attribute("running", running.join(" ")),
+            );
         });
     }
 }
@@ -157,11 +217,17 @@ struct Said {
 impl Said {
     fn shown_in(&self, element: Element) -> Element {
         let element = element.attribute_if("waiting", (self.more > 0).then_some(self.more));
-        if self.texts.is_empty() { element } else { element.rendered(self.texts.join("\n  ")) }
+        if self.texts.is_empty() {
+            element
+        } else {
+            element.rendered(self.texts.join("\n  "))
+        }
     }
 }
 
 /// What `receive_messages` shows.
 fn messages(said: &Said) -> Answer {
-    Answer::shown(said.shown_in(Element::new("process_messages").attribute("count", said.texts.len())))
+    Answer::shown(
+        said.shown_in(Element::new("process_messages").attribute("count", said.texts.len())),
+    )
 }

@@ -1,7 +1,7 @@
 //! Bundles: every file that a program was compiled from, as one value.
 //!
-//! A bundle is stored with each process, so that a restored process runs the program that it was born with, whatever
-//! has become of the files. Its bytes are the same for the same files.
+//! A bundle is stored with each process, so that a restored process runs the program that it was
+//! born with, whatever has become of the files. Its bytes are the same for the same files.
 
 use std::collections::BTreeMap;
 
@@ -25,8 +25,8 @@ pub const MAX_BUNDLE_FILES: usize = 1024;
 
 const VERSION: u16 = 1;
 
-/// The files of a program, by name. A name is the path as seen from the entry's folder, with `/`; one that begins with
-/// `./` starts in the working directory, one that begins with `/` is absolute.
+/// The files of a program, by name. A name is the path as seen from the entry's folder, with `/`;
+/// one that begins with `./` starts in the working directory, one that begins with `/` is absolute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bundle {
     entry: String,
@@ -47,7 +47,8 @@ pub enum BundleError {
     NoEntry(String),
     /// The files are more, or hold more, than a bundle may.
     #[error(
-        "the bundle holds {files} files of {bytes} bytes; up to {MAX_BUNDLE_FILES} of {MAX_BUNDLE_BYTES} are valid"
+        "the bundle holds {files} files of {bytes} bytes; up to {MAX_BUNDLE_FILES} of \
+         {MAX_BUNDLE_BYTES} are valid"
     )]
     TooLarge {
         /// How many files.
@@ -59,9 +60,12 @@ pub enum BundleError {
 
 impl Bundle {
     /// # Panics
-    /// Never, if the compiler keeps its word: it reads the entry first, and keeps within the limits.
+    /// Never, if the compiler keeps its word: it reads the entry first, and keeps within the
+    /// limits.
     pub(super) fn new(entry: String, files: BTreeMap<String, Bytes>) -> Self {
-        Self { entry, files }.checked().expect("the compiler checks the limits with every file that it reads")
+        Self { entry, files }
+            .checked()
+            .expect("the compiler checks the limits with every file that it reads")
     }
 
     /// The name of the file that was compiled.
@@ -94,21 +98,37 @@ impl Bundle {
     /// [`BundleError`] for anything that [`Bundle::to_bytes`] did not write.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, BundleError> {
         let (version, entry, files) = codec::decode(bytes)?;
-        if version == VERSION { Self { entry, files }.checked() } else { Err(BundleError::Version(version)) }
+        if version == VERSION {
+            Self { entry, files }.checked()
+        } else {
+            Err(BundleError::Version(version))
+        }
     }
 
-    /// The same files under other names and with other bytes, each as long as it was; none where two would come to have one
-    /// name.
-    pub(crate) fn rewritten(&self, name: impl Fn(&str) -> String, file: impl Fn(&Bytes) -> Bytes) -> Option<Self> {
-        let files: BTreeMap<_, _> = self.files.iter().map(|(known, bytes)| (name(known), file(bytes))).collect();
-        (files.len() == self.files.len()).then(|| Self { entry: name(&self.entry), files })
+    /// The same files under other names and with other bytes, each as long as it was; none where
+    /// two would come to have one name.
+    pub(crate) fn rewritten(
+        &self,
+        name: impl Fn(&str) -> String,
+        file: impl Fn(&Bytes) -> Bytes,
+    ) -> Option<Self> {
+        let files: BTreeMap<_, _> = self
+            .files
+            .iter()
+            .map(|(known, bytes)| (name(known), file(bytes)))
+            .collect();
+        (files.len() == self.files.len()).then(|| Self {
+            entry: name(&self.entry),
+            files,
+        })
     }
 
-    /// Compiles the program again, from these files alone. `host_tools` names the tools that the embedder registered.
+    /// Compiles the program again, from these files alone. `host_tools` names the tools that the
+    /// embedder registered.
     ///
     /// # Errors
-    /// [`ProgramErrors`]; of a bundle that was compiled before, only if another set of host tools is registered or
-    /// another version of the compiler is stricter.
+    /// [`ProgramErrors`]; of a bundle that was compiled before, only if another set of host tools
+    /// is registered or another version of the compiler is stricter.
     pub fn compile(&self, host_tools: &[&str]) -> Result<Compiled, ProgramErrors> {
         let mut read = |name: &str| {
             let missing = || FileError {
@@ -120,15 +140,25 @@ impl Bundle {
         compile_named(&self.entry, &mut read, host_tools)
     }
 
-    /// The tools that these programs enable and that are neither the kernel's nor commands of theirs: they were registered
-    /// by the host that compiled them. Given to [`compile`](Self::compile) they let another host look at the programs.
+    /// The tools that these programs enable and that are neither the kernel's nor commands of
+    /// theirs: they were registered by the host that compiled them. Given to
+    /// [`compile`](Self::compile) they let another host look at the programs.
     #[must_use]
     pub fn host_tools(&self) -> Vec<String> {
-        let texts = self.files.values().filter_map(|bytes| std::str::from_utf8(bytes).ok());
+        let texts = self
+            .files
+            .values()
+            .filter_map(|bytes| std::str::from_utf8(bytes).ok());
         let files: Vec<_> = texts.map(|text| program::parse(text).file).collect();
-        let commands: Vec<&str> =
-            files.iter().flat_map(|file| &file.commands).map(|command| &*command.name.value).collect();
-        let enabled = files.iter().flat_map(|file| &file.tools).map(|tool| &tool.name.value);
+        let commands: Vec<&str> = files
+            .iter()
+            .flat_map(|file| &file.commands)
+            .map(|command| &*command.name.value)
+            .collect();
+        let enabled = files
+            .iter()
+            .flat_map(|file| &file.tools)
+            .map(|tool| &tool.name.value);
         let known = |name: &str| syscall::tool(name).is_some() || commands.contains(&name);
         enabled.filter(|name| !known(name)).cloned().collect()
     }
@@ -138,7 +168,11 @@ impl Bundle {
         if files > MAX_BUNDLE_FILES || bytes > MAX_BUNDLE_BYTES {
             return Err(BundleError::TooLarge { files, bytes });
         }
-        if self.files.contains_key(&self.entry) { Ok(self) } else { Err(BundleError::NoEntry(self.entry)) }
+        if self.files.contains_key(&self.entry) {
+            Ok(self)
+        } else {
+            Err(BundleError::NoEntry(self.entry))
+        }
     }
 }
 
@@ -147,7 +181,10 @@ mod tests {
     use super::*;
 
     fn bytes_of(version: u16, entry: &str, files: &[(&str, &str)]) -> Vec<u8> {
-        let files: BTreeMap<_, _> = files.iter().map(|(name, text)| (name, Bytes::from(text.to_string()))).collect();
+        let files: BTreeMap<_, _> = files
+            .iter()
+            .map(|(name, text)| (name, Bytes::from(text.to_string())))
+            .collect();
         codec::encode(&(version, entry, files)).unwrap()
     }
 
@@ -158,9 +195,18 @@ mod tests {
         assert_eq!(bundle.names().collect::<Vec<_>>(), ["a.toml", "b.md"]);
         assert_eq!(bundle.to_bytes(), good);
         let refused = |bytes: &[u8]| Bundle::from_bytes(bytes).unwrap_err();
-        assert!(matches!(refused(&good[..good.len() - 1]), BundleError::Codec(_)));
+        assert!(matches!(
+            refused(&good[..good.len() - 1]),
+            BundleError::Codec(_)
+        ));
         assert!(matches!(refused(b""), BundleError::Codec(_)));
-        assert!(matches!(refused(&bytes_of(9, "a.toml", &[("a.toml", "x")])), BundleError::Version(9)));
-        assert!(matches!(refused(&bytes_of(VERSION, "a.toml", &[("b.md", "y")])), BundleError::NoEntry(_)));
+        assert!(matches!(
+            refused(&bytes_of(9, "a.toml", &[("a.toml", "x")])),
+            BundleError::Version(9)
+        ));
+        assert!(matches!(
+            refused(&bytes_of(VERSION, "a.toml", &[("b.md", "y")])),
+            BundleError::NoEntry(_)
+        ));
     }
 }

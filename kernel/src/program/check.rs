@@ -4,15 +4,16 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use dormouse_proto::program::{
-    At, DemoSection, Link, ModelEntry, ModelSection, PreloadSection, ProgramFile, PromptSection, RelativeTo, Remark,
-    Remarks, ToolEntry,
+    At, DemoSection, Link, ModelEntry, ModelSection, PreloadSection, ProgramFile, PromptSection,
+    RelativeTo, Remark, Remarks, ToolEntry,
 };
 
 use super::compile::Reading;
 use super::library::{Checked, Demo, LinkTo, ModelChoice};
 use super::{command, descriptors, path, servers, tools};
 
-/// Checks what could be read of a program file. The result is only good if `remarks` holds no error afterwards.
+/// Checks what could be read of a program file. The result is only good if `remarks` holds no error
+/// afterwards.
 pub(super) fn check(
     key: &str,
     file: ProgramFile,
@@ -25,11 +26,24 @@ pub(super) fn check(
     let (system, user) = prompt(key, file.prompt, reading, remarks);
     let commands = command::check(&file.commands, file.limits.commands, host_tools, remarks);
     let choices = tools::check(&file.tools, &commands, host_tools, remarks);
-    let servers = servers::check(key, (file.mcp, file.served), file.limits.commands, &choices, reading, remarks);
+    let servers = servers::check(
+        key,
+        (file.mcp, file.served),
+        file.limits.commands,
+        &choices,
+        reading,
+        remarks,
+    );
     let preloads = preloads(key, &file.preload, reading, remarks);
     warn_of_spawn_without_programs(&file.tools, &file.linked, remarks);
     let links = links(key, file.linked, reading, remarks);
-    let (descriptors, options) = descriptors::check(file.file_descriptor, &file.tools, &choices, &servers, remarks);
+    let (descriptors, options) = descriptors::check(
+        file.file_descriptor,
+        &file.tools,
+        &choices,
+        &servers,
+        remarks,
+    );
     Checked {
         key: key.to_owned(),
         name,
@@ -48,7 +62,11 @@ pub(super) fn check(
         limits: file.limits.into(),
         common: OnceLock::new(),
         budget: file.budget,
-        prices: file.prices.into_iter().map(|(model, price)| (model.value, price)).collect(),
+        prices: file
+            .prices
+            .into_iter()
+            .map(|(model, price)| (model.value, price))
+            .collect(),
         demo: Demo {
             prompts: file.demo.prompts,
             pause_between_prompts: file.demo.pause_between_prompts.unwrap_or(true),
@@ -57,24 +75,63 @@ pub(super) fn check(
 }
 
 fn name(key: &str, demo: &DemoSection, model: &ModelSection) -> String {
-    let displayed = demo.display_name.as_ref().or(model.display_name.as_ref()).filter(|name| !name.trim().is_empty());
+    let displayed = demo
+        .display_name
+        .as_ref()
+        .or(model.display_name.as_ref())
+        .filter(|name| !name.trim().is_empty());
     let file = key.rsplit('/').next().unwrap_or(key);
     let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
     displayed.map_or(stem, String::as_str).to_owned()
 }
 
-/// The model and those that follow it, each with the number of failures after which the next is asked.
-fn models(key: &str, section: ModelSection, reading: &mut Reading<'_>, remarks: &mut Remarks) -> Vec<ModelChoice> {
-    let ModelSection { model, max_iterations, fallbacks, .. } = section;
-    let failures: Vec<_> = fallbacks.iter().map(|fallback| fallback.after).chain([None]).collect();
-    let entries = [model].into_iter().chain(fallbacks.into_iter().map(|fallback| fallback.model));
+/// The model and those that follow it, each with the number of failures after which the next is
+/// asked.
+fn models(
+    key: &str,
+    section: ModelSection,
+    reading: &mut Reading<'_>,
+    remarks: &mut Remarks,
+) -> Vec<ModelChoice> {
+    let ModelSection {
+        model,
+        max_iterations,
+        fallbacks,
+        ..
+    } = section;
+    let failures: Vec<_> = fallbacks
+        .iter()
+        .map(|fallback| fallback.after)
+        .chain([None])
+        .collect();
+    let entries = [model]
+        .into_iter()
+        .chain(fallbacks.into_iter().map(|fallback| fallback.model));
     let mut choice = |(entry, failures): (ModelEntry, Option<u32>)| {
-        let ModelEntry { name, provider, script, base_url, api_key_env, automatic_caching } = entry;
+        let ModelEntry {
+            name,
+            provider,
+            script,
+            base_url,
+            api_key_env,
+            automatic_caching,
+        } = entry;
         let script = script.and_then(|written| {
             let read = reading.named_text(path::beside(key, &written.value), &written);
-            read.map_err(|remark| remarks.push(remark)).ok().map(|(name, _)| name)
+            read.map_err(|remark| remarks.push(remark))
+                .ok()
+                .map(|(name, _)| name)
         });
-        ModelChoice { name, provider, max_iterations, script, base_url, api_key_env, automatic_caching, failures }
+        ModelChoice {
+            name,
+            provider,
+            max_iterations,
+            script,
+            base_url,
+            api_key_env,
+            automatic_caching,
+            failures,
+        }
     };
     entries.zip(failures).map(&mut choice).collect()
 }
@@ -116,18 +173,36 @@ fn preloads(
     preloads
 }
 
-fn links(key: &str, written: Vec<Link>, reading: &mut Reading<'_>, remarks: &mut Remarks) -> Vec<LinkTo> {
+fn links(
+    key: &str,
+    written: Vec<Link>,
+    reading: &mut Reading<'_>,
+    remarks: &mut Remarks,
+) -> Vec<LinkTo> {
     let mut links = Vec::new();
-    for Link { name: At { value: name, span }, path: file, description } in written {
+    for Link {
+        name: At { value: name, span },
+        path: file,
+        description,
+    } in written
+    {
         if !tools::is_tool_name(&name) {
-            let remark = Remark::error(span, "the name of a linked program is not valid", "not such a name");
+            let remark = Remark::error(
+                span,
+                "the name of a linked program is not valid",
+                "not such a name",
+            );
             remarks.push(remark.help(tools::VALID_NAME));
         }
         if file.value.is_empty() {
             continue;
         }
         match reading.named_program(path::beside(key, &file.value), &file) {
-            Ok(position) => links.push(LinkTo { name, description, position }),
+            Ok(position) => links.push(LinkTo {
+                name,
+                description,
+                position,
+            }),
             Err(remark) => remarks.push(remark),
         }
     }
@@ -135,7 +210,10 @@ fn links(key: &str, written: Vec<Link>, reading: &mut Reading<'_>, remarks: &mut
 }
 
 fn warn_of_spawn_without_programs(tools: &[ToolEntry], links: &[Link], remarks: &mut Remarks) {
-    match (tools.iter().find(|tool| tool.name.value == "spawn"), links.first()) {
+    match (
+        tools.iter().find(|tool| tool.name.value == "spawn"),
+        links.first(),
+    ) {
         (Some(spawn), None) => {
             let message = "`spawn` is enabled, but there is no program to spawn";
             let remark = Remark::warning(spawn.span.clone(), message, "nothing to spawn");

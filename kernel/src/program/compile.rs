@@ -25,8 +25,8 @@ pub struct Compiled {
 
 /// Compiles the program file `entry` and everything that it names.
 ///
-/// Files are read only through `files`, each once, by paths that start where `entry` does. `host_tools` names the tools
-/// that the embedder registered. Costs a pass over each file.
+/// Files are read only through `files`, each once, by paths that start where `entry` does.
+/// `host_tools` names the tools that the embedder registered. Costs a pass over each file.
 ///
 /// # Errors
 /// [`ProgramErrors`]: every mistake of every file.
@@ -36,10 +36,17 @@ pub fn compile(
     host_tools: &[&str],
 ) -> Result<Compiled, ProgramErrors> {
     let Some(name) = entry.file_name().and_then(|name| name.to_str()) else {
-        return Err(entry_error(&entry.to_string_lossy(), "the path names no file, or is not UTF-8".to_owned()));
+        return Err(entry_error(
+            &entry.to_string_lossy(),
+            "the path names no file, or is not UTF-8".to_owned(),
+        ));
     };
     let folder = entry.parent().unwrap_or(Path::new(""));
-    compile_named(name, &mut |name| files(&path::location(folder, name)), host_tools)
+    compile_named(
+        name,
+        &mut |name| files(&path::location(folder, name)),
+        host_tools,
+    )
 }
 
 /// Compiles with files read by their names.
@@ -48,26 +55,52 @@ pub(super) fn compile_named(
     read: &mut dyn FnMut(&str) -> Result<Bytes, FileError>,
     host_tools: &[&str],
 ) -> Result<Compiled, ProgramErrors> {
-    let mut reading = Reading { read, files: BTreeMap::new(), total_bytes: 0, programs: Vec::new() };
-    reading.program(entry).map_err(|message| entry_error(entry, message))?;
+    let mut reading = Reading {
+        read,
+        files: BTreeMap::new(),
+        total_bytes: 0,
+        programs: Vec::new(),
+    };
+    reading
+        .program(entry)
+        .map_err(|message| entry_error(entry, message))?;
     let (mut programs, mut findings) = (Vec::new(), Vec::new());
     while let Some(name) = reading.programs.get(programs.len()).cloned() {
         programs.push(one(&name, &mut reading, host_tools, &mut findings));
     }
-    if findings.iter().any(|finding| finding.severity() == Severity::Error) {
+    if findings
+        .iter()
+        .any(|finding| finding.severity() == Severity::Error)
+    {
         return Err(ProgramErrors::new(entry, findings));
     }
-    let programs = programs.into_iter().map(|program| program.expect("a program without errors was checked"));
+    let programs = programs
+        .into_iter()
+        .map(|program| program.expect("a program without errors was checked"));
     let bundle = Arc::new(Bundle::new(entry.to_owned(), reading.files));
-    let library = Library { programs: programs.collect(), bundle };
-    Ok(Compiled { program: Program::first_of(library), warnings: findings })
+    let library = Library {
+        programs: programs.collect(),
+        bundle,
+    };
+    Ok(Compiled {
+        program: Program::first_of(library),
+        warnings: findings,
+    })
 }
 
 /// Compiles one file that has been read. Gives nothing only if an error was found.
-fn one(name: &str, reading: &mut Reading<'_>, host_tools: &[&str], findings: &mut Vec<Finding>) -> Option<Checked> {
+fn one(
+    name: &str,
+    reading: &mut Reading<'_>,
+    host_tools: &[&str],
+    findings: &mut Vec<Finding>,
+) -> Option<Checked> {
     let bytes = reading.files.get(name).cloned().unwrap_or_default();
     let text = str::from_utf8(&bytes).map_err(|error| not_utf8(error.valid_up_to()));
-    let source: Source = Arc::new(NamedSource::new(name, Arc::from(*text.as_ref().unwrap_or(&""))));
+    let source: Source = Arc::new(NamedSource::new(
+        name,
+        Arc::from(*text.as_ref().unwrap_or(&"")),
+    ));
     let (remarks, checked) = match text {
         Ok(text) => checked(name, text, reading, host_tools),
         Err(remark) => {
@@ -76,14 +109,26 @@ fn one(name: &str, reading: &mut Reading<'_>, host_tools: &[&str], findings: &mu
             (remarks, None)
         }
     };
-    findings.extend(remarks.into_vec().into_iter().map(|remark| Finding::new(&source, remark)));
+    findings.extend(
+        remarks
+            .into_vec()
+            .into_iter()
+            .map(|remark| Finding::new(&source, remark)),
+    );
     checked
 }
 
-fn checked(name: &str, text: &str, reading: &mut Reading<'_>, host_tools: &[&str]) -> (Remarks, Option<Checked>) {
+fn checked(
+    name: &str,
+    text: &str,
+    reading: &mut Reading<'_>,
+    host_tools: &[&str],
+) -> (Remarks, Option<Checked>) {
     let parsed = parse(text);
     let mut remarks = parsed.remarks;
-    let checked = parsed.is_toml.then(|| check::check(name, parsed.file, reading, host_tools, &mut remarks));
+    let checked = parsed
+        .is_toml
+        .then(|| check::check(name, parsed.file, reading, host_tools, &mut remarks));
     (remarks, checked)
 }
 
@@ -128,9 +173,9 @@ impl Reading<'_> {
     fn fetch(&mut self, name: &str) -> Result<Bytes, String> {
         match self.files.get(name) {
             Some(bytes) => Ok(bytes.clone()),
-            None if self.files.len() == MAX_BUNDLE_FILES => {
-                Err(format!("a program and everything that it links may name {MAX_BUNDLE_FILES} files"))
-            }
+            None if self.files.len() == MAX_BUNDLE_FILES => Err(format!(
+                "a program and everything that it links may name {MAX_BUNDLE_FILES} files"
+            )),
             None => (self.read)(name).map_err(|error| error.to_string()),
         }
     }
@@ -142,7 +187,10 @@ impl Reading<'_> {
         }
         let total_bytes = self.total_bytes.saturating_add(bytes.len());
         if total_bytes > MAX_BUNDLE_BYTES {
-            return Err(format!("with its {} bytes the program's files exceed {MAX_BUNDLE_BYTES} bytes", bytes.len()));
+            return Err(format!(
+                "with its {} bytes the program's files exceed {MAX_BUNDLE_BYTES} bytes",
+                bytes.len()
+            ));
         }
         self.total_bytes = total_bytes;
         self.files.insert(name.to_owned(), bytes.clone());
@@ -150,14 +198,24 @@ impl Reading<'_> {
     }
 
     /// The bytes of a file that a program names by `name`, written at `path`.
-    pub(super) fn named_file(&mut self, name: Option<String>, path: &At<String>) -> Result<(String, Bytes), Remark> {
+    pub(super) fn named_file(
+        &mut self,
+        name: Option<String>,
+        path: &At<String>,
+    ) -> Result<(String, Bytes), Remark> {
         let name = name.ok_or_else(|| no_file(path))?;
-        let bytes = self.file(&name).map_err(|reason| unreadable(path, &reason))?;
+        let bytes = self
+            .file(&name)
+            .map_err(|reason| unreadable(path, &reason))?;
         Ok((name, bytes))
     }
 
     /// The text of such a file.
-    pub(super) fn named_text(&mut self, name: Option<String>, path: &At<String>) -> Result<(String, String), Remark> {
+    pub(super) fn named_text(
+        &mut self,
+        name: Option<String>,
+        path: &At<String>,
+    ) -> Result<(String, String), Remark> {
         let (name, bytes) = self.named_file(name, path)?;
         match String::from_utf8(bytes.to_vec()) {
             Ok(text) => Ok((name, text)),
@@ -166,9 +224,14 @@ impl Reading<'_> {
     }
 
     /// The position of such a program.
-    pub(super) fn named_program(&mut self, name: Option<String>, path: &At<String>) -> Result<usize, Remark> {
+    pub(super) fn named_program(
+        &mut self,
+        name: Option<String>,
+        path: &At<String>,
+    ) -> Result<usize, Remark> {
         let name = name.ok_or_else(|| no_file(path))?;
-        self.program(&name).map_err(|reason| unreadable(path, &reason))
+        self.program(&name)
+            .map_err(|reason| unreadable(path, &reason))
     }
 }
 
@@ -179,5 +242,10 @@ fn no_file(path: &At<String>) -> Remark {
 
 fn unreadable(path: &At<String>, reason: &str) -> Remark {
     let help = "relative paths start in the folder of the program file that holds them";
-    Remark::error(path.span.clone(), format!("the file cannot be read: {reason}"), "named here").help(help)
+    Remark::error(
+        path.span.clone(),
+        format!("the file cannot be read: {reason}"),
+        "named here",
+    )
+    .help(help)
 }

@@ -1,7 +1,7 @@
 //! What the compiler has to say: errors and warnings that point into a program file.
 //!
-//! They are values of the `miette` library, so that its report handlers can show them with the lines they are about;
-//! without it, the accessors tell file, line and text.
+//! They are values of the `miette` library, so that its report handlers can show them with the
+//! lines they are about; without it, the accessors tell file, line and text.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,18 +26,34 @@ pub struct Finding {
 
 impl Finding {
     pub(super) fn new(source: &Source, remark: Remark) -> Self {
-        let Remark { severity, message, labels, help } = remark;
+        let Remark {
+            severity,
+            message,
+            labels,
+            help,
+        } = remark;
         let text = source.inner();
         let line = labels.first().map(|label| line_of(text, label.span.start));
-        let is_shown = labels.iter().all(|label| column_of(text, label.span.end) <= MOST_COLUMNS);
+        let is_shown = labels
+            .iter()
+            .all(|label| column_of(text, label.span.end) <= MOST_COLUMNS);
         let labels = if is_shown { labels } else { Vec::new() };
         let message = match line {
             Some(line) if !is_shown => format!("{}:{line}: {message}", source.name()),
             Some(_) => message,
             None => format!("{}: {message}", source.name()),
         };
-        let labels = labels.into_iter().map(|Label { span, text }| LabeledSpan::new_with_span(Some(text), span));
-        Self { severity, message, source_text: Arc::clone(source), line, labels: labels.collect(), help }
+        let labels = labels
+            .into_iter()
+            .map(|Label { span, text }| LabeledSpan::new_with_span(Some(text), span));
+        Self {
+            severity,
+            message,
+            source_text: Arc::clone(source),
+            line,
+            labels: labels.collect(),
+            help,
+        }
     }
 
     /// Whether it is an error or a warning.
@@ -87,7 +103,9 @@ impl Diagnostic for Finding {
     }
 
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+        self.help
+            .as_ref()
+            .map(|help| Box::new(help) as Box<dyn fmt::Display>)
     }
 
     fn source_code(&self) -> Option<&dyn miette::SourceCode> {
@@ -95,12 +113,13 @@ impl Diagnostic for Finding {
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        (!self.labels.is_empty()).then(|| Box::new(self.labels.iter().cloned()) as Box<dyn Iterator<Item = _>>)
+        (!self.labels.is_empty())
+            .then(|| Box::new(self.labels.iter().cloned()) as Box<dyn Iterator<Item = _>>)
     }
 }
 
-/// A program that does not compile: every error of every file. Its `Display` is one line with the first of them; a
-/// report handler of `miette` shows all.
+/// A program that does not compile: every error of every file. Its `Display` is one line with the
+/// first of them; a report handler of `miette` shows all.
 #[derive(Clone, Debug, thiserror::Error, Diagnostic)]
 #[error("{entry} does not compile: {}", self.summary())]
 pub struct ProgramErrors {
@@ -114,7 +133,10 @@ impl ProgramErrors {
     pub(super) fn new(entry: &str, mut findings: Vec<Finding>) -> Self {
         findings.retain(|finding| finding.severity == Severity::Error);
         debug_assert!(!findings.is_empty(), "a program without errors compiles");
-        Self { entry: entry.to_owned(), findings }
+        Self {
+            entry: entry.to_owned(),
+            findings,
+        }
     }
 
     /// The errors: file by file, in the order of compiling. There is at least one.
@@ -124,7 +146,11 @@ impl ProgramErrors {
     }
 
     fn summary(&self) -> String {
-        let first = self.findings.first().map(Finding::as_line).unwrap_or_default();
+        let first = self
+            .findings
+            .first()
+            .map(Finding::as_line)
+            .unwrap_or_default();
         match self.findings.len() {
             0 | 1 => first,
             count => format!("{count} errors, the first: {first}"),
@@ -132,8 +158,8 @@ impl ProgramErrors {
     }
 }
 
-/// How far to the right a place is pointed at, in bytes: a report handler draws a line below it, and panics where that is
-/// wider than 65,535 characters.
+/// How far to the right a place is pointed at, in bytes: a report handler draws a line below it,
+/// and panics where that is wider than 65,535 characters.
 const MOST_COLUMNS: usize = 4_000;
 
 fn column_of(text: &str, at: usize) -> usize {

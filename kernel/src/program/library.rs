@@ -1,4 +1,5 @@
-//! Compiled programs, shared: a [`Program`] is a pointer to the library that holds it and everything that it links.
+//! Compiled programs, shared: a [`Program`] is a pointer to the library that holds it and
+//! everything that it links.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +9,9 @@ use bytes::Bytes;
 use dormouse_proto::budget::{Budget, Price};
 use dormouse_proto::command::{Command, CommandLimits};
 use dormouse_proto::descriptor::DescriptorSettings;
-use dormouse_proto::program::{BudgetSection, EnvironmentChoice, ForkRelease, LimitsSection, Provider, Span};
+use dormouse_proto::program::{
+    BudgetSection, EnvironmentChoice, ForkRelease, LimitsSection, Provider, Span,
+};
 use serde_json::{Map, Value};
 
 use super::bundle::Bundle;
@@ -81,7 +84,8 @@ pub struct ModelChoice {
     pub provider: Provider,
     /// After so many replies a turn ends.
     pub max_iterations: u32,
-    /// The script of a scripted model, by its name in the bundle. A scripted model without one is silent.
+    /// The script of a scripted model, by its name in the bundle. A scripted model without one is
+    /// silent.
     pub script: Option<String>,
     /// The server that is asked instead of the provider's own.
     pub base_url: Option<String>,
@@ -89,8 +93,8 @@ pub struct ModelChoice {
     pub api_key_env: Option<String>,
     /// Whether the provider is asked to keep what it has read.
     pub automatic_caching: bool,
-    /// So many failures, one behind the other, and the next model is asked, if there is one; none: as many as the kernel
-    /// tries.
+    /// So many failures, one behind the other, and the next model is asked, if there is one; none:
+    /// as many as the kernel tries.
     pub failures: Option<u32>,
 }
 
@@ -98,7 +102,12 @@ impl ModelChoice {
     /// Whether this model and `other` are asked at one server, by one key.
     #[must_use]
     pub fn is_at_the_server_of(&self, other: &Self) -> bool {
-        let Self { provider, base_url, api_key_env, .. } = self;
+        let Self {
+            provider,
+            base_url,
+            api_key_env,
+            ..
+        } = self;
         (provider, base_url, api_key_env) == (&other.provider, &other.base_url, &other.api_key_env)
     }
 }
@@ -148,11 +157,15 @@ impl Default for Limits {
 impl From<LimitsSection> for Limits {
     fn from(written: LimitsSection) -> Self {
         let default = Self::default();
-        let max_fork_children = written.max_fork_children.unwrap_or(default.max_fork_children);
+        let max_fork_children = written
+            .max_fork_children
+            .unwrap_or(default.max_fork_children);
         Self {
             max_fork_children,
             // A fork that the program allows must not fail by a limit that it does not mention.
-            max_children: written.max_children.unwrap_or(default.max_children.max(max_fork_children)),
+            max_children: written
+                .max_children
+                .unwrap_or(default.max_children.max(max_fork_children)),
             max_depth: written.max_depth.unwrap_or(default.max_depth),
             fork_release: written.fork_release.unwrap_or(default.fork_release),
             max_mailbox: written.max_mailbox.unwrap_or(default.max_mailbox),
@@ -171,8 +184,8 @@ pub struct Demo {
     pub pause_between_prompts: bool,
 }
 
-/// A compiled program: immutable, checked, cheap to clone. Two are equal if they are the same program of the same
-/// compilation.
+/// A compiled program: immutable, checked, cheap to clone. Two are equal if they are the same
+/// program of the same compilation.
 #[derive(Clone)]
 pub struct Program {
     library: Arc<Library>,
@@ -181,7 +194,10 @@ pub struct Program {
 
 impl Program {
     pub(super) fn first_of(library: Library) -> Self {
-        Self { library: Arc::new(library), position: 0 }
+        Self {
+            library: Arc::new(library),
+            position: 0,
+        }
     }
 
     fn checked(&self) -> &Checked {
@@ -194,7 +210,10 @@ impl Program {
     }
 
     fn at(&self, position: usize) -> Self {
-        Self { library: Arc::clone(&self.library), position }
+        Self {
+            library: Arc::clone(&self.library),
+            position,
+        }
     }
 
     /// How it is called in listings: its `display_name`, or the file's name without its extension.
@@ -209,10 +228,15 @@ impl Program {
         &self.checked().key
     }
 
-    /// The program of this key that was compiled together with this one. Costs a pass over the library's programs.
+    /// The program of this key that was compiled together with this one. Costs a pass over the
+    /// library's programs.
     #[must_use]
     pub fn by_key(&self, key: &str) -> Option<Self> {
-        self.library.programs.iter().position(|program| program.key == key).map(|position| self.at(position))
+        self.library
+            .programs
+            .iter()
+            .position(|program| program.key == key)
+            .map(|position| self.at(position))
     }
 
     /// Every program of the compilation.
@@ -294,13 +318,15 @@ impl Program {
         self.checked().options.message_references
     }
 
-    /// Whether a message says which it is (`[msg:3]`): where messages are descriptors, or `goto` is enabled.
+    /// Whether a message says which it is (`[msg:3]`): where messages are descriptors, or `goto` is
+    /// enabled.
     #[must_use]
     pub fn marks_messages(&self) -> bool {
         self.message_references() || self.tools().iter().any(|tool| tool.name == "goto")
     }
 
-    /// Whether a handle such as `{{fd:3}}` in the arguments of this tool stands for its content (`expand_fds`).
+    /// Whether a handle such as `{{fd:3}}` in the arguments of this tool stands for its content
+    /// (`expand_fds`).
     #[must_use]
     pub fn expands(&self, tool: &str) -> bool {
         match &self.checked().options.expansion {
@@ -316,10 +342,15 @@ impl Program {
         self.checked().options.expansion != Expanding::Off
     }
 
-    /// The model that summarizes descriptors: the program's own, unless it names another of the same provider.
+    /// The model that summarizes descriptors: the program's own, unless it names another of the
+    /// same provider.
     #[must_use]
     pub fn summary_model(&self) -> &str {
-        self.checked().options.summary_model.as_deref().unwrap_or(&self.model().name)
+        self.checked()
+            .options
+            .summary_model
+            .as_deref()
+            .unwrap_or(&self.model().name)
     }
 
     /// The preloaded files: the path as written, and the bytes.
@@ -336,13 +367,20 @@ impl Program {
 
     /// The linked programs in the order written: name, description, program.
     pub fn linked(&self) -> impl Iterator<Item = (&str, &str, Self)> {
-        self.checked().links.iter().map(|link| (&*link.name, &*link.description, self.at(link.position)))
+        self.checked()
+            .links
+            .iter()
+            .map(|link| (&*link.name, &*link.description, self.at(link.position)))
     }
 
     /// The linked program of this name.
     #[must_use]
     pub fn linked_program(&self, name: &str) -> Option<Self> {
-        self.checked().links.iter().find(|link| link.name == name).map(|link| self.at(link.position))
+        self.checked()
+            .links
+            .iter()
+            .find(|link| link.name == name)
+            .map(|link| self.at(link.position))
     }
 
     /// How far a process may multiply.
@@ -395,6 +433,9 @@ impl Eq for Program {}
 
 impl fmt::Debug for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Program").field("name", &self.name()).field("key", &self.key()).finish_non_exhaustive()
+        f.debug_struct("Program")
+            .field("name", &self.name())
+            .field("key", &self.key())
+            .finish_non_exhaustive()
     }
 }

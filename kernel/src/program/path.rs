@@ -1,13 +1,15 @@
 //! Names of a program's files: where they lie as seen from the entry's folder.
 //!
-//! A name is a path with `/`, normalised by its text alone (no link is followed, no folder is asked): `prompts/system.md`
-//! or `../shared/editor.toml` beneath or beside the entry's folder, `/etc/motd` for an absolute path, and `./notes.md`
-//! for a path that starts in the working directory. A name never depends on the machine or on where the entry's folder
-//! lies, which is why a bundle can be moved.
+//! A name is a path with `/`, normalised by its text alone (no link is followed, no folder is
+//! asked): `prompts/system.md` or `../shared/editor.toml` beneath or beside the entry's folder,
+//! `/etc/motd` for an absolute path, and `./notes.md` for a path that starts in the working
+//! directory. A name never depends on the machine or on where the entry's folder lies, which is why
+//! a bundle can be moved.
 
 use std::path::{Path, PathBuf};
 
-/// Marks a name that starts in the working directory. No other name starts so, since `.` is normalised away.
+/// Marks a name that starts in the working directory. No other name starts so, since `.` is
+/// normalised away.
 const WORKING_DIRECTORY: &str = "./";
 const MAX_PATH_BYTES: usize = 4096;
 
@@ -25,7 +27,11 @@ pub(super) fn beside(from: &str, written: &str) -> Option<String> {
 /// The name of a file that is called `written` as seen from the working directory.
 pub(super) fn in_working_directory(written: &str) -> Option<String> {
     let name = normalise(written)?;
-    Some(if Path::new(written).has_root() { name } else { format!("{WORKING_DIRECTORY}{name}") })
+    Some(if Path::new(written).has_root() {
+        name
+    } else {
+        format!("{WORKING_DIRECTORY}{name}")
+    })
 }
 
 /// Where the file of this name lies, for whoever holds the entry in `folder`.
@@ -34,7 +40,9 @@ pub(super) fn location(folder: &Path, name: &str) -> PathBuf {
         Some(path) => PathBuf::from(path),
         None if Path::new(name).has_root() => PathBuf::from(name),
         None => match folder.to_str().map(|folder| format!("{folder}/{name}")) {
-            Some(path) if !folder.as_os_str().is_empty() => PathBuf::from(normalise(&path).unwrap_or(path)),
+            Some(path) if !folder.as_os_str().is_empty() => {
+                PathBuf::from(normalise(&path).unwrap_or(path))
+            }
             Some(_) => PathBuf::from(name),
             None => folder.join(name),
         },
@@ -85,7 +93,11 @@ mod tests {
             ("main.toml", "a\0b", None),
         ];
         for (from, written, expected) in cases {
-            assert_eq!(beside(from, written).as_deref(), expected, "{written:?} from {from}");
+            assert_eq!(
+                beside(from, written).as_deref(),
+                expected,
+                "{written:?} from {from}"
+            );
         }
         assert_eq!(beside("main.toml", &"x/".repeat(5000)), None);
     }
@@ -101,11 +113,18 @@ mod tests {
             ("demo", "/etc/a.md", "/etc/a.md"),
         ];
         for (folder, name, expected) in cases {
-            assert_eq!(location(Path::new(folder), name), Path::new(expected), "{name} in {folder}");
+            assert_eq!(
+                location(Path::new(folder), name),
+                Path::new(expected),
+                "{name} in {folder}"
+            );
         }
         let name = in_working_directory("x/../a.md").unwrap();
         assert_eq!(location(Path::new("/srv/demo"), &name), Path::new("a.md"));
         assert_ne!(beside("main.toml", "./a.md").unwrap(), name);
-        assert_eq!(in_working_directory("/etc/a.md").as_deref(), Some("/etc/a.md"));
+        assert_eq!(
+            in_working_directory("/etc/a.md").as_deref(),
+            Some("/etc/a.md")
+        );
     }
 }

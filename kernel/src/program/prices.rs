@@ -1,8 +1,8 @@
-//! What models cost: which price applies, and whether a program that bounds its cost has one for every model that it and
-//! the programs below it ask.
+//! What models cost: which price applies, and whether a program that bounds its cost has one for
+//! every model that it and the programs below it ask.
 //!
-//! A program's own price comes first, then that of the program that was compiled first, which speaks for those that it
-//! links, then the host's.
+//! A program's own price comes first, then that of the program that was compiled first, which
+//! speaks for those that it links, then the host's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,8 +19,9 @@ use super::parameters::source;
 /// A model without a price, in a program whose cost is bounded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the cost is bounded, and program {program} asks the model '{model}', which has no price. Say what it costs: \
-     [prices.\"{model}\"] with `input` and `output` per million tokens, or `KernelBuilder::price`"
+    "the cost is bounded, and program {program} asks the model '{model}', which has no price. Say \
+     what it costs: [prices.\"{model}\"] with `input` and `output` per million tokens, or \
+     `KernelBuilder::price`"
 )]
 pub struct Unpriced {
     /// The program that asks it.
@@ -29,16 +30,23 @@ pub struct Unpriced {
     pub model: String,
 }
 
-/// Reads a table of prices: a file that holds `[prices]`, as a program may, and nothing else. `name` stands in its errors.
+/// Reads a table of prices: a file that holds `[prices]`, as a program may, and nothing else.
+/// `name` stands in its errors.
 ///
 /// # Errors
 /// [`ProgramErrors`]: every mistake in it.
 pub fn read_prices(name: &str, text: &str) -> Result<BTreeMap<String, Price>, ProgramErrors> {
     match parse_prices(text) {
-        Ok(prices) => Ok(prices.into_iter().map(|(model, price)| (model.value, price)).collect()),
+        Ok(prices) => Ok(prices
+            .into_iter()
+            .map(|(model, price)| (model.value, price))
+            .collect()),
         Err(remarks) => {
             let source: Source = Arc::new(NamedSource::new(name, Arc::from(text)));
-            let findings = remarks.into_vec().into_iter().map(|remark| Finding::new(&source, remark));
+            let findings = remarks
+                .into_vec()
+                .into_iter()
+                .map(|remark| Finding::new(&source, remark));
             Err(ProgramErrors::new(name, findings.collect()))
         }
     }
@@ -49,7 +57,9 @@ impl Program {
     #[must_use]
     pub fn price(&self, model: &str, host: &BTreeMap<String, Price>) -> Option<Price> {
         let of = |prices: &BTreeMap<String, Price>| prices.get(model).copied();
-        of(self.prices()).or_else(|| of(self.first().prices())).or_else(|| of(host))
+        of(self.prices())
+            .or_else(|| of(self.first().prices()))
+            .or_else(|| of(host))
     }
 
     /// Whether every model that this program and those below it may ask has a price.
@@ -62,8 +72,15 @@ impl Program {
             if !seen.insert(program.key().to_owned()) {
                 continue;
             }
-            if let Some(model) = program.asked_models().into_iter().find(|model| program.price(model, host).is_none()) {
-                return Err(Unpriced { program: program.name().to_owned(), model: model.to_owned() });
+            if let Some(model) = program
+                .asked_models()
+                .into_iter()
+                .find(|model| program.price(model, host).is_none())
+            {
+                return Err(Unpriced {
+                    program: program.name().to_owned(),
+                    model: model.to_owned(),
+                });
             }
             open.extend(program.linked().map(|(_, _, linked)| linked));
         }
@@ -74,7 +91,11 @@ impl Program {
     fn asked_models(&self) -> Vec<&str> {
         let summarizes = self.tools().iter().any(|tool| tool.name == "summarize_fd");
         let summary = summarizes.then(|| self.summary_model());
-        self.models().iter().map(|model| model.name.as_str()).chain(summary).collect()
+        self.models()
+            .iter()
+            .map(|model| model.name.as_str())
+            .chain(summary)
+            .collect()
     }
 }
 
@@ -86,18 +107,25 @@ impl Compiled {
     pub fn priced(self, host: &BTreeMap<String, Price>) -> Result<Self, ProgramErrors> {
         let mut findings = Vec::new();
         for program in self.program.library() {
-            let Some(at) = program.cost_at() else { continue };
+            let Some(at) = program.cost_at() else {
+                continue;
+            };
             if let Err(unpriced) = program.check_prices(host) {
                 findings.push(Finding::new(&source(&program), remark(at, &unpriced)));
             }
         }
-        if findings.is_empty() { Ok(self) } else { Err(ProgramErrors::new(self.program.key(), findings)) }
+        if findings.is_empty() {
+            Ok(self)
+        } else {
+            Err(ProgramErrors::new(self.program.key(), findings))
+        }
     }
 }
 
 fn remark(at: Span, Unpriced { program, model }: &Unpriced) -> Remark {
     let message = format!("the model `{model}`, which `{program}` asks, has no price");
-    let help = format!("add [prices.{model:?}] with `input` and `output`: what a million tokens cost");
+    let help =
+        format!("add [prices.{model:?}] with `input` and `output`: what a million tokens cost");
     Remark::error(at, message, "cannot be counted").help(help)
 }
 
@@ -116,13 +144,22 @@ mod tests {
     fn check(main: &str, other: &str, host: &[&str]) -> Result<Option<Price>, String> {
         let model = |name: &str| format!("[model]\nname = \"{name}\"\nprovider = \"scripted\"\n");
         let link = "[tools]\nenabled = [\"spawn\"]\n[linked_programs]\nother = \"other.toml\"\n";
-        let (main, other) = (format!("{}{link}{main}", model("m")), format!("{}{other}", model("n")));
+        let (main, other) = (
+            format!("{}{link}{main}", model("m")),
+            format!("{}{other}", model("n")),
+        );
         let mut read = |path: &Path| match path.to_str() {
             Some("main.toml") => Ok(Bytes::from(main.clone())),
             Some("other.toml") => Ok(Bytes::from(other.clone())),
-            _ => Err(FileError { kind: FileErrorKind::FileNotFound, message: String::new() }),
+            _ => Err(FileError {
+                kind: FileErrorKind::FileNotFound,
+                message: String::new(),
+            }),
         };
-        let host = host.iter().map(|model| ((*model).to_owned(), Price::new(7, 7))).collect();
+        let host = host
+            .iter()
+            .map(|model| ((*model).to_owned(), Price::new(7, 7)))
+            .collect();
         let compiled = compile(Path::new("main.toml"), &mut read, &[]).unwrap();
         let linked = compiled.program.linked_program("other").unwrap();
         let priced = compiled.priced(&host).map_err(|errors| errors.to_string());
@@ -131,25 +168,55 @@ mod tests {
 
     #[test]
     fn a_table_of_prices_is_read_or_every_mistake_in_it_is_named() {
-        let prices = read_prices("p.toml", "[prices]\n\"a-1\" = { input = \"2.50\", output = 10 }\n").unwrap();
+        let prices = read_prices(
+            "p.toml",
+            "[prices]\n\"a-1\" = { input = \"2.50\", output = 10 }\n",
+        )
+        .unwrap();
         assert_eq!(prices["a-1"], Price::new(5 * NANOS / 2, 10 * NANOS));
         let errors = read_prices("p.toml", "[prices]\na = { input = -1 }\n[model]\n").unwrap_err();
-        assert!(errors.errors().len() >= 2 && errors.to_string().contains("p.toml:2"), "{errors}");
+        assert!(
+            errors.errors().len() >= 2 && errors.to_string().contains("p.toml:2"),
+            "{errors}"
+        );
         assert!(read_prices("p.toml", "[prices").is_err());
     }
 
     #[test]
     fn a_bounded_cost_needs_a_price_for_every_model_that_may_be_asked() {
-        let (bound, price) =
-            ("[budget]\ncost = 1\n", |model: &str| format!("[prices.{model}]\ninput = 1\noutput = 2\n"));
+        let (bound, price) = ("[budget]\ncost = 1\n", |model: &str| {
+            format!("[prices.{model}]\ninput = 1\noutput = 2\n")
+        });
         let of = Price::new(NANOS, 2 * NANOS);
-        assert_eq!(check("", "", &[]), Ok(None), "what is not bounded need not be counted");
-        assert_eq!(check(bound, "", &["m", "n"]), Ok(Some(Price::new(7, 7))), "the host's");
-        assert_eq!(check(bound, &price("n"), &["m", "n"]), Ok(Some(of)), "its own comes first");
-        assert_eq!(check(&format!("{bound}{}", price("n")), "", &["m"]), Ok(Some(of)), "then the first program's");
+        assert_eq!(
+            check("", "", &[]),
+            Ok(None),
+            "what is not bounded need not be counted"
+        );
+        assert_eq!(
+            check(bound, "", &["m", "n"]),
+            Ok(Some(Price::new(7, 7))),
+            "the host's"
+        );
+        assert_eq!(
+            check(bound, &price("n"), &["m", "n"]),
+            Ok(Some(of)),
+            "its own comes first"
+        );
+        assert_eq!(
+            check(&format!("{bound}{}", price("n")), "", &["m"]),
+            Ok(Some(of)),
+            "then the first program's"
+        );
         let missing = check(bound, "", &["m"]).unwrap_err();
-        assert!(missing.contains("main.toml:9: the model `n`, which `other` asks, has no price"), "{missing}");
+        assert!(
+            missing.contains("main.toml:9: the model `n`, which `other` asks, has no price"),
+            "{missing}"
+        );
         let missing = check("", bound, &["m"]).unwrap_err();
-        assert!(missing.contains("the model `n`, which `other` asks, has no price"), "{missing}");
+        assert!(
+            missing.contains("the model `n`, which `other` asks, has no price"),
+            "{missing}"
+        );
     }
 }

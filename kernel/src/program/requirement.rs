@@ -1,6 +1,8 @@
-//! Lists what a program starts and reaches outside the kernel, so that a user can decide whether to run it.
+//! Lists what a program starts and reaches outside the kernel, so that a user can decide whether to
+//! run it.
 //!
-//! The list is read from the program's files. Whether a requirement is permitted or exists on this machine is not looked up here.
+//! The list is read from the program's files. Whether a requirement is permitted or exists on this
+//! machine is not looked up here.
 
 use dormouse_proto::command::{Command, CommandLimits};
 use dormouse_proto::program::EnvironmentChoice;
@@ -11,8 +13,11 @@ use url::Url;
 use super::library::{ModelChoice, Program};
 
 /// The built-in tools that use files of the host.
-const FILE_TOOLS: [(&str, FileUse); 3] =
-    [("fd_to_file", FileUse::Write), ("read_file", FileUse::Read), ("list_dir", FileUse::Read)];
+const FILE_TOOLS: [(&str, FileUse); 3] = [
+    ("fd_to_file", FileUse::Write),
+    ("read_file", FileUse::Read),
+    ("list_dir", FileUse::Read),
+];
 
 /// The longest value of a variable that is listed, in characters.
 const MAX_VALUE_CHARS: usize = 80;
@@ -82,16 +87,21 @@ pub enum FileUse {
 }
 
 impl Program {
-    /// The requirements of this program and of all programs that it links, directly or not; each once, in the order of the files. A
-    /// provider that is named without an address is not listed, since it needs no permission. Nor are files that a program preloads
-    /// into processes: those that it names itself (`[preload]`) are part of its bundle, and those that a model names when it calls
-    /// `spawn` are not known before.
+    /// The requirements of this program and of all programs that it links, directly or not; each
+    /// once, in the order of the files. A provider that is named without an address is not listed,
+    /// since it needs no permission. Nor are files that a program preloads into processes: those
+    /// that it names itself (`[preload]`) are part of its bundle, and those that a model names when
+    /// it calls `spawn` are not known before.
     #[must_use]
     pub fn requirements(&self) -> Vec<Requirement> {
         let mut all = Vec::new();
         for program in self.linked_closure() {
             for (needed_by, resource) in program.own_requirements() {
-                let requirement = Requirement { program: program.key().to_owned(), needed_by, resource };
+                let requirement = Requirement {
+                    program: program.key().to_owned(),
+                    needed_by,
+                    resource,
+                };
                 if !all.contains(&requirement) {
                     all.push(requirement);
                 }
@@ -118,63 +128,106 @@ impl Program {
     fn own_requirements(&self) -> Vec<(NeededBy, Resource)> {
         let models = self.models().iter().flat_map(of_model);
         let commands = self.commands().iter().flat_map(of_command);
-        let servers = self.servers().iter().flat_map(|choice| of_server(&choice.server));
+        let servers = self
+            .servers()
+            .iter()
+            .flat_map(|choice| of_server(&choice.server));
         let environment = of_environment(self.environment());
-        models.chain(commands).chain(servers).chain(self.file_tools()).chain(environment).collect()
+        models
+            .chain(commands)
+            .chain(servers)
+            .chain(self.file_tools())
+            .chain(environment)
+            .collect()
     }
 
-    /// The enabled built-in tools that use files. A declared command of the same name replaces such a tool.
+    /// The enabled built-in tools that use files. A declared command of the same name replaces such
+    /// a tool.
     fn file_tools(&self) -> impl Iterator<Item = (NeededBy, Resource)> {
         let is_enabled = |name: &str| self.tools().iter().any(|tool| tool.name == name);
         let is_replaced = |name: &str| self.commands().iter().any(|command| command.name == name);
-        let enabled = FILE_TOOLS.iter().filter(move |(name, _)| is_enabled(name) && !is_replaced(name));
-        enabled.map(|(name, file_use)| (NeededBy::Tool((*name).to_owned()), Resource::Files(*file_use)))
+        let enabled = FILE_TOOLS
+            .iter()
+            .filter(move |(name, _)| is_enabled(name) && !is_replaced(name));
+        enabled.map(|(name, file_use)| {
+            (
+                NeededBy::Tool((*name).to_owned()),
+                Resource::Files(*file_use),
+            )
+        })
     }
 }
 
 fn of_command(command: &Command) -> impl Iterator<Item = (NeededBy, Resource)> {
     let variables = command.env.iter().cloned().map(Resource::Variable);
     let needed_by = NeededBy::Command(command.name.clone(), command.policy.access);
-    let resources =
-        std::iter::once(Resource::Command(command.argv.clone())).chain(variables).chain(changed(command.limits));
+    let resources = std::iter::once(Resource::Command(command.argv.clone()))
+        .chain(variables)
+        .chain(changed(command.limits));
     resources.map(move |resource| (needed_by.clone(), resource))
 }
 
 fn of_environment(environment: &EnvironmentChoice) -> impl Iterator<Item = (NeededBy, Resource)> {
-    let commands = environment.commands.iter().filter_map(|command| command.argv.clone()).map(Resource::Command);
-    let variables = environment.env_vars.iter().map(|variable| Resource::Variable(variable.name.clone()));
-    commands.chain(variables).map(|resource| (NeededBy::Environment, resource))
+    let commands = environment
+        .commands
+        .iter()
+        .filter_map(|command| command.argv.clone())
+        .map(Resource::Command);
+    let variables = environment
+        .env_vars
+        .iter()
+        .map(|variable| Resource::Variable(variable.name.clone()));
+    commands
+        .chain(variables)
+        .map(|resource| (NeededBy::Environment, resource))
 }
 
 fn of_model(model: &ModelChoice) -> impl Iterator<Item = (NeededBy, Resource)> {
     let address = model.base_url.as_deref().map(address);
     let key = model.api_key_env.clone().map(Resource::Variable);
     let needed_by = NeededBy::Model(model.name.clone());
-    address.into_iter().chain(key).map(move |resource| (needed_by.clone(), resource))
+    address
+        .into_iter()
+        .chain(key)
+        .map(move |resource| (needed_by.clone(), resource))
 }
 
 fn of_server(server: &Server) -> impl Iterator<Item = (NeededBy, Resource)> {
     let (reached, values, settings) = match &server.transport {
         Transport::Stdio(command) => {
-            let argv = std::iter::once(&command.program).chain(&command.args).cloned().collect();
+            let argv = std::iter::once(&command.program)
+                .chain(&command.args)
+                .cloned()
+                .collect();
             (Resource::Command(argv), &command.env, settings(command))
         }
         Transport::Http { url, headers } => (address(url), headers, Vec::new()),
     };
-    let variables: Vec<_> = values.iter().flat_map(|(_, value)| ServerValue::variables(value)).collect();
+    let variables: Vec<_> = values
+        .iter()
+        .flat_map(|(_, value)| ServerValue::variables(value))
+        .collect();
     let needed_by = NeededBy::Server(server.name.to_string());
-    let resources = std::iter::once(reached).chain(variables.into_iter().map(Resource::Variable)).chain(settings);
+    let resources = std::iter::once(reached)
+        .chain(variables.into_iter().map(Resource::Variable))
+        .chain(settings);
     resources.map(move |resource| (needed_by.clone(), resource))
 }
 
 /// What a server that is a program is started with.
 fn settings(command: &ServerCommand) -> Vec<Resource> {
     let is_short = |value: &&str| value.chars().nth(MAX_VALUE_CHARS).is_none();
-    let variables = command.env.iter().map(|(name, value)| Resource::SetVariable {
-        name: name.clone(),
-        value: value.literal().filter(is_short).map(str::to_owned),
-    });
-    variables.chain(command.cwd.clone().map(Resource::Folder)).chain(changed(command.limits)).collect()
+    let variables = command
+        .env
+        .iter()
+        .map(|(name, value)| Resource::SetVariable {
+            name: name.clone(),
+            value: value.literal().filter(is_short).map(str::to_owned),
+        });
+    variables
+        .chain(command.cwd.clone().map(Resource::Folder))
+        .chain(changed(command.limits))
+        .collect()
 }
 
 fn changed(limits: CommandLimits) -> Option<Resource> {
@@ -184,15 +237,24 @@ fn changed(limits: CommandLimits) -> Option<Resource> {
 /// An address, parsed as the kernel's HTTP clients parse it.
 fn address(written: &str) -> Resource {
     let Ok(mut url) = Url::parse(written.trim()) else {
-        return Resource::Address { url: written.to_owned(), endpoint: None };
+        return Resource::Address {
+            url: written.to_owned(),
+            endpoint: None,
+        };
     };
-    let endpoint = url.host_str().map(str::to_owned).zip(url.port_or_known_default());
+    let endpoint = url
+        .host_str()
+        .map(str::to_owned)
+        .zip(url.port_or_known_default());
     // These fail only for addresses that cannot have a user name or password.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url.set_query(None);
     url.set_fragment(None);
-    Resource::Address { url: url.to_string(), endpoint }
+    Resource::Address {
+        url: url.to_string(),
+        endpoint,
+    }
 }
 
 #[cfg(test)]
@@ -249,30 +311,79 @@ back = "entry.toml"
 
     #[test]
     fn a_program_says_what_it_and_all_that_it_links_start_and_reach() {
-        let mut read = |path: &Path| Ok(Bytes::from(if path.ends_with("deep.toml") { DEEP } else { ENTRY }));
-        let program = compile(Path::new("entry.toml"), &mut read, &["list_dir"]).unwrap().program;
-        let words = |words: &[&str]| Resource::Command(words.iter().map(|word| (*word).to_owned()).collect());
+        let mut read = |path: &Path| {
+            Ok(Bytes::from(if path.ends_with("deep.toml") {
+                DEEP
+            } else {
+                ENTRY
+            }))
+        };
+        let program = compile(Path::new("entry.toml"), &mut read, &["list_dir"])
+            .unwrap()
+            .program;
+        let words = |words: &[&str]| {
+            Resource::Command(words.iter().map(|word| (*word).to_owned()).collect())
+        };
         let variable = |name: &str| Resource::Variable(name.into());
-        let (model, log) = (NeededBy::Model("m".into()), NeededBy::Command("log".into(), Access::Write));
-        let (files, far) = (NeededBy::Server("files".into()), NeededBy::Server("far".into()));
-        let preloaded = Resource::SetVariable { name: "LD_PRELOAD".into(), value: Some("./theirs.so".into()) };
-        let limits = CommandLimits { processes: 9_000, ..CommandLimits::default() };
+        let (model, log) = (
+            NeededBy::Model("m".into()),
+            NeededBy::Command("log".into(), Access::Write),
+        );
+        let (files, far) = (
+            NeededBy::Server("files".into()),
+            NeededBy::Server("far".into()),
+        );
+        let preloaded = Resource::SetVariable {
+            name: "LD_PRELOAD".into(),
+            value: Some("./theirs.so".into()),
+        };
+        let limits = CommandLimits {
+            processes: 9_000,
+            ..CommandLimits::default()
+        };
         let expected = [
-            ("entry.toml", model.clone(), address("https://models.example/v1")),
+            (
+                "entry.toml",
+                model.clone(),
+                address("https://models.example/v1"),
+            ),
             ("entry.toml", model, variable("THEIR_KEY")),
             ("entry.toml", log.clone(), words(&["git", "log", "{file}"])),
             ("entry.toml", log.clone(), variable("GIT_DIR")),
             ("entry.toml", log, Resource::Limits(limits)),
-            ("entry.toml", files.clone(), words(&["npx", "server", "/tmp"])),
+            (
+                "entry.toml",
+                files.clone(),
+                words(&["npx", "server", "/tmp"]),
+            ),
             ("entry.toml", files.clone(), variable("SECRET")),
-            ("entry.toml", files.clone(), Resource::SetVariable { name: "TOKEN".into(), value: None }),
+            (
+                "entry.toml",
+                files.clone(),
+                Resource::SetVariable {
+                    name: "TOKEN".into(),
+                    value: None,
+                },
+            ),
             ("entry.toml", files.clone(), preloaded),
             ("entry.toml", files.clone(), Resource::Folder("/srv".into())),
             ("entry.toml", files, Resource::Limits(limits)),
-            ("entry.toml", far.clone(), address("https://tools.example/mcp")),
+            (
+                "entry.toml",
+                far.clone(),
+                address("https://tools.example/mcp"),
+            ),
             ("entry.toml", far, variable("FAR_KEY")),
-            ("entry.toml", NeededBy::Tool("fd_to_file".into()), Resource::Files(FileUse::Write)),
-            ("entry.toml", NeededBy::Tool("list_dir".into()), Resource::Files(FileUse::Read)),
+            (
+                "entry.toml",
+                NeededBy::Tool("fd_to_file".into()),
+                Resource::Files(FileUse::Write),
+            ),
+            (
+                "entry.toml",
+                NeededBy::Tool("list_dir".into()),
+                Resource::Files(FileUse::Read),
+            ),
             ("deep.toml", NeededBy::Environment, words(&["uname", "-a"])),
             ("deep.toml", NeededBy::Environment, variable("REGION")),
         ];
@@ -283,7 +394,11 @@ back = "entry.toml"
         });
         assert_eq!(program.requirements(), expected);
         let linked = program.linked_program("deep").unwrap();
-        assert_eq!(linked.requirements().len(), expected.len(), "links lead back");
+        assert_eq!(
+            linked.requirements().len(),
+            expected.len(),
+            "links lead back"
+        );
         assert_eq!(linked.requirements()[0].program, "deep.toml");
     }
 
@@ -291,13 +406,28 @@ back = "entry.toml"
     fn an_address_is_read_as_clients_read_it_and_shows_no_secret() {
         let at = |machine: &str, port| Some((machine.to_owned(), port));
         for (written, url, endpoint) in [
-            ("https://me:secret@a.example/x?key=secret#y", "https://a.example/x", at("a.example", 443)),
-            ("https://a.example\\@b.example:1/", "https://a.example/@b.example:1/", at("a.example", 443)),
+            (
+                "https://me:secret@a.example/x?key=secret#y",
+                "https://a.example/x",
+                at("a.example", 443),
+            ),
+            (
+                "https://a.example\\@b.example:1/",
+                "https://a.example/@b.example:1/",
+                at("a.example", 443),
+            ),
             ("http://[::1]:9", "http://[::1]:9/", at("[::1]", 9)),
             ("http://127.1", "http://127.0.0.1/", at("127.0.0.1", 80)),
             ("nowhere", "nowhere", None),
         ] {
-            assert_eq!(address(written), Resource::Address { url: url.into(), endpoint }, "{written}");
+            assert_eq!(
+                address(written),
+                Resource::Address {
+                    url: url.into(),
+                    endpoint
+                },
+                "{written}"
+            );
         }
     }
 }

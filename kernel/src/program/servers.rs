@@ -1,4 +1,5 @@
-//! The tool servers of a program: that those it uses are declared, and that their tools have names of their own.
+//! The tool servers of a program: that those it uses are declared, and that their tools have names
+//! of their own.
 //!
 //! What a server offers is not known here: it is asked when a process is born.
 
@@ -6,7 +7,8 @@ use std::sync::Arc;
 
 use dormouse_proto::command::CommandLimits;
 use dormouse_proto::program::{
-    At, McpSection, Remark, Remarks, ServerSelection, ServerTools, ToolEntry, nearest, parse_servers, shorten,
+    At, McpSection, Remark, Remarks, ServerSelection, ServerTools, ToolEntry, nearest,
+    parse_servers, shorten,
 };
 use dormouse_proto::server::{Server, Transport};
 
@@ -41,8 +43,13 @@ pub enum Served {
 impl ServerChoice {
     /// Whether a tool of the server may be given under this name.
     pub(super) fn may_give(&self, name: &str) -> bool {
-        let aliased = |choices: &[ToolChoice]| choices.iter().any(|choice| choice.alias.as_deref() == Some(name));
-        name.starts_with(&self.prefix) || matches!(&self.served, Served::Named(choices) if aliased(choices))
+        let aliased = |choices: &[ToolChoice]| {
+            choices
+                .iter()
+                .any(|choice| choice.alias.as_deref() == Some(name))
+        };
+        name.starts_with(&self.prefix)
+            || matches!(&self.served, Served::Named(choices) if aliased(choices))
     }
 }
 
@@ -58,14 +65,25 @@ pub(super) fn check(
     let declared = declared(key, section, &used, limits, reading, remarks);
     let mut aliases: Vec<&str> = tools.iter().map(ToolChoice::called).collect();
     let mut choices = Vec::new();
-    for ServerTools { server: At { value: name, span }, selection, prefix } in &used {
-        let prefix = prefix.as_ref().map_or_else(|| format!("{name}__"), |prefix| checked(prefix, remarks));
+    for ServerTools {
+        server: At { value: name, span },
+        selection,
+        prefix,
+    } in &used
+    {
+        let prefix = prefix
+            .as_ref()
+            .map_or_else(|| format!("{name}__"), |prefix| checked(prefix, remarks));
         let served = match selection {
             ServerSelection::All => Served::All,
             ServerSelection::Named(entries) => Served::Named(named(entries, &mut aliases, remarks)),
         };
         match declared.iter().find(|server| *server.name == **name) {
-            Some(server) => choices.push(ServerChoice { server: server.clone(), served, prefix }),
+            Some(server) => choices.push(ServerChoice {
+                server: server.clone(),
+                served,
+                prefix,
+            }),
             None => remarks.push(undeclared(name, &declared).label(span.clone(), "not declared")),
         }
     }
@@ -92,7 +110,10 @@ fn limited(mut server: Server, limits: CommandLimits) -> Server {
 /// Those of the file, and those of the program, which take the place of others of their name.
 fn declared(
     key: &str,
-    McpSection { config_path, servers }: McpSection,
+    McpSection {
+        config_path,
+        servers,
+    }: McpSection,
     used: &[ServerTools],
     limits: CommandLimits,
     reading: &mut Reading<'_>,
@@ -109,14 +130,26 @@ fn declared(
             parse_servers(&text).map_err(wrong)
         });
         match servers {
-            Ok(servers) => declared.extend(servers.into_iter().map(|server| Arc::new(limited(server, limits)))),
+            Ok(servers) => declared.extend(
+                servers
+                    .into_iter()
+                    .map(|server| Arc::new(limited(server, limits))),
+            ),
             Err(remark) => remarks.push(remark),
         }
     }
-    for At { value: server, span } in servers {
+    for At {
+        value: server,
+        span,
+    } in servers
+    {
         if !used.iter().any(|used| *used.server.value == *server.name) {
             let name = shorten(&server.name);
-            let remark = Remark::warning(span, format!("no tool of the server `{name}` is used"), "has no effect");
+            let remark = Remark::warning(
+                span,
+                format!("no tool of the server `{name}` is used"),
+                "has no effect",
+            );
             remarks.push(remark.help(format!("choose its tools: [tools.mcp] {name} = \"all\"")));
         }
         declared.retain(|known: &Arc<Server>| known.name != server.name);
@@ -125,21 +158,31 @@ fn declared(
     declared
 }
 
-fn named<'a>(entries: &'a [ToolEntry], taken: &mut Vec<&'a str>, remarks: &mut Remarks) -> Vec<ToolChoice> {
+fn named<'a>(
+    entries: &'a [ToolEntry],
+    taken: &mut Vec<&'a str>,
+    remarks: &mut Remarks,
+) -> Vec<ToolChoice> {
     let mut choices: Vec<ToolChoice> = Vec::new();
     for entry in entries {
         let name = &entry.name.value;
         if choices.iter().any(|choice| choice.name == *name) {
             let message = format!("`{}` is listed twice", shorten(name));
-            remarks.push(Remark::error(entry.span.clone(), message, "and again here").help("keep one of them"));
+            remarks.push(
+                Remark::error(entry.span.clone(), message, "and again here")
+                    .help("keep one of them"),
+            );
             continue;
         }
         if let Some(At { value: alias, span }) = &entry.alias {
             let wrong = match alias.as_str() {
-                alias if !is_tool_name(alias) => Some(("the alias is not valid".to_owned(), VALID_NAME)),
-                alias if taken.contains(&alias) || syscall::tool(alias).is_some() => {
-                    Some((format!("the alias `{alias}` is the name of another tool"), "choose a name that no tool has"))
+                alias if !is_tool_name(alias) => {
+                    Some(("the alias is not valid".to_owned(), VALID_NAME))
                 }
+                alias if taken.contains(&alias) || syscall::tool(alias).is_some() => Some((
+                    format!("the alias `{alias}` is the name of another tool"),
+                    "choose a name that no tool has",
+                )),
                 _ => None,
             };
             taken.push(alias);
@@ -160,14 +203,22 @@ fn named<'a>(entries: &'a [ToolEntry], taken: &mut Vec<&'a str>, remarks: &mut R
 
 fn undeclared(name: &str, declared: &[Arc<Server>]) -> Remark {
     let known: Vec<&str> = declared.iter().map(|server| &*server.name).collect();
-    let list = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    let list = if known.is_empty() {
+        "none".to_owned()
+    } else {
+        known.join(", ")
+    };
     let help = match nearest(name, known) {
         Some(near) => format!("did you mean `{near}`? declared servers: {list}"),
         None => format!(
-            "declare it: [mcp.servers.{}] command = \"…\" (or url = \"…\"), or in the file that [mcp] config_path names; \
-             declared servers: {list}",
+            "declare it: [mcp.servers.{}] command = \"…\" (or url = \"…\"), or in the file that \
+             [mcp] config_path names; declared servers: {list}",
             shorten(name)
         ),
     };
-    Remark::general(format!("the tool server `{}` is not declared", shorten(name))).help(help)
+    Remark::general(format!(
+        "the tool server `{}` is not declared",
+        shorten(name)
+    ))
+    .help(help)
 }

@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 
 use dormouse_proto::command::Command;
-use dormouse_proto::program::{DescribedParameter, Remark, Remarks, Span, ToolEntry, nearest, shorten};
+use dormouse_proto::program::{
+    DescribedParameter, Remark, Remarks, Span, ToolEntry, nearest, shorten,
+};
 use dormouse_proto::tool::Access;
 
 use super::parameters;
@@ -14,8 +16,8 @@ use crate::syscall;
 /// What a valid name is.
 pub(super) const VALID_NAME: &str = "valid: 1 to 64 of A-Z, a-z, 0-9, _ and -";
 
-/// Tools of the reference implementation that the host has or has not: a program that enables one runs without it where it
-/// has not.
+/// Tools of the reference implementation that the host has or has not: a program that enables one
+/// runs without it where it has not.
 const ELSEWHERE: [&str; 4] = ["calculator", "list_dir", "read_file", "write_stderr"];
 
 /// A tool that a program uses.
@@ -29,13 +31,20 @@ pub struct ToolChoice {
     pub description: Option<String>,
     /// What a process must be allowed to do to call it, if not what the tool says.
     pub access: Option<Access>,
-    /// What the model is told of its parameters, if not the tool's own descriptions; in the order written.
+    /// What the model is told of its parameters, if not the tool's own descriptions; in the order
+    /// written.
     pub parameters: Vec<DescribedParameter>,
 }
 
 impl ToolChoice {
     pub(crate) fn plain(name: String) -> Self {
-        Self { name, alias: None, description: None, access: None, parameters: Vec::new() }
+        Self {
+            name,
+            alias: None,
+            description: None,
+            access: None,
+            parameters: Vec::new(),
+        }
     }
 
     /// The name that the model calls it by.
@@ -47,7 +56,10 @@ impl ToolChoice {
 
 /// Whether this can be the name of a tool or of a linked program.
 pub(crate) fn is_tool_name(name: &str) -> bool {
-    (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+    (1..=64).contains(&name.len())
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
 /// The tools in the order written, each once, and then the commands that are not listed.
@@ -59,9 +71,17 @@ pub(super) fn check(
 ) -> Vec<ToolChoice> {
     let declared = commands.iter().map(|command| command.name.as_str());
     let own = syscall::names().map(|name| -> &str { name });
-    let known: Vec<&str> = own.chain(declared).chain(host_tools.iter().copied()).collect();
-    let mut choices =
-        Choices { known: &known, commands, seen: BTreeMap::new(), aliases: BTreeMap::new(), list: Vec::new() };
+    let known: Vec<&str> = own
+        .chain(declared)
+        .chain(host_tools.iter().copied())
+        .collect();
+    let mut choices = Choices {
+        known: &known,
+        commands,
+        seen: BTreeMap::new(),
+        aliases: BTreeMap::new(),
+        list: Vec::new(),
+    };
     for entry in written {
         choices.add(entry, remarks);
     }
@@ -110,7 +130,10 @@ impl<'a> Choices<'a> {
 
     fn take_alias(&mut self, alias: &'a str, span: &Span) -> Result<(), Remark> {
         if !is_tool_name(alias) {
-            return Err(Remark::error(span.clone(), "the alias is not valid", "not such a name").help(VALID_NAME));
+            return Err(
+                Remark::error(span.clone(), "the alias is not valid", "not such a name")
+                    .help(VALID_NAME),
+            );
         }
         let help = "choose a name that no tool has";
         if self.known.contains(&alias) {
@@ -120,7 +143,11 @@ impl<'a> Choices<'a> {
         match self.aliases.insert(alias, span.clone()) {
             None => Ok(()),
             Some(first) => {
-                let remark = Remark::error(span.clone(), format!("two tools have the alias `{alias}`"), "taken");
+                let remark = Remark::error(
+                    span.clone(),
+                    format!("two tools have the alias `{alias}`"),
+                    "taken",
+                );
                 Err(remark.label(first, "first given here").help(help))
             }
         }
@@ -131,31 +158,65 @@ fn repeated(first: &ToolEntry, second: &ToolEntry) -> Remark {
     let name = shorten(&first.name.value);
     let alias = |entry: &ToolEntry| entry.alias.as_ref().map(|alias| alias.value.clone());
     let described = |entry: &ToolEntry| -> Vec<_> {
-        entry.parameters.iter().map(|p| (p.name.value.clone(), p.description.clone())).collect()
+        entry
+            .parameters
+            .iter()
+            .map(|p| (p.name.value.clone(), p.description.clone()))
+            .collect()
     };
-    let told = |entry: &ToolEntry| (alias(entry), entry.description.clone(), entry.access, described(entry));
+    let told = |entry: &ToolEntry| {
+        (
+            alias(entry),
+            entry.description.clone(),
+            entry.access,
+            described(entry),
+        )
+    };
     let is_same = told(first) == told(second);
     let remark = if is_same {
-        Remark::warning(second.span.clone(), format!("`{name}` is enabled twice"), "has no effect")
+        Remark::warning(
+            second.span.clone(),
+            format!("`{name}` is enabled twice"),
+            "has no effect",
+        )
     } else {
-        Remark::error(second.span.clone(), format!("`{name}` is enabled twice, differently"), "and again here")
+        Remark::error(
+            second.span.clone(),
+            format!("`{name}` is enabled twice, differently"),
+            "and again here",
+        )
     };
-    remark.label(first.span.clone(), "first enabled here").help("keep one of them")
+    remark
+        .label(first.span.clone(), "first enabled here")
+        .help("keep one of them")
 }
 
 fn unknown(entry: &ToolEntry, known: &[&str]) -> Remark {
     let name = entry.name.value.as_str();
     let place = entry.name.span.clone();
-    let known: Vec<_> = known.iter().copied().filter(|name| is_tool_name(name)).collect();
+    let known: Vec<_> = known
+        .iter()
+        .copied()
+        .filter(|name| is_tool_name(name))
+        .collect();
     let list = format!("available tools: {}", known.join(", "));
     if ELSEWHERE.contains(&name) {
         let message = format!("the tool `{name}` is not available here");
-        let help = format!("declare it as a command ([[tools.command]]) or register it in the host; {list}");
+        let help = format!(
+            "declare it as a command ([[tools.command]]) or register it in the host; {list}"
+        );
         return Remark::warning(place, message, "the model is not given it").help(help);
     }
     let help = match nearest(name, known) {
         Some(near) => format!("did you mean `{near}`? {list}"),
-        None => format!("{list}. Others are declared as commands ([[tools.command]]) or registered by the host"),
+        None => format!(
+            "{list}. Others are declared as commands ([[tools.command]]) or registered by the host"
+        ),
     };
-    Remark::error(place, format!("there is no tool `{}`", shorten(name)), "unknown tool").help(help)
+    Remark::error(
+        place,
+        format!("there is no tool `{}`", shorten(name)),
+        "unknown tool",
+    )
+    .help(help)
 }

@@ -1,4 +1,5 @@
-//! `append_temp_file`: adds to the end of a file. Nothing that stands there is lost, so that no version is asked for.
+//! `append_temp_file`: adds to the end of a file. Nothing that stands there is lost, so that no
+//! version is asked for.
 
 use dormouse_proto::descriptor::FdError;
 use dormouse_proto::temp_file::TempFileOp;
@@ -21,17 +22,22 @@ pub const TOOL: Tool = Tool {
     handler: Handler::Table(append_temp_file),
 };
 
-const DESCRIPTION: &str = "Adds `content`, or what the file descriptor `fd` holds, to the end of a temporary file of your tree of \
-processes. Nothing of the file is lost, whoever else adds to it at the same time, so that no version is needed. Nothing is put \
-in between: end `content` with a line feed where the next addition is to begin a line.";
+const DESCRIPTION: &str = "Adds `content`, or what the file descriptor `fd` holds, to the end of a \
+temporary file of your tree of processes. Nothing of the file is lost, whoever else adds to it at \
+the same time, so that no version is needed. Nothing is put in between: end `content` with a line \
+feed where the next addition is to begin a line.";
 
 const PARAMETERS: [Parameter; 3] = [
     Parameter::text("temp_file_id", "The file, such as temp:1").required(),
     Parameter::text("content", "What follows what the file holds"),
-    Parameter::text("fd", "In place of content: the descriptor whose content follows, such as fd:1"),
+    Parameter::text(
+        "fd",
+        "In place of content: the descriptor whose content follows, such as fd:1",
+    ),
 ];
 
-/// Answers a call: with an operation for the tree's files, or with an error. A descriptor's content is not copied.
+/// Answers a call: with an operation for the tree's files, or with an error. A descriptor's content
+/// is not copied.
 #[must_use]
 pub fn append_temp_file(call: &Call<'_>) -> Outcome {
     run(call).into()
@@ -41,7 +47,11 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     let id = temp_file::file(&args)?;
     let content = temp_file::content(&args, call.table)?;
-    Ok(temp_file::pending(&args, TempFileOp::Append { id, content }, call.settings))
+    Ok(temp_file::pending(
+        &args,
+        TempFileOp::Append { id, content },
+        call.settings,
+    ))
 }
 
 #[cfg(test)]
@@ -55,15 +65,42 @@ mod tests {
     #[test]
     fn it_takes_a_file_and_a_content() {
         let cases = [
-            (r#"{"temp_file_id": "temp:2", "content": "more\n"}"#, Content::new("more\n")),
-            (r#"{"temp_file_id": "temp:2", "fd": "fd:1"}"#, content_of_fd()),
+            (
+                r#"{"temp_file_id": "temp:2", "content": "more\n"}"#,
+                Content::new("more\n"),
+            ),
+            (
+                r#"{"temp_file_id": "temp:2", "fd": "fd:1"}"#,
+                content_of_fd(),
+            ),
         ];
         for (args, content) in cases {
-            assert_eq!(op(&TOOL, args), TempFileOp::Append { id: TempId(2), content });
+            assert_eq!(
+                op(&TOOL, args),
+                TempFileOp::Append {
+                    id: TempId(2),
+                    content
+                }
+            );
         }
-        refused(&TOOL, r#"{"content": "a"}"#, "invalid_parameter", "'temp_file_id' is missing");
-        refused(&TOOL, r#"{"temp_file_id": "temp:1"}"#, "invalid_parameter", "'content' is missing");
+        refused(
+            &TOOL,
+            r#"{"content": "a"}"#,
+            "invalid_parameter",
+            "'temp_file_id' is missing",
+        );
+        refused(
+            &TOOL,
+            r#"{"temp_file_id": "temp:1"}"#,
+            "invalid_parameter",
+            "'content' is missing",
+        );
         let with_version = r#"{"temp_file_id": "temp:1", "content": "a", "version": 1}"#;
-        refused(&TOOL, with_version, "invalid_parameter", "Unknown parameter 'version'");
+        refused(
+            &TOOL,
+            with_version,
+            "invalid_parameter",
+            "Unknown parameter 'version'",
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! Arguments as a model writes them: JSON text, checked key by key.
 //!
-//! A key that a tool does not know, or a value of a wrong type, is an error that names the key and what is accepted
-//! (ruling 5 of the design). Real clients send numbers and truth values as strings: a decimal integer and `true` or `false`
-//! are taken in quotes as well.
+//! A key that a tool does not know, or a value of a wrong type, is an error that names the key and
+//! what is accepted (ruling 5 of the design). Real clients send numbers and truth values as
+//! strings: a decimal integer and `true` or `false` are taken in quotes as well.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,11 @@ impl Args {
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
-    pub(super) fn parse_by(tool: &'static Tool, program: &Program, text: &str) -> Result<Self, FdError> {
+    pub(super) fn parse_by(
+        tool: &'static Tool,
+        program: &Program,
+        text: &str,
+    ) -> Result<Self, FdError> {
         Self::of(tool.name, tool.parameters, Offered::by(program), text)
     }
 
@@ -59,19 +63,35 @@ impl Args {
         offered: Offered,
         text: &str,
     ) -> Result<Self, FdError> {
-        let mut args = Self { tool, parameters, offered, fd: None, given: BTreeMap::new() };
+        let mut args = Self {
+            tool,
+            parameters,
+            offered,
+            fd: None,
+            given: BTreeMap::new(),
+        };
         let object = match serde_json::from_str(text) {
             Ok(Value::Object(object)) => object,
             Ok(_) => {
-                return Err(args.invalid(format!("The arguments of {tool} must be a JSON object. {}", args.accepts())));
+                return Err(args.invalid(format!(
+                    "The arguments of {tool} must be a JSON object. {}",
+                    args.accepts()
+                )));
             }
-            Err(error) => return Err(args.invalid(format!("The arguments of {tool} are not JSON: {error}"))),
+            Err(error) => {
+                return Err(args.invalid(format!("The arguments of {tool} are not JSON: {error}")));
+            }
         };
-        args.fd = object.get("fd").map(|fd| fd.as_str().map_or_else(|| fd.to_string(), str::to_owned));
+        args.fd = object
+            .get("fd")
+            .map(|fd| fd.as_str().map_or_else(|| fd.to_string(), str::to_owned));
         for (name, value) in &object {
             let Parameter { name, kind, .. } = args.parameter(name)?;
             let Some(arg) = read(value, *kind) else {
-                return Err(args.invalid(format!("Parameter '{name}' must be {}, not {value}.", kind.accepted())));
+                return Err(args.invalid(format!(
+                    "Parameter '{name}' must be {}, not {value}.",
+                    kind.accepted()
+                )));
             };
             args.given.insert(name, arg);
         }
@@ -79,14 +99,24 @@ impl Args {
     }
 
     fn parameter(&self, name: &str) -> Result<&'static Parameter, FdError> {
-        let known = self.parameters.iter().filter(|parameter| parameter.is_offered(self.offered));
+        let known = self
+            .parameters
+            .iter()
+            .filter(|parameter| parameter.is_offered(self.offered));
         if let Some(parameter) = known.clone().find(|parameter| parameter.name == name) {
             return Ok(parameter);
         }
         let alike = known.map(|known| (strsim::jaro(known.name, name), known.name));
-        let nearest = alike.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(likeness, _)| *likeness > 0.8);
-        let hint = nearest.map(|(_, known)| format!(" Did you mean '{known}'?")).unwrap_or_default();
-        Err(self.invalid(format!("Unknown parameter '{name}'.{hint} {}", self.accepts())))
+        let nearest = alike
+            .max_by(|a, b| a.0.total_cmp(&b.0))
+            .filter(|(likeness, _)| *likeness > 0.8);
+        let hint = nearest
+            .map(|(_, known)| format!(" Did you mean '{known}'?"))
+            .unwrap_or_default();
+        Err(self.invalid(format!(
+            "Unknown parameter '{name}'.{hint} {}",
+            self.accepts()
+        )))
     }
 
     fn accepts(&self) -> String {
@@ -99,7 +129,13 @@ impl Args {
 
     /// No arguments but a descriptor, which is asked for in another way than by a call.
     pub(super) fn about(fd: &str) -> Self {
-        Self { tool: "", parameters: &[], offered: Offered::ALL, fd: Some(fd.to_owned()), given: BTreeMap::new() }
+        Self {
+            tool: "",
+            parameters: &[],
+            offered: Offered::ALL,
+            fd: Some(fd.to_owned()),
+            given: BTreeMap::new(),
+        }
     }
 
     /// The descriptor as it was asked for.
@@ -107,7 +143,9 @@ impl Args {
     /// # Errors
     /// `invalid_parameter` where none was named.
     pub(super) fn fd(&self) -> Result<&str, FdError> {
-        self.fd.as_deref().ok_or_else(|| self.missing("fd", "the descriptor, such as \"fd:1\""))
+        self.fd
+            .as_deref()
+            .ok_or_else(|| self.missing("fd", "the descriptor, such as \"fd:1\""))
     }
 
     /// A text that must be there and must not be empty. `what` says what it is.
@@ -116,12 +154,15 @@ impl Args {
     /// `invalid_parameter`.
     pub(super) fn required_text(&self, key: &'static str, what: &str) -> Result<&str, FdError> {
         match self.text(key) {
-            Some("") => Err(self.invalid(format!("Parameter '{key}' is missing: its text is empty. Give {what}."))),
+            Some("") => Err(self.invalid(format!(
+                "Parameter '{key}' is missing: its text is empty. Give {what}."
+            ))),
             found => found.ok_or_else(|| self.missing(key, what)),
         }
     }
 
-    /// The same arguments; where no descriptor is named by `fd`, it is named by `key`, which then means nothing else.
+    /// The same arguments; where no descriptor is named by `fd`, it is named by `key`, which then
+    /// means nothing else.
     pub(super) fn with_fd_by(mut self, key: &'static str) -> Self {
         if self.fd.is_none()
             && let Some(Arg::Text(name)) = self.given.remove(key)
@@ -131,8 +172,8 @@ impl Args {
         self
     }
 
-    /// A text that names something and must be there: 1 to [`MAX_LABEL_CHARS`] characters, none of them a control character,
-    /// and no white space at its ends. `what` says what it is.
+    /// A text that names something and must be there: 1 to [`MAX_LABEL_CHARS`] characters, none of
+    /// them a control character, and no white space at its ends. `what` says what it is.
     ///
     /// # Errors
     /// `invalid_parameter`.
@@ -145,8 +186,8 @@ impl Args {
             _ => return Ok(label),
         };
         Err(self.invalid(format!(
-            "Parameter '{key}' {wrong}: give 1 to {MAX_LABEL_CHARS} characters, without control characters and without \
-             white space at the ends."
+            "Parameter '{key}' {wrong}: give 1 to {MAX_LABEL_CHARS} characters, without control \
+             characters and without white space at the ends."
         )))
     }
 
@@ -155,16 +196,24 @@ impl Args {
     /// # Errors
     /// `invalid_range`.
     pub(super) fn at_least(&self, key: &str, least: u64, default: u64) -> Result<u64, FdError> {
-        let Some(asked) = self.integer(key) else { return Ok(default) };
+        let Some(asked) = self.integer(key) else {
+            return Ok(default);
+        };
         let found = u64::try_from(asked).ok().filter(|number| *number >= least);
         found.ok_or_else(|| {
-            self.error(FdErrorKind::InvalidRange, format!("Invalid {key} {asked}: it must be {least} or more."))
+            self.error(
+                FdErrorKind::InvalidRange,
+                format!("Invalid {key} {asked}: it must be {least} or more."),
+            )
         })
     }
 
     /// The error for a parameter that is not there. `what` says what it is.
     pub(super) fn missing(&self, key: &str, what: &str) -> FdError {
-        self.invalid(format!("Parameter '{key}' is missing: {what}. {}", self.accepts()))
+        self.invalid(format!(
+            "Parameter '{key}' is missing: {what}. {}",
+            self.accepts()
+        ))
     }
 
     pub(super) fn has(&self, key: &str) -> bool {
@@ -201,7 +250,11 @@ impl Args {
     }
 
     pub(super) fn error(&self, kind: FdErrorKind, message: impl Into<String>) -> FdError {
-        FdError { kind, fd: self.fd.clone(), message: message.into() }
+        FdError {
+            kind,
+            fd: self.fd.clone(),
+            message: message.into(),
+        }
     }
 
     /// The error for a content that cannot be read.
@@ -227,7 +280,8 @@ fn read(value: &Value, kind: Kind) -> Option<Arg> {
     }
 }
 
-/// An integer, `2.0` included: JSON has one type of number. The conversion stops at the ends of the range.
+/// An integer, `2.0` included: JSON has one type of number. The conversion stops at the ends of the
+/// range.
 fn integer(number: &serde_json::Number) -> Option<i64> {
     let whole = |float: f64| (float.fract() == 0.0).then_some(float as i64);
     number.as_i64().or_else(|| number.as_f64().and_then(whole))
@@ -236,7 +290,11 @@ fn integer(number: &serde_json::Number) -> Option<i64> {
 fn decimal(text: &str) -> Option<i64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let is_decimal = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    let beyond = if digits.len() < text.len() { i64::MIN } else { i64::MAX };
+    let beyond = if digits.len() < text.len() {
+        i64::MIN
+    } else {
+        i64::MAX
+    };
     is_decimal.then(|| text.parse().unwrap_or(beyond))
 }
 
@@ -244,8 +302,11 @@ fn decimal(text: &str) -> Option<i64> {
 mod tests {
     use super::*;
 
-    const PARAMETERS: [Parameter; 3] =
-        [Parameter::text("fd", "Which"), Parameter::integer("page", "A page"), Parameter::flag("read_all", "All")];
+    const PARAMETERS: [Parameter; 3] = [
+        Parameter::text("fd", "Which"),
+        Parameter::integer("page", "A page"),
+        Parameter::flag("read_all", "All"),
+    ];
 
     fn parsed(json: &str) -> Result<Args, FdError> {
         Args::of("t", &PARAMETERS, Offered::ALL, json)
@@ -268,7 +329,12 @@ mod tests {
             let args = parsed(&format!(r#"{{"fd": "fd:1", "page": {json}}}"#)).unwrap();
             assert_eq!(args.integer("page"), Some(number), "{json}");
         }
-        for (json, flag) in [("true", true), ("\"true\"", true), ("false", false), ("\"false\"", false)] {
+        for (json, flag) in [
+            ("true", true),
+            ("\"true\"", true),
+            ("false", false),
+            ("\"false\"", false),
+        ] {
             let args = parsed(&format!(r#"{{"fd": "fd:1", "read_all": {json}}}"#)).unwrap();
             assert_eq!(args.flag("read_all"), Some(flag), "{json}");
         }
@@ -280,21 +346,69 @@ mod tests {
             ("", None, "not JSON"),
             ("[]", None, "must be a JSON object"),
             (r#"{"fd": 1}"#, Some("1"), "'fd' must be a string, not 1"),
-            (r#"{"fd": "fd:1", "page": "two"}"#, Some("fd:1"), "'page' must be an integer, not \"two\""),
-            (r#"{"fd": "fd:1", "page": "+2"}"#, Some("fd:1"), "'page' must be an integer"),
-            (r#"{"fd": "fd:1", "page": ""}"#, Some("fd:1"), "'page' must be an integer"),
-            (r#"{"fd": "fd:1", "page": "-"}"#, Some("fd:1"), "'page' must be an integer"),
-            (r#"{"fd": "fd:1", "page": 1.5}"#, Some("fd:1"), "'page' must be an integer, not 1.5"),
-            (r#"{"fd": "fd:1", "page": null}"#, Some("fd:1"), "'page' must be an integer, not null"),
-            (r#"{"fd": "fd:1", "page": true}"#, Some("fd:1"), "'page' must be an integer, not true"),
-            (r#"{"fd": "fd:1", "read_all": "yes"}"#, Some("fd:1"), "'read_all' must be true or false"),
-            (r#"{"fd": "fd:1", "read_all": 1}"#, Some("fd:1"), "'read_all' must be true or false"),
-            (r#"{"fd": "fd:1", "pages": 1}"#, Some("fd:1"), "Did you mean 'page'? t accepts: fd, page, read_all."),
-            (r#"{"fd": "fd:1", "zzz": 1}"#, Some("fd:1"), "Unknown parameter 'zzz'. t accepts:"),
+            (
+                r#"{"fd": "fd:1", "page": "two"}"#,
+                Some("fd:1"),
+                "'page' must be an integer, not \"two\"",
+            ),
+            (
+                r#"{"fd": "fd:1", "page": "+2"}"#,
+                Some("fd:1"),
+                "'page' must be an integer",
+            ),
+            (
+                r#"{"fd": "fd:1", "page": ""}"#,
+                Some("fd:1"),
+                "'page' must be an integer",
+            ),
+            (
+                r#"{"fd": "fd:1", "page": "-"}"#,
+                Some("fd:1"),
+                "'page' must be an integer",
+            ),
+            (
+                r#"{"fd": "fd:1", "page": 1.5}"#,
+                Some("fd:1"),
+                "'page' must be an integer, not 1.5",
+            ),
+            (
+                r#"{"fd": "fd:1", "page": null}"#,
+                Some("fd:1"),
+                "'page' must be an integer, not null",
+            ),
+            (
+                r#"{"fd": "fd:1", "page": true}"#,
+                Some("fd:1"),
+                "'page' must be an integer, not true",
+            ),
+            (
+                r#"{"fd": "fd:1", "read_all": "yes"}"#,
+                Some("fd:1"),
+                "'read_all' must be true or false",
+            ),
+            (
+                r#"{"fd": "fd:1", "read_all": 1}"#,
+                Some("fd:1"),
+                "'read_all' must be true or false",
+            ),
+            (
+                r#"{"fd": "fd:1", "pages": 1}"#,
+                Some("fd:1"),
+                "Did you mean 'page'? t accepts: fd, page, read_all.",
+            ),
+            (
+                r#"{"fd": "fd:1", "zzz": 1}"#,
+                Some("fd:1"),
+                "Unknown parameter 'zzz'. t accepts:",
+            ),
         ];
         for (json, fd, message) in cases {
             let error = parsed(json).unwrap_err();
-            assert_eq!((error.kind, error.fd.as_deref()), (FdErrorKind::InvalidParameter, fd), "{json}");
+            assert_eq!(
+                (error.kind, error.fd.as_deref()),
+                (FdErrorKind::InvalidParameter, fd),
+                "{json}"
+            );
             assert!(error.message.contains(message), "{json}: {}", error.message);
         }
     }
@@ -302,18 +416,26 @@ mod tests {
     #[test]
     fn what_is_missing_is_named_beside_what_is_accepted() {
         let args = parsed("{}").unwrap();
-        let message = "Parameter 'fd' is missing: the descriptor, such as \"fd:1\". t accepts: fd, page, read_all.";
+        let message = "Parameter 'fd' is missing: the descriptor, such as \"fd:1\". t accepts: fd, \
+             page, read_all.";
         assert_eq!(args.fd().unwrap_err().message, message);
         let args = parsed(r#"{"fd": "fd:1"}"#).unwrap();
         assert_eq!(args.fd().unwrap(), "fd:1");
-        assert!(args.required_text("page", "the page").unwrap_err().message.starts_with("Parameter 'page' is missing"));
+        assert!(
+            args.required_text("page", "the page")
+                .unwrap_err()
+                .message
+                .starts_with("Parameter 'page' is missing")
+        );
     }
 
     #[test]
     fn a_label_is_short_and_can_be_seen() {
         let label = |text: &str| {
             let args = parsed(&serde_json::json!({ "fd": text }).to_string()).unwrap();
-            args.label("fd", "a name").map(str::to_owned).map_err(|error| error.message)
+            args.label("fd", "a name")
+                .map(str::to_owned)
+                .map_err(|error| error.message)
         };
         for text in ["a", "error logs", "é😀", &"é".repeat(64)] {
             assert_eq!(label(text), Ok(text.to_owned()));
@@ -333,6 +455,9 @@ mod tests {
     #[test]
     fn deep_nesting_is_refused_and_not_followed() {
         let json = format!(r#"{{"fd": {}}}"#, "[".repeat(100_000));
-        assert_eq!(parsed(&json).unwrap_err().kind, FdErrorKind::InvalidParameter);
+        assert_eq!(
+            parsed(&json).unwrap_err().kind,
+            FdErrorKind::InvalidParameter
+        );
     }
 }

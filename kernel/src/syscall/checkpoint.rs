@@ -1,5 +1,5 @@
-//! What the tools that work on checkpoints have in common: what is asked of the store's checkpoints, what comes of it, and how
-//! that is shown.
+//! What the tools that work on checkpoints have in common: what is asked of the store's
+//! checkpoints, what comes of it, and how that is shown.
 
 use std::sync::Arc;
 
@@ -81,8 +81,8 @@ pub enum CheckpointError {
     },
     /// The process went back as often as its program permits.
     #[error(
-        "This process has gone back to checkpoints {restores} times, and its program permits no more (limits.max_restores). Go \
-         on from here."
+        "This process has gone back to checkpoints {restores} times, and its program permits no \
+         more (limits.max_restores). Go on from here."
     )]
     TooOften {
         /// How often.
@@ -90,7 +90,8 @@ pub enum CheckpointError {
     },
     /// Other tools are called beside it.
     #[error(
-        "restore_process must be the only call of a reply: what the others bring would be gone. Call it again, alone."
+        "restore_process must be the only call of a reply: what the others bring would be gone. \
+         Call it again, alone."
     )]
     Beside,
     /// The store cannot be asked.
@@ -116,7 +117,11 @@ impl CheckpointError {
     #[must_use]
     pub fn answer(&self) -> Answer {
         let message = Element::new("message").text(self.to_string());
-        Answer::failed(Element::new("checkpoint_error").attribute("type", self.word()).child(message))
+        Answer::failed(
+            Element::new("checkpoint_error")
+                .attribute("type", self.word())
+                .child(message),
+        )
     }
 }
 

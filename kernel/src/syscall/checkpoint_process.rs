@@ -23,21 +23,28 @@ pub const TOOL: Tool = Tool {
 };
 
 const LABEL: &str = "label";
-const PARAMETERS: [Parameter; 1] =
-    [Parameter::text(LABEL, "What the point is called, such as \"before the rewrite\".")];
+const PARAMETERS: [Parameter; 1] = [Parameter::text(
+    LABEL,
+    "What the point is called, such as \"before the rewrite\".",
+)];
 
-const DESCRIPTION: &str = "Makes a checkpoint of this process: its conversation and its file descriptors as they are now. Returns \
-its checkpoint_id, which restore_process takes. It costs nothing, whatever you hold.";
+const DESCRIPTION: &str = "Makes a checkpoint of this process: its conversation and its file \
+descriptors as they are now. Returns its checkpoint_id, which restore_process takes. It costs \
+nothing, whatever you hold.";
 
 /// What the checkpoint is to be called; empty where the call does not say.
 ///
 /// # Errors
 /// [`CheckpointError::Arguments`].
 pub fn label(args: &str) -> Result<Arc<str>, CheckpointError> {
-    let wrong = |error: dormouse_proto::descriptor::FdError| CheckpointError::Arguments(error.message);
+    let wrong =
+        |error: dormouse_proto::descriptor::FdError| CheckpointError::Arguments(error.message);
     let args = Args::parse(&TOOL, args).map_err(wrong)?;
     match args.has(LABEL) {
-        true => args.label(LABEL, "what the point is called").map(Arc::from).map_err(wrong),
+        true => args
+            .label(LABEL, "what the point is called")
+            .map(Arc::from)
+            .map_err(wrong),
         false => Ok("".into()),
     }
 }
@@ -59,17 +66,35 @@ mod tests {
     #[test]
     fn a_label_may_be_given() {
         assert_eq!(label("{}"), Ok("".into()));
-        assert_eq!(label(r#"{"label": "before the rewrite"}"#), Ok("before the rewrite".into()));
-        for args in [r#"{"label": ""}"#, r#"{"label": 3}"#, r#"{"name": "x"}"#, "[]"] {
-            assert_eq!(label(args).unwrap_err().word(), "invalid_parameter", "{args}");
+        assert_eq!(
+            label(r#"{"label": "before the rewrite"}"#),
+            Ok("before the rewrite".into())
+        );
+        for args in [
+            r#"{"label": ""}"#,
+            r#"{"label": 3}"#,
+            r#"{"name": "x"}"#,
+            "[]",
+        ] {
+            assert_eq!(
+                label(args).unwrap_err().word(),
+                "invalid_parameter",
+                "{args}"
+            );
         }
         assert!(label(&json!({ "label": "x".repeat(65) }).to_string()).is_err());
     }
 
     #[test]
     fn the_answer_names_the_checkpoint_and_the_fact() {
-        let made = Kept { id: CheckpointId(3), label: "a<b".into(), at: FactNumber(12), scope: Scope::Process };
-        let expected = r#"<checkpoint checkpoint_id="cp:3" fact="12" of="process" label="a&lt;b"/>"#;
+        let made = Kept {
+            id: CheckpointId(3),
+            label: "a<b".into(),
+            at: FactNumber(12),
+            scope: Scope::Process,
+        };
+        let expected =
+            r#"<checkpoint checkpoint_id="cp:3" fact="12" of="process" label="a&lt;b"/>"#;
         assert_eq!(&*answer(&made).text, expected);
     }
 }

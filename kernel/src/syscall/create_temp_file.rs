@@ -21,16 +21,21 @@ pub const TOOL: Tool = Tool {
     handler: Handler::Table(create_temp_file),
 };
 
-const DESCRIPTION: &str = "Makes a temporary file that you share with your parent, your children and all other processes of \
-your tree, and that each of them can read and change. You get its id, such as temp:1, and its version, 1: tell the id to \
-whoever is to use the file. Give its text as `content`, or a file descriptor as `fd` to take what that holds.";
+const DESCRIPTION: &str = "Makes a temporary file that you share with your parent, your children \
+and all other processes of your tree, and that each of them can read and change. You get its id, \
+such as temp:1, and its version, 1: tell the id to whoever is to use the file. Give its text as \
+`content`, or a file descriptor as `fd` to take what that holds.";
 
 const PARAMETERS: [Parameter; 2] = [
     Parameter::text("content", "What the file holds; may be empty"),
-    Parameter::text("fd", "In place of content: the descriptor whose content the file holds, such as fd:1"),
+    Parameter::text(
+        "fd",
+        "In place of content: the descriptor whose content the file holds, such as fd:1",
+    ),
 ];
 
-/// Answers a call: with an operation for the tree's files, or with an error. A descriptor's content is not copied.
+/// Answers a call: with an operation for the tree's files, or with an error. A descriptor's content
+/// is not copied.
 #[must_use]
 pub fn create_temp_file(call: &Call<'_>) -> Outcome {
     run(call).into()
@@ -39,7 +44,11 @@ pub fn create_temp_file(call: &Call<'_>) -> Outcome {
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     let content = temp_file::content(&args, call.table)?;
-    Ok(temp_file::pending(&args, TempFileOp::Create { content }, call.settings))
+    Ok(temp_file::pending(
+        &args,
+        TempFileOp::Create { content },
+        call.settings,
+    ))
 }
 
 #[cfg(test)]
@@ -54,7 +63,10 @@ mod tests {
             TempFileOp::Create { content } => content,
             other => panic!("{args}: {other:?}"),
         };
-        assert_eq!(created(r#"{"content": "a < b\n"}"#), Content::new("a < b\n"));
+        assert_eq!(
+            created(r#"{"content": "a < b\n"}"#),
+            Content::new("a < b\n")
+        );
         assert_eq!(created(r#"{"content": ""}"#), Content::new(""));
         let taken = created(r#"{"fd": "fd-1"}"#);
         assert_eq!(
@@ -67,9 +79,29 @@ mod tests {
     #[test]
     fn anything_else_is_refused() {
         refused(&TOOL, "{}", "invalid_parameter", "'content' is missing");
-        refused(&TOOL, r#"{"content": "a", "fd": "fd:1"}"#, "invalid_parameter", "not both");
-        refused(&TOOL, r#"{"content": 1}"#, "invalid_parameter", "'content' must be a string");
-        refused(&TOOL, r#"{"fd": "fd:7"}"#, "not_found", "File descriptor fd:7 not found");
-        refused(&TOOL, r#"{"content": "a", "temp_file_id": "temp:1"}"#, "invalid_parameter", "Unknown parameter");
+        refused(
+            &TOOL,
+            r#"{"content": "a", "fd": "fd:1"}"#,
+            "invalid_parameter",
+            "not both",
+        );
+        refused(
+            &TOOL,
+            r#"{"content": 1}"#,
+            "invalid_parameter",
+            "'content' must be a string",
+        );
+        refused(
+            &TOOL,
+            r#"{"fd": "fd:7"}"#,
+            "not_found",
+            "File descriptor fd:7 not found",
+        );
+        refused(
+            &TOOL,
+            r#"{"content": "a", "temp_file_id": "temp:1"}"#,
+            "invalid_parameter",
+            "Unknown parameter",
+        );
     }
 }

@@ -39,7 +39,13 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let (id, entry) = call.table.resolve(args.fd()?)?;
     let (ref_id, section) = find(&args, &entry.notes)?;
     let answer = view::unmarked(&id, ref_id, section);
-    Ok(Outcome::Noted { note: Note::Unmarked { ref_id: ref_id.into() }, id, answer })
+    Ok(Outcome::Noted {
+        note: Note::Unmarked {
+            ref_id: ref_id.into(),
+        },
+        id,
+        answer,
+    })
 }
 
 #[cfg(test)]
@@ -54,21 +60,46 @@ mod tests {
 
     fn call(table: &Table, ref_id: &str) -> Outcome {
         let args = serde_json::json!({ "fd": "fd:1", "ref_id": ref_id });
-        delete_fd_section(&Call::unbounded(table, &args.to_string(), &DescriptorSettings::default(), 0))
+        delete_fd_section(&Call::unbounded(
+            table,
+            &args.to_string(),
+            &DescriptorSettings::default(),
+            0,
+        ))
     }
 
     #[test]
     fn a_mark_is_gone_once_it_is_deleted() {
         let mut table = Table::new();
-        table.insert(table.next_id(), Entry::new(Content::new("a\nb\n"), 10, "tool:t", 0));
+        table.insert(
+            table.next_id(),
+            Entry::new(Content::new("a\nb\n"), 10, "tool:t", 0),
+        );
         for (ref_id, line) in [("x", 1), ("y", 2)] {
-            let section = Section { start_line: line, end_line: line };
-            table.note(&FdId::Fd(1), &Note::Marked { ref_id: ref_id.into(), section });
+            let section = Section {
+                start_line: line,
+                end_line: line,
+            };
+            table.note(
+                &FdId::Fd(1),
+                &Note::Marked {
+                    ref_id: ref_id.into(),
+                    section,
+                },
+            );
         }
-        let Outcome::Noted { id, note, answer } = call(&table, "x") else { panic!("it is noted") };
-        assert_eq!(&*answer.text, "<fd_section fd=\"fd:1\" ref_id=\"x\" lines=\"1-1\" deleted=\"true\"/>");
+        let Outcome::Noted { id, note, answer } = call(&table, "x") else {
+            panic!("it is noted")
+        };
+        assert_eq!(
+            &*answer.text,
+            "<fd_section fd=\"fd:1\" ref_id=\"x\" lines=\"1-1\" deleted=\"true\"/>"
+        );
         table.note(&id, &note);
         let again = call(&table, "x").answer().unwrap().text.to_string();
-        assert!(again.contains("type=\"not_found\"") && again.contains("The sections are: y"), "{again}");
+        assert!(
+            again.contains("type=\"not_found\"") && again.contains("The sections are: y"),
+            "{again}"
+        );
     }
 }

@@ -21,13 +21,16 @@ pub const TOOL: Tool = Tool {
     handler: Handler::Table(delete_temp_file),
 };
 
-const DESCRIPTION: &str = "Deletes a temporary file for all processes of your tree. With `version` only if that is still its newest \
-version. Copies that a process has as a file descriptor stay.";
+const DESCRIPTION: &str = "Deletes a temporary file for all processes of your tree. With `version` \
+only if that is still its newest version. Copies that a process has as a file descriptor stay.";
 
 const PARAMETERS: [Parameter; 2] = [
     Parameter::text("temp_file_id", "The file, such as temp:1").required(),
-    Parameter::integer("version", "Delete it only if this is its newest version; whatever it is if left out")
-        .at_least(1),
+    Parameter::integer(
+        "version",
+        "Delete it only if this is its newest version; whatever it is if left out",
+    )
+    .at_least(1),
 ];
 
 /// Answers a call: with an operation for the tree's files, or with an error.
@@ -39,7 +42,11 @@ pub fn delete_temp_file(call: &Call<'_>) -> Outcome {
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     let (id, version) = (temp_file::file(&args)?, temp_file::version(&args)?);
-    Ok(temp_file::pending(&args, TempFileOp::Delete { id, version }, call.settings))
+    Ok(temp_file::pending(
+        &args,
+        TempFileOp::Delete { id, version },
+        call.settings,
+    ))
 }
 
 #[cfg(test)]
@@ -51,12 +58,36 @@ mod tests {
 
     #[test]
     fn a_version_is_asked_for_only_where_it_is_given() {
-        let cases = [(r#"{"temp_file_id": "temp:1"}"#, None), (r#"{"temp_file_id": "temp:1", "version": 4}"#, Some(4))];
+        let cases = [
+            (r#"{"temp_file_id": "temp:1"}"#, None),
+            (r#"{"temp_file_id": "temp:1", "version": 4}"#, Some(4)),
+        ];
         for (args, version) in cases {
-            assert_eq!(op(&TOOL, args), TempFileOp::Delete { id: TempId(1), version });
+            assert_eq!(
+                op(&TOOL, args),
+                TempFileOp::Delete {
+                    id: TempId(1),
+                    version
+                }
+            );
         }
-        refused(&TOOL, "{}", "invalid_parameter", "'temp_file_id' is missing");
-        refused(&TOOL, r#"{"temp_file_id": "temp:1", "version": 0}"#, "invalid_range", "count from 1");
-        refused(&TOOL, r#"{"temp_file_id": "temp:1", "fd": "fd:1"}"#, "invalid_parameter", "Unknown parameter 'fd'");
+        refused(
+            &TOOL,
+            "{}",
+            "invalid_parameter",
+            "'temp_file_id' is missing",
+        );
+        refused(
+            &TOOL,
+            r#"{"temp_file_id": "temp:1", "version": 0}"#,
+            "invalid_range",
+            "count from 1",
+        );
+        refused(
+            &TOOL,
+            r#"{"temp_file_id": "temp:1", "fd": "fd:1"}"#,
+            "invalid_parameter",
+            "Unknown parameter 'fd'",
+        );
     }
 }

@@ -36,24 +36,32 @@ const PASSES: usize = 8;
 const MOST_BYTES: u64 = 64 << 20;
 const MOST_LINES: u64 = 500_000;
 
-const DESCRIPTION: &str = "Compares two file descriptors line by line and shows the differences as a unified diff: lines \
-only in `a` begin with -, lines only in `b` with +. A long diff is cut (complete=\"false\"); with `extract_to_new_fd` all of \
-it becomes a new descriptor, which can be read in pages.";
+const DESCRIPTION: &str = "Compares two file descriptors line by line and shows the differences as \
+a unified diff: lines only in `a` begin with -, lines only in `b` with +. A long diff is cut \
+(complete=\"false\"); with `extract_to_new_fd` all of it becomes a new descriptor, which can be \
+read in pages.";
 
 const PARAMETERS: [Parameter; 5] = [
     Parameter::text("a", "The descriptor to compare from, such as fd:1").required(),
     Parameter::text("b", "The descriptor to compare to, such as fd:2").required(),
-    Parameter::integer("context", "Equal lines to show around each difference; 3 if left out").at_least(0).at_most(100),
+    Parameter::integer(
+        "context",
+        "Equal lines to show around each difference; 3 if left out",
+    )
+    .at_least(0)
+    .at_most(100),
     Parameter::flag("extract_to_new_fd", "Make the diff a new descriptor"),
     Parameter::flag(
         "pretty",
-        "Whether JSON is reformatted before it is compared. If left out, JSON on one line is, where the program wants that",
+        "Whether JSON is reformatted before it is compared. If left out, JSON on one line is, \
+         where the program wants that",
     ),
 ];
 
-/// Answers a call. `max_read_chars` of the settings bounds what is shown, never what is extracted. Costs about eight passes over
-/// both contents, more if they differ much (1.3 s for two texts of 500,000 lines in another order), and some 50 bytes of memory for
-/// each of their lines. A comparison is not cancelled in the middle.
+/// Answers a call. `max_read_chars` of the settings bounds what is shown, never what is extracted.
+/// Costs about eight passes over both contents, more if they differ much (1.3 s for two texts of
+/// 500,000 lines in another order), and some 50 bytes of memory for each of their lines. A
+/// comparison is not cancelled in the middle.
 #[must_use]
 pub fn diff_fd(call: &Call<'_>) -> Outcome {
     run(call).into()
@@ -64,39 +72,71 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let context = context(&args)?;
     let (a, before) = side(&args, "a", call)?;
     let (b, after) = side(&args, "b", call)?;
-    let work = before.len().saturating_add(after.len()).saturating_mul(PASSES);
+    let work = before
+        .len()
+        .saturating_add(after.len())
+        .saturating_mul(PASSES);
     call.quota.charge(work).map_err(|lost| args.lost(lost))?;
     let diff = Diff::of(&before, &after);
     let (added, removed) = (diff.added(), diff.removed());
     let text = diff.unified(context);
     if args.flag("extract_to_new_fd") == Some(true) {
-        let placer = Placer { settings: Some(call.settings), now_ms: call.now_ms, quota: call.quota };
-        let diff = Collected { bytes: text.into(), cut_bytes: 0 };
-        let message =
-            format!("{added} lines are only in {b}, and {removed} only in {a}. Use read_fd to read the diff.");
-        let new = placer.opened(diff, &format!("diff:{a}:{b}"), &message).map_err(|lost| args.lost(lost))?;
+        let placer = Placer {
+            settings: Some(call.settings),
+            now_ms: call.now_ms,
+            quota: call.quota,
+        };
+        let diff = Collected {
+            bytes: text.into(),
+            cut_bytes: 0,
+        };
+        let message = format!(
+            "{added} lines are only in {b}, and {removed} only in {a}. Use read_fd to read the \
+             diff."
+        );
+        let new = placer
+            .opened(diff, &format!("diff:{a}:{b}"), &message)
+            .map_err(|lost| args.lost(lost))?;
         return Ok(Outcome::Opened(Box::new(new)));
     }
     let shown = beginning(&text, call.settings.max_read_chars);
-    let differences = Differences { added, removed, is_complete: shown.len() == text.len(), text: shown };
+    let differences = Differences {
+        added,
+        removed,
+        is_complete: shown.len() == text.len(),
+        text: shown,
+    };
     Ok(Outcome::Answer(view::differences(&a, &b, differences)))
 }
 
 /// The name and the text of one side.
-fn side(args: &Args, key: &'static str, call: &Call<'_>) -> Result<(String, bytestring::ByteString), FdError> {
+fn side(
+    args: &Args,
+    key: &'static str,
+    call: &Call<'_>,
+) -> Result<(String, bytestring::ByteString), FdError> {
     let asked = args.required_text(key, "a descriptor, such as \"fd:1\"")?;
-    let about = |error: FdError| FdError { fd: Some(asked.to_owned()), ..error };
+    let about = |error: FdError| FdError {
+        fd: Some(asked.to_owned()),
+        ..error
+    };
     let (id, entry) = call.table.resolve(asked)?;
     let view = form::view(args, entry, form::asked(args), call).map_err(about)?;
     let lost = |error| about(args.lost(error));
     if view.content.is_binary().map_err(lost)? {
-        return Err(about(args.invalid(format!("{id} is binary: only text can be compared line by line."))));
+        return Err(about(args.invalid(format!(
+            "{id} is binary: only text can be compared line by line."
+        ))));
     }
-    let (bytes, lines) = (view.content.content().len_bytes(), view.content.total_lines().map_err(lost)?);
+    let (bytes, lines) = (
+        view.content.content().len_bytes(),
+        view.content.total_lines().map_err(lost)?,
+    );
     if bytes > MOST_BYTES || lines > MOST_LINES {
         let message = format!(
-            "{id} has {lines} lines and {bytes} bytes: at most {MOST_LINES} lines and {MOST_BYTES} bytes are compared. Make parts \
-             of it descriptors first: read_fd with extract_to_new_fd=true."
+            "{id} has {lines} lines and {bytes} bytes: at most {MOST_LINES} lines and {MOST_BYTES} \
+             bytes are compared. Make parts of it descriptors first: read_fd with \
+             extract_to_new_fd=true."
         );
         return Err(about(args.invalid(message)));
     }
@@ -105,14 +145,17 @@ fn side(args: &Args, key: &'static str, call: &Call<'_>) -> Result<(String, byte
 
 fn context(args: &Args) -> Result<u32, FdError> {
     let asked = args.integer("context").unwrap_or(CONTEXT_LINES);
-    let in_range = u32::try_from(asked).ok().filter(|_| asked <= MOST_CONTEXT_LINES);
+    let in_range = u32::try_from(asked)
+        .ok()
+        .filter(|_| asked <= MOST_CONTEXT_LINES);
     in_range.ok_or_else(|| {
         let message = format!("Invalid context {asked}: give 0 to {MOST_CONTEXT_LINES} lines.");
         args.error(FdErrorKind::InvalidRange, message)
     })
 }
 
-/// The whole lines at the beginning that have no more characters than this; a part of the first if that alone has more.
+/// The whole lines at the beginning that have no more characters than this; a part of the first if
+/// that alone has more.
 fn beginning(text: &str, max_chars: u64) -> &str {
     let max_chars = usize::try_from(max_chars).unwrap_or(usize::MAX);
     match text.char_indices().nth(max_chars) {
@@ -138,21 +181,36 @@ mod tests {
     fn table(contents: &[&[u8]]) -> Table {
         let mut table = Table::new();
         for content in contents {
-            table.insert(table.next_id(), Entry::new(Content::new(content.to_vec()), 20, "tool:t", 0));
+            table.insert(
+                table.next_id(),
+                Entry::new(Content::new(content.to_vec()), 20, "tool:t", 0),
+            );
         }
         table
     }
 
     fn outcome(contents: &[&[u8]], args: &str, settings: &DescriptorSettings) -> Outcome {
-        diff_fd(&Call::unbounded(&table(contents), &args.replace('\'', "\""), settings, 7))
+        diff_fd(&Call::unbounded(
+            &table(contents),
+            &args.replace('\'', "\""),
+            settings,
+            7,
+        ))
     }
 
     /// The attributes and the text of an answer.
     fn shown(contents: &[&[u8]], args: &str, settings: &DescriptorSettings) -> (String, String) {
-        let xml = outcome(contents, args, settings).answer().unwrap().text.to_string();
+        let xml = outcome(contents, args, settings)
+            .answer()
+            .unwrap()
+            .text
+            .to_string();
         let document = Document::parse(&xml).unwrap();
         let root = document.root_element();
-        let attributes: Vec<_> = root.attributes().map(|a| format!("{}={}", a.name(), a.value())).collect();
+        let attributes: Vec<_> = root
+            .attributes()
+            .map(|a| format!("{}={}", a.name(), a.value()))
+            .collect();
         let text = root.children().filter_map(|node| node.text()).collect();
         (attributes.join(" "), text)
     }
@@ -166,41 +224,77 @@ mod tests {
         assert_eq!(attributes, "a=fd:1 b=fd:2 added=2 removed=1 complete=true");
         assert_eq!(text, "@@ -1,3 +1,4 @@\n one\n-two\n+2\n three\n+four\n");
         let (attributes, text) = shown(&[a, a], BOTH, &DescriptorSettings::default());
-        assert_eq!((&*attributes, &*text), ("a=fd:1 b=fd:2 added=0 removed=0 complete=true", ""));
+        assert_eq!(
+            (&*attributes, &*text),
+            ("a=fd:1 b=fd:2 added=0 removed=0 complete=true", "")
+        );
     }
 
     #[test]
     fn what_is_shown_is_bounded_and_what_is_extracted_is_not() {
-        let settings = DescriptorSettings { max_read_chars: 30, ..DescriptorSettings::default() };
+        let settings = DescriptorSettings {
+            max_read_chars: 30,
+            ..DescriptorSettings::default()
+        };
         let (a, b) = (b"x\n".repeat(20), b"\xc3\xa9\n".repeat(20));
         let (attributes, text) = shown(&[&a, &b], BOTH, &settings);
-        assert!(attributes.ends_with("added=20 removed=20 complete=false"), "{attributes}");
+        assert!(
+            attributes.ends_with("added=20 removed=20 complete=false"),
+            "{attributes}"
+        );
         assert_eq!(text, "@@ -1,20 +1,20 @@\n-x\n-x\n-x\n-x\n");
-        let extracted = outcome(&[&a, &b], "{'a':'fd:1','b':'fd:2','extract_to_new_fd':true}", &settings);
-        let Outcome::Opened(new) = extracted else { panic!("a descriptor is opened") };
-        assert_eq!((&*new.entry.source, new.entry.content.len_bytes()), ("diff:fd:1:fd:2", 18 + 20 * 3 + 20 * 4));
+        let extracted = outcome(
+            &[&a, &b],
+            "{'a':'fd:1','b':'fd:2','extract_to_new_fd':true}",
+            &settings,
+        );
+        let Outcome::Opened(new) = extracted else {
+            panic!("a descriptor is opened")
+        };
+        assert_eq!(
+            (&*new.entry.source, new.entry.content.len_bytes()),
+            ("diff:fd:1:fd:2", 18 + 20 * 3 + 20 * 4)
+        );
         let answer = new.answer(&FdId::Fd(3));
-        assert!(answer.text.contains("20 lines are only in fd:2, and 20 only in fd:1."), "{}", answer.text);
+        assert!(
+            answer
+                .text
+                .contains("20 lines are only in fd:2, and 20 only in fd:1."),
+            "{}",
+            answer.text
+        );
     }
 
     #[test]
     fn json_is_compared_as_it_is_read() {
         let (a, b): (&[u8], &[u8]) = (br#"{"a":1,"b":2}"#, br#"{"a":1,"b":3}"#);
-        let (_, text) =
-            shown(&[a, b], "{'a':'fd:1','b':'fd:2','pretty':true,'context':0}", &DescriptorSettings::default());
+        let (_, text) = shown(
+            &[a, b],
+            "{'a':'fd:1','b':'fd:2','pretty':true,'context':0}",
+            &DescriptorSettings::default(),
+        );
         assert_eq!(text, "@@ -3,1 +3,1 @@\n-  \"b\": 2\n+  \"b\": 3\n");
     }
 
     #[test]
     fn what_is_too_long_is_refused_and_what_is_not_is_compared_in_time() {
         let answer = |a: &str, b: &str| {
-            let outcome = outcome(&[a.as_bytes(), b.as_bytes()], BOTH, &DescriptorSettings::default());
+            let outcome = outcome(
+                &[a.as_bytes(), b.as_bytes()],
+                BOTH,
+                &DescriptorSettings::default(),
+            );
             outcome.answer().unwrap().text.to_string()
         };
         let long = "\n".repeat(usize::try_from(MOST_LINES).unwrap() + 1);
         assert!(answer("", &long).contains("at most 500000 lines"));
-        // Every second line is another, and all of them are different: a search for common runs would be quadratic.
-        let lines = |word: &str| (0..40_000).map(|n| format!("{n}\n{word} {n}\n")).collect::<String>();
+        // Every second line is another, and all of them are different: a search for common runs
+        // would be quadratic.
+        let lines = |word: &str| {
+            (0..40_000)
+                .map(|n| format!("{n}\n{word} {n}\n"))
+                .collect::<String>()
+        };
         assert!(answer(&lines("a"), &lines("b")).contains("complete=\"false\""));
         // Room for lines is not reserved by a guess.
         let deceptive = "\n".repeat(20) + &"x".repeat(1 << 20);
@@ -212,14 +306,27 @@ mod tests {
         let cases = [
             ("{'a':'fd:1'}", "invalid_parameter", "'b' is missing"),
             ("{'a':'fd:1','b':'fd:9'}", "not_found", "fd:9"),
-            ("{'a':'fd:2','b':'fd:1'}", "invalid_parameter", "fd:2 is binary"),
-            ("{'a':'fd:1','b':'fd:1','context':101}", "invalid_range", "0 to 100"),
-            ("{'a':'fd:1','b':'fd:1','fd':'fd:1'}", "invalid_parameter", "fd"),
+            (
+                "{'a':'fd:2','b':'fd:1'}",
+                "invalid_parameter",
+                "fd:2 is binary",
+            ),
+            (
+                "{'a':'fd:1','b':'fd:1','context':101}",
+                "invalid_range",
+                "0 to 100",
+            ),
+            (
+                "{'a':'fd:1','b':'fd:1','fd':'fd:1'}",
+                "invalid_parameter",
+                "fd",
+            ),
         ];
         for (args, kind, message) in cases {
             let outcome = outcome(&[b"text", &[0xff]], args, &DescriptorSettings::default());
             let answer = outcome.answer().unwrap();
-            let is_named = answer.text.contains(&format!("type=\"{kind}\"")) && answer.text.contains(message);
+            let is_named =
+                answer.text.contains(&format!("type=\"{kind}\"")) && answer.text.contains(message);
             assert!(answer.is_error && is_named, "{args}: {}", answer.text);
         }
     }

@@ -1,9 +1,10 @@
 //! `fd_to_file`: exports a content or a part of it to a file.
 //!
-//! It says what to write and never writes: the host does, under the user's permissions. What is written is exact, whatever
-//! characters were shown in its place, and is not bounded. The whole of a binary content is its raw bytes; a part of it is
-//! a part of its base64 text. JSON is written reformatted where the call says so; a part of it also where reading it shows it
-//! so, since the part is counted in what was read.
+//! It says what to write and never writes: the host does, under the user's permissions. What is
+//! written is exact, whatever characters were shown in its place, and is not bounded. The whole of
+//! a binary content is its raw bytes; a part of it is a part of its base64 text. JSON is written
+//! reformatted where the call says so; a part of it also where reading it shows it so, since the
+//! part is counted in what was read.
 
 use bytes::Bytes;
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
@@ -23,50 +24,70 @@ pub const TOOL: Tool = Tool {
     description: DESCRIPTION,
     parameters: &PARAMETERS,
     adapt: None,
-    example: Some("fd_to_file(fd=\"fd:1\", file_path=\"out.txt\") - write it to a file, exactly, without repeating it"),
+    example: Some(
+        "fd_to_file(fd=\"fd:1\", file_path=\"out.txt\") - write it to a file, exactly, without \
+         repeating it",
+    ),
     may_repeat: is_repeatable,
     handler: Handler::Table(fd_to_file),
 };
 
-const DESCRIPTION: &str = "Writes content that is kept in a file descriptor to a file, exactly and without passing through \
-your context. Everything, unless you say which part: `page`; or `start_line` and `end_line`; or `select` with `start` and \
-`count`; or `unit` with `index` or `name`. `mode` says how the file is written.";
+const DESCRIPTION: &str = "Writes content that is kept in a file descriptor to a file, exactly and \
+without passing through your context. Everything, unless you say which part: `page`; or \
+`start_line` and `end_line`; or `select` with `start` and `count`; or `unit` with `index` or \
+`name`. `mode` says how the file is written.";
 
 const PARAMETERS: [Parameter; 17] = [
     Parameter::text("fd", "The descriptor, such as fd:1 or ref:plan").required(),
     Parameter::text("file_path", "The file; folders on the way to it are made").required(),
-    Parameter::text("mode", "Replace the file (if left out), add to its end, or insert before a line")
-        .one_of(&["write", "append", "insert"]),
+    Parameter::text(
+        "mode",
+        "Replace the file (if left out), add to its end, or insert before a \
+         line",
+    )
+    .one_of(&["write", "append", "insert"]),
     Parameter::integer(
         "insert_at_line",
-        "For mode insert: the line, counted from 1, that the content goes before, on lines of its own",
+        "For mode insert: the line, counted from 1, that the content goes before, on lines of its \
+         own",
     )
     .at_least(1),
     Parameter::flag("create", "Whether the file may be new; true if left out"),
-    Parameter::flag("exist_ok", "Whether the file may be there already; true if left out"),
+    Parameter::flag(
+        "exist_ok",
+        "Whether the file may be there already; true if left out",
+    ),
     Parameter::integer("page", "Only this page, counted from 1").at_least(1),
     Parameter::integer("start_line", "Only from this line on, counted from 1").at_least(1),
     Parameter::integer("end_line", "Only up to this line").at_least(1),
-    Parameter::text("select", "The unit of start and count; page if left out").one_of(&["page", "line", "char"]),
-    Parameter::integer("start", "Where to begin: pages and lines count from 1, characters from 0").at_least(0),
+    Parameter::text("select", "The unit of start and count; page if left out")
+        .one_of(&["page", "line", "char"]),
+    Parameter::integer(
+        "start",
+        "Where to begin: pages and lines count from 1, characters from 0",
+    )
+    .at_least(0),
     Parameter::integer("count", "How many units; 1 if left out").at_least(1),
-    Parameter::text("unit", "Only this part by its meaning, said by index or name").one_of(&[
-        "paragraph",
-        "section",
-        "function",
-        "class",
-    ]),
+    Parameter::text(
+        "unit",
+        "Only this part by its meaning, said by index or name",
+    )
+    .one_of(&["paragraph", "section", "function", "class"]),
     Parameter::integer("index", "Which unit, counted from 1").at_least(1),
-    Parameter::text("name", "Which unit, by a heading or a name such as area or Circle.area"),
+    Parameter::text(
+        "name",
+        "Which unit, by a heading or a name such as area or Circle.area",
+    ),
     Parameter::flag("read_all", "Everything; wins over every other selection"),
     Parameter::flag(
         "pretty",
-        "Whether JSON is written reformatted. If left out, everything is written as it is, and a part as read_fd counts and shows it",
+        "Whether JSON is written reformatted. If left out, everything is written as it is, and a \
+         part as read_fd counts and shows it",
     ),
 ];
 
-/// Answers a call: with a write for the host, or with an error. Copies nothing; JSON that is written reformatted is
-/// made once.
+/// Answers a call: with a write for the host, or with an error. Copies nothing; JSON that is
+/// written reformatted is made once.
 #[must_use]
 pub fn fd_to_file(call: &Call<'_>) -> Outcome {
     run(call).into()
@@ -75,7 +96,9 @@ pub fn fd_to_file(call: &Call<'_>) -> Outcome {
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     let asked = args.fd()?;
-    let path = args.required_text("file_path", "the file to write to")?.to_owned();
+    let path = args
+        .required_text("file_path", "the file to write to")?
+        .to_owned();
     let mode = write_mode(&args)?;
     let selection = Selection::parse(&args, "select")?.unwrap_or(Selection::All);
     let (fd, entry) = call.table.resolve(asked)?;
@@ -85,13 +108,27 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
         Selection::All => view.content.clone(),
         part => {
             let bytes = part.choose(&args, &view)?.bytes;
-            view.content.of(view.content.extract(bytes).map_err(|error| args.lost(error))?)
+            view.content.of(view
+                .content
+                .extract(bytes)
+                .map_err(|error| args.lost(error))?)
         }
     };
     let bytes = content.bytes().map_err(|error| args.lost(error))?;
     let lines = lines_of(&bytes);
-    let write = FileWrite { path, bytes, mode, presence: presence(&args) };
-    Ok(Outcome::Write(PendingWrite { write, asked_fd: asked.to_owned(), fd, lines, pretty: view.pretty }))
+    let write = FileWrite {
+        path,
+        bytes,
+        mode,
+        presence: presence(&args),
+    };
+    Ok(Outcome::Write(PendingWrite {
+        write,
+        asked_fd: asked.to_owned(),
+        fd,
+        lines,
+        pretty: view.pretty,
+    }))
 }
 
 /// Whether such a write can be done twice: what it names need not be there any more.
@@ -112,18 +149,26 @@ fn write_mode(args: &Args) -> Result<WriteMode, FdError> {
                 Err(args.error(FdErrorKind::InvalidRange, message))
             }
         },
-        ("insert", None) => Err(args.invalid("Mode insert needs 'insert_at_line': the line to insert before.")),
-        (mode @ ("write" | "append"), Some(_)) => {
-            Err(args.invalid(format!("Parameter 'insert_at_line' goes with mode insert only, not with mode {mode}.")))
-        }
+        ("insert", None) => Err(args.invalid(
+            "Mode insert needs 'insert_at_line': the line to \
+             insert before.",
+        )),
+        (mode @ ("write" | "append"), Some(_)) => Err(args.invalid(format!(
+            "Parameter 'insert_at_line' goes with mode insert only, not \
+                 with mode {mode}."
+        ))),
         (mode, _) => Err(args.invalid(format!(
-            "Unknown mode '{mode}'. Accepted: write, append, insert. To choose a part of the content, use 'select'."
+            "Unknown mode '{mode}'. Accepted: write, append, insert. To choose a part of the \
+             content, use 'select'."
         ))),
     }
 }
 
 fn presence(args: &Args) -> Presence {
-    match (args.flag("create").unwrap_or(true), args.flag("exist_ok").unwrap_or(true)) {
+    match (
+        args.flag("create").unwrap_or(true),
+        args.flag("exist_ok").unwrap_or(true),
+    ) {
         (true, true) => Presence::Any,
         (true, false) => Presence::Absent,
         (false, true) => Presence::Present,
@@ -131,7 +176,8 @@ fn presence(args: &Args) -> Presence {
     }
 }
 
-/// Lines that are written, counted as everywhere: a final LF opens no further line, and empty content is one (ruling 3).
+/// Lines that are written, counted as everywhere: a final LF opens no further line, and empty
+/// content is one (ruling 3).
 fn lines_of(bytes: &Bytes) -> u64 {
     let feeds = memchr::memchr_iter(b'\n', bytes).count() as u64;
     feeds + u64::from(bytes.last() != Some(&b'\n'))

@@ -26,11 +26,16 @@ pub const TOOL: Tool = Tool {
 
 const PROMPTS: &str = "prompts";
 
-const PARAMETERS: [Parameter; 1] =
-    [Parameter::list(Items::Texts, PROMPTS, "What each child is to do. It knows everything that you know.").required()];
+const PARAMETERS: [Parameter; 1] = [Parameter::list(
+    Items::Texts,
+    PROMPTS,
+    "What each child is to do. It knows everything that you know.",
+)
+.required()];
 
-const DESCRIPTION: &str = "Splits the work: one child process per prompt, each with a copy of this conversation and of all \
-descriptors. The children work in parallel; you get the last message of each.";
+const DESCRIPTION: &str = "Splits the work: one child process per prompt, each with a copy of this \
+conversation and of all descriptors. The children work in parallel; you get the last message of \
+each.";
 
 /// At least one prompt, and as many as the program lets a call have.
 fn bound(program: &Program, told: &mut Told) {
@@ -47,22 +52,31 @@ pub fn prompts(args: &str, max_children: u32) -> Result<Vec<String>, String> {
     let args = Args::parse(&TOOL, args).map_err(|error| error.message)?;
     let items = args.list(PROMPTS);
     if items.is_empty() {
-        return Err(args.missing(PROMPTS, "a list of texts, one for each child, and at least one").message);
+        return Err(args
+            .missing(
+                PROMPTS,
+                "a list of texts, one for each child, and at least one",
+            )
+            .message);
     }
     if items.len() > max_children as usize {
         return Err(format!(
-            "{} children asked for: one call makes at most {max_children}. Give each child more to do.",
+            "{} children asked for: one call makes at most {max_children}. Give each child more to \
+             do.",
             items.len()
         ));
     }
     let text = |item: &Value| match item {
         Value::String(text) => Ok(text.clone()),
-        other => Err(format!("'{PROMPTS}' must be a list of texts, one for each child, and holds {other}.")),
+        other => Err(format!(
+            "'{PROMPTS}' must be a list of texts, one for each child, and holds {other}."
+        )),
     };
     items.iter().map(text).collect()
 }
 
-/// How many children a call made whose arguments were taken. Asked for at the end of each of them, so that no prompt is read.
+/// How many children a call made whose arguments were taken. Asked for at the end of each of them,
+/// so that no prompt is read.
 #[must_use]
 pub fn count(args: &str) -> usize {
     #[derive(Deserialize)]
@@ -78,13 +92,19 @@ mod tests {
 
     #[test]
     fn prompts_are_counted_and_typed() {
-        assert_eq!(prompts(r#"{"prompts": ["a", "b"]}"#, 2), Ok(vec!["a".into(), "b".into()]));
+        assert_eq!(
+            prompts(r#"{"prompts": ["a", "b"]}"#, 2),
+            Ok(vec!["a".into(), "b".into()])
+        );
         let refused = [
             ("{}", "'prompts' is missing"),
             (r#"{"prompts": []}"#, "at least one"),
             (r#"{"prompts": ["a", "b", "c"]}"#, "at most 2"),
             (r#"{"prompts": "a"}"#, "'prompts' must be a list, not \"a\""),
-            (r#"{"prompts": ["a", 1]}"#, "one for each child, and holds 1"),
+            (
+                r#"{"prompts": ["a", 1]}"#,
+                "one for each child, and holds 1",
+            ),
             (r#"{"prompt": ["a"]}"#, "Did you mean 'prompts'?"),
             ("[", "EOF"),
         ];

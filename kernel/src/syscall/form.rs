@@ -12,13 +12,15 @@ use crate::table::{Form, View, view_of};
 
 /// The form that a call asks for, if it does.
 pub(super) fn asked(args: &Args) -> Option<Form> {
-    args.flag("pretty").map(|pretty| if pretty { Form::Pretty } else { Form::Plain })
+    args.flag("pretty")
+        .map(|pretty| if pretty { Form::Pretty } else { Form::Plain })
 }
 
 /// The descriptor in the form that is served.
 ///
 /// # Errors
-/// `invalid_parameter`: reformatted JSON was asked for, and why there is none. `content_unreadable`.
+/// `invalid_parameter`: reformatted JSON was asked for, and why there is none.
+/// `content_unreadable`.
 pub(super) fn view<'a>(
     args: &Args,
     entry: Cow<'a, Entry<Content>>,
@@ -27,7 +29,9 @@ pub(super) fn view<'a>(
 ) -> Result<View<'a>, FdError> {
     view_of(entry, asked, call.settings, call.quota).map_err(|error| match error {
         PrettyError::Unreadable(error) => args.lost(error),
-        error => args.invalid(format!("pretty=true cannot be served: {error}. Leave 'pretty' out or false.")),
+        error => args.invalid(format!(
+            "pretty=true cannot be served: {error}. Leave 'pretty' out or false."
+        )),
     })
 }
 
@@ -37,7 +41,10 @@ mod tests {
     use dormouse_proto::tool::Answer;
     use roxmltree::Document;
 
-    use super::super::{Outcome, Syscall, fd_to_file, list_fd_sections, list_fds, mark_fd_section, read_fd, search_fd};
+    use super::super::{
+        Outcome, Syscall, fd_to_file, list_fd_sections, list_fds, mark_fd_section, read_fd,
+        search_fd,
+    };
     use super::*;
     use crate::table::Table;
     use dormouse_proto::descriptor::DescriptorSettings;
@@ -46,12 +53,18 @@ mod tests {
     const PRETTY: &str = "{\n  \"a\": 1.0,\n  \"b\": [\n    10,\n    20\n  ]\n}";
 
     fn settings(pretty_json: bool) -> DescriptorSettings {
-        DescriptorSettings { pretty_json, ..DescriptorSettings::default() }
+        DescriptorSettings {
+            pretty_json,
+            ..DescriptorSettings::default()
+        }
     }
 
     fn table(bytes: &[u8]) -> Table {
         let mut table = Table::new();
-        table.insert(table.next_id(), Entry::new(Content::new(bytes.to_vec()), 12, "tool:t", 0));
+        table.insert(
+            table.next_id(),
+            Entry::new(Content::new(bytes.to_vec()), 12, "tool:t", 0),
+        );
         table
     }
 
@@ -60,34 +73,77 @@ mod tests {
     }
 
     fn read(more: &str, settings: &DescriptorSettings) -> Outcome {
-        read_fd(&Call::unbounded(&table(JSON.as_bytes()), &args(more), settings, 0))
+        read_fd(&Call::unbounded(
+            &table(JSON.as_bytes()),
+            &args(more),
+            settings,
+            0,
+        ))
     }
 
     fn written(more: &str, settings: &DescriptorSettings) -> (String, Answer) {
         let args = args(&format!(",'file_path':'o'{more}"));
-        let Outcome::Write(pending) = fd_to_file(&Call::unbounded(&table(JSON.as_bytes()), &args, settings, 0)) else {
+        let Outcome::Write(pending) = fd_to_file(&Call::unbounded(
+            &table(JSON.as_bytes()),
+            &args,
+            settings,
+            0,
+        )) else {
             panic!("{args} must write")
         };
-        (String::from_utf8(pending.write.bytes.to_vec()).unwrap(), pending.answer(Ok(())))
+        (
+            String::from_utf8(pending.write.bytes.to_vec()).unwrap(),
+            pending.answer(Ok(())),
+        )
     }
 
     /// The text of an answer and what it says of its form.
     fn shown(outcome: &Outcome) -> (String, Option<String>) {
         let xml = outcome.answer().unwrap().text.to_string();
         let document = Document::parse(&xml).unwrap();
-        let text = document.root_element().children().filter_map(|node| node.text()).collect();
-        (text, document.root_element().attribute("pretty").map(str::to_owned))
+        let text = document
+            .root_element()
+            .children()
+            .filter_map(|node| node.text())
+            .collect();
+        (
+            text,
+            document
+                .root_element()
+                .attribute("pretty")
+                .map(str::to_owned),
+        )
     }
 
     #[test]
     fn a_part_is_read_extracted_and_written_from_the_same_view() {
         let cases = [
-            (false, ",'start_line':3,'end_line':4,'pretty':true", Some("true"), "  \"b\": [\n    10,\n"),
-            (true, ",'start_line':3,'end_line':4", Some("true"), "  \"b\": [\n    10,\n"),
-            (true, ",'start':0,'count':4,'UNIT':'char','pretty':'true'", Some("true"), "{\n  "),
+            (
+                false,
+                ",'start_line':3,'end_line':4,'pretty':true",
+                Some("true"),
+                "  \"b\": [\n    10,\n",
+            ),
+            (
+                true,
+                ",'start_line':3,'end_line':4",
+                Some("true"),
+                "  \"b\": [\n    10,\n",
+            ),
+            (
+                true,
+                ",'start':0,'count':4,'UNIT':'char','pretty':'true'",
+                Some("true"),
+                "{\n  ",
+            ),
             (true, ",'page':1,'pretty':false", Some("false"), &JSON[..12]),
             (false, ",'page':1", None, &JSON[..12]),
-            (false, ",'page':2,'pretty':true", Some("true"), "  \"a\": 1.0,\n"),
+            (
+                false,
+                ",'page':2,'pretty':true",
+                Some("true"),
+                "  \"a\": 1.0,\n",
+            ),
             (true, ",'read_all':true,'pretty':true", Some("true"), PRETTY),
         ];
         for (is_on, more, says, text) in cases {
@@ -95,10 +151,16 @@ mod tests {
             let (settings, more_read) = (settings(is_on), more.replace("UNIT", "mode"));
             assert_eq!(shown(&read(&more_read, &settings)), expected, "{more}");
             let extracted = read(&format!("{more_read},'extract_to_new_fd':true"), &settings);
-            let Outcome::Opened(extracted) = extracted else { panic!("{more} must open") };
+            let Outcome::Opened(extracted) = extracted else {
+                panic!("{more} must open")
+            };
             let answer = extracted.answer(&FdId::Fd(2));
             assert_eq!(shown(&Outcome::Answer(answer)).1, expected.1, "{more}");
-            assert_eq!(extracted.entry.content.unbounded().bytes().unwrap(), text, "{more}");
+            assert_eq!(
+                extracted.entry.content.unbounded().bytes().unwrap(),
+                text,
+                "{more}"
+            );
             let (bytes, answer) = written(&more.replace("UNIT", "select"), &settings);
             assert_eq!(bytes, text, "{more}");
             assert_eq!(shown(&Outcome::Answer(answer)).1, expected.1, "{more}");
@@ -115,26 +177,47 @@ mod tests {
         ];
         for (is_on, more, text, says) in cases {
             let (bytes, answer) = written(more, &settings(is_on));
-            assert_eq!((bytes.as_str(), shown(&Outcome::Answer(answer)).1.as_deref()), (text, says), "{is_on} {more}");
+            assert_eq!(
+                (bytes.as_str(), shown(&Outcome::Answer(answer)).1.as_deref()),
+                (text, says),
+                "{is_on} {more}"
+            );
         }
     }
 
     #[test]
     fn a_search_finds_places_of_the_view() {
-        let cases = [(false, ",'pretty':true", "line=\"5\""), (true, "", "line=\"5\""), (false, "", "line=\"1\"")];
+        let cases = [
+            (false, ",'pretty':true", "line=\"5\""),
+            (true, "", "line=\"5\""),
+            (false, "", "line=\"1\""),
+        ];
         for (is_on, more, place) in cases {
             let args = args(&format!(",'query':'20'{more}"));
-            let outcome = search_fd(&Call::unbounded(&table(JSON.as_bytes()), &args, &settings(is_on), 0));
+            let outcome = search_fd(&Call::unbounded(
+                &table(JSON.as_bytes()),
+                &args,
+                &settings(is_on),
+                0,
+            ));
             let xml = &outcome.answer().unwrap().text;
             assert!(xml.contains(place), "{args}: {xml}");
-            assert_eq!(xml.contains("pretty=\"true\""), place != "line=\"1\"", "{args}: {xml}");
+            assert_eq!(
+                xml.contains("pretty=\"true\""),
+                place != "line=\"1\"",
+                "{args}: {xml}"
+            );
         }
     }
 
     #[test]
-    fn a_search_of_all_finds_places_of_the_view_that_it_asks_for_and_plain_text_where_there_is_none() {
+    fn a_search_of_all_finds_places_of_the_view_that_it_asks_for_and_plain_text_where_there_is_none()
+     {
         let mut table = table(JSON.as_bytes());
-        table.insert(table.next_id(), Entry::new(Content::new("prose 20"), 12, "tool:t", 0));
+        table.insert(
+            table.next_id(),
+            Entry::new(Content::new("prose 20"), 12, "tool:t", 0),
+        );
         for (is_on, more, line, says) in [
             (false, "", "1", None),
             (false, ",'pretty':true", "5", Some("true")),
@@ -142,15 +225,30 @@ mod tests {
             (true, ",'pretty':false", "1", Some("false")),
         ] {
             let args = format!("{{'fd':'*','query':'20'{more}}}").replace('\'', "\"");
-            let xml =
-                search_fd(&Call::unbounded(&table, &args, &settings(is_on), 0)).answer().unwrap().text.to_string();
+            let xml = search_fd(&Call::unbounded(&table, &args, &settings(is_on), 0))
+                .answer()
+                .unwrap()
+                .text
+                .to_string();
             let document = Document::parse(&xml).unwrap();
-            let groups: Vec<_> = document.descendants().filter(|node| node.has_tag_name("fd_matches")).collect();
+            let groups: Vec<_> = document
+                .descendants()
+                .filter(|node| node.has_tag_name("fd_matches"))
+                .collect();
             let found: Vec<_> = groups
                 .iter()
-                .map(|group| (group.first_element_child().unwrap().attribute("line"), group.attribute("pretty")))
+                .map(|group| {
+                    (
+                        group.first_element_child().unwrap().attribute("line"),
+                        group.attribute("pretty"),
+                    )
+                })
                 .collect();
-            assert_eq!(found, [(Some(line), says), (Some("1"), None)], "{is_on} {args}");
+            assert_eq!(
+                found,
+                [(Some(line), says), (Some("1"), None)],
+                "{is_on} {args}"
+            );
         }
     }
 
@@ -160,11 +258,25 @@ mod tests {
         for (call, more) in [
             (list_fds as Syscall, "{}".to_owned()),
             (list_fd_sections, args("")),
-            (mark_fd_section, args(",'start_line':1,'end_line':1,'ref_id':'x'")),
+            (
+                mark_fd_section,
+                args(",'start_line':1,'end_line':1,'ref_id':'x'"),
+            ),
         ] {
             for is_on in [false, true] {
-                let xml = call(&Call::unbounded(&table, &more, &settings(is_on), 0)).answer().unwrap().text.to_string();
-                assert!(xml.contains(if is_on { "total_lines=\"7\"" } else { "total_lines=\"1\"" }), "{xml}");
+                let xml = call(&Call::unbounded(&table, &more, &settings(is_on), 0))
+                    .answer()
+                    .unwrap()
+                    .text
+                    .to_string();
+                assert!(
+                    xml.contains(if is_on {
+                        "total_lines=\"7\""
+                    } else {
+                        "total_lines=\"1\""
+                    }),
+                    "{xml}"
+                );
                 assert_eq!(xml.contains("pretty=\"true\""), is_on, "{xml}");
             }
         }
@@ -177,7 +289,10 @@ mod tests {
             (true, ",'pretty':false", "count=11, pretty=false."),
             (false, "", "count=11."),
         ] {
-            let settings = DescriptorSettings { max_read_chars: 10, ..settings(is_on) };
+            let settings = DescriptorSettings {
+                max_read_chars: 10,
+                ..settings(is_on)
+            };
             let outcome = read(&format!(",'mode':'line','count':2{more}"), &settings);
             let xml = &outcome.answer().unwrap().text;
             assert!(xml.contains(form), "{more}: {xml}");
@@ -188,21 +303,39 @@ mod tests {
     fn what_is_not_json_is_refused_where_it_was_asked_for_and_plain_otherwise() {
         let on = settings(true);
         let cases: [(&[u8], &str); 3] = [
-            (b"[prose]", "the content is not JSON: expected value at line 1 column 2. Leave 'pretty' out or false."),
+            (
+                b"[prose]",
+                "the content is not JSON: expected value at line 1 column 2. Leave 'pretty' out or \
+                 false.",
+            ),
             (b"", "the content is empty"),
             (&[0xff, 0xfe], "the content is binary"),
         ];
         for (bytes, message) in cases {
             let table = table(bytes);
-            for (call, more) in
-                [(read_fd as Syscall, ""), (search_fd, ",'query':'x'"), (fd_to_file, ",'file_path':'o'")]
-            {
-                let refused = call(&Call::unbounded(&table, &args(&format!(",'pretty':true{more}")), &on, 0));
+            for (call, more) in [
+                (read_fd as Syscall, ""),
+                (search_fd, ",'query':'x'"),
+                (fd_to_file, ",'file_path':'o'"),
+            ] {
+                let refused = call(&Call::unbounded(
+                    &table,
+                    &args(&format!(",'pretty':true{more}")),
+                    &on,
+                    0,
+                ));
                 let answer = refused.answer().expect("nothing is written");
-                assert!(answer.is_error && answer.text.contains("type=\"invalid_parameter\""), "{}", answer.text);
+                assert!(
+                    answer.is_error && answer.text.contains("type=\"invalid_parameter\""),
+                    "{}",
+                    answer.text
+                );
                 assert!(answer.text.contains(message), "{}", answer.text);
                 let served = call(&Call::unbounded(&table, &args(more), &on, 0));
-                assert!(!served.answer().is_some_and(|answer| answer.is_error), "{served:?}");
+                assert!(
+                    !served.answer().is_some_and(|answer| answer.is_error),
+                    "{served:?}"
+                );
             }
         }
     }

@@ -1,4 +1,5 @@
-//! `get_fd_section`: shows the lines that were marked as a section, or makes them a descriptor of their own.
+//! `get_fd_section`: shows the lines that were marked as a section, or makes them a descriptor of
+//! their own.
 
 use dormouse_proto::descriptor::{FdError, FdErrorKind, view};
 use dormouse_proto::record::{Notes, Section};
@@ -25,16 +26,21 @@ pub const TOOL: Tool = Tool {
 /// How many sections an error names.
 const MAX_NAMED: usize = 20;
 
-const DESCRIPTION: &str = "Reads a section of a file descriptor that was marked with mark_fd_section. With \
-`extract_to_new_fd` it becomes a new descriptor and only its name is returned.";
+const DESCRIPTION: &str = "Reads a section of a file descriptor that was marked with \
+mark_fd_section. With `extract_to_new_fd` it becomes a new descriptor and only its name is \
+returned.";
 
 const PARAMETERS: [Parameter; 3] = [
     Parameter::text("fd", "The descriptor, such as fd:1").required(),
     Parameter::text("ref_id", "The section's id").required(),
-    Parameter::flag("extract_to_new_fd", "Make the section a new descriptor instead of showing it"),
+    Parameter::flag(
+        "extract_to_new_fd",
+        "Make the section a new descriptor instead of showing it",
+    ),
 ];
 
-/// Answers a call. `max_read_chars` of the settings bounds what is shown, never what is extracted. O(log n + shown).
+/// Answers a call. `max_read_chars` of the settings bounds what is shown, never what is extracted.
+/// O(log n + shown).
 #[must_use]
 pub fn get_fd_section(call: &Call<'_>) -> Outcome {
     run(call).into()
@@ -50,9 +56,22 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     if args.flag("extract_to_new_fd") == Some(true) {
         return extract(call, &id, &view, chosen).map_err(lost);
     }
-    let Bounded { slice, served, rest } = chosen.bound(&view, call.settings.max_read_chars).map_err(lost)?;
+    let Bounded {
+        slice,
+        served,
+        rest,
+    } = chosen
+        .bound(&view, call.settings.max_read_chars)
+        .map_err(lost)?;
     let extent = view.extent().map_err(lost)?;
-    Ok(Outcome::Answer(view::section(&id, extent, ref_id, &served, slice.part(), rest.as_ref())))
+    Ok(Outcome::Answer(view::section(
+        &id,
+        extent,
+        ref_id,
+        &served,
+        slice.part(),
+        rest.as_ref(),
+    )))
 }
 
 /// The section that the argument `ref_id` names.
@@ -76,11 +95,19 @@ pub(super) fn marked(args: &Args, notes: &Notes, ref_id: &str) -> Result<Section
 }
 
 fn known(notes: &Notes) -> String {
-    let named: Vec<_> = notes.sections.keys().take(MAX_NAMED).map(|id| &**id).collect();
+    let named: Vec<_> = notes
+        .sections
+        .keys()
+        .take(MAX_NAMED)
+        .map(|id| &**id)
+        .collect();
     match notes.sections.len() {
         0 => "None is marked in this descriptor: mark_fd_section marks lines.".to_owned(),
         count if count > MAX_NAMED => {
-            format!("There are {count}, among them {}. list_fd_sections lists them all.", named.join(", "))
+            format!(
+                "There are {count}, among them {}. list_fd_sections lists them all.",
+                named.join(", ")
+            )
         }
         _ => format!("The sections are: {}", named.join(", ")),
     }
@@ -88,8 +115,12 @@ fn known(notes: &Notes) -> String {
 
 /// The selection of its lines.
 pub(super) fn lines(section: Section) -> Selection {
-    let [first, last] = [section.start_line, section.end_line].map(|line| i64::try_from(line).unwrap_or(i64::MAX));
-    Selection::LineRange { first, last: Some(last) }
+    let [first, last] =
+        [section.start_line, section.end_line].map(|line| i64::try_from(line).unwrap_or(i64::MAX));
+    Selection::LineRange {
+        first,
+        last: Some(last),
+    }
 }
 
 #[cfg(test)]
@@ -104,59 +135,117 @@ mod tests {
 
     fn table() -> Table {
         let mut table = Table::new();
-        table.insert(table.next_id(), Entry::new(Content::new("one\ntwo\nthree\nfour\n"), 8, "tool:t", 0));
-        let section = Section { start_line: 2, end_line: 3 };
-        table.note(&FdId::Fd(1), &Note::Marked { ref_id: "bug".into(), section });
+        table.insert(
+            table.next_id(),
+            Entry::new(Content::new("one\ntwo\nthree\nfour\n"), 8, "tool:t", 0),
+        );
+        let section = Section {
+            start_line: 2,
+            end_line: 3,
+        };
+        table.note(
+            &FdId::Fd(1),
+            &Note::Marked {
+                ref_id: "bug".into(),
+                section,
+            },
+        );
         table
     }
 
     fn call(table: &Table, args: &str, max_read_chars: u64) -> Outcome {
-        let settings = DescriptorSettings { max_read_chars, ..DescriptorSettings::default() };
-        get_fd_section(&Call::unbounded(table, &args.replace('\'', "\""), &settings, 5))
+        let settings = DescriptorSettings {
+            max_read_chars,
+            ..DescriptorSettings::default()
+        };
+        get_fd_section(&Call::unbounded(
+            table,
+            &args.replace('\'', "\""),
+            &settings,
+            5,
+        ))
     }
 
     fn shown(args: &str, max_read_chars: u64) -> String {
-        call(&table(), args, max_read_chars).answer().unwrap().text.to_string()
+        call(&table(), args, max_read_chars)
+            .answer()
+            .unwrap()
+            .text
+            .to_string()
     }
 
     #[test]
     fn a_section_is_shown_as_its_lines() {
         let xml = shown("{'fd':'fd:1','ref_id':'bug'}", 100);
-        let start = "<fd_content fd=\"fd:1\" section=\"bug\" mode=\"line\" start=\"2\" count=\"2\" pages=\"3\"";
-        assert!(xml.starts_with(start) && xml.ends_with(">two\nthree\n</fd_content>"), "{xml}");
+        let start = "<fd_content fd=\"fd:1\" section=\"bug\" mode=\"line\" start=\"2\" count=\"2\" \
+             pages=\"3\"";
+        assert!(
+            xml.starts_with(start) && xml.ends_with(">two\nthree\n</fd_content>"),
+            "{xml}"
+        );
     }
 
     #[test]
     fn a_long_section_is_bounded_and_says_which_lines_are_left() {
         let xml = shown("{'fd':'fd:1','ref_id':'bug'}", 5);
-        assert!(xml.contains("start=\"2\" count=\"1\"") && xml.ends_with(">two\n</fd_content>"), "{xml}");
-        assert!(xml.contains("next_mode=\"line\" next_start=\"3\" next_count=\"1\""), "{xml}");
+        assert!(
+            xml.contains("start=\"2\" count=\"1\"") && xml.ends_with(">two\n</fd_content>"),
+            "{xml}"
+        );
+        assert!(
+            xml.contains("next_mode=\"line\" next_start=\"3\" next_count=\"1\""),
+            "{xml}"
+        );
     }
 
     #[test]
     fn a_section_can_be_made_a_descriptor_whatever_may_be_shown() {
         let args = "{'fd':'fd:1','ref_id':'bug','extract_to_new_fd':true}";
-        let Outcome::Opened(extracted) = call(&table(), args, 1) else { panic!("it opens") };
+        let Outcome::Opened(extracted) = call(&table(), args, 1) else {
+            panic!("it opens")
+        };
         let (entry, answer) = (&extracted.entry, extracted.answer(&FdId::Fd(2)));
-        assert_eq!((&*entry.content.unbounded().text().unwrap(), &*entry.source), ("two\nthree\n", "extract:fd:1"));
-        assert!(entry.notes.sections.is_empty(), "notes are those of the source");
+        assert_eq!(
+            (&*entry.content.unbounded().text().unwrap(), &*entry.source),
+            ("two\nthree\n", "extract:fd:1")
+        );
+        assert!(
+            entry.notes.sections.is_empty(),
+            "notes are those of the source"
+        );
         assert!(answer.text.contains("lines=\"2-3\""), "{}", answer.text);
     }
 
     #[test]
     fn a_section_that_is_not_there_is_an_error_that_names_those_that_are() {
         let mut table = table();
-        let error = |table: &Table, args: &str| call(table, args, 100).answer().unwrap().text.to_string();
+        let error =
+            |table: &Table, args: &str| call(table, args, 100).answer().unwrap().text.to_string();
         let text = error(&table, "{'fd':'fd:1','ref_id':'bog'}");
-        assert!(text.contains("type=\"not_found\"") && text.contains("The sections are: bug"), "{text}");
+        assert!(
+            text.contains("type=\"not_found\"") && text.contains("The sections are: bug"),
+            "{text}"
+        );
         assert!(error(&table, "{'fd':'fd:1'}").contains("'ref_id' is missing"));
         assert!(error(&table, "{'fd':'fd:2','ref_id':'bug'}").contains("fd:2 not found"));
         for number in 0..MAX_NAMED {
-            let section = Section { start_line: 1, end_line: 1 };
-            table.note(&FdId::Fd(1), &Note::Marked { ref_id: format!("s{number}").into(), section });
+            let section = Section {
+                start_line: 1,
+                end_line: 1,
+            };
+            table.note(
+                &FdId::Fd(1),
+                &Note::Marked {
+                    ref_id: format!("s{number}").into(),
+                    section,
+                },
+            );
         }
         let text = error(&table, "{'fd':'fd:1','ref_id':'bog'}");
-        assert!(text.contains("There are 21, among them bug, s0") && text.contains("list_fd_sections"), "{text}");
+        assert!(
+            text.contains("There are 21, among them bug, s0") && text.contains("list_fd_sections"),
+            "{text}"
+        );
         table.insert(FdId::Fd(2), Entry::new(Content::new(""), 8, "tool:t", 0));
         assert!(error(&table, "{'fd':'fd:2','ref_id':'bug'}").contains("None is marked"));
     }

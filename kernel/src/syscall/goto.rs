@@ -1,7 +1,8 @@
 //! `goto`: go back to an earlier message of the conversation, and on from there.
 //!
-//! A position is the `msg:N` that stands behind a message. What a model said in one go is one place: a reply that called
-//! tools, or that was paused, stands for the message that follows it, since no history may end in the middle of it.
+//! A position is the `msg:N` that stands behind a message. What a model said in one go is one
+//! place: a reply that called tools, or that was paused, stands for the message that follows it,
+//! since no history may end in the middle of it.
 
 use std::sync::Arc;
 
@@ -30,12 +31,16 @@ pub const TOOL: Tool = Tool {
 
 const PARAMETERS: [Parameter; 2] = [
     Parameter::text("position", "The message to go back to, such as \"msg:3\".").required(),
-    Parameter::text("message", "What you need to know there, and what to do next.").required(),
+    Parameter::text(
+        "message",
+        "What you need to know there, and what to do next.",
+    )
+    .required(),
 ];
 
-const DESCRIPTION: &str = "Goes back to an earlier message: all after it is gone from this conversation, and your own message \
-follows it. The number of a message stands behind it as [msg:N]. Descriptors stay, and so does what was done outside. Call nothing \
-else in the same reply.";
+const DESCRIPTION: &str = "Goes back to an earlier message: all after it is gone from this \
+conversation, and your own message follows it. The number of a message stands behind it as \
+[msg:N]. Descriptors stay, and so does what was done outside. Call nothing else in the same reply.";
 
 /// Why the conversation stays as it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,7 +57,9 @@ pub enum GotoError {
         valid: String,
     },
     /// Nothing comes after it.
-    #[error("msg:{asked} is where the conversation stands: there is nothing to go back over. {valid}")]
+    #[error(
+        "msg:{asked} is where the conversation stands: there is nothing to go back over. {valid}"
+    )]
     Current {
         /// As it was asked for.
         asked: u32,
@@ -70,7 +77,10 @@ pub enum GotoError {
         valid: String,
     },
     /// Other tools are called beside it.
-    #[error("goto must be the only call of a reply: what the others bring would be gone. Call it again, alone.")]
+    #[error(
+        "goto must be the only call of a reply: what the others bring would be gone. Call it \
+         again, alone."
+    )]
     Beside,
 }
 
@@ -91,7 +101,11 @@ impl GotoError {
     #[must_use]
     pub fn answer(&self) -> Answer {
         let message = Element::new("message").text(self.to_string());
-        Answer::failed(Element::new("goto_error").attribute("type", self.word()).child(message))
+        Answer::failed(
+            Element::new("goto_error")
+                .attribute("type", self.word())
+                .child(message),
+        )
     }
 }
 
@@ -111,10 +125,20 @@ pub struct Arguments {
 pub fn arguments(args: &str) -> Result<Arguments, GotoError> {
     let wrong = |error: dormouse_proto::descriptor::FdError| GotoError::Arguments(error.message);
     let args = Args::parse(&TOOL, args).map_err(wrong)?;
-    let position = args.required_text("position", "the message to go back to, such as \"msg:3\"").map_err(wrong)?;
-    let message = args.required_text("message", "what you need to know there, and what to do next").map_err(wrong)?;
+    let position = args
+        .required_text("position", "the message to go back to, such as \"msg:3\"")
+        .map_err(wrong)?;
+    let message = args
+        .required_text(
+            "message",
+            "what you need to know there, and what to do next",
+        )
+        .map_err(wrong)?;
     check_message(message)?;
-    Ok(Arguments { position: position.to_owned(), message: message.to_owned() })
+    Ok(Arguments {
+        position: position.to_owned(),
+        message: message.to_owned(),
+    })
 }
 
 /// A message of white space says nothing.
@@ -123,34 +147,54 @@ pub fn arguments(args: &str) -> Result<Arguments, GotoError> {
 /// [`GotoError::Arguments`].
 pub fn check_message(message: &str) -> Result<(), GotoError> {
     if message.trim().is_empty() {
-        return Err(GotoError::Arguments("Parameter 'message' is empty: say what is to be done there.".to_owned()));
+        return Err(GotoError::Arguments(
+            "Parameter 'message' is empty: say what is to be done there.".to_owned(),
+        ));
     }
     Ok(())
 }
 
-/// The last message that is kept of a conversation that stands at message `current`, counted from 1. O(1), but for replies
-/// that were paused.
+/// The last message that is kept of a conversation that stands at message `current`, counted from
+/// 1. O(1), but for replies that were paused.
 ///
 /// # Errors
 /// [`GotoError::Unknown`], [`GotoError::Current`], [`GotoError::Future`].
-pub fn destination(messages: &Vector<Arc<Message>>, current: usize, asked: &str) -> Result<u32, GotoError> {
+pub fn destination(
+    messages: &Vector<Arc<Message>>,
+    current: usize,
+    asked: &str,
+) -> Result<u32, GotoError> {
     let position = asked.trim().trim_start_matches('[').trim_end_matches(']');
     let Ok(FdId::Message { number, part: None }) = position.parse() else {
-        return Err(GotoError::Unknown { asked: asked.to_owned(), valid: valid(current) });
+        return Err(GotoError::Unknown {
+            asked: asked.to_owned(),
+            valid: valid(current),
+        });
     };
     if number as usize > messages.len() {
-        return Err(GotoError::Future { asked: number, last: messages.len(), valid: valid(current) });
+        return Err(GotoError::Future {
+            asked: number,
+            last: messages.len(),
+            valid: valid(current),
+        });
     }
     match (number..).find(|number| !is_inside(messages, *number as usize)) {
         Some(to) if (to as usize) < current => Ok(to),
-        _ => Err(GotoError::Current { asked: number, valid: valid(current) }),
+        _ => Err(GotoError::Current {
+            asked: number,
+            valid: valid(current),
+        }),
     }
 }
 
-/// The number of the last message that the model did not write itself: where it stands while it calls tools.
+/// The number of the last message that the model did not write itself: where it stands while it
+/// calls tools.
 #[must_use]
 pub fn last_heard(messages: &Vector<Arc<Message>>) -> usize {
-    messages.iter().rposition(|message| message.role == Role::User).map_or(0, |index| index + 1)
+    messages
+        .iter()
+        .rposition(|message| message.role == Role::User)
+        .map_or(0, |index| index + 1)
 }
 
 fn valid(current: usize) -> String {
@@ -163,11 +207,20 @@ fn valid(current: usize) -> String {
 
 /// Whether message `number` is a reply that goes on in the next message, or is answered there.
 fn is_inside(messages: &Vector<Arc<Message>>, number: usize) -> bool {
-    let Some(message) = messages.get(number - 1).filter(|message| message.role == Role::Assistant) else {
+    let Some(message) = messages
+        .get(number - 1)
+        .filter(|message| message.role == Role::Assistant)
+    else {
         return false;
     };
-    let calls = message.blocks.iter().any(|block| matches!(block, Block::ToolUse { .. }));
-    calls || messages.get(number).is_some_and(|next| next.role == Role::Assistant)
+    let calls = message
+        .blocks
+        .iter()
+        .any(|block| matches!(block, Block::ToolUse { .. }));
+    calls
+        || messages
+            .get(number)
+            .is_some_and(|next| next.role == Role::Assistant)
 }
 
 #[cfg(test)]
@@ -175,8 +228,17 @@ mod tests {
     use super::*;
 
     fn conversation() -> Vector<Arc<Message>> {
-        let call = Block::ToolUse { id: "a".into(), name: "t".into(), args: "{}".into(), raw: None };
-        let result = Block::ToolResult { id: "a".into(), text: "found".into(), is_error: false };
+        let call = Block::ToolUse {
+            id: "a".into(),
+            name: "t".into(),
+            args: "{}".into(),
+            raw: None,
+        };
+        let result = Block::ToolResult {
+            id: "a".into(),
+            text: "found".into(),
+            is_error: false,
+        };
         let messages = [
             (Role::User, Block::text("go")),
             (Role::Assistant, call.clone()),
@@ -186,7 +248,15 @@ mod tests {
             (Role::User, Block::text("more")),
             (Role::Assistant, call),
         ];
-        messages.into_iter().map(|(role, block)| Arc::new(Message { role, blocks: vec![block] })).collect()
+        messages
+            .into_iter()
+            .map(|(role, block)| {
+                Arc::new(Message {
+                    role,
+                    blocks: vec![block],
+                })
+            })
+            .collect()
     }
 
     #[test]
@@ -218,36 +288,71 @@ mod tests {
             let found = destination(&messages, current, asked).map_err(|error| error.word());
             assert_eq!(found, expected, "{asked} at {current}");
         }
-        assert!(destination(&Vector::new(), 0, "msg:1").is_err_and(|error| error.word() == "future_position"));
+        assert!(
+            destination(&Vector::new(), 0, "msg:1")
+                .is_err_and(|error| error.word() == "future_position")
+        );
     }
 
     #[test]
     fn errors_say_what_is_valid() {
-        let cases =
-            [(0, "no earlier message"), (1, "no earlier message"), (2, "Valid: msg:1."), (7, "msg:1 to msg:6.")];
+        let cases = [
+            (0, "no earlier message"),
+            (1, "no earlier message"),
+            (2, "Valid: msg:1."),
+            (7, "msg:1 to msg:6."),
+        ];
         for (current, words) in cases {
             let error = destination(&conversation(), current, "msg:9").unwrap_err();
             let answer = error.answer();
-            assert!(answer.is_error && answer.text.contains(words), "{}", answer.text);
-            assert!(answer.text.starts_with("<goto_error type=\"future_position\">"), "{}", answer.text);
+            assert!(
+                answer.is_error && answer.text.contains(words),
+                "{}",
+                answer.text
+            );
+            assert!(
+                answer
+                    .text
+                    .starts_with("<goto_error type=\"future_position\">"),
+                "{}",
+                answer.text
+            );
         }
     }
 
     #[test]
     fn both_arguments_must_be_there_and_nothing_else() {
         let taken = arguments(r#"{"position": "msg:3", "message": "again"}"#);
-        assert_eq!(taken, Ok(Arguments { position: "msg:3".into(), message: "again".into() }));
+        assert_eq!(
+            taken,
+            Ok(Arguments {
+                position: "msg:3".into(),
+                message: "again".into()
+            })
+        );
         let refused = [
             ("{}", "'position' is missing"),
             (r#"{"position": "msg:3"}"#, "'message' is missing"),
-            (r#"{"position": "msg:3", "message": " \n"}"#, "'message' is empty"),
-            (r#"{"position": 3, "message": "x"}"#, "'position' must be a string"),
-            (r#"{"position": "msg:3", "mesage": "x"}"#, "Did you mean 'message'?"),
+            (
+                r#"{"position": "msg:3", "message": " \n"}"#,
+                "'message' is empty",
+            ),
+            (
+                r#"{"position": 3, "message": "x"}"#,
+                "'position' must be a string",
+            ),
+            (
+                r#"{"position": "msg:3", "mesage": "x"}"#,
+                "Did you mean 'message'?",
+            ),
             ("[", "not JSON"),
         ];
         for (args, words) in refused {
             let error = arguments(args).unwrap_err();
-            assert!(error.word() == "invalid_parameter" && error.to_string().contains(words), "{args}: {error}");
+            assert!(
+                error.word() == "invalid_parameter" && error.to_string().contains(words),
+                "{args}: {error}"
+            );
         }
     }
 }

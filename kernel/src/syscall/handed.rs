@@ -1,6 +1,8 @@
-//! Descriptors that a call hands to another process: whole ones as they are, parts as contents of their own.
+//! Descriptors that a call hands to another process: whole ones as they are, parts as contents of
+//! their own.
 //!
-//! What a spawn preloads and what a message carries is named in the same words, and shares the bytes of its descriptor.
+//! What a spawn preloads and what a message carries is named in the same words, and shares the
+//! bytes of its descriptor.
 
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::id::FdId;
@@ -31,15 +33,24 @@ pub struct Handed {
 }
 
 /// What the list `key` of a call names, in its order.
-pub(super) fn handed(args: &Args, key: &'static str, call: &Call<'_>) -> Result<Vec<Handed>, String> {
+pub(super) fn handed(
+    args: &Args,
+    key: &'static str,
+    call: &Call<'_>,
+) -> Result<Vec<Handed>, String> {
     let finder = Finder { key, call };
-    bounded(key, args.list(key))?.iter().map(|item| finder.find(item)).collect()
+    bounded(key, args.list(key))?
+        .iter()
+        .map(|item| finder.find(item))
+        .collect()
 }
 
 /// The items, if they are not too many.
 pub(super) fn bounded<'a>(key: &str, items: &'a [Value]) -> Result<&'a [Value], String> {
     match items.len() {
-        count if count > MAX_ITEMS => Err(format!("'{key}' holds {count} items: up to {MAX_ITEMS} are valid.")),
+        count if count > MAX_ITEMS => Err(format!(
+            "'{key}' holds {count} items: up to {MAX_ITEMS} are valid."
+        )),
         _ => Ok(items),
     }
 }
@@ -89,12 +100,23 @@ impl Finder<'_> {
     /// `{"fd": "fd:1", "lines": "10-40"}`.
     fn by_object(&self, fields: &Map<String, Value>) -> Result<Handed, String> {
         let shown = || Value::Object(fields.clone()).to_string();
-        let Some(Value::String(fd)) = fields.get("fd") else { return Err(self.wrong_form(&shown())) };
+        let Some(Value::String(fd)) = fields.get("fd") else {
+            return Err(self.wrong_form(&shown()));
+        };
         let parts: Vec<_> = fields.iter().filter(|(key, _)| *key != "fd").collect();
         let part = match parts[..] {
             [] => None,
-            [(unit, value)] => Some((self.known_unit(unit)?, which(value).ok_or_else(|| self.wrong_form(&shown()))?)),
-            _ => return Err(format!("{} names several parts: give one of {}.", shown(), UNITS.join(", "))),
+            [(unit, value)] => Some((
+                self.known_unit(unit)?,
+                which(value).ok_or_else(|| self.wrong_form(&shown()))?,
+            )),
+            _ => {
+                return Err(format!(
+                    "{} names several parts: give one of {}.",
+                    shown(),
+                    UNITS.join(", ")
+                ));
+            }
         };
         let part = part.as_ref().map(|(unit, value)| (*unit, value.as_str()));
         let named = Named::new(self.call, fd, part).map_err(|error| self.not_found(fd, error))?;
@@ -102,23 +124,37 @@ impl Finder<'_> {
     }
 
     fn known_unit(&self, unit: &str) -> Result<&'static str, String> {
-        UNITS.into_iter().find(|known| *known == unit).ok_or_else(|| {
-            let near = nearest(unit, UNITS).map(|near| format!(" Did you mean '{near}'?")).unwrap_or_default();
-            format!("A descriptor of '{}' has no key '{unit}'.{near} The keys are: fd, {}.", self.key, UNITS.join(", "))
-        })
+        UNITS
+            .into_iter()
+            .find(|known| *known == unit)
+            .ok_or_else(|| {
+                let near = nearest(unit, UNITS)
+                    .map(|near| format!(" Did you mean '{near}'?"))
+                    .unwrap_or_default();
+                format!(
+                    "A descriptor of '{}' has no key '{unit}'.{near} The keys are: fd, {}.",
+                    self.key,
+                    UNITS.join(", ")
+                )
+            })
     }
 
     fn wrong_form(&self, shown: &str) -> String {
         format!(
-            "'{}' must be a list of descriptors, each a string such as \"fd:1\" or \"fd:1 lines 10-40\", or an object such as \
-             {{\"fd\": \"fd:1\", \"lines\": \"10-40\"}}, and holds {shown}. Parts: {PARTS}.",
+            "'{}' must be a list of descriptors, each a string such as \"fd:1\" or \"fd:1 lines \
+             10-40\", or an object such as {{\"fd\": \"fd:1\", \"lines\": \"10-40\"}}, and holds \
+             {shown}. Parts: {PARTS}.",
             self.key
         )
     }
 
     /// What is there and cannot be read is not unknown.
     fn not_found(&self, asked: &str, FdError { kind, message, .. }: FdError) -> String {
-        if kind == FdErrorKind::ContentUnreadable { format!("{asked}: {message}") } else { self.unknown(asked) }
+        if kind == FdErrorKind::ContentUnreadable {
+            format!("{asked}: {message}")
+        } else {
+            self.unknown(asked)
+        }
     }
 
     fn unknown(&self, asked: &str) -> String {
@@ -133,8 +169,15 @@ impl Finder<'_> {
         if let Some((last, _)) = self.call.table.messages().last() {
             known.push(format!("and messages up to {last}"));
         }
-        let known = if known.is_empty() { "none yet".to_owned() } else { known.join(", ") };
-        format!("There is no descriptor '{asked}' for '{}'. The descriptors are: {known}", self.key)
+        let known = if known.is_empty() {
+            "none yet".to_owned()
+        } else {
+            known.join(", ")
+        };
+        format!(
+            "There is no descriptor '{asked}' for '{}'. The descriptors are: {known}",
+            self.key
+        )
     }
 }
 
@@ -147,12 +190,34 @@ fn which(value: &Value) -> Option<String> {
     }
 }
 
-/// A part is a content of its own: it keeps the name. Lines that were marked and the summary are those of the whole.
+/// A part is a content of its own: it keeps the name. Lines that were marked and the summary are
+/// those of the whole.
 fn handed_over(named: &Named<'_>) -> Result<Handed, String> {
     let (id, entry) = (named.id().clone(), named.entry());
-    let Some((unit, value)) = named.part() else { return Ok(Handed { id, part: None, entry: entry.clone() }) };
+    let Some((unit, value)) = named.part() else {
+        return Ok(Handed {
+            id,
+            part: None,
+            entry: entry.clone(),
+        });
+    };
     let content = named.content().map_err(|error| error.message)?;
-    let notes = Notes { name: entry.notes.name.clone(), ..Notes::default() };
-    let entry = Entry { notes, ..Entry::new(content, entry.page_chars, entry.source.clone(), entry.opened_ms) };
-    Ok(Handed { id, part: Some(format!("{unit} {value}")), entry })
+    let notes = Notes {
+        name: entry.notes.name.clone(),
+        ..Notes::default()
+    };
+    let entry = Entry {
+        notes,
+        ..Entry::new(
+            content,
+            entry.page_chars,
+            entry.source.clone(),
+            entry.opened_ms,
+        )
+    };
+    Ok(Handed {
+        id,
+        part: Some(format!("{unit} {value}")),
+        entry,
+    })
 }

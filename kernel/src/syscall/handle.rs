@@ -1,7 +1,9 @@
-//! Handles: `{{fd:3}}`, or a part such as `{{fd:3 lines 10-40}}`, in the place of text that the model need not repeat.
+//! Handles: `{{fd:3}}`, or a part such as `{{fd:3 lines 10-40}}`, in the place of text that the
+//! model need not repeat.
 //!
-//! A handle is a whole string and never a part of one. Two curly braces around anything that is no descriptor are not a
-//! handle but text, since templates look like that; around the name of a descriptor that is not there they are a mistake.
+//! A handle is a whole string and never a part of one. Two curly braces around anything that is no
+//! descriptor are not a handle but text, since templates look like that; around the name of a
+//! descriptor that is not there they are a mistake.
 
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use serde::de::IgnoredAny;
@@ -18,25 +20,33 @@ pub fn may_hold_one(args: &str) -> bool {
     args.contains("{{")
 }
 
-/// Arguments with every handle replaced by the text that it stands for, or by the base64 of binary content; everything
-/// around it stays as it is written. None where there is no handle. Costs a pass over the arguments, and what is put in.
+/// Arguments with every handle replaced by the text that it stands for, or by the base64 of binary
+/// content; everything around it stays as it is written. None where there is no handle. Costs a
+/// pass over the arguments, and what is put in.
 ///
 /// # Errors
-/// `not_found`, `invalid_page`, `invalid_range`, `invalid_parameter`: a handle that stands for nothing, or for too much.
+/// `not_found`, `invalid_page`, `invalid_range`, `invalid_parameter`: a handle that stands for
+/// nothing, or for too much.
 pub fn expand(call: &Call<'_>) -> Result<Option<String>, FdError> {
     let args = call.args;
     // What is no JSON is refused by the tool itself, which knows what it wants.
     if !may_hold_one(args) || serde_json::from_str::<IgnoredAny>(args).is_err() {
         return Ok(None);
     }
-    let mut expansion = Expansion { call, bytes_left: MAX_EXPANDED_BYTES };
+    let mut expansion = Expansion {
+        call,
+        bytes_left: MAX_EXPANDED_BYTES,
+    };
     let (mut expanded, mut copied, mut at) = (String::new(), 0, 0);
     while let Some(found) = memchr::memchr(b'"', &args.as_bytes()[at..]) {
         let start = at + found;
         let (text, len) = string(&args[start..]);
         at = start + len;
         let is_key = args[at..].trim_start().starts_with(':');
-        if let Some(replacement) = text.filter(|_| !is_key).map_or(Ok(None), |text| expansion.replacement(&text))? {
+        if let Some(replacement) = text
+            .filter(|_| !is_key)
+            .map_or(Ok(None), |text| expansion.replacement(&text))?
+        {
             expanded.push_str(&args[copied..start]);
             expanded.push_str(&replacement);
             copied = at;
@@ -45,8 +55,8 @@ pub fn expand(call: &Call<'_>) -> Result<Option<String>, FdError> {
     Ok((copied > 0).then(|| expanded + &args[copied..]))
 }
 
-/// The string that checked JSON begins with, and how long it is as written. None of one that is no text, such as half of a
-/// surrogate pair.
+/// The string that checked JSON begins with, and how long it is as written. None of one that is no
+/// text, such as half of a surrogate pair.
 fn string(json: &str) -> (Option<String>, usize) {
     let mut values = serde_json::Deserializer::from_str(json).into_iter::<IgnoredAny>();
     values.next();
@@ -62,17 +72,30 @@ struct Expansion<'a> {
 impl Expansion<'_> {
     /// What stands in place of a string, as JSON.
     fn replacement(&mut self, text: &str) -> Result<Option<String>, FdError> {
-        let inside = text.strip_prefix("{{").and_then(|rest| rest.strip_suffix("}}")).map(str::trim);
+        let inside = text
+            .strip_prefix("{{")
+            .and_then(|rest| rest.strip_suffix("}}"))
+            .map(str::trim);
         // Two handles in a row are a text that holds handles.
-        let Some(inside) = inside.filter(|inside| !inside.contains("}}")) else { return Ok(None) };
-        let Some(named) = Named::parse(self.call, inside)? else { return Ok(None) };
-        self.bytes_left = self.bytes_left.checked_sub(named.bytes()?.len()).ok_or_else(|| {
-            named.error(
+        let Some(inside) = inside.filter(|inside| !inside.contains("}}")) else {
+            return Ok(None);
+        };
+        let Some(named) = Named::parse(self.call, inside)? else {
+            return Ok(None);
+        };
+        self.bytes_left =
+            self.bytes_left
+                .checked_sub(named.bytes()?.len())
+                .ok_or_else(|| {
+                    named.error(
                 FdErrorKind::InvalidRange,
-                format!("What the handles stand for is more than {MAX_EXPANDED_BYTES} bytes. Name parts: {PARTS}."),
+                format!("What the handles stand for is more than {MAX_EXPANDED_BYTES} bytes. Name \
+                     parts: {PARTS}."),
             )
-        })?;
-        Ok(Some(serde_json::Value::from(&*named.slice()?.text).to_string()))
+                })?;
+        Ok(Some(
+            serde_json::Value::from(&*named.slice()?.text).to_string(),
+        ))
     }
 }
 
@@ -89,28 +112,64 @@ mod tests {
 
     fn table() -> Table {
         let mut table = Table::new();
-        table.insert(table.next_id(), Entry::new(Content::new("one\ntwo\nthree \"é\"\n"), 8, "tool:t", 0));
-        table.insert(table.next_id(), Entry::new(Content::new(vec![0_u8, 0xff]), 8, "tool:t", 0));
+        table.insert(
+            table.next_id(),
+            Entry::new(Content::new("one\ntwo\nthree \"é\"\n"), 8, "tool:t", 0),
+        );
+        table.insert(
+            table.next_id(),
+            Entry::new(Content::new(vec![0_u8, 0xff]), 8, "tool:t", 0),
+        );
         let id = FdId::Fd(1);
-        table.note(&id, &Note::Named { name: Some("error log".into()) });
-        let section = Section { start_line: 2, end_line: 3 };
-        table.note(&id, &Note::Marked { ref_id: "rest".into(), section });
+        table.note(
+            &id,
+            &Note::Named {
+                name: Some("error log".into()),
+            },
+        );
+        let section = Section {
+            start_line: 2,
+            end_line: 3,
+        };
+        table.note(
+            &id,
+            &Note::Marked {
+                ref_id: "rest".into(),
+                section,
+            },
+        );
         table
     }
 
     fn expanded(table: &Table, args: &str) -> Result<Option<String>, FdError> {
-        expand(&Call::unbounded(table, args, &DescriptorSettings::default(), 0))
+        expand(&Call::unbounded(
+            table,
+            args,
+            &DescriptorSettings::default(),
+            0,
+        ))
     }
 
     #[test]
     fn a_part_of_reformatted_json_is_one_of_what_was_shown_and_the_whole_is_exact() {
         let mut table = Table::new();
-        table.insert(table.next_id(), Entry::new(Content::new("[1,2]"), 8, "tool:t", 0));
-        let settings = DescriptorSettings { pretty_json: true, ..DescriptorSettings::default() };
+        table.insert(
+            table.next_id(),
+            Entry::new(Content::new("[1,2]"), 8, "tool:t", 0),
+        );
+        let settings = DescriptorSettings {
+            pretty_json: true,
+            ..DescriptorSettings::default()
+        };
         for (handle, text) in [("{{fd:1}}", "[1,2]"), ("{{fd:1 line 2}}", "  1,\n")] {
             let expected = json!({ "x": text }).to_string();
             assert_eq!(
-                expand(&Call::unbounded(&table, &json!({ "x": handle }).to_string(), &settings, 0)),
+                expand(&Call::unbounded(
+                    &table,
+                    &json!({ "x": handle }).to_string(),
+                    &settings,
+                    0
+                )),
                 Ok(Some(expected))
             );
         }
@@ -132,8 +191,10 @@ mod tests {
             ("{{fd:2}}", "AP8="),
         ];
         for (handle, text) in cases {
-            let args = json!({ "to": "a", "body": [handle, { "deep": handle }], "n": 1.50 }).to_string();
-            let expected = json!({ "to": "a", "body": [text, { "deep": text }], "n": 1.50 }).to_string();
+            let args =
+                json!({ "to": "a", "body": [handle, { "deep": handle }], "n": 1.50 }).to_string();
+            let expected =
+                json!({ "to": "a", "body": [text, { "deep": text }], "n": 1.50 }).to_string();
             assert_eq!(expanded(&table(), &args), Ok(Some(expected)), "{handle}");
         }
     }
@@ -162,22 +223,66 @@ mod tests {
     #[test]
     fn a_handle_that_stands_for_nothing_is_an_error_that_says_what_is_there() {
         let cases = [
-            ("{{fd:9}}", FdErrorKind::NotFound, "File descriptor fd:9 not found"),
+            (
+                "{{fd:9}}",
+                FdErrorKind::NotFound,
+                "File descriptor fd:9 not found",
+            ),
             ("{{ref:nope}}", FdErrorKind::NotFound, "ref:nope"),
-            ("{{fd:9 lines 1-2}}", FdErrorKind::NotFound, "File descriptor fd:9 not found"),
-            ("{{fd:1 lines 4}}", FdErrorKind::InvalidRange, "Invalid line 4. Valid range: 1-3"),
-            ("{{fd:1 lines 0}}", FdErrorKind::InvalidRange, "Valid range: 1-3"),
-            ("{{fd:1 page 4}}", FdErrorKind::InvalidPage, "Valid range: 1-3"),
-            ("{{fd:1 chars 99}}", FdErrorKind::InvalidRange, "Valid range: 0-17"),
-            ("{{fd:1 lines 3-2}}", FdErrorKind::InvalidParameter, "'3-2' is no range"),
-            ("{{fd:1 lines -}}", FdErrorKind::InvalidParameter, "is no range"),
-            ("{{fd:1 words 1-2}}", FdErrorKind::InvalidParameter, "Parts: lines 10-40"),
-            ("{{fd:1 section none}}", FdErrorKind::NotFound, "The sections are: rest"),
+            (
+                "{{fd:9 lines 1-2}}",
+                FdErrorKind::NotFound,
+                "File descriptor fd:9 not found",
+            ),
+            (
+                "{{fd:1 lines 4}}",
+                FdErrorKind::InvalidRange,
+                "Invalid line 4. Valid range: 1-3",
+            ),
+            (
+                "{{fd:1 lines 0}}",
+                FdErrorKind::InvalidRange,
+                "Valid range: 1-3",
+            ),
+            (
+                "{{fd:1 page 4}}",
+                FdErrorKind::InvalidPage,
+                "Valid range: 1-3",
+            ),
+            (
+                "{{fd:1 chars 99}}",
+                FdErrorKind::InvalidRange,
+                "Valid range: 0-17",
+            ),
+            (
+                "{{fd:1 lines 3-2}}",
+                FdErrorKind::InvalidParameter,
+                "'3-2' is no range",
+            ),
+            (
+                "{{fd:1 lines -}}",
+                FdErrorKind::InvalidParameter,
+                "is no range",
+            ),
+            (
+                "{{fd:1 words 1-2}}",
+                FdErrorKind::InvalidParameter,
+                "Parts: lines 10-40",
+            ),
+            (
+                "{{fd:1 section none}}",
+                FdErrorKind::NotFound,
+                "The sections are: rest",
+            ),
         ];
         for (handle, kind, message) in cases {
             let error = expanded(&table(), &json!({ "x": handle }).to_string()).unwrap_err();
             assert_eq!(error.kind, kind, "{handle}: {}", error.message);
-            assert!(error.message.contains(message), "{handle}: {}", error.message);
+            assert!(
+                error.message.contains(message),
+                "{handle}: {}",
+                error.message
+            );
         }
     }
 
@@ -188,13 +293,23 @@ mod tests {
                 r#" {"n": [123456789012345678901234567890, 1.50e3, -0], "x" : "{{fd:1 line 2}}", "x":"\u0041\/"} "#,
                 r#" {"n": [123456789012345678901234567890, 1.50e3, -0], "x" : "two\n", "x":"\u0041\/"} "#,
             ),
-            (r#"{"{{fd:1}}": ["{{fd:1 line 1}}"]}"#, r#"{"{{fd:1}}": ["one\n"]}"#),
-            (r#"["a\"{{", "{{fd:1 line 1}}", "\\"]"#, r#"["a\"{{", "one\n", "\\"]"#),
+            (
+                r#"{"{{fd:1}}": ["{{fd:1 line 1}}"]}"#,
+                r#"{"{{fd:1}}": ["one\n"]}"#,
+            ),
+            (
+                r#"["a\"{{", "{{fd:1 line 1}}", "\\"]"#,
+                r#"["a\"{{", "one\n", "\\"]"#,
+            ),
             (r#""{{fd:1 line 1}}""#, r#""one\n""#),
             (r#"["\ud800", "{{fd:1 line 1}}"]"#, r#"["\ud800", "one\n"]"#),
         ];
         for (args, replaced) in cases {
-            assert_eq!(expanded(&table(), args), Ok(Some(replaced.to_owned())), "{args}");
+            assert_eq!(
+                expanded(&table(), args),
+                Ok(Some(replaced.to_owned())),
+                "{args}"
+            );
         }
     }
 
@@ -202,19 +317,43 @@ mod tests {
     fn an_error_names_some_of_many_sections() {
         let mut table = table();
         for number in 0..100 {
-            let section = Section { start_line: 1, end_line: 1 };
-            table.note(&FdId::Fd(1), &Note::Marked { ref_id: format!("s{number}").into(), section });
+            let section = Section {
+                start_line: 1,
+                end_line: 1,
+            };
+            table.note(
+                &FdId::Fd(1),
+                &Note::Marked {
+                    ref_id: format!("s{number}").into(),
+                    section,
+                },
+            );
         }
         let error = expanded(&table, r#"{"x": "{{fd:1 section none}}"}"#).unwrap_err();
-        assert!(error.message.contains("There are 101, among them rest, s0"), "{}", error.message);
+        assert!(
+            error.message.contains("There are 101, among them rest, s0"),
+            "{}",
+            error.message
+        );
     }
 
     #[test]
     fn what_is_put_in_is_bounded() {
         let mut table = Table::new();
-        table.insert(table.next_id(), Entry::new(Content::new("x".repeat(MAX_EXPANDED_BYTES / 2)), 8, "tool:t", 0));
+        table.insert(
+            table.next_id(),
+            Entry::new(
+                Content::new("x".repeat(MAX_EXPANDED_BYTES / 2)),
+                8,
+                "tool:t",
+                0,
+            ),
+        );
         let args = |count| json!({ "x": vec!["{{fd:1}}"; count] }).to_string();
         assert!(expanded(&table, &args(2)).is_ok());
-        assert_eq!(expanded(&table, &args(3)).unwrap_err().kind, FdErrorKind::InvalidRange);
+        assert_eq!(
+            expanded(&table, &args(3)).unwrap_err().kind,
+            FdErrorKind::InvalidRange
+        );
     }
 }

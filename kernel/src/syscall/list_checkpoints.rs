@@ -26,7 +26,8 @@ pub const TOOL: Tool = Tool {
 /// The most checkpoints that one answer shows.
 pub const MAX_SHOWN: usize = 100;
 
-const DESCRIPTION: &str = "Lists the checkpoints that restore_process can take this process back to, the newest first.";
+const DESCRIPTION: &str =
+    "Lists the checkpoints that restore_process can take this process back to, the newest first.";
 
 /// Checks that a call says nothing that would be overlooked.
 ///
@@ -46,7 +47,10 @@ pub fn answer(mut kept: Vec<Kept>) -> Answer {
     let list = Element::new("checkpoint_list")
         .attribute("count", kept.len())
         .attribute_if("not_shown", (hidden > 0).then_some(hidden));
-    Answer::shown(kept.iter().fold(list, |list, kept| list.child(kept.element())))
+    Answer::shown(
+        kept.iter()
+            .fold(list, |list, kept| list.child(kept.element())),
+    )
 }
 
 #[cfg(test)]
@@ -58,17 +62,32 @@ mod tests {
 
     #[test]
     fn the_newest_come_first_and_what_is_left_out_is_counted() {
-        let kept =
-            (1..=120).map(|id| Kept { id: CheckpointId(id), label: "".into(), at: FactNumber(id), scope: Scope::Tree });
+        let kept = (1..=120).map(|id| Kept {
+            id: CheckpointId(id),
+            label: "".into(),
+            at: FactNumber(id),
+            scope: Scope::Tree,
+        });
         let text = answer(kept.collect()).text;
-        assert!(text.starts_with(r#"<checkpoint_list count="100" not_shown="20">"#), "{text}");
-        assert!(text.find("cp:120\"") < text.find("cp:21\"") && !text.contains("cp:20\""), "{text}");
+        assert!(
+            text.starts_with(r#"<checkpoint_list count="100" not_shown="20">"#),
+            "{text}"
+        );
+        assert!(
+            text.find("cp:120\"") < text.find("cp:21\"") && !text.contains("cp:20\""),
+            "{text}"
+        );
         assert_eq!(&*answer(Vec::new()).text, r#"<checkpoint_list count="0"/>"#);
     }
 
     #[test]
     fn a_call_takes_nothing() {
         assert_eq!(check("{}"), Ok(()));
-        assert!(check(r#"{"all": true}"#).unwrap_err().to_string().contains("Unknown parameter 'all'"));
+        assert!(
+            check(r#"{"all": true}"#)
+                .unwrap_err()
+                .to_string()
+                .contains("Unknown parameter 'all'")
+        );
     }
 }

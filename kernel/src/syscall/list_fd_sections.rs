@@ -31,12 +31,16 @@ const FIRST_LINE_CHARS: usize = 80;
 /// What a section is reckoned at, beside its id and its first line.
 const ELEMENT_CHARS: u64 = 64;
 
-const DESCRIPTION: &str = "Lists the sections that are marked in a file descriptor: the id, the lines and the first line's \
-text of each.";
+const DESCRIPTION: &str = "Lists the sections that are marked in a file descriptor: the id, the \
+lines and the first line's text of each.";
 
 const PARAMETERS: [Parameter; 2] = [
     Parameter::text("fd", "The descriptor, such as fd:1").required(),
-    Parameter::integer("start", "The position of the first section to list; 1 if left out").at_least(1),
+    Parameter::integer(
+        "start",
+        "The position of the first section to list; 1 if left out",
+    )
+    .at_least(1),
 ];
 
 /// Answers a call. `max_read_chars` of the settings bounds what is shown. O(sections log n).
@@ -53,19 +57,33 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let window = Window::parse(&args, u64::MAX, call.settings.max_read_chars)?;
     let mut sections: Vec<_> = view.entry.notes.sections.iter().collect();
     sections.sort_by_key(|(_, section)| (section.start_line, section.end_line));
-    let listed = sections.into_iter().map(|section| listed(&view.content, section));
+    let listed = sections
+        .into_iter()
+        .map(|section| listed(&view.content, section));
     let (shown, listed) = window.of(&args, listed, reckoned)?;
-    Ok(Outcome::Answer(view::sections(&id, view.extent().map_err(lost)?, shown, &listed)))
+    Ok(Outcome::Answer(view::sections(
+        &id,
+        view.extent().map_err(lost)?,
+        shown,
+        &listed,
+    )))
 }
 
-fn listed<'a>(content: &Reader<'_>, (ref_id, section): (&'a Arc<str>, &Section)) -> ListedSection<'a> {
+fn listed<'a>(
+    content: &Reader<'_>,
+    (ref_id, section): (&'a Arc<str>, &Section),
+) -> ListedSection<'a> {
     let line = match content.lines(section.start_line, 1) {
         Ok(line) => line.map(|slice| slice.text).unwrap_or_default(),
         // The others are listed all the same.
         Err(lost) => lost.to_string().into(),
     };
     let line = line.trim_end_matches(['\r', '\n']);
-    ListedSection { ref_id, section: *section, text: cut(line, FIRST_LINE_CHARS) }
+    ListedSection {
+        ref_id,
+        section: *section,
+        text: cut(line, FIRST_LINE_CHARS),
+    }
 }
 
 fn reckoned(listed: &ListedSection<'_>) -> u64 {
@@ -86,17 +104,37 @@ mod tests {
 
     fn table(text: &str, sections: &[(&str, u64, u64)]) -> Table {
         let mut table = Table::new();
-        table.insert(table.next_id(), Entry::new(Content::new(text.to_owned()), 10, "tool:t", 0));
+        table.insert(
+            table.next_id(),
+            Entry::new(Content::new(text.to_owned()), 10, "tool:t", 0),
+        );
         for (ref_id, start_line, end_line) in sections {
-            let section = Section { start_line: *start_line, end_line: *end_line };
-            table.note(&FdId::Fd(1), &Note::Marked { ref_id: (*ref_id).into(), section });
+            let section = Section {
+                start_line: *start_line,
+                end_line: *end_line,
+            };
+            table.note(
+                &FdId::Fd(1),
+                &Note::Marked {
+                    ref_id: (*ref_id).into(),
+                    section,
+                },
+            );
         }
         table
     }
 
     fn call(table: &Table, args: &str, max_read_chars: u64) -> String {
-        let settings = DescriptorSettings { max_read_chars, ..DescriptorSettings::default() };
-        let outcome = list_fd_sections(&Call::unbounded(table, &args.replace('\'', "\""), &settings, 0));
+        let settings = DescriptorSettings {
+            max_read_chars,
+            ..DescriptorSettings::default()
+        };
+        let outcome = list_fd_sections(&Call::unbounded(
+            table,
+            &args.replace('\'', "\""),
+            &settings,
+            0,
+        ));
         outcome.answer().unwrap().text.to_string()
     }
 
@@ -105,11 +143,21 @@ mod tests {
         let document = Document::parse(xml).unwrap();
         let root = document.root_element();
         let of = |name| root.attribute(name).unwrap_or("-");
-        let sections = root.children().filter(|node| node.is_element()).map(|node| {
-            let text: String = node.children().filter_map(|child| child.text()).collect();
-            format!("{} {} {text}", node.attribute("ref_id").unwrap(), node.attribute("lines").unwrap())
-        });
-        (["total", "shown", "next_start"].map(of).join(" "), sections.collect())
+        let sections = root
+            .children()
+            .filter(|node| node.is_element())
+            .map(|node| {
+                let text: String = node.children().filter_map(|child| child.text()).collect();
+                format!(
+                    "{} {} {text}",
+                    node.attribute("ref_id").unwrap(),
+                    node.attribute("lines").unwrap()
+                )
+            });
+        (
+            ["total", "shown", "next_start"].map(of).join(" "),
+            sections.collect(),
+        )
     }
 
     #[test]
@@ -117,7 +165,13 @@ mod tests {
         let long = "é".repeat(81);
         let table = table(
             &format!("<a>\r\n{long}\n\nfour"),
-            &[("z", 1, 4), ("b", 2, 3), ("c", 4, 4), ("a", 1, 1), ("d", 3, 3)],
+            &[
+                ("z", 1, 4),
+                ("b", 2, 3),
+                ("c", 4, 4),
+                ("a", 1, 1),
+                ("d", 3, 3),
+            ],
         );
         let expected = vec![
             "a 1-1 <a>".to_owned(),
@@ -126,14 +180,23 @@ mod tests {
             "d 3-3 ".to_owned(),
             "c 4-4 four".to_owned(),
         ];
-        assert_eq!(seen(&call(&table, "{'fd':'fd:1'}", 10_000)), ("5 1-5 -".to_owned(), expected));
-        assert_eq!(seen(&call(&table, "{'fd':'fd:1','start':5}", 10_000)).1, ["c 4-4 four"]);
+        assert_eq!(
+            seen(&call(&table, "{'fd':'fd:1'}", 10_000)),
+            ("5 1-5 -".to_owned(), expected)
+        );
+        assert_eq!(
+            seen(&call(&table, "{'fd':'fd:1','start':5}", 10_000)).1,
+            ["c 4-4 four"]
+        );
     }
 
     #[test]
     fn a_descriptor_without_sections_has_an_empty_list() {
         let xml = call(&table("a", &[]), "{'fd':'fd:1'}", 10);
-        assert_eq!(xml, "<fd_sections fd=\"fd:1\" total=\"0\" shown=\"0\" total_lines=\"1\"/>");
+        assert_eq!(
+            xml,
+            "<fd_sections fd=\"fd:1\" total=\"0\" shown=\"0\" total_lines=\"1\"/>"
+        );
         assert!(call(&table("a", &[]), "{'fd':'fd:2'}", 10).contains("not_found"));
         assert!(call(&table("a", &[]), "{'fd':'fd:1','start':2}", 10).contains("Valid range: 1-1"));
     }
@@ -148,7 +211,11 @@ mod tests {
             let xml = call(&table, &format!("{{'fd':'fd:1','start':{start}}}"), 1_000);
             assert!(xml.len() < 1_500, "{}", xml.len());
             found.extend(seen(&xml).1.iter().map(|line| line[..3].to_owned()));
-            match Document::parse(&xml).unwrap().root_element().attribute("next_start") {
+            match Document::parse(&xml)
+                .unwrap()
+                .root_element()
+                .attribute("next_start")
+            {
                 Some(next) => start = next.parse().unwrap(),
                 None => break,
             }

@@ -36,19 +36,24 @@ const MAX_LISTED: u64 = 50;
 /// What the attributes of one descriptor are reckoned at, beside its name, source and summary.
 const ELEMENT_CHARS: u64 = 200;
 
-const DESCRIPTION: &str = "Lists the file descriptors of this process: where each comes from, its size, and its name, \
-number of sections and summary where it has them.";
+const DESCRIPTION: &str = "Lists the file descriptors of this process: where each comes from, its \
+size, and its name, number of sections and summary where it has them.";
 
 const PARAMETERS: [Parameter; 3] = [
-    Parameter::integer("start", "The position of the first descriptor to list; 1 if left out").at_least(1),
+    Parameter::integer(
+        "start",
+        "The position of the first descriptor to list; 1 if left out",
+    )
+    .at_least(1),
     Parameter::integer("max", "The most descriptors to list; 50 if left out").at_least(1),
     Parameter::flag("messages", "List the messages that are descriptors as well"),
 ];
 
 type Item<'a> = (FdId, Cow<'a, Entry<Content>>);
 
-/// Answers a call. `max_read_chars` of the settings bounds what is shown. O(descriptors); one that is listed for the first
-/// time costs its table of pages, O(n) in its content, and messages cost a pass over the conversation.
+/// Answers a call. `max_read_chars` of the settings bounds what is shown. O(descriptors); one that
+/// is listed for the first time costs its table of pages, O(n) in its content, and messages cost a
+/// pass over the conversation.
 #[must_use]
 pub fn list_fds(call: &Call<'_>) -> Outcome {
     run(call).into()
@@ -60,18 +65,36 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let items = items(call.table, args.flag("messages") == Some(true));
     let (shown, items) = window.of(&args, items, reckoned)?;
     let longest = usize::try_from(call.settings.max_read_chars).unwrap_or(usize::MAX);
-    let summaries: Vec<_> =
-        items.iter().map(|(_, entry)| entry.notes.summary.as_deref().map(|text| cut(text, longest))).collect();
-    let listed = items
+    let summaries: Vec<_> = items
         .iter()
-        .zip(&summaries)
-        .map(|(item, summary)| listed(item, summary.as_deref(), extent(&item.1, call.settings, call.quota)));
-    Ok(Outcome::Answer(view::list(shown, &listed.collect::<Vec<_>>())))
+        .map(|(_, entry)| {
+            entry
+                .notes
+                .summary
+                .as_deref()
+                .map(|text| cut(text, longest))
+        })
+        .collect();
+    let listed = items.iter().zip(&summaries).map(|(item, summary)| {
+        listed(
+            item,
+            summary.as_deref(),
+            extent(&item.1, call.settings, call.quota),
+        )
+    });
+    Ok(Outcome::Answer(view::list(
+        shown,
+        &listed.collect::<Vec<_>>(),
+    )))
 }
 
-/// The descriptors in order of ids. Messages of which something is noted are among them in any case.
+/// The descriptors in order of ids. Messages of which something is noted are among them in any
+/// case.
 fn items(table: &Table, with_messages: bool) -> Vec<Item<'_>> {
-    let mut items: Vec<Item<'_>> = table.iter().map(|(id, entry)| (id.clone(), Cow::Borrowed(entry))).collect();
+    let mut items: Vec<Item<'_>> = table
+        .iter()
+        .map(|(id, entry)| (id.clone(), Cow::Borrowed(entry)))
+        .collect();
     if with_messages {
         let others = table.messages().filter(|(id, _)| table.get(id).is_none());
         items.extend(others.map(|(id, entry)| (id, Cow::Owned(entry))));
@@ -81,12 +104,25 @@ fn items(table: &Table, with_messages: bool) -> Vec<Item<'_>> {
 }
 
 fn reckoned((_, entry): &Item<'_>) -> u64 {
-    let texts = [entry.notes.name.as_deref(), Some(&entry.source), entry.notes.summary.as_deref()];
-    ELEMENT_CHARS + texts.into_iter().flatten().map(|text| text.chars().count() as u64).sum::<u64>()
+    let texts = [
+        entry.notes.name.as_deref(),
+        Some(&entry.source),
+        entry.notes.summary.as_deref(),
+    ];
+    ELEMENT_CHARS
+        + texts
+            .into_iter()
+            .flatten()
+            .map(|text| text.chars().count() as u64)
+            .sum::<u64>()
 }
 
 /// A descriptor as a list shows it.
-pub(crate) fn element(id: &FdId, entry: &Entry<Content>, extent: Result<Extent, Arc<str>>) -> Element {
+pub(crate) fn element(
+    id: &FdId,
+    entry: &Entry<Content>,
+    extent: Result<Extent, Arc<str>>,
+) -> Element {
     let item = (id.clone(), Cow::Borrowed(entry));
     listed(&item, entry.notes.summary.as_deref(), extent).element()
 }
@@ -97,10 +133,16 @@ pub(crate) fn extent(
     settings: &DescriptorSettings,
     quota: &ReadQuota,
 ) -> Result<Extent, Arc<str>> {
-    served(Cow::Borrowed(entry), settings, quota).and_then(|view| view.extent()).map_err(|lost| lost.message)
+    served(Cow::Borrowed(entry), settings, quota)
+        .and_then(|view| view.extent())
+        .map_err(|lost| lost.message)
 }
 
-fn listed<'a>((id, entry): &'a Item<'_>, summary: Option<&'a str>, extent: Result<Extent, Arc<str>>) -> ListedFd<'a> {
+fn listed<'a>(
+    (id, entry): &'a Item<'_>,
+    summary: Option<&'a str>,
+    extent: Result<Extent, Arc<str>>,
+) -> ListedFd<'a> {
     ListedFd {
         fd: id.clone(),
         name: entry.notes.name.as_deref(),
@@ -114,11 +156,18 @@ fn listed<'a>((id, entry): &'a Item<'_>, summary: Option<&'a str>, extent: Resul
     }
 }
 
-/// The second of a time, UTC, as in RFC 3339. None of 0, which nothing was opened at, and beyond the year 9999.
+/// The second of a time, UTC, as in RFC 3339. None of 0, which nothing was opened at, and beyond
+/// the year 9999.
 fn opened(ms: u64) -> Option<String> {
     let seconds = i64::try_from(ms / 1000).ok().filter(|_| ms > 0)?;
     let time = OffsetDateTime::from_unix_timestamp(seconds).ok()?;
-    Some(format!("{}T{:02}:{:02}:{:02}Z", time.date(), time.hour(), time.minute(), time.second()))
+    Some(format!(
+        "{}T{:02}:{:02}:{:02}Z",
+        time.date(),
+        time.hour(),
+        time.minute(),
+        time.second()
+    ))
 }
 
 #[cfg(test)]
@@ -137,15 +186,35 @@ mod tests {
     /// `fd:1` with notes, `fd:2` that is binary and cut, and a `ref:`.
     fn table() -> Table {
         let mut table = Table::new();
-        table.insert(FdId::Fd(1), Entry::new(Content::new("one\ntwo\n"), 4, "tool:cat", 1_709_164_805_999));
-        let binary = Entry { cut_bytes: 9, ..Entry::new(Content::new(vec![0_u8, 0xff]), 4, "tool:cat", 0) };
+        table.insert(
+            FdId::Fd(1),
+            Entry::new(Content::new("one\ntwo\n"), 4, "tool:cat", 1_709_164_805_999),
+        );
+        let binary = Entry {
+            cut_bytes: 9,
+            ..Entry::new(Content::new(vec![0_u8, 0xff]), 4, "tool:cat", 0)
+        };
         table.insert(FdId::Fd(2), binary);
-        table.insert(FdId::Ref("plan".into()), Entry::new(Content::new(""), 4, "reply", 0));
-        let section = Section { start_line: 1, end_line: 1 };
+        table.insert(
+            FdId::Ref("plan".into()),
+            Entry::new(Content::new(""), 4, "reply", 0),
+        );
+        let section = Section {
+            start_line: 1,
+            end_line: 1,
+        };
         for note in [
-            Note::Named { name: Some("error logs".into()) },
-            Note::Marked { ref_id: "top".into(), section },
-            Note::Summarized { summary: SUMMARY.into(), usage: Usage::default() },
+            Note::Named {
+                name: Some("error logs".into()),
+            },
+            Note::Marked {
+                ref_id: "top".into(),
+                section,
+            },
+            Note::Summarized {
+                summary: SUMMARY.into(),
+                usage: Usage::default(),
+            },
         ] {
             table.note(&FdId::Fd(1), &note);
         }
@@ -154,44 +223,79 @@ mod tests {
 
     fn with_messages() -> Table {
         let mut table = table();
-        let messages =
-            ["first", "second"].map(|text| Arc::new(Message { role: Role::User, blocks: vec![Block::text(text)] }));
+        let messages = ["first", "second"].map(|text| {
+            Arc::new(Message {
+                role: Role::User,
+                blocks: vec![Block::text(text)],
+            })
+        });
         table.refer_to(messages.into_iter().collect(), 4);
         table
     }
 
     fn call(table: &Table, args: &str, max_read_chars: u64) -> String {
-        let settings = DescriptorSettings { max_read_chars, ..DescriptorSettings::default() };
-        let outcome = list_fds(&Call::unbounded(table, &args.replace('\'', "\""), &settings, 0));
-        outcome.answer().expect("a list only answers").text.to_string()
+        let settings = DescriptorSettings {
+            max_read_chars,
+            ..DescriptorSettings::default()
+        };
+        let outcome = list_fds(&Call::unbounded(
+            table,
+            &args.replace('\'', "\""),
+            &settings,
+            0,
+        ));
+        outcome
+            .answer()
+            .expect("a list only answers")
+            .text
+            .to_string()
     }
 
     /// `total` and `shown`, and the ids.
     fn seen(xml: &str) -> (String, Vec<String>) {
         let document = Document::parse(xml).unwrap();
         let root = document.root_element();
-        let totals = ["total", "shown", "next_start"].map(|name| root.attribute(name).unwrap_or("-")).join(" ");
+        let totals = ["total", "shown", "next_start"]
+            .map(|name| root.attribute(name).unwrap_or("-"))
+            .join(" ");
         let ids = root.children().filter(|node| node.is_element());
-        (totals, ids.map(|node| node.attribute("fd").unwrap_or_default().to_owned()).collect())
+        (
+            totals,
+            ids.map(|node| node.attribute("fd").unwrap_or_default().to_owned())
+                .collect(),
+        )
     }
 
     #[test]
     fn each_descriptor_is_listed_with_what_is_known_and_noted_of_it() {
         let xml = call(&table(), "{}", 100_000);
-        assert!(!xml.contains("<section"), "content never looks like the kernel speaking: {xml}");
+        assert!(
+            !xml.contains("<section"),
+            "content never looks like the kernel speaking: {xml}"
+        );
         let document = Document::parse(&xml).unwrap();
         let of = |index: usize| {
-            let node = document.root_element().children().filter(|node| node.is_element()).nth(index).unwrap();
-            let attributes = node.attributes().map(|a| format!("{}={}", a.name(), a.value()));
+            let node = document
+                .root_element()
+                .children()
+                .filter(|node| node.is_element())
+                .nth(index)
+                .unwrap();
+            let attributes = node
+                .attributes()
+                .map(|a| format!("{}={}", a.name(), a.value()));
             (
                 attributes.collect::<Vec<_>>().join(" "),
-                node.children().filter_map(|node| node.text()).collect::<String>(),
+                node.children()
+                    .filter_map(|node| node.text())
+                    .collect::<String>(),
             )
         };
-        let noted = "fd=fd:1 name=error logs source=tool:cat pages=2 total_lines=2 total_chars=8 page_size=4 \
-                     opened=2024-02-29T00:00:05Z sections=1";
+        let noted = "fd=fd:1 name=error logs source=tool:cat pages=2 total_lines=2 total_chars=8 \
+             page_size=4 opened=2024-02-29T00:00:05Z sections=1";
         assert_eq!(of(0), (noted.to_owned(), SUMMARY.to_owned()));
-        let cut = "fd=fd:2 source=tool:cat pages=1 total_lines=1 total_chars=4 encoding=base64 page_size=4 cut_bytes=9";
+        let cut = "fd=fd:2 source=tool:cat pages=1 total_lines=1 total_chars=4 encoding=base64 \
+             page_size=4 cut_bytes=9";
         assert_eq!(of(1), (cut.to_owned(), String::new()));
         let plain = "fd=ref:plan source=reply pages=1 total_lines=1 total_chars=0 page_size=4";
         assert_eq!(of(2), (plain.to_owned(), String::new()));
@@ -200,26 +304,62 @@ mod tests {
     #[test]
     fn a_list_is_shown_in_parts_and_messages_only_if_asked_for() {
         let mut noted = with_messages();
-        noted.note(&FdId::Message { number: 2, part: None }, &Note::Named { name: Some("task".into()) });
+        noted.note(
+            &FdId::Message {
+                number: 2,
+                part: None,
+            },
+            &Note::Named {
+                name: Some("task".into()),
+            },
+        );
         let cases: [(&Table, &str, &str, &[&str]); 9] = [
             (&Table::new(), "{}", "0 0 -", &[]),
             (&table(), "{}", "3 1-3 -", &["fd:1", "fd:2", "ref:plan"]),
-            (&table(), "{'messages':true}", "3 1-3 -", &["fd:1", "fd:2", "ref:plan"]),
+            (
+                &table(),
+                "{'messages':true}",
+                "3 1-3 -",
+                &["fd:1", "fd:2", "ref:plan"],
+            ),
             (&table(), "{'max':2}", "3 1-2 3", &["fd:1", "fd:2"]),
             (&table(), "{'start':3,'max':'2'}", "3 3-3 -", &["ref:plan"]),
-            (&with_messages(), "{}", "3 1-3 -", &["fd:1", "fd:2", "ref:plan"]),
-            (&with_messages(), "{'messages':true,'start':3}", "5 3-5 -", &["ref:plan", "msg:1", "msg:2"]),
+            (
+                &with_messages(),
+                "{}",
+                "3 1-3 -",
+                &["fd:1", "fd:2", "ref:plan"],
+            ),
+            (
+                &with_messages(),
+                "{'messages':true,'start':3}",
+                "5 3-5 -",
+                &["ref:plan", "msg:1", "msg:2"],
+            ),
             (&noted, "{'start':3}", "4 3-4 -", &["ref:plan", "msg:2"]),
-            (&noted, "{'messages':true,'start':3}", "5 3-5 -", &["ref:plan", "msg:1", "msg:2"]),
+            (
+                &noted,
+                "{'messages':true,'start':3}",
+                "5 3-5 -",
+                &["ref:plan", "msg:1", "msg:2"],
+            ),
         ];
         for (table, args, totals, ids) in cases {
-            let expected = (totals.to_owned(), ids.iter().map(ToString::to_string).collect());
+            let expected = (
+                totals.to_owned(),
+                ids.iter().map(ToString::to_string).collect(),
+            );
             assert_eq!(seen(&call(table, args, 100_000)), expected, "{args}");
         }
-        for (args, kind) in
-            [("{'start':4}", "invalid_range"), ("{'max':0}", "invalid_range"), ("{'fd':'fd:1'}", "invalid_parameter")]
-        {
-            assert!(call(&table(), args, 100_000).contains(&format!("type=\"{kind}\"")), "{args}");
+        for (args, kind) in [
+            ("{'start':4}", "invalid_range"),
+            ("{'max':0}", "invalid_range"),
+            ("{'fd':'fd:1'}", "invalid_parameter"),
+        ] {
+            assert!(
+                call(&table(), args, 100_000).contains(&format!("type=\"{kind}\"")),
+                "{args}"
+            );
         }
     }
 
@@ -227,15 +367,26 @@ mod tests {
     fn what_is_shown_is_bounded_and_the_cursor_reaches_the_end() {
         let mut table = table();
         for _ in 0..200 {
-            table.insert(table.next_id(), Entry::new(Content::new("text"), 4, "tool:cat", 0));
+            table.insert(
+                table.next_id(),
+                Entry::new(Content::new("text"), 4, "tool:cat", 0),
+            );
         }
         for max_read_chars in [0, 5, 2_000] {
             let (mut start, mut ids) = (1, Vec::new());
             loop {
-                let xml = call(&table, &format!("{{'start':{start},'max':999}}"), max_read_chars);
+                let xml = call(
+                    &table,
+                    &format!("{{'start':{start},'max':999}}"),
+                    max_read_chars,
+                );
                 assert!(xml.len() < 2_000 + 500, "{}", xml.len());
                 ids.extend(seen(&xml).1);
-                match Document::parse(&xml).unwrap().root_element().attribute("next_start") {
+                match Document::parse(&xml)
+                    .unwrap()
+                    .root_element()
+                    .attribute("next_start")
+                {
                     Some(next) => start = next.parse().unwrap(),
                     None => break,
                 }
@@ -249,6 +400,9 @@ mod tests {
                     .map(String::as_str))
             );
         }
-        assert!(call(&table, "{'max':1}", 5).contains("An <x…"), "a summary is cut to what may be shown");
+        assert!(
+            call(&table, "{'max':1}", 5).contains("An <x…"),
+            "a summary is cut to what may be shown"
+        );
     }
 }

@@ -27,15 +27,17 @@ pub const TOOL: Tool = Tool {
 /// The most processes that one answer shows.
 pub const MAX_SHOWN: usize = 100;
 
-const DESCRIPTION: &str = "Lists the processes that you can write to: your own tree, with your parent, your children and your \
-siblings first, and those that have a name.";
+const DESCRIPTION: &str = "Lists the processes that you can write to: your own tree, with your \
+parent, your children and your siblings first, and those that have a name.";
 
 /// Checks that a call says nothing that would be overlooked.
 ///
 /// # Errors
 /// A text for the model.
 pub fn check(args: &str) -> Result<(), String> {
-    Args::parse(&TOOL, args).map(drop).map_err(|error| error.message)
+    Args::parse(&TOOL, args)
+        .map(drop)
+        .map_err(|error| error.message)
 }
 
 /// How near a process is, nearest first.
@@ -60,11 +62,14 @@ impl Relation {
     }
 }
 
-/// What process `me` reads: those nearest to it first, of each kind the newest first. `hidden` are those that it could write
-/// to beside `known`.
+/// What process `me` reads: those nearest to it first, of each kind the newest first. `hidden` are
+/// those that it could write to beside `known`.
 #[must_use]
 pub fn answer(me: Pid, mut known: Vec<Neighbour>, hidden: usize) -> Answer {
-    let parent = known.iter().find(|row| row.pid == me).and_then(|row| row.parent);
+    let parent = known
+        .iter()
+        .find(|row| row.pid == me)
+        .and_then(|row| row.parent);
     let relation = |row: &Neighbour| match row {
         row if row.pid == me => Relation::Oneself,
         row if Some(row.pid) == parent => Relation::Parent,
@@ -87,7 +92,11 @@ pub fn answer(me: Pid, mut known: Vec<Neighbour>, hidden: usize) -> Answer {
             .attribute_if("parent", row.parent)
             .attribute("status", row.status)
     };
-    Answer::shown(known.iter().fold(list, |list, row| list.child(element(row))))
+    Answer::shown(
+        known
+            .iter()
+            .fold(list, |list, row| list.child(element(row))),
+    )
 }
 
 #[cfg(test)]
@@ -95,21 +104,45 @@ mod tests {
     use super::*;
 
     fn row(pid: u64, parent: Option<u64>) -> Neighbour {
-        Neighbour { pid: Pid(pid), parent: parent.map(Pid), program: "p".into(), name: None, status: "idle" }
+        Neighbour {
+            pid: Pid(pid),
+            parent: parent.map(Pid),
+            program: "p".into(),
+            name: None,
+            status: "idle",
+        }
     }
 
     #[test]
     fn the_nearest_come_first() {
-        let rows =
-            vec![row(1, None), row(2, Some(1)), row(3, Some(2)), row(4, Some(1)), row(5, Some(3)), row(6, Some(2))];
-        let rows = [rows, vec![Neighbour { name: Some("planner".into()), ..row(9, None) }]].concat();
+        let rows = vec![
+            row(1, None),
+            row(2, Some(1)),
+            row(3, Some(2)),
+            row(4, Some(1)),
+            row(5, Some(3)),
+            row(6, Some(2)),
+        ];
+        let rows = [
+            rows,
+            vec![Neighbour {
+                name: Some("planner".into()),
+                ..row(9, None)
+            }],
+        ]
+        .concat();
         let answer = answer(Pid(2), rows, 0);
         let document = roxmltree::Document::parse(&answer.text).unwrap();
         let seen: Vec<_> = document
             .root_element()
             .children()
             .filter(roxmltree::Node::is_element)
-            .map(|node| (node.attribute("pid").unwrap(), node.attribute("relation").unwrap()))
+            .map(|node| {
+                (
+                    node.attribute("pid").unwrap(),
+                    node.attribute("relation").unwrap(),
+                )
+            })
             .collect();
         let expected = [
             ("2", "self"),
@@ -126,15 +159,24 @@ mod tests {
 
     #[test]
     fn what_is_left_out_is_counted() {
-        let rows = (1..=150).map(|pid| row(pid, (pid > 1).then_some(1))).collect();
+        let rows = (1..=150)
+            .map(|pid| row(pid, (pid > 1).then_some(1)))
+            .collect();
         let text = answer(Pid(1), rows, 7).text;
-        assert!(text.starts_with("<process_list count=\"100\" not_shown=\"57\">"), "{text}");
+        assert!(
+            text.starts_with("<process_list count=\"100\" not_shown=\"57\">"),
+            "{text}"
+        );
         assert!(text.contains("pid=\"150\"") && !text.contains("pid=\"51\""));
     }
 
     #[test]
     fn a_call_takes_nothing() {
         assert_eq!(check("{}"), Ok(()));
-        assert!(check(r#"{"all": true}"#).unwrap_err().contains("Unknown parameter 'all'"));
+        assert!(
+            check(r#"{"all": true}"#)
+                .unwrap_err()
+                .contains("Unknown parameter 'all'")
+        );
     }
 }

@@ -17,7 +17,8 @@ pub const TOOL: Tool = Tool {
     parameters: &PARAMETERS,
     adapt: None,
     example: Some(
-        "mark_fd_section(fd=\"fd:1\", start_line=45, end_line=52, ref_id=\"bug\") - mark lines to come back to",
+        "mark_fd_section(fd=\"fd:1\", start_line=45, end_line=52, ref_id=\"bug\") - mark lines to \
+         come back to",
     ),
     may_repeat: super::always,
     handler: Handler::Table(mark_fd_section),
@@ -26,14 +27,21 @@ pub const TOOL: Tool = Tool {
 /// The most sections that one descriptor has.
 const MAX_SECTIONS: usize = 1_000;
 
-const DESCRIPTION: &str = "Marks lines of a file descriptor as a section, under an id of your choice. Marking an id again \
-replaces its lines.";
+const DESCRIPTION: &str = "Marks lines of a file descriptor as a section, under an id of your \
+choice. Marking an id again replaces its lines.";
 
 const PARAMETERS: [Parameter; 4] = [
     Parameter::text("fd", "The descriptor, such as fd:1").required(),
-    Parameter::integer("start_line", "The first line, counted from 1").at_least(1).required(),
-    Parameter::integer("end_line", "The last line").at_least(1).required(),
-    Parameter::text("ref_id", "The section's id, such as bug_details").at_least(1).at_most(64).required(),
+    Parameter::integer("start_line", "The first line, counted from 1")
+        .at_least(1)
+        .required(),
+    Parameter::integer("end_line", "The last line")
+        .at_least(1)
+        .required(),
+    Parameter::text("ref_id", "The section's id, such as bug_details")
+        .at_least(1)
+        .at_most(64)
+        .required(),
 ];
 
 /// Answers a call. O(log n), once the content's pages are counted.
@@ -53,17 +61,33 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let Chosen { bytes, .. } = lines.choose(&args, &view)?;
     let line_at = |byte| view.content.line_at(byte).map_err(lost);
     let last = bytes.end.saturating_sub(1).max(bytes.start);
-    let section = Section { start_line: line_at(bytes.start)?, end_line: line_at(last)? };
+    let section = Section {
+        start_line: line_at(bytes.start)?,
+        end_line: line_at(last)?,
+    };
     let replaced = view.entry.notes.sections.get(ref_id).copied();
     check_room(&args, &view.entry.notes, replaced)?;
     let answer = view::marked(&id, view.extent().map_err(lost)?, ref_id, section, replaced);
-    Ok(Outcome::Noted { note: Note::Marked { ref_id: ref_id.into(), section }, id, answer })
+    Ok(Outcome::Noted {
+        note: Note::Marked {
+            ref_id: ref_id.into(),
+            section,
+        },
+        id,
+        answer,
+    })
 }
 
 fn asked_lines(args: &Args) -> Result<Selection, FdError> {
     let line = |key, what| args.integer(key).ok_or_else(|| args.missing(key, what));
-    let (first, last) = (line("start_line", "the first line, from 1")?, line("end_line", "the last line")?);
-    Ok(Selection::LineRange { first, last: Some(last) })
+    let (first, last) = (
+        line("start_line", "the first line, from 1")?,
+        line("end_line", "the last line")?,
+    );
+    Ok(Selection::LineRange {
+        first,
+        last: Some(last),
+    })
 }
 
 fn check_room(args: &Args, notes: &Notes, replaced: Option<Section>) -> Result<(), FdError> {
@@ -71,8 +95,8 @@ fn check_room(args: &Args, notes: &Notes, replaced: Option<Section>) -> Result<(
         return Ok(());
     }
     Err(args.invalid(format!(
-        "{MAX_SECTIONS} sections are marked in this descriptor, and no more can be. Mark one of their ids again, or delete \
-         one with delete_fd_section."
+        "{MAX_SECTIONS} sections are marked in this descriptor, and no more can be. Mark one of \
+         their ids again, or delete one with delete_fd_section."
     )))
 }
 
@@ -88,12 +112,20 @@ mod tests {
 
     fn table(text: &str) -> Table {
         let mut table = Table::new();
-        table.insert(table.next_id(), Entry::new(Content::new(text.to_owned()), 10, "tool:t", 0));
+        table.insert(
+            table.next_id(),
+            Entry::new(Content::new(text.to_owned()), 10, "tool:t", 0),
+        );
         table
     }
 
     fn call(table: &Table, args: &str) -> Outcome {
-        mark_fd_section(&Call::unbounded(table, &args.replace('\'', "\""), &DescriptorSettings::default(), 0))
+        mark_fd_section(&Call::unbounded(
+            table,
+            &args.replace('\'', "\""),
+            &DescriptorSettings::default(),
+            0,
+        ))
     }
 
     fn lines(first: i64, last: i64) -> String {
@@ -105,20 +137,48 @@ mod tests {
         let mut table = table("a\nb\nc\n");
         let steps = [
             (lines(2, 3), (2, 3), "lines=\"2-3\" total_lines=\"3\"/>"),
-            (lines(1, 99), (1, 3), "lines=\"1-3\" total_lines=\"3\" replaced=\"2-3\"/>"),
-            (lines(2, 2), (2, 2), "lines=\"2-2\" total_lines=\"3\" replaced=\"1-3\"/>"),
+            (
+                lines(1, 99),
+                (1, 3),
+                "lines=\"1-3\" total_lines=\"3\" replaced=\"2-3\"/>",
+            ),
+            (
+                lines(2, 2),
+                (2, 2),
+                "lines=\"2-2\" total_lines=\"3\" replaced=\"1-3\"/>",
+            ),
         ];
         for (args, (start_line, end_line), shown) in steps {
-            let Outcome::Noted { id, note, answer } = call(&table, &args) else { panic!("{args} is noted") };
+            let Outcome::Noted { id, note, answer } = call(&table, &args) else {
+                panic!("{args} is noted")
+            };
             let xml = format!("<fd_section fd=\"fd:1\" ref_id=\"bug\" {shown}");
             assert_eq!((&*answer.text, answer.is_error), (xml.as_str(), false));
-            assert_eq!(note, Note::Marked { ref_id: "bug".into(), section: Section { start_line, end_line } });
+            assert_eq!(
+                note,
+                Note::Marked {
+                    ref_id: "bug".into(),
+                    section: Section {
+                        start_line,
+                        end_line
+                    }
+                }
+            );
             table.note(&id, &note);
         }
         let Outcome::Noted { note, .. } = call(&self::table(""), &lines(1, 1)) else {
             panic!("empty content has a line")
         };
-        assert_eq!(note, Note::Marked { ref_id: "bug".into(), section: Section { start_line: 1, end_line: 1 } });
+        assert_eq!(
+            note,
+            Note::Marked {
+                ref_id: "bug".into(),
+                section: Section {
+                    start_line: 1,
+                    end_line: 1
+                }
+            }
+        );
     }
 
     #[test]
@@ -127,15 +187,42 @@ mod tests {
             (lines(4, 5), "invalid_range", "Valid range: 1-3"),
             (lines(0, 2), "invalid_range", "Valid range: 1-3"),
             (lines(3, 2), "invalid_range", "Valid range: 3-3"),
-            (lines(1, 2).replace("fd:1", "fd:2"), "not_found", "fd:2 not found"),
-            (lines(1, 2).replace("bug", ""), "invalid_parameter", "'ref_id' is missing"),
-            (lines(1, 2).replace("bug", &"x".repeat(65)), "invalid_parameter", "has 65 characters"),
-            ("{'fd':'fd:1','start_line':1,'ref_id':'x'}".to_owned(), "invalid_parameter", "'end_line' is missing"),
-            ("{'fd':'fd:1','end_line':1,'ref_id':'x'}".to_owned(), "invalid_parameter", "'start_line' is missing"),
+            (
+                lines(1, 2).replace("fd:1", "fd:2"),
+                "not_found",
+                "fd:2 not found",
+            ),
+            (
+                lines(1, 2).replace("bug", ""),
+                "invalid_parameter",
+                "'ref_id' is missing",
+            ),
+            (
+                lines(1, 2).replace("bug", &"x".repeat(65)),
+                "invalid_parameter",
+                "has 65 characters",
+            ),
+            (
+                "{'fd':'fd:1','start_line':1,'ref_id':'x'}".to_owned(),
+                "invalid_parameter",
+                "'end_line' is missing",
+            ),
+            (
+                "{'fd':'fd:1','end_line':1,'ref_id':'x'}".to_owned(),
+                "invalid_parameter",
+                "'start_line' is missing",
+            ),
         ];
         for (args, kind, message) in cases {
-            let text = call(&table("a\nb\nc"), &args).answer().unwrap().text.to_string();
-            assert!(text.contains(&format!("type=\"{kind}\"")) && text.contains(message), "{args}: {text}");
+            let text = call(&table("a\nb\nc"), &args)
+                .answer()
+                .unwrap()
+                .text
+                .to_string();
+            assert!(
+                text.contains(&format!("type=\"{kind}\"")) && text.contains(message),
+                "{args}: {text}"
+            );
         }
     }
 
@@ -143,11 +230,30 @@ mod tests {
     fn a_descriptor_has_a_thousand_sections_at_most() {
         let mut table = table("a\nb\nc\n");
         for number in 0..MAX_SECTIONS {
-            let section = Section { start_line: 1, end_line: 1 };
-            table.note(&FdId::Fd(1), &Note::Marked { ref_id: format!("s{number}").into(), section });
+            let section = Section {
+                start_line: 1,
+                end_line: 1,
+            };
+            table.note(
+                &FdId::Fd(1),
+                &Note::Marked {
+                    ref_id: format!("s{number}").into(),
+                    section,
+                },
+            );
         }
-        let text = call(&table, &lines(1, 1)).answer().unwrap().text.to_string();
+        let text = call(&table, &lines(1, 1))
+            .answer()
+            .unwrap()
+            .text
+            .to_string();
         assert!(text.contains("1000 sections are marked"), "{text}");
-        assert!(matches!(call(&table, &lines(2, 2).replace("bug", "s7")), Outcome::Noted { .. }), "one is replaced");
+        assert!(
+            matches!(
+                call(&table, &lines(2, 2).replace("bug", "s7")),
+                Outcome::Noted { .. }
+            ),
+            "one is replaced"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Parameters of tools, the one place where a tool says what it takes: its JSON schema and the check of a call come from them.
+//! Parameters of tools, the one place where a tool says what it takes: its JSON schema and the
+//! check of a call come from them.
 
 use serde_json::{Map, Value, json};
 
@@ -9,9 +10,10 @@ use crate::program::Program;
 ///
 /// # Examples
 ///
-/// `Parameter::integer("page", "A page, counted from 1").at_least(1)` is `{"type": "integer", "minimum": 1, "description": "A page,
-/// counted from 1"}` in the schema. What a call gives for it must be an integer, and the tool itself checks the bound, so that it can
-/// say what is valid.
+/// `Parameter::integer("page", "A page, counted from 1").at_least(1)` is
+/// `{"type": "integer", "minimum": 1, "description": "A page, counted from 1"}` in the schema. What
+/// a call gives for it must be an integer, and the tool itself checks the bound, so that it can say
+/// what is valid.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter {
     pub(super) name: &'static str,
@@ -61,11 +63,20 @@ pub(super) struct Offered {
 }
 
 impl Offered {
-    pub(super) const ALL: Self = Self { descriptors: true, temp_files: true };
+    pub(super) const ALL: Self = Self {
+        descriptors: true,
+        temp_files: true,
+    };
 
     pub(super) fn by(program: &Program) -> Self {
-        let shares_files = program.tools().iter().any(|tool| super::is_of(super::Group::TempFiles, &tool.name));
-        Self { descriptors: program.descriptors().is_some(), temp_files: shares_files }
+        let shares_files = program
+            .tools()
+            .iter()
+            .any(|tool| super::is_of(super::Group::TempFiles, &tool.name));
+        Self {
+            descriptors: program.descriptors().is_some(),
+            temp_files: shares_files,
+        }
     }
 }
 
@@ -105,7 +116,16 @@ impl Items {
 impl Parameter {
     const fn new(kind: Kind, name: &'static str, description: &'static str) -> Self {
         let (choices, bounds) = (&[] as &[&str], (None, None));
-        Self { name, kind, description, choices, bounds, is_required: false, is_alias: false, needs: Needs::Nothing }
+        Self {
+            name,
+            kind,
+            description,
+            choices,
+            bounds,
+            is_required: false,
+            is_alias: false,
+            needs: Needs::Nothing,
+        }
     }
 
     pub(super) const fn text(name: &'static str, description: &'static str) -> Self {
@@ -131,7 +151,10 @@ impl Parameter {
 
     /// Must be given. The tool itself checks it, so that it can say what to give.
     pub(super) const fn required(self) -> Self {
-        Self { is_required: true, ..self }
+        Self {
+            is_required: true,
+            ..self
+        }
     }
 
     pub(super) const fn one_of(self, choices: &'static [&'static str]) -> Self {
@@ -140,27 +163,43 @@ impl Parameter {
 
     /// Of a number: no less. Of a text: no fewer characters.
     pub(super) const fn at_least(self, least: u64) -> Self {
-        Self { bounds: (Some(least), self.bounds.1), ..self }
+        Self {
+            bounds: (Some(least), self.bounds.1),
+            ..self
+        }
     }
 
     /// Of a number: no more. Of a text: no more characters.
     pub(super) const fn at_most(self, most: u64) -> Self {
-        Self { bounds: (self.bounds.0, Some(most)), ..self }
+        Self {
+            bounds: (self.bounds.0, Some(most)),
+            ..self
+        }
     }
 
-    /// Another name of a parameter, which models use of their own accord: accepted, and told to nobody.
+    /// Another name of a parameter, which models use of their own accord: accepted, and told to
+    /// nobody.
     pub(super) const fn alias(name: &'static str) -> Self {
-        Self { is_alias: true, ..Self::text(name, "") }
+        Self {
+            is_alias: true,
+            ..Self::text(name, "")
+        }
     }
 
     /// Only where processes have descriptors.
     pub(super) const fn with_descriptors(self) -> Self {
-        Self { needs: Needs::Descriptors, ..self }
+        Self {
+            needs: Needs::Descriptors,
+            ..self
+        }
     }
 
     /// Only where processes know of temporary files.
     pub(super) const fn with_temp_files(self) -> Self {
-        Self { needs: Needs::TempFiles, ..self }
+        Self {
+            needs: Needs::TempFiles,
+            ..self
+        }
     }
 
     pub(super) fn is_offered(&self, offered: Offered) -> bool {
@@ -194,7 +233,10 @@ impl Parameter {
 }
 
 /// The names of those that a model is told of.
-pub(super) fn names(parameters: &[Parameter], offered: Offered) -> impl Iterator<Item = &'static str> {
+pub(super) fn names(
+    parameters: &[Parameter],
+    offered: Offered,
+) -> impl Iterator<Item = &'static str> {
     parameters
         .iter()
         .filter(move |parameter| parameter.is_offered(offered) && !parameter.is_alias)
@@ -203,9 +245,17 @@ pub(super) fn names(parameters: &[Parameter], offered: Offered) -> impl Iterator
 
 /// The JSON schema of the arguments.
 pub(super) fn schema(parameters: &[Parameter], offered: Offered) -> Value {
-    let told = parameters.iter().filter(|parameter| parameter.is_offered(offered) && !parameter.is_alias);
-    let properties: Map<_, _> = told.clone().map(|parameter| (parameter.name.into(), parameter.schema())).collect();
-    let required: Vec<_> = told.filter(|parameter| parameter.is_required).map(|parameter| parameter.name).collect();
+    let told = parameters
+        .iter()
+        .filter(|parameter| parameter.is_offered(offered) && !parameter.is_alias);
+    let properties: Map<_, _> = told
+        .clone()
+        .map(|parameter| (parameter.name.into(), parameter.schema()))
+        .collect();
+    let required: Vec<_> = told
+        .filter(|parameter| parameter.is_required)
+        .map(|parameter| parameter.name)
+        .collect();
     let mut schema = json!({ "type": "object", "properties": properties });
     if !required.is_empty() {
         schema["required"] = required.into();
@@ -229,20 +279,28 @@ mod tests {
             Parameter::list(Items::Integers, "pids", "Which"),
             Parameter::flag("all", "Everything").with_temp_files(),
         ];
-        let offered = Offered { temp_files: false, ..Offered::ALL };
+        let offered = Offered {
+            temp_files: false,
+            ..Offered::ALL
+        };
         let expected = json!({
             "type": "object",
             "properties": {
                 "fd": { "type": "string", "description": "The descriptor" },
                 "page": { "type": "integer", "minimum": 1, "maximum": 9, "description": "A page" },
                 "mode": { "type": "string", "enum": ["page", "line"], "description": "How" },
-                "name": { "type": "string", "minLength": 1, "maxLength": 64, "description": "A name" },
+                "name": { "type": "string", "minLength": 1, "maxLength": 64, "description": "A \
+                     name" },
                 "pids": { "type": "array", "items": { "type": "integer" }, "maxItems": 64, "description": "Which" },
             },
             "required": ["fd"],
             "additionalProperties": false,
         });
-        assert_eq!(schema(&PARAMETERS, offered).to_string(), expected.to_string(), "in this order");
+        assert_eq!(
+            schema(&PARAMETERS, offered).to_string(),
+            expected.to_string(),
+            "in this order"
+        );
         assert!(schema(&PARAMETERS, Offered::ALL)["properties"]["all"].is_object());
         assert_eq!(names(&PARAMETERS, Offered::ALL).count(), 6);
     }

@@ -1,7 +1,7 @@
 //! A descriptor and which part of it, as a few words name them: `fd:3`, or `fd:3 lines 10-40`.
 //!
-//! The one place that makes a content of such words: a handle in the arguments of a tool, and what a spawn or a message hands
-//! on, agree by asking here.
+//! The one place that makes a content of such words: a handle in the arguments of a tool, and what
+//! a spawn or a message hands on, agree by asking here.
 
 use std::ops::Range;
 
@@ -45,10 +45,16 @@ impl<'a> Named<'a> {
             Some((fd.trim_end(), unit, value))
         });
         let (fd, part) = split.map_or((words, None), |(fd, unit, value)| (fd, Some((unit, value))));
-        let is_id = |name: &str| name.split(' ').next().is_some_and(|word| word.parse::<FdId>().is_ok());
+        let is_id = |name: &str| {
+            name.split(' ')
+                .next()
+                .is_some_and(|word| word.parse::<FdId>().is_ok())
+        };
         match Self::new(call, fd, part) {
             Ok(named) => Ok(Some(named)),
-            Err(error) if is_id(words) || error.kind == FdErrorKind::ContentUnreadable => Err(error),
+            Err(error) if is_id(words) || error.kind == FdErrorKind::ContentUnreadable => {
+                Err(error)
+            }
             Err(_) => Ok(None),
         }
     }
@@ -56,8 +62,13 @@ impl<'a> Named<'a> {
     /// The descriptor `fd`; of a part, the unit that it is counted in and which.
     ///
     /// # Errors
-    /// `not_found`, `content_unreadable`. Whether there is such a part is said by [`slice`](Self::slice).
-    pub(super) fn new(call: &Call<'a>, fd: &'a str, part: Option<(&'a str, &'a str)>) -> Result<Self, FdError> {
+    /// `not_found`, `content_unreadable`. Whether there is such a part is said by
+    /// [`slice`](Self::slice).
+    pub(super) fn new(
+        call: &Call<'a>,
+        fd: &'a str,
+        part: Option<(&'a str, &'a str)>,
+    ) -> Result<Self, FdError> {
         let (id, entry) = call.table.resolve(fd)?;
         // A part is one of what the model saw; the whole is exact.
         let args = Args::about(fd);
@@ -65,7 +76,12 @@ impl<'a> Named<'a> {
             Some(_) => call.served(entry).map_err(|error| args.lost(error))?,
             None => View::plain(entry, call.quota),
         };
-        Ok(Self { args, id, view, part })
+        Ok(Self {
+            args,
+            id,
+            view,
+            part,
+        })
     }
 
     pub(super) fn id(&self) -> &FdId {
@@ -88,44 +104,72 @@ impl<'a> Named<'a> {
     /// As [`slice`](Self::slice).
     pub(super) fn content(&self) -> Result<Content, FdError> {
         let bytes = self.bytes()?;
-        self.view.content.extract(bytes).map_err(|error| self.args.lost(error))
+        self.view
+            .content
+            .extract(bytes)
+            .map_err(|error| self.args.lost(error))
     }
 
     /// What was named.
     ///
     /// # Errors
-    /// `invalid_page`, `invalid_range`, `invalid_parameter`, `not_found` of a section; with what is valid.
-    /// `content_unreadable`.
+    /// `invalid_page`, `invalid_range`, `invalid_parameter`, `not_found` of a section; with what is
+    /// valid. `content_unreadable`.
     pub(super) fn slice(&self) -> Result<Slice, FdError> {
         let bytes = self.bytes()?;
-        self.view.content.slice(bytes).map_err(|error| self.args.lost(error))
+        self.view
+            .content
+            .slice(bytes)
+            .map_err(|error| self.args.lost(error))
     }
 
     /// Where it stands in the shown text of its descriptor.
     pub(super) fn bytes(&self) -> Result<Range<usize>, FdError> {
-        let selection = self.part.map_or(Ok(Selection::All), |(unit, value)| self.selection(unit, value))?;
+        let selection = self.part.map_or(Ok(Selection::All), |(unit, value)| {
+            self.selection(unit, value)
+        })?;
         Ok(selection.choose(&self.args, &self.view)?.bytes)
     }
 
     fn selection(&self, unit: &str, value: &str) -> Result<Selection, FdError> {
         if unit == "section" {
-            return get_fd_section::marked(&self.args, &self.view.entry.notes, value).map(get_fd_section::lines);
+            return get_fd_section::marked(&self.args, &self.view.entry.notes, value)
+                .map(get_fd_section::lines);
         }
         let (first, last) = self.range(value)?;
         let count = last.saturating_sub(first).saturating_add(1);
         match unit {
-            "line" | "lines" => Ok(Selection::LineRange { first, last: Some(last) }),
-            "page" | "pages" => Ok(Selection::Pages { start: first, count }),
-            "char" | "chars" => Ok(Selection::Chars { start: first, count }),
-            _ => Err(self.args.invalid(format!("A part cannot be named by '{unit}'. Parts: {PARTS}."))),
+            "line" | "lines" => Ok(Selection::LineRange {
+                first,
+                last: Some(last),
+            }),
+            "page" | "pages" => Ok(Selection::Pages {
+                start: first,
+                count,
+            }),
+            "char" | "chars" => Ok(Selection::Chars {
+                start: first,
+                count,
+            }),
+            _ => Err(self.args.invalid(format!(
+                "A part cannot be named by '{unit}'. Parts: {PARTS}."
+            ))),
         }
     }
 
     /// `10-40`, or `10` alone.
     fn range(&self, value: &str) -> Result<(i64, i64), FdError> {
         let (first, last) = value.split_once('-').unwrap_or((value, value));
-        let numbers = first.parse::<i64>().ok().zip(last.parse::<i64>().ok()).filter(|(first, last)| first <= last);
-        numbers.ok_or_else(|| self.args.invalid(format!("'{value}' is no range: give a number, or two as 10-40.")))
+        let numbers = first
+            .parse::<i64>()
+            .ok()
+            .zip(last.parse::<i64>().ok())
+            .filter(|(first, last)| first <= last);
+        numbers.ok_or_else(|| {
+            self.args.invalid(format!(
+                "'{value}' is no range: give a number, or two as 10-40."
+            ))
+        })
     }
 
     pub(super) fn error(&self, kind: FdErrorKind, message: String) -> FdError {

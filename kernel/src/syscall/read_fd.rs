@@ -21,49 +21,58 @@ pub const TOOL: Tool = Tool {
     parameters: &PARAMETERS,
     adapt: None,
     example: Some(
-        "read_fd(fd=\"fd:1\", page=2), or start_line=45, end_line=90, or unit=\"function\", name=\"main\" in place of page - \
-         read a part",
+        "read_fd(fd=\"fd:1\", page=2), or start_line=45, end_line=90, or unit=\"function\", \
+         name=\"main\" in place of page - read a part",
     ),
     may_repeat: super::always,
     handler: Handler::Table(read_fd),
 };
 
-const DESCRIPTION: &str = "Reads content that is kept in a file descriptor. Say which part in one of these ways: `page`; or \
-`start_line` and `end_line`; or `mode` with `start` and `count`; or `unit` with `index` or `name`, such as the function \
-main; or `read_all`. A `unit` alone lists what there is. Without any of them you get page 1. With `extract_to_new_fd` the \
-part becomes a new descriptor and only its name is returned.";
+const DESCRIPTION: &str = "Reads content that is kept in a file descriptor. Say which part in one \
+of these ways: `page`; or `start_line` and `end_line`; or `mode` with `start` and `count`; or \
+`unit` with `index` or `name`, such as the function main; or `read_all`. A `unit` alone lists what \
+there is. Without any of them you get page 1. With `extract_to_new_fd` the part becomes a new \
+descriptor and only its name is returned.";
 
 const PARAMETERS: [Parameter; 13] = [
     Parameter::text("fd", "The descriptor, such as fd:1 or ref:plan"),
     Parameter::integer("page", "A page, counted from 1").at_least(1),
     Parameter::integer("start_line", "The first line, counted from 1").at_least(1),
     Parameter::integer("end_line", "The last line; the end if left out").at_least(1),
-    Parameter::text("mode", "The unit of start and count; page if left out").one_of(&["page", "line", "char"]),
-    Parameter::integer("start", "Where to begin: pages and lines count from 1, characters from 0").at_least(0),
+    Parameter::text("mode", "The unit of start and count; page if left out")
+        .one_of(&["page", "line", "char"]),
+    Parameter::integer(
+        "start",
+        "Where to begin: pages and lines count from 1, characters from 0",
+    )
+    .at_least(0),
     Parameter::integer("count", "How many units; 1 if left out").at_least(1),
     Parameter::text(
         "unit",
-        "A part by its meaning: sections are those of Markdown, classes are types of any kind; without index and \
-         name you get a list",
+        "A part by its meaning: sections are those of Markdown, classes are types of any kind; \
+         without index and name you get a list",
     )
     .one_of(&["paragraph", "section", "function", "class"]),
     Parameter::integer("index", "Which unit, counted from 1").at_least(1),
     Parameter::text(
         "name",
-        "With unit: which one, by a heading or a name such as area or Circle.area. Without unit, in place of fd: \
-         the name that the descriptor was given",
+        "With unit: which one, by a heading or a name such as area or Circle.area. Without unit, \
+         in place of fd: the name that the descriptor was given",
     ),
     Parameter::flag("read_all", "Everything; wins over every other selection"),
-    Parameter::flag("extract_to_new_fd", "Make the part a new descriptor instead of showing it"),
+    Parameter::flag(
+        "extract_to_new_fd",
+        "Make the part a new descriptor instead of showing it",
+    ),
     Parameter::flag(
         "pretty",
-        "Whether JSON is reformatted: its pages, lines and characters are then those of the reformatted text. If \
-         left out, JSON on one line is, where the program wants that",
+        "Whether JSON is reformatted: its pages, lines and characters are then those of the \
+         reformatted text. If left out, JSON on one line is, where the program wants that",
     ),
 ];
 
-/// Answers a call. `max_read_chars` of the settings bounds what is shown, never what is extracted. O(log n + shown),
-/// once JSON that is served reformatted has been, or a unit's outline is made.
+/// Answers a call. `max_read_chars` of the settings bounds what is shown, never what is extracted.
+/// O(log n + shown), once JSON that is served reformatted has been, or a unit's outline is made.
 #[must_use]
 pub fn read_fd(call: &Call<'_>) -> Outcome {
     run(call).into()
@@ -72,33 +81,76 @@ pub fn read_fd(call: &Call<'_>) -> Outcome {
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     // Beside a unit, `name` is that of the unit.
-    let args = if args.has("unit") { args } else { args.with_fd_by("name") };
+    let args = if args.has("unit") {
+        args
+    } else {
+        args.with_fd_by("name")
+    };
     let (fd, lost) = (args.fd()?, |error| args.lost(error));
     let selection = Selection::parse(&args, "mode")?.unwrap_or(Selection::Page(1));
     let (id, entry) = call.table.resolve(fd)?;
     let view = form::view(&args, entry, form::asked(&args), call)?;
     let extracts = args.flag("extract_to_new_fd") == Some(true);
-    if let (Selection::Unit { unit, which: Which::Unsaid }, false) = (selection, extracts) {
+    if let (
+        Selection::Unit {
+            unit,
+            which: Which::Unsaid,
+        },
+        false,
+    ) = (selection, extracts)
+    {
         let units = unit::list(&args, &view, unit, call.settings.max_read_chars)?;
-        return Ok(Outcome::Answer(view::units(&id, view.extent().map_err(lost)?, &units)));
+        return Ok(Outcome::Answer(view::units(
+            &id,
+            view.extent().map_err(lost)?,
+            &units,
+        )));
     }
     let chosen = selection.choose(&args, &view)?;
     if extracts {
         return extract(call, &id, &view, chosen).map_err(lost);
     }
-    let Bounded { slice, served, rest } = chosen.bound(&view, call.settings.max_read_chars).map_err(lost)?;
-    Ok(Outcome::Answer(view::content(&id, view.extent().map_err(lost)?, &served, slice.part(), rest.as_ref())))
+    let Bounded {
+        slice,
+        served,
+        rest,
+    } = chosen
+        .bound(&view, call.settings.max_read_chars)
+        .map_err(lost)?;
+    Ok(Outcome::Answer(view::content(
+        &id,
+        view.extent().map_err(lost)?,
+        &served,
+        slice.part(),
+        rest.as_ref(),
+    )))
 }
 
 /// The new descriptor keeps the page size of its source (ruling 12 of the design).
-pub(super) fn extract(call: &Call<'_>, id: &FdId, view: &View<'_>, chosen: Chosen) -> Result<Outcome, Unreadable> {
+pub(super) fn extract(
+    call: &Call<'_>,
+    id: &FdId,
+    view: &View<'_>,
+    chosen: Chosen,
+) -> Result<Outcome, Unreadable> {
     let (Chosen { bytes, served }, source) = (chosen, &view.content);
     let last = bytes.end.saturating_sub(1).max(bytes.start);
     let lines = (source.line_at(bytes.start)?, source.line_at(last)?);
     let content = source.extract(bytes)?;
     let extent = view.describe(content.clone())?;
-    let entry = Entry::new(content, view.page_chars(), format!("extract:{id}"), call.now_ms);
-    Ok(Outcome::Opened(Box::new(NewDescriptor::part(entry, id.clone(), served, lines, extent))))
+    let entry = Entry::new(
+        content,
+        view.page_chars(),
+        format!("extract:{id}"),
+        call.now_ms,
+    );
+    Ok(Outcome::Opened(Box::new(NewDescriptor::part(
+        entry,
+        id.clone(),
+        served,
+        lines,
+        extent,
+    ))))
 }
 
 #[cfg(test)]

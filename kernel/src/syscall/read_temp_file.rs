@@ -1,4 +1,5 @@
-//! `read_temp_file`: looks at the newest version of a file. What is large becomes a descriptor of the reader.
+//! `read_temp_file`: looks at the newest version of a file. What is large becomes a descriptor of
+//! the reader.
 
 use dormouse_proto::descriptor::FdError;
 use dormouse_proto::temp_file::TempFileOp;
@@ -21,10 +22,12 @@ pub const TOOL: Tool = Tool {
     handler: Handler::Table(read_temp_file),
 };
 
-const DESCRIPTION: &str = "Reads a temporary file of your tree of processes, whoever made it. You get what it holds now, and \
-its version, which write_temp_file needs. A large file becomes a file descriptor of yours, a copy of that version.";
+const DESCRIPTION: &str = "Reads a temporary file of your tree of processes, whoever made it. You \
+get what it holds now, and its version, which write_temp_file needs. A large file becomes a file \
+descriptor of yours, a copy of that version.";
 
-const PARAMETERS: [Parameter; 1] = [Parameter::text("temp_file_id", "The file, such as temp:1").required()];
+const PARAMETERS: [Parameter; 1] =
+    [Parameter::text("temp_file_id", "The file, such as temp:1").required()];
 
 /// Answers a call: with an operation for the tree's files, or with an error.
 #[must_use]
@@ -35,7 +38,11 @@ pub fn read_temp_file(call: &Call<'_>) -> Outcome {
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     let id = temp_file::file(&args)?;
-    Ok(temp_file::pending(&args, TempFileOp::Read { id }, call.settings))
+    Ok(temp_file::pending(
+        &args,
+        TempFileOp::Read { id },
+        call.settings,
+    ))
 }
 
 #[cfg(test)]
@@ -51,10 +58,35 @@ mod tests {
             let args = format!(r#"{{"temp_file_id": "{name}"}}"#);
             assert_eq!(op(&TOOL, &args), TempFileOp::Read { id: TempId(3) });
         }
-        refused(&TOOL, "{}", "invalid_parameter", "'temp_file_id' is missing");
-        refused(&TOOL, r#"{"temp_file_id": ""}"#, "invalid_parameter", "'temp_file_id' is missing");
-        refused(&TOOL, r#"{"temp_file_id": "fd:1"}"#, "invalid_parameter", "'fd:1' is not a temporary file");
-        refused(&TOOL, r#"{"temp_file_id": 1}"#, "invalid_parameter", "must be a string");
-        refused(&TOOL, r#"{"temp_file": "temp:1"}"#, "invalid_parameter", "Did you mean 'temp_file_id'?");
+        refused(
+            &TOOL,
+            "{}",
+            "invalid_parameter",
+            "'temp_file_id' is missing",
+        );
+        refused(
+            &TOOL,
+            r#"{"temp_file_id": ""}"#,
+            "invalid_parameter",
+            "'temp_file_id' is missing",
+        );
+        refused(
+            &TOOL,
+            r#"{"temp_file_id": "fd:1"}"#,
+            "invalid_parameter",
+            "'fd:1' is not a temporary file",
+        );
+        refused(
+            &TOOL,
+            r#"{"temp_file_id": 1}"#,
+            "invalid_parameter",
+            "must be a string",
+        );
+        refused(
+            &TOOL,
+            r#"{"temp_file": "temp:1"}"#,
+            "invalid_parameter",
+            "Did you mean 'temp_file_id'?",
+        );
     }
 }

@@ -23,13 +23,15 @@ const TIMEOUT: &str = "timeout_ms";
 /// The longest that a call waits: an hour.
 pub(super) const MAX_TIMEOUT_MS: u64 = 3_600_000;
 
-const PARAMETERS: [Parameter; 1] =
-    [Parameter::integer(TIMEOUT, "How long to wait for one if none is there; 0 if left out.")
-        .at_least(0)
-        .at_most(MAX_TIMEOUT_MS)];
+const PARAMETERS: [Parameter; 1] = [Parameter::integer(
+    TIMEOUT,
+    "How long to wait for one if none is there; 0 if left out.",
+)
+.at_least(0)
+.at_most(MAX_TIMEOUT_MS)];
 
-const DESCRIPTION: &str = "Returns what other processes have said to you since. What you do not receive you hear when your turn \
-ends. waiting=\"3\": so many more are there; call it again.";
+const DESCRIPTION: &str = "Returns what other processes have said to you since. What you do not \
+receive you hear when your turn ends. waiting=\"3\": so many more are there; call it again.";
 
 /// How long the call waits, in milliseconds.
 ///
@@ -42,7 +44,9 @@ pub fn timeout_ms(args: &str) -> Result<u64, String> {
 
 /// The time that a call gives, if it gives one.
 pub(super) fn timeout(args: &Args, key: &'static str) -> Result<Option<u64>, String> {
-    let Some(asked) = args.integer(key) else { return Ok(None) };
+    let Some(asked) = args.integer(key) else {
+        return Ok(None);
+    };
     let found = u64::try_from(asked).ok().filter(|ms| *ms <= MAX_TIMEOUT_MS);
     let wrong = || format!("Invalid {key} {asked}: give 0 to {MAX_TIMEOUT_MS} milliseconds.");
     found.map(Some).ok_or_else(wrong)
@@ -54,10 +58,19 @@ mod tests {
 
     #[test]
     fn a_call_waits_as_long_as_it_says() {
-        for (args, ms) in [("{}", 0), (r#"{"timeout_ms": 50}"#, 50), (r#"{"timeout_ms": "50"}"#, 50)] {
+        for (args, ms) in [
+            ("{}", 0),
+            (r#"{"timeout_ms": 50}"#, 50),
+            (r#"{"timeout_ms": "50"}"#, 50),
+        ] {
             assert_eq!(timeout_ms(args), Ok(ms));
         }
-        for args in [r#"{"timeout_ms": -1}"#, r#"{"timeout_ms": 3600001}"#, r#"{"timeout": 1}"#, "[]"] {
+        for args in [
+            r#"{"timeout_ms": -1}"#,
+            r#"{"timeout_ms": 3600001}"#,
+            r#"{"timeout": 1}"#,
+            "[]",
+        ] {
             assert!(timeout_ms(args).is_err(), "{args}");
         }
     }

@@ -1,7 +1,8 @@
-//! `rename_fd`: gives a descriptor a name, by which it is found wherever its id is asked for, or takes the name away.
+//! `rename_fd`: gives a descriptor a name, by which it is found wherever its id is asked for, or
+//! takes the name away.
 //!
-//! A name is that of one descriptor, and never reads as the id of one: what a name means does not change when descriptors
-//! are opened.
+//! A name is that of one descriptor, and never reads as the id of one: what a name means does not
+//! change when descriptors are opened.
 
 use dormouse_proto::descriptor::{FdError, view};
 use dormouse_proto::id::FdId;
@@ -29,12 +30,14 @@ pub const TOOL: Tool = Tool {
 /// What ids begin with.
 const ID_KINDS: [&str; 4] = ["fd", "ref", "msg", "temp"];
 
-const DESCRIPTION: &str = "Gives a file descriptor a name of your choice, which you can use wherever its id is asked for. \
-An empty name takes it away.";
+const DESCRIPTION: &str = "Gives a file descriptor a name of your choice, which you can use \
+wherever its id is asked for. An empty name takes it away.";
 
 const PARAMETERS: [Parameter; 2] = [
     Parameter::text("fd", "The descriptor, such as fd:1 or its present name").required(),
-    Parameter::text("name", "The new name, such as error_logs; empty for none").at_most(64).required(),
+    Parameter::text("name", "The new name, such as error_logs; empty for none")
+        .at_most(64)
+        .required(),
 ];
 
 /// Answers a call. O(descriptors).
@@ -52,32 +55,51 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     if name == previous {
         return Ok(Outcome::Answer(answer));
     }
-    Ok(Outcome::Noted { note: Note::Named { name: name.map(Into::into) }, id, answer })
+    Ok(Outcome::Noted {
+        note: Note::Named {
+            name: name.map(Into::into),
+        },
+        id,
+        answer,
+    })
 }
 
 fn new_name<'a>(args: &'a Args, table: &Table, id: &FdId) -> Result<Option<&'a str>, FdError> {
     if args.text("name") == Some("") {
         return Ok(None);
     }
-    let name = args.label("name", "the new name, such as \"error_logs\"; empty for none")?;
+    let name = args.label(
+        "name",
+        "the new name, such as \"error_logs\"; empty for none",
+    )?;
     if reads_as_id(name) {
-        let message = format!("'{name}' cannot be a name: it reads as the id of a descriptor. Choose a word.");
+        let message = format!(
+            "'{name}' cannot be a name: it reads as the id of a descriptor. Choose a word."
+        );
         return Err(args.invalid(message));
     }
     match table.named(name) {
         Some((holder, _)) if holder != id => Err(args.invalid(format!(
-            "The name '{name}' is that of {holder}. Choose another, or take it from {holder} first: rename_fd with \
-             fd=\"{holder}\" and an empty name."
+            "The name '{name}' is that of {holder}. Choose another, or take it from {holder} \
+             first: rename_fd with fd=\"{holder}\" and an empty name."
         ))),
         _ => Ok(Some(name)),
     }
 }
 
-/// Whether a name could be taken for an id, in any spelling: `FD:1`, `fd-01`, `7/fd:3` of another process, or `*`.
+/// Whether a name could be taken for an id, in any spelling: `FD:1`, `fd-01`, `7/fd:3` of another
+/// process, or `*`.
 fn reads_as_id(name: &str) -> bool {
-    let of_process = name.split_once('/').filter(|(pid, _)| pid.bytes().all(|byte| byte.is_ascii_digit()));
-    let local = of_process.map_or(name, |(_, local)| local).to_ascii_lowercase();
-    let is_id = |kind: &str| match local.strip_prefix(kind).and_then(|rest| rest.split_at_checked(1)) {
+    let of_process = name
+        .split_once('/')
+        .filter(|(pid, _)| pid.bytes().all(|byte| byte.is_ascii_digit()));
+    let local = of_process
+        .map_or(name, |(_, local)| local)
+        .to_ascii_lowercase();
+    let is_id = |kind: &str| match local
+        .strip_prefix(kind)
+        .and_then(|rest| rest.split_at_checked(1))
+    {
         Some((":", _)) => true,
         Some(("-", number)) => number.starts_with(|digit: char| digit.is_ascii_digit()),
         _ => false,
@@ -97,32 +119,73 @@ mod tests {
     fn table() -> Table {
         let mut table = Table::new();
         for text in ["one", "two"] {
-            table.insert(table.next_id(), Entry::new(Content::new(text), 10, "tool:t", 0));
+            table.insert(
+                table.next_id(),
+                Entry::new(Content::new(text), 10, "tool:t", 0),
+            );
         }
-        table.note(&FdId::Fd(2), &Note::Named { name: Some("second".into()) });
+        table.note(
+            &FdId::Fd(2),
+            &Note::Named {
+                name: Some("second".into()),
+            },
+        );
         table
     }
 
     fn call(table: &Table, fd: &str, name: &str) -> Outcome {
         let args = serde_json::json!({ "fd": fd, "name": name });
-        rename_fd(&Call::unbounded(table, &args.to_string(), &DescriptorSettings::default(), 0))
+        rename_fd(&Call::unbounded(
+            table,
+            &args.to_string(),
+            &DescriptorSettings::default(),
+            0,
+        ))
     }
 
     #[test]
     fn a_name_is_given_changed_and_taken_away() {
         let cases = [
-            ("fd:1", "error logs", Some(Some("error logs")), "<fd_renamed fd=\"fd:1\" name=\"error logs\"/>"),
-            ("fd-1", "fd", Some(Some("fd")), "<fd_renamed fd=\"fd:1\" name=\"fd\"/>"),
-            ("fd:2", "b", Some(Some("b")), "<fd_renamed fd=\"fd:2\" name=\"b\" previous=\"second\"/>"),
-            ("second", "", Some(None), "<fd_renamed fd=\"fd:2\" previous=\"second\"/>"),
-            ("second", "second", None, "<fd_renamed fd=\"fd:2\" name=\"second\" previous=\"second\"/>"),
+            (
+                "fd:1",
+                "error logs",
+                Some(Some("error logs")),
+                "<fd_renamed fd=\"fd:1\" name=\"error logs\"/>",
+            ),
+            (
+                "fd-1",
+                "fd",
+                Some(Some("fd")),
+                "<fd_renamed fd=\"fd:1\" name=\"fd\"/>",
+            ),
+            (
+                "fd:2",
+                "b",
+                Some(Some("b")),
+                "<fd_renamed fd=\"fd:2\" name=\"b\" previous=\"second\"/>",
+            ),
+            (
+                "second",
+                "",
+                Some(None),
+                "<fd_renamed fd=\"fd:2\" previous=\"second\"/>",
+            ),
+            (
+                "second",
+                "second",
+                None,
+                "<fd_renamed fd=\"fd:2\" name=\"second\" previous=\"second\"/>",
+            ),
             ("fd:1", "", None, "<fd_renamed fd=\"fd:1\"/>"),
         ];
         for (fd, name, noted, xml) in cases {
             let outcome = call(&table(), fd, name);
             assert_eq!(&*outcome.answer().unwrap().text, xml);
             let note = match outcome {
-                Outcome::Noted { note: Note::Named { name }, .. } => Some(name),
+                Outcome::Noted {
+                    note: Note::Named { name },
+                    ..
+                } => Some(name),
                 Outcome::Answer(_) => None,
                 other => panic!("{other:?}"),
             };
@@ -133,49 +196,114 @@ mod tests {
     #[test]
     fn what_reads_as_an_id_or_is_taken_is_no_name() {
         let ids = [
-            "fd:1", "fd-1", "FD:1", "fd:x", "fd-01", "ref:plan", "Ref:", "msg:1", "msg-1.2", "temp:1", "temp-1", "*",
-            "7/fd:3",
+            "fd:1", "fd-1", "FD:1", "fd:x", "fd-01", "ref:plan", "Ref:", "msg:1", "msg-1.2",
+            "temp:1", "temp-1", "*", "7/fd:3",
         ];
         for name in ids {
             let outcome = call(&table(), "fd:1", name);
-            assert!(outcome.answer().unwrap().text.contains("reads as the id"), "{name}: {outcome:?}");
+            assert!(
+                outcome.answer().unwrap().text.contains("reads as the id"),
+                "{name}: {outcome:?}"
+            );
         }
-        for name in ["fd", "fd-notes", "reference", "message:1", "logs/fd", "**", "temp", "fds:1"] {
-            assert!(matches!(call(&table(), "fd:1", name), Outcome::Noted { .. }), "{name}");
+        for name in [
+            "fd",
+            "fd-notes",
+            "reference",
+            "message:1",
+            "logs/fd",
+            "**",
+            "temp",
+            "fds:1",
+        ] {
+            assert!(
+                matches!(call(&table(), "fd:1", name), Outcome::Noted { .. }),
+                "{name}"
+            );
         }
-        let taken = call(&table(), "fd:1", "second").answer().unwrap().text.to_string();
-        assert!(taken.contains("type=\"invalid_parameter\"") && taken.contains("is that of fd:2"), "{taken}");
-        for (fd, name, message) in
-            [("fd:9", "x", "fd:9 not found"), ("fd:1", " x", "white space"), ("fd:1", "a\u{1b}", "a control character")]
-        {
+        let taken = call(&table(), "fd:1", "second")
+            .answer()
+            .unwrap()
+            .text
+            .to_string();
+        assert!(
+            taken.contains("type=\"invalid_parameter\"") && taken.contains("is that of fd:2"),
+            "{taken}"
+        );
+        for (fd, name, message) in [
+            ("fd:9", "x", "fd:9 not found"),
+            ("fd:1", " x", "white space"),
+            ("fd:1", "a\u{1b}", "a control character"),
+        ] {
             let text = call(&table(), fd, name).answer().unwrap().text.to_string();
-            assert!(text.contains("<fd_error") && text.contains(message), "{text}");
+            assert!(
+                text.contains("<fd_error") && text.contains(message),
+                "{text}"
+            );
         }
-        let missing = rename_fd(&Call::unbounded(&table(), r#"{"fd": "fd:1"}"#, &DescriptorSettings::default(), 0));
-        assert!(missing.answer().unwrap().text.contains("'name' is missing"), "{missing:?}");
+        let missing = rename_fd(&Call::unbounded(
+            &table(),
+            r#"{"fd": "fd:1"}"#,
+            &DescriptorSettings::default(),
+            0,
+        ));
+        assert!(
+            missing.answer().unwrap().text.contains("'name' is missing"),
+            "{missing:?}"
+        );
     }
 
     #[test]
     fn who_asks_for_what_is_not_there_is_told_the_names_that_are() {
-        let text = call(&table(), "secnod", "x").answer().unwrap().text.to_string();
-        assert!(text.contains("secnod not found. This process has fd:2 ('second'), fd:1."), "{text}");
+        let text = call(&table(), "secnod", "x")
+            .answer()
+            .unwrap()
+            .text
+            .to_string();
+        assert!(
+            text.contains("secnod not found. This process has fd:2 ('second'), fd:1."),
+            "{text}"
+        );
     }
 
     #[test]
     fn a_descriptor_is_read_by_its_name() {
-        for args in [r#"{"fd": "second"}"#, r#"{"name": "second"}"#, r#"{"name": "second", "page": 1}"#] {
-            let outcome = read_fd(&Call::unbounded(&table(), args, &DescriptorSettings::default(), 0));
+        for args in [
+            r#"{"fd": "second"}"#,
+            r#"{"name": "second"}"#,
+            r#"{"name": "second", "page": 1}"#,
+        ] {
+            let outcome = read_fd(&Call::unbounded(
+                &table(),
+                args,
+                &DescriptorSettings::default(),
+                0,
+            ));
             let text = &outcome.answer().unwrap().text;
-            assert!(text.starts_with("<fd_content fd=\"fd:2\"") && text.contains("two"), "{args}: {text}");
+            assert!(
+                text.starts_with("<fd_content fd=\"fd:2\"") && text.contains("two"),
+                "{args}: {text}"
+            );
         }
         for (args, message) in [
             (r#"{"name": "third"}"#, "fd=\"third\""),
             (r#"{"name": "second", "page": 9}"#, "fd=\"second\""),
-            (r#"{"name": "second", "unit": "function"}"#, "'fd' is missing"),
+            (
+                r#"{"name": "second", "unit": "function"}"#,
+                "'fd' is missing",
+            ),
         ] {
-            let outcome = read_fd(&Call::unbounded(&table(), args, &DescriptorSettings::default(), 0));
+            let outcome = read_fd(&Call::unbounded(
+                &table(),
+                args,
+                &DescriptorSettings::default(),
+                0,
+            ));
             let text = &outcome.answer().unwrap().text;
-            assert!(text.contains("<fd_error") && text.contains(message), "{args}: {text}");
+            assert!(
+                text.contains("<fd_error") && text.contains(message),
+                "{args}: {text}"
+            );
         }
     }
 }

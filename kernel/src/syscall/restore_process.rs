@@ -23,29 +23,37 @@ pub const TOOL: Tool = Tool {
 };
 
 const ID: &str = "checkpoint_id";
-const PARAMETERS: [Parameter; 1] = [Parameter::word(ID, "The checkpoint, such as \"cp:3\".").required()];
+const PARAMETERS: [Parameter; 1] =
+    [Parameter::word(ID, "The checkpoint, such as \"cp:3\".").required()];
 
-const DESCRIPTION: &str = "Takes this process back to a checkpoint: its conversation and its file descriptors are those of then, and \
-you remember nothing of what came after. A message tells you that you were restored. What was done outside, temporary files and what \
-you used of your budget stay. Call nothing else in the same reply.";
+const DESCRIPTION: &str = "Takes this process back to a checkpoint: its conversation and its file \
+descriptors are those of then, and you remember nothing of what came after. A message tells you \
+that you were restored. What was done outside, temporary files and what you used of your budget \
+stay. Call nothing else in the same reply.";
 
 /// The checkpoint that a call names.
 ///
 /// # Errors
 /// [`CheckpointError::Arguments`].
 pub fn checkpoint(args: &str) -> Result<CheckpointId, CheckpointError> {
-    let wrong = |error: dormouse_proto::descriptor::FdError| CheckpointError::Arguments(error.message);
+    let wrong =
+        |error: dormouse_proto::descriptor::FdError| CheckpointError::Arguments(error.message);
     let args = Args::parse(&TOOL, args).map_err(wrong)?;
-    let asked = args.required_text(ID, "the checkpoint to go back to, such as \"cp:3\"").map_err(wrong)?;
-    asked.parse().map_err(|error| CheckpointError::Arguments(format!("{error}.")))
+    let asked = args
+        .required_text(ID, "the checkpoint to go back to, such as \"cp:3\"")
+        .map_err(wrong)?;
+    asked
+        .parse()
+        .map_err(|error| CheckpointError::Arguments(format!("{error}.")))
 }
 
 /// The word of the kernel that follows the last message of then: from where, and how often yet.
 #[must_use]
 pub fn notice(kept: &Kept, restores: u32, max_restores: u32) -> Element {
     let label = (!kept.label.is_empty()).then_some(&kept.label);
-    let message = "You were restored to this checkpoint: what you did after it is gone from this conversation, and so are the \
-                   descriptors of then. What was done outside stays. Choose another way than before.";
+    let message = "You were restored to this checkpoint: what you did after it is gone from this \
+         conversation, and so are the descriptors of then. What was done outside stays. Choose \
+         another way than before.";
     Element::new("process_restored")
         .attribute("checkpoint_id", kept.id)
         .attribute_if("label", label)
@@ -61,7 +69,11 @@ mod tests {
 
     #[test]
     fn a_checkpoint_is_named_by_its_number() {
-        for args in [r#"{"checkpoint_id": "cp:3"}"#, r#"{"checkpoint_id": "3"}"#, r#"{"checkpoint_id": 3}"#] {
+        for args in [
+            r#"{"checkpoint_id": "cp:3"}"#,
+            r#"{"checkpoint_id": "3"}"#,
+            r#"{"checkpoint_id": 3}"#,
+        ] {
             assert_eq!(checkpoint(args), Ok(CheckpointId(3)), "{args}");
         }
         let refused = [
@@ -72,7 +84,10 @@ mod tests {
         ];
         for (args, words) in refused {
             let error = checkpoint(args).unwrap_err();
-            assert!(error.word() == "invalid_parameter" && error.to_string().contains(words), "{args}: {error}");
+            assert!(
+                error.word() == "invalid_parameter" && error.to_string().contains(words),
+                "{args}: {error}"
+            );
         }
     }
 }

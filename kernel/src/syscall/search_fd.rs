@@ -1,11 +1,12 @@
 //! `search_fd`: finds text in a content without reading it all.
 //!
-//! A match is an occurrence: occurrences do not overlap and are numbered from 1 in the order of the content, whatever part
-//! of them an answer shows. Occurrences side by side on one short line share one `match` element, with their `count`; on a
-//! long line each has an element of its own, with the text around it. The scan is one pass, and only what is shown is looked
-//! up in the index.
+//! A match is an occurrence: occurrences do not overlap and are numbered from 1 in the order of the
+//! content, whatever part of them an answer shows. Occurrences side by side on one short line share
+//! one `match` element, with their `count`; on a long line each has an element of its own, with the
+//! text around it. The scan is one pass, and only what is shown is looked up in the index.
 //!
-//! A search of `*` goes over every descriptor of the table. With `distinct`, a search shows each different match once.
+//! A search of `*` goes over every descriptor of the table. With `distinct`, a search shows each
+//! different match once.
 
 mod all;
 mod distinct;
@@ -31,42 +32,73 @@ pub const TOOL: Tool = Tool {
     description: DESCRIPTION,
     parameters: &PARAMETERS,
     adapt: None,
-    example: Some("search_fd(fd=\"fd:1\", query=\"error\", context=2) - find text; fd=\"*\" searches all descriptors"),
+    example: Some(
+        "search_fd(fd=\"fd:1\", query=\"error\", context=2) - find text; fd=\"*\" searches all \
+         descriptors",
+    ),
     may_repeat: super::always,
     handler: Handler::Table(search_fd),
 };
 
-/// What stands for every descriptor of the table. It is no id, and no descriptor can be given this name.
+/// What stands for every descriptor of the table. It is no id, and no descriptor can be given this
+/// name.
 pub(super) const ALL: &str = "*";
 
 /// Matches in one answer, if the call does not say how many.
 const MAX_MATCHES: u64 = 50;
 
-const DESCRIPTION: &str = "Finds text in content that is kept in a file descriptor, or in all of them at once. Returns the \
-number of all matches, and each match with its line, its page and its character position, which read_fd takes to show what \
-stands around it. With `distinct` you get each different match once, with how often it occurs.";
+const DESCRIPTION: &str = "Finds text in content that is kept in a file descriptor, or in all of \
+them at once. Returns the number of all matches, and each match with its line, its page and its \
+character position, which read_fd takes to show what stands around it. With `distinct` you get \
+each different match once, with how often it occurs.";
 
 const PARAMETERS: [Parameter; 9] = [
-    Parameter::text("fd", "The descriptor, such as fd:1 or ref:plan; * for all of them").required(),
-    Parameter::text("query", "The text to find, taken literally unless regex is true").at_least(1).required(),
-    Parameter::flag("case_sensitive", "Whether upper and lower case differ; true if left out"),
-    Parameter::flag("regex", "Take the query as a regular expression; ^ and $ match at lines"),
-    Parameter::integer("context", "Lines to show before and after each match; 0 if left out").at_least(0),
-    Parameter::integer("start", "The number of the first match to show; 1 if left out").at_least(1),
+    Parameter::text(
+        "fd",
+        "The descriptor, such as fd:1 or ref:plan; * for all of them",
+    )
+    .required(),
+    Parameter::text(
+        "query",
+        "The text to find, taken literally unless regex is true",
+    )
+    .at_least(1)
+    .required(),
+    Parameter::flag(
+        "case_sensitive",
+        "Whether upper and lower case differ; true if left out",
+    ),
+    Parameter::flag(
+        "regex",
+        "Take the query as a regular expression; ^ and $ match at lines",
+    ),
+    Parameter::integer(
+        "context",
+        "Lines to show before and after each match; 0 if left out",
+    )
+    .at_least(0),
+    Parameter::integer(
+        "start",
+        "The number of the first match to show; 1 if left out",
+    )
+    .at_least(1),
     Parameter::integer("max_matches", "The most matches to show; 50 if left out").at_least(1),
     Parameter::flag(
         "distinct",
-        "Show each different match once, the most frequent first, with how often it occurs and without its place. Of a regular expression with groups only the groups are shown, with a tab between two of them",
+        "Show each different match once, the most frequent first, with how often it occurs and \
+         without its place. Of a regular expression with groups only the groups are shown, with a \
+         tab between two of them",
     ),
     Parameter::flag(
         "pretty",
-        "Whether JSON is reformatted: its pages, lines and characters are then those of the reformatted text. If left out, JSON on one line is, where the program wants that",
+        "Whether JSON is reformatted: its pages, lines and characters are then those of the \
+         reformatted text. If left out, JSON on one line is, where the program wants that",
     ),
 ];
 
-/// Answers a call. `max_read_chars` of the settings bounds what is shown. O(n) in the content; of all descriptors, in all of
-/// their contents together, one that several of them hold counted for each. A regular expression that would take longer is
-/// refused.
+/// Answers a call. `max_read_chars` of the settings bounds what is shown. O(n) in the content; of
+/// all descriptors, in all of their contents together, one that several of them hold counted for
+/// each. A regular expression that would take longer is refused.
 #[must_use]
 pub fn search_fd(call: &Call<'_>) -> Outcome {
     run(call).into()
@@ -88,12 +120,25 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     }
     let (id, entry) = call.table.resolve(fd)?;
     let view = form::view(&args, entry, form::asked(&args), call)?;
-    let matches = search.find(&mut search.matcher.scan(call.quota), &view, 0, &mut excerpts);
+    let matches = search.find(
+        &mut search.matcher.scan(call.quota),
+        &view,
+        0,
+        &mut excerpts,
+    );
     let matches = matches.map_err(|error| error.answer(&args))?;
     search.check_start(&args, matches)?;
     let (shown, excerpts) = (search.shown(matches, excerpts.shown()), excerpts.take());
-    let found = Found { query: search.query, shown, excerpts: excerpts.iter().map(Excerpted::excerpt).collect() };
-    Ok(Outcome::Answer(view::search(&id, view.extent().map_err(|error| args.lost(error))?, &found)))
+    let found = Found {
+        query: search.query,
+        shown,
+        excerpts: excerpts.iter().map(Excerpted::excerpt).collect(),
+    };
+    Ok(Outcome::Answer(view::search(
+        &id,
+        view.extent().map_err(|error| args.lost(error))?,
+        &found,
+    )))
 }
 
 /// Why a content was not searched to its end.
@@ -126,22 +171,28 @@ struct Search<'a> {
 impl<'a> Search<'a> {
     fn parse(args: &'a Args, quota: &ReadQuota) -> Result<Self, FdError> {
         let query = args.required_text("query", "the text to find")?;
-        let case = if args.flag("case_sensitive") == Some(false) { Case::Ignored } else { Case::Kept };
+        let case = if args.flag("case_sensitive") == Some(false) {
+            Case::Ignored
+        } else {
+            Case::Kept
+        };
         let matcher = match args.flag("regex") {
             Some(true) => Matcher::pattern(query, case, quota),
             _ => Matcher::literal(query, case, quota),
         };
         Ok(Self {
             query,
-            matcher: matcher.map_err(|error| args.invalid(format!("The query cannot be searched for: {error}")))?,
+            matcher: matcher.map_err(|error| {
+                args.invalid(format!("The query cannot be searched for: {error}"))
+            })?,
             context_lines: args.at_least("context", 0, 0)?,
             start: args.at_least("start", 1, 1)?,
             max_matches: args.at_least("max_matches", 1, MAX_MATCHES)?,
         })
     }
 
-    /// Finds the matches in a content, and shows those that are asked for. Matches are numbered from those that were found
-    /// `before` on. Returns how many the content holds.
+    /// Finds the matches in a content, and shows those that are asked for. Matches are numbered
+    /// from those that were found `before` on. Returns how many the content holds.
     fn find(
         &self,
         scan: &mut Scan<'_>,
@@ -167,12 +218,20 @@ impl<'a> Search<'a> {
         if self.start <= matches.max(1) {
             return Ok(());
         }
-        let message = format!("Invalid match number {}. Valid range: 1-{}", self.start, matches.max(1));
+        let message = format!(
+            "Invalid match number {}. Valid range: 1-{}",
+            self.start,
+            matches.max(1)
+        );
         Err(args.error(FdErrorKind::InvalidRange, message))
     }
 
     fn shown(&self, matches: u64, shown: u64) -> Shown {
-        Shown { total: matches, start: self.start, count: shown }
+        Shown {
+            total: matches,
+            start: self.start,
+            count: shown,
+        }
     }
 }
 

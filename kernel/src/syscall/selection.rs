@@ -1,8 +1,10 @@
-//! Which part of a content a call asks for, and what of it is served (rulings 5 and 6 of the design).
+//! Which part of a content a call asks for, and what of it is served (rulings 5 and 6 of the
+//! design).
 //!
-//! Four forms, one at a time: `page`; `start_line` and `end_line`; a mode with `start` and `count`; a [`unit`] with `index`
-//! or `name`. `read_all` wins over all of them. Pages and lines count from 1, characters from 0. A start out of range is an
-//! error that says what is valid, a count beyond the end is cut to what there is.
+//! Four forms, one at a time: `page`; `start_line` and `end_line`; a mode with `start` and `count`;
+//! a [`unit`] with `index` or `name`. `read_all` wins over all of them. Pages and lines count from
+//! 1, characters from 0. A start out of range is an error that says what is valid, a count beyond
+//! the end is cut to what there is.
 
 pub(super) mod unit;
 
@@ -29,8 +31,9 @@ pub(super) enum Selection {
 }
 
 impl Selection {
-    /// The selection that the arguments name; `None` if they name none. `unit_key` is the parameter that says `page`, `line`
-    /// or `char`. `page` beside a unit of `page` is no contradiction, since only one of them is a position.
+    /// The selection that the arguments name; `None` if they name none. `unit_key` is the parameter
+    /// that says `page`, `line` or `char`. `page` beside a unit of `page` is no contradiction,
+    /// since only one of them is a position.
     ///
     /// # Errors
     /// `invalid_parameter`: two forms at once, or an unknown unit.
@@ -44,18 +47,27 @@ impl Selection {
             _ => given(args, &[unit_key, "start", "count"]),
         };
         let units = given(args, &["unit", "index", "name"]);
-        let forms = [given(args, &["page"]), given(args, &["start_line", "end_line"]), counted, units];
+        let forms = [
+            given(args, &["page"]),
+            given(args, &["start_line", "end_line"]),
+            counted,
+            units,
+        ];
         let mut forms = forms.into_iter().flatten();
         match (forms.next(), forms.next()) {
             (None, _) => Ok(None),
             (Some(one), Some(other)) => Err(args.invalid(format!(
-                "Parameters '{one}' and '{other}' cannot be combined: give either page, or start_line and end_line, or \
-                 {unit_key}, start and count, or unit with index or name."
+                "Parameters '{one}' and '{other}' cannot be combined: give either page, or \
+                 start_line and end_line, or {unit_key}, start and count, or unit with index or \
+                 name."
             ))),
             (Some("page"), None) => Ok(Some(Self::Page(args.integer("page").unwrap_or(1)))),
             (Some("start_line" | "end_line"), None) => {
                 let first = args.integer("start_line").unwrap_or(1);
-                Ok(Some(Self::LineRange { first, last: args.integer("end_line") }))
+                Ok(Some(Self::LineRange {
+                    first,
+                    last: args.integer("end_line"),
+                }))
             }
             (Some("unit" | "index" | "name"), None) => {
                 unit::parse(args).map(|(unit, which)| Some(Self::Unit { unit, which }))
@@ -69,10 +81,21 @@ impl Selection {
         let count = asked.unwrap_or(1);
         match unit {
             "page" if asked.is_none() => Ok(Self::Page(start.unwrap_or(1))),
-            "page" => Ok(Self::Pages { start: start.unwrap_or(1), count }),
-            "line" => Ok(Self::Lines { start: start.unwrap_or(1), count }),
-            "char" => Ok(Self::Chars { start: start.unwrap_or(0), count }),
-            _ => Err(args.invalid(format!("Unknown {unit_key} '{unit}'. Accepted: page, line, char."))),
+            "page" => Ok(Self::Pages {
+                start: start.unwrap_or(1),
+                count,
+            }),
+            "line" => Ok(Self::Lines {
+                start: start.unwrap_or(1),
+                count,
+            }),
+            "char" => Ok(Self::Chars {
+                start: start.unwrap_or(0),
+                count,
+            }),
+            _ => Err(args.invalid(format!(
+                "Unknown {unit_key} '{unit}'. Accepted: page, line, char."
+            ))),
         }
     }
 
@@ -89,23 +112,43 @@ impl Selection {
             Self::Pages { start, count } => {
                 let total = content.total_pages(view.page_chars()).map_err(lost)?;
                 let start = page_of(args, start, view)?;
-                Served::Pages { start, count: at_least_one(args, count)?.min(total - start + 1) }
+                Served::Pages {
+                    start,
+                    count: at_least_one(args, count)?.min(total - start + 1),
+                }
             }
             Self::Lines { start, count } => {
                 let total = content.total_lines().map_err(lost)?;
                 let start = within(args, FdErrorKind::InvalidRange, "line", start, (1, total))?;
-                Served::Lines { start, count: at_least_one(args, count)?.min(total - start + 1) }
+                Served::Lines {
+                    start,
+                    count: at_least_one(args, count)?.min(total - start + 1),
+                }
             }
-            Self::LineRange { first, last } => line_range(args, first, last, content.total_lines().map_err(lost)?)?,
+            Self::LineRange { first, last } => {
+                line_range(args, first, last, content.total_lines().map_err(lost)?)?
+            }
             Self::Chars { start, count } => {
                 let total = content.total_chars().map_err(lost)?;
                 let range = (0, total.saturating_sub(1));
-                let start = within(args, FdErrorKind::InvalidRange, "character position", start, range)?;
-                Served::Chars { start, count: at_least_one(args, count)?.min(total - start) }
+                let start = within(
+                    args,
+                    FdErrorKind::InvalidRange,
+                    "character position",
+                    start,
+                    range,
+                )?;
+                Served::Chars {
+                    start,
+                    count: at_least_one(args, count)?.min(total - start),
+                }
             }
             Self::Unit { unit, which } => unit::choose(args, view, unit, which)?,
         };
-        Ok(Chosen { bytes: bytes_of(view, &served).map_err(lost)?, served })
+        Ok(Chosen {
+            bytes: bytes_of(view, &served).map_err(lost)?,
+            served,
+        })
     }
 }
 
@@ -114,30 +157,64 @@ fn given(args: &Args, keys: &[&'static str]) -> Option<&'static str> {
 }
 
 fn page_of(args: &Args, page: i64, view: &View<'_>) -> Result<u64, FdError> {
-    let total = view.content.total_pages(view.page_chars()).map_err(|error| args.lost(error))?;
-    within(args, FdErrorKind::InvalidPage, "page number", page, (1, total))
+    let total = view
+        .content
+        .total_pages(view.page_chars())
+        .map_err(|error| args.lost(error))?;
+    within(
+        args,
+        FdErrorKind::InvalidPage,
+        "page number",
+        page,
+        (1, total),
+    )
 }
 
 fn line_range(args: &Args, first: i64, last: Option<i64>, total: u64) -> Result<Served, FdError> {
     let start = within(args, FdErrorKind::InvalidRange, "line", first, (1, total))?;
     let end = last.map_or(Ok(total), |last| {
-        u64::try_from(last).ok().filter(|last| *last >= start).ok_or_else(|| {
-            let message = format!("The end_line {last} is before line {start}. Valid range: {start}-{total}");
-            args.error(FdErrorKind::InvalidRange, message)
-        })
+        u64::try_from(last)
+            .ok()
+            .filter(|last| *last >= start)
+            .ok_or_else(|| {
+                let message = format!(
+                    "The end_line {last} is before line {start}. Valid range: {start}-{total}"
+                );
+                args.error(FdErrorKind::InvalidRange, message)
+            })
     })?;
-    Ok(Served::Lines { start, count: end.min(total) - start + 1 })
+    Ok(Served::Lines {
+        start,
+        count: end.min(total) - start + 1,
+    })
 }
 
-fn within(args: &Args, kind: FdErrorKind, what: &str, asked: i64, (first, last): (u64, u64)) -> Result<u64, FdError> {
-    let found = u64::try_from(asked).ok().filter(|start| (first..=last).contains(start));
-    found.ok_or_else(|| args.error(kind, format!("Invalid {what} {asked}. Valid range: {first}-{last}")))
+fn within(
+    args: &Args,
+    kind: FdErrorKind,
+    what: &str,
+    asked: i64,
+    (first, last): (u64, u64),
+) -> Result<u64, FdError> {
+    let found = u64::try_from(asked)
+        .ok()
+        .filter(|start| (first..=last).contains(start));
+    found.ok_or_else(|| {
+        args.error(
+            kind,
+            format!("Invalid {what} {asked}. Valid range: {first}-{last}"),
+        )
+    })
 }
 
 fn at_least_one(args: &Args, count: i64) -> Result<u64, FdError> {
     let counted = u64::try_from(count).ok().filter(|count| *count > 0);
-    counted
-        .ok_or_else(|| args.error(FdErrorKind::InvalidRange, format!("Invalid count {count}: it must be 1 or more.")))
+    counted.ok_or_else(|| {
+        args.error(
+            FdErrorKind::InvalidRange,
+            format!("Invalid count {count}: it must be 1 or more."),
+        )
+    })
 }
 
 /// Where that stands in the shown text.
@@ -147,7 +224,9 @@ fn bytes_of(view: &View<'_>, served: &Served) -> Result<Range<usize>, Unreadable
         Served::All => Some(0..content.shown_bytes()?),
         Served::Page(page) => content.pages_at(view.page_chars(), page, 1)?,
         Served::Pages { start, count } => content.pages_at(view.page_chars(), start, count)?,
-        Served::Lines { start, count } | Served::Unit { start, count, .. } => content.lines_at(start, count)?,
+        Served::Lines { start, count } | Served::Unit { start, count, .. } => {
+            content.lines_at(start, count)?
+        }
         // Of empty content nothing is served, from the position where its first character would be.
         Served::Chars { start, count } => content.chars_at(start, count.max(1))?,
     };
@@ -171,14 +250,23 @@ pub(super) struct Bounded {
 }
 
 impl Chosen {
-    /// As much of it as one answer may show. It is cut after whole pages where pages were asked for, after whole lines where
-    /// lines, a unit or everything was, if at least one fits; else at the limit. Reads no more than that.
+    /// As much of it as one answer may show. It is cut after whole pages where pages were asked
+    /// for, after whole lines where lines, a unit or everything was, if at least one fits; else at
+    /// the limit. Reads no more than that.
     pub(super) fn bound(self, view: &View<'_>, max_chars: u64) -> Result<Bounded, Unreadable> {
         let (bytes, served, rest) = self.fitting(view, max_chars.max(1))?;
-        Ok(Bounded { slice: view.content.slice(bytes)?, served, rest })
+        Ok(Bounded {
+            slice: view.content.slice(bytes)?,
+            served,
+            rest,
+        })
     }
 
-    fn fitting(self, view: &View<'_>, max_chars: u64) -> Result<(Range<usize>, Served, Option<Served>), Unreadable> {
+    fn fitting(
+        self,
+        view: &View<'_>,
+        max_chars: u64,
+    ) -> Result<(Range<usize>, Served, Option<Served>), Unreadable> {
         let Self { bytes, served } = self;
         let content = &view.content;
         // No character is less than a byte.
@@ -191,22 +279,55 @@ impl Chosen {
             return Ok((bytes, served, None));
         }
         let limit = content.byte_at(first + max_chars)?;
-        let (page, line) = (content.page_at(view.page_chars(), limit)?, content.line_at(limit)?);
+        let (page, line) = (
+            content.page_at(view.page_chars(), limit)?,
+            content.line_at(limit)?,
+        );
         let (served, rest) = match served {
             Served::Pages { start, count } if page > start => {
                 let fit = page - start;
-                (Served::Pages { start, count: fit }, Served::Pages { start: start + fit, count: count - fit })
+                (
+                    Served::Pages { start, count: fit },
+                    Served::Pages {
+                        start: start + fit,
+                        count: count - fit,
+                    },
+                )
             }
             Served::All if line > 1 => lines(1, line, content.total_lines()?),
             Served::Lines { start, count } if line > start => lines(start, line, count),
-            Served::Unit { unit, index, name, start, count } if line > start => {
+            Served::Unit {
+                unit,
+                index,
+                name,
+                start,
+                count,
+            } if line > start => {
                 let fit = line - start;
-                let shown = Served::Unit { unit, index, name, start, count: fit };
-                (shown, Served::Lines { start: start + fit, count: count - fit })
+                let shown = Served::Unit {
+                    unit,
+                    index,
+                    name,
+                    start,
+                    count: fit,
+                };
+                (
+                    shown,
+                    Served::Lines {
+                        start: start + fit,
+                        count: count - fit,
+                    },
+                )
             }
             _ => {
                 let (start, count) = (first, max_chars);
-                (Served::Chars { start, count }, Served::Chars { start: first + count, count: asked - count })
+                (
+                    Served::Chars { start, count },
+                    Served::Chars {
+                        start: first + count,
+                        count: asked - count,
+                    },
+                )
             }
         };
         Ok((bytes_of(view, &served)?, served, Some(rest)))
@@ -216,5 +337,11 @@ impl Chosen {
 /// Lines `start` to `next` (not included), and the rest of `count`.
 fn lines(start: u64, next: u64, count: u64) -> (Served, Served) {
     let fit = next - start;
-    (Served::Lines { start, count: fit }, Served::Lines { start: next, count: count - fit })
+    (
+        Served::Lines { start, count: fit },
+        Served::Lines {
+            start: next,
+            count: count - fit,
+        },
+    )
 }

@@ -1,7 +1,7 @@
 //! `send_message`: say something to another process, and hand it descriptors.
 //!
-//! A call is checked here and becomes a [`PendingMessage`], which the shell takes to the receiver. Who may be written to is
-//! decided where the tree is known.
+//! A call is checked here and becomes a [`PendingMessage`], which the shell takes to the receiver.
+//! Who may be written to is decided where the tree is known.
 
 use std::sync::Arc;
 
@@ -41,18 +41,23 @@ const PARAMETERS: [Parameter; 3] = [
         "Who is to hear it: \"parent\", the pid of a process that list_processes shows, or a name.",
     )
     .required(),
-    Parameter::text("text", "What you say. The other knows nothing of this conversation.").required(),
+    Parameter::text(
+        "text",
+        "What you say. The other knows nothing of this conversation.",
+    )
+    .required(),
     Parameter::list(
         Items::Descriptors,
         FDS,
-        "Descriptors that you hand over: the other gets them under numbers of its own. A part of one is named as \"fd:1 lines 10-40\", \
-         or by an object.",
+        "Descriptors that you hand over: the other gets them under numbers of its own. A part of \
+         one is named as \"fd:1 lines 10-40\", or by an object.",
     )
     .with_descriptors(),
 ];
 
-const DESCRIPTION: &str = "Says something to another process. It hears it when its turn ends, or when it calls receive_messages. You get \
-an answer as soon as the message is kept for it, and do not wait for a reply.";
+const DESCRIPTION: &str = "Says something to another process. It hears it when its turn ends, or \
+when it calls receive_messages. You get an answer as soon as the message is kept for it, and do \
+not wait for a reply.";
 
 const TO: &str = "\"parent\", the pid of a process that list_processes shows, or a name";
 
@@ -76,7 +81,8 @@ pub struct Letter {
     pub descriptors: Vec<Handed>,
 }
 
-/// A message as its receiver takes it: it is known where its text goes, and what its descriptors hold.
+/// A message as its receiver takes it: it is known where its text goes, and what its descriptors
+/// hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedLetter {
     /// The name of the sender's program.
@@ -97,32 +103,51 @@ pub struct PlacedDescriptor {
 }
 
 impl PlacedLetter {
-    /// Places a message of process `from` for its receiver. Costs O(n) in its text, and an index of each descriptor that has
-    /// none.
+    /// Places a message of process `from` for its receiver. Costs O(n) in its text, and an index of
+    /// each descriptor that has none.
     #[must_use]
     pub fn new(from: Pid, letter: Letter, placer: &Placer<'_>) -> Self {
-        let Letter { program, text, descriptors } = letter;
+        let Letter {
+            program,
+            text,
+            descriptors,
+        } = letter;
         let text = Some(text).filter(|text| !text.is_empty());
         let text = text.map(|text| placer.shared(&text, &format!("process:{from}")));
         let settings = placer.settings.copied().unwrap_or_default();
         let place = |Handed { id, part, entry }: Handed| {
             let part = part.map(|part| format!(" {part}")).unwrap_or_default();
             let source = format!("{from}/{id}{part}").into();
-            let entry = Entry { source, opened_ms: placer.now_ms, ..entry };
+            let entry = Entry {
+                source,
+                opened_ms: placer.now_ms,
+                ..entry
+            };
             entry.content.reader(placer.quota).prepare(entry.page_chars);
-            PlacedDescriptor { extent: list_fds::extent(&entry, &settings, placer.quota), entry }
+            PlacedDescriptor {
+                extent: list_fds::extent(&entry, &settings, placer.quota),
+                entry,
+            }
         };
-        Self { program, text, descriptors: descriptors.into_iter().map(place).collect() }
+        Self {
+            program,
+            text,
+            descriptors: descriptors.into_iter().map(place).collect(),
+        }
     }
 
-    /// How many bytes it brings into the receiver's table: what is handed over counts as if the receiver had opened it.
+    /// How many bytes it brings into the receiver's table: what is handed over counts as if the
+    /// receiver had opened it.
     #[must_use]
     pub fn opened_bytes(&self) -> u64 {
         let text = match &self.text {
             Some(Placement::Descriptor(new)) => new.entry.content.len_bytes(),
             Some(Placement::Context { .. }) | None => 0,
         };
-        self.descriptors.iter().map(|new| new.entry.content.len_bytes()).fold(text, u64::saturating_add)
+        self.descriptors
+            .iter()
+            .map(|new| new.entry.content.len_bytes())
+            .fold(text, u64::saturating_add)
     }
 }
 
@@ -132,14 +157,26 @@ impl PlacedLetter {
 /// A text for the model: other arguments, or an unknown descriptor, and what there is.
 pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingMessage, String> {
     let args = Args::parse_by(&TOOL, program, call.args).map_err(|error| error.message)?;
-    let to = args.required_text("to", TO).map_err(|error| error.message)?;
+    let to = args
+        .required_text("to", TO)
+        .map_err(|error| error.message)?;
     let to = Address::parse(to).ok_or_else(|| format!("'{to}' is nobody: give {TO}."))?;
     let descriptors = handed(&args, FDS, call)?;
     let text = args.text("text").unwrap_or_default();
     if text.trim().is_empty() && descriptors.is_empty() {
-        return Err("Parameter 'text' is empty and no descriptor is handed over: nothing is said.".to_owned());
+        return Err(
+            "Parameter 'text' is empty and no descriptor is handed over: nothing is said."
+                .to_owned(),
+        );
     }
-    Ok(PendingMessage { to, letter: Letter { program: program.name().into(), text: text.into(), descriptors } })
+    Ok(PendingMessage {
+        to,
+        letter: Letter {
+            program: program.name().into(),
+            text: text.into(),
+            descriptors,
+        },
+    })
 }
 
 #[cfg(test)]
@@ -158,8 +195,16 @@ mod tests {
     use crate::table::Table;
 
     fn program(tools: &str) -> Program {
-        let text = format!("[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [{tools}]\n");
-        compile(Path::new("p.toml"), &mut |_| Ok(Bytes::from(text.clone())), &[]).unwrap().program
+        let text = format!(
+            "[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [{tools}]\n"
+        );
+        compile(
+            Path::new("p.toml"),
+            &mut |_| Ok(Bytes::from(text.clone())),
+            &[],
+        )
+        .unwrap()
+        .program
     }
 
     fn with_descriptors() -> Program {
@@ -168,7 +213,10 @@ mod tests {
 
     fn table() -> Table {
         let mut table = Table::new();
-        table.insert(table.next_id(), Entry::new(Content::new("one\ntwo\nthree\n"), 8, "tool:t", 7));
+        table.insert(
+            table.next_id(),
+            Entry::new(Content::new("one\ntwo\nthree\n"), 8, "tool:t", 7),
+        );
         table
     }
 
@@ -188,19 +236,29 @@ mod tests {
         for (to, address) in cases {
             let args = json!({ "to": to, "text": "hello" }).to_string();
             let found = checked(&args, &with_descriptors(), &table()).unwrap();
-            assert_eq!((found.to, &*found.letter.text, &*found.letter.program), (address, "hello", "p"));
+            assert_eq!(
+                (found.to, &*found.letter.text, &*found.letter.program),
+                (address, "hello", "p")
+            );
         }
     }
 
     #[test]
     fn descriptors_go_whole_or_in_part_and_alone_if_need_be() {
         let args = json!({ "to": "parent", "text": "", "fds": ["fd:1", { "fd": "fd:1", "lines": "2-3" }] });
-        let letter = checked(&args.to_string(), &with_descriptors(), &table()).unwrap().letter;
-        let seen = letter
-            .descriptors
-            .iter()
-            .map(|d| (d.part.as_deref(), d.entry.content.unbounded().text().unwrap().to_string()));
-        let expected = [(None, "one\ntwo\nthree\n".into()), (Some("lines 2-3"), "two\nthree\n".into())];
+        let letter = checked(&args.to_string(), &with_descriptors(), &table())
+            .unwrap()
+            .letter;
+        let seen = letter.descriptors.iter().map(|d| {
+            (
+                d.part.as_deref(),
+                d.entry.content.unbounded().text().unwrap().to_string(),
+            )
+        });
+        let expected = [
+            (None, "one\ntwo\nthree\n".into()),
+            (Some("lines 2-3"), "two\nthree\n".into()),
+        ];
         assert_eq!(seen.collect::<Vec<_>>(), expected);
     }
 
@@ -211,9 +269,18 @@ mod tests {
             (json!({ "to": "parent", "text": " " }), "nothing is said"),
             (json!({ "to": "a b", "text": "x" }), "'a b' is nobody"),
             (json!({ "text": "x" }), "Parameter 'to' is missing"),
-            (json!({ "to": true, "text": "x" }), "'to' must be a string or a number"),
-            (json!({ "to": "parent", "text": "x", "fds": ["fd:9"] }), "There is no descriptor 'fd:9' for 'fds'"),
-            (json!({ "to": "parent", "text": "x", "fd": "fd:1" }), "Unknown parameter 'fd'"),
+            (
+                json!({ "to": true, "text": "x" }),
+                "'to' must be a string or a number",
+            ),
+            (
+                json!({ "to": "parent", "text": "x", "fds": ["fd:9"] }),
+                "There is no descriptor 'fd:9' for 'fds'",
+            ),
+            (
+                json!({ "to": "parent", "text": "x", "fd": "fd:1" }),
+                "Unknown parameter 'fd'",
+            ),
         ];
         for (args, reason) in cases {
             let message = checked(&args.to_string(), &with_descriptors(), &table()).unwrap_err();
@@ -227,6 +294,10 @@ mod tests {
         let schema: Value = serde_json::from_str(&TOOL.spec(&plain).schema).unwrap();
         assert!(schema["properties"][FDS].is_null());
         let args = json!({ "to": "parent", "text": "x", "fds": [] }).to_string();
-        assert!(checked(&args, &plain, &Table::new()).unwrap_err().contains("Unknown parameter 'fds'"));
+        assert!(
+            checked(&args, &plain, &Table::new())
+                .unwrap_err()
+                .contains("Unknown parameter 'fds'")
+        );
     }
 }

@@ -1,7 +1,8 @@
 //! `spawn`: hand a task to a fresh process of a linked program.
 //!
-//! A call is checked here and becomes a [`PendingSpawn`]: what the child is, what it is given of its parent's descriptors,
-//! and which files the shell is still to fetch for it. Nothing is read and nothing is started here.
+//! A call is checked here and becomes a [`PendingSpawn`]: what the child is, what it is given of
+//! its parent's descriptors, and which files the shell is still to fetch for it. Nothing is read
+//! and nothing is started here.
 
 mod descriptors;
 mod lists;
@@ -12,7 +13,9 @@ use dormouse_proto::shown::ShownText;
 use dormouse_proto::tool::Access;
 use serde_json::json;
 
-pub use self::pending::{FetchError, Fetched, MAX_PRELOAD_BYTES, PendingSpawn, Preloads, ShownPreload};
+pub use self::pending::{
+    FetchError, Fetched, MAX_PRELOAD_BYTES, PendingSpawn, Preloads, ShownPreload,
+};
 use super::args::Args;
 use super::parameter::Items;
 use super::{Call, Group, Handler, Parameter, ProcessHandler, Told, Tool};
@@ -39,14 +42,22 @@ const TEMP_FILES: &str = "additional_preload_temp_files";
 const PARAMETERS: [Parameter; 7] = [
     Parameter::text("program_name", "The linked program.").required(),
     Parameter::alias("program"),
-    Parameter::text("query", "What it is to do. It knows nothing else of this conversation.").required(),
+    Parameter::text(
+        "query",
+        "What it is to do. It knows nothing else of this conversation.",
+    )
+    .required(),
     Parameter::flag("wait", "Whether to wait for its end; true if left out."),
-    Parameter::list(Items::Texts, FILES, "Files whose content stands in its system prompt."),
+    Parameter::list(
+        Items::Texts,
+        FILES,
+        "Files whose content stands in its system prompt.",
+    ),
     Parameter::list(
         Items::Descriptors,
         FDS,
-        "Descriptors that it gets: their content in its system prompt, and the same ids in its table. A part of one is named as \
-         \"fd:1 lines 10-40\", or by an object.",
+        "Descriptors that it gets: their content in its system prompt, and the same ids in its \
+         table. A part of one is named as \"fd:1 lines 10-40\", or by an object.",
     )
     .with_descriptors(),
     Parameter::list(
@@ -57,14 +68,16 @@ const PARAMETERS: [Parameter; 7] = [
     .with_temp_files(),
 ];
 
-const DESCRIPTION: &str = "Starts a fresh process of a linked program and returns its last message. With wait=false you get its pid at \
-once and go on; its last message comes to you by itself. Programs:";
+const DESCRIPTION: &str = "Starts a fresh process of a linked program and returns its last \
+message. With wait=false you get its pid at once and go on; its last message comes to you by \
+itself. Programs:";
 
 /// Names the linked programs.
 fn name_programs(program: &Program, told: &mut Told) {
     let names: Vec<_> = program.linked().map(|(name, ..)| name).collect();
     let program_name = &mut told.schema["properties"]["program_name"];
-    *program_name = json!({ "type": "string", "enum": names, "description": program_name["description"] });
+    *program_name =
+        json!({ "type": "string", "enum": names, "description": program_name["description"] });
     for (name, description, _) in program.linked() {
         let description = ShownText::outside(&format!("program:{name}"), description);
         told.description += &format!("\n- {name}: {description}");
@@ -78,12 +91,21 @@ fn name_programs(program: &Program, told: &mut Told) {
 pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingSpawn, String> {
     let args = Args::parse_by(&TOOL, program, call.args).map_err(|error| error.message)?;
     let child = linked(&args, program)?;
-    let query = args.required_text("query", "what the process is to do").map_err(|error| error.message)?.to_owned();
+    let query = args
+        .required_text("query", "what the process is to do")
+        .map_err(|error| error.message)?
+        .to_owned();
     let descriptors = descriptors::preloads(&args, call, &child)?;
     let files = lists::texts(&args, FILES, "a path")?;
     let temp_files = lists::temp_files(&args, TEMP_FILES)?;
     pending::check_size(descriptors.iter().map(|(.., shown)| shown))?;
-    Ok(PendingSpawn { program: child, query, descriptors, files, temp_files })
+    Ok(PendingSpawn {
+        program: child,
+        query,
+        descriptors,
+        files,
+        temp_files,
+    })
 }
 
 /// Whether the call waits for the child's end. Of a call that was checked before.
@@ -97,12 +119,18 @@ pub fn waits(args: &str) -> bool {
 #[must_use]
 pub fn program_name(args: &str) -> Option<String> {
     let args = Args::parse(&TOOL, args).ok()?;
-    args.text("program_name").or(args.text("program")).map(str::to_owned)
+    args.text("program_name")
+        .or(args.text("program"))
+        .map(str::to_owned)
 }
 
 fn linked(args: &Args, program: &Program) -> Result<Program, String> {
     let name = match (args.text("program_name"), args.text("program")) {
-        (Some(_), Some(_)) => return Err("'program_name' and 'program' are the same parameter: give one.".to_owned()),
+        (Some(_), Some(_)) => {
+            return Err(
+                "'program_name' and 'program' are the same parameter: give one.".to_owned(),
+            );
+        }
         (name, other) => name.or(other),
     };
     let names: Vec<_> = program.linked().map(|(name, ..)| name.to_owned()).collect();
@@ -110,10 +138,14 @@ fn linked(args: &Args, program: &Program) -> Result<Program, String> {
         0 => "This program links none.".to_owned(),
         _ => format!("The programs are: {}", names.join(", ")),
     };
-    let Some(name) = name else { return Err(format!("Parameter 'program_name' is missing. {}", known())) };
+    let Some(name) = name else {
+        return Err(format!("Parameter 'program_name' is missing. {}", known()));
+    };
     program.linked_program(name).ok_or_else(|| {
         let near = nearest(name, names.iter().map(String::as_str));
-        let hint = near.map(|near| format!(" Did you mean '{near}'?")).unwrap_or_default();
+        let hint = near
+            .map(|near| format!(" Did you mean '{near}'?"))
+            .unwrap_or_default();
         format!("There is no linked program '{name}'.{hint} {}", known())
     })
 }

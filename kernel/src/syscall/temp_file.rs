@@ -1,6 +1,8 @@
-//! What the tools of temporary files have in common: how a file and a content are named, and what is answered.
+//! What the tools of temporary files have in common: how a file and a content are named, and what
+//! is answered.
 //!
-//! They ask for an operation and never do it: the files belong to the tree of processes and not to one of them.
+//! They ask for an operation and never do it: the files belong to the tree of processes and not to
+//! one of them.
 
 use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
 use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempId, view};
@@ -11,7 +13,8 @@ use super::args::Args;
 use crate::content::Content;
 use crate::table::Table;
 
-/// An operation that the tree's files are asked for. The same arguments and table give the same one.
+/// An operation that the tree's files are asked for. The same arguments and table give the same
+/// one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingTempFile {
     /// The operation.
@@ -37,9 +40,17 @@ impl PendingTempFile {
 }
 
 /// The outcome that asks for `op`.
-pub(super) fn pending(args: &Args, op: TempFileOp<Content>, settings: &DescriptorSettings) -> Outcome {
+pub(super) fn pending(
+    args: &Args,
+    op: TempFileOp<Content>,
+    settings: &DescriptorSettings,
+) -> Outcome {
     let asked = args.text("temp_file_id").map(str::to_owned);
-    Outcome::TempFile(PendingTempFile { op, max_bytes: settings.max_content_bytes, asked })
+    Outcome::TempFile(PendingTempFile {
+        op,
+        max_bytes: settings.max_content_bytes,
+        asked,
+    })
 }
 
 /// The file that is named.
@@ -50,7 +61,8 @@ pub(super) fn file(args: &Args) -> Result<TempId, FdError> {
     let name = args.required_text("temp_file_id", "the temporary file, such as \"temp:1\"")?;
     name.parse().map_err(|_| {
         args.invalid(format!(
-            "'{name}' is not a temporary file: expected the temp_file_id that create_temp_file gave, temp:N."
+            "'{name}' is not a temporary file: expected the temp_file_id that create_temp_file \
+             gave, temp:N."
         ))
     })
 }
@@ -60,10 +72,17 @@ pub(super) fn file(args: &Args) -> Result<TempId, FdError> {
 /// # Errors
 /// `invalid_range`: versions count from 1.
 pub(super) fn version(args: &Args) -> Result<Option<u64>, FdError> {
-    let Some(version) = args.integer("version") else { return Ok(None) };
-    let counted = u64::try_from(version).ok().filter(|version| *version > 0).map(Some);
+    let Some(version) = args.integer("version") else {
+        return Ok(None);
+    };
+    let counted = u64::try_from(version)
+        .ok()
+        .filter(|version| *version > 0)
+        .map(Some);
     counted.ok_or_else(|| {
-        let message = format!("Invalid version {version}: versions count from 1. Give the one that you read.");
+        let message = format!(
+            "Invalid version {version}: versions count from 1. Give the one that you read."
+        );
         args.error(FdErrorKind::InvalidRange, message)
     })
 }
@@ -77,9 +96,10 @@ pub(super) fn content(args: &Args, table: &Table) -> Result<Content, FdError> {
         (Some(text), None) => Ok(Content::new(text.to_owned())),
         (None, Some(fd)) => table.resolve(fd).map(|(_, entry)| entry.content.clone()),
         (Some(_), Some(_)) => Err(args.invalid("Give either 'content' or 'fd', not both.")),
-        (None, None) => {
-            Err(args.missing("content", "the text that the file is to hold, or 'fd', a descriptor that holds it"))
-        }
+        (None, None) => Err(args.missing(
+            "content",
+            "the text that the file is to hold, or 'fd', a descriptor that holds it",
+        )),
     }
 }
 

@@ -33,12 +33,16 @@ const PARAMETERS: [Parameter; 2] = [
         PIDS,
         "The children to wait for, as spawn with wait=false named them; all, if left out.",
     ),
-    Parameter::integer(TIMEOUT, "How long to wait at most; until they have ended, if left out.")
-        .at_least(0)
-        .at_most(MAX_TIMEOUT_MS),
+    Parameter::integer(
+        TIMEOUT,
+        "How long to wait at most; until they have ended, if left out.",
+    )
+    .at_least(0)
+    .at_most(MAX_TIMEOUT_MS),
 ];
 
-const DESCRIPTION: &str = "Waits until children that run in the background have ended, and returns what they said.";
+const DESCRIPTION: &str =
+    "Waits until children that run in the background have ended, and returns what they said.";
 
 /// What a call waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,15 +59,25 @@ pub struct Wait {
 /// A text for the model.
 pub fn asked(args: &str) -> Result<Wait, String> {
     let args = Args::parse(&TOOL, args).map_err(|error| error.message)?;
-    let pids = bounded(PIDS, args.list(PIDS))?.iter().map(pid).collect::<Result<Vec<_>, _>>()?;
-    Ok(Wait { pids: (!pids.is_empty()).then_some(pids), timeout_ms: timeout(&args, TIMEOUT)? })
+    let pids = bounded(PIDS, args.list(PIDS))?
+        .iter()
+        .map(pid)
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(Wait {
+        pids: (!pids.is_empty()).then_some(pids),
+        timeout_ms: timeout(&args, TIMEOUT)?,
+    })
 }
 
 fn pid(item: &Value) -> Result<Pid, String> {
-    let text = item.as_str().map_or_else(|| item.to_string(), str::to_owned);
+    let text = item
+        .as_str()
+        .map_or_else(|| item.to_string(), str::to_owned);
     match Address::parse(&text) {
         Some(Address::Process(pid)) => Ok(pid),
-        _ => Err(format!("'{PIDS}' must be a list of process numbers, such as [3, 4], and holds {item}.")),
+        _ => Err(format!(
+            "'{PIDS}' must be a list of process numbers, such as [3, 4], and holds {item}."
+        )),
     }
 }
 
@@ -77,12 +91,21 @@ mod tests {
         let cases = [
             ("{}", None, None),
             (r#"{"pids": []}"#, None, None),
-            (r#"{"pids": [3, "4"], "timeout_ms": 0}"#, of(&[3, 4]), Some(0)),
+            (
+                r#"{"pids": [3, "4"], "timeout_ms": 0}"#,
+                of(&[3, 4]),
+                Some(0),
+            ),
         ];
         for (args, pids, timeout_ms) in cases {
             assert_eq!(asked(args), Ok(Wait { pids, timeout_ms }), "{args}");
         }
-        for args in [r#"{"pids": [0]}"#, r#"{"pids": ["parent"]}"#, r#"{"pids": [1.5]}"#, r#"{"pid": 3}"#] {
+        for args in [
+            r#"{"pids": [0]}"#,
+            r#"{"pids": ["parent"]}"#,
+            r#"{"pids": [1.5]}"#,
+            r#"{"pid": 3}"#,
+        ] {
             assert!(asked(args).is_err(), "{args}");
         }
     }

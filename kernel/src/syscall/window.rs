@@ -19,11 +19,19 @@ impl Window {
     /// # Errors
     /// `invalid_range`.
     pub(super) fn parse(args: &Args, default_max: u64, max_chars: u64) -> Result<Self, FdError> {
-        let (start, max) = (args.at_least("start", 1, 1)?, args.at_least("max", 1, default_max)?);
-        Ok(Self { start, max, max_chars })
+        let (start, max) = (
+            args.at_least("start", 1, 1)?,
+            args.at_least("max", 1, default_max)?,
+        );
+        Ok(Self {
+            start,
+            max,
+            max_chars,
+        })
     }
 
-    /// The items in it. `chars` reckons what showing an item takes; the first is shown whatever it takes.
+    /// The items in it. `chars` reckons what showing an item takes; the first is shown whatever it
+    /// takes.
     ///
     /// # Errors
     /// `invalid_range`, with what is valid.
@@ -36,7 +44,9 @@ impl Window {
         let (mut total, mut chars_left, mut shown) = (0, Some(self.max_chars), Vec::new());
         for item in items {
             total += 1;
-            let Some(left) = chars_left.filter(|_| total >= self.start) else { continue };
+            let Some(left) = chars_left.filter(|_| total >= self.start) else {
+                continue;
+            };
             let rest = left.checked_sub(chars(&item));
             if rest.is_some() || shown.is_empty() {
                 shown.push(item);
@@ -44,10 +54,21 @@ impl Window {
             chars_left = rest.filter(|_| (shown.len() as u64) < self.max);
         }
         if self.start > total.max(1) {
-            let message = format!("Invalid start {}. Valid range: 1-{}", self.start, total.max(1));
+            let message = format!(
+                "Invalid start {}. Valid range: 1-{}",
+                self.start,
+                total.max(1)
+            );
             return Err(args.error(FdErrorKind::InvalidRange, message));
         }
-        Ok((Shown { total, start: self.start, count: shown.len() as u64 }, shown))
+        Ok((
+            Shown {
+                total,
+                start: self.start,
+                count: shown.len() as u64,
+            },
+            shown,
+        ))
     }
 }
 
@@ -65,7 +86,10 @@ mod tests {
     use super::super::parameter::Offered;
     use super::*;
 
-    const PARAMETERS: [Parameter; 2] = [Parameter::integer("start", "First"), Parameter::integer("max", "Most")];
+    const PARAMETERS: [Parameter; 2] = [
+        Parameter::integer("start", "First"),
+        Parameter::integer("max", "Most"),
+    ];
 
     fn parsed(json: &str) -> Args {
         Args::of("t", &PARAMETERS, Offered::ALL, json).unwrap()
@@ -74,7 +98,9 @@ mod tests {
     fn shown(args: &str, max_chars: u64) -> Result<(String, Option<u64>, Vec<u64>), String> {
         let args = parsed(args);
         let window = Window::parse(&args, 4, max_chars).map_err(|error| error.message)?;
-        let (shown, items) = window.of(&args, [10, 20, 30, 5, 5], |chars| *chars).map_err(|error| error.message)?;
+        let (shown, items) = window
+            .of(&args, [10, 20, 30, 5, 5], |chars| *chars)
+            .map_err(|error| error.message)?;
         Ok((shown.range(), shown.next(), items))
     }
 
@@ -90,7 +116,11 @@ mod tests {
             (r#"{"start": 5, "max": 1}"#, 0, ("5-5", None, vec![5])),
         ];
         for (args, max_chars, (range, next, items)) in cases {
-            assert_eq!(shown(args, max_chars), Ok((range.to_owned(), next, items)), "{args} in {max_chars}");
+            assert_eq!(
+                shown(args, max_chars),
+                Ok((range.to_owned(), next, items)),
+                "{args} in {max_chars}"
+            );
         }
         for (args, message) in [
             (r#"{"start": 6}"#, "Valid range: 1-5"),
@@ -106,6 +136,9 @@ mod tests {
         let args = parsed("{}");
         let window = Window::parse(&args, 4, 10).unwrap();
         let (shown, items) = window.of(&args, Vec::<u64>::new(), |chars| *chars).unwrap();
-        assert_eq!((shown.range().as_str(), shown.next(), items), ("0", None, vec![]));
+        assert_eq!(
+            (shown.range().as_str(), shown.next(), items),
+            ("0", None, vec![])
+        );
     }
 }

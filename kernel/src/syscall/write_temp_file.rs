@@ -1,4 +1,5 @@
-//! `write_temp_file`: puts a content in place of all that a file holds, if nobody has changed it since it was read.
+//! `write_temp_file`: puts a content in place of all that a file holds, if nobody has changed it
+//! since it was read.
 
 use dormouse_proto::descriptor::FdError;
 use dormouse_proto::temp_file::TempFileOp;
@@ -21,19 +22,26 @@ pub const TOOL: Tool = Tool {
     handler: Handler::Table(write_temp_file),
 };
 
-const DESCRIPTION: &str = "Replaces all that a temporary file of your tree of processes holds, by `content` or by what the file \
-descriptor `fd` holds. `version` is the version that you read: where another process has changed the file since, nothing is \
-written and the error stale_version says which version is the newest; then read it again, merge, and write with that version. To \
-add to the end of a file, use append_temp_file, which needs no version.";
+const DESCRIPTION: &str = "Replaces all that a temporary file of your tree of processes holds, by \
+`content` or by what the file descriptor `fd` holds. `version` is the version that you read: where \
+another process has changed the file since, nothing is written and the error stale_version says \
+which version is the newest; then read it again, merge, and write with that version. To add to the \
+end of a file, use append_temp_file, which needs no version.";
 
 const PARAMETERS: [Parameter; 4] = [
     Parameter::text("temp_file_id", "The file, such as temp:1").required(),
     Parameter::text("content", "What the file holds from then on; may be empty"),
-    Parameter::text("fd", "In place of content: the descriptor whose content the file holds, such as fd:1"),
-    Parameter::integer("version", "The version that you read").at_least(1).required(),
+    Parameter::text(
+        "fd",
+        "In place of content: the descriptor whose content the file holds, such as fd:1",
+    ),
+    Parameter::integer("version", "The version that you read")
+        .at_least(1)
+        .required(),
 ];
 
-/// Answers a call: with an operation for the tree's files, or with an error. A descriptor's content is not copied.
+/// Answers a call: with an operation for the tree's files, or with an error. A descriptor's content
+/// is not copied.
 #[must_use]
 pub fn write_temp_file(call: &Call<'_>) -> Outcome {
     run(call).into()
@@ -43,9 +51,18 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     let id = temp_file::file(&args)?;
     let version = temp_file::version(&args)?;
-    let version = version.ok_or_else(|| args.missing("version", "the version that you read with read_temp_file"))?;
+    let version = version
+        .ok_or_else(|| args.missing("version", "the version that you read with read_temp_file"))?;
     let content = temp_file::content(&args, call.table)?;
-    Ok(temp_file::pending(&args, TempFileOp::Write { id, content, version }, call.settings))
+    Ok(temp_file::pending(
+        &args,
+        TempFileOp::Write {
+            id,
+            content,
+            version,
+        },
+        call.settings,
+    ))
 }
 
 #[cfg(test)]
@@ -59,26 +76,55 @@ mod tests {
     #[test]
     fn it_takes_a_file_a_content_and_the_version_that_was_read() {
         let cases = [
-            (r#"{"temp_file_id": "temp:2", "content": "new", "version": 3}"#, Content::new("new")),
-            (r#"{"temp_file_id": "temp:2", "fd": "fd:1", "version": "3"}"#, content_of_fd()),
+            (
+                r#"{"temp_file_id": "temp:2", "content": "new", "version": 3}"#,
+                Content::new("new"),
+            ),
+            (
+                r#"{"temp_file_id": "temp:2", "fd": "fd:1", "version": "3"}"#,
+                content_of_fd(),
+            ),
         ];
         for (args, content) in cases {
-            assert_eq!(op(&TOOL, args), TempFileOp::Write { id: TempId(2), content, version: 3 });
+            assert_eq!(
+                op(&TOOL, args),
+                TempFileOp::Write {
+                    id: TempId(2),
+                    content,
+                    version: 3
+                }
+            );
         }
     }
 
     #[test]
     fn nothing_is_written_without_them() {
         let cases = [
-            (r#"{"content": "a", "version": 1}"#, "invalid_parameter", "'temp_file_id' is missing"),
-            (r#"{"temp_file_id": "temp:1", "version": 1}"#, "invalid_parameter", "'content' is missing"),
+            (
+                r#"{"content": "a", "version": 1}"#,
+                "invalid_parameter",
+                "'temp_file_id' is missing",
+            ),
+            (
+                r#"{"temp_file_id": "temp:1", "version": 1}"#,
+                "invalid_parameter",
+                "'content' is missing",
+            ),
             (
                 r#"{"temp_file_id": "temp:1", "content": "a"}"#,
                 "invalid_parameter",
                 "'version' is missing: the version that",
             ),
-            (r#"{"temp_file_id": "temp:1", "content": "a", "version": 0}"#, "invalid_range", "versions count from 1"),
-            (r#"{"temp_file_id": "temp:1", "content": "a", "version": -1}"#, "invalid_range", "versions count from 1"),
+            (
+                r#"{"temp_file_id": "temp:1", "content": "a", "version": 0}"#,
+                "invalid_range",
+                "versions count from 1",
+            ),
+            (
+                r#"{"temp_file_id": "temp:1", "content": "a", "version": -1}"#,
+                "invalid_range",
+                "versions count from 1",
+            ),
             (
                 r#"{"temp_file_id": "temp:1", "content": "a", "version": "x"}"#,
                 "invalid_parameter",

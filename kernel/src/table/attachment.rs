@@ -1,8 +1,9 @@
-//! Attachments: what a tool produced that is no text. Each becomes a descriptor, however small it is, and a model whose format
-//! takes it is shown the thing itself.
+//! Attachments: what a tool produced that is no text. Each becomes a descriptor, however small it
+//! is, and a model whose format takes it is shown the thing itself.
 //!
-//! A provider that cannot read an image refuses the whole request, and each one after it. So only what looks like what it
-//! is said to be is shown, and nothing that is longer, wider or one more than every provider takes.
+//! A provider that cannot read an image refuses the whole request, and each one after it. So only
+//! what looks like what it is said to be is shown, and nothing that is longer, wider or one more
+//! than every provider takes.
 
 use std::sync::Arc;
 
@@ -19,7 +20,8 @@ use crate::content::{Content, Unreadable};
 
 /// The most attachments of one output that become descriptors.
 pub const MOST_ATTACHED: usize = 64;
-/// The most bytes that the model of one process is shown: their base64 stays below the 20 MB that every provider takes in a request.
+/// The most bytes that the model of one process is shown: their base64 stays below the 20 MB that
+/// every provider takes in a request.
 const MOST_SHOWN_BYTES: u64 = 14_000_000;
 /// The longest that is shown: its base64 has 5 MB.
 const LONGEST_SHOWN_BYTES: u64 = 3_750_000;
@@ -37,7 +39,11 @@ const LONGEST_TYPE_CHARS: usize = 100;
 /// The beginning of a text that may be long.
 fn begun(text: &str, chars: usize) -> String {
     let begun: String = text.chars().take(chars).collect();
-    if begun.len() < text.len() { begun + "…" } else { begun }
+    if begun.len() < text.len() {
+        begun + "…"
+    } else {
+        begun
+    }
 }
 
 /// An attachment that is about to become a descriptor.
@@ -53,14 +59,19 @@ pub struct NewAttachment {
 }
 
 impl Placer<'_> {
-    /// Places an attachment. If descriptors are off, it becomes one all the same, which the model can only be shown. O(n) in its
-    /// bytes, at memory bandwidth; bytes past `max_content_bytes` are dropped, and then it is not shown.
+    /// Places an attachment. If descriptors are off, it becomes one all the same, which the model
+    /// can only be shown. O(n) in its bytes, at memory bandwidth; bytes past `max_content_bytes`
+    /// are dropped, and then it is not shown.
     ///
     /// # Errors
     /// The quota is used up.
     pub fn attachment(
         &self,
-        Attachment { name, media_type, bytes }: &Attachment,
+        Attachment {
+            name,
+            media_type,
+            bytes,
+        }: &Attachment,
         source: &str,
     ) -> Result<NewAttachment, Unreadable> {
         let settings = self.settings.copied().unwrap_or_default();
@@ -70,11 +81,25 @@ impl Placer<'_> {
         let total_bytes = bytes.len() as u64;
         let Capped { content, cut_bytes } = self.capped(bytes.clone(), 0, Some(&settings))?;
         let is_fit = cut_bytes == 0 && total_bytes <= LONGEST_SHOWN_BYTES;
-        let side_px = Some(bytes).filter(|_| is_fit).and_then(|bytes| seen(bytes, &essence(&media_type)));
-        let from = name.as_ref().map_or_else(|| source.to_owned(), |name| format!("{source}/{name}"));
-        let entry = Entry { cut_bytes, ..Entry::new(content, settings.page_chars.max(1), from, self.now_ms) };
+        let side_px = Some(bytes)
+            .filter(|_| is_fit)
+            .and_then(|bytes| seen(bytes, &essence(&media_type)));
+        let from = name
+            .as_ref()
+            .map_or_else(|| source.to_owned(), |name| format!("{source}/{name}"));
+        let entry = Entry {
+            cut_bytes,
+            ..Entry::new(content, settings.page_chars.max(1), from, self.now_ms)
+        };
         entry.content.reader(self.quota).prepare(entry.page_chars);
-        Ok(NewAttachment { entry, source: source.into(), name, media_type, total_bytes, side_px })
+        Ok(NewAttachment {
+            entry,
+            source: source.into(),
+            name,
+            media_type,
+            total_bytes,
+            side_px,
+        })
     }
 }
 
@@ -82,7 +107,14 @@ impl NewAttachment {
     /// What the model reads of it once it is opened as `id`.
     #[must_use]
     pub fn element(&self, id: &FdId) -> Element {
-        let Self { entry, source, name, media_type, total_bytes, .. } = self;
+        let Self {
+            entry,
+            source,
+            name,
+            media_type,
+            total_bytes,
+            ..
+        } = self;
         let attached = Attached {
             source,
             name: name.as_deref(),
@@ -97,13 +129,22 @@ impl NewAttachment {
     #[must_use]
     pub fn media(&self, id: &FdId) -> Option<Media> {
         let media_type = essence(&self.media_type);
-        self.side_px.map(|side_px| Media { fd: id.clone(), media_type: media_type.into(), side_px })
+        self.side_px.map(|side_px| Media {
+            fd: id.clone(),
+            media_type: media_type.into(),
+            side_px,
+        })
     }
 }
 
 /// The type without parameters, in small letters: `image/png`.
 fn essence(media_type: &str) -> String {
-    media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    media_type
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase()
 }
 
 /// The longer side of what can be shown as `media_type`, in pixels; 0 for a document.
@@ -115,7 +156,9 @@ fn seen(bytes: &[u8], media_type: &str) -> Option<u32> {
         return Some(0);
     }
     let size = imagesize::blob_size(bytes).ok()?;
-    u32::try_from(size.width.max(size.height)).ok().filter(|side| (1..=LONGEST_SIDE_PX).contains(side))
+    u32::try_from(size.width.max(size.height))
+        .ok()
+        .filter(|side| (1..=LONGEST_SIDE_PX).contains(side))
 }
 
 const PDF: &str = "application/pdf";
@@ -174,10 +217,20 @@ mod tests {
 
     const ID: FdId = FdId::Fd(3);
 
-    fn placed(media_type: &str, bytes: &[u8], settings: Option<&DescriptorSettings>) -> NewAttachment {
+    fn placed(
+        media_type: &str,
+        bytes: &[u8],
+        settings: Option<&DescriptorSettings>,
+    ) -> NewAttachment {
         let bytes = Bytes::copy_from_slice(bytes);
-        let attachment = Attachment { name: Some("a<b.png".into()), media_type: media_type.into(), bytes };
-        Placer::unlimited(settings, 7).attachment(&attachment, "tool:plot").unwrap()
+        let attachment = Attachment {
+            name: Some("a<b.png".into()),
+            media_type: media_type.into(),
+            bytes,
+        };
+        Placer::unlimited(settings, 7)
+            .attachment(&attachment, "tool:plot")
+            .unwrap()
     }
 
     #[test]
@@ -187,10 +240,18 @@ mod tests {
             ("image/png", PNG, true),
             ("Image/PNG; charset=binary", PNG, true),
             ("image/jpeg", PNG, false),
-            ("image/jpeg", b"\xff\xd8\xff\xc0\0\x11\x08\0\x10\0\x20\x03\x01\x11\0\x02\x11\x01\x03\x11\x01", true),
+            (
+                "image/jpeg",
+                b"\xff\xd8\xff\xc0\0\x11\x08\0\x10\0\x20\x03\x01\x11\0\x02\x11\x01\x03\x11\x01",
+                true,
+            ),
             ("image/jpeg", b"\xff\xd8\xff\xe0", false),
             ("image/gif", b"GIF89a\x20\0\x10\0\0\0\0", true),
-            ("image/webp", b"RIFF\0\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0\x1f\0\0\x0f\0\0", true),
+            (
+                "image/webp",
+                b"RIFF\0\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0\x1f\0\0\x0f\0\0",
+                true,
+            ),
             ("image/png", &png(LONGEST_SIDE_PX), true),
             ("image/png", &png(LONGEST_SIDE_PX + 1), false),
             ("application/pdf", b"%PDF-1.7", true),
@@ -204,38 +265,64 @@ mod tests {
             assert_eq!(new.entry.content.unbounded().bytes().unwrap(), bytes);
             let bytes = format!("bytes=\"{}\"", bytes.len());
             let xml = new.element(&ID).to_xml();
-            assert!(xml.starts_with("<fd_attachment fd=\"fd:3\" ") && xml.contains(&bytes), "{xml}");
+            assert!(
+                xml.starts_with("<fd_attachment fd=\"fd:3\" ") && xml.contains(&bytes),
+                "{xml}"
+            );
         }
         let shown = placed("IMAGE/png", PNG, None).media(&ID).unwrap();
-        assert_eq!((shown.fd, &*shown.media_type, shown.side_px), (ID, "image/png", 32));
+        assert_eq!(
+            (shown.fd, &*shown.media_type, shown.side_px),
+            (ID, "image/png", 32)
+        );
     }
 
     #[test]
     fn few_images_may_be_wide_and_many_must_be_small() {
         let with = |images: usize, side_px: u32| {
-            let media = Media { fd: FdId::Fd(1), media_type: "image/png".into(), side_px };
+            let media = Media {
+                fd: FdId::Fd(1),
+                media_type: "image/png".into(),
+                side_px,
+            };
             (0..images).fold(Gallery::default(), |gallery, _| gallery.with(&media, 1_000))
         };
         assert!(with(FEW_IMAGES, LONGEST_SIDE_PX).is_taken());
         assert!(!with(FEW_IMAGES + 1, SMALL_SIDE_PX + 1).is_taken());
         assert!(with(MOST_IMAGES, SMALL_SIDE_PX).is_taken());
         assert!(!with(MOST_IMAGES + 1, 1).is_taken());
-        assert!(with(5 * MOST_IMAGES, 0).is_taken(), "documents are no images");
-        let document = Media { fd: FdId::Fd(1), media_type: PDF.into(), side_px: 0 };
+        assert!(
+            with(5 * MOST_IMAGES, 0).is_taken(),
+            "documents are no images"
+        );
+        let document = Media {
+            fd: FdId::Fd(1),
+            media_type: PDF.into(),
+            side_px: 0,
+        };
         assert!(!with(1, 1).with(&document, MOST_SHOWN_BYTES).is_taken());
     }
 
     #[test]
     fn a_name_without_end_is_cut() {
         let (name, media_type) = (Some("n".repeat(1 << 20).into()), "t".repeat(1 << 20).into());
-        let attachment = Attachment { name, media_type, bytes: Bytes::new() };
-        let new = Placer::unlimited(None, 0).attachment(&attachment, "tool:t").unwrap();
+        let attachment = Attachment {
+            name,
+            media_type,
+            bytes: Bytes::new(),
+        };
+        let new = Placer::unlimited(None, 0)
+            .attachment(&attachment, "tool:t")
+            .unwrap();
         assert!(new.element(&ID).to_xml().len() < 1_000 && new.entry.source.len() < 1_000);
     }
 
     #[test]
     fn what_is_cut_off_is_said_and_not_shown() {
-        let settings = DescriptorSettings { max_content_bytes: 10, ..DescriptorSettings::default() };
+        let settings = DescriptorSettings {
+            max_content_bytes: 10,
+            ..DescriptorSettings::default()
+        };
         let new = placed("image/png", PNG, Some(&settings));
         let kept = (new.entry.cut_bytes, new.entry.content.len_bytes());
         assert_eq!((new.media(&ID), kept), (None, (PNG.len() as u64 - 10, 10)));

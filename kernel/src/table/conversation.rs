@@ -1,7 +1,8 @@
 //! The conversation as descriptors: `msg:3` is its third message, `msg:3.2` the second part of it.
 //!
-//! Derived, never stored: the texts are those of the messages, shared and not copied, and a message that nobody reads costs
-//! nothing. Where the parts of a message are several, `msg:3` joins them with line feeds; that text is made when it is read.
+//! Derived, never stored: the texts are those of the messages, shared and not copied, and a message
+//! that nobody reads costs nothing. Where the parts of a message are several, `msg:3` joins them
+//! with line feeds; that text is made when it is read.
 
 use std::sync::Arc;
 
@@ -32,35 +33,54 @@ struct Part {
 
 impl Conversation {
     pub(super) fn new(messages: Vector<Arc<Message>>, page_chars: u32) -> Self {
-        Self { messages, page_chars: page_chars.max(1) }
+        Self {
+            messages,
+            page_chars: page_chars.max(1),
+        }
     }
 
     /// The message, or the part of one, of this name. O(its text).
     pub(super) fn entry(&self, id: &FdId) -> Option<Entry<Content>> {
-        let FdId::Message { number, part } = id else { return None };
+        let FdId::Message { number, part } = id else {
+            return None;
+        };
         let parts = self.parts(*number as usize)?;
         let Part { text, source } = match part {
             None => joined(parts)?,
             Some(part) => parts.into_iter().nth(part.checked_sub(1)? as usize)?,
         };
-        Some(Entry::new(Content::shared(text), self.page_chars, source, 0))
+        Some(Entry::new(
+            Content::shared(text),
+            self.page_chars,
+            source,
+            0,
+        ))
     }
 
     /// Each message as a whole.
     pub(super) fn iter(&self) -> impl Iterator<Item = (FdId, Entry<Content>)> {
-        let ids = (1..).take(self.messages.len()).map(|number| FdId::Message { number, part: None });
+        let ids = (1..)
+            .take(self.messages.len())
+            .map(|number| FdId::Message { number, part: None });
         ids.filter_map(|id| self.entry(&id).map(|entry| (id, entry)))
     }
 
-    /// The texts of a message, in order: what is said and what tools answered, without the marker behind it.
+    /// The texts of a message, in order: what is said and what tools answered, without the marker
+    /// behind it.
     fn parts(&self, number: usize) -> Option<Vec<Part>> {
         let before = number.checked_sub(1)?;
         let message = self.messages.get(before)?;
         let marker = marker(number);
         let parts = message.blocks.iter().filter_map(|block| match block {
             Block::Text { text, .. } if **text == *marker => None,
-            Block::Text { text, .. } => Some(Part { text: text.clone(), source: speaker(message.role).into() }),
-            Block::ToolResult { id, text, .. } => Some(Part { text: text.clone(), source: self.asked(before, id) }),
+            Block::Text { text, .. } => Some(Part {
+                text: text.clone(),
+                source: speaker(message.role).into(),
+            }),
+            Block::ToolResult { id, text, .. } => Some(Part {
+                text: text.clone(),
+                source: self.asked(before, id),
+            }),
             Block::ToolUse { .. } | Block::Media { .. } | Block::Opaque(_) => None,
         });
         Some(parts.collect())
@@ -68,7 +88,9 @@ impl Conversation {
 
     /// The tool that the message before asked for by this id.
     fn asked(&self, before: usize, result: &str) -> Arc<str> {
-        let asking = before.checked_sub(1).and_then(|index| self.messages.get(index));
+        let asking = before
+            .checked_sub(1)
+            .and_then(|index| self.messages.get(index));
         let tool = asking.and_then(|message| {
             message.blocks.iter().find_map(|block| match block {
                 Block::ToolUse { id, name, .. } if **id == *result => Some(format!("tool:{name}")),
@@ -92,7 +114,10 @@ fn joined(mut parts: Vec<Part>) -> Option<Part> {
         return parts.pop();
     }
     let texts: Vec<_> = parts.iter().map(|part| &*part.text).collect();
-    Some(Part { text: texts.join("\n").into(), source: parts[0].source.clone() })
+    Some(Part {
+        text: texts.join("\n").into(),
+        source: parts[0].source.clone(),
+    })
 }
 
 #[cfg(test)]
@@ -100,18 +125,44 @@ mod tests {
     use super::*;
 
     fn use_of(id: &str, name: &str) -> Block {
-        Block::ToolUse { id: id.into(), name: name.into(), args: "{}".into(), raw: None }
+        Block::ToolUse {
+            id: id.into(),
+            name: name.into(),
+            args: "{}".into(),
+            raw: None,
+        }
     }
 
     fn result_of(id: &str, text: &str) -> Block {
-        Block::ToolResult { id: id.into(), text: text.into(), is_error: false }
+        Block::ToolResult {
+            id: id.into(),
+            text: text.into(),
+            is_error: false,
+        }
     }
 
     fn conversation() -> Conversation {
         let messages = [
-            (Role::User, vec![Block::text("find it"), Block::text("[msg:1]")]),
-            (Role::Assistant, vec![Block::text("I look."), use_of("a", "grep"), use_of("b", "cat")]),
-            (Role::User, vec![result_of("a", "found"), result_of("b", "é\n[msg:3]"), Block::text("[msg:3]")]),
+            (
+                Role::User,
+                vec![Block::text("find it"), Block::text("[msg:1]")],
+            ),
+            (
+                Role::Assistant,
+                vec![
+                    Block::text("I look."),
+                    use_of("a", "grep"),
+                    use_of("b", "cat"),
+                ],
+            ),
+            (
+                Role::User,
+                vec![
+                    result_of("a", "found"),
+                    result_of("b", "é\n[msg:3]"),
+                    Block::text("[msg:3]"),
+                ],
+            ),
             (Role::Assistant, vec![use_of("c", "cat")]),
             (Role::User, vec![result_of("z", "unasked")]),
         ];
@@ -138,7 +189,9 @@ mod tests {
         ];
         for (name, expected) in cases {
             let entry = conversation.entry(&name.parse().unwrap());
-            let found = entry.as_ref().map(|entry| (entry.content.unbounded().text().unwrap(), &*entry.source));
+            let found = entry
+                .as_ref()
+                .map(|entry| (entry.content.unbounded().text().unwrap(), &*entry.source));
             let found = found.as_ref().map(|(text, source)| (&**text, *source));
             assert_eq!(found, expected, "{name}");
         }
@@ -149,9 +202,20 @@ mod tests {
     #[test]
     fn a_single_text_is_shared_and_not_copied() {
         let text: Arc<str> = "said".into();
-        let message = Message { role: Role::User, blocks: vec![Block::text(text.clone())] };
+        let message = Message {
+            role: Role::User,
+            blocks: vec![Block::text(text.clone())],
+        };
         let conversation = Conversation::new([Arc::new(message)].into_iter().collect(), 10);
-        let entry = conversation.entry(&FdId::Message { number: 1, part: None }).unwrap();
-        assert_eq!(entry.content.unbounded().text().unwrap().as_ptr(), text.as_ptr());
+        let entry = conversation
+            .entry(&FdId::Message {
+                number: 1,
+                part: None,
+            })
+            .unwrap();
+        assert_eq!(
+            entry.content.unbounded().text().unwrap().as_ptr(),
+            text.as_ptr()
+        );
     }
 }

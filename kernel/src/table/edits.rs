@@ -1,4 +1,5 @@
-//! A table under random edits, against a plain map: descriptors that are opened, replaced and noted of, and forks between.
+//! A table under random edits, against a plain map: descriptors that are opened, replaced and noted
+//! of, and forks between.
 
 use std::collections::BTreeMap;
 
@@ -23,14 +24,28 @@ enum Edit {
 }
 
 fn notes() -> impl Strategy<Value = Note> {
-    let name = prop::option::of("[ab]").prop_map(|name| Note::Named { name: name.map(Into::into) });
+    let name = prop::option::of("[ab]").prop_map(|name| Note::Named {
+        name: name.map(Into::into),
+    });
     let marked = ("[xyz]", 1_u64..4).prop_map(|(ref_id, line)| Note::Marked {
         ref_id: ref_id.into(),
-        section: Section { start_line: line, end_line: line },
+        section: Section {
+            start_line: line,
+            end_line: line,
+        },
     });
-    let summary =
-        "[a-z]{1,3}".prop_map(|summary| Note::Summarized { summary: summary.into(), usage: Usage::default() });
-    prop_oneof![name, marked, "[xyz]".prop_map(|ref_id| Note::Unmarked { ref_id: ref_id.into() }), summary]
+    let summary = "[a-z]{1,3}".prop_map(|summary| Note::Summarized {
+        summary: summary.into(),
+        usage: Usage::default(),
+    });
+    prop_oneof![
+        name,
+        marked,
+        "[xyz]".prop_map(|ref_id| Note::Unmarked {
+            ref_id: ref_id.into()
+        }),
+        summary
+    ]
 }
 
 fn edits() -> impl Strategy<Value = Vec<Edit>> {
@@ -68,7 +83,10 @@ impl Known {
 
     fn of(entry: &Entry<Content>) -> Self {
         let notes = &entry.notes;
-        let sections = notes.sections.iter().map(|(ref_id, section)| (ref_id.to_string(), section.start_line));
+        let sections = notes
+            .sections
+            .iter()
+            .map(|(ref_id, section)| (ref_id.to_string(), section.start_line));
         Self {
             text: entry.content.unbounded().text().unwrap().to_string(),
             name: notes.name.as_deref().map(str::to_owned),
@@ -81,11 +99,20 @@ impl Known {
 type Model = BTreeMap<u32, Known>;
 
 fn agrees(table: &Table, model: &Model, next: u32) {
-    let held = table.iter().map(|(id, entry)| (id.clone(), Known::of(entry)));
-    assert!(held.eq(model.iter().map(|(number, known)| (FdId::Fd(*number), known.clone()))));
+    let held = table
+        .iter()
+        .map(|(id, entry)| (id.clone(), Known::of(entry)));
+    assert!(
+        held.eq(model
+            .iter()
+            .map(|(number, known)| (FdId::Fd(*number), known.clone())))
+    );
     assert_eq!(table.next_fd(), next);
     for name in ["a", "b"] {
-        let holder = model.iter().find(|(_, known)| known.name.as_deref() == Some(name)).map(|(n, _)| FdId::Fd(*n));
+        let holder = model
+            .iter()
+            .find(|(_, known)| known.name.as_deref() == Some(name))
+            .map(|(n, _)| FdId::Fd(*n));
         assert_eq!(table.named(name).map(|(id, _)| id), holder.as_ref());
         assert_eq!(table.resolve(name).ok().map(|(id, _)| id), holder);
     }
@@ -104,7 +131,13 @@ fn edit((table, model, next): &mut (Table, Model, u32), edit: Edit) {
         Edit::Fork => return,
     };
     table.insert(FdId::Fd(number), entry(&text));
-    model.insert(number, Known { text, ..Known::default() });
+    model.insert(
+        number,
+        Known {
+            text,
+            ..Known::default()
+        },
+    );
     *next = (*next).max(number + 1);
 }
 

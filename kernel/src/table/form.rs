@@ -1,6 +1,7 @@
 //! Which text of a descriptor a call is served: its own, or its JSON reformatted.
 //!
-//! The one place that decides it. What opens a descriptor, what reads it and what searches it agree by asking here.
+//! The one place that decides it. What opens a descriptor, what reads it and what searches it agree
+//! by asking here.
 
 use std::borrow::Cow;
 
@@ -27,7 +28,8 @@ pub struct View<'a> {
     pub entry: Cow<'a, Entry<Content>>,
     /// What is served: its content, or that reformatted.
     pub content: Reader<'a>,
-    /// Whether it is. None where the content is as it is, and would be for every call that does not ask for another form.
+    /// Whether it is. None where the content is as it is, and would be for every call that does not
+    /// ask for another form.
     pub pretty: Option<bool>,
 }
 
@@ -35,7 +37,11 @@ impl<'a> View<'a> {
     /// The descriptor as it is, whatever is shown by default.
     #[must_use]
     pub fn plain(entry: Cow<'a, Entry<Content>>, quota: &'a ReadQuota) -> Self {
-        Self { content: entry.content.reader(quota), entry, pretty: None }
+        Self {
+            content: entry.content.reader(quota),
+            entry,
+            pretty: None,
+        }
     }
 
     /// Characters per page.
@@ -49,7 +55,10 @@ impl<'a> View<'a> {
     /// # Errors
     /// As [`extent`].
     pub fn extent(&self) -> Result<Extent, Unreadable> {
-        Ok(Extent { pretty: self.pretty, ..extent(&self.content, self.page_chars(), self.entry.cut_bytes)? })
+        Ok(Extent {
+            pretty: self.pretty,
+            ..extent(&self.content, self.page_chars(), self.entry.cut_bytes)?
+        })
     }
 
     /// A content that was made of what is served, as an answer about this descriptor describes it.
@@ -57,13 +66,17 @@ impl<'a> View<'a> {
     /// # Errors
     /// As [`extent`].
     pub fn describe(&self, extracted: Content) -> Result<Extent, Unreadable> {
-        Ok(Extent { pretty: self.pretty, ..extent(&self.content.of(extracted), self.page_chars(), 0)? })
+        Ok(Extent {
+            pretty: self.pretty,
+            ..extent(&self.content.of(extracted), self.page_chars(), 0)?
+        })
     }
 }
 
-/// The form of a descriptor that a call is served: the one that it asked for; else JSON on a single line is reformatted
-/// where the settings say so, and everything else is plain. Costs what [`Reader::pretty`](crate::content::Reader::pretty) costs where JSON is reformatted
-/// for the first time, otherwise nothing.
+/// The form of a descriptor that a call is served: the one that it asked for; else JSON on a single
+/// line is reformatted where the settings say so, and everything else is plain. Costs what
+/// [`Reader::pretty`](crate::content::Reader::pretty) costs where JSON is reformatted for the first
+/// time, otherwise nothing.
 ///
 /// # Errors
 /// Reformatted JSON was asked for, and the content has none; or it cannot be read.
@@ -86,10 +99,15 @@ pub fn view_of<'a>(
         },
         _ => (content, None),
     };
-    Ok(View { entry, content, pretty })
+    Ok(View {
+        entry,
+        content,
+        pretty,
+    })
 }
 
-/// The form of a descriptor that a call is served which asks for none. Costs what [`view_of`] costs.
+/// The form of a descriptor that a call is served which asks for none. Costs what [`view_of`]
+/// costs.
 ///
 /// # Errors
 /// It cannot be read.
@@ -109,16 +127,35 @@ mod tests {
     use super::*;
 
     fn settings(pretty_json: bool) -> DescriptorSettings {
-        DescriptorSettings { pretty_json, ..DescriptorSettings::default() }
+        DescriptorSettings {
+            pretty_json,
+            ..DescriptorSettings::default()
+        }
     }
 
-    /// The lines of what is served and what is said of it, with the setting off and on; none where that is refused.
-    fn check(text: &str, asked: Option<Form>, off: Option<(u64, Option<bool>)>, on: Option<(u64, Option<bool>)>) {
+    /// The lines of what is served and what is said of it, with the setting off and on; none where
+    /// that is refused.
+    fn check(
+        text: &str,
+        asked: Option<Form>,
+        off: Option<(u64, Option<bool>)>,
+        on: Option<(u64, Option<bool>)>,
+    ) {
         for (is_on, expected) in [(false, off), (true, on)] {
             let entry = Entry::new(Content::new(text.to_owned()), 10, "tool:t", 0);
-            let view = view_of(Cow::Borrowed(&entry), asked, &settings(is_on), ReadQuota::unlimited()).ok();
+            let view = view_of(
+                Cow::Borrowed(&entry),
+                asked,
+                &settings(is_on),
+                ReadQuota::unlimited(),
+            )
+            .ok();
             let extent = view.map(|view| view.extent().unwrap());
-            assert_eq!(extent.map(|e| (e.total_lines, e.pretty)), expected, "{text:?} {asked:?} {is_on}");
+            assert_eq!(
+                extent.map(|e| (e.total_lines, e.pretty)),
+                expected,
+                "{text:?} {asked:?} {is_on}"
+            );
         }
     }
 
@@ -130,7 +167,12 @@ mod tests {
         check("[1,2]", Some(Form::Pretty), pretty, pretty);
         check("[1,2]", Some(Form::Plain), plain, Some((1, Some(false))));
         check("[1,\n2]", None, Some((2, None)), Some((2, None)));
-        check("[1,\n2]", Some(Form::Plain), Some((2, None)), Some((2, None)));
+        check(
+            "[1,\n2]",
+            Some(Form::Plain),
+            Some((2, None)),
+            Some((2, None)),
+        );
         check("[1,\n2]", Some(Form::Pretty), pretty, pretty);
         check("[prose]", None, plain, plain);
         check("[prose]", Some(Form::Pretty), None, None);

@@ -1,9 +1,10 @@
-//! Placement: where an output or input goes. What is too large for a context becomes a descriptor before it is first sent to a
-//! model; everything else enters the context as it is.
+//! Placement: where an output or input goes. What is too large for a context becomes a descriptor
+//! before it is first sent to a model; everything else enters the context as it is.
 //!
-//! Answers of descriptor tools are [`Answer`]s already, and nothing here takes an `Answer`: that keeps them from being wrapped
-//! again. Placement never looks at the name of a tool. It needs no table either: a new descriptor gets its number when it is
-//! opened, so all work on bytes can be done before, next to the process.
+//! Answers of descriptor tools are [`Answer`]s already, and nothing here takes an `Answer`: that
+//! keeps them from being wrapped again. Placement never looks at the name of a tool. It needs no
+//! table either: a new descriptor gets its number when it is opened, so all work on bytes can be
+//! done before, next to the process.
 //!
 //! Small text is shown by the rule of [`ShownText`]: nothing here is the kernel's own text.
 
@@ -51,8 +52,9 @@ pub struct PlacedOutput {
     pub total_attached: usize,
 }
 
-/// Places outputs and inputs of one process. Costs O(n) in what it is given, at memory bandwidth. JSON on a single line is
-/// reformatted first if the settings say so, at the cost of [`Reader::pretty`]: some 0.2 s for 20 MB.
+/// Places outputs and inputs of one process. Costs O(n) in what it is given, at memory bandwidth.
+/// JSON on a single line is reformatted first if the settings say so, at the cost of
+/// [`Reader::pretty`]: some 0.2 s for 20 MB.
 #[derive(Clone, Copy, Debug)]
 pub struct Placer<'a> {
     /// None if descriptors are off: then nothing becomes one.
@@ -67,59 +69,95 @@ impl<'a> Placer<'a> {
     /// One that may read everything.
     #[must_use]
     pub fn unlimited(settings: Option<&'a DescriptorSettings>, now_ms: u64) -> Self {
-        Self { settings, now_ms, quota: ReadQuota::unlimited() }
+        Self {
+            settings,
+            now_ms,
+            quota: ReadQuota::unlimited(),
+        }
     }
 
-    /// Places what a tool produced: a result or an error, text or binary (ruling 11 of the design). It becomes a descriptor if
-    /// the text that would be shown has more characters than `max_direct_output_chars`. The preview of an error shows both of
-    /// its ends. Bytes past `max_content_bytes` are dropped, and reported as `cut_bytes`. `source` says where it comes from,
-    /// such as `tool:grep`.
+    /// Places what a tool produced: a result or an error, text or binary (ruling 11 of the design).
+    /// It becomes a descriptor if the text that would be shown has more characters than
+    /// `max_direct_output_chars`. The preview of an error shows both of its ends. Bytes past
+    /// `max_content_bytes` are dropped, and reported as `cut_bytes`. `source` says where it comes
+    /// from, such as `tool:grep`.
     #[must_use]
     pub fn output(&self, output: ToolOutput, source: &str) -> PlacedOutput {
-        let ToolOutput { bytes, is_error, cut_bytes, attached } = output;
+        let ToolOutput {
+            bytes,
+            is_error,
+            cut_bytes,
+            attached,
+        } = output;
         let of_errors = self.settings.filter(|_| is_error).map(of_errors);
-        let placer = Placer { settings: of_errors.as_ref().or(self.settings), ..*self };
-        let placed = placer.capped(bytes, cut_bytes, self.settings).and_then(|capped| placer.place(capped, source));
+        let placer = Placer {
+            settings: of_errors.as_ref().or(self.settings),
+            ..*self
+        };
+        let placed = placer
+            .capped(bytes, cut_bytes, self.settings)
+            .and_then(|capped| placer.place(capped, source));
         let total_attached = attached.len();
         // If the quota is used up, all of this is dropped.
-        let attached =
-            attached.iter().take(MOST_ATTACHED).map_while(|attachment| self.attachment(attachment, source).ok());
+        let attached = attached
+            .iter()
+            .take(MOST_ATTACHED)
+            .map_while(|attachment| self.attachment(attachment, source).ok());
         PlacedOutput {
-            placement: placed.unwrap_or_else(Placement::lost).with_error_flag(is_error),
+            placement: placed
+                .unwrap_or_else(Placement::lost)
+                .with_error_flag(is_error),
             attached: attached.collect(),
             total_attached,
         }
     }
 
-    /// Places what another process said, as [`output`](Self::output) places a result. A descriptor that it becomes shares the
-    /// text, and nothing of it is copied.
+    /// Places what another process said, as [`output`](Self::output) places a result. A descriptor
+    /// that it becomes shares the text, and nothing of it is copied.
     #[must_use]
     pub fn shared(&self, text: &Arc<str>, source: &str) -> Placement {
         let capped = self.capped(Content::bytes_of(text.clone()), 0, self.settings);
-        capped.and_then(|capped| self.place(capped, source)).unwrap_or_else(Placement::lost)
+        capped
+            .and_then(|capped| self.place(capped, source))
+            .unwrap_or_else(Placement::lost)
     }
 
-    /// Places the last message of a child, as [`shared`](Self::shared) does. If the child did not finish, it is an error.
+    /// Places the last message of a child, as [`shared`](Self::shared) does. If the child did not
+    /// finish, it is an error.
     #[must_use]
     pub fn exit(&self, exit: &Exit, source: &str) -> Placement {
-        let of_errors = self.settings.filter(|_| exit.status != ExitStatus::Done).map(of_errors);
-        Placer { settings: of_errors.as_ref().or(self.settings), ..*self }.shared(&exit.message, source)
+        let of_errors = self
+            .settings
+            .filter(|_| exit.status != ExitStatus::Done)
+            .map(of_errors);
+        Placer {
+            settings: of_errors.as_ref().or(self.settings),
+            ..*self
+        }
+        .shared(&exit.message, source)
     }
 
-    /// Places a part of what the user said. It becomes a descriptor if it has more characters than `max_input_chars` and
-    /// `page_user_input` is on. Nothing is copied.
+    /// Places a part of what the user said. It becomes a descriptor if it has more characters than
+    /// `max_input_chars` and `page_user_input` is on. Nothing is copied.
     #[must_use]
     pub fn input(&self, part: &SpokenPart) -> Placement {
         let settings = self.settings.filter(|settings| settings.page_user_input);
         let place = |capped: Capped| match settings {
-            Some(settings) if self.reader(&capped.content).total_chars()? > settings.max_input_chars => {
-                let message = "Large user input has been stored in a file descriptor. Use read_fd to read more pages.";
+            Some(settings)
+                if self.reader(&capped.content).total_chars()? > settings.max_input_chars =>
+            {
+                let message = "Large user input has been stored in a file descriptor. Use read_fd \
+                     to read more pages.";
                 Ok(self.descriptor(capped, &part.source, settings, message))
             }
             _ if part.is_typed => self.context(&capped, "input", ShownText::typed),
-            _ => self.context(&capped, "input", |text| ShownText::outside(&part.source, text)),
+            _ => self.context(&capped, "input", |text| {
+                ShownText::outside(&part.source, text)
+            }),
         };
-        self.capped(part.bytes.clone(), 0, settings).and_then(place).unwrap_or_else(Placement::lost)
+        self.capped(part.bytes.clone(), 0, settings)
+            .and_then(place)
+            .unwrap_or_else(Placement::lost)
     }
 
     /// Places all parts of an input, in order.
@@ -128,8 +166,9 @@ impl<'a> Placer<'a> {
         spoken.parts.iter().map(|part| self.input(part)).collect()
     }
 
-    /// Places the content of a temporary file, for a reader of it. A large one becomes a descriptor of the reader, whose source
-    /// is the file's name: a copy of that version, with nothing copied. The answer contains the version in both cases.
+    /// Places the content of a temporary file, for a reader of it. A large one becomes a descriptor
+    /// of the reader, whose source is the file's name: a copy of that version, with nothing copied.
+    /// The answer contains the version in both cases.
     #[must_use]
     pub fn temp_file(&self, (id, version): (TempId, u64), content: &Content) -> Placement {
         let reader = self.reader(content);
@@ -137,18 +176,23 @@ impl<'a> Placer<'a> {
             let produced_chars = reader.total_chars()?;
             match self.settings {
                 Some(settings) if produced_chars > settings.max_direct_output_chars => {
-                    let message = temp_file::view::exceeds(id, version, settings.max_direct_output_chars);
-                    let capped = Capped { content: content.clone(), cut_bytes: 0 };
+                    let message =
+                        temp_file::view::exceeds(id, version, settings.max_direct_output_chars);
+                    let capped = Capped {
+                        content: content.clone(),
+                        cut_bytes: 0,
+                    };
                     Ok(self.descriptor(capped, &id.to_string(), settings, &message))
                 }
-                _ => contents(id, version, &reader).map(|answer| Placement::element(answer, produced_chars)),
+                _ => contents(id, version, &reader)
+                    .map(|answer| Placement::element(answer, produced_chars)),
             }
         };
         place().unwrap_or_else(Placement::lost)
     }
 
-    /// Places what the host hands over: a descriptor however small it is, in pages of so many characters (none: as the settings
-    /// say).
+    /// Places what the host hands over: a descriptor however small it is, in pages of so many
+    /// characters (none: as the settings say).
     ///
     /// # Errors
     /// The quota is used up.
@@ -159,9 +203,19 @@ impl<'a> Placer<'a> {
         page_chars: Option<u32>,
     ) -> Result<NewDescriptor, Unreadable> {
         let settings = self.settings.copied().unwrap_or_default();
-        let settings = DescriptorSettings { page_chars: page_chars.unwrap_or(settings.page_chars), ..settings };
-        let placer = Placer { settings: Some(&settings), ..*self };
-        placer.opened(handed, source, &format!("Opened {source}. Use read_fd to read its pages."))
+        let settings = DescriptorSettings {
+            page_chars: page_chars.unwrap_or(settings.page_chars),
+            ..settings
+        };
+        let placer = Placer {
+            settings: Some(&settings),
+            ..*self
+        };
+        placer.opened(
+            handed,
+            source,
+            &format!("Opened {source}. Use read_fd to read its pages."),
+        )
     }
 
     /// Makes a descriptor of these bytes, however few they are. The answer says `message`.
@@ -181,17 +235,21 @@ impl<'a> Placer<'a> {
 
     fn place(&self, capped: Capped, source: &str) -> Result<Placement, Unreadable> {
         match self.settings {
-            Some(settings) if self.reader(&capped.content).total_chars()? > settings.max_direct_output_chars => {
+            Some(settings)
+                if self.reader(&capped.content).total_chars()?
+                    > settings.max_direct_output_chars =>
+            {
                 let chars = settings.max_direct_output_chars;
-                let message = format!("Output exceeds {chars} characters. Use read_fd to read more pages.");
+                let message =
+                    format!("Output exceeds {chars} characters. Use read_fd to read more pages.");
                 Ok(self.descriptor(capped, source, settings, &message))
             }
             _ => self.context(&capped, "output", |text| ShownText::outside(source, text)),
         }
     }
 
-    /// Small text, and how it is `shown` by itself. Binary content is base64, after a sentence that says so. If bytes were
-    /// dropped, a sentence at the end says how many.
+    /// Small text, and how it is `shown` by itself. Binary content is base64, after a sentence that
+    /// says so. If bytes were dropped, a sentence at the end says how many.
     fn context(
         &self,
         capped: &Capped,
@@ -201,7 +259,12 @@ impl<'a> Placer<'a> {
         let Capped { content, cut_bytes } = capped;
         let reader = self.reader(content);
         let mut text: Arc<str> = match reader.is_binary()? {
-            true => format!("Binary {what} of {} bytes, as base64:\n{}", content.len_bytes(), reader.text()?).into(),
+            true => format!(
+                "Binary {what} of {} bytes, as base64:\n{}",
+                content.len_bytes(),
+                reader.text()?
+            )
+            .into(),
             false => (&*reader.text()?).into(),
         };
         let mut shown = shown(text.clone());
@@ -211,16 +274,35 @@ impl<'a> Placer<'a> {
             shown = shown.then(behind);
         }
         let produced_chars = text.chars().count() as u64;
-        Ok(Placement::Context { answer: Answer::shown(shown), text, produced_chars })
+        Ok(Placement::Context {
+            answer: Answer::shown(shown),
+            text,
+            produced_chars,
+        })
     }
 
-    fn descriptor(&self, capped: Capped, source: &str, settings: &DescriptorSettings, message: &str) -> Placement {
+    fn descriptor(
+        &self,
+        capped: Capped,
+        source: &str,
+        settings: &DescriptorSettings,
+        message: &str,
+    ) -> Placement {
         Placement::Descriptor(Box::new(self.opening(capped, source, settings, message)))
     }
 
-    fn opening(&self, capped: Capped, source: &str, settings: &DescriptorSettings, message: &str) -> NewDescriptor {
+    fn opening(
+        &self,
+        capped: Capped,
+        source: &str,
+        settings: &DescriptorSettings,
+        message: &str,
+    ) -> NewDescriptor {
         let Capped { content, cut_bytes } = capped;
-        let entry = Entry { cut_bytes, ..Entry::new(content, settings.page_chars.max(1), source, self.now_ms) };
+        let entry = Entry {
+            cut_bytes,
+            ..Entry::new(content, settings.page_chars.max(1), source, self.now_ms)
+        };
         NewDescriptor::previewed(entry, message, settings, self.quota)
     }
 
@@ -236,15 +318,25 @@ impl<'a> Placer<'a> {
         settings: Option<&DescriptorSettings>,
     ) -> Result<Capped, Unreadable> {
         let cap_bytes = settings.map_or(u64::MAX, |settings| settings.max_content_bytes);
-        let Collected { bytes, cut_bytes: cut_here } = Collected::capped(bytes, cap_bytes);
+        let Collected {
+            bytes,
+            cut_bytes: cut_here,
+        } = Collected::capped(bytes, cap_bytes);
         self.quota.charge(bytes.len())?;
-        Ok(Capped { content: Content::new(bytes), cut_bytes: cut_bytes + cut_here })
+        Ok(Capped {
+            content: Content::new(bytes),
+            cut_bytes: cut_bytes + cut_here,
+        })
     }
 }
 
-/// The settings for an error: its cause is at its end more often than at its beginning, so both are shown.
+/// The settings for an error: its cause is at its end more often than at its beginning, so both are
+/// shown.
 fn of_errors(settings: &DescriptorSettings) -> DescriptorSettings {
-    DescriptorSettings { preview: Preview::HeadTail, ..*settings }
+    DescriptorSettings {
+        preview: Preview::HeadTail,
+        ..*settings
+    }
 }
 
 /// What is kept of something that came in, and how many bytes were dropped.
@@ -254,9 +346,23 @@ pub(super) struct Capped {
 }
 
 /// All that a temporary file holds, as the model reads it.
-pub(crate) fn contents(id: TempId, version: u64, content: &Reader<'_>) -> Result<Answer, Unreadable> {
-    let encoding = if content.is_binary()? { Encoding::Base64 } else { Encoding::Text };
-    Ok(temp_file::view::contents(id, version, content.total_chars()?, encoding, &content.text()?))
+pub(crate) fn contents(
+    id: TempId,
+    version: u64,
+    content: &Reader<'_>,
+) -> Result<Answer, Unreadable> {
+    let encoding = if content.is_binary()? {
+        Encoding::Base64
+    } else {
+        Encoding::Text
+    };
+    Ok(temp_file::view::contents(
+        id,
+        version,
+        content.total_chars()?,
+        encoding,
+        &content.text()?,
+    ))
 }
 
 impl Placement {
@@ -286,7 +392,11 @@ impl Placement {
 
     /// What is an element of the kernel already.
     fn element(answer: Answer, produced_chars: u64) -> Self {
-        Self::Context { text: answer.text.clone(), answer, produced_chars }
+        Self::Context {
+            text: answer.text.clone(),
+            answer,
+            produced_chars,
+        }
     }
 
     fn with_error_flag(mut self, flag: bool) -> Self {
@@ -302,8 +412,15 @@ impl Placement {
 mod tests {
     use super::*;
 
-    fn placed(output: ToolOutput, source: &str, settings: Option<&DescriptorSettings>, now_ms: u64) -> Placement {
-        Placer::unlimited(settings, now_ms).output(output, source).placement
+    fn placed(
+        output: ToolOutput,
+        source: &str,
+        settings: Option<&DescriptorSettings>,
+        now_ms: u64,
+    ) -> Placement {
+        Placer::unlimited(settings, now_ms)
+            .output(output, source)
+            .placement
     }
 
     const ID: FdId = FdId::Fd(1);
@@ -333,16 +450,28 @@ mod tests {
         ];
         for (bytes, expected) in cases {
             for is_error in [false, true] {
-                let output = ToolOutput { is_error, ..ToolOutput::ok(bytes) };
+                let output = ToolOutput {
+                    is_error,
+                    ..ToolOutput::ok(bytes)
+                };
                 let placement = placed(output.clone(), "tool:t", Some(&settings(20)), 7);
                 assert_eq!(is_opened(&placement), expected, "{bytes:?}");
                 assert_eq!(placement.answer(&ID).is_error, is_error);
-                assert!(!is_opened(&placed(output, "tool:t", None, 7)), "descriptors are off");
+                assert!(
+                    !is_opened(&placed(output, "tool:t", None, 7)),
+                    "descriptors are off"
+                );
             }
             if let Ok(text) = std::str::from_utf8(bytes) {
                 let part = SpokenPart::text(text);
-                assert_eq!(is_opened(&Placer::unlimited(Some(&settings(20)), 7).input(&part)), expected);
-                let off = DescriptorSettings { page_user_input: false, ..settings(20) };
+                assert_eq!(
+                    is_opened(&Placer::unlimited(Some(&settings(20)), 7).input(&part)),
+                    expected
+                );
+                let off = DescriptorSettings {
+                    page_user_input: false,
+                    ..settings(20)
+                };
                 assert!(!is_opened(&Placer::unlimited(Some(&off), 7).input(&part)));
             }
         }
@@ -357,17 +486,25 @@ mod tests {
         assert_eq!((new.entry.opened_ms, &*new.entry.source), (7, "tool:a\"b"));
         assert_eq!(
             &*new.answer(&ID).text,
-            "<fd_result fd=\"fd:1\" source=\"tool:a&quot;b\" pages=\"4\" truncated=\"false\" lines=\"1-1\" total_lines=\"3\" \
-             total_chars=\"29\">\n  <message>Output exceeds 20 characters. Use read_fd to read more pages.</message>\n  \
-             <preview>line one\n</preview>\n</fd_result>"
+            "<fd_result fd=\"fd:1\" source=\"tool:a&quot;b\" pages=\"4\" truncated=\"false\" \
+             lines=\"1-1\" total_lines=\"3\" total_chars=\"29\">\n  <message>Output exceeds 20 \
+             characters. Use read_fd to read more pages.</message>\n  <preview>line \
+             one\n</preview>\n</fd_result>"
         );
         let part = SpokenPart::text("<b>\n".repeat(9));
-        let Placement::Descriptor(new) = Placer::unlimited(Some(&settings(20)), 8).input(&part) else {
+        let Placement::Descriptor(new) = Placer::unlimited(Some(&settings(20)), 8).input(&part)
+        else {
             panic!("36 characters are more than 20")
         };
         assert_eq!(&*new.entry.source, "user_input");
         let answer = new.answer(&FdId::Fd(2));
-        assert!(answer.text.contains("Large user input has been stored in a file descriptor."), "{}", answer.text);
+        assert!(
+            answer
+                .text
+                .contains("Large user input has been stored in a file descriptor."),
+            "{}",
+            answer.text
+        );
     }
 
     #[test]
@@ -375,28 +512,50 @@ mod tests {
         let text = "building\nwarning: unused\nerror: no such file\n";
         let shown = |placement: &Placement| {
             let answer = placement.answer(&ID);
-            let parts = ["building", "warning: unused", "no such file"].map(|part| answer.text.contains(part));
+            let parts = ["building", "warning: unused", "no such file"]
+                .map(|part| answer.text.contains(part));
             (is_opened(placement), parts)
         };
         let output = |is_error, settings: &DescriptorSettings| {
-            let output = ToolOutput { is_error, ..ToolOutput::ok(text) };
+            let output = ToolOutput {
+                is_error,
+                ..ToolOutput::ok(text)
+            };
             shown(&placed(output, "tool:t", Some(settings), 0))
         };
         let exit = |status, settings: &DescriptorSettings| {
             shown(&Placer::unlimited(Some(settings), 0).exit(&Exit::new(status, text), "fork:2"))
         };
         let (head, ends) = ((true, [true, true, false]), (true, [true, false, true]));
-        let settings = DescriptorSettings { page_chars: 40, ..settings(20) };
-        let small = DescriptorSettings { max_direct_output_chars: 100, ..settings };
-        assert_eq!([output(false, &settings), output(true, &settings)], [head, ends]);
+        let settings = DescriptorSettings {
+            page_chars: 40,
+            ..settings(20)
+        };
+        let small = DescriptorSettings {
+            max_direct_output_chars: 100,
+            ..settings
+        };
+        assert_eq!(
+            [output(false, &settings), output(true, &settings)],
+            [head, ends]
+        );
         assert_eq!(output(true, &small), (false, [true; 3]));
-        assert_eq!([exit(ExitStatus::Done, &settings), exit(ExitStatus::Refused, &settings)], [head, ends]);
+        assert_eq!(
+            [
+                exit(ExitStatus::Done, &settings),
+                exit(ExitStatus::Refused, &settings)
+            ],
+            [head, ends]
+        );
     }
 
     #[test]
     fn what_was_produced_is_counted_as_it_came() {
         let json = format!("[{}]", "1,".repeat(20).trim_end_matches(','));
-        let settings = DescriptorSettings { pretty_json: true, ..settings(20) };
+        let settings = DescriptorSettings {
+            pretty_json: true,
+            ..settings(20)
+        };
         let placement = placed(ToolOutput::ok(json.clone()), "tool:t", Some(&settings), 0);
         assert!(is_opened(&placement) && placement.answer(&ID).text.contains("pretty=\"true\""));
         assert_eq!(placement.produced_chars(), json.len() as u64);
@@ -408,22 +567,52 @@ mod tests {
         let placement = placed(output, "tool:t", Some(&settings(20)), 0);
         let text = "Binary output of 2 bytes, as base64:\nAP8=";
         let produced_chars = text.len() as u64;
-        assert_eq!(placement, Placement::Context { answer: Answer::shown(text), text: text.into(), produced_chars });
+        assert_eq!(
+            placement,
+            Placement::Context {
+                answer: Answer::shown(text),
+                text: text.into(),
+                produced_chars
+            }
+        );
     }
 
     #[test]
     fn what_is_beyond_the_cap_is_cut_off_and_counted() {
-        let capped = |max_content_bytes| DescriptorSettings { max_content_bytes, ..settings(20) };
-        let output = ToolOutput { cut_bytes: 5, ..ToolOutput::ok("é".repeat(26)) };
+        let capped = |max_content_bytes| DescriptorSettings {
+            max_content_bytes,
+            ..settings(20)
+        };
+        let output = ToolOutput {
+            cut_bytes: 5,
+            ..ToolOutput::ok("é".repeat(26))
+        };
         let placement = placed(output.clone(), "tool:t", Some(&capped(31)), 0);
-        let Placement::Context { answer, .. } = placement else { panic!("15 characters are left") };
+        let Placement::Context { answer, .. } = placement else {
+            panic!("15 characters are left")
+        };
         let said = "\n\nOnly its first 30 bytes were kept; 27 bytes after them were cut off.";
         assert_eq!(&*answer.text, "é".repeat(15) + said);
         let placement = placed(output, "tool:t", Some(&capped(50)), 0);
-        let Placement::Descriptor(new) = placement else { panic!("25 characters are left") };
+        let Placement::Descriptor(new) = placement else {
+            panic!("25 characters are left")
+        };
         let (answer, entry) = (new.answer(&ID), new.entry);
-        assert_eq!((&*entry.content.unbounded().text().unwrap(), entry.cut_bytes), (&*"é".repeat(25), 7));
-        assert!(answer.text.contains("total_chars=\"25\" cut_bytes=\"7\""), "{}", answer.text);
-        assert!(answer.text.contains("Only its first 50 bytes were kept; 7 bytes after them"), "{}", answer.text);
+        assert_eq!(
+            (&*entry.content.unbounded().text().unwrap(), entry.cut_bytes),
+            (&*"é".repeat(25), 7)
+        );
+        assert!(
+            answer.text.contains("total_chars=\"25\" cut_bytes=\"7\""),
+            "{}",
+            answer.text
+        );
+        assert!(
+            answer
+                .text
+                .contains("Only its first 50 bytes were kept; 7 bytes after them"),
+            "{}",
+            answer.text
+        );
     }
 }

@@ -16,27 +16,54 @@ pub(super) struct Shown {
 impl Shown {
     /// The same for an answer, with what the descriptor is about.
     pub(super) fn previewed<'a>(&'a self, summary: Option<&'a str>) -> Previewed<'a> {
-        let tail = self.tail.as_ref().map(|(omitted, slice)| Tail { omitted: *omitted, part: slice.part() });
-        Previewed { head: self.head.part(), tail, summary }
+        let tail = self.tail.as_ref().map(|(omitted, slice)| Tail {
+            omitted: *omitted,
+            part: slice.part(),
+        });
+        Previewed {
+            head: self.head.part(),
+            tail,
+            summary,
+        }
     }
 }
 
-/// What is shown of a descriptor. Content that fits one page is shown whole, whichever way is wanted.
+/// What is shown of a descriptor. Content that fits one page is shown whole, whichever way is
+/// wanted.
 pub(super) fn shown(view: &View<'_>, preview: Preview) -> Result<Shown, Unreadable> {
     let View { content, .. } = view;
-    let ends = if preview == Preview::HeadTail { ends(view)? } else { None };
+    let ends = if preview == Preview::HeadTail {
+        ends(view)?
+    } else {
+        None
+    };
     let Some((head, tail)) = ends else {
-        let page = content.page(view.page_chars(), 1)?.expect("every content has a first page");
-        return Ok(Shown { head: page, tail: None });
+        let page = content
+            .page(view.page_chars(), 1)?
+            .expect("every content has a first page");
+        return Ok(Shown {
+            head: page,
+            tail: None,
+        });
     };
     let (from, to) = (head.bytes().end, tail.start_byte);
-    let lines = (content.line_at(from)?, content.line_at(to.saturating_sub(1).max(from))?);
-    let omitted = Omitted { lines, chars: content.char_at(to)? - content.char_at(from)? };
-    Ok(Shown { head, tail: Some((omitted, tail)) })
+    let lines = (
+        content.line_at(from)?,
+        content.line_at(to.saturating_sub(1).max(from))?,
+    );
+    let omitted = Omitted {
+        lines,
+        chars: content.char_at(to)? - content.char_at(from)?,
+    };
+    Ok(Shown {
+        head,
+        tail: Some((omitted, tail)),
+    })
 }
 
-/// The first half page up to its last line end, and the last half page from its first line on; inside of a line where half
-/// a page has no other. None where the content fits one page, or half a page is nothing.
+/// The first half page up to its last line end, and the last half page from its first line on;
+/// inside of a line where half a page has no other. None where the content fits one page, or half a
+/// page is nothing.
 fn ends(view: &View<'_>) -> Result<Option<(Slice, Slice)>, Unreadable> {
     let content = &view.content;
     let (page_chars, total) = (u64::from(view.page_chars()), content.total_chars()?);
@@ -44,21 +71,31 @@ fn ends(view: &View<'_>) -> Result<Option<(Slice, Slice)>, Unreadable> {
     if total <= page_chars || half == 0 {
         return Ok(None);
     }
-    let (head, tail) =
-        (content.slice(0..content.byte_at(half)?)?, content.byte_at(total - half)?..content.shown_bytes()?);
+    let (head, tail) = (
+        content.slice(0..content.byte_at(half)?)?,
+        content.byte_at(total - half)?..content.shown_bytes()?,
+    );
     let head = match head.text.rfind('\n') {
         Some(feed) => content.slice(0..feed + 1)?,
         None => head,
     };
     let tail = content.slice(tail)?;
-    let skipped = if tail.continued { skipped(&tail.text) } else { 0 };
+    let skipped = if tail.continued {
+        skipped(&tail.text)
+    } else {
+        0
+    };
     let tail = content.slice(tail.start_byte + skipped..tail.bytes().end)?;
     Ok(Some((head, tail)))
 }
 
-/// How much of a text that begins inside of a line is before its next line; nothing if none begins before it ends.
+/// How much of a text that begins inside of a line is before its next line; nothing if none begins
+/// before it ends.
 fn skipped(text: &str) -> usize {
-    text.find('\n').map(|feed| feed + 1).filter(|next| *next < text.len()).unwrap_or(0)
+    text.find('\n')
+        .map(|feed| feed + 1)
+        .filter(|next| *next < text.len())
+        .unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -84,7 +121,11 @@ mod tests {
         let Previewed { head, tail, .. } = shown.previewed(None);
         let tail = tail.map(|Tail { omitted, part }| {
             let (first, last) = omitted.lines;
-            (format!("{first}-{last}"), omitted.chars, part.text.to_owned())
+            (
+                format!("{first}-{last}"),
+                omitted.chars,
+                part.text.to_owned(),
+            )
         });
         (head.text.to_owned(), tail)
     }
@@ -97,7 +138,12 @@ mod tests {
             ("1\n2\n3\n4\n", 4, "1\n", Some(("2-3", 4, "4\n"))),
             ("1\n2\n3\n4\n", 7, "1\n", Some(("2-3", 4, "4\n"))),
             ("1\n2\n3\n45", 6, "1\n", Some(("2-3", 4, "45"))),
-            ("1\r\n2\r\n3\r\n4\r\n", 8, "1\r\n", Some(("2-3", 6, "4\r\n"))),
+            (
+                "1\r\n2\r\n3\r\n4\r\n",
+                8,
+                "1\r\n",
+                Some(("2-3", 6, "4\r\n")),
+            ),
             ("abcdefghij", 6, "abc", Some(("1-1", 4, "hij"))),
             ("abcdefghij\n", 6, "abc", Some(("1-1", 5, "ij\n"))),
             ("é😀é😀é😀é", 5, "é😀", Some(("1-1", 3, "😀é"))),
@@ -107,7 +153,11 @@ mod tests {
         ];
         for (text, page_chars, head, tail) in cases {
             let tail = tail.map(|(lines, chars, text)| (lines.to_owned(), chars, text.to_owned()));
-            assert_eq!(seen(text, page_chars), (head.to_owned(), tail), "{text:?} in pages of {page_chars}");
+            assert_eq!(
+                seen(text, page_chars),
+                (head.to_owned(), tail),
+                "{text:?} in pages of {page_chars}"
+            );
         }
     }
 

@@ -12,35 +12,68 @@ fn content(text: &str) -> Content {
 }
 
 fn origin(pid: u64, seq: u32) -> TempFileOrigin {
-    TempFileOrigin { pid: Pid(pid), call: CallId { epoch: 0, seq } }
+    TempFileOrigin {
+        pid: Pid(pid),
+        call: CallId { epoch: 0, seq },
+    }
 }
 
 type Reply = Result<TempFileReply<String>, TempFileError>;
 
 /// Decides and applies; what a whole file holds as text.
-fn apply(files: &mut TempFiles<Content>, origin: TempFileOrigin, op: TempFileOp<Content>, max_bytes: u64) -> Reply {
+fn apply(
+    files: &mut TempFiles<Content>,
+    origin: TempFileOrigin,
+    op: TempFileOp<Content>,
+    max_bytes: u64,
+) -> Reply {
     let Decided { record, reply } = decide(files, origin, op, max_bytes)?;
     record.iter().for_each(|record| evolve(files, record));
     Ok(match reply {
-        TempFileReply::Changed { id, version, total_bytes } => TempFileReply::Changed { id, version, total_bytes },
-        TempFileReply::Contents { id, version, content } => TempFileReply::Contents {
+        TempFileReply::Changed {
             id,
             version,
-            content: content.iter().map(|piece| piece.unbounded().text().unwrap().to_string()).collect(),
+            total_bytes,
+        } => TempFileReply::Changed {
+            id,
+            version,
+            total_bytes,
+        },
+        TempFileReply::Contents {
+            id,
+            version,
+            content,
+        } => TempFileReply::Contents {
+            id,
+            version,
+            content: content
+                .iter()
+                .map(|piece| piece.unbounded().text().unwrap().to_string())
+                .collect(),
         },
     })
 }
 
 fn changed(id: u32, version: u64, total_bytes: u64) -> Reply {
-    Ok(TempFileReply::Changed { id: TempId(id), version, total_bytes })
+    Ok(TempFileReply::Changed {
+        id: TempId(id),
+        version,
+        total_bytes,
+    })
 }
 
 fn holds(id: u32, version: u64, text: &str) -> Reply {
-    Ok(TempFileReply::Contents { id: TempId(id), version, content: text.to_owned() })
+    Ok(TempFileReply::Contents {
+        id: TempId(id),
+        version,
+        content: text.to_owned(),
+    })
 }
 
 fn create(text: &str) -> TempFileOp<Content> {
-    TempFileOp::Create { content: content(text) }
+    TempFileOp::Create {
+        content: content(text),
+    }
 }
 
 fn read(id: u32) -> TempFileOp<Content> {
@@ -48,27 +81,47 @@ fn read(id: u32) -> TempFileOp<Content> {
 }
 
 fn write(id: u32, text: &str, version: u64) -> TempFileOp<Content> {
-    TempFileOp::Write { id: TempId(id), content: content(text), version }
+    TempFileOp::Write {
+        id: TempId(id),
+        content: content(text),
+        version,
+    }
 }
 
 fn append(id: u32, text: &str) -> TempFileOp<Content> {
-    TempFileOp::Append { id: TempId(id), content: content(text) }
+    TempFileOp::Append {
+        id: TempId(id),
+        content: content(text),
+    }
 }
 
 fn delete(id: u32, version: Option<u64>) -> TempFileOp<Content> {
-    TempFileOp::Delete { id: TempId(id), version }
+    TempFileOp::Delete {
+        id: TempId(id),
+        version,
+    }
 }
 
 fn stale(id: u32, asked: u64, current: u64) -> Reply {
-    Err(TempFileError::Stale { id: TempId(id), asked, current })
+    Err(TempFileError::Stale {
+        id: TempId(id),
+        asked,
+        current,
+    })
 }
 
 fn no_file(id: u32, known: &[u32]) -> Reply {
-    Err(TempFileError::NotFound { id: TempId(id), known: known.iter().copied().map(TempId).collect() })
+    Err(TempFileError::NotFound {
+        id: TempId(id),
+        known: known.iter().copied().map(TempId).collect(),
+    })
 }
 
 fn gone(id: u32, known: &[u32]) -> Reply {
-    Err(TempFileError::Deleted { id: TempId(id), known: known.iter().copied().map(TempId).collect() })
+    Err(TempFileError::Deleted {
+        id: TempId(id),
+        known: known.iter().copied().map(TempId).collect(),
+    })
 }
 
 #[test]
@@ -98,21 +151,37 @@ fn files_are_made_changed_read_and_deleted() {
     let mut files = TempFiles::default();
     for (seq, (op, expected)) in (0..).zip(steps) {
         let shown = format!("{op:?}");
-        assert_eq!(apply(&mut files, origin(1, seq), op, 100), expected, "step {seq}: {shown}");
+        assert_eq!(
+            apply(&mut files, origin(1, seq), op, 100),
+            expected,
+            "step {seq}: {shown}"
+        );
     }
 }
 
 #[test]
 fn what_is_repeated_is_answered_as_before_and_not_done_again() {
     let mut files = TempFiles::default();
-    let steps = [create("a"), append(1, "b"), write(1, "c", 2), append(1, "d"), delete(1, None)];
-    let first: Vec<_> = (0..).zip(&steps).map(|(seq, op)| apply(&mut files, origin(7, seq), op.clone(), 100)).collect();
+    let steps = [
+        create("a"),
+        append(1, "b"),
+        write(1, "c", 2),
+        append(1, "d"),
+        delete(1, None),
+    ];
+    let first: Vec<_> = (0..)
+        .zip(&steps)
+        .map(|(seq, op)| apply(&mut files, origin(7, seq), op.clone(), 100))
+        .collect();
     assert!(first.iter().all(Result::is_ok), "{first:?}");
     apply(&mut files, origin(8, 0), create("another's"), 100).unwrap();
     let before = files.clone();
     for (seq, op) in (0..).zip(&steps) {
         let again = apply(&mut files, origin(7, seq), op.clone(), 0);
-        assert_eq!(again, first[seq as usize], "{op:?}, whatever became of the file and of the limit");
+        assert_eq!(
+            again, first[seq as usize],
+            "{op:?}, whatever became of the file and of the limit"
+        );
     }
     assert_eq!(files, before);
 }
@@ -120,7 +189,12 @@ fn what_is_repeated_is_answered_as_before_and_not_done_again() {
 #[test]
 fn bounds_are_exact_and_what_is_too_large_can_still_go() {
     let mut files = TempFiles::default();
-    let too_large = |total_bytes, max_bytes| Err(TempFileError::TooLarge { total_bytes, max_bytes });
+    let too_large = |total_bytes, max_bytes| {
+        Err(TempFileError::TooLarge {
+            total_bytes,
+            max_bytes,
+        })
+    };
     let steps = [
         (create("12345"), 4, too_large(5, 4)),
         (create("1234"), 4, changed(1, 1, 4)),
@@ -132,15 +206,28 @@ fn bounds_are_exact_and_what_is_too_large_can_still_go() {
         (delete(1, None), 0, changed(1, 2, 5)),
     ];
     for (seq, (op, max_bytes, expected)) in (0..).zip(steps) {
-        assert_eq!(apply(&mut files, origin(1, seq), op, max_bytes), expected, "step {seq}");
+        assert_eq!(
+            apply(&mut files, origin(1, seq), op, max_bytes),
+            expected,
+            "step {seq}"
+        );
     }
     for seq in 0..MAX_FILES as u32 {
         apply(&mut files, origin(2, seq), create(""), 0).unwrap();
     }
     let one_more = apply(&mut files, origin(3, 0), create(""), 0);
-    assert_eq!(one_more, Err(TempFileError::TooMany { max_files: MAX_FILES }));
+    assert_eq!(
+        one_more,
+        Err(TempFileError::TooMany {
+            max_files: MAX_FILES
+        })
+    );
     apply(&mut files, origin(3, 1), delete(2, None), 0).unwrap();
-    assert_eq!(apply(&mut files, origin(3, 2), create(""), 0), changed(MAX_FILES as u32 + 2, 1, 0), "TEMP-3");
+    assert_eq!(
+        apply(&mut files, origin(3, 2), create(""), 0),
+        changed(MAX_FILES as u32 + 2, 1, 0),
+        "TEMP-3"
+    );
 }
 
 /// What the files should be, without records, origins or pieces.
@@ -156,7 +243,10 @@ impl Reference {
         match op {
             TempFileOp::Create { content } => {
                 self.created += 1;
-                self.files.insert(self.created, (1, content.unbounded().text().unwrap().to_string()));
+                self.files.insert(
+                    self.created,
+                    (1, content.unbounded().text().unwrap().to_string()),
+                );
                 changed(self.created, 1, content.len_bytes())
             }
             TempFileOp::Read { id: TempId(id) }
@@ -177,14 +267,20 @@ impl Reference {
     fn change(id: u32, (current, text): &mut (u64, String), op: &TempFileOp<Content>) -> Reply {
         match op {
             TempFileOp::Read { .. } => return holds(id, *current, text),
-            TempFileOp::Write { version, .. } | TempFileOp::Delete { version: Some(version), .. }
-                if version != current =>
-            {
+            TempFileOp::Write { version, .. }
+            | TempFileOp::Delete {
+                version: Some(version),
+                ..
+            } if version != current => {
                 return stale(id, *version, *current);
             }
             TempFileOp::Delete { .. } => return changed(id, *current, text.len() as u64),
-            TempFileOp::Write { content, .. } => *text = content.unbounded().text().unwrap().to_string(),
-            TempFileOp::Append { content, .. } => text.push_str(&content.unbounded().text().unwrap()),
+            TempFileOp::Write { content, .. } => {
+                *text = content.unbounded().text().unwrap().to_string()
+            }
+            TempFileOp::Append { content, .. } => {
+                text.push_str(&content.unbounded().text().unwrap())
+            }
             TempFileOp::Create { .. } => unreachable!("a file is made elsewhere"),
         }
         *current += 1;
@@ -250,15 +346,25 @@ impl Run {
             Step::Repeat(_) => {}
             Step::Replay => {
                 let mut replayed = TempFiles::default();
-                self.records.iter().for_each(|record| evolve(&mut replayed, record));
+                self.records
+                    .iter()
+                    .for_each(|record| evolve(&mut replayed, record));
                 assert_eq!(replayed, self.files, "DUR-2");
             }
         }
     }
 
     fn decide(&mut self, origin: TempFileOrigin, op: TempFileOp<Content>) -> Reply {
-        if let Ok(Decided { record: Some(record), .. }) = decide(&self.files, origin, op.clone(), 1000) {
-            assert_eq!(record.number, self.records.len() as u64 + 1, "numbers have no gap");
+        if let Ok(Decided {
+            record: Some(record),
+            ..
+        }) = decide(&self.files, origin, op.clone(), 1000)
+        {
+            assert_eq!(
+                record.number,
+                self.records.len() as u64 + 1,
+                "numbers have no gap"
+            );
             self.records.push(record);
         }
         apply(&mut self.files, origin, op, 1000)

@@ -1,4 +1,5 @@
-//! The bytes that `fd_to_file` asks the host to write, for every selection, against a slow and obvious model.
+//! The bytes that `fd_to_file` asks the host to write, for every selection, against a slow and
+//! obvious model.
 
 use super::model::{Model, Selection, answer, any_selection, any_text, call, error_type, table};
 use dormouse_kernel::syscall::{Outcome, fd_to_file};
@@ -10,8 +11,13 @@ use roxmltree::Document;
 fn stats(xml: &str) -> (usize, usize) {
     let document = Document::parse(xml).expect("XML-1");
     let number = |name| {
-        let node = document.descendants().find(|node| node.has_tag_name(name)).expect("it is told");
-        node.text().and_then(|text| text.parse().ok()).expect("a number")
+        let node = document
+            .descendants()
+            .find(|node| node.has_tag_name(name))
+            .expect("it is told");
+        node.text()
+            .and_then(|text| text.parse().ok())
+            .expect("a number")
     };
     (number("bytes"), number("lines"))
 }
@@ -25,19 +31,36 @@ fn check(text: &str, page_chars: u32, selection: Selection, mode: WriteMode) {
         args["insert_at_line"] = at_line.into();
     }
     // Without a selection everything is written, where `read_fd` would show the first page.
-    let selection = if matches!(selection, Selection::Nothing) { Selection::All } else { selection };
-    match (call(fd_to_file::fd_to_file, &table, &args, 1), model.select(selection)) {
+    let selection = if matches!(selection, Selection::Nothing) {
+        Selection::All
+    } else {
+        selection
+    };
+    match (
+        call(fd_to_file::fd_to_file, &table, &args, 1),
+        model.select(selection),
+    ) {
         (Outcome::Write(pending), Some(expected)) => {
             let write = &pending.write;
             assert_eq!(write.bytes, expected, "{args}");
-            assert_eq!((&*write.path, write.mode, write.presence), ("out.txt", mode, Presence::Any));
+            assert_eq!(
+                (&*write.path, write.mode, write.presence),
+                ("out.txt", mode, Presence::Any)
+            );
             let lines = Model::new(&expected, page_chars).lines().len();
-            assert_eq!(stats(&pending.answer(Ok(())).text), (expected.len(), lines), "ruling 9: {args}");
+            assert_eq!(
+                stats(&pending.answer(Ok(())).text),
+                (expected.len(), lines),
+                "ruling 9: {args}"
+            );
         }
         (outcome, expected) => {
             assert_eq!(expected, None, "{args}");
             let kind = error_type(&answer(outcome)).expect("an error");
-            assert!(["invalid_page", "invalid_range"].contains(&&*kind), "{kind}: {args}");
+            assert!(
+                ["invalid_page", "invalid_range"].contains(&&*kind),
+                "{kind}: {args}"
+            );
         }
     }
 }

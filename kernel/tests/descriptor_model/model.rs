@@ -17,7 +17,10 @@ pub(crate) struct Model {
 
 impl Model {
     pub(crate) fn new(text: &str, page_chars: u32) -> Self {
-        Self { chars: text.chars().collect(), page_chars: page_chars as usize }
+        Self {
+            chars: text.chars().collect(),
+            page_chars: page_chars as usize,
+        }
     }
 
     /// Greedily: so many characters, cut after the last LF if there is one and more text follows.
@@ -35,8 +38,16 @@ impl Model {
 
     /// Only LF ends a line; a final LF opens no further one; empty text is one line.
     pub(crate) fn lines(&self) -> Vec<String> {
-        let lines: Vec<String> = self.chars.split_inclusive(|c| *c == '\n').map(|line| line.iter().collect()).collect();
-        if lines.is_empty() { vec![String::new()] } else { lines }
+        let lines: Vec<String> = self
+            .chars
+            .split_inclusive(|c| *c == '\n')
+            .map(|line| line.iter().collect())
+            .collect();
+        if lines.is_empty() {
+            vec![String::new()]
+        } else {
+            lines
+        }
     }
 
     pub(crate) fn chars(&self) -> Vec<String> {
@@ -55,9 +66,11 @@ impl Model {
             Selection::Page(page) => counted(self.pages(), page.checked_sub(1)?, 1),
             Selection::Pages(start, count) => counted(self.pages(), start.checked_sub(1)?, count),
             Selection::Lines(start, count) => counted(self.lines(), start.checked_sub(1)?, count),
-            Selection::LineRange(first, last) => {
-                counted(self.lines(), first.checked_sub(1)?, (last + 1).checked_sub(first)?)
-            }
+            Selection::LineRange(first, last) => counted(
+                self.lines(),
+                first.checked_sub(1)?,
+                (last + 1).checked_sub(first)?,
+            ),
             Selection::LinesFrom(first) => counted(self.lines(), first.checked_sub(1)?, usize::MAX),
             Selection::LinesTo(last) => counted(self.lines(), 0, last),
             Selection::Chars(0, 1..) if self.chars.is_empty() => Some(String::new()),
@@ -83,7 +96,8 @@ pub(crate) enum Selection {
 impl Selection {
     /// The arguments, with `fd` among them. `unit_key` names the unit of `start` and `count`.
     pub(crate) fn args(self, unit_key: &str) -> Value {
-        let counted = |unit: &str, start, count| json!({unit_key: unit, "start": start, "count": count});
+        let counted =
+            |unit: &str, start, count| json!({unit_key: unit, "start": start, "count": count});
         let mut args = match self {
             Self::Nothing => json!({}),
             Self::All => json!({"read_all": true}),
@@ -116,7 +130,8 @@ pub(crate) fn any_selection() -> impl Strategy<Value = Selection> {
     ]
 }
 
-/// Texts with CRLF, without a final LF, with characters of several bytes, empty ones, and single long lines.
+/// Texts with CRLF, without a final LF, with characters of several bytes, empty ones, and single
+/// long lines.
 pub(crate) fn any_text() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         4 => "[a-c]{1,9}",
@@ -142,7 +157,10 @@ pub(crate) fn table(text: &str, page_chars: u32) -> Table {
 
 /// Calls a tool that may show so many characters.
 pub(crate) fn call(tool: Syscall, table: &Table, args: &Value, max_read_chars: u64) -> Outcome {
-    let settings = DescriptorSettings { max_read_chars, ..DescriptorSettings::default() };
+    let settings = DescriptorSettings {
+        max_read_chars,
+        ..DescriptorSettings::default()
+    };
     tool(&Call::unbounded(table, &args.to_string(), &settings, 0))
 }
 
@@ -158,5 +176,6 @@ pub(crate) fn answer(outcome: Outcome) -> String {
 pub(crate) fn error_type(xml: &str) -> Option<String> {
     let document = Document::parse(xml).expect("XML-1");
     let root = document.root_element();
-    root.has_tag_name("fd_error").then(|| root.attribute("type").expect("a type").to_owned())
+    root.has_tag_name("fd_error")
+        .then(|| root.attribute("type").expect("a type").to_owned())
 }

@@ -18,25 +18,42 @@ fn read(xml: &str) -> (String, Option<Value>) {
     let document = Document::parse(xml).expect("XML-1");
     let root = document.root_element();
     assert!(root.has_tag_name("fd_content"), "{xml}");
-    let number = |key| root.attribute(key).and_then(|value| value.parse::<u64>().ok()).expect("a number");
+    let number = |key| {
+        root.attribute(key)
+            .and_then(|value| value.parse::<u64>().ok())
+            .expect("a number")
+    };
     let next = root
         .attribute("next_mode")
         .map(|mode| json!({"fd": "fd:1", "mode": mode, "start": number("next_start"), "count": number("next_count")}));
-    assert_eq!(root.attribute("complete"), next.is_some().then_some("false"), "{xml}");
+    assert_eq!(
+        root.attribute("complete"),
+        next.is_some().then_some("false"),
+        "{xml}"
+    );
     (text_of(root), next)
 }
 
-/// Reads and goes on as the answers say. No answer shows more than it may, nor less: what it leaves would not have fit.
+/// Reads and goes on as the answers say. No answer shows more than it may, nor less: what it leaves
+/// would not have fit.
 fn follow(table: &Table, model: &Model, mut args: Value, max_read_chars: u64) -> String {
     let mut joined = String::new();
     loop {
-        let (text, next) = read(&answer(call(read_fd::read_fd, table, &args, max_read_chars)));
+        let (text, next) = read(&answer(call(
+            read_fd::read_fd,
+            table,
+            &args,
+            max_read_chars,
+        )));
         let chars = text.chars().count();
         let bound = max_read_chars.max(1) as usize;
         assert!(chars <= bound, "{chars} of {bound}: {args}");
         joined += &text;
         let Some(next) = next else { return joined };
-        assert!(chars > 0 && chars + next_unit(model, &next).chars().count() > bound, "{chars} of {bound}: {args}");
+        assert!(
+            chars > 0 && chars + next_unit(model, &next).chars().count() > bound,
+            "{chars} of {bound}: {args}"
+        );
         args = next;
     }
 }
@@ -54,23 +71,38 @@ fn next_unit(model: &Model, next: &Value) -> String {
 fn refusal(selection: Selection, model: &Model) -> &'static str {
     match selection {
         Selection::Page(_) => "invalid_page",
-        Selection::Pages(start, _) if model.select(Selection::Page(start)).is_none() => "invalid_page",
+        Selection::Pages(start, _) if model.select(Selection::Page(start)).is_none() => {
+            "invalid_page"
+        }
         _ => "invalid_range",
     }
 }
 
-/// Lines, and whether the part begins or ends inside of one, as the model sees where `part` stands in the text.
+/// Lines, and whether the part begins or ends inside of one, as the model sees where `part` stands
+/// in the text.
 fn stands_where_it_says(xml: &str, text: &str, at: usize, part: &str) {
     let document = Document::parse(xml).expect("XML-1");
     let end = at + part.len();
     let line_of = |byte: usize| 1 + text[..byte].matches('\n').count();
     let last = part.char_indices().last().map_or(at, |(last, _)| at + last);
     let attribute = |key| document.root_element().attribute(key).map(str::to_owned);
-    assert_eq!(attribute("lines"), Some(format!("{}-{}", line_of(at), line_of(last))), "{xml}");
+    assert_eq!(
+        attribute("lines"),
+        Some(format!("{}-{}", line_of(at), line_of(last))),
+        "{xml}"
+    );
     let continued = at > 0 && !text[..at].ends_with('\n');
     let truncated = end < text.len() && !text[..end].ends_with('\n');
-    assert_eq!(attribute("continued").as_deref() == Some("true"), continued, "{xml}");
-    assert_eq!(attribute("truncated").as_deref() == Some("true"), truncated, "{xml}");
+    assert_eq!(
+        attribute("continued").as_deref() == Some("true"),
+        continued,
+        "{xml}"
+    );
+    assert_eq!(
+        attribute("truncated").as_deref() == Some("true"),
+        truncated,
+        "{xml}"
+    );
 }
 
 fn start_of(selection: Selection, model: &Model) -> usize {
@@ -78,9 +110,9 @@ fn start_of(selection: Selection, model: &Model) -> usize {
     match selection {
         Selection::Nothing | Selection::All | Selection::LinesTo(_) => 0,
         Selection::Page(start) | Selection::Pages(start, _) => before(model.pages(), start - 1),
-        Selection::Lines(start, _) | Selection::LineRange(start, _) | Selection::LinesFrom(start) => {
-            before(model.lines(), start - 1)
-        }
+        Selection::Lines(start, _)
+        | Selection::LineRange(start, _)
+        | Selection::LinesFrom(start) => before(model.lines(), start - 1),
         Selection::Chars(start, _) => before(model.chars(), start),
     }
 }
@@ -90,14 +122,25 @@ fn check(text: &str, page_chars: u32, selection: Selection) {
     let args = selection.args("mode");
     let xml = answer(call(read_fd::read_fd, &table, &args, UNBOUNDED));
     let Some(expected) = model.select(selection) else {
-        return assert_eq!(error_type(&xml).as_deref(), Some(refusal(selection, &model)), "{args}: {xml}");
+        return assert_eq!(
+            error_type(&xml).as_deref(),
+            Some(refusal(selection, &model)),
+            "{args}: {xml}"
+        );
     };
     assert_eq!(read(&xml), (expected.clone(), None), "{args}");
     stands_where_it_says(&xml, text, start_of(selection, &model), &expected);
-    let totals = [("pages", model.pages().len()), ("total_lines", model.lines().len())];
+    let totals = [
+        ("pages", model.pages().len()),
+        ("total_lines", model.lines().len()),
+    ];
     let document = Document::parse(&xml).expect("XML-1");
     for (key, total) in totals {
-        assert_eq!(document.root_element().attribute(key), Some(&*total.to_string()), "{xml}");
+        assert_eq!(
+            document.root_element().attribute(key),
+            Some(&*total.to_string()),
+            "{xml}"
+        );
     }
 }
 
@@ -110,12 +153,20 @@ fn check_extraction(text: &str, page_chars: u32, selection: Selection) {
         (Outcome::Opened(extracted), Some(expected)) => {
             let (entry, answer) = (&extracted.entry, extracted.answer(&table.next_id()));
             assert_eq!(entry.page_chars, page_chars);
-            assert_eq!(*entry.content.unbounded().text().expect("it is in memory"), *expected, "{args}");
+            assert_eq!(
+                *entry.content.unbounded().text().expect("it is in memory"),
+                *expected,
+                "{args}"
+            );
             assert!(error_type(&answer.text).is_none());
         }
         (outcome, expected) => {
             assert_eq!(expected, None, "{args}");
-            assert_eq!(error_type(&answer(outcome)).as_deref(), Some(refusal(selection, &model)), "{args}");
+            assert_eq!(
+                error_type(&answer(outcome)).as_deref(),
+                Some(refusal(selection, &model)),
+                "{args}"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Literal searches, from JSON arguments to XML answers, against the standard library: how many matches, and where.
+//! Literal searches, from JSON arguments to XML answers, against the standard library: how many
+//! matches, and where.
 
 use super::model::{Model, answer, any_text, call, table};
 use dormouse_kernel::syscall::search_fd;
@@ -25,7 +26,11 @@ fn place(model: &Model, text: &str, at: usize) -> Place {
         })
         .count()
         + 1;
-    Place { line: 1 + text[..at].matches('\n').count(), page, char: text[..at].chars().count() }
+    Place {
+        line: 1 + text[..at].matches('\n').count(),
+        page,
+        char: text[..at].chars().count(),
+    }
 }
 
 /// A `match` element: where its first match stands, how many it holds, and its text.
@@ -37,13 +42,19 @@ struct Shown {
 }
 
 fn number(node: Node<'_, '_>, key: &str) -> Option<usize> {
-    node.attribute(key).map(|value| value.parse().expect("a number"))
+    node.attribute(key)
+        .map(|value| value.parse().expect("a number"))
 }
 
 fn shown(node: Node<'_, '_>) -> Shown {
-    let [line, page, char] = ["line", "page", "char"].map(|key| number(node, key).expect("a place"));
+    let [line, page, char] =
+        ["line", "page", "char"].map(|key| number(node, key).expect("a place"));
     let text = node.children().filter_map(|child| child.text()).collect();
-    Shown { place: Place { line, page, char }, count: number(node, "count").unwrap_or(1), text }
+    Shown {
+        place: Place { line, page, char },
+        count: number(node, "count").unwrap_or(1),
+        text,
+    }
 }
 
 /// The number of all matches, those shown, and where to go on.
@@ -51,27 +62,59 @@ fn read(xml: &str) -> (usize, Vec<Shown>, Option<usize>) {
     let document = Document::parse(xml).expect("XML-1");
     let root = document.root_element();
     assert!(root.has_tag_name("fd_search"), "{xml}");
-    let matches = root.children().filter(Node::is_element).map(shown).collect();
-    (number(root, "matches").expect("how many"), matches, number(root, "next_start"))
+    let matches = root
+        .children()
+        .filter(Node::is_element)
+        .map(shown)
+        .collect();
+    (
+        number(root, "matches").expect("how many"),
+        matches,
+        number(root, "next_start"),
+    )
 }
 
 /// Follows `next_start` to the end and checks every match on the way.
 fn check(text: &str, page_chars: u32, query: &str, mut args: Value, max_read_chars: u64) {
     let (table, model) = (table(text, page_chars), Model::new(text, page_chars));
-    let expected: Vec<_> = text.match_indices(query).map(|(at, _)| place(&model, text, at)).collect();
+    let expected: Vec<_> = text
+        .match_indices(query)
+        .map(|(at, _)| place(&model, text, at))
+        .collect();
     let mut seen = 0;
     loop {
-        let (matches, all_shown, next) = read(&answer(call(search_fd::search_fd, &table, &args, max_read_chars)));
+        let (matches, all_shown, next) = read(&answer(call(
+            search_fd::search_fd,
+            &table,
+            &args,
+            max_read_chars,
+        )));
         assert_eq!(matches, expected.len(), "{args}");
-        let chars: usize = all_shown.iter().map(|shown| shown.text.chars().count()).sum();
-        assert!(chars as u64 <= max_read_chars.max(1), "{chars} of {max_read_chars}: {args}");
+        let chars: usize = all_shown
+            .iter()
+            .map(|shown| shown.text.chars().count())
+            .sum();
+        assert!(
+            chars as u64 <= max_read_chars.max(1),
+            "{chars} of {max_read_chars}: {args}"
+        );
         let asked = args["max_matches"].as_u64().expect("it was given") as usize;
-        assert!(all_shown.iter().map(|shown| shown.count).sum::<usize>() <= asked, "{args}");
+        assert!(
+            all_shown.iter().map(|shown| shown.count).sum::<usize>() <= asked,
+            "{args}"
+        );
         for shown in all_shown {
             assert_eq!(shown.place, expected[seen], "match {} of {args}", seen + 1);
             let fits = max_read_chars > 1000;
-            assert!(!fits || shown.text.matches(query).count() >= shown.count, "{shown:?} of {args}");
-            assert!(expected[seen..seen + shown.count].iter().all(|place| place.line == shown.place.line));
+            assert!(
+                !fits || shown.text.matches(query).count() >= shown.count,
+                "{shown:?} of {args}"
+            );
+            assert!(
+                expected[seen..seen + shown.count]
+                    .iter()
+                    .all(|place| place.line == shown.place.line)
+            );
             seen += shown.count;
         }
         assert_eq!(next, (seen < expected.len()).then_some(seen + 1), "{args}");

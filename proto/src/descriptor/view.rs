@@ -1,5 +1,5 @@
-//! The elements that descriptor tools answer with, one function each. Attributes echo what was served, not what was
-//! asked for (ruling 6 of the design).
+//! The elements that descriptor tools answer with, one function each. Attributes echo what was
+//! served, not what was asked for (ruling 6 of the design).
 
 mod attached;
 mod distinct;
@@ -32,8 +32,8 @@ pub struct Extent {
     pub encoding: Encoding,
     /// Bytes that came after it and were cut off.
     pub cut_bytes: u64,
-    /// Whether it is JSON reformatted, and pages, lines and characters are those of the reformatted text. None where the
-    /// content is as it is and a call did not insist on that.
+    /// Whether it is JSON reformatted, and pages, lines and characters are those of the reformatted
+    /// text. None where the content is as it is and a call did not insist on that.
     pub pretty: Option<bool>,
 }
 
@@ -135,29 +135,46 @@ impl Served {
             Self::All => None,
             Self::Page(page) => Some(("page", page, 1)),
             Self::Pages { start, count } => Some(("page", start, count)),
-            Self::Lines { start, count } | Self::Unit { start, count, .. } => Some(("line", start, count)),
+            Self::Lines { start, count } | Self::Unit { start, count, .. } => {
+                Some(("line", start, count))
+            }
             Self::Chars { start, count } => Some(("char", start, count)),
         }
     }
 
-    /// One page is `page="2"`, several are `page="2-4"`, everything is `page="all"`; lines and characters have `mode`,
-    /// `start` and `count`; a unit has `unit`, `index` and, if it has one, its `name`. Pages that were asked for with a count
-    /// have `start` and `count` beside `page`.
+    /// One page is `page="2"`, several are `page="2-4"`, everything is `page="all"`; lines and
+    /// characters have `mode`, `start` and `count`; a unit has `unit`, `index` and, if it has one,
+    /// its `name`. Pages that were asked for with a count have `start` and `count` beside `page`.
     fn describe(&self, element: Element) -> Element {
         match self {
             Self::All => element.attribute("page", "all"),
             Self::Page(page) => element.attribute("page", page),
             Self::Pages { start, count } => {
-                let pages = if *count == 1 { start.to_string() } else { format!("{start}-{}", start + count - 1) };
-                element.attribute("page", pages).attribute("start", start).attribute("count", count)
+                let pages = if *count == 1 {
+                    start.to_string()
+                } else {
+                    format!("{start}-{}", start + count - 1)
+                };
+                element
+                    .attribute("page", pages)
+                    .attribute("start", start)
+                    .attribute("count", count)
             }
             Self::Lines { start, count } | Self::Chars { start, count } => {
                 let mode = self.units().map(|(mode, ..)| mode);
-                element.attribute_if("mode", mode).attribute("start", start).attribute("count", count)
+                element
+                    .attribute_if("mode", mode)
+                    .attribute("start", start)
+                    .attribute("count", count)
             }
-            Self::Unit { unit, index, name, .. } => {
+            Self::Unit {
+                unit, index, name, ..
+            } => {
                 let name = (!name.is_empty()).then_some(name);
-                element.attribute("unit", unit).attribute("index", index).attribute_if("name", name)
+                element
+                    .attribute("unit", unit)
+                    .attribute("index", index)
+                    .attribute_if("name", name)
             }
         }
     }
@@ -194,8 +211,17 @@ pub struct Omitted {
 
 impl Tail<'_> {
     fn add_to(self, element: Element) -> Element {
-        let Self { omitted: Omitted { lines: (first, last), chars }, part } = self;
-        let omitted = Element::new("omitted").attribute("lines", format!("{first}-{last}")).attribute("chars", chars);
+        let Self {
+            omitted:
+                Omitted {
+                    lines: (first, last),
+                    chars,
+                },
+            part,
+        } = self;
+        let omitted = Element::new("omitted")
+            .attribute("lines", format!("{first}-{last}"))
+            .attribute("chars", chars);
         let preview = Element::new("preview")
             .attribute("part", "tail")
             .attribute("lines", part.lines())
@@ -205,10 +231,21 @@ impl Tail<'_> {
     }
 }
 
-/// `fd_result`: content has just become a descriptor. `lines` and `truncated` are those of its beginning.
+/// `fd_result`: content has just become a descriptor. `lines` and `truncated` are those of its
+/// beginning.
 #[must_use]
-pub fn result(fd: &FdId, source: &str, extent: Extent, message: &str, preview: Previewed<'_>) -> Answer {
-    let Previewed { head: part, tail, summary } = preview;
+pub fn result(
+    fd: &FdId,
+    source: &str,
+    extent: Extent,
+    message: &str,
+    preview: Previewed<'_>,
+) -> Answer {
+    let Previewed {
+        head: part,
+        tail,
+        summary,
+    } = preview;
     let element = Element::new("fd_result")
         .attribute("fd", fd)
         .attribute("source", source)
@@ -222,18 +259,43 @@ pub fn result(fd: &FdId, source: &str, extent: Extent, message: &str, preview: P
         .attribute_if("pretty", extent.pretty)
         .child(Element::new("message").text(message));
     let summary = summary.map(|text| Element::new("summary").text(text));
-    let element = summary.into_iter().fold(element, Element::child).child(Element::new("preview").text(part.text));
-    Answer::shown(tail.into_iter().fold(element, |element, tail| tail.add_to(element)))
+    let element = summary
+        .into_iter()
+        .fold(element, Element::child)
+        .child(Element::new("preview").text(part.text));
+    Answer::shown(
+        tail.into_iter()
+            .fold(element, |element, tail| tail.add_to(element)),
+    )
 }
 
-/// `fd_content`: a part of a content. Where the answer is bounded, `rest` is what is still to be read of what was asked.
+/// `fd_content`: a part of a content. Where the answer is bounded, `rest` is what is still to be
+/// read of what was asked.
 #[must_use]
-pub fn content(fd: &FdId, extent: Extent, served: &Served, part: Part<'_>, rest: Option<&Served>) -> Answer {
-    content_in(Element::new("fd_content").attribute("fd", fd), extent, served, part, rest)
+pub fn content(
+    fd: &FdId,
+    extent: Extent,
+    served: &Served,
+    part: Part<'_>,
+    rest: Option<&Served>,
+) -> Answer {
+    content_in(
+        Element::new("fd_content").attribute("fd", fd),
+        extent,
+        served,
+        part,
+        rest,
+    )
 }
 
 /// The element with everything that an `fd_content` says of the part that it shows.
-fn content_in(element: Element, extent: Extent, served: &Served, part: Part<'_>, rest: Option<&Served>) -> Answer {
+fn content_in(
+    element: Element,
+    extent: Extent,
+    served: &Served,
+    part: Part<'_>,
+    rest: Option<&Served>,
+) -> Answer {
     let element = served
         .describe(element)
         .attribute("pages", extent.pages)
@@ -248,10 +310,15 @@ fn content_in(element: Element, extent: Extent, served: &Served, part: Part<'_>,
 }
 
 fn go_on(element: Element, rest: Option<&Served>, pretty: Option<bool>) -> Element {
-    let Some((mode, start, count)) = rest.and_then(Served::units) else { return element };
-    let form = pretty.map(|pretty| format!(", pretty={pretty}")).unwrap_or_default();
+    let Some((mode, start, count)) = rest.and_then(Served::units) else {
+        return element;
+    };
+    let form = pretty
+        .map(|pretty| format!(", pretty={pretty}"))
+        .unwrap_or_default();
     let message = format!(
-        "Only the first part of what was asked is shown. Go on with read_fd and mode={mode}, start={start}, count={count}{form}."
+        "Only the first part of what was asked is shown. Go on with read_fd and mode={mode}, \
+         start={start}, count={count}{form}."
     );
     element
         .attribute("complete", false)
@@ -261,12 +328,23 @@ fn go_on(element: Element, rest: Option<&Served>, pretty: Option<bool>) -> Eleme
         .attribute("message", message)
 }
 
-/// `fd_extraction`: a part of `source` is now `new`. It names the new descriptor and never shows its content. `lines`, the
-/// first and the last, are those of the source, reformatted if it says so.
+/// `fd_extraction`: a part of `source` is now `new`. It names the new descriptor and never shows
+/// its content. `lines`, the first and the last, are those of the source, reformatted if it says
+/// so.
 #[must_use]
-pub fn extraction(source: &FdId, new: &FdId, served: &Served, lines: (u64, u64), extent: Extent) -> Answer {
+pub fn extraction(
+    source: &FdId,
+    new: &FdId,
+    served: &Served,
+    lines: (u64, u64),
+    extent: Extent,
+) -> Answer {
     let element = served
-        .describe(Element::new("fd_extraction").attribute("source_fd", source).attribute("new_fd", new))
+        .describe(
+            Element::new("fd_extraction")
+                .attribute("source_fd", source)
+                .attribute("new_fd", new),
+        )
         .attribute("lines", format!("{}-{}", lines.0, lines.1))
         .attribute("pages", extent.pages)
         .attribute("total_lines", extent.total_lines)
@@ -292,7 +370,12 @@ pub struct Differences<'a> {
 /// `fd_diff`: in what `a` and `b` differ, as a unified diff. It is empty if they are equal.
 #[must_use]
 pub fn differences(a: &str, b: &str, differences: Differences<'_>) -> Answer {
-    let Differences { added, removed, is_complete, text } = differences;
+    let Differences {
+        added,
+        removed,
+        is_complete,
+        text,
+    } = differences;
     let element = Element::new("fd_diff")
         .attribute("a", a)
         .attribute("b", b)
@@ -327,16 +410,29 @@ pub struct Listed {
 /// `fd_units`: which units there are, numbered from 1.
 #[must_use]
 pub fn units(fd: &FdId, extent: Extent, units: &Units) -> Answer {
-    let Units { unit, plural, total, listed } = units;
-    let message =
-        format!("The first {} of {total} {plural} are listed. Any of them can be read with index.", listed.len());
+    let Units {
+        unit,
+        plural,
+        total,
+        listed,
+    } = units;
+    let message = format!(
+        "The first {} of {total} {plural} are listed. Any of them can be read with index.",
+        listed.len()
+    );
     let element = Element::new("fd_units")
         .attribute("fd", fd)
         .attribute("unit", unit)
         .attribute("total", total)
         .attribute("total_lines", extent.total_lines)
         .attribute_if("message", (*total > listed.len() as u64).then_some(message));
-    Answer::shown((1_u64..).zip(listed).fold(element, |element, (index, unit)| element.child(unit.element(index))))
+    Answer::shown(
+        (1_u64..)
+            .zip(listed)
+            .fold(element, |element, (index, unit)| {
+                element.child(unit.element(index))
+            }),
+    )
 }
 
 impl Listed {
@@ -416,7 +512,11 @@ pub struct Excerpt<'a> {
 /// `fd_search`: what was found, one `match` for each line or, on a long line, for each occurrence.
 #[must_use]
 pub fn search(fd: &FdId, extent: Extent, found: &Found<'_>) -> Answer {
-    let Found { query, shown, excerpts } = found;
+    let Found {
+        query,
+        shown,
+        excerpts,
+    } = found;
     let element = Element::new("fd_search")
         .attribute("fd", fd)
         .attribute("query", query)
@@ -427,14 +527,25 @@ pub fn search(fd: &FdId, extent: Extent, found: &Found<'_>) -> Answer {
         .attribute_if("encoding", extent.encoding.word())
         .attribute_if("pretty", extent.pretty);
     let element = go_on_listing(element, *shown, "matches", "search_fd");
-    Answer::shown(excerpts.iter().fold(element, |element, excerpt| element.child(excerpt.element())))
+    Answer::shown(
+        excerpts
+            .iter()
+            .fold(element, |element, excerpt| element.child(excerpt.element())),
+    )
 }
 
 /// The element with how to go on, where not everything is shown.
 fn go_on_listing(element: Element, shown: Shown, items: &str, tool: &str) -> Element {
-    let Some(next) = shown.next() else { return element };
-    let message = format!("{} {items} in all. Call {tool} again with start={next} for more.", shown.total);
-    element.attribute("next_start", next).attribute("message", message)
+    let Some(next) = shown.next() else {
+        return element;
+    };
+    let message = format!(
+        "{} {items} in all. Call {tool} again with start={next} for more.",
+        shown.total
+    );
+    element
+        .attribute("next_start", next)
+        .attribute("message", message)
 }
 
 impl Excerpt<'_> {

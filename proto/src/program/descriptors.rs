@@ -57,7 +57,10 @@ pub(super) fn read(root: &mut Reader<'_>) -> Option<DescriptorSection> {
     let page_user_input = section.flag("page_user_input");
     let read = section.number("max_read_chars", 1..=MOST_CHARS);
     let content = read_amount(&mut section, "max_content_bytes", parse_bytes, 1);
-    let preview = section.word("preview", &[("head", Preview::Head), ("head_tail", Preview::HeadTail)]);
+    let preview = section.word(
+        "preview",
+        &[("head", Preview::Head), ("head_tail", Preview::HeadTail)],
+    );
     let mut flag = |key| section.flag(key).is_some_and(|flag| flag.value);
     let pretty_json = flag("pretty_json");
     let references = flag("enable_references");
@@ -66,18 +69,25 @@ pub(super) fn read(root: &mut Reader<'_>) -> Option<DescriptorSection> {
     let summary_model = section.text("summary_model");
     section.finish();
     let default = DescriptorSettings::default();
-    let page_chars = page.as_ref().and_then(|page| u32::try_from(page.value).ok());
+    let page_chars = page
+        .as_ref()
+        .and_then(|page| u32::try_from(page.value).ok());
     let settings = DescriptorSettings {
-        max_direct_output_chars: direct.as_ref().map_or(default.max_direct_output_chars, |chars| chars.value),
+        max_direct_output_chars: direct
+            .as_ref()
+            .map_or(default.max_direct_output_chars, |chars| chars.value),
         page_chars: page_chars.unwrap_or(default.page_chars),
         max_input_chars: input.map_or(default.max_input_chars, |chars| chars.value),
         page_user_input: page_user_input.map_or(default.page_user_input, |flag| flag.value),
-        max_read_chars: read.as_ref().map_or(default.max_read_chars, |chars| chars.value),
+        max_read_chars: read
+            .as_ref()
+            .map_or(default.max_read_chars, |chars| chars.value),
         max_content_bytes: content.unwrap_or(default.max_content_bytes),
         preview: preview.map_or(default.preview, |preview| preview.value),
         pretty_json,
     };
-    let [page_size_span, max_direct_output_span, max_read_span] = [page, direct, read].map(|size| size.map(|s| s.span));
+    let [page_size_span, max_direct_output_span, max_read_span] =
+        [page, direct, read].map(|size| size.map(|s| s.span));
     Some(DescriptorSection {
         span,
         enabled,
@@ -93,7 +103,9 @@ pub(super) fn read(root: &mut Reader<'_>) -> Option<DescriptorSection> {
 }
 
 fn expansion(section: &mut Reader<'_>) -> Expansion {
-    let Some(node) = section.get("expand_fds") else { return Expansion::Off };
+    let Some(node) = section.get("expand_fds") else {
+        return Expansion::Off;
+    };
     match node.get_ref() {
         DeValue::Boolean(true) => Expansion::All,
         DeValue::Boolean(false) => Expansion::Off,

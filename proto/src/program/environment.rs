@@ -1,6 +1,7 @@
 //! `[env_info]`: what a process is told about the machine at its birth.
 //!
-//! Only the choice stands here. Whoever starts a process gathers the values, once, under the user's permissions.
+//! Only the choice stands here. Whoever starts a process gathers the values, once, under the user's
+//! permissions.
 
 use toml::de::DeValue;
 
@@ -60,7 +61,8 @@ pub struct EnvironmentChoice {
     pub variables: Vec<Variable>,
     /// Further labels with their text.
     pub custom: Vec<(String, String)>,
-    /// Environment variables by label, in the order written. Their values are the user's, who has to permit each.
+    /// Environment variables by label, in the order written. Their values are the user's, who has
+    /// to permit each.
     pub env_vars: Vec<EnvVar>,
     /// Commands whose output is told, in the order written. The user has to permit each program.
     pub commands: Vec<EnvCommand>,
@@ -99,48 +101,82 @@ impl EnvironmentChoice {
 }
 
 pub(super) fn read(root: &mut Reader<'_>) -> EnvironmentChoice {
-    let Some(mut section) = root.section("env_info") else { return EnvironmentChoice::default() };
+    let Some(mut section) = root.section("env_info") else {
+        return EnvironmentChoice::default();
+    };
     let variables = variables(&mut section);
     let env_vars = env_vars(&mut section);
     let commands = commands(&mut section);
-    WITHOUT_EFFECT.into_iter().for_each(|key| section.without_effect(key));
+    WITHOUT_EFFECT
+        .into_iter()
+        .for_each(|key| section.without_effect(key));
     let custom = custom(&mut section);
-    EnvironmentChoice { variables, custom, env_vars, commands }
+    EnvironmentChoice {
+        variables,
+        custom,
+        env_vars,
+        commands,
+    }
 }
 
 /// A table of label and variable, or a list of variables that are their own labels.
 fn env_vars(section: &mut Reader<'_>) -> Vec<EnvVar> {
-    let Some(node) = section.get("env_vars") else { return Vec::new() };
+    let Some(node) = section.get("env_vars") else {
+        return Vec::new();
+    };
     let written: Vec<(String, At<String>)> = match node.get_ref() {
         DeValue::Array(_) => {
             let names = section.texts("env_vars");
-            names.into_iter().map(|name| (name.value.clone(), name)).collect()
+            names
+                .into_iter()
+                .map(|name| (name.value.clone(), name))
+                .collect()
         }
         DeValue::Table(table) => {
             let mut inner = section.inner("env_vars", table, node.span());
             let entries = inner.entries().into_iter();
             entries
-                .filter_map(|(label, node)| Some((label.value.clone(), inner.as_text(&label.value, node)?)))
+                .filter_map(|(label, node)| {
+                    Some((label.value.clone(), inner.as_text(&label.value, node)?))
+                })
                 .collect()
         }
         _ => {
-            section.wrong_type("env_vars", node, "a table of labels and variables, or a list of variables");
+            section.wrong_type(
+                "env_vars",
+                node,
+                "a table of labels and variables, or a list of variables",
+            );
             Vec::new()
         }
     };
     if !section.is_within("env_vars", node, written.len(), MOST_ENV_VARS) {
         return Vec::new();
     }
-    for (_, At { span, .. }) in written.iter().filter(|(_, name)| !is_parameter_name(&name.value)) {
+    for (_, At { span, .. }) in written
+        .iter()
+        .filter(|(_, name)| !is_parameter_name(&name.value))
+    {
         let message = "`env_info.env_vars` takes the names of environment variables";
         let remark = Remark::error(span.clone(), message, "not such a name");
-        section.remark(remark.help("a label and the variable behind it: env_vars = { region = \"MY_REGION\" }"));
+        section.remark(
+            remark
+                .help("a label and the variable behind it: env_vars = { region = \"MY_REGION\" }"),
+        );
     }
-    written.into_iter().map(|(label, name)| EnvVar { label, name: name.value }).collect()
+    written
+        .into_iter()
+        .map(|(label, name)| EnvVar {
+            label,
+            name: name.value,
+        })
+        .collect()
 }
 
 fn commands(section: &mut Reader<'_>) -> Vec<EnvCommand> {
-    let Some(node) = section.get("commands") else { return Vec::new() };
+    let Some(node) = section.get("commands") else {
+        return Vec::new();
+    };
     let Some(list) = node.get_ref().as_array() else {
         section.wrong_type("commands", node, "a list of commands");
         return Vec::new();
@@ -148,7 +184,9 @@ fn commands(section: &mut Reader<'_>) -> Vec<EnvCommand> {
     if !section.is_within("commands", node, list.len(), MOST_COMMANDS) {
         return Vec::new();
     }
-    list.iter().filter_map(|item| command(section, item)).collect()
+    list.iter()
+        .filter_map(|item| command(section, item))
+        .collect()
 }
 
 /// A text that is split into words, or the words themselves.
@@ -156,25 +194,44 @@ fn command(section: &mut Reader<'_>, node: Node<'_>) -> Option<EnvCommand> {
     let (written, argv) = match node.get_ref() {
         DeValue::String(text) => (text.to_string(), words::split(text)),
         DeValue::Array(list) => {
-            let argv: Vec<_> = list.iter().filter_map(|word| section.as_text("commands", word)).collect();
+            let argv: Vec<_> = list
+                .iter()
+                .filter_map(|word| section.as_text("commands", word))
+                .collect();
             let argv: Vec<_> = argv.into_iter().map(|word| word.value).collect();
             (argv.join(" "), Ok(argv))
         }
         _ => {
-            section.wrong_type("commands", node, "a command as a string, or as a list of its words");
+            section.wrong_type(
+                "commands",
+                node,
+                "a command as a string, or as a list of its words",
+            );
             return None;
         }
     };
-    if argv.as_ref().is_ok_and(|argv| argv.first().is_none_or(|program| program.trim().is_empty())) {
-        section.remark(Remark::error(node.span(), "the command has no program to run", "empty"));
+    if argv
+        .as_ref()
+        .is_ok_and(|argv| argv.first().is_none_or(|program| program.trim().is_empty()))
+    {
+        section.remark(Remark::error(
+            node.span(),
+            "the command has no program to run",
+            "empty",
+        ));
         return None;
     }
     if let Err(shell) = &argv {
         let message = format!("a command of `env_info.commands` cannot be run: {shell}");
         let remark = Remark::warning(node.span(), message, "is not run");
-        section.remark(remark.help("no shell reads it; ask for one by name: [\"sh\", \"-c\", \"ls | wc -l\"]"));
+        section.remark(
+            remark.help("no shell reads it; ask for one by name: [\"sh\", \"-c\", \"ls | wc -l\"]"),
+        );
     }
-    Some(EnvCommand { written, argv: argv.ok() })
+    Some(EnvCommand {
+        written,
+        argv: argv.ok(),
+    })
 }
 
 fn variables(section: &mut Reader<'_>) -> Vec<Variable> {
@@ -182,7 +239,9 @@ fn variables(section: &mut Reader<'_>) -> Vec<Variable> {
         Some((_, DeValue::String(all))) if all == ALL => {
             return VARIABLES.iter().map(|(_, variable)| *variable).collect();
         }
-        Some((node, DeValue::String(_))) => section.as_text("variables", node).into_iter().collect(),
+        Some((node, DeValue::String(_))) => {
+            section.as_text("variables", node).into_iter().collect()
+        }
         _ => section.texts("variables"),
     };
     let mut chosen = Vec::new();
@@ -206,8 +265,15 @@ fn variable(section: &mut Reader<'_>, name: &At<String>) -> Option<Variable> {
     let found = VARIABLES.iter().find(|(word, _)| word == value);
     if found.is_none() {
         let words = VARIABLES.map(|(word, _)| word);
-        let remark = Remark::error(span.clone(), "unknown variable of `env_info.variables`", "not a variable");
-        section.remark(remark.help(format!("{}; or \"all\"", advice(value, &words, "variables"))));
+        let remark = Remark::error(
+            span.clone(),
+            "unknown variable of `env_info.variables`",
+            "not a variable",
+        );
+        section.remark(remark.help(format!(
+            "{}; or \"all\"",
+            advice(value, &words, "variables")
+        )));
     }
     found.map(|(_, variable)| *variable)
 }

@@ -1,7 +1,7 @@
 //! `[mcp]`: which tool servers there are, and `[tools.mcp]`: which of their tools a model may call.
 //!
-//! Servers stand in the program, or in a file of their own as other clients keep it (`mcpServers`, JSON). Both are read into
-//! the same [`Server`]. No remark shows a value: it may be a secret.
+//! Servers stand in the program, or in a file of their own as other clients keep it (`mcpServers`,
+//! JSON). Both are read into the same [`Server`]. No remark shows a value: it may be a secret.
 
 use toml::de::DeValue;
 
@@ -63,26 +63,38 @@ pub enum ServerSelection {
 }
 
 pub(super) fn read(root: &mut Reader<'_>) -> McpSection {
-    let Some(mut section) = root.section("mcp") else { return McpSection::default() };
+    let Some(mut section) = root.section("mcp") else {
+        return McpSection::default();
+    };
     let config_path = section.text("config_path");
     let servers = servers(&mut section);
     section.finish();
-    McpSection { config_path, servers }
+    McpSection {
+        config_path,
+        servers,
+    }
 }
 
 fn servers(section: &mut Reader<'_>) -> Vec<At<Server>> {
-    let Some(node) = section.get("servers") else { return Vec::new() };
+    let Some(node) = section.get("servers") else {
+        return Vec::new();
+    };
     let count = node.get_ref().as_table().map_or(0, |table| table.len());
     if !section.is_within("servers", node, count, MOST_SERVERS) {
         return Vec::new();
     }
-    let Some(mut table) = section.section("servers") else { return Vec::new() };
+    let Some(mut table) = section.section("servers") else {
+        return Vec::new();
+    };
     let mut servers = Vec::new();
     for (name, node) in table.entries() {
         match node.get_ref() {
             DeValue::Table(inner) => {
                 let reader = table.inner(&name.value, inner, name.span.clone());
-                servers.extend(server(&name, reader).map(|value| At { value, span: name.span }));
+                servers.extend(server(&name, reader).map(|value| At {
+                    value,
+                    span: name.span,
+                }));
             }
             _ => table.wrong_type(&name.value, node, "a table with `command` or `url`"),
         }
@@ -93,7 +105,11 @@ fn servers(section: &mut Reader<'_>) -> Vec<At<Server>> {
 fn server(name: &At<String>, mut section: Reader<'_>) -> Option<Server> {
     let kind = section.word("type", &TYPES).map(|kind| kind.value);
     let (command, url) = (section.text("command"), section.text("url"));
-    let args = section.texts("args").into_iter().map(|argument| argument.value).collect();
+    let args = section
+        .texts("args")
+        .into_iter()
+        .map(|argument| argument.value)
+        .collect();
     let (env, headers) = (values(&mut section, "env"), values(&mut section, "headers"));
     let cwd = section.text("cwd").map(|cwd| cwd.value);
     let optional = section.flag("optional").is_some_and(|flag| flag.value);
@@ -106,15 +122,23 @@ fn server(name: &At<String>, mut section: Reader<'_>) -> Option<Server> {
         section.remark(Remark::error(name.span.clone(), message, "this server").help(VALID));
     });
     section.finish();
-    Some(Server { optional, ..named(&name.value, transport.ok()?, connect_ms, deadline_ms) })
+    Some(Server {
+        optional,
+        ..named(&name.value, transport.ok()?, connect_ms, deadline_ms)
+    })
 }
 
 /// What a server is declared by.
-pub(super) const VALID: &str =
-    "a server is a program (command = \"…\", args, env, cwd) or a machine (url = \"http://…\", headers)";
+pub(super) const VALID: &str = "a server is a program (command = \"…\", args, env, cwd) or a \
+machine (url = \"http://…\", headers)";
 
 /// A server that must be there.
-pub(super) fn named(name: &str, transport: Transport, connect_ms: Option<u64>, deadline_ms: Option<u64>) -> Server {
+pub(super) fn named(
+    name: &str,
+    transport: Transport,
+    connect_ms: Option<u64>,
+    deadline_ms: Option<u64>,
+) -> Server {
     Server {
         name: name.into(),
         transport,
@@ -124,7 +148,12 @@ pub(super) fn named(name: &str, transport: Transport, connect_ms: Option<u64>, d
     }
 }
 
-type Program = (Option<String>, Vec<String>, Vec<(String, ServerValue)>, Option<String>);
+type Program = (
+    Option<String>,
+    Vec<String>,
+    Vec<(String, ServerValue)>,
+    Option<String>,
+);
 type Machine = (Option<String>, Vec<(String, ServerValue)>);
 
 /// How a server is reached that is declared so.
@@ -136,12 +165,20 @@ pub(super) fn transport(
     match (kind, command, url) {
         (_, Some(_), Some(_)) => Err("has both a command and a url"),
         (Some(Kind::Stdio) | None, Some(program), None) if !program.trim().is_empty() => {
-            Ok(Transport::Stdio(ServerCommand { program, args, env, cwd, limits: CommandLimits::default() }))
+            Ok(Transport::Stdio(ServerCommand {
+                program,
+                args,
+                env,
+                cwd,
+                limits: CommandLimits::default(),
+            }))
         }
-        (Some(Kind::Http) | None, None, Some(url)) => match url.starts_with("http://") || url.starts_with("https://") {
-            true => Ok(Transport::Http { url, headers }),
-            false => Err("has a url that is neither http nor https"),
-        },
+        (Some(Kind::Http) | None, None, Some(url)) => {
+            match url.starts_with("http://") || url.starts_with("https://") {
+                true => Ok(Transport::Http { url, headers }),
+                false => Err("has a url that is neither http nor https"),
+            }
+        }
         (Some(Kind::Stdio), None, _) => Err("is of type stdio and has no command"),
         (Some(Kind::Http), _, None) => Err("is of type http and has no url"),
         (_, Some(_), None) => Err("has an empty command"),
@@ -151,12 +188,16 @@ pub(super) fn transport(
 
 /// A table of texts, which are not shown.
 fn values(section: &mut Reader<'_>, key: &'static str) -> Vec<(String, ServerValue)> {
-    let Some(node) = section.get(key) else { return Vec::new() };
+    let Some(node) = section.get(key) else {
+        return Vec::new();
+    };
     let count = node.get_ref().as_table().map_or(0, |table| table.len());
     if !section.is_within(key, node, count, MOST_VALUES) {
         return Vec::new();
     }
-    let Some(mut table) = section.section(key) else { return Vec::new() };
+    let Some(mut table) = section.section(key) else {
+        return Vec::new();
+    };
     let mut values = Vec::new();
     for (name, node) in table.entries() {
         let text = table.as_text(&name.value, node);
@@ -167,7 +208,9 @@ fn values(section: &mut Reader<'_>, key: &'static str) -> Vec<(String, ServerVal
 
 /// `[tools.mcp]`.
 pub(super) fn read_selections(tools: &mut Reader<'_>) -> Vec<ServerTools> {
-    let Some(mut section) = tools.section("mcp") else { return Vec::new() };
+    let Some(mut section) = tools.section("mcp") else {
+        return Vec::new();
+    };
     let mut selected = Vec::new();
     for (server, node) in section.entries() {
         match node.get_ref() {
@@ -179,11 +222,19 @@ pub(super) fn read_selections(tools: &mut Reader<'_>) -> Vec<ServerTools> {
                     None => Some(ServerSelection::All),
                 };
                 inner.finish();
-                selected.extend(selection.map(|selection| ServerTools { server, selection, prefix }));
+                selected.extend(selection.map(|selection| ServerTools {
+                    server,
+                    selection,
+                    prefix,
+                }));
             }
             _ => {
                 let selection = selection(&mut section, &server.value, node);
-                selected.extend(selection.map(|selection| ServerTools { server, selection, prefix: None }));
+                selected.extend(selection.map(|selection| ServerTools {
+                    server,
+                    selection,
+                    prefix: None,
+                }));
             }
         }
     }
@@ -198,7 +249,11 @@ fn selection(section: &mut Reader<'_>, key: &str, node: Node<'_>) -> Option<Serv
         }
         DeValue::Array(_) => None,
         _ => {
-            section.wrong_type(key, node, "\"all\", a list of tools, or a table of `tools` and `prefix`");
+            section.wrong_type(
+                key,
+                node,
+                "\"all\", a list of tools, or a table of `tools` and `prefix`",
+            );
             None
         }
     }

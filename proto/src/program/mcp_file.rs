@@ -1,4 +1,5 @@
-//! Servers in a file of their own, as other clients keep them: JSON, an object `mcpServers` (or `servers`) of declarations.
+//! Servers in a file of their own, as other clients keep them: JSON, an object `mcpServers` (or
+//! `servers`) of declarations.
 //!
 //! Keys that only other clients know are passed over. No error shows a value: it may be a secret.
 
@@ -13,13 +14,24 @@ use crate::server::{Server, ServerValue};
 /// # Errors
 /// A text: what is wrong, and where.
 pub fn parse_servers(text: &str) -> Result<Vec<Server>, String> {
-    let value: Value = serde_json::from_str(text)
-        .map_err(|error| format!("it is not JSON: a mistake at line {}, column {}", error.line(), error.column()))?;
-    let servers = value.get("mcpServers").or_else(|| value.get("servers")).and_then(Value::as_object);
+    let value: Value = serde_json::from_str(text).map_err(|error| {
+        format!(
+            "it is not JSON: a mistake at line {}, column {}",
+            error.line(),
+            error.column()
+        )
+    })?;
+    let servers = value
+        .get("mcpServers")
+        .or_else(|| value.get("servers"))
+        .and_then(Value::as_object);
     let servers = servers.ok_or("it has no object \"mcpServers\"")?;
-    let is_enabled = |declared: &Value| declared.get("disabled").and_then(Value::as_bool) != Some(true);
+    let is_enabled =
+        |declared: &Value| declared.get("disabled").and_then(Value::as_bool) != Some(true);
     let enabled = servers.iter().filter(|(_, declared)| is_enabled(declared));
-    enabled.map(|(name, declared)| server(name, declared).map_err(|why| of(name, &why))).collect()
+    enabled
+        .map(|(name, declared)| server(name, declared).map_err(|why| of(name, &why)))
+        .collect()
 }
 
 fn of(name: &str, why: &str) -> String {
@@ -29,19 +41,49 @@ fn of(name: &str, why: &str) -> String {
 fn server(name: &str, declared: &Value) -> Result<Server, String> {
     let declared = declared.as_object().ok_or("is no object")?;
     let kind = text(declared, "type")?.map(|word| {
-        let known = TYPES.iter().find(|(known, _)| *known == word).map(|(_, kind)| *kind);
-        known.ok_or_else(|| format!("is of type {:?}, which is not supported. Valid: stdio, http", shorten(&word)))
+        let known = TYPES
+            .iter()
+            .find(|(known, _)| *known == word)
+            .map(|(_, kind)| *kind);
+        known.ok_or_else(|| {
+            format!(
+                "is of type {:?}, which is not supported. Valid: stdio, http",
+                shorten(&word)
+            )
+        })
     });
-    let program =
-        (text(declared, "command")?, texts(declared, "args")?, values(declared, "env")?, text(declared, "cwd")?);
+    let program = (
+        text(declared, "command")?,
+        texts(declared, "args")?,
+        values(declared, "env")?,
+        text(declared, "cwd")?,
+    );
     let machine = (text(declared, "url")?, values(declared, "headers")?);
-    let transport = transport(kind.transpose()?, program, machine).map_err(|why| format!("{why}: {VALID}"))?;
-    let duration = |key| match text(declared, key)?.map(|text| parse_duration_ms(&text)).transpose() {
+    let transport =
+        transport(kind.transpose()?, program, machine).map_err(|why| format!("{why}: {VALID}"))?;
+    let duration = |key| match text(declared, key)?
+        .map(|text| parse_duration_ms(&text))
+        .transpose()
+    {
         Ok(ms) => Ok(ms),
-        Err(error) => Err(format!("has a `{key}` that is no duration. {}", error.valid())),
+        Err(error) => Err(format!(
+            "has a `{key}` that is no duration. {}",
+            error.valid()
+        )),
     };
-    let optional = declared.get("optional").and_then(Value::as_bool).unwrap_or(false);
-    Ok(Server { optional, ..named(name, transport, duration("connect_timeout")?, duration("deadline")?) })
+    let optional = declared
+        .get("optional")
+        .and_then(Value::as_bool)
+        .unwrap_or(false);
+    Ok(Server {
+        optional,
+        ..named(
+            name,
+            transport,
+            duration("connect_timeout")?,
+            duration("deadline")?,
+        )
+    })
 }
 
 fn text(declared: &Map<String, Value>, key: &str) -> Result<Option<String>, String> {
@@ -58,7 +100,9 @@ fn texts(declared: &Map<String, Value>, key: &str) -> Result<Vec<String>, String
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(value) => value.as_array().ok_or_else(wrong)?,
     };
-    list.iter().map(|item| item.as_str().map(str::to_owned).ok_or_else(wrong)).collect()
+    list.iter()
+        .map(|item| item.as_str().map(str::to_owned).ok_or_else(wrong))
+        .collect()
 }
 
 fn values(declared: &Map<String, Value>, key: &str) -> Result<Vec<(String, ServerValue)>, String> {
@@ -67,8 +111,12 @@ fn values(declared: &Map<String, Value>, key: &str) -> Result<Vec<(String, Serve
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(value) => value.as_object().ok_or_else(wrong)?,
     };
-    let value = |(name, value): (&String, &Value)| Some((name.clone(), ServerValue::new(value.as_str()?)));
-    object.iter().map(|entry| value(entry).ok_or_else(wrong)).collect()
+    let value =
+        |(name, value): (&String, &Value)| Some((name.clone(), ServerValue::new(value.as_str()?)));
+    object
+        .iter()
+        .map(|entry| value(entry).ok_or_else(wrong))
+        .collect()
 }
 
 #[cfg(test)]
@@ -87,7 +135,9 @@ mod tests {
         let servers = parse_servers(text).unwrap();
         let names: Vec<&str> = servers.iter().map(|server| &*server.name).collect();
         assert_eq!(names, ["git", "web", "slow"]);
-        let Transport::Stdio(git) = &servers[0].transport else { panic!() };
+        let Transport::Stdio(git) = &servers[0].transport else {
+            panic!()
+        };
         assert_eq!(
             (git.program.as_str(), git.args.as_slice(), git.env.len()),
             ("uvx", &["mcp-server-git".to_owned()][..], 1)
@@ -103,19 +153,49 @@ mod tests {
         let cases = [
             ("{", "it is not JSON: a mistake at line 1"),
             ("[]", "no object \"mcpServers\""),
-            (r#"{"mcpServers": {"a": "s3cret"}}"#, "the server `a` is no object"),
-            (r#"{"mcpServers": {"a": {}}}"#, "neither a command nor a url"),
-            (r#"{"mcpServers": {"a": {"command": "x", "url": "http://y"}}}"#, "both a command and a url"),
-            (r#"{"mcpServers": {"a": {"url": "ftp://y"}}}"#, "neither http nor https"),
-            (r#"{"mcpServers": {"a": {"type": "sse", "url": "http://y"}}}"#, "not supported"),
-            (r#"{"mcpServers": {"a": {"type": "http", "command": "x"}}}"#, "has no url"),
-            (r#"{"mcpServers": {"a": {"command": "x", "env": {"K": ["s3cret"]}}}}"#, "`env` that is no object"),
-            (r#"{"mcpServers": {"a": {"command": "x", "args": "s3cret"}}}"#, "no list of texts"),
-            (r#"{"mcpServers": {"a": {"command": "x", "deadline": "s3cret"}}}"#, "no duration"),
+            (
+                r#"{"mcpServers": {"a": "s3cret"}}"#,
+                "the server `a` is no object",
+            ),
+            (
+                r#"{"mcpServers": {"a": {}}}"#,
+                "neither a command nor a url",
+            ),
+            (
+                r#"{"mcpServers": {"a": {"command": "x", "url": "http://y"}}}"#,
+                "both a command and a url",
+            ),
+            (
+                r#"{"mcpServers": {"a": {"url": "ftp://y"}}}"#,
+                "neither http nor https",
+            ),
+            (
+                r#"{"mcpServers": {"a": {"type": "sse", "url": "http://y"}}}"#,
+                "not supported",
+            ),
+            (
+                r#"{"mcpServers": {"a": {"type": "http", "command": "x"}}}"#,
+                "has no url",
+            ),
+            (
+                r#"{"mcpServers": {"a": {"command": "x", "env": {"K": ["s3cret"]}}}}"#,
+                "`env` that is no object",
+            ),
+            (
+                r#"{"mcpServers": {"a": {"command": "x", "args": "s3cret"}}}"#,
+                "no list of texts",
+            ),
+            (
+                r#"{"mcpServers": {"a": {"command": "x", "deadline": "s3cret"}}}"#,
+                "no duration",
+            ),
         ];
         for (text, expected) in cases {
             let error = parse_servers(text).unwrap_err();
-            assert!(error.contains(expected) && !error.contains("s3cret"), "{text}: {error}");
+            assert!(
+                error.contains(expected) && !error.contains("s3cret"),
+                "{text}: {error}"
+            );
         }
     }
 }

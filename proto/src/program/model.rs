@@ -34,8 +34,8 @@ pub enum Provider {
 }
 
 impl Provider {
-    /// The format in which its models are asked, and that the blocks of their replies are kept in. A script has none: it
-    /// reads what everybody understands.
+    /// The format in which its models are asked, and that the blocks of their replies are kept in.
+    /// A script has none: it reads what everybody understands.
     #[must_use]
     pub fn wire_format(self) -> Option<&'static str> {
         match self {
@@ -95,7 +95,8 @@ pub struct ModelSection {
 pub struct FallbackSection {
     /// The model.
     pub model: ModelEntry,
-    /// It is asked after so many failures of the one before, one behind the other; else after as many as the kernel tries.
+    /// It is asked after so many failures of the one before, one behind the other; else after as
+    /// many as the kernel tries.
     pub after: Option<u32>,
 }
 
@@ -115,29 +116,51 @@ impl Default for ModelEntry {
 impl Default for ModelSection {
     fn default() -> Self {
         let (model, fallbacks) = (ModelEntry::default(), Vec::new());
-        Self { model, max_iterations: DEFAULT_MAX_ITERATIONS, display_name: None, fallbacks }
+        Self {
+            model,
+            max_iterations: DEFAULT_MAX_ITERATIONS,
+            display_name: None,
+            fallbacks,
+        }
     }
 }
 
 pub(super) fn read(root: &mut Reader<'_>) -> ModelSection {
     let span = root.span();
     if root.get("model").is_none() {
-        let remark = Remark::error(span.start..span.start, "`[model]` is missing", "a program needs a model");
+        let remark = Remark::error(
+            span.start..span.start,
+            "`[model]` is missing",
+            "a program needs a model",
+        );
         let words = PROVIDERS.map(|(word, _)| word).join(", ");
-        root.remark(remark.help(format!("add [model] with `name` and `provider`; providers: {words}")));
+        root.remark(remark.help(format!(
+            "add [model] with `name` and `provider`; providers: {words}"
+        )));
     }
-    let Some(mut section) = root.section("model") else { return ModelSection::default() };
+    let Some(mut section) = root.section("model") else {
+        return ModelSection::default();
+    };
     let model = entry(&mut section);
     let max_iterations = section.number("max_iterations", 1..=MOST_ITERATIONS);
-    let max_iterations = max_iterations.and_then(|n| u32::try_from(n.value).ok()).unwrap_or(DEFAULT_MAX_ITERATIONS);
+    let max_iterations = max_iterations
+        .and_then(|n| u32::try_from(n.value).ok())
+        .unwrap_or(DEFAULT_MAX_ITERATIONS);
     let display_name = section.text("display_name").map(|name| name.value);
     let fallbacks = fallbacks(&mut section);
     section.finish();
-    ModelSection { model, max_iterations, display_name, fallbacks }
+    ModelSection {
+        model,
+        max_iterations,
+        display_name,
+        fallbacks,
+    }
 }
 
 fn fallbacks(section: &mut Reader<'_>) -> Vec<FallbackSection> {
-    let Some(node) = section.get("fallback") else { return Vec::new() };
+    let Some(node) = section.get("fallback") else {
+        return Vec::new();
+    };
     let Some(list) = node.get_ref().as_array() else {
         section.wrong_type("fallback", node, "a list of tables: `[[model.fallback]]`");
         return Vec::new();
@@ -153,7 +176,9 @@ fn fallbacks(section: &mut Reader<'_>) -> Vec<FallbackSection> {
         };
         let mut fallback = section.inner("fallback", table, item.span());
         let model = entry(&mut fallback);
-        let after = fallback.number("after", 1..=MOST_FAILURES).and_then(|after| u32::try_from(after.value).ok());
+        let after = fallback
+            .number("after", 1..=MOST_FAILURES)
+            .and_then(|after| u32::try_from(after.value).ok());
         fallback.finish();
         fallbacks.push(FallbackSection { model, after });
     }
@@ -164,7 +189,9 @@ fn fallbacks(section: &mut Reader<'_>) -> Vec<FallbackSection> {
 fn entry(section: &mut Reader<'_>) -> ModelEntry {
     let provider = provider(section);
     let name = match provider {
-        Some(Provider::Scripted) => section.text("name").map_or_else(|| "scripted".to_owned(), |name| name.value),
+        Some(Provider::Scripted) => section
+            .text("name")
+            .map_or_else(|| "scripted".to_owned(), |name| name.value),
         _ => section.required_text("name").value,
     };
     let script = section.text("script");
@@ -177,35 +204,59 @@ fn entry(section: &mut Reader<'_>) -> ModelEntry {
         _ => {}
     }
     if provider == Some(Provider::Scripted) {
-        OF_SERVERS.into_iter().for_each(|key| without_server(section, key));
+        OF_SERVERS
+            .into_iter()
+            .for_each(|key| without_server(section, key));
     }
     let base_url = base_url(section);
     let api_key_env = api_key_env(section);
-    let automatic_caching = section.flag("disable_automatic_caching").is_none_or(|disabled| !disabled.value);
-    ["project_id", "region"].into_iter().for_each(|key| section.without_effect(key));
-    ModelEntry { name, provider: provider.unwrap_or_default(), script, base_url, api_key_env, automatic_caching }
+    let automatic_caching = section
+        .flag("disable_automatic_caching")
+        .is_none_or(|disabled| !disabled.value);
+    ["project_id", "region"]
+        .into_iter()
+        .for_each(|key| section.without_effect(key));
+    ModelEntry {
+        name,
+        provider: provider.unwrap_or_default(),
+        script,
+        base_url,
+        api_key_env,
+        automatic_caching,
+    }
 }
 
 /// Remarks on a key that says how a server is asked, where there is none.
 fn without_server(section: &mut Reader<'_>, key: &'static str) {
     if let Some(node) = section.get(key) {
         let message = format!("`model.{key}` is for models behind a server");
-        section.remark(Remark::error(node.span(), message, "has no meaning for \"scripted\""));
+        section.remark(Remark::error(
+            node.span(),
+            message,
+            "has no meaning for \"scripted\"",
+        ));
     }
 }
 
-/// The address of a server. Whether it is one is seen when it is asked; here only what it must not hold is refused: a
-/// program is no place for credentials.
+/// The address of a server. Whether it is one is seen when it is asked; here only what it must not
+/// hold is refused: a program is no place for credentials.
 fn base_url(section: &mut Reader<'_>) -> Option<String> {
     let At { value, span } = section.text("base_url")?;
-    let address = value.strip_prefix("https://").or_else(|| value.strip_prefix("http://"));
+    let address = value
+        .strip_prefix("https://")
+        .or_else(|| value.strip_prefix("http://"));
     let is_one = address.is_some_and(|address| {
-        !address.is_empty() && !address.contains(|c: char| c.is_whitespace() || matches!(c, '@' | '?' | '#' | '\\'))
+        !address.is_empty()
+            && !address.contains(|c: char| c.is_whitespace() || matches!(c, '@' | '?' | '#' | '\\'))
     });
     if !is_one {
         let message = "`model.base_url` is no address of a server";
         let remark = Remark::error(span, message, "not such an address");
-        section.remark(remark.help("write https://host or http://host:port, with a path where the server has one"));
+        section.remark(
+            remark.help(
+                "write https://host or http://host:port, with a path where the server has one",
+            ),
+        );
     }
     Some(value).filter(|_| is_one)
 }
@@ -218,8 +269,9 @@ fn api_key_env(section: &mut Reader<'_>) -> Option<String> {
     if !is_one {
         let message = "`model.api_key_env` is no name of an environment variable";
         let remark = Remark::error(span, message, "not such a name");
-        section
-            .remark(remark.help("name the variable that holds the key, such as \"OPENROUTER_API_KEY\", never the key"));
+        section.remark(remark.help(
+            "name the variable that holds the key, such as \"OPENROUTER_API_KEY\", never the key",
+        ));
     }
     Some(value).filter(|_| is_one)
 }
@@ -229,5 +281,7 @@ fn provider(section: &mut Reader<'_>) -> Option<Provider> {
         section.required_text("provider");
         return None;
     }
-    section.word("provider", &PROVIDERS).map(|provider| provider.value)
+    section
+        .word("provider", &PROVIDERS)
+        .map(|provider| provider.value)
 }

@@ -1,13 +1,17 @@
-//! How deep a text is nested, seen before it is parsed: so that no parser has to recurse into a hostile one.
+//! How deep a text is nested, seen before it is parsed: so that no parser has to recurse into a
+//! hostile one.
 
 use super::{MAX_NESTING, Remark};
 
-/// The remark about a text that opens more than [`MAX_NESTING`] brackets within each other. Costs one pass, and the
-/// text need not be TOML.
+/// The remark about a text that opens more than [`MAX_NESTING`] brackets within each other. Costs
+/// one pass, and the text need not be TOML.
 pub(super) fn too_deep(text: &str) -> Option<Remark> {
     let at = deepest_allowed(text.as_bytes())?;
     let message = format!("arrays and inline tables are nested more than {MAX_NESTING} deep");
-    Some(Remark::error(at..at + 1, message, "one too many").help("no key of a program needs more than a few levels"))
+    Some(
+        Remark::error(at..at + 1, message, "one too many")
+            .help("no key of a program needs more than a few levels"),
+    )
 }
 
 fn deepest_allowed(text: &[u8]) -> Option<usize> {
@@ -34,11 +38,13 @@ fn deepest_allowed(text: &[u8]) -> Option<usize> {
 
 /// The length of a comment: the line feed stays.
 fn line(text: &[u8]) -> usize {
-    text.iter().position(|&byte| byte == b'\n').unwrap_or(text.len())
+    text.iter()
+        .position(|&byte| byte == b'\n')
+        .unwrap_or(text.len())
 }
 
-/// The length of a string of either kind, quotes included. One that is never closed reaches to the end of its line, or
-/// of the text if it may hold several lines.
+/// The length of a string of either kind, quotes included. One that is never closed reaches to the
+/// end of its line, or of the text if it may hold several lines.
 fn string(text: &[u8], quote: u8) -> usize {
     let fence = [quote; 3];
     let is_long = text.starts_with(&fence);
@@ -65,7 +71,10 @@ mod tests {
         let cases = [
             (format!("a = {}", "[".repeat(MAX_NESTING)), None),
             (format!("a = {deep}"), Some(4 + MAX_NESTING)),
-            (format!("a = {}", "{b=".repeat(MAX_NESTING + 1)), Some(4 + 3 * MAX_NESTING)),
+            (
+                format!("a = {}", "{b=".repeat(MAX_NESTING + 1)),
+                Some(4 + 3 * MAX_NESTING),
+            ),
             ("[a]\n[b]\n".repeat(1000), None),
             (format!("# {deep}\n"), None),
             (format!("a = \"{deep}\""), None),

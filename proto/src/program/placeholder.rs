@@ -1,7 +1,8 @@
 //! Placeholders in a command's arguments: `{name}`.
 //!
-//! A brace that does not enclose a parameter's name is an ordinary character, so that JSON and most patterns can stand
-//! in an argument as they are. A name is a letter or `_`, then letters, digits and `_`, all ASCII.
+//! A brace that does not enclose a parameter's name is an ordinary character, so that JSON and most
+//! patterns can stand in an argument as they are. A name is a letter or `_`, then letters, digits
+//! and `_`, all ASCII.
 
 use super::Span;
 
@@ -28,9 +29,15 @@ pub fn placeholders(argument: &str) -> impl Iterator<Item = Placeholder<'_>> {
     let opening = argument.match_indices('{').map(|(at, _)| at);
     opening.filter_map(|at| {
         let inside = &argument[at + 1..];
-        let end = inside.bytes().take(MAX_NAME_BYTES + 1).position(|byte| byte == b'}')?;
+        let end = inside
+            .bytes()
+            .take(MAX_NAME_BYTES + 1)
+            .position(|byte| byte == b'}')?;
         let name = &inside[..end];
-        is_parameter_name(name).then(|| Placeholder { name, span: at..at + name.len() + 2 })
+        is_parameter_name(name).then(|| Placeholder {
+            name,
+            span: at..at + name.len() + 2,
+        })
     })
 }
 
@@ -61,7 +68,9 @@ mod tests {
             ("é{ä}{z}", &[("z", 6..9)]),
         ];
         for (argument, expected) in cases {
-            let found: Vec<_> = placeholders(argument).map(|found| (found.name, found.span)).collect();
+            let found: Vec<_> = placeholders(argument)
+                .map(|found| (found.name, found.span))
+                .collect();
             assert_eq!(found, expected, "{argument}");
         }
     }

@@ -15,7 +15,9 @@ pub struct PromptSection {
 }
 
 pub(super) fn read(root: &mut Reader<'_>) -> PromptSection {
-    let Some(mut section) = root.section("prompt") else { return PromptSection::default() };
+    let Some(mut section) = root.section("prompt") else {
+        return PromptSection::default();
+    };
     let system = section.either("system", "system_prompt");
     let user = section.either("user", "user_prompt");
     let prompt = PromptSection {

@@ -1,6 +1,7 @@
 //! Reading a table key by key: what is asked for is known, what is left in the end is not.
 //!
-//! A value of the wrong type is remarked on and then treated as absent, so that one mistake is one remark.
+//! A value of the wrong type is remarked on and then treated as absent, so that one mistake is one
+//! remark.
 
 use std::ops::RangeInclusive;
 
@@ -28,15 +29,34 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub(super) fn root(table: &'a DeTable<'a>, span: Span, remarks: &'a mut Remarks) -> Self {
-        Self { table, span, path: String::new(), known: Vec::new(), ignored: Vec::new(), remarks }
+        Self {
+            table,
+            span,
+            path: String::new(),
+            known: Vec::new(),
+            ignored: Vec::new(),
+            remarks,
+        }
     }
 
     /// A reader for a table that is the value of `key` here, or an element of it.
-    pub(super) fn inner<'b>(&'b mut self, key: &str, table: &'b DeTable<'b>, span: Span) -> Reader<'b>
+    pub(super) fn inner<'b>(
+        &'b mut self,
+        key: &str,
+        table: &'b DeTable<'b>,
+        span: Span,
+    ) -> Reader<'b>
     where
         'a: 'b,
     {
-        Reader { table, span, path: self.path_of(key), known: Vec::new(), ignored: Vec::new(), remarks: self.remarks }
+        Reader {
+            table,
+            span,
+            path: self.path_of(key),
+            known: Vec::new(),
+            ignored: Vec::new(),
+            remarks: self.remarks,
+        }
     }
 
     /// The place of the whole table.
@@ -51,7 +71,11 @@ impl<'a> Reader<'a> {
     /// The keys from the root to `key`, dotted.
     pub(super) fn path_of(&self, key: &str) -> String {
         let key = shorten(key);
-        if self.path.is_empty() { key } else { format!("{}.{key}", self.path) }
+        if self.path.is_empty() {
+            key
+        } else {
+            format!("{}.{key}", self.path)
+        }
     }
 
     /// The value of a key, whatever its type.
@@ -68,7 +92,11 @@ impl<'a> Reader<'a> {
 
     /// Every entry in the order written; none of them is unknown afterwards.
     pub(super) fn entries(&self) -> Vec<(At<String>, Node<'a>)> {
-        let mut entries: Vec<_> = self.table.iter().map(|(key, value)| (at_key(key), value)).collect();
+        let mut entries: Vec<_> = self
+            .table
+            .iter()
+            .map(|(key, value)| (at_key(key), value))
+            .collect();
         entries.sort_by_key(|(key, _)| key.span.start);
         entries
     }
@@ -88,11 +116,20 @@ impl<'a> Reader<'a> {
         self.know(name);
         self.know(alias);
         if let (Some(first), Some(second)) = (&first, &second) {
-            let message = format!("`{}` and `{}` are the same key", self.path_of(name), self.path_of(alias));
-            let remark = Remark::error(first.clone(), message, "given here").label(second.clone(), "and here");
+            let message = format!(
+                "`{}` and `{}` are the same key",
+                self.path_of(name),
+                self.path_of(alias)
+            );
+            let remark = Remark::error(first.clone(), message, "given here")
+                .label(second.clone(), "and here");
             self.remark(remark.help(format!("keep one of them; the name is `{name}`")));
         }
-        if first.is_none() && second.is_some() { alias } else { name }
+        if first.is_none() && second.is_some() {
+            alias
+        } else {
+            name
+        }
     }
 
     pub(super) fn text(&mut self, key: &'static str) -> Option<At<String>> {
@@ -100,24 +137,38 @@ impl<'a> Reader<'a> {
         self.as_text(key, node)
     }
 
-    /// A text that must be there and must not be empty. If it is not, the remark is made and an empty one given.
+    /// A text that must be there and must not be empty. If it is not, the remark is made and an
+    /// empty one given.
     pub(super) fn required_text(&mut self, key: &'static str) -> At<String> {
         let is_missing = !self.table.contains_key(key);
         let text = self.text(key);
         if is_missing {
             let span = self.span.clone();
-            self.remark(Remark::error(span, format!("`{}` is missing", self.path_of(key)), format!("needs `{key}`")));
+            self.remark(Remark::error(
+                span,
+                format!("`{}` is missing", self.path_of(key)),
+                format!("needs `{key}`"),
+            ));
         }
         if let Some(text) = &text
             && text.value.trim().is_empty()
         {
-            self.remark(Remark::error(text.span.clone(), format!("`{}` is empty", self.path_of(key)), "empty"));
+            self.remark(Remark::error(
+                text.span.clone(),
+                format!("`{}` is empty", self.path_of(key)),
+                "empty",
+            ));
         }
-        text.unwrap_or_else(|| At { value: String::new(), span: self.span.clone() })
+        text.unwrap_or_else(|| At {
+            value: String::new(),
+            span: self.span.clone(),
+        })
     }
 
     pub(super) fn texts(&mut self, key: &'static str) -> Vec<At<String>> {
-        let Some(node) = self.get(key) else { return Vec::new() };
+        let Some(node) = self.get(key) else {
+            return Vec::new();
+        };
         let Some(list) = node.get_ref().as_array() else {
             self.wrong_type(key, node, "a list of strings");
             return Vec::new();
@@ -125,11 +176,19 @@ impl<'a> Reader<'a> {
         if !self.is_within(key, node, list.len(), MOST_TEXTS) {
             return Vec::new();
         }
-        list.iter().filter_map(|item| self.as_text(key, item)).collect()
+        list.iter()
+            .filter_map(|item| self.as_text(key, item))
+            .collect()
     }
 
     /// Whether a list or table of so many is within its bound; remarked on if not.
-    pub(super) fn is_within(&mut self, key: &str, node: Node<'_>, count: usize, most: usize) -> bool {
+    pub(super) fn is_within(
+        &mut self,
+        key: &str,
+        node: Node<'_>,
+        count: usize,
+        most: usize,
+    ) -> bool {
         if count > most {
             let message = format!("`{}` holds {count} entries", self.path_of(key));
             let remark = Remark::error(node.span(), message, "too many");
@@ -144,18 +203,28 @@ impl<'a> Reader<'a> {
             self.wrong_type(key, node, "true or false");
             return None;
         };
-        Some(At { value, span: node.span() })
+        Some(At {
+            value,
+            span: node.span(),
+        })
     }
 
     /// A whole number within a range.
-    pub(super) fn number(&mut self, key: &'static str, range: RangeInclusive<u64>) -> Option<At<u64>> {
+    pub(super) fn number(
+        &mut self,
+        key: &'static str,
+        range: RangeInclusive<u64>,
+    ) -> Option<At<u64>> {
         let node = self.get(key)?;
         let Some(number) = node.get_ref().as_integer() else {
             self.wrong_type(key, node, "a whole number");
             return None;
         };
         match integer(number).and_then(|number| u64::try_from(number).ok()) {
-            Some(value) if range.contains(&value) => Some(At { value, span: node.span() }),
+            Some(value) if range.contains(&value) => Some(At {
+                value,
+                span: node.span(),
+            }),
             _ => {
                 self.out_of_range(key, node, &format!("{} to {}", range.start(), range.end()));
                 None
@@ -164,14 +233,24 @@ impl<'a> Reader<'a> {
     }
 
     /// One word out of a few.
-    pub(super) fn word<T: Copy>(&mut self, key: &'static str, words: &[(&'static str, T)]) -> Option<At<T>> {
+    pub(super) fn word<T: Copy>(
+        &mut self,
+        key: &'static str,
+        words: &[(&'static str, T)],
+    ) -> Option<At<T>> {
         let At { value, span } = self.text(key)?;
         if let Some((_, meaning)) = words.iter().find(|(word, _)| *word == value) {
-            return Some(At { value: *meaning, span });
+            return Some(At {
+                value: *meaning,
+                span,
+            });
         }
         let valid: Vec<_> = words.iter().map(|(word, _)| *word).collect();
         let message = format!("`{}` cannot be {:?}", self.path_of(key), shorten(&value));
-        self.remark(Remark::error(span, message, "not one of its values").help(advice(&value, &valid, "values")));
+        self.remark(
+            Remark::error(span, message, "not one of its values")
+                .help(advice(&value, &valid, "values")),
+        );
         None
     }
 
@@ -194,23 +273,38 @@ impl<'a> Reader<'a> {
             self.wrong_type(key, node, "a string");
             return None;
         };
-        Some(At { value: value.to_owned(), span: node.span() })
+        Some(At {
+            value: value.to_owned(),
+            span: node.span(),
+        })
     }
 
     pub(super) fn wrong_type(&mut self, key: &str, node: Node<'_>, expected: &str) {
-        let message = format!("`{}` must be {expected}, not {}", self.path_of(key), with_article(node.get_ref()));
-        self.remark(Remark::error(node.span(), message, format!("expected {expected}")));
+        let message = format!(
+            "`{}` must be {expected}, not {}",
+            self.path_of(key),
+            with_article(node.get_ref())
+        );
+        self.remark(Remark::error(
+            node.span(),
+            message,
+            format!("expected {expected}"),
+        ));
     }
 
     pub(super) fn out_of_range(&mut self, key: &str, node: Node<'_>, valid: &str) {
         let message = format!("`{}` is out of range", self.path_of(key));
-        self.remark(Remark::error(node.span(), message, "out of range").help(format!("valid: {valid}")));
+        self.remark(
+            Remark::error(node.span(), message, "out of range").help(format!("valid: {valid}")),
+        );
     }
 
     /// A key that the reference implementation knows and this version does not.
     pub(super) fn without_effect(&mut self, key: &'static str) {
         self.ignored.push(key);
-        let Some((place, _)) = self.table.get_key_value(key) else { return };
+        let Some((place, _)) = self.table.get_key_value(key) else {
+            return;
+        };
         let message = format!("`{}` is not supported by this version", self.path_of(key));
         self.remark(Remark::warning(place.span(), message, "has no effect"));
     }
@@ -226,7 +320,11 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn unknown_key(&mut self, key: &At<String>) {
-        let place = if self.path.is_empty() { "a program".to_owned() } else { format!("`{}`", self.path) };
+        let place = if self.path.is_empty() {
+            "a program".to_owned()
+        } else {
+            format!("`{}`", self.path)
+        };
         let message = format!("unknown key `{}`", shorten(&key.value));
         let remark = Remark::error(key.span.clone(), message, format!("not a key of {place}"));
         let help = advice(&key.value, &self.known, "keys");
@@ -249,7 +347,10 @@ pub(super) fn integer(number: &DeInteger<'_>) -> Option<i128> {
 }
 
 fn at_key(key: &Spanned<DeString<'_>>) -> At<String> {
-    At { value: key.get_ref().to_string(), span: key.span() }
+    At {
+        value: key.get_ref().to_string(),
+        span: key.span(),
+    }
 }
 
 fn with_article(value: &DeValue<'_>) -> &'static str {

@@ -1,4 +1,5 @@
-//! Remarks about a program file: errors and warnings, with the place, what is valid and what to try.
+//! Remarks about a program file: errors and warnings, with the place, what is valid and what to
+//! try.
 
 use super::Span;
 
@@ -43,19 +44,30 @@ impl Remark {
     /// A warning at a place.
     #[must_use]
     pub fn warning(span: Span, message: impl Into<String>, label: impl Into<String>) -> Self {
-        Self { severity: Severity::Warning, ..Self::error(span, message, label) }
+        Self {
+            severity: Severity::Warning,
+            ..Self::error(span, message, label)
+        }
     }
 
     /// An error of the file as a whole.
     #[must_use]
     pub fn general(message: impl Into<String>) -> Self {
-        Self { severity: Severity::Error, message: message.into(), labels: Vec::new(), help: None }
+        Self {
+            severity: Severity::Error,
+            message: message.into(),
+            labels: Vec::new(),
+            help: None,
+        }
     }
 
     /// The same, pointing to one place more.
     #[must_use]
     pub fn label(mut self, span: Span, text: impl Into<String>) -> Self {
-        self.labels.push(Label { span, text: text.into() });
+        self.labels.push(Label {
+            span,
+            text: text.into(),
+        });
         self
     }
 
@@ -67,8 +79,8 @@ impl Remark {
     }
 }
 
-/// The remarks about one file, bounded: of a file that is wrong everywhere the first [`Remarks::MAX`] are kept, and the
-/// rest is counted.
+/// The remarks about one file, bounded: of a file that is wrong everywhere the first
+/// [`Remarks::MAX`] are kept, and the rest is counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remarks {
     kept: Vec<Remark>,
@@ -114,8 +126,15 @@ impl Remarks {
         let mut all = self.kept;
         all.sort_by_key(|remark| remark.labels.first().map(|label| label.span.start));
         if self.dropped > 0 {
-            let severity = if self.has_errors { Severity::Error } else { Severity::Warning };
-            all.push(Remark { severity, ..Remark::general(format!("and {} remarks more", self.dropped)) });
+            let severity = if self.has_errors {
+                Severity::Error
+            } else {
+                Severity::Warning
+            };
+            all.push(Remark {
+                severity,
+                ..Remark::general(format!("and {} remarks more", self.dropped))
+            });
         }
         all
     }
@@ -130,17 +149,29 @@ impl Remarks {
 /// assert_eq!(nearest("colour", ["temperature", "max_tokens"]), None);
 /// ```
 #[must_use]
-pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str> + Clone) -> Option<&'a str> {
+pub fn nearest<'a>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'a str> + Clone,
+) -> Option<&'a str> {
     const LONGEST_NAME: usize = 128;
     const SHORTEST_BEGINNING: usize = 4;
     if word.len() > LONGEST_NAME {
         return None;
     }
     let reach = 1 + word.chars().count() / 4;
-    let beginning = candidates.clone().into_iter().find(|candidate| candidate.starts_with(word));
-    let scored = candidates.into_iter().map(|candidate| (strsim::osa_distance(word, candidate), candidate));
+    let beginning = candidates
+        .clone()
+        .into_iter()
+        .find(|candidate| candidate.starts_with(word));
+    let scored = candidates
+        .into_iter()
+        .map(|candidate| (strsim::osa_distance(word, candidate), candidate));
     let (distance, found) = scored.min_by_key(|(distance, _)| *distance)?;
-    if distance <= reach { Some(found) } else { beginning.filter(|_| word.len() >= SHORTEST_BEGINNING) }
+    if distance <= reach {
+        Some(found)
+    } else {
+        beginning.filter(|_| word.len() >= SHORTEST_BEGINNING)
+    }
 }
 
 /// A text of a program file as it may stand in a message: at most 64 characters.
@@ -168,7 +199,10 @@ mod tests {
         let all = remarks.into_vec();
         assert_eq!(all.len(), Remarks::MAX + 1);
         let last = all.last().unwrap();
-        assert_eq!((last.severity, last.message.as_str()), (Severity::Error, "and 1 remarks more"));
+        assert_eq!(
+            (last.severity, last.message.as_str()),
+            (Severity::Error, "and 1 remarks more")
+        );
     }
 
     #[test]

@@ -21,7 +21,8 @@ const MOST_PROCESSES: u64 = 100_000;
 /// The most files that a process of a command holds open.
 const MOST_OPEN_FILES: u64 = 1_000_000;
 /// The words for when the children of a fork begin.
-const FORK_RELEASE: [(&str, ForkRelease); 2] = [("first", ForkRelease::First), ("all", ForkRelease::All)];
+const FORK_RELEASE: [(&str, ForkRelease); 2] =
+    [("first", ForkRelease::First), ("all", ForkRelease::All)];
 
 /// `[preload]` as written: files whose text the model is given from the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,10 +44,18 @@ pub enum RelativeTo {
 }
 
 pub(super) fn read_preload(root: &mut Reader<'_>) -> PreloadSection {
-    let Some(mut section) = root.section("preload") else { return PreloadSection::default() };
-    let words = [("program", RelativeTo::Program), ("cwd", RelativeTo::WorkingDirectory)];
+    let Some(mut section) = root.section("preload") else {
+        return PreloadSection::default();
+    };
+    let words = [
+        ("program", RelativeTo::Program),
+        ("cwd", RelativeTo::WorkingDirectory),
+    ];
     let files = section.texts("files");
-    let relative_to = section.word("relative_to", &words).map(|word| word.value).unwrap_or_default();
+    let relative_to = section
+        .word("relative_to", &words)
+        .map(|word| word.value)
+        .unwrap_or_default();
     section.finish();
     PreloadSection { files, relative_to }
 }
@@ -64,26 +73,48 @@ pub struct Link {
 
 pub(super) fn read_links(root: &mut Reader<'_>) -> Vec<Link> {
     let mut links = Vec::new();
-    let Some(node) = root.get("linked_programs") else { return links };
+    let Some(node) = root.get("linked_programs") else {
+        return links;
+    };
     let count = node.get_ref().as_table().map_or(0, |table| table.len());
     if !root.is_within("linked_programs", node, count, MOST_LINKS) {
         return links;
     }
-    let Some(mut section) = root.section("linked_programs") else { return links };
+    let Some(mut section) = root.section("linked_programs") else {
+        return links;
+    };
     for (name, node) in section.entries() {
         match node.get_ref() {
             DeValue::String(path) => {
-                let path = At { value: path.to_string(), span: node.span() };
-                links.push(Link { name, path, description: String::new() });
+                let path = At {
+                    value: path.to_string(),
+                    span: node.span(),
+                };
+                links.push(Link {
+                    name,
+                    path,
+                    description: String::new(),
+                });
             }
             DeValue::Table(table) => {
                 let mut entry = section.inner(&name.value, table, node.span());
                 let path = entry.required_text("path");
-                let description = entry.text("description").map(|text| text.value).unwrap_or_default();
+                let description = entry
+                    .text("description")
+                    .map(|text| text.value)
+                    .unwrap_or_default();
                 entry.finish();
-                links.push(Link { name, path, description });
+                links.push(Link {
+                    name,
+                    path,
+                    description,
+                });
             }
-            _ => section.wrong_type(&name.value, node, "a path, or a table of `path` and `description`"),
+            _ => section.wrong_type(
+                &name.value,
+                node,
+                "a path, or a table of `path` and `description`",
+            ),
         }
     }
     links
@@ -101,9 +132,15 @@ pub struct DemoSection {
 }
 
 pub(super) fn read_demo(root: &mut Reader<'_>) -> DemoSection {
-    let Some(mut section) = root.section("demo") else { return DemoSection::default() };
+    let Some(mut section) = root.section("demo") else {
+        return DemoSection::default();
+    };
     let demo = DemoSection {
-        prompts: section.texts("prompts").into_iter().map(|prompt| prompt.value).collect(),
+        prompts: section
+            .texts("prompts")
+            .into_iter()
+            .map(|prompt| prompt.value)
+            .collect(),
         pause_between_prompts: section.flag("pause_between_prompts").map(|flag| flag.value),
         display_name: section.text("display_name").map(|name| name.value),
     };
@@ -114,7 +151,8 @@ pub(super) fn read_demo(root: &mut Reader<'_>) -> DemoSection {
 /// When the children of a fork begin to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ForkRelease {
-    /// The first at once, the others once something has come of it: what the first has sent is then in the provider's cache.
+    /// The first at once, the others once something has come of it: what the first has sent is then
+    /// in the provider's cache.
     #[default]
     First,
     /// All at once.
@@ -145,22 +183,39 @@ fn read_command_limits(section: &mut Reader<'_>) -> CommandLimits {
     let mut bytes = |key| read_amount(section, key, parse_total_bytes, 1);
     let memory_bytes = bytes("command_memory").unwrap_or(default.memory_bytes);
     let file_bytes = bytes("command_file_size").unwrap_or(default.file_bytes);
-    let mut count = |key, most| section.number(key, 1..=most).and_then(|number| u32::try_from(number.value).ok());
+    let mut count = |key, most| {
+        section
+            .number(key, 1..=most)
+            .and_then(|number| u32::try_from(number.value).ok())
+    };
     let processes = count("command_processes", MOST_PROCESSES).unwrap_or(default.processes);
     let open_files = count("command_open_files", MOST_OPEN_FILES).unwrap_or(default.open_files);
-    CommandLimits { memory_bytes, processes, file_bytes, open_files }
+    CommandLimits {
+        memory_bytes,
+        processes,
+        file_bytes,
+        open_files,
+    }
 }
 
 pub(super) fn read_limits(root: &mut Reader<'_>) -> LimitsSection {
-    let Some(mut section) = root.section("limits") else { return LimitsSection::default() };
-    let mut limit = |key, most| section.number(key, 1..=most).and_then(|number| u32::try_from(number.value).ok());
+    let Some(mut section) = root.section("limits") else {
+        return LimitsSection::default();
+    };
+    let mut limit = |key, most| {
+        section
+            .number(key, 1..=most)
+            .and_then(|number| u32::try_from(number.value).ok())
+    };
     let limits = LimitsSection {
         max_fork_children: limit("max_fork_children", MOST_CHILDREN),
         max_children: limit("max_children", MOST_CHILDREN),
         max_depth: limit("max_depth", MOST_DEPTH),
         max_mailbox: limit("max_mailbox", MOST_MAIL),
         max_restores: limit("max_restores", MOST_RESTORES),
-        fork_release: section.word("fork_release", &FORK_RELEASE).map(|word| word.value),
+        fork_release: section
+            .word("fork_release", &FORK_RELEASE)
+            .map(|word| word.value),
         commands: read_command_limits(&mut section),
     };
     section.finish();

@@ -1,7 +1,7 @@
 //! Splitting a command line into words as a shell would, for lines that need no shell.
 //!
-//! What only a shell could do (pipes, redirections, expansions, patterns) is refused and never taken as plain text, so
-//! that a line means here what it means there, or nothing.
+//! What only a shell could do (pipes, redirections, expansions, patterns) is refused and never
+//! taken as plain text, so that a line means here what it means there, or nothing.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -75,7 +75,8 @@ fn is_blank(c: char) -> bool {
 
 /// `NAME=value` in front of a command sets a variable for it.
 fn is_assignment(word: &str) -> bool {
-    word.split_once('=').is_some_and(|(name, _)| super::is_parameter_name(name))
+    word.split_once('=')
+        .is_some_and(|(name, _)| super::is_parameter_name(name))
 }
 
 fn needs_shell(c: char) -> String {
@@ -106,8 +107,21 @@ mod tests {
 
     #[test]
     fn what_only_a_shell_can_do_is_refused() {
-        let needing = ["ls | wc", "a && b", "a > f", "echo $HOME", "echo \"$HOME\"", "ls *.rs", "ls a?", "`a`", "a\nb"];
-        for line in needing.into_iter().chain(["ls ~/a", "# a", "A=1 b", "(a)", "ls [ab]"]) {
+        let needing = [
+            "ls | wc",
+            "a && b",
+            "a > f",
+            "echo $HOME",
+            "echo \"$HOME\"",
+            "ls *.rs",
+            "ls a?",
+            "`a`",
+            "a\nb",
+        ];
+        for line in needing
+            .into_iter()
+            .chain(["ls ~/a", "# a", "A=1 b", "(a)", "ls [ab]"])
+        {
             assert!(split(line).unwrap_err().contains("for a shell"), "{line}");
         }
         for line in ["a 'b", "a \"b", "a b\\"] {

@@ -1,8 +1,9 @@
 //! Record payloads as bytes: the only place that knows bincode.
 //!
-//! bincode is no longer maintained and trusts its input, so it decodes numbers and nothing else. `Reading` decodes the rest: it
-//! accepts no length that exceeds the bytes which follow, and charges the memory of decoded values to an `Allowance`.
-//! Records hold no zero-sized elements and no recursive types.
+//! bincode is no longer maintained and trusts its input, so it decodes numbers and nothing else.
+//! `Reading` decodes the rest: it accepts no length that exceeds the bytes which follow, and
+//! charges the memory of decoded values to an `Allowance`. Records hold no zero-sized elements and
+//! no recursive types.
 
 mod allowance;
 mod reading;
@@ -14,7 +15,8 @@ use serde::de::DeserializeOwned;
 pub use self::allowance::Allowance;
 use self::reading::Reading;
 
-/// The largest payload that is written or decoded. Contents are not payloads: they stand beside them, raw.
+/// The largest payload that is written or decoded. Contents are not payloads: they stand beside
+/// them, raw.
 pub const MAX_PAYLOAD_BYTES: usize = 256 << 20;
 
 /// A payload could not be written or read.
@@ -30,7 +32,10 @@ pub enum CodecError {
     #[error("the record cannot be decoded: {0}")]
     Decode(String),
     /// A length in the record exceeds the rest of the record.
-    #[error("the record cannot be decoded: it claims {claimed} bytes or elements where {left} bytes are left")]
+    #[error(
+        "the record cannot be decoded: it claims {claimed} bytes or elements where {left} bytes \
+         are left"
+    )]
     Claim {
         /// How many bytes or elements.
         claimed: u64,
@@ -39,7 +44,8 @@ pub enum CodecError {
     },
     /// The decoded record would take more memory than its length allows.
     #[error(
-        "the record cannot be decoded: what it holds takes more than the {allowed} bytes of memory that its length allows"
+        "the record cannot be decoded: what it holds takes more than the {allowed} bytes of memory \
+         that its length allows"
     )]
     Expands {
         /// How many bytes of memory it may take.
@@ -61,26 +67,34 @@ fn limits() -> Limits {
 /// # Errors
 /// [`CodecError::TooLarge`] and [`CodecError::Encode`].
 pub fn encode(value: &impl Serialize) -> Result<Vec<u8>, CodecError> {
-    let bytes =
-        bincode::serde::encode_to_vec(value, limits()).map_err(|error| CodecError::Encode(error.to_string()))?;
-    if bytes.len() > MAX_PAYLOAD_BYTES { Err(CodecError::TooLarge) } else { Ok(bytes) }
+    let bytes = bincode::serde::encode_to_vec(value, limits())
+        .map_err(|error| CodecError::Encode(error.to_string()))?;
+    if bytes.len() > MAX_PAYLOAD_BYTES {
+        Err(CodecError::TooLarge)
+    } else {
+        Ok(bytes)
+    }
 }
 
-/// Decodes a record whose hash has been checked. Costs one pass over the bytes, and at most the memory that [`Allowance::of`] allows
-/// for its length.
+/// Decodes a record whose hash has been checked. Costs one pass over the bytes, and at most the
+/// memory that [`Allowance::of`] allows for its length.
 ///
 /// # Errors
-/// [`CodecError::Decode`] for bytes that are no such record, [`CodecError::Trailing`] for a record with bytes behind it,
-/// [`CodecError::Claim`] and [`CodecError::Expands`] for a forged record.
+/// [`CodecError::Decode`] for bytes that are no such record, [`CodecError::Trailing`] for a record
+/// with bytes behind it, [`CodecError::Claim`] and [`CodecError::Expands`] for a forged record.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
     decode_within(bytes, &mut Allowance::of(bytes.len() as u64))
 }
 
-/// Decodes one of several records that are in memory together, and charges its memory to their `allowance`.
+/// Decodes one of several records that are in memory together, and charges its memory to their
+/// `allowance`.
 ///
 /// # Errors
 /// As [`decode`]. What was charged before the error stays charged.
-pub fn decode_within<T: DeserializeOwned>(bytes: &[u8], allowance: &mut Allowance) -> Result<T, CodecError> {
+pub fn decode_within<T: DeserializeOwned>(
+    bytes: &[u8],
+    allowance: &mut Allowance,
+) -> Result<T, CodecError> {
     if bytes.len() > MAX_PAYLOAD_BYTES {
         return Err(CodecError::TooLarge);
     }

@@ -31,15 +31,17 @@ pub enum Fact<C: Clone> {
     Budget(Change),
     /// Whether it goes on by itself.
     Control(ControlFact),
-    /// The process went back to a checkpoint. Its conversation, its descriptors and its phase are those of then; the numbers of
-    /// descriptors and calls go on, and what it used, whom it has heard and what waits for it stay; what waited then and
-    /// was heard since waits again. Calls in flight are stale from here on, and children that it made since are no longer its.
+    /// The process went back to a checkpoint. Its conversation, its descriptors and its phase are
+    /// those of then; the numbers of descriptors and calls go on, and what it used, whom it has
+    /// heard and what waits for it stay; what waited then and was heard since waits again. Calls in
+    /// flight are stale from here on, and children that it made since are no longer its.
     Restored {
         /// The checkpoint.
         checkpoint: CheckpointId,
         /// The process as it stood there.
         image: Box<Image<C>>,
-        /// What follows the last message of then: the answers to calls that were open there, and a word that says what happened.
+        /// What follows the last message of then: the answers to calls that were open there, and a
+        /// word that says what happened.
         message: Arc<Message>,
         /// Who took it back: its model, within the turn, or the host.
         by: Caller,
@@ -96,8 +98,9 @@ pub enum TurnFact {
         /// What the model reads in place of each missing answer.
         answer: Answer,
     },
-    /// The conversation went back: what came after a message is gone from it, and another message stands there instead.
-    /// Calls in flight are stale from here on. Descriptors stay, but for what was noted of messages that are gone.
+    /// The conversation went back: what came after a message is gone from it, and another message
+    /// stands there instead. Calls in flight are stale from here on. Descriptors stay, but for what
+    /// was noted of messages that are gone.
     WentTo {
         /// The message that it went back to, counted from 1: the last that is kept.
         to: u32,
@@ -111,7 +114,8 @@ pub enum TurnFact {
 /// Calls of the model and of tools.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CallFact {
-    /// The model is about to be asked. It is asked again, by the same call, after a restart in between.
+    /// The model is about to be asked. It is asked again, by the same call, after a restart in
+    /// between.
     ModelCalled {
         /// The call.
         call: CallId,
@@ -143,8 +147,8 @@ pub enum CallFact {
         /// The arguments: JSON text.
         args: Arc<str>,
     },
-    /// A tool is about to run: what it does to the world may be done from here on. It stands here once more where the call is made
-    /// again after a restart.
+    /// A tool is about to run: what it does to the world may be done from here on. It stands here
+    /// once more where the call is made again after a restart.
     ToolCalled {
         /// The call.
         call: CallId,
@@ -181,7 +185,8 @@ pub enum ChildFact {
         /// How it ended.
         exit: Exit,
     },
-    /// The end of a child that no call waits for came in and waits in the mailbox. It is not taken a second time.
+    /// The end of a child that no call waits for came in and waits in the mailbox. It is not taken
+    /// a second time.
     Reported {
         /// The call that made the child.
         call: CallId,
@@ -214,8 +219,8 @@ pub enum DescriptorFact<C> {
 pub enum ControlFact {
     /// The process was stopped: it begins nothing until it is continued.
     Stopped,
-    /// It came back from its journal while it was stopped: what had been in flight is lost, and is not taken up before it
-    /// is continued.
+    /// It came back from its journal while it was stopped: what had been in flight is lost, and is
+    /// not taken up before it is continued.
     Frozen,
     /// It goes on.
     Continued,
@@ -243,23 +248,37 @@ impl<C: Clone> Fact<C> {
     ///
     /// # Errors
     /// What `convert` fails with.
-    pub fn try_map<D: Clone, E>(self, convert: &mut impl FnMut(C) -> Result<D, E>) -> Result<Fact<D>, E> {
+    pub fn try_map<D: Clone, E>(
+        self,
+        convert: &mut impl FnMut(C) -> Result<D, E>,
+    ) -> Result<Fact<D>, E> {
         Ok(match self {
             Self::Mail(fact) => Fact::Mail(fact),
             Self::Turn(fact) => Fact::Turn(fact),
             Self::Call(fact) => Fact::Call(fact),
             Self::Child(fact) => Fact::Child(fact),
             Self::Descriptor(DescriptorFact::Opened { id, entry }) => {
-                Fact::Descriptor(DescriptorFact::Opened { id, entry: entry.try_map(convert)? })
+                Fact::Descriptor(DescriptorFact::Opened {
+                    id,
+                    entry: entry.try_map(convert)?,
+                })
             }
             Self::Descriptor(DescriptorFact::Noted { id, note }) => {
                 Fact::Descriptor(DescriptorFact::Noted { id, note })
             }
             Self::Budget(change) => Fact::Budget(change),
             Self::Control(fact) => Fact::Control(fact),
-            Self::Restored { checkpoint, image, message, by } => {
-                Fact::Restored { checkpoint, image: Box::new(image.try_map(convert)?), message, by }
-            }
+            Self::Restored {
+                checkpoint,
+                image,
+                message,
+                by,
+            } => Fact::Restored {
+                checkpoint,
+                image: Box::new(image.try_map(convert)?),
+                message,
+                by,
+            },
             Self::Exited { exit } => Fact::Exited { exit },
         })
     }

@@ -1,14 +1,14 @@
-//! Records whose texts are masked on their way into bytes: every text of a record passes here, whatever field it stands in, so
-//! that none can be forgotten.
+//! Records whose texts are masked on their way into bytes: every text of a record passes here,
+//! whatever field it stands in, so that none can be forgotten.
 //!
-//! A mask must keep the length of a text in bytes, as everything that counts bytes of it stays as it is. Numbers, hashes and the
-//! names of variants pass as they are.
+//! A mask must keep the length of a text in bytes, as everything that counts bytes of it stays as
+//! it is. Numbers, hashes and the names of variants pass as they are.
 
 use std::collections::BTreeSet;
 
 use serde::ser::{
-    Error as _, Serialize, SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant, SerializeTuple,
-    SerializeTupleStruct, SerializeTupleVariant, Serializer,
+    Error as _, Serialize, SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant,
+    SerializeTuple, SerializeTupleStruct, SerializeTupleVariant, Serializer,
 };
 
 use super::codec;
@@ -31,7 +31,10 @@ impl<'a, T: ?Sized> Masked<'a, T> {
 
 impl<T: Serialize + ?Sized> Serialize for Masked<'_, T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.value.serialize(Masking { inner: serializer, mask: self.mask })
+        self.value.serialize(Masking {
+            inner: serializer,
+            mask: self.mask,
+        })
     }
 }
 
@@ -85,12 +88,22 @@ impl<'a, S: Serializer> Serializer for Masking<'a, S> {
         self.inner.serialize_some(&Masked::new(value, self.mask))
     }
 
-    fn serialize_unit_variant(self, name: &'static str, at: u32, variant: &'static str) -> Result<S::Ok, S::Error> {
+    fn serialize_unit_variant(
+        self,
+        name: &'static str,
+        at: u32,
+        variant: &'static str,
+    ) -> Result<S::Ok, S::Error> {
         self.inner.serialize_unit_variant(name, at, variant)
     }
 
-    fn serialize_newtype_struct<T: Serialize + ?Sized>(self, name: &'static str, value: &T) -> Result<S::Ok, S::Error> {
-        self.inner.serialize_newtype_struct(name, &Masked::new(value, self.mask))
+    fn serialize_newtype_struct<T: Serialize + ?Sized>(
+        self,
+        name: &'static str,
+        value: &T,
+    ) -> Result<S::Ok, S::Error> {
+        self.inner
+            .serialize_newtype_struct(name, &Masked::new(value, self.mask))
     }
 
     fn serialize_newtype_variant<T: Serialize + ?Sized>(
@@ -100,19 +113,33 @@ impl<'a, S: Serializer> Serializer for Masking<'a, S> {
         variant: &'static str,
         value: &T,
     ) -> Result<S::Ok, S::Error> {
-        self.inner.serialize_newtype_variant(name, at, variant, &Masked::new(value, self.mask))
+        self.inner
+            .serialize_newtype_variant(name, at, variant, &Masked::new(value, self.mask))
     }
 
     fn serialize_seq(self, len: Option<usize>) -> Result<Self::SerializeSeq, S::Error> {
-        Ok(Masking { inner: self.inner.serialize_seq(len)?, mask: self.mask })
+        Ok(Masking {
+            inner: self.inner.serialize_seq(len)?,
+            mask: self.mask,
+        })
     }
 
     fn serialize_tuple(self, len: usize) -> Result<Self::SerializeTuple, S::Error> {
-        Ok(Masking { inner: self.inner.serialize_tuple(len)?, mask: self.mask })
+        Ok(Masking {
+            inner: self.inner.serialize_tuple(len)?,
+            mask: self.mask,
+        })
     }
 
-    fn serialize_tuple_struct(self, name: &'static str, len: usize) -> Result<Self::SerializeTupleStruct, S::Error> {
-        Ok(Masking { inner: self.inner.serialize_tuple_struct(name, len)?, mask: self.mask })
+    fn serialize_tuple_struct(
+        self,
+        name: &'static str,
+        len: usize,
+    ) -> Result<Self::SerializeTupleStruct, S::Error> {
+        Ok(Masking {
+            inner: self.inner.serialize_tuple_struct(name, len)?,
+            mask: self.mask,
+        })
     }
 
     fn serialize_tuple_variant(
@@ -122,15 +149,29 @@ impl<'a, S: Serializer> Serializer for Masking<'a, S> {
         variant: &'static str,
         len: usize,
     ) -> Result<Self::SerializeTupleVariant, S::Error> {
-        Ok(Masking { inner: self.inner.serialize_tuple_variant(name, at, variant, len)?, mask: self.mask })
+        Ok(Masking {
+            inner: self.inner.serialize_tuple_variant(name, at, variant, len)?,
+            mask: self.mask,
+        })
     }
 
     fn serialize_map(self, len: Option<usize>) -> Result<Self::SerializeMap, S::Error> {
-        Ok(MaskingMap { inner: self.inner.serialize_map(len)?, mask: self.mask, keys: BTreeSet::new() })
+        Ok(MaskingMap {
+            inner: self.inner.serialize_map(len)?,
+            mask: self.mask,
+            keys: BTreeSet::new(),
+        })
     }
 
-    fn serialize_struct(self, name: &'static str, len: usize) -> Result<Self::SerializeStruct, S::Error> {
-        Ok(Masking { inner: self.inner.serialize_struct(name, len)?, mask: self.mask })
+    fn serialize_struct(
+        self,
+        name: &'static str,
+        len: usize,
+    ) -> Result<Self::SerializeStruct, S::Error> {
+        Ok(Masking {
+            inner: self.inner.serialize_struct(name, len)?,
+            mask: self.mask,
+        })
     }
 
     fn serialize_struct_variant(
@@ -140,7 +181,12 @@ impl<'a, S: Serializer> Serializer for Masking<'a, S> {
         variant: &'static str,
         len: usize,
     ) -> Result<Self::SerializeStructVariant, S::Error> {
-        Ok(Masking { inner: self.inner.serialize_struct_variant(name, at, variant, len)?, mask: self.mask })
+        Ok(Masking {
+            inner: self
+                .inner
+                .serialize_struct_variant(name, at, variant, len)?,
+            mask: self.mask,
+        })
     }
 
     fn is_human_readable(&self) -> bool {
@@ -187,8 +233,13 @@ impl<S: SerializeMap> SerializeMap for MaskingMap<'_, S> {
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), S::Error> {
         let masked = Masked::new(key, self.mask);
-        if !self.keys.insert(codec::encode(&masked).map_err(S::Error::custom)?) {
-            return Err(S::Error::custom("two names are masked alike: let the mask leave them apart"));
+        if !self
+            .keys
+            .insert(codec::encode(&masked).map_err(S::Error::custom)?)
+        {
+            return Err(S::Error::custom(
+                "two names are masked alike: let the mask leave them apart",
+            ));
         }
         self.inner.serialize_key(&masked)
     }
@@ -225,7 +276,9 @@ mod tests {
     fn keys_that_a_mask_makes_one_are_refused() {
         let record = BTreeMap::from([("key-1", 1), ("key-2", 2)]);
         let mask = |text: &str| Some(text.replace(['1', '2'], "x"));
-        let refused = codec::encode(&Masked::new(&record, &mask)).unwrap_err().to_string();
+        let refused = codec::encode(&Masked::new(&record, &mask))
+            .unwrap_err()
+            .to_string();
         assert!(refused.contains("masked alike"), "{refused}");
         assert!(codec::encode(&Masked::new(&record, &|_: &str| None)).is_ok());
     }
@@ -235,8 +288,15 @@ mod tests {
         let upper = |text: &str| (text != "two").then(|| text.to_uppercase());
         let record = |text: &dyn Fn(&str) -> String| {
             (
-                vec![Shape::Plain, Shape::One(text("one").into()), Shape::Two(2, text("two"))],
-                Shape::Named { text: Some(text("named")), number: 7 },
+                vec![
+                    Shape::Plain,
+                    Shape::One(text("one").into()),
+                    Shape::Two(2, text("two")),
+                ],
+                Shape::Named {
+                    text: Some(text("named")),
+                    number: 7,
+                },
                 Wrapped(vec![text("in a list")]),
                 BTreeMap::from([(text("key"), [text("value")])]),
                 ([b'a'; 4], 'c', 1.5_f64, false),
@@ -246,7 +306,12 @@ mod tests {
         let masked = codec::encode(&Masked::new(&plain, &upper)).unwrap();
         assert_eq!(
             masked,
-            codec::encode(&record(&|text| if text == "two" { text.into() } else { text.to_uppercase() })).unwrap()
+            codec::encode(&record(&|text| if text == "two" {
+                text.into()
+            } else {
+                text.to_uppercase()
+            }))
+            .unwrap()
         );
     }
 }

@@ -1,4 +1,5 @@
-//! What a process notes of a descriptor: a name, sections, a summary. Notes never change the content.
+//! What a process notes of a descriptor: a name, sections, a summary. Notes never change the
+//! content.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

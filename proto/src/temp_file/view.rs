@@ -1,4 +1,5 @@
-//! The element that tools of temporary files answer with. The version always stands in it: the next write needs it.
+//! The element that tools of temporary files answer with. The version always stands in it: the next
+//! write needs it.
 
 use super::{TempFileOp, TempId};
 use crate::descriptor::view::Encoding;
@@ -7,7 +8,13 @@ use crate::xml::Element;
 
 /// `temp_file` around what a file holds.
 #[must_use]
-pub fn contents(id: TempId, version: u64, total_chars: u64, encoding: Encoding, text: &str) -> Answer {
+pub fn contents(
+    id: TempId,
+    version: u64,
+    total_chars: u64,
+    encoding: Encoding,
+    text: &str,
+) -> Answer {
     let element = Element::new("temp_file")
         .attribute("id", id)
         .attribute("version", version)
@@ -20,7 +27,9 @@ pub fn contents(id: TempId, version: u64, total_chars: u64, encoding: Encoding, 
 #[must_use]
 pub fn changed<C>(op: &TempFileOp<C>, id: TempId, version: u64, total_bytes: u64) -> Answer {
     let message = match op {
-        TempFileOp::Create { .. } => format!("Created. Every process of this tree can read and change it as {id}."),
+        TempFileOp::Create { .. } => {
+            format!("Created. Every process of this tree can read and change it as {id}.")
+        }
         TempFileOp::Append { .. } => "Appended.".to_owned(),
         TempFileOp::Delete { .. } => "Deleted, with all its versions.".to_owned(),
         // A read changes nothing and is answered by `contents`.
@@ -38,7 +47,7 @@ pub fn changed<C>(op: &TempFileOp<C>, id: TempId, version: u64, total_bytes: u64
 #[must_use]
 pub fn exceeds(id: TempId, version: u64, limit_chars: u64) -> String {
     format!(
-        "Version {version} of {id} exceeds {limit_chars} characters. This is a copy of it that stays as it is: use read_fd to \
-         read more pages. To write {id}, give version={version}."
+        "Version {version} of {id} exceeds {limit_chars} characters. This is a copy of it that \
+         stays as it is: use read_fd to read more pages. To write {id}, give version={version}."
     )
 }

@@ -1,14 +1,17 @@
-//! Finds imitations of the kernel in a text: a tag of one of its elements, or the marker of a message.
+//! Finds imitations of the kernel in a text: a tag of one of its elements, or the marker of a
+//! message.
 //!
-//! The kernel writes a tag as `<`, optionally `/`, and a name, and a marker as `[msg:3]`. A form that a reader could take for one
-//! counts as well: capitals, full-width and mathematical letters, other brackets, colons and digits, and invisible characters and
-//! accents between the letters. Whitespace within a marker counts too; between `<` and a name it counts only in front of the whole
-//! name of an `fd_` element, since `n < fd_max` is code.
+//! The kernel writes a tag as `<`, optionally `/`, and a name, and a marker as `[msg:3]`. A form
+//! that a reader could take for one counts as well: capitals, full-width and mathematical letters,
+//! other brackets, colons and digits, and invisible characters and accents between the letters.
+//! Whitespace within a marker counts too; between `<` and a name it counts only in front of the
+//! whole name of an `fd_` element, since `n < fd_max` is code.
 //!
-//! This module only finds imitations; [`text`](super::text) and [`ShownText`](crate::shown::ShownText) decide how they are shown.
+//! This module only finds imitations; [`text`](super::text) and
+//! [`ShownText`](crate::shown::ShownText) decide how they are shown.
 
-/// Prefixes that cover the names of all of the kernel's elements. Inside an element of the kernel, text must not have one of them
-/// directly after `<` or `</`.
+/// Prefixes that cover the names of all of the kernel's elements. Inside an element of the kernel,
+/// text must not have one of them directly after `<` or `</`.
 pub const ELEMENT_PREFIXES: [&str; 24] = [
     "fd_",
     "preview",
@@ -36,12 +39,14 @@ pub const ELEMENT_PREFIXES: [&str; 24] = [
     "budget_",
 ];
 
-/// Prefixes that no other language uses: any name with one of them is an imitation, also outside the kernel's elements.
+/// Prefixes that no other language uses: any name with one of them is an imitation, also outside
+/// the kernel's elements.
 const UNIQUE_PREFIXES: [&str; 2] = ["fd_", "file_descriptor_"];
 
-/// The whole names of the kernel's elements, and `ref`, which models write. Text outside the kernel's elements imitates the kernel
-/// if it has one of these as a tag; `<reference>` and `<MessageList>` are ordinary. `section`, `summary` and `details` are left
-/// out, since HTML has them and the kernel writes them only inside its elements.
+/// The whole names of the kernel's elements, and `ref`, which models write. Text outside the
+/// kernel's elements imitates the kernel if it has one of these as a tag; `<reference>` and
+/// `<MessageList>` are ordinary. `section`, `summary` and `details` are left out, since HTML has
+/// them and the kernel writes them only inside its elements.
 const ELEMENT_NAMES: [&str; 51] = [
     "fd_attachment",
     "fd_attachments",
@@ -104,22 +109,25 @@ enum Deceives {
     InsideElements,
 }
 
-/// Whether a text outside the kernel's elements could be taken for text of the kernel. Runs at memory bandwidth if `<` and `[` are
-/// rare.
+/// Whether a text outside the kernel's elements could be taken for text of the kernel. Runs at
+/// memory bandwidth if `<` and `[` are rare.
 #[must_use]
 pub fn imitates(text: &str) -> bool {
     imitations(text).any(|imitation| imitation.deceives == Deceives::Anywhere)
 }
 
-/// Where to split a text so that no part holds a whole imitation: behind the `<` of a tag, and behind the `m` of a marker.
+/// Where to split a text so that no part holds a whole imitation: behind the `<` of a tag, and
+/// behind the `m` of a marker.
 pub(super) fn cuts(text: &str) -> impl Iterator<Item = usize> {
     imitations(text).map(|imitation| imitation.cut)
 }
 
-/// The ranges of the characters that open an imitation, except `<`: `[`, and characters that look like `<` or `[`. An attribute
-/// writes each as a character reference; it escapes every `<` anyway.
+/// The ranges of the characters that open an imitation, except `<`: `[`, and characters that look
+/// like `<` or `[`. An attribute writes each as a character reference; it escapes every `<` anyway.
 pub(super) fn openers(text: &str) -> impl Iterator<Item = std::ops::Range<usize>> {
-    imitations(text).map(|imitation| imitation.opener).filter(|opener| &text[opener.clone()] != "<")
+    imitations(text)
+        .map(|imitation| imitation.opener)
+        .filter(|opener| &text[opener.clone()] != "<")
 }
 
 struct Imitation {
@@ -132,10 +140,19 @@ struct Imitation {
 
 fn imitations(text: &str) -> impl Iterator<Item = Imitation> {
     let has_rare = !text.is_ascii() && holds_rare_opener(text.as_bytes());
-    // The common openers are `<`, `[`, and their full-width and small forms, which begin with the byte EF.
+    // The common openers are `<`, `[`, and their full-width and small forms, which begin with the
+    // byte EF.
     let common = (!has_rare).then(|| memchr::memchr3_iter(b'<', b'[', 0xef, text.as_bytes()));
-    let all = has_rare.then(|| text.char_indices().filter(|(_, c)| opener(*c).is_some()).map(|(at, _)| at));
-    common.into_iter().flatten().chain(all.into_iter().flatten()).filter_map(|at| imitation_at(text, at))
+    let all = has_rare.then(|| {
+        text.char_indices()
+            .filter(|(_, c)| opener(*c).is_some())
+            .map(|(at, _)| at)
+    });
+    common
+        .into_iter()
+        .flatten()
+        .chain(all.into_iter().flatten())
+        .filter_map(|at| imitation_at(text, at))
 }
 
 /// What a character opens that looks like `<` or `[`.
@@ -153,16 +170,20 @@ fn opener(c: char) -> Option<Opens> {
     }
 }
 
-/// Whether an [`opener`] that does not begin with the byte EF is in there, other than `<` and `[`. The bytes that these characters
-/// begin with are frequent in many languages, so there is no branch for each of them.
+/// Whether an [`opener`] that does not begin with the byte EF is in there, other than `<` and `[`.
+/// The bytes that these characters begin with are frequent in many languages, so there is no branch
+/// for each of them.
 fn holds_rare_opener(bytes: &[u8]) -> bool {
     let is_it = |a: u8, b: u8, c: u8| {
-        let angle = ((b == 0x80) & (c == 0xb9)) | ((b == 0x89) & (c == 0xae)) | ((b == 0x8c) & (c == 0xa9));
+        let angle =
+            ((b == 0x80) & (c == 0xb9)) | ((b == 0x89) & (c == 0xae)) | ((b == 0x8c) & (c == 0xa9));
         let mathematical = (b == 0x9f) & ((c == 0xa6) | (c == 0xa8));
         let chinese = (b == 0x80) & ((c == 0x88) | (c == 0x90) | (c == 0x94) | (c == 0x96));
         ((a == 0xe2) & (angle | mathematical)) | ((a == 0xe3) & chinese)
     };
-    bytes.windows(3).fold(false, |found, seen| found | is_it(seen[0], seen[1], seen[2]))
+    bytes.windows(3).fold(false, |found, seen| {
+        found | is_it(seen[0], seen[1], seen[2])
+    })
 }
 
 fn imitation_at(text: &str, at: usize) -> Option<Imitation> {
@@ -172,7 +193,11 @@ fn imitation_at(text: &str, at: usize) -> Option<Imitation> {
         Opens::Tag => (after, tag(&text[after..])?),
         Opens::Marker => (after + marker(&text[after..])?, Deceives::Anywhere),
     };
-    Some(Imitation { opener: at..after, cut, deceives })
+    Some(Imitation {
+        opener: at..after,
+        cut,
+        deceives,
+    })
 }
 
 /// Where the tag would deceive whose text after `<` this is; nothing if it is no imitation.
@@ -187,8 +212,9 @@ fn tag(after: &str) -> Option<Deceives> {
         _ => (chars, false),
     };
     let begins = |name: &&str| strip_prefix(chars.clone(), name).is_some();
-    let is_whole =
-        |name: &&str| strip_prefix(chars.clone(), name).is_some_and(|mut rest| !rest.next().is_some_and(in_name));
+    let is_whole = |name: &&str| {
+        strip_prefix(chars.clone(), name).is_some_and(|mut rest| !rest.next().is_some_and(in_name))
+    };
     if space || more_space {
         return ELEMENT_NAMES
             .iter()
@@ -199,16 +225,26 @@ fn tag(after: &str) -> Option<Deceives> {
         return None;
     }
     let is_anywhere = UNIQUE_PREFIXES.iter().any(begins) || ELEMENT_NAMES.iter().any(is_whole);
-    Some(if is_anywhere { Deceives::Anywhere } else { Deceives::InsideElements })
+    Some(if is_anywhere {
+        Deceives::Anywhere
+    } else {
+        Deceives::InsideElements
+    })
 }
 
-/// Whether a tag may begin here, judged by its first two letters: a cheap test for each `<` of a page, which nearly all fail.
+/// Whether a tag may begin here, judged by its first two letters: a cheap test for each `<` of a
+/// page, which nearly all fail.
 fn may_begin_a_name(after: &[u8]) -> bool {
-    let start = after.iter().position(|byte| *byte != b'/' && !byte.is_ascii_whitespace()).unwrap_or(after.len());
+    let start = after
+        .iter()
+        .position(|byte| *byte != b'/' && !byte.is_ascii_whitespace())
+        .unwrap_or(after.len());
     match &after[start..] {
         [first, second, ..] if first.is_ascii() && second.is_ascii() => {
             let letters = [first.to_ascii_lowercase(), second.to_ascii_lowercase()];
-            ELEMENT_PREFIXES.iter().any(|name| name.as_bytes()[..2] == letters)
+            ELEMENT_PREFIXES
+                .iter()
+                .any(|name| name.as_bytes()[..2] == letters)
         }
         [_, _, ..] => true,
         _ => false,
@@ -217,16 +253,24 @@ fn may_begin_a_name(after: &[u8]) -> bool {
 
 /// Where the `m` of a marker ends whose text after `[` this is; nothing if it is no marker.
 pub(super) fn marker(after: &str) -> Option<usize> {
-    let (at, first) = after.char_indices().find(|(_, c)| !is_unseen(*c) && !c.is_whitespace())?;
+    let (at, first) = after
+        .char_indices()
+        .find(|(_, c)| !is_unseen(*c) && !c.is_whitespace())?;
     let (chars, _) = without_space(letters(after));
     let (chars, _) = without_space(strip_prefix(chars, "msg")?);
     let (mut chars, _) = without_space(strip_prefix(chars, ":")?);
-    chars.next().filter(|c| c.is_numeric()).map(|_| at + first.len_utf8())
+    chars
+        .next()
+        .filter(|c| c.is_numeric())
+        .map(|_| at + first.len_utf8())
 }
 
-/// The characters as a reader sees them: without invisible ones and accents, similar forms as ASCII, in lower case.
+/// The characters as a reader sees them: without invisible ones and accents, similar forms as
+/// ASCII, in lower case.
 fn letters(text: &str) -> impl Iterator<Item = char> + Clone {
-    text.chars().filter(|c| !is_unseen(*c)).map(|c| plain(c).to_ascii_lowercase())
+    text.chars()
+        .filter(|c| !is_unseen(*c))
+        .map(|c| plain(c).to_ascii_lowercase())
 }
 
 /// The ASCII character that a character is a form of, or the character itself.
@@ -257,15 +301,18 @@ fn without_space<I: Iterator<Item = char> + Clone>(chars: I) -> (I, bool) {
 
 /// The characters after `prefix`, if they begin with it.
 fn strip_prefix<I: Iterator<Item = char>>(mut chars: I, prefix: &str) -> Option<I> {
-    prefix.chars().all(|letter| chars.next() == Some(letter)).then_some(chars)
+    prefix
+        .chars()
+        .all(|letter| chars.next() == Some(letter))
+        .then_some(chars)
 }
 
 fn in_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':')
 }
 
-/// Whether a character takes no room of its own on a screen: joiners, soft hyphens, variation selectors, tags, and accents, which
-/// stand on the character before.
+/// Whether a character takes no room of its own on a screen: joiners, soft hyphens, variation
+/// selectors, tags, and accents, which stand on the character before.
 fn is_unseen(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{300}'..='\u{36f}' | '\u{180b}'..='\u{180f}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}'
         | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{20d0}'..='\u{20ff}'
@@ -333,7 +380,8 @@ mod tests {
             "a < b && n < fd_max",
             "vector< message >",
             "while (i < ref) {",
-            "<reference> <MessageList> <PreviewCard> <refs> <processing> <unittest> <child-node> <Message.Item>",
+            "<reference> <MessageList> <PreviewCard> <refs> <processing> <unittest> <child-node> \
+             <Message.Item>",
             "<section><details><summary>HTML</summary></details></section>",
             "&lt;fd_result&gt;",
             "[msg: hello] [msg:] [message:1] msg:1",

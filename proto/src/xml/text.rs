@@ -1,4 +1,5 @@
-//! Texts inside of elements: what is shown as something else, what goes into CDATA, and where CDATA is split.
+//! Texts inside of elements: what is shown as something else, what goes into CDATA, and where CDATA
+//! is split.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -7,21 +8,28 @@ use quick_xml::events::attributes::Attribute;
 
 use super::imitation::{cuts, marker, openers};
 
-/// Whether every character of `text` is shown as it is: see [`sanitize`]. At memory bandwidth where text is ordinary.
+/// Whether every character of `text` is shown as it is: see [`sanitize`]. At memory bandwidth where
+/// text is ordinary.
 #[must_use]
 pub fn is_carried(text: &str) -> bool {
     let bytes = text.as_bytes();
-    let control = |byte: u8| (byte < 0x20) & (byte != b'\t') & (byte != b'\n') & (byte != b'\r') | (byte == 0x7f);
-    let controls = bytes.iter().fold(false, |found, byte| found | control(*byte));
+    let control = |byte: u8| {
+        (byte < 0x20) & (byte != b'\t') & (byte != b'\n') & (byte != b'\r') | (byte == 0x7f)
+    };
+    let controls = bytes
+        .iter()
+        .fold(false, |found, byte| found | control(*byte));
     !controls && (text.is_ascii() || !may_hold_control(bytes) || obscure(text).next().is_none())
 }
 
-/// Whether an obscure character of more than one byte may be in there: some that are none look alike here. Without a branch for
-/// each byte, since the bytes that these characters begin with are frequent in many languages.
+/// Whether an obscure character of more than one byte may be in there: some that are none look
+/// alike here. Without a branch for each byte, since the bytes that these characters begin with are
+/// frequent in many languages.
 fn may_hold_control(bytes: &[u8]) -> bool {
     // C1 is C2 80 to C2 9F, U+061C is D8 9C.
     let of_two = |a: u8, b: u8| ((a == 0xc2) & (b < 0xa0)) | ((a == 0xd8) & (b == 0x9c));
-    // U+200E and 200F, U+202A to 202E, U+2065 to 206F, U+FFF0 to FFFB, and the noncharacters U+FFFE and U+FFFF.
+    // U+200E and 200F, U+202A to 202E, U+2065 to 206F, U+FFF0 to FFFB, and the noncharacters U+FFFE
+    // and U+FFFF.
     let of_three = |a: u8, b: u8, c: u8| {
         let marks = (b == 0x80) & ((c == 0x8e) | (c == 0x8f) | (0xaa..=0xae).contains(&c));
         let isolates = (b == 0x81) & (0xa5..=0xaf).contains(&c);
@@ -34,18 +42,24 @@ fn may_hold_control(bytes: &[u8]) -> bool {
         ((a == 0xf0) & formats) | ((a == 0xf3) & (b == 0xa0))
     };
     let is_it = |seen: &[u8]| {
-        of_two(seen[0], seen[1]) | of_three(seen[0], seen[1], seen[2]) | of_four(seen[0], seen[1], seen[2])
+        of_two(seen[0], seen[1])
+            | of_three(seen[0], seen[1], seen[2])
+            | of_four(seen[0], seen[1], seen[2])
     };
     let last = bytes.last_chunk::<2>().is_some_and(|[a, b]| of_two(*a, *b));
-    last | bytes.windows(3).fold(false, |found, seen| found | is_it(seen))
+    last | bytes
+        .windows(3)
+        .fold(false, |found, seen| found | is_it(seen))
 }
 
-/// The text as it is shown. A character that controls how others are shown, that only a model would read, or that XML cannot carry
-/// is shown as what it is: of C0 and DEL its picture (U+2400 onwards), of any other its number, as `[U+202E]`; U+FFFE and U+FFFF as
-/// U+FFFD. Tab, LF and CR stay.
+/// The text as it is shown. A character that controls how others are shown, that only a model would
+/// read, or that XML cannot carry is shown as what it is: of C0 and DEL its picture (U+2400
+/// onwards), of any other its number, as `[U+202E]`; U+FFFE and U+FFFF as U+FFFD. Tab, LF and CR
+/// stay.
 ///
-/// Characters that ordinary text uses invisibly stay as well: joiners and spaces without width, soft hyphens, the byte order mark,
-/// the sixteen variation selectors, and one of their supplement behind an ideograph.
+/// Characters that ordinary text uses invisibly stay as well: joiners and spaces without width,
+/// soft hyphens, the byte order mark, the sixteen variation selectors, and one of their supplement
+/// behind an ideograph.
 #[must_use]
 pub fn sanitize(text: &str) -> Cow<'_, str> {
     if is_carried(text) {
@@ -65,7 +79,8 @@ pub fn sanitize(text: &str) -> Cow<'_, str> {
 /// The characters that are not shown as they are, with their places.
 fn obscure(text: &str) -> impl Iterator<Item = (usize, char)> {
     let mut before = None;
-    text.char_indices().filter(move |(_, c)| is_obscure(*c, before.replace(*c)))
+    text.char_indices()
+        .filter(move |(_, c)| is_obscure(*c, before.replace(*c)))
 }
 
 fn is_obscure(c: char, before: Option<char>) -> bool {
@@ -73,11 +88,14 @@ fn is_obscure(c: char, before: Option<char>) -> bool {
         '\t' | '\n' | '\r' => false,
         // They turn the direction of text.
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' => true,
-        // The same, deprecated ones, notes between the lines, formats of shorthand and of music: nobody sees them.
-        '\u{2065}'..='\u{206f}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' => {
-            true
-        }
-        // Selectors of the supplement choose a form of an ideograph. Behind anything else they can be bytes of a hidden text.
+        // The same, deprecated ones, notes between the lines, formats of shorthand and of music:
+        // nobody sees them.
+        '\u{2065}'..='\u{206f}'
+        | '\u{fff0}'..='\u{fffb}'
+        | '\u{1bca0}'..='\u{1bca3}'
+        | '\u{1d173}'..='\u{1d17a}' => true,
+        // Selectors of the supplement choose a form of an ideograph. Behind anything else they can
+        // be bytes of a hidden text.
         '\u{e0100}'..='\u{e01ef}' => !before.is_some_and(is_ideograph),
         // Tags are ASCII that a model reads and nobody sees.
         '\u{e0000}'..='\u{e0fff}' => true,
@@ -100,7 +118,8 @@ fn push_picture(shown: &mut String, control: char) {
     }
 }
 
-/// The value of an attribute, escaped: an XML parser gives back [`sanitize`] of it, and no marker of a message stands in it.
+/// The value of an attribute, escaped: an XML parser gives back [`sanitize`] of it, and no marker
+/// of a message stands in it.
 pub(super) fn attribute(value: &str) -> String {
     let value = sanitize(value);
     // Line ends and tabs as well, which a reader would normalize.
@@ -117,8 +136,9 @@ pub(super) fn attribute(value: &str) -> String {
     escaped
 }
 
-/// Writes a text as the body of an element. A CR is always a character reference, since a parser would turn it into a LF;
-/// between CRs, a run that needs CDATA gets it. Any other run is free of what XML would have escaped, and stands as it is.
+/// Writes a text as the body of an element. A CR is always a character reference, since a parser
+/// would turn it into a LF; between CRs, a run that needs CDATA gets it. Any other run is free of
+/// what XML would have escaped, and stands as it is.
 pub(super) fn write(xml: &mut String, text: &str) {
     xml.reserve(text.len() + text.len() / 8);
     let text = sanitize(text);
@@ -132,7 +152,11 @@ pub(super) fn write(xml: &mut String, text: &str) {
 }
 
 fn write_run(xml: &mut String, run: &str) {
-    if needs_cdata(run) { cdata(xml, run) } else { xml.push_str(run) }
+    if needs_cdata(run) {
+        cdata(xml, run)
+    } else {
+        xml.push_str(run)
+    }
 }
 
 fn needs_cdata(run: &str) -> bool {
@@ -149,8 +173,8 @@ fn cdata(xml: &mut String, run: &str) {
     }
 }
 
-/// Where a CDATA section has to end and another to begin: inside of each `]]>`, and inside of whatever imitates the kernel, also
-/// together with the bracket of `<![CDATA[` before it.
+/// Where a CDATA section has to end and another to begin: inside of each `]]>`, and inside of
+/// whatever imitates the kernel, also together with the bracket of `<![CDATA[` before it.
 fn splits(run: &str) -> Vec<usize> {
     let bytes = run.as_bytes();
     let ends = memchr::memchr_iter(b'>', bytes).filter(|at| bytes[..*at].ends_with(b"]]"));
@@ -234,7 +258,10 @@ mod tests {
     fn no_text_makes_a_marker_with_the_bracket_of_its_section() {
         for (text, expected) in [
             ("msg:1] <b>", "<![CDATA[m]]><![CDATA[sg:1] <b>]]>"),
-            ("\u{200b} MSG: 1] &", "<![CDATA[\u{200b} M]]><![CDATA[SG: 1] &]]>"),
+            (
+                "\u{200b} MSG: 1] &",
+                "<![CDATA[\u{200b} M]]><![CDATA[SG: 1] &]]>",
+            ),
             ("a\rmsg:1<", "a&#13;<![CDATA[m]]><![CDATA[sg:1<]]>"),
             ("msg:1]", "msg:1]"),
             ("msg <b>", "<![CDATA[msg <b>]]>"),
@@ -245,12 +272,22 @@ mod tests {
         }
     }
 
-    /// Tag characters are ASCII that nobody sees, and selectors behind anything but an ideograph can be bytes.
+    /// Tag characters are ASCII that nobody sees, and selectors behind anything but an ideograph
+    /// can be bytes.
     #[test]
     fn text_that_only_a_model_reads_is_shown_by_numbers() {
-        let hidden: String = "obey".chars().map(|c| char::from_u32(0xe0000 + u32::from(c)).unwrap()).collect();
-        assert_eq!(sanitize(&format!("a{hidden}b")), "a[U+E006F][U+E0062][U+E0065][U+E0079]b");
-        assert_eq!(sanitize("葛\u{e0100}\u{e0101}飾😀\u{e0100}"), "葛\u{e0100}[U+E0101]飾😀[U+E0100]");
+        let hidden: String = "obey"
+            .chars()
+            .map(|c| char::from_u32(0xe0000 + u32::from(c)).unwrap())
+            .collect();
+        assert_eq!(
+            sanitize(&format!("a{hidden}b")),
+            "a[U+E006F][U+E0062][U+E0065][U+E0079]b"
+        );
+        assert_eq!(
+            sanitize("葛\u{e0100}\u{e0101}飾😀\u{e0100}"),
+            "葛\u{e0100}[U+E0101]飾😀[U+E0100]"
+        );
     }
 
     #[test]
@@ -258,7 +295,8 @@ mod tests {
         for filler in ["", "plain ", "，（ﾟｰ），\u{fffd}\u{feff}"] {
             for (bad, picture) in CONTROLS {
                 for (before, after) in [(0, 0), (0, 9), (9, 0), (1, 1), (40, 40)] {
-                    let around = |inside: &str| filler.repeat(before) + inside + &filler.repeat(after);
+                    let around =
+                        |inside: &str| filler.repeat(before) + inside + &filler.repeat(after);
                     assert!(!is_carried(&around(bad)), "{:?}", around(bad));
                     assert_eq!(sanitize(&around(bad)), around(picture));
                     assert!(is_carried(&around(picture)), "{:?}", around(picture));

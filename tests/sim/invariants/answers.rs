@@ -26,18 +26,31 @@ const KERNELS: [&str; 9] = [
 
 impl World {
     pub(super) fn xml_1(&mut self, before: &State, after: &State, fact: &Fact) -> Held {
-        let Fact::Call(CallFact::ToolReturned { call, answer, .. }) = fact else { return Ok(()) };
+        let Fact::Call(CallFact::ToolReturned { call, answer, .. }) = fact else {
+            return Ok(());
+        };
         let of = |state: &State| match state.phase() {
-            Phase::Acting { slots, .. } => slots.iter().find(|slot| slot.call == *call).map(|slot| slot.tool.clone()),
+            Phase::Acting { slots, .. } => slots
+                .iter()
+                .find(|slot| slot.call == *call)
+                .map(|slot| slot.tool.clone()),
             _ => None,
         };
         let Some(tool) = of(before).or_else(|| of(after)) else {
             return self.xml_of(after, &answer.text, Must::Nothing);
         };
         let is_ours = syscall::tool(&tool).is_some_and(|tool| tool.group != Group::Processes);
-        let is_plain =
-            PLAIN.iter().any(|plain| answer.text.starts_with(plain)) || answer.text.starts_with("There is no tool");
-        self.xml_of(after, &answer.text, if is_ours && !is_plain { Must::Parse } else { Must::Nothing })
+        let is_plain = PLAIN.iter().any(|plain| answer.text.starts_with(plain))
+            || answer.text.starts_with("There is no tool");
+        self.xml_of(
+            after,
+            &answer.text,
+            if is_ours && !is_plain {
+                Must::Parse
+            } else {
+                Must::Nothing
+            },
+        )
     }
 
     fn xml_of(&mut self, state: &State, text: &str, must: Must) -> Held {
@@ -46,8 +59,12 @@ impl World {
             return Ok(());
         }
         self.tally.count("answers parsed");
-        let document = Document::parse(text)
-            .map_err(|error| Violation::of("XML-1", format!("an answer does not parse: {error}\n{text}")))?;
+        let document = Document::parse(text).map_err(|error| {
+            Violation::of(
+                "XML-1",
+                format!("an answer does not parse: {error}\n{text}"),
+            )
+        })?;
         let root = document.root_element();
         if root.tag_name().name() == "fd_content" && root.attribute("sanitized").is_none() {
             self.shown(state, root)?;
@@ -57,18 +74,31 @@ impl World {
 
     /// The text that a parser gives back is a part of what the descriptor holds.
     fn shown(&mut self, state: &State, root: Node<'_, '_>) -> Held {
-        let Some((_, entry)) = root.attribute("fd").and_then(|fd| state.table().resolve(fd).ok()) else {
+        let Some((_, entry)) = root
+            .attribute("fd")
+            .and_then(|fd| state.table().resolve(fd).ok())
+        else {
             return Ok(());
         };
         let shown: String = root.children().filter_map(|node| node.text()).collect();
-        let is_part = entry.content.unbounded().text().expect("it is in memory").contains(&shown)
+        let is_part = entry
+            .content
+            .unbounded()
+            .text()
+            .expect("it is in memory")
+            .contains(&shown)
             || entry
                 .content
                 .unbounded()
                 .pretty()
                 .is_ok_and(|pretty| pretty.text().expect("it is in memory").contains(&shown));
         self.tally.count("texts given back");
-        ensure(is_part, "XML-1", || format!("{shown:?} is shown of {:?}", entry.content.unbounded().text()))
+        ensure(is_part, "XML-1", || {
+            format!(
+                "{shown:?} is shown of {:?}",
+                entry.content.unbounded().text()
+            )
+        })
     }
 }
 

@@ -1,5 +1,6 @@
-//! TREE-1: what a tree uses stays within its root's budget, but for what single calls overshoot. After each step as one
-//! process and its nearest can show it, and at times by adding up what the whole tree uses.
+//! TREE-1: what a tree uses stays within its root's budget, but for what single calls overshoot.
+//! After each step as one process and its nearest can show it, and at times by adding up what the
+//! whole tree uses.
 
 use dormouse_proto::record::CallFact;
 use std::collections::BTreeMap;
@@ -24,16 +25,23 @@ pub(super) struct Spending {
 }
 
 impl Spending {
-    /// A life begins after fact `last`. One that starts from another process may start beyond its limits.
+    /// A life begins after fact `last`. One that starts from another process may start beyond its
+    /// limits.
     pub(super) fn begin(&mut self, account: &Account, last: u64) {
         if last == 0 {
-            self.overshot = Amount::SHARED.into_iter().map(|amount| (amount, account.overdrawn(amount))).collect();
+            self.overshot = Amount::SHARED
+                .into_iter()
+                .map(|amount| (amount, account.overdrawn(amount)))
+                .collect();
         }
         self.count(account);
     }
 
     fn count(&mut self, account: &Account) {
-        self.own = Amount::SHARED.into_iter().map(|amount| (amount, own(account, amount))).collect();
+        self.own = Amount::SHARED
+            .into_iter()
+            .map(|amount| (amount, own(account, amount)))
+            .collect();
     }
 }
 
@@ -42,17 +50,27 @@ impl World {
         self.shares_of(running)?;
         self.overdraws(before, facts)?;
         let (pid, account) = (running.pid(), running.state.budget());
-        if facts.iter().any(|fact| matches!(fact, Fact::Call(CallFact::ModelCalled { .. }))) {
+        if facts
+            .iter()
+            .any(|fact| matches!(fact, Fact::Call(CallFact::ModelCalled { .. })))
+        {
             let is_free = account.reached(self.time_ms()).is_none() && !account.waits_for_shares();
-            ensure(is_free, "TREE-1", || format!("{pid} asks its model beyond its limits: {account:?}"))?;
+            ensure(is_free, "TREE-1", || {
+                format!("{pid} asks its model beyond its limits: {account:?}")
+            })?;
         }
         if let Some(ledger) = self.ledgers.get_mut(&pid) {
             ledger.spending.count(account);
         }
-        if self.steps.is_multiple_of(16) { self.whole_tree(pid, running) } else { Ok(()) }
+        if self.steps.is_multiple_of(16) {
+            self.whole_tree(pid, running)
+        } else {
+            Ok(())
+        }
     }
 
-    /// Each living child has its share, and may use no more than that; so has this one of its parent.
+    /// Each living child has its share, and may use no more than that; so has this one of its
+    /// parent.
     fn shares_of(&self, running: &Running) -> Held {
         let (pid, state) = (running.pid(), &running.state);
         for (child, _) in self.supervisor.table.living_children(pid) {
@@ -68,23 +86,44 @@ impl World {
     }
 
     fn share_of(&self, parent: &State, child: &State) -> Held {
-        let Some(row) = self.supervisor.table.row(child.pid()).filter(|_| parent.exit().is_none()) else {
+        let Some(row) = self
+            .supervisor
+            .table
+            .row(child.pid())
+            .filter(|_| parent.exit().is_none())
+        else {
             return Ok(());
         };
-        let Some(place) = place(&row.origin) else { return Ok(()) };
+        let Some(place) = place(&row.origin) else {
+            return Ok(());
+        };
         let (above, below) = (parent.budget(), child.budget());
-        let broken = |breach| Violation::of("TREE-1", format!("{} of {}: {breach}", child.pid(), parent.pid()));
+        let broken = |breach| {
+            Violation::of(
+                "TREE-1",
+                format!("{} of {}: {breach}", child.pid(), parent.pid()),
+            )
+        };
         above.check([(place, below)]).map_err(broken)?;
         // One that is born after that, before its parent was woken, has no time at all.
         let has_none = below.limits().wall_time_ms == Some(0);
-        let is_in_time = above.deadline_ms().is_none_or(|end| below.deadline_ms().is_some_and(|it| it <= end));
-        ensure(is_in_time || has_none, "TREE-1", || format!("{} may live longer than {}", child.pid(), parent.pid()))
+        let is_in_time = above
+            .deadline_ms()
+            .is_none_or(|end| below.deadline_ms().is_some_and(|it| it <= end));
+        ensure(is_in_time || has_none, "TREE-1", || {
+            format!("{} may live longer than {}", child.pid(), parent.pid())
+        })
     }
 
-    /// A limit is exceeded by nothing but the overshoot of a single call, of this process or of a child that has ended.
+    /// A limit is exceeded by nothing but the overshoot of a single call, of this process or of a
+    /// child that has ended.
     fn overdraws(&mut self, before: &State, facts: &[Fact]) -> Held {
         let is_limited = |amount: &Amount| before.budget().limits().limit(*amount).is_some();
-        if !Amount::SHARED.iter().filter(|amount| **amount != Amount::Processes).any(is_limited) {
+        if !Amount::SHARED
+            .iter()
+            .filter(|amount| **amount != Amount::Processes)
+            .any(is_limited)
+        {
             return Ok(());
         }
         let (pid, mut state) = (before.pid(), before.clone());
@@ -98,7 +137,11 @@ impl World {
                 let grown = is.overdrawn(amount).saturating_sub(was.overdrawn(amount));
                 let may = over + overshot_by_child(&was, fact, amount);
                 ensure(grown <= may, "TREE-1", || {
-                    format!("{pid} is {grown} of {} over its limit by {}, and may be {may}", amount.word(), fact.name())
+                    format!(
+                        "{pid} is {grown} of {} over its limit by {}, and may be {may}",
+                        amount.word(),
+                        fact.name()
+                    )
                 })?;
                 if let Some(ledger) = self.ledgers.get_mut(&pid).filter(|_| over > 0) {
                     *ledger.spending.overshot.entry(amount).or_default() += over;
@@ -111,23 +154,52 @@ impl World {
 
     /// All that belongs to a tree, added up.
     fn whole_tree(&mut self, pid: Pid, running: &Running) -> Held {
-        let Some(root) = self.ledgers.get(&pid).map(|ledger| ledger.root) else { return Ok(()) };
-        let of_root = if root == pid { Some(running) } else { self.running.get(&root) };
-        let Some(limits) = of_root.map(|root| *root.state.budget().limits()) else { return Ok(()) };
-        // One that outlives its parent for a moment is on its way to its end, and stands in nobody's account.
-        let living = if self.supervisor.table.lives(root) { self.supervisor.table.tree(root) } else { Vec::new() };
+        let Some(root) = self.ledgers.get(&pid).map(|ledger| ledger.root) else {
+            return Ok(());
+        };
+        let of_root = if root == pid {
+            Some(running)
+        } else {
+            self.running.get(&root)
+        };
+        let Some(limits) = of_root.map(|root| *root.state.budget().limits()) else {
+            return Ok(());
+        };
+        // One that outlives its parent for a moment is on its way to its end, and stands in
+        // nobody's account.
+        let living = if self.supervisor.table.lives(root) {
+            self.supervisor.table.tree(root)
+        } else {
+            Vec::new()
+        };
         for amount in Amount::SHARED {
-            let Some(limit) = limits.limit(amount) else { continue };
-            let of_tree = self.ledgers.iter().filter(|(_, ledger)| ledger.root == root);
+            let Some(limit) = limits.limit(amount) else {
+                continue;
+            };
+            let of_tree = self
+                .ledgers
+                .iter()
+                .filter(|(_, ledger)| ledger.root == root);
             let (mut used, mut overshot) = (0, 0);
             for (pid, ledger) in of_tree {
                 let counts = amount != Amount::ResidentBytes || living.contains(pid);
-                used += if counts { ledger.spending.own.get(&amount).copied().unwrap_or(0) } else { 0 };
+                used += if counts {
+                    ledger.spending.own.get(&amount).copied().unwrap_or(0)
+                } else {
+                    0
+                };
                 overshot += ledger.spending.overshot.get(&amount).copied().unwrap_or(0);
             }
-            let used = if amount == Amount::Processes { living.len() as u64 } else { used };
+            let used = if amount == Amount::Processes {
+                living.len() as u64
+            } else {
+                used
+            };
             ensure(used <= limit + overshot, "TREE-1", || {
-                format!("the tree of {root} uses {used} of {limit} {}, {overshot} of it overshot", amount.word())
+                format!(
+                    "the tree of {root} uses {used} of {limit} {}, {overshot} of it overshot",
+                    amount.word()
+                )
             })?;
         }
         self.tally.count("trees added up");
@@ -154,7 +226,17 @@ fn of(usage: &Usage, amount: Amount) -> u64 {
 
 /// By how much a child that comes back used more than its share.
 fn overshot_by_child(account: &Account, fact: &Fact, amount: Amount) -> u64 {
-    let Fact::Budget(Change::Returned { call, index, spent: Some(spent) }) = fact else { return 0 };
-    let share = account.share(*call, *index).and_then(|share| share.limit(amount)).unwrap_or(0);
+    let Fact::Budget(Change::Returned {
+        call,
+        index,
+        spent: Some(spent),
+    }) = fact
+    else {
+        return 0;
+    };
+    let share = account
+        .share(*call, *index)
+        .and_then(|share| share.limit(amount))
+        .unwrap_or(0);
     of(spent, amount).saturating_sub(share)
 }

@@ -12,16 +12,27 @@ use crate::world::World;
 impl World {
     /// FD-1: a new number is greater than every one before.
     pub(super) fn fd_1(&mut self, pid: Pid, number: u64, fact: &Fact) -> Held {
-        let Some(ledger) = self.ledgers.get_mut(&pid) else { return Ok(()) };
+        let Some(ledger) = self.ledgers.get_mut(&pid) else {
+            return Ok(());
+        };
         if let Fact::Restored { image, .. } = fact {
             // Messages are no descriptors of their own, whatever is noted of them.
-            let own = image.table.iter().filter(|(id, _)| !matches!(id, FdId::Message { .. }));
-            ledger.contents = own.map(|(id, entry)| (id.clone(), entry.content.hash())).collect();
+            let own = image
+                .table
+                .iter()
+                .filter(|(id, _)| !matches!(id, FdId::Message { .. }));
+            ledger.contents = own
+                .map(|(id, entry)| (id.clone(), entry.content.hash()))
+                .collect();
         }
-        let Fact::Descriptor(DescriptorFact::Opened { id, entry }) = fact else { return Ok(()) };
+        let Fact::Descriptor(DescriptorFact::Opened { id, entry }) = fact else {
+            return Ok(());
+        };
         if let FdId::Fd(fd) = id {
             let highest = ledger.numbers.last().map_or(0, |(highest, _)| *highest);
-            ensure(*fd > highest, "FD-1", || format!("{pid} opens {id}, and fd:{highest} was given out before"))?;
+            ensure(*fd > highest, "FD-1", || {
+                format!("{pid} opens {id}, and fd:{highest} was given out before")
+            })?;
             ledger.numbers.push((*fd, number));
         }
         ledger.contents.insert(id.clone(), entry.content.hash());
@@ -36,7 +47,9 @@ impl World {
     /// Of large tables a part is looked at in each step.
     pub(super) fn hold_the_same(&self, running: &Running, invariant: &'static str) -> Held {
         let pid = running.pid();
-        let (table, Some(ledger)) = (running.state.table(), self.ledgers.get(&pid)) else { return Ok(()) };
+        let (table, Some(ledger)) = (running.state.table(), self.ledgers.get(&pid)) else {
+            return Ok(());
+        };
         let every = 1 + ledger.contents.len() / 4;
         for (at, (id, hash)) in ledger.contents.iter().enumerate() {
             if !(at as u64 + self.steps).is_multiple_of(every as u64) {
@@ -44,11 +57,23 @@ impl World {
             }
             let gone = || Violation::of(invariant, format!("{id} of {pid} is gone"));
             let content = &table.get(id).ok_or_else(gone)?.content;
-            ensure(content.hash() == *hash, invariant, || format!("{id} of {pid} holds something else"))?;
+            ensure(content.hash() == *hash, invariant, || {
+                format!("{id} of {pid} holds something else")
+            })?;
             // What a content says of itself is asked of its bytes at times.
             let is_true = !self.steps.is_multiple_of(16)
-                || Content::new(content.unbounded().bytes().expect("it is in memory").clone()).hash() == *hash;
-            ensure(is_true, invariant, || format!("the bytes of {id} of {pid} changed"))?;
+                || Content::new(
+                    content
+                        .unbounded()
+                        .bytes()
+                        .expect("it is in memory")
+                        .clone(),
+                )
+                .hash()
+                    == *hash;
+            ensure(is_true, invariant, || {
+                format!("the bytes of {id} of {pid} changed")
+            })?;
         }
         Ok(())
     }

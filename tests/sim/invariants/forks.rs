@@ -1,5 +1,5 @@
-//! FORK-1: a step of one process is not seen in any other. The nearest are looked at after each step: how they stand by a
-//! few numbers, and at times by all that they hold.
+//! FORK-1: a step of one process is not seen in any other. The nearest are looked at after each
+//! step: how they stand by a few numbers, and at times by all that they hold.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem::{Discriminant, discriminant};
@@ -35,7 +35,10 @@ impl Digest {
             phase: discriminant(state.phase()),
             is_stopped: state.is_stopped(),
             messages: state.messages().len(),
-            last: state.messages().last().map_or(0, |last| Arc::as_ptr(last).addr()),
+            last: state
+                .messages()
+                .last()
+                .map_or(0, |last| Arc::as_ptr(last).addr()),
             waiting: state.waiting_messages(),
             background: state.background().len(),
             descriptors: state.table().len(),
@@ -50,11 +53,19 @@ impl Digest {
 fn deep(state: &State) -> u64 {
     let mut hasher = DefaultHasher::new();
     for (id, entry) in state.table().iter() {
-        (id, entry.content.unbounded().bytes().expect("it is in memory"), &entry.notes.name, &entry.notes.summary)
+        (
+            id,
+            entry.content.unbounded().bytes().expect("it is in memory"),
+            &entry.notes.name,
+            &entry.notes.summary,
+        )
             .hash(&mut hasher);
     }
     for block in state.messages().iter().flat_map(|message| &message.blocks) {
-        if let Block::Text { text, .. } | Block::ToolResult { text, .. } | Block::ToolUse { args: text, .. } = block {
+        if let Block::Text { text, .. }
+        | Block::ToolResult { text, .. }
+        | Block::ToolUse { args: text, .. } = block
+        {
             text.hash(&mut hasher);
         }
     }
@@ -65,15 +76,31 @@ impl World {
     pub(super) fn fork_1(&mut self, running: &Running) -> Held {
         let pid = running.pid();
         let parent = self.supervisor.table.row(pid).and_then(|row| row.parent);
-        let children = self.supervisor.table.living_children(pid).into_iter().map(|(child, _)| child);
+        let children = self
+            .supervisor
+            .table
+            .living_children(pid)
+            .into_iter()
+            .map(|(child, _)| child);
         for near in parent.into_iter().chain(children) {
-            let (Some(other), Some(ledger)) = (self.running.get(&near), self.ledgers.get_mut(&near)) else { continue };
-            let is_same = ledger.left.as_ref().is_none_or(|left| *left == Digest::of(&other.state));
-            ensure(is_same, "FORK-1", || format!("a step of {pid} is seen in {near}"))?;
+            let (Some(other), Some(ledger)) =
+                (self.running.get(&near), self.ledgers.get_mut(&near))
+            else {
+                continue;
+            };
+            let is_same = ledger
+                .left
+                .as_ref()
+                .is_none_or(|left| *left == Digest::of(&other.state));
+            ensure(is_same, "FORK-1", || {
+                format!("a step of {pid} is seen in {near}")
+            })?;
             if self.steps.is_multiple_of(8) {
                 let now = deep(&other.state);
                 let before = *ledger.left_deep.get_or_insert(now);
-                ensure(before == now, "FORK-1", || format!("what {near} holds changed between its steps"))?;
+                ensure(before == now, "FORK-1", || {
+                    format!("what {near} holds changed between its steps")
+                })?;
             }
         }
         if let Some(ledger) = self.ledgers.get_mut(&pid) {

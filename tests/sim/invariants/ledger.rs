@@ -21,7 +21,8 @@ use crate::world::World;
 pub(crate) struct Ledger {
     /// The process that its tree begins with.
     pub(super) root: Pid,
-    /// The greatest number of a descriptor, and the fact that gave each; the first is what it was born with.
+    /// The greatest number of a descriptor, and the fact that gave each; the first is what it was
+    /// born with.
     pub(super) numbers: Vec<(u32, u64)>,
     /// What each descriptor holds.
     pub(super) contents: BTreeMap<FdId, ContentHash>,
@@ -60,7 +61,8 @@ pub(super) enum Applied {
 }
 
 impl World {
-    /// A process is about to be: what it starts with is its parent's, or what its parent was handed (FD-3).
+    /// A process is about to be: what it starts with is its parent's, or what its parent was handed
+    /// (FD-3).
     pub(crate) fn check_birth(&mut self, born: &Newborn) -> Held {
         let pid = born.row.pid;
         let mut known = BTreeSet::new();
@@ -72,17 +74,33 @@ impl World {
         };
         if let Some(source) = source {
             let of = &self.ledgers[&source].known;
-            let stray = known.iter().find(|token| !of.contains(token) && !self.tokens.is_public(**token));
-            ensure(stray.is_none(), "FD-3", || format!("{pid} starts with what {source} never had: {stray:?}"))?;
+            let stray = known
+                .iter()
+                .find(|token| !of.contains(token) && !self.tokens.is_public(**token));
+            ensure(stray.is_none(), "FD-3", || {
+                format!("{pid} starts with what {source} never had: {stray:?}")
+            })?;
         }
-        let by = if matches!(born.row.origin, Origin::Forked { .. }) { "FORK-2" } else { "HIST-1" };
+        let by = if matches!(born.row.origin, Origin::Forked { .. }) {
+            "FORK-2"
+        } else {
+            "HIST-1"
+        };
         let mut messages: Vec<_> = born.image.messages.iter().cloned().collect();
         if let Phase::Ready { .. } = born.image.phase {
             // What no model has seen yet may still be added to.
             messages.pop_if(|last| last.role == Role::User);
         }
-        let sent = Sent { system: born.image.system.clone(), tools: born.image.tools.clone(), messages, by };
-        let root = born.row.parent.map_or(pid, |parent| self.ledgers[&parent].root);
+        let sent = Sent {
+            system: born.image.system.clone(),
+            tools: born.image.tools.clone(),
+            messages,
+            by,
+        };
+        let root = born
+            .row
+            .parent
+            .map_or(pid, |parent| self.ledgers[&parent].root);
         let ledger = Ledger {
             root,
             numbers: vec![(born.image.next_fd.saturating_sub(1), 0)],
@@ -102,13 +120,20 @@ impl World {
 
     /// A life begins after fact `last`: what came after that is lost, and nobody saw it.
     pub(crate) fn begin_ledger(&mut self, state: &State, last: u64) {
-        let Some(ledger) = self.ledgers.get_mut(&state.pid()) else { return };
+        let Some(ledger) = self.ledgers.get_mut(&state.pid()) else {
+            return;
+        };
         ledger.numbers.retain(|(_, at)| *at <= last);
         ledger.letters.begin(state, last);
         ledger.spending.begin(state.budget(), last);
         ledger.applied.retain(|_, at| *at <= last);
-        let entries = state.table().iter().filter(|(id, _)| !matches!(id, FdId::Message { .. }));
-        ledger.contents = entries.map(|(id, entry)| (id.clone(), entry.content.hash())).collect();
+        let entries = state
+            .table()
+            .iter()
+            .filter(|(id, _)| !matches!(id, FdId::Message { .. }));
+        ledger.contents = entries
+            .map(|(id, entry)| (id.clone(), entry.content.hash()))
+            .collect();
         ledger.left = Some(Digest::of(state));
         ledger.left_deep = None;
     }

@@ -1,5 +1,5 @@
-//! PROGRESS: when nothing is on its way, nobody waits for it. A process that lives is stopped, waits for input, or waits for
-//! children that live.
+//! PROGRESS: when nothing is on its way, nobody waits for it. A process that lives is stopped,
+//! waits for input, or waits for children that live.
 
 use dormouse_kernel::process::State;
 use dormouse_proto::id::{CallId, Pid};
@@ -19,10 +19,17 @@ impl World {
         for pid in self.supervisor.table.living() {
             match self.supervisor.table.run_of(pid) {
                 Some(Run::Running(life)) => {
-                    let running = self.running.get(&pid).filter(|running| running.life == life);
-                    let fault =
-                        running.map_or(Some("is gone and nobody noticed".to_owned()), |it| self.waits_in_vain(it));
-                    ensure(fault.is_none(), "PROGRESS", || format!("{pid} {}", fault.unwrap_or_default()))?;
+                    let running = self
+                        .running
+                        .get(&pid)
+                        .filter(|running| running.life == life);
+                    let fault = running
+                        .map_or(Some("is gone and nobody noticed".to_owned()), |it| {
+                            self.waits_in_vain(it)
+                        });
+                    ensure(fault.is_none(), "PROGRESS", || {
+                        format!("{pid} {}", fault.unwrap_or_default())
+                    })?;
                 }
                 // One that is held waits to be run.
                 Some(Run::Held) => {}
@@ -33,12 +40,20 @@ impl World {
         Ok(())
     }
 
-    /// One that hibernates has nothing to do: it stands so that it would wait if it were awake, and not in vain.
+    /// One that hibernates has nothing to do: it stands so that it would wait if it were awake, and
+    /// not in vain.
     fn check_sleeper(&self, pid: Pid) -> Held {
-        ensure(!self.supervisor.table.has_waiting(pid), "PROGRESS", || format!("{pid} sleeps, and something waits"))?;
-        let (state, last) = self.store.disk.read(&self.programs, pid, None, From::Snapshot, self.defect)?;
+        ensure(!self.supervisor.table.has_waiting(pid), "PROGRESS", || {
+            format!("{pid} sleeps, and something waits")
+        })?;
+        let (state, last) =
+            self.store
+                .disk
+                .read(&self.programs, pid, None, From::Snapshot, self.defect)?;
         let fault = self.waits_in_vain(&Running::new(0, state, pid, last, last, Vec::new()));
-        ensure(fault.is_none(), "PROGRESS", || format!("{pid} sleeps, and {}", fault.unwrap_or_default()))
+        ensure(fault.is_none(), "PROGRESS", || {
+            format!("{pid} sleeps, and {}", fault.unwrap_or_default())
+        })
     }
 
     fn waits_in_vain(&self, running: &Running) -> Option<String> {
@@ -50,8 +65,12 @@ impl World {
             return None;
         }
         match state.phase() {
-            Phase::Idle if state.waiting_messages() > 0 => Some("is idle, and messages wait".to_owned()),
-            Phase::Idle if !running.tickets.is_empty() => Some(format!("has not answered {:?}", running.tickets)),
+            Phase::Idle if state.waiting_messages() > 0 => {
+                Some("is idle, and messages wait".to_owned())
+            }
+            Phase::Idle if !running.tickets.is_empty() => {
+                Some(format!("has not answered {:?}", running.tickets))
+            }
             Phase::Idle => self.idles_in_vain(pid, state),
             Phase::Acting { slots, .. } => {
                 let mut open = slots.iter().filter(|slot| slot.answer.is_none()).peekable();
@@ -63,37 +82,63 @@ impl World {
                     _ => self.has_living_child(pid, slot.call),
                 };
                 let lost = open.find(|slot| !slot.called || !waits(slot));
-                lost.map(|slot| format!("waits for {} ({}), and nothing is on its way", slot.call, slot.tool))
+                lost.map(|slot| {
+                    format!(
+                        "waits for {} ({}), and nothing is on its way",
+                        slot.call, slot.tool
+                    )
+                })
             }
             // All that is left is reserved for children that live.
-            Phase::Ready { .. } if state.budget().waits_for_shares() && self.has_share_out(pid, state) => None,
+            Phase::Ready { .. }
+                if state.budget().waits_for_shares() && self.has_share_out(pid, state) =>
+            {
+                None
+            }
             phase => Some(format!("stands at {phase:?}")),
         }
     }
 
-    /// A task is idle only while children run in the background that it is to hear of, or where it was restored after its end.
+    /// A task is idle only while children run in the background that it is to hear of, or where it
+    /// was restored after its end.
     fn idles_in_vain(&self, pid: Pid, state: &State) -> Option<String> {
-        if let Some((call, child)) = state.background().iter().find(|(call, _)| !self.has_living_child(pid, **call)) {
+        if let Some((call, child)) = state
+            .background()
+            .iter()
+            .find(|(call, _)| !self.has_living_child(pid, **call))
+        {
             return Some(format!("was not told of the end of {child} ({call})"));
         }
-        let is_restored = matches!(self.supervisor.table.row(pid)?.origin, Origin::Copied { .. });
+        let is_restored = matches!(
+            self.supervisor.table.row(pid)?.origin,
+            Origin::Copied { .. }
+        );
         let is_task = state.image().lifetime == Lifetime::Task;
         (is_task && !is_restored && state.background().is_empty())
             .then(|| "is a task that is over and lives on".to_owned())
     }
 
     fn has_share_out(&self, pid: Pid, state: &State) -> bool {
-        state.budget().shares().any(|((call, _), _)| self.has_living_child(pid, call))
+        state
+            .budget()
+            .shares()
+            .any(|((call, _), _)| self.has_living_child(pid, call))
     }
 
     fn has_living_child(&self, pid: Pid, call: CallId) -> bool {
-        self.supervisor.table.living_children(pid).iter().any(|(_, of)| *of == call)
+        self.supervisor
+            .table
+            .living_children(pid)
+            .iter()
+            .any(|(_, of)| *of == call)
     }
 
     /// Everything was killed: nothing lives, and the store agrees.
     pub(crate) fn check_over(&mut self) -> Held {
         let living = self.supervisor.table.living();
-        ensure(living.is_empty(), "PROGRESS", || format!("{living:?} outlive their killing"))?;
+        ensure(living.is_empty(), "PROGRESS", || {
+            format!("{living:?} outlive their killing")
+        })?;
         for pid in self.supervisor.table.all() {
             self.check_replay_at_times(pid)?;
         }

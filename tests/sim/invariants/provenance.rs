@@ -1,11 +1,13 @@
-//! FD-3: a process reads only what it made, inherited, or was handed. Followed by tokens: none turns up where it was not
-//! brought.
+//! FD-3: a process reads only what it made, inherited, or was handed. Followed by tokens: none
+//! turns up where it was not brought.
 
 use dormouse_kernel::content::Content;
 use dormouse_kernel::process::{ChildEvent, Completion, Fact, HostRequest, Image, Input};
 use dormouse_proto::id::Pid;
 use dormouse_proto::message::{Block, Message};
-use dormouse_proto::record::{CallFact, ChildFact, DescriptorFact, Entry, MailFact, Phase, TurnFact};
+use dormouse_proto::record::{
+    CallFact, ChildFact, DescriptorFact, Entry, MailFact, Phase, TurnFact,
+};
 use dormouse_proto::temp_file::TempFileReply;
 
 use super::{Held, ensure};
@@ -29,18 +31,28 @@ impl World {
     pub(crate) fn check_input(&mut self, pid: Pid, input: &Input) -> Held {
         let mut brought = Vec::new();
         let giver = of_input(input, &mut |token| brought.push(token));
-        let Some(ledger) = self.ledgers.get(&pid) else { return Ok(()) };
+        let Some(ledger) = self.ledgers.get(&pid) else {
+            return Ok(());
+        };
         for token in &brought {
             let is_given = || match giver {
                 Giver::Outside => self.tokens.is_for(*token, pid),
-                Giver::Process(giver) => self.ledgers.get(&giver).is_some_and(|giver| giver.known.contains(token)),
+                Giver::Process(giver) => self
+                    .ledgers
+                    .get(&giver)
+                    .is_some_and(|giver| giver.known.contains(token)),
                 Giver::Tree => {
                     let of_tree = |other: &&super::ledger::Ledger| other.root == ledger.root;
-                    self.ledgers.values().filter(of_tree).any(|other| other.known.contains(token))
+                    self.ledgers
+                        .values()
+                        .filter(of_tree)
+                        .any(|other| other.known.contains(token))
                 }
             };
             let may = ledger.known.contains(token) || self.tokens.is_public(*token) || is_given();
-            ensure(may, "FD-3", || format!("{pid} is brought token {token}, which is not for it"))?;
+            ensure(may, "FD-3", || {
+                format!("{pid} is brought token {token}, which is not for it")
+            })?;
         }
         if let Some(ledger) = self.ledgers.get_mut(&pid) {
             ledger.known.extend(brought);
@@ -51,10 +63,14 @@ impl World {
     /// What a fact puts where the model reads it.
     pub(super) fn fd_3(&self, pid: Pid, fact: &Fact) -> Held {
         match fact {
-            Fact::Descriptor(DescriptorFact::Opened { id, entry }) => {
-                self.check_told(pid, &entry.content.unbounded().text().expect("it is in memory"), &id.to_string())
+            Fact::Descriptor(DescriptorFact::Opened { id, entry }) => self.check_told(
+                pid,
+                &entry.content.unbounded().text().expect("it is in memory"),
+                &id.to_string(),
+            ),
+            Fact::Call(CallFact::ToolReturned { answer, .. }) => {
+                self.check_told(pid, &answer.text, "an answer")
             }
-            Fact::Call(CallFact::ToolReturned { answer, .. }) => self.check_told(pid, &answer.text, "an answer"),
             Fact::Mail(MailFact::Queued { message, .. })
             | Fact::Mail(MailFact::Received { message, .. })
             | Fact::Child(ChildFact::Reported { message, .. })
@@ -62,7 +78,9 @@ impl World {
             | Fact::Restored { message, .. } => {
                 let mut found = Vec::new();
                 of_message(message, &mut |token| found.push(token));
-                found.into_iter().try_for_each(|token| self.check_known(pid, token, "a message"))
+                found
+                    .into_iter()
+                    .try_for_each(|token| self.check_known(pid, token, "a message"))
             }
             _ => Ok(()),
         }
@@ -71,31 +89,53 @@ impl World {
     pub(crate) fn check_told(&self, pid: Pid, text: &str, what: &str) -> Held {
         let mut found = Vec::new();
         tokens_in(text, &mut |token| found.push(token));
-        found.into_iter().try_for_each(|token| self.check_known(pid, token, what))
+        found
+            .into_iter()
+            .try_for_each(|token| self.check_known(pid, token, what))
     }
 
     fn check_known(&self, pid: Pid, token: Token, what: &str) -> Held {
-        let is_known = self.ledgers.get(&pid).is_none_or(|ledger| ledger.known.contains(&token));
-        ensure(is_known, "FD-3", || format!("{what} of {pid} holds token {token}, which it was never handed"))
+        let is_known = self
+            .ledgers
+            .get(&pid)
+            .is_none_or(|ledger| ledger.known.contains(&token));
+        ensure(is_known, "FD-3", || {
+            format!("{what} of {pid} holds token {token}, which it was never handed")
+        })
     }
 }
 
 fn of_input(input: &Input, mut found: Found<'_>) -> Giver {
     match input {
-        Input::Spoke { spoken, .. } => spoken.parts.iter().for_each(|part| of_bytes(&part.bytes, found)),
+        Input::Spoke { spoken, .. } => spoken
+            .parts
+            .iter()
+            .for_each(|part| of_bytes(&part.bytes, found)),
         Input::Messaged { from, letter, .. } => {
             tokens_in(&letter.text, &mut found);
-            letter.descriptors.iter().for_each(|handed| of_entry(&handed.entry, found));
+            letter
+                .descriptors
+                .iter()
+                .for_each(|handed| of_entry(&handed.entry, found));
             return Giver::Process(*from);
         }
         Input::Host { request, .. } => of_request(request, found),
         Input::Completed { result, .. } => return of_completion(result, found),
-        Input::Child { event: ChildEvent::NotBorn { why }, .. } => tokens_in(why, &mut found),
-        Input::Child { event: ChildEvent::Ended { child, exit, .. }, .. } => {
+        Input::Child {
+            event: ChildEvent::NotBorn { why },
+            ..
+        } => tokens_in(why, &mut found),
+        Input::Child {
+            event: ChildEvent::Ended { child, exit, .. },
+            ..
+        } => {
             tokens_in(&exit.message, &mut found);
             return Giver::Process(*child);
         }
-        Input::Child { event: ChildEvent::Started { .. } | ChildEvent::Absent { .. }, .. }
+        Input::Child {
+            event: ChildEvent::Started { .. } | ChildEvent::Absent { .. },
+            ..
+        }
         | Input::Placed(_)
         | Input::Signal(_)
         | Input::TimeUp { .. } => {}
@@ -115,16 +155,25 @@ fn of_request(request: &HostRequest, mut found: Found<'_>) {
 
 fn of_completion(result: &Completion, mut found: Found<'_>) -> Giver {
     match result {
-        Completion::Model(Ok(reply)) | Completion::Summarized { result: Ok(reply), .. } => {
+        Completion::Model(Ok(reply))
+        | Completion::Summarized {
+            result: Ok(reply), ..
+        } => {
             reply.blocks.iter().for_each(|block| of_block(block, found));
         }
         Completion::Tool(output) => of_bytes(&output.bytes, found),
         Completion::MessageSent(receipt) => tokens_in(&receipt.text, &mut found),
-        Completion::TempFile { result: Ok(TempFileReply::Contents { content, .. }), .. } => {
+        Completion::TempFile {
+            result: Ok(TempFileReply::Contents { content, .. }),
+            ..
+        } => {
             of_content(content, found);
             return Giver::Tree;
         }
-        Completion::Fetched { result: Ok(fetched), .. } => {
+        Completion::Fetched {
+            result: Ok(fetched),
+            ..
+        } => {
             let shown = fetched.files.iter().chain(&fetched.temp_files);
             shown.for_each(|shown| tokens_in(shown.xml(), &mut found));
             return Giver::Tree;
@@ -145,21 +194,32 @@ fn of_completion(result: &Completion, mut found: Found<'_>) -> Giver {
 pub(super) fn of_image(image: &Image, mut found: Found<'_>) {
     tokens_in(&image.system, &mut found);
     let waiting = image.mailbox.iter().map(|mail| &mail.message);
-    image.messages.iter().chain(waiting).for_each(|message| of_message(message, found));
+    image
+        .messages
+        .iter()
+        .chain(waiting)
+        .for_each(|message| of_message(message, found));
     for (_, entry) in &image.table {
         of_entry(entry, found);
     }
     if let Phase::Acting { slots, .. } = &image.phase {
         for slot in slots {
             tokens_in(&slot.args, &mut found);
-            slot.answer.iter().for_each(|answer| tokens_in(&answer.text, &mut found));
-            slot.ended.values().for_each(|(_, exit)| tokens_in(&exit.message, &mut found));
+            slot.answer
+                .iter()
+                .for_each(|answer| tokens_in(&answer.text, &mut found));
+            slot.ended
+                .values()
+                .for_each(|(_, exit)| tokens_in(&exit.message, &mut found));
         }
     }
 }
 
 fn of_message(message: &Message, found: Found<'_>) {
-    message.blocks.iter().for_each(|block| of_block(block, found));
+    message
+        .blocks
+        .iter()
+        .for_each(|block| of_block(block, found));
 }
 
 fn of_block(block: &Block, mut found: Found<'_>) {
@@ -174,11 +234,18 @@ fn of_block(block: &Block, mut found: Found<'_>) {
 /// What a descriptor holds, and what was noted of it, which goes where it goes.
 fn of_entry(entry: &Entry<Content>, mut found: Found<'_>) {
     of_content(&entry.content, found);
-    entry.notes.summary.iter().for_each(|summary| tokens_in(summary, &mut found));
+    entry
+        .notes
+        .summary
+        .iter()
+        .for_each(|summary| tokens_in(summary, &mut found));
 }
 
 fn of_content(content: &Content, found: Found<'_>) {
-    of_bytes(&content.unbounded().bytes().expect("it is in memory"), found);
+    of_bytes(
+        &content.unbounded().bytes().expect("it is in memory"),
+        found,
+    );
 }
 
 fn of_bytes(bytes: &[u8], mut found: Found<'_>) {

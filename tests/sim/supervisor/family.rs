@@ -14,10 +14,20 @@ impl World {
     /// A child that exists already, by parent and origin, is not made again.
     pub(super) fn start_children(&mut self, parent: Pid, children: Vec<Child>) -> Held {
         let mut newborns = Vec::new();
-        for Child { origin, program, image } in children {
+        for Child {
+            origin,
+            program,
+            image,
+        } in children
+        {
             match self.supervisor.table.child(parent, &origin) {
                 None => {
-                    self.tally.count(if matches!(origin, Origin::Forked { .. }) { "forks" } else { "spawns" });
+                    self.tally
+                        .count(if matches!(origin, Origin::Forked { .. }) {
+                            "forks"
+                        } else {
+                            "spawns"
+                        });
                     newborns.push(self.newborn(Some(parent), program, Box::new(image), origin));
                 }
                 Some(row) => {
@@ -26,7 +36,11 @@ impl World {
                 }
             }
         }
-        if newborns.is_empty() { Ok(()) } else { self.bear(newborns) }
+        if newborns.is_empty() {
+            Ok(())
+        } else {
+            self.bear(newborns)
+        }
     }
 
     pub(super) fn find_child(&mut self, parent: Pid, call: CallId, index: u32) {
@@ -34,7 +48,13 @@ impl World {
             Some(row) => self.found(&row),
             None => {
                 self.tally.count("children looked for in vain");
-                self.tell_parent(parent, Input::Child { call, event: ChildEvent::Absent { index } });
+                self.tell_parent(
+                    parent,
+                    Input::Child {
+                        call,
+                        event: ChildEvent::Absent { index },
+                    },
+                );
             }
         }
     }
@@ -50,36 +70,63 @@ impl World {
 
     pub(super) fn report_start(&mut self, row: &ProcessRow) {
         if let (Some(parent), Origin::Spawned { call }) = (row.parent, &row.origin) {
-            self.tell_parent(parent, Input::Child { call: *call, event: ChildEvent::Started { child: row.pid } });
+            self.tell_parent(
+                parent,
+                Input::Child {
+                    call: *call,
+                    event: ChildEvent::Started { child: row.pid },
+                },
+            );
         }
     }
 
     pub(super) fn ended(&mut self, pid: Pid, exit: &Exit) -> Held {
-        let Some(row) = self.supervisor.table.end(pid, exit) else { return Ok(()) };
-        self.tally.count(&format!("ended as {}", exit.status.word()));
+        let Some(row) = self.supervisor.table.end(pid, exit) else {
+            return Ok(());
+        };
+        self.tally
+            .count(&format!("ended as {}", exit.status.word()));
         self.return_posts(pid, None);
         self.report_to_parent(&row);
         self.kill_children(pid, |_| true);
         if row.parent.is_none() {
             let delay = self.delay();
-            self.schedule.send(SUPERVISOR, FILES, delay, Event::Files(FilesMessage::TreeEnded { root: pid }));
+            self.schedule.send(
+                SUPERVISOR,
+                FILES,
+                delay,
+                Event::Files(FilesMessage::TreeEnded { root: pid }),
+            );
         }
         self.check_replay_at_times(pid)
     }
 
     fn report_to_parent(&mut self, row: &ProcessRow) {
-        if let (Some(parent), Some((call, index)), Some(exit)) = (row.parent, place(&row.origin), row.exit.clone()) {
-            let input = Input::Child { call, event: ChildEvent::Ended { index, child: row.pid, exit } };
+        if let (Some(parent), Some((call, index)), Some(exit)) =
+            (row.parent, place(&row.origin), row.exit.clone())
+        {
+            let input = Input::Child {
+                call,
+                event: ChildEvent::Ended {
+                    index,
+                    child: row.pid,
+                    exit,
+                },
+            };
             if self.random.percent(8) {
                 self.tally.count("ends told again");
                 let (later, input) = (self.random.below(600), Box::new(input.clone()));
-                self.schedule.after(later, Event::Supervisor(SupervisorMessage::Deliver { pid: parent, input }));
+                self.schedule.after(
+                    later,
+                    Event::Supervisor(SupervisorMessage::Deliver { pid: parent, input }),
+                );
             }
             self.tell_parent(parent, input);
         }
     }
 
-    /// A parent that hibernates wakes for it. One that is held asks for its children when it is run.
+    /// A parent that hibernates wakes for it. One that is held asks for its children when it is
+    /// run.
     fn tell_parent(&mut self, parent: Pid, input: Input) {
         if self.supervisor.table.hears(parent) {
             self.deliver(parent, input);

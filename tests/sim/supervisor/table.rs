@@ -34,11 +34,23 @@ pub(crate) enum Run {
 
 impl Table {
     pub(crate) fn new(rows: Vec<ProcessRow>) -> Self {
-        let mut table = Self { last_pid: rows.iter().map(|row| row.pid.0).max().unwrap_or(0), ..Self::default() };
-        let ended: BTreeSet<Pid> = rows.iter().filter(|row| row.exit.is_some()).map(|row| row.pid).collect();
+        let mut table = Self {
+            last_pid: rows.iter().map(|row| row.pid.0).max().unwrap_or(0),
+            ..Self::default()
+        };
+        let ended: BTreeSet<Pid> = rows
+            .iter()
+            .filter(|row| row.exit.is_some())
+            .map(|row| row.pid)
+            .collect();
         for row in rows {
-            let run = if row.exit.is_some() { Run::Ended } else { Run::Held };
-            let doomed = row.exit.is_none() && row.parent.is_some_and(|parent| ended.contains(&parent));
+            let run = if row.exit.is_some() {
+                Run::Ended
+            } else {
+                Run::Held
+            };
+            let doomed =
+                row.exit.is_none() && row.parent.is_some_and(|parent| ended.contains(&parent));
             let pid = row.pid;
             table.insert(row, run);
             if let Some(entry) = table.entries.get_mut(&pid) {
@@ -57,7 +69,14 @@ impl Table {
         if let (Some(parent), Some((call, index))) = (row.parent, place(&row.origin)) {
             self.children.insert((parent, call, index), row.pid);
         }
-        let entry = Entry { run, waiting: Vec::new(), faults: 0, halted: false, doomed: false, row };
+        let entry = Entry {
+            run,
+            waiting: Vec::new(),
+            faults: 0,
+            halted: false,
+            doomed: false,
+            row,
+        };
         self.entries.insert(entry.row.pid, entry);
     }
 
@@ -70,27 +89,38 @@ impl Table {
 
     /// Whether the tree of a process was stopped.
     pub(crate) fn is_halted(&self, parent: Option<Pid>) -> bool {
-        parent.and_then(|parent| self.entries.get(&parent)).is_some_and(|parent| parent.halted)
+        parent
+            .and_then(|parent| self.entries.get(&parent))
+            .is_some_and(|parent| parent.halted)
     }
 
     /// A process that runs is to sleep: its life, where it does.
     pub(crate) fn fall_asleep(&mut self, pid: Pid) -> Option<u64> {
         let entry = self.entries.get_mut(&pid)?;
-        let Run::Running(life) = entry.run else { return None };
+        let Run::Running(life) = entry.run else {
+            return None;
+        };
         entry.run = Run::FallingAsleep(life);
         Some(life)
     }
 
     /// It does not: what arrived meanwhile.
     pub(crate) fn stays_awake(&mut self, pid: Pid, life: u64) -> Vec<Input> {
-        let entry = self.entries.get_mut(&pid).filter(|entry| entry.run == Run::FallingAsleep(life));
-        let Some(entry) = entry else { return Vec::new() };
+        let entry = self
+            .entries
+            .get_mut(&pid)
+            .filter(|entry| entry.run == Run::FallingAsleep(life));
+        let Some(entry) = entry else {
+            return Vec::new();
+        };
         entry.run = Run::Running(life);
         std::mem::take(&mut entry.waiting)
     }
 
     pub(crate) fn has_waiting(&self, pid: Pid) -> bool {
-        self.entries.get(&pid).is_some_and(|entry| !entry.waiting.is_empty())
+        self.entries
+            .get(&pid)
+            .is_some_and(|entry| !entry.waiting.is_empty())
     }
 
     pub(crate) fn halt(&mut self, pid: Pid, halted: bool) {
@@ -100,12 +130,16 @@ impl Table {
     }
 
     pub(crate) fn is_spoken_to(&self, pid: Pid) -> bool {
-        self.entries.get(&pid).is_some_and(|entry| entry.doomed || !entry.waiting.is_empty())
+        self.entries
+            .get(&pid)
+            .is_some_and(|entry| entry.doomed || !entry.waiting.is_empty())
     }
 
     pub(crate) fn root(&self, pid: Pid) -> Pid {
         let parent = |pid: &Pid| self.entries.get(pid).and_then(|entry| entry.row.parent);
-        std::iter::successors(Some(pid), parent).last().unwrap_or(pid)
+        std::iter::successors(Some(pid), parent)
+            .last()
+            .unwrap_or(pid)
     }
 
     pub(crate) fn child(&self, parent: Pid, origin: &Origin) -> Option<ProcessRow> {
@@ -124,20 +158,33 @@ impl Table {
 
     /// The living process of a name.
     pub(crate) fn named(&self, name: &str) -> Option<Pid> {
-        self.living().into_iter().find(|pid| self.row(*pid).is_some_and(|row| row.name.as_deref() == Some(name)))
+        self.living().into_iter().find(|pid| {
+            self.row(*pid)
+                .is_some_and(|row| row.name.as_deref() == Some(name))
+        })
     }
 
     pub(crate) fn living_children(&self, parent: Pid) -> Vec<(Pid, CallId)> {
         let first = (parent, CallId { epoch: 0, seq: 0 }, 0);
-        let children = self.children.range(first..).take_while(|((of, ..), _)| *of == parent);
-        children.filter(|(_, pid)| self.lives(**pid)).map(|((_, call, _), pid)| (*pid, *call)).collect()
+        let children = self
+            .children
+            .range(first..)
+            .take_while(|((of, ..), _)| *of == parent);
+        children
+            .filter(|(_, pid)| self.lives(**pid))
+            .map(|((_, call, _), pid)| (*pid, *call))
+            .collect()
     }
 
     pub(crate) fn tree(&self, root: Pid) -> Vec<Pid> {
         let mut tree = vec![root];
         let mut next = 0;
         while let Some(parent) = tree.get(next).copied() {
-            tree.extend(self.living_children(parent).into_iter().map(|(child, _)| child));
+            tree.extend(
+                self.living_children(parent)
+                    .into_iter()
+                    .map(|(child, _)| child),
+            );
             next += 1;
         }
         tree
@@ -162,7 +209,11 @@ impl Table {
     }
 
     pub(crate) fn living(&self) -> Vec<Pid> {
-        self.entries.keys().copied().filter(|pid| self.lives(*pid)).collect()
+        self.entries
+            .keys()
+            .copied()
+            .filter(|pid| self.lives(*pid))
+            .collect()
     }
 
     pub(crate) fn all(&self) -> Vec<Pid> {
@@ -175,19 +226,38 @@ impl Table {
         }
     }
 
-    /// What a process gets when it begins to run: signals that waited, then its start, then all else that waited.
+    /// What a process gets when it begins to run: signals that waited, then its start, then all
+    /// else that waited.
     pub(crate) fn begin(&mut self, pid: Pid) -> Option<Vec<Input>> {
-        let entry = self.entries.get_mut(&pid).filter(|entry| entry.run == Run::Loading)?;
+        let entry = self
+            .entries
+            .get_mut(&pid)
+            .filter(|entry| entry.run == Run::Loading)?;
         let mut waiting = std::mem::take(&mut entry.waiting);
-        let continued = waiting.iter().position(|input| matches!(input, Input::Signal(Signal::Continue)));
+        let continued = waiting
+            .iter()
+            .position(|input| matches!(input, Input::Signal(Signal::Continue)));
         let later = waiting.split_off(continued.unwrap_or(waiting.len()));
-        let is_signal = |input: &Input| matches!(input, Input::Signal(Signal::Interrupt | Signal::Stop | Signal::Kill));
+        let is_signal = |input: &Input| {
+            matches!(
+                input,
+                Input::Signal(Signal::Interrupt | Signal::Stop | Signal::Kill)
+            )
+        };
         let (signals, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_signal);
         let doom = entry.doomed.then_some(Input::Signal(Signal::Kill));
-        Some(doom.into_iter().chain(signals).chain([Input::Signal(Signal::Resume)]).chain(rest).chain(later).collect())
+        Some(
+            doom.into_iter()
+                .chain(signals)
+                .chain([Input::Signal(Signal::Resume)])
+                .chain(rest)
+                .chain(later)
+                .collect(),
+        )
     }
 
-    /// None where the process has ended or never was; what it takes at once, and in which life, where it runs.
+    /// None where the process has ended or never was; what it takes at once, and in which life,
+    /// where it runs.
     pub(crate) fn deliver(
         &mut self,
         pid: Pid,
@@ -199,7 +269,11 @@ impl Table {
         entry.halted &= !matches!(input, Input::Signal(Signal::Continue));
         match entry.run {
             Run::Running(life) if is_alive(life) => return Some(Some((life, input))),
-            Run::Running(_) | Run::FallingAsleep(_) | Run::Loading | Run::Held | Run::Hibernated => {
+            Run::Running(_)
+            | Run::FallingAsleep(_)
+            | Run::Loading
+            | Run::Held
+            | Run::Hibernated => {
                 entry.waiting.push(input);
             }
             Run::Ended => return None,
@@ -210,14 +284,20 @@ impl Table {
     /// How often it has faulted; none where that is no news.
     pub(crate) fn fault(&mut self, pid: Pid, life: u64) -> Option<u32> {
         let is_its = |run| run == Run::Running(life) || run == Run::FallingAsleep(life);
-        let entry = self.entries.get_mut(&pid).filter(|entry| is_its(entry.run))?;
+        let entry = self
+            .entries
+            .get_mut(&pid)
+            .filter(|entry| is_its(entry.run))?;
         entry.run = Run::Loading;
         entry.faults += 1;
         Some(entry.faults)
     }
 
     pub(crate) fn end(&mut self, pid: Pid, exit: &Exit) -> Option<ProcessRow> {
-        let entry = self.entries.get_mut(&pid).filter(|entry| entry.run != Run::Ended)?;
+        let entry = self
+            .entries
+            .get_mut(&pid)
+            .filter(|entry| entry.run != Run::Ended)?;
         entry.run = Run::Ended;
         entry.row.exit = Some(exit.clone());
         entry.waiting.clear();

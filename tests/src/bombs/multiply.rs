@@ -26,11 +26,16 @@ fn give_up(answers: &[(String, bool)], refused: &Count) -> Reply {
 pub(super) async fn fork(size: Size) -> Result<End, KernelError> {
     let (refused, asked) = (Count::default(), Count::default());
     let (count, forks) = (refused.clone(), asked.clone());
-    let prompts = format!("{{\"prompts\": [{}]}}", vec!["\"again\""; size.width as usize].join(", "));
+    let prompts = format!(
+        "{{\"prompts\": [{}]}}",
+        vec!["\"again\""; size.width as usize].join(", ")
+    );
     let model = FnModel(move |request: Request| {
         let answers = results(&request, 0);
         // A child's own history ends with what its parent's forks are answered in it.
-        let is_newborn = answers.first().is_none_or(|(text, _)| text.starts_with("You are child"));
+        let is_newborn = answers
+            .first()
+            .is_none_or(|(text, _)| text.starts_with("You are child"));
         let reply = if is_newborn {
             forks.add(2);
             asks(&[("fork", &prompts), ("fork", &prompts)])
@@ -39,8 +44,14 @@ pub(super) async fn fork(size: Size) -> Result<End, KernelError> {
         };
         async move { Ok(reply) }
     });
-    let kernel = with_bystander(Kernel::builder()).model("m", model).build().await?;
-    let rest = format!("[tools]\nenabled = [{{ name = \"fork\", access = \"write\" }}]\n{}", size.bounds());
+    let kernel = with_bystander(Kernel::builder())
+        .model("m", model)
+        .build()
+        .await?;
+    let rest = format!(
+        "[tools]\nenabled = [{{ name = \"fork\", access = \"write\" }}]\n{}",
+        size.bounds()
+    );
     let root = kernel.start(program(&kernel, &rest)).input("go").await?;
     root.wait().await?;
     end(&kernel, &root, asked.get(), refused.get()).await
@@ -70,8 +81,15 @@ pub(super) async fn spawn(size: Size, then: Then) -> Result<End, KernelError> {
     );
     std::fs::write(&file, text).expect("the folder can be written");
     let host = LocalHost::new(Permissions::none(), folder.path()).expect("the folder is there");
-    let kernel = with_bystander(Kernel::builder()).host(host).model("m", model).build().await?;
-    let bomb = kernel.load(&file).unwrap_or_else(|errors| panic!("{errors}")).program;
+    let kernel = with_bystander(Kernel::builder())
+        .host(host)
+        .model("m", model)
+        .build()
+        .await?;
+    let bomb = kernel
+        .load(&file)
+        .unwrap_or_else(|errors| panic!("{errors}"))
+        .program;
     let root = kernel.start(bomb).input("go").await?;
     root.wait().await?;
     end(&kernel, &root, asked.get(), refused.get()).await

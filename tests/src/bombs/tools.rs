@@ -19,7 +19,10 @@ async fn call(builder: KernelBuilder, rest: &str) -> Result<End, KernelError> {
             None => asks(&[("tool", "{}")]),
             Some((text, is_error)) => {
                 // Of what became a descriptor, the line that says what happened to it.
-                let why = text.lines().find(|line| line.contains("bytes")).unwrap_or(text);
+                let why = text
+                    .lines()
+                    .find(|line| line.contains("bytes"))
+                    .unwrap_or(text);
                 let kept: String = why.trim().chars().take(200).collect();
                 says(&format!("error={is_error}: {kept}"))
             }
@@ -36,8 +39,8 @@ pub(super) async fn command(size: Size) -> Result<End, KernelError> {
     let permissions = Permissions::none().allow_run("yes");
     let host = LocalHost::new(permissions, folder.path()).expect("the folder is there");
     let rest = format!(
-        "[tools]\nenabled = [\"read_fd\"]\n[[tools.command]]\nname = \"tool\"\ndescription = \"Says y.\"\n\
-         argv = [\"yes\"]\noutput_cap = \"{}B\"\n",
+        "[tools]\nenabled = [\"read_fd\"]\n[[tools.command]]\nname = \"tool\"\ndescription = \
+         \"Says y.\"\nargv = [\"yes\"]\noutput_cap = \"{}B\"\n",
         size.output_cap
     );
     call(Kernel::builder().host(host), &rest).await
@@ -50,11 +53,18 @@ struct Endless {
 
 impl Tool for Endless {
     fn spec(&self) -> ToolSpec {
-        ToolSpec { name: "tool".into(), description: "Endless.".into(), schema: "{\"type\":\"object\"}".into() }
+        ToolSpec {
+            name: "tool".into(),
+            description: "Endless.".into(),
+            schema: "{\"type\":\"object\"}".into(),
+        }
     }
 
     fn policy(&self) -> ToolPolicy {
-        ToolPolicy { output_cap_bytes: self.output_cap_bytes, ..ToolPolicy::default() }
+        ToolPolicy {
+            output_cap_bytes: self.output_cap_bytes,
+            ..ToolPolicy::default()
+        }
     }
 
     fn call(&self, _args: String, out: OutputSink) -> BoxFuture<'static, Result<(), String>> {
@@ -69,7 +79,13 @@ impl Tool for Endless {
 
 pub(super) async fn prints(size: Size) -> Result<End, KernelError> {
     let rest = "[tools]\nenabled = [\"tool\", \"read_fd\"]\n";
-    call(Kernel::builder().tool(Endless { output_cap_bytes: size.output_cap }), rest).await
+    call(
+        Kernel::builder().tool(Endless {
+            output_cap_bytes: size.output_cap,
+        }),
+        rest,
+    )
+    .await
 }
 
 /// Arguments that say nothing.
@@ -77,7 +93,9 @@ pub(super) async fn prints(size: Size) -> Result<End, KernelError> {
 struct Nothing {}
 
 pub(super) async fn hangs(size: Size) -> Result<End, KernelError> {
-    let tool = FnTool::new("tool", "Hangs.", |Nothing {}| std::future::pending::<Result<String, String>>());
+    let tool = FnTool::new("tool", "Hangs.", |Nothing {}| {
+        std::future::pending::<Result<String, String>>()
+    });
     call(Kernel::builder().tool(tool.deadline(size.deadline)), TOOL).await
 }
 
@@ -94,7 +112,8 @@ pub(super) async fn blocks(size: Size) -> Result<End, KernelError> {
 
 pub(super) async fn panics(_size: Size) -> Result<End, KernelError> {
     let tool = FnTool::new("tool", "Panics.", |Nothing {}| async {
-        let read: Result<String, _> = std::fs::read_to_string("").map_err(|_| panic!("what is not there"));
+        let read: Result<String, _> =
+            std::fs::read_to_string("").map_err(|_| panic!("what is not there"));
         read.map_err(|(): ()| String::new())
     });
     call(Kernel::builder().tool(tool), TOOL).await
@@ -104,12 +123,18 @@ pub(super) async fn panics(_size: Size) -> Result<End, KernelError> {
 pub(super) async fn loops(size: Size) -> Result<End, KernelError> {
     let calls = Count::default();
     let count = calls.clone();
-    let tool = FnTool::new("tool", "Says y.", |Nothing {}| async { Ok::<_, String>("y".to_owned()) });
+    let tool = FnTool::new("tool", "Says y.", |Nothing {}| async {
+        Ok::<_, String>("y".to_owned())
+    });
     let model = FnModel(move |_: Request| {
         count.add(1);
         async { Ok(asks(&[("tool", "{}")])) }
     });
-    let kernel = with_bystander(Kernel::builder()).tool(tool).model("m", model).build().await?;
+    let kernel = with_bystander(Kernel::builder())
+        .tool(tool)
+        .model("m", model)
+        .build()
+        .await?;
     let rest = format!("max_iterations = {}\n{TOOL}", size.model_calls);
     let root = kernel.start(program(&kernel, &rest)).input("go").await?;
     root.wait().await?;

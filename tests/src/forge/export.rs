@@ -1,6 +1,7 @@
 //! An export as records, and records as an export with right hashes.
 
-/// The kinds whose payloads are records of the codec: head, member, facts, change of a temporary file.
+/// The kinds whose payloads are records of the codec: head, member, facts, change of a temporary
+/// file.
 pub const CODED: std::ops::RangeInclusive<u8> = 1..=4;
 const CONTENT: u8 = 5;
 const END: u8 = 6;
@@ -37,7 +38,10 @@ pub fn records(file: &[u8]) -> Vec<Record> {
     let (mut records, mut rest) = (Vec::new(), &file[16..]);
     while rest[0] != END {
         let len = u64::from_le_bytes(rest[8..16].try_into().expect("eight bytes")) as usize;
-        records.push(Record { kind: rest[0], payload: rest[48..48 + len].to_vec() });
+        records.push(Record {
+            kind: rest[0],
+            payload: rest[48..48 + len].to_vec(),
+        });
         rest = &rest[48 + len + 32..];
     }
     records
@@ -51,7 +55,11 @@ pub fn file(records: &[Record]) -> Vec<u8> {
     for Record { kind, payload } in records {
         append(&mut file, &mut chain, *kind, payload);
     }
-    let end = [(records.len() as u64).to_le_bytes(), (file.len() as u64).to_le_bytes()].concat();
+    let end = [
+        (records.len() as u64).to_le_bytes(),
+        (file.len() as u64).to_le_bytes(),
+    ]
+    .concat();
     append(&mut file, &mut chain, END, &end);
     file
 }
@@ -68,5 +76,8 @@ fn append(file: &mut Vec<u8>, chain: &mut blake3::Hash, kind: u8, payload: &[u8]
 }
 
 fn chained(before: &blake3::Hash, next: &[u8]) -> blake3::Hash {
-    blake3::Hasher::new().update(before.as_bytes()).update(next).finalize()
+    blake3::Hasher::new()
+        .update(before.as_bytes())
+        .update(next)
+        .finalize()
 }

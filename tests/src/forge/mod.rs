@@ -1,6 +1,8 @@
-//! Exports and stores as somebody makes them up who knows the formats: the insides as they like, and all hashes right.
+//! Exports and stores as somebody makes them up who knows the formats: the insides as they like,
+//! and all hashes right.
 //!
-//! Nothing here uses the code that reads: formats are those of `docs/format.md`. The fuzz targets are built of it as well.
+//! Nothing here uses the code that reads: formats are those of `docs/format.md`. The fuzz targets
+//! are built of it as well.
 
 pub mod export;
 pub mod store;
@@ -8,7 +10,8 @@ pub mod store;
 /// The lengths that are claimed.
 pub const CLAIMS: [u64; 5] = [1 << 16, 1 << 31, 1 << 32, 1 << 60, u64::MAX];
 
-/// A payload with another number at `at`: what stands there as a number of the codec is replaced; none where nothing stands there.
+/// A payload with another number at `at`: what stands there as a number of the codec is replaced;
+/// none where nothing stands there.
 #[must_use]
 pub fn claiming(payload: &[u8], at: usize, claim: u64) -> Option<Vec<u8>> {
     let stood = match payload.get(at)? {

@@ -7,7 +7,8 @@ use std::path::Path;
 const HEADER_BYTES: usize = 168;
 const BLOCK_BYTES: usize = 176;
 
-/// Kinds that payloads are forged of: born, facts, snapshot, ended, temp file, checkpoint, shortened.
+/// Kinds that payloads are forged of: born, facts, snapshot, ended, temp file, checkpoint,
+/// shortened.
 pub const FORGED: [u8; 7] = [3, 4, 5, 6, 7, 8, 11];
 const OPENED: u8 = 1;
 const CONTENT: u8 = 2;
@@ -17,7 +18,8 @@ const CONTENT: u8 = 2;
 pub struct Record {
     /// The first 8 bytes of the header: magic, version, kind, flags and a zero.
     pub start: [u8; 8],
-    /// Commit, since, synced, time, length, subject, first and count. The length is set by the payload.
+    /// Commit, since, synced, time, length, subject, first and count. The length is set by the
+    /// payload.
     pub numbers: [u64; 8],
     /// What the header says is the payload's hash: of contents their name.
     pub named: [u8; 32],
@@ -50,10 +52,14 @@ impl Forged {
     /// # Panics
     /// Where it is not whole.
     pub fn read(dir: &Path) -> io::Result<Self> {
-        let (head, log) = (fs::read(dir.join("HEAD"))?, fs::read(dir.join("log/00000001.seg"))?);
+        let (head, log) = (
+            fs::read(dir.join("HEAD"))?,
+            fs::read(dir.join("log/00000001.seg"))?,
+        );
         let (mut records, mut rest) = (Vec::new(), &log[..]);
         while rest.starts_with(b"DMLG") {
-            let number = |at: usize| u64::from_le_bytes(rest[at..at + 8].try_into().expect("eight bytes"));
+            let number =
+                |at: usize| u64::from_le_bytes(rest[at..at + 8].try_into().expect("eight bytes"));
             let numbers = std::array::from_fn(|at| number(8 + 8 * at));
             let end = HEADER_BYTES + numbers[4] as usize;
             records.push(Record {
@@ -64,7 +70,10 @@ impl Forged {
             });
             rest = &rest[end..];
         }
-        Ok(Self { head: head[..BLOCK_BYTES].to_vec(), records })
+        Ok(Self {
+            head: head[..BLOCK_BYTES].to_vec(),
+            records,
+        })
     }
 
     /// Writes it, every hash right and HEAD vouching for all of it.
@@ -96,7 +105,9 @@ fn append(log: &mut Vec<u8>, record: &Record, key: &[u8; 32], previous: [u8; 32]
     let (offset, mut numbers) = (log.len() as u64, record.numbers);
     numbers[4] = record.payload.len() as u64;
     let mut header = record.start.to_vec();
-    numbers.iter().for_each(|number| header.extend(number.to_le_bytes()));
+    numbers
+        .iter()
+        .for_each(|number| header.extend(number.to_le_bytes()));
     let named = match record.kind() {
         CONTENT => record.named,
         OPENED..=8 | 11 => *blake3::hash(&record.payload).as_bytes(),
@@ -105,7 +116,10 @@ fn append(log: &mut Vec<u8>, record: &Record, key: &[u8; 32], previous: [u8; 32]
     header.extend(named);
     header.extend(previous);
     let mut hasher = blake3::Hasher::new_keyed(key);
-    hasher.update(&header).update(&1_u32.to_le_bytes()).update(&offset.to_le_bytes());
+    hasher
+        .update(&header)
+        .update(&1_u32.to_le_bytes())
+        .update(&offset.to_le_bytes());
     let hash = *hasher.finalize().as_bytes();
     log.extend(header);
     log.extend(hash);

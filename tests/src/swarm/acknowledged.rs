@@ -1,5 +1,5 @@
-//! What a kernel has acknowledged to the outside: told by one process of the operating system before it is killed, and
-//! looked up in the store by the next.
+//! What a kernel has acknowledged to the outside: told by one process of the operating system
+//! before it is killed, and looked up in the store by the next.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -22,8 +22,12 @@ impl Line {
     pub fn of(event: &Event) -> Result<Option<Self>, CodecError> {
         Ok(match event {
             Event::Started { pid, .. } => Some(Self(format!("born {pid}"))),
-            Event::Fact { pid, number, fact } => Some(Self::fact(*pid, number.0, &codec::encode(&**fact)?)),
-            Event::Exited { pid, exit } => Some(Self(format!("exited {pid} {}", exit.status.word()))),
+            Event::Fact { pid, number, fact } => {
+                Some(Self::fact(*pid, number.0, &codec::encode(&**fact)?))
+            }
+            Event::Exited { pid, exit } => {
+                Some(Self(format!("exited {pid} {}", exit.status.word())))
+            }
             Event::Text { .. }
             | Event::Thinking { .. }
             | Event::ToolCalled { .. }
@@ -38,7 +42,10 @@ impl Line {
     }
 
     fn fact(pid: Pid, number: u64, bytes: &[u8]) -> Self {
-        Self(format!("fact {pid} {number} {}", Content::new(bytes.to_vec()).hash()))
+        Self(format!(
+            "fact {pid} {number} {}",
+            Content::new(bytes.to_vec()).hash()
+        ))
     }
 }
 
@@ -52,7 +59,8 @@ impl Display for Line {
 #[derive(Debug, Default)]
 pub struct Held {
     lines: BTreeSet<String>,
-    /// Facts that a snapshot stands at: there is an image after them, and their bytes cannot be asked for.
+    /// Facts that a snapshot stands at: there is an image after them, and their bytes cannot be
+    /// asked for.
     in_snapshots: BTreeSet<(Pid, u64)>,
     facts: BTreeMap<(Pid, u64), Vec<u8>>,
 }
@@ -66,7 +74,10 @@ impl Held {
         let mut held = Self::default();
         for row in store.processes()?.rows {
             held.lines.insert(format!("born {}", row.pid));
-            held.lines.extend(row.exit.map(|exit| format!("exited {} {}", row.pid, exit.status.word())));
+            held.lines.extend(
+                row.exit
+                    .map(|exit| format!("exited {} {}", row.pid, exit.status.word())),
+            );
             let mut upto = None;
             loop {
                 let Journal { base, facts, .. } = store.journal(row.pid, upto)?;
@@ -74,7 +85,9 @@ impl Held {
                     held.lines.insert(Line::fact(row.pid, number, &fact).0);
                     held.facts.insert((row.pid, number), fact);
                 }
-                let Some(before) = base.0.checked_sub(1) else { break };
+                let Some(before) = base.0.checked_sub(1) else {
+                    break;
+                };
                 held.in_snapshots.insert((row.pid, base.0));
                 upto = Some(FactNumber(before));
             }
@@ -85,12 +98,17 @@ impl Held {
     /// The first of `acknowledged` that is not there as it was told.
     #[must_use]
     pub fn lost<'a>(&self, acknowledged: &'a str) -> Option<&'a str> {
-        acknowledged.lines().find(|line| !self.lines.contains(*line) && !self.is_in_snapshot(line))
+        acknowledged
+            .lines()
+            .find(|line| !self.lines.contains(*line) && !self.is_in_snapshot(line))
     }
 
     fn is_in_snapshot(&self, line: &str) -> bool {
         let mut words = line.split(' ');
-        let (Some("fact"), Some(pid), Some(number)) = (words.next(), words.next(), words.next()) else { return false };
+        let (Some("fact"), Some(pid), Some(number)) = (words.next(), words.next(), words.next())
+        else {
+            return false;
+        };
         let (pid, number) = (pid.parse().map(Pid), number.parse());
         matches!((pid, number), (Ok(pid), Ok(number)) if self.in_snapshots.contains(&(pid, number)))
     }
@@ -98,6 +116,8 @@ impl Held {
     /// All facts whose bytes are there; `None` where a snapshot hides one.
     #[must_use]
     pub fn all_facts(&self) -> Option<impl Iterator<Item = Result<Fact, CodecError>>> {
-        self.in_snapshots.is_empty().then(|| self.facts.values().map(|bytes| codec::decode(bytes)))
+        self.in_snapshots
+            .is_empty()
+            .then(|| self.facts.values().map(|bytes| codec::decode(bytes)))
     }
 }

@@ -1,8 +1,8 @@
 //! A conversation as steps, so that what a model says can be written as one straight line of code.
 //!
-//! A mind is run from its beginning for every request: what it did before is answered from the conversation, and the first
-//! thing that is not there yet is what it says now. It looks at nothing that comes after where it stands, so that the same
-//! conversation always gives the same reply.
+//! A mind is run from its beginning for every request: what it did before is answered from the
+//! conversation, and the first thing that is not there yet is what it says now. It looks at nothing
+//! that comes after where it stands, so that the same conversation always gives the same reply.
 
 use std::collections::BTreeMap;
 
@@ -33,12 +33,19 @@ impl Answer {
 
     /// Whether it says that the store refused what was asked for, so that nothing came of it.
     fn is_refused_by_the_store(&self) -> bool {
-        self.is_error && self.text.contains("Nothing was changed, since it could not be made durable")
+        self.is_error
+            && self
+                .text
+                .contains("Nothing was changed, since it could not be made durable")
     }
 
     /// The first value of an attribute of this name.
     pub(super) fn attribute(&self, name: &str) -> Option<&str> {
-        self.text.split_once(&format!(" {name}=\""))?.1.split('"').next()
+        self.text
+            .split_once(&format!(" {name}=\""))?
+            .1
+            .split('"')
+            .next()
     }
 }
 
@@ -72,17 +79,32 @@ pub(super) struct Talk {
 impl Talk {
     /// The conversation of `request`: that of a forked child begins with its fork.
     pub(super) fn of(request: &Request) -> Self {
-        let fork =
-            request.messages.iter().enumerate().rev().find_map(|(at, message)| Some((at, fork_prompt(message)?)));
+        let fork = request
+            .messages
+            .iter()
+            .enumerate()
+            .rev()
+            .find_map(|(at, message)| Some((at, fork_prompt(message)?)));
         let (begin, task) = fork.unwrap_or_else(|| (0, request.messages[0].text()));
-        Self { task, steps: request.messages[begin + 1..].iter().filter_map(|message| step(message)).collect(), at: 0 }
+        Self {
+            task,
+            steps: request.messages[begin + 1..]
+                .iter()
+                .filter_map(|message| step(message))
+                .collect(),
+            at: 0,
+        }
     }
 
     /// A conversation with one who is only ever told things: what was said first is no task.
     pub(super) fn of_listener(request: &Request) -> Self {
         Self {
             task: String::new(),
-            steps: request.messages.iter().filter_map(|message| step(message)).collect(),
+            steps: request
+                .messages
+                .iter()
+                .filter_map(|message| step(message))
+                .collect(),
             at: 0,
         }
     }
@@ -95,36 +117,54 @@ impl Talk {
     /// Calls tools, all in one reply.
     pub(super) fn calls(&mut self, calls: &[Call]) -> Then<Vec<Answer>> {
         let Some(Step::Called(answers)) = self.steps.get(self.at) else {
-            let args: Vec<_> = calls.iter().map(|(tool, args)| (*tool, args.to_string())).collect();
-            return Err(asks(&args.iter().map(|(tool, args)| (*tool, args.as_str())).collect::<Vec<_>>()));
+            let args: Vec<_> = calls
+                .iter()
+                .map(|(tool, args)| (*tool, args.to_string()))
+                .collect();
+            return Err(asks(
+                &args
+                    .iter()
+                    .map(|(tool, args)| (*tool, args.as_str()))
+                    .collect::<Vec<_>>(),
+            ));
         };
         self.at += 1;
         Ok(answers.clone())
     }
 
-    /// Calls a tool that may be asked again, until it is answered by more than that the call was interrupted, or that the disk
-    /// was full.
+    /// Calls a tool that may be asked again, until it is answered by more than that the call was
+    /// interrupted, or that the disk was full.
     pub(super) fn call(&mut self, tool: &'static str, args: Value) -> Then<Answer> {
         loop {
             let answer = self.calls(&[(tool, args.clone())])?.remove(0);
-            match (answer.is_error, answer.is_interrupted() || answer.is_refused_by_the_store()) {
+            match (
+                answer.is_error,
+                answer.is_interrupted() || answer.is_refused_by_the_store(),
+            ) {
                 (false, _) => return Ok(answer),
                 (true, true) => {}
-                (true, false) => return Err(says(&format!("{tool} {args} was answered {}", answer.text))),
+                (true, false) => {
+                    return Err(says(&format!("{tool} {args} was answered {}", answer.text)));
+                }
             }
         }
     }
 
     /// Ends the turn with these words, and goes on when others have said something.
     pub(super) fn pause(&mut self, words: &str) -> Then<()> {
-        let [Step::Said, Step::Heard(_), ..] = &self.steps[self.at..] else { return Err(says(words)) };
+        let [Step::Said, Step::Heard(_), ..] = &self.steps[self.at..] else {
+            return Err(says(words));
+        };
         self.at += 2;
         Ok(())
     }
 
     /// Begins by being told something.
     pub(super) fn listen(&mut self) {
-        assert!(matches!(self.steps[self.at], Step::Heard(_)), "nothing was said yet");
+        assert!(
+            matches!(self.steps[self.at], Step::Heard(_)),
+            "nothing was said yet"
+        );
         self.at += 1;
     }
 
@@ -135,7 +175,8 @@ impl Talk {
 
     /// Whether it has been told so far that child `pid` has ended.
     pub(super) fn knows_end_of(&self, pid: &str) -> bool {
-        self.texts().any(|text| text.contains(&format!("<child_ended pid=\"{pid}\"")))
+        self.texts()
+            .any(|text| text.contains(&format!("<child_ended pid=\"{pid}\"")))
     }
 
     /// What was said so far, and how often.
@@ -158,20 +199,31 @@ impl Talk {
 
 fn answers(message: &Message) -> Vec<Answer> {
     let answer = |block: &Block| match block {
-        Block::ToolResult { text, is_error, .. } => Some(Answer { text: text.to_string(), is_error: *is_error }),
+        Block::ToolResult { text, is_error, .. } => Some(Answer {
+            text: text.to_string(),
+            is_error: *is_error,
+        }),
         _ => None,
     };
     message.blocks.iter().filter_map(answer).collect()
 }
 
 fn fork_prompt(message: &Message) -> Option<String> {
-    let answer = answers(message).into_iter().find(|answer| answer.text.starts_with(CHILD))?;
-    answer.text.split_once("\n\n").map(|(_, prompt)| prompt.to_owned())
+    let answer = answers(message)
+        .into_iter()
+        .find(|answer| answer.text.starts_with(CHILD))?;
+    answer
+        .text
+        .split_once("\n\n")
+        .map(|(_, prompt)| prompt.to_owned())
 }
 
 /// What a message is; none of a reply that calls tools, which its answers stand for.
 fn step(message: &Message) -> Option<Step> {
-    let calls = message.blocks.iter().any(|block| matches!(block, Block::ToolUse { .. }));
+    let calls = message
+        .blocks
+        .iter()
+        .any(|block| matches!(block, Block::ToolUse { .. }));
     let answers = answers(message);
     match message.role {
         Role::User if answers.is_empty() => Some(Step::Heard(message.text())),
@@ -182,11 +234,19 @@ fn step(message: &Message) -> Option<Step> {
 }
 
 fn letters(text: &str) -> Vec<Letter> {
-    let within = |text: &str, from: &str, to: &str| Some(text.split_once(from)?.1.split_once(to)?.0.to_owned());
+    let within = |text: &str, from: &str, to: &str| {
+        Some(text.split_once(from)?.1.split_once(to)?.0.to_owned())
+    };
     let letter = |element: &str| {
         let element = element.split("</process_message>").next()?;
-        let (from, text) = (within(element, "from=\"", "\"")?, within(element, "<message>", "</message>")?);
+        let (from, text) = (
+            within(element, "from=\"", "\"")?,
+            within(element, "<message>", "</message>")?,
+        );
         Some(Letter { from, text })
     };
-    text.split("<process_message ").skip(1).filter_map(letter).collect()
+    text.split("<process_message ")
+        .skip(1)
+        .filter_map(letter)
+        .collect()
 }

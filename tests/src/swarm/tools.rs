@@ -1,4 +1,5 @@
-//! The tools of the swarm, and the ledger in which the one that must not run twice counts its runs itself.
+//! The tools of the swarm, and the ledger in which the one that must not run twice counts its runs
+//! itself.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -58,26 +59,43 @@ struct Survey {
 /// `record` runs at most once for each call; `look` and `survey` may run again.
 pub(super) fn with_tools(builder: KernelBuilder, ledger: &Ledger) -> KernelBuilder {
     let (written, read) = (Arc::new(ledger.clone()), Arc::new(ledger.clone()));
-    let record = FnTool::new("record", "Records it in the ledger.", move |Id { id }: Id| {
-        let ledger = written.clone();
-        async move {
+    let record = FnTool::new(
+        "record",
+        "Records it in the ledger.",
+        move |Id { id }: Id| {
+            let ledger = written.clone();
+            async move {
+                tokio::time::sleep(WORK).await;
+                ledger.append(&id).map_err(|error| error.to_string())?;
+                tokio::time::sleep(WORK).await;
+                Ok::<_, String>(format!("recorded {id}"))
+            }
+        },
+    );
+    let look = FnTool::new(
+        "look",
+        "Says whether it stands in the ledger.",
+        move |Id { id }: Id| {
+            let ledger = read.clone();
+            async move {
+                let ids = ledger.ids().map_err(|error| error.to_string())?;
+                Ok::<_, String>(if ids.contains(&id) { "yes" } else { "no" })
+            }
+        },
+    );
+    let survey = FnTool::new(
+        "survey",
+        "Describes it at length.",
+        |Survey { topic, lines }: Survey| async move {
             tokio::time::sleep(WORK).await;
-            ledger.append(&id).map_err(|error| error.to_string())?;
-            tokio::time::sleep(WORK).await;
-            Ok::<_, String>(format!("recorded {id}"))
-        }
-    });
-    let look = FnTool::new("look", "Says whether it stands in the ledger.", move |Id { id }: Id| {
-        let ledger = read.clone();
-        async move {
-            let ids = ledger.ids().map_err(|error| error.to_string())?;
-            Ok::<_, String>(if ids.contains(&id) { "yes" } else { "no" })
-        }
-    });
-    let survey = FnTool::new("survey", "Describes it at length.", |Survey { topic, lines }: Survey| async move {
-        tokio::time::sleep(WORK).await;
-        let line = |number| format!("line {number} of the survey of {topic}: as far as the eye can see\n");
-        Ok::<_, String>((1..=lines).map(line).collect::<String>())
-    });
-    builder.tool(record).tool(look.idempotent().access(Access::Read)).tool(survey.idempotent())
+            let line = |number| {
+                format!("line {number} of the survey of {topic}: as far as the eye can see\n")
+            };
+            Ok::<_, String>((1..=lines).map(line).collect::<String>())
+        },
+    );
+    builder
+        .tool(record)
+        .tool(look.idempotent().access(Access::Read))
+        .tool(survey.idempotent())
 }

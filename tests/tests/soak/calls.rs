@@ -1,5 +1,6 @@
-//! Calls that must not be repeated: each reply that asks for one gives it a number of its own, and each run is counted. One that ran
-//! more than once is explained from the journals: a copy or a branch from a point before the call was begun makes its own.
+//! Calls that must not be repeated: each reply that asks for one gives it a number of its own, and
+//! each run is counted. One that ran more than once is explained from the journals: a copy or a
+//! branch from a point before the call was begun makes its own.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -63,7 +64,11 @@ struct State {
 
 impl Calls {
     pub(super) fn new(seed: u64) -> Self {
-        Self { seed, last: AtomicU64::default(), state: Mutex::default() }
+        Self {
+            seed,
+            last: AtomicU64::default(),
+            state: Mutex::default(),
+        }
     }
 
     /// A number that was never given.
@@ -127,23 +132,33 @@ impl Calls {
 /// Enters the tools of a program.
 pub(super) fn enter(builder: KernelBuilder, calls: &Arc<Calls>) -> KernelBuilder {
     let calls = calls.clone();
-    let once = FnTool::new("once", "Must not be repeated.", move |Work { id, how }: Work| {
-        calls.run(id);
-        async move {
-            tokio::time::sleep(Duration::from_millis(id % 7)).await;
-            match how {
-                How::Returns => Ok(format!("did {id}")),
-                How::Fails => Err(format!("could not do {id}")),
-                How::Hangs => pending().await,
-                How::Panics => panic!("{NO_LUCK} with {id}"),
+    let once = FnTool::new(
+        "once",
+        "Must not be repeated.",
+        move |Work { id, how }: Work| {
+            calls.run(id);
+            async move {
+                tokio::time::sleep(Duration::from_millis(id % 7)).await;
+                match how {
+                    How::Returns => Ok(format!("did {id}")),
+                    How::Fails => Err(format!("could not do {id}")),
+                    How::Hangs => pending().await,
+                    How::Panics => panic!("{NO_LUCK} with {id}"),
+                }
             }
-        }
-    });
+        },
+    );
     let large = FnTool::new("large", "Much.", |Work { id, .. }: Work| async move {
         let lines = 500 + id % 4_000;
-        Ok::<_, String>((0..lines).map(|line| format!("{id}: line {line} of {lines}\n")).collect::<String>())
+        Ok::<_, String>(
+            (0..lines)
+                .map(|line| format!("{id}: line {line} of {lines}\n"))
+                .collect::<String>(),
+        )
     });
-    builder.tool(once.deadline(DEADLINE)).tool(large.idempotent())
+    builder
+        .tool(once.deadline(DEADLINE))
+        .tool(large.idempotent())
 }
 
 /// Explains each call that ran again, soon after it did.
@@ -172,13 +187,24 @@ struct Part {
     called: Option<FactNumber>,
 }
 
-/// Why a call ran more often than it may; none where each run is one of a process that begins it by itself.
+/// Why a call ran more often than it may; none where each run is one of a process that begins it by
+/// itself.
 fn explanation(store: &LogStore, id: u64, runs: u64) -> Option<String> {
     let rows = store.processes().expect("the store is whole").rows;
     let asks = format!("\"id\":{id},");
-    let facts: BTreeMap<Pid, _> = rows.iter().map(|row| (row.pid, facts(store, row.pid))).collect();
-    let call = facts.values().flatten().find_map(|(_, fact)| asked_call(fact, &asks));
-    let Some(call) = call else { return Some(format!("call {id} ran {runs} times, and nobody asked for it")) };
+    let facts: BTreeMap<Pid, _> = rows
+        .iter()
+        .map(|row| (row.pid, facts(store, row.pid)))
+        .collect();
+    let call = facts
+        .values()
+        .flatten()
+        .find_map(|(_, fact)| asked_call(fact, &asks));
+    let Some(call) = call else {
+        return Some(format!(
+            "call {id} ran {runs} times, and nobody asked for it"
+        ));
+    };
     let parts = rows.into_iter().map(|row| {
         let of = &facts[&row.pid];
         let asked = of.iter().find(|(_, fact)| asked_call(fact, &asks).is_some()).map(|(number, _)| *number);
@@ -188,13 +214,18 @@ fn explanation(store: &LogStore, id: u64, runs: u64) -> Option<String> {
         Part { row, asked, called }
     });
     let parts: BTreeMap<Pid, Part> = parts.map(|part| (part.row.pid, part)).collect();
-    let begins = |part: &&Part| part.called.is_some() && knows(&parts, part) && !had_begun(&parts, part);
+    let begins =
+        |part: &&Part| part.called.is_some() && knows(&parts, part) && !had_begun(&parts, part);
     let may = parts.values().filter(begins).count() as u64;
-    let concerned: Vec<_> = parts.values().filter(|part| part.called.is_some() || part.asked.is_some()).collect();
+    let concerned: Vec<_> = parts
+        .values()
+        .filter(|part| part.called.is_some() || part.asked.is_some())
+        .collect();
     (runs > may).then(|| format!("call {id} ran {runs} times, and may {may} times: {concerned:#?}"))
 }
 
-/// Whether the call of a process is the one that is meant: the reply stands in its journal, or in that of one that it goes on from.
+/// Whether the call of a process is the one that is meant: the reply stands in its journal, or in
+/// that of one that it goes on from.
 fn knows(parts: &BTreeMap<Pid, Part>, part: &Part) -> bool {
     let ancestor = part.row.ancestor().and_then(|(pid, _)| parts.get(&pid));
     part.asked.is_some() || ancestor.is_some_and(|ancestor| knows(parts, ancestor))
@@ -202,15 +233,23 @@ fn knows(parts: &BTreeMap<Pid, Part>, part: &Part) -> bool {
 
 /// Whether the call had begun at the point that a process goes on from.
 fn had_begun(parts: &BTreeMap<Pid, Part>, part: &Part) -> bool {
-    let Some((pid, at)) = part.row.ancestor() else { return false };
-    let Some(ancestor) = parts.get(&pid) else { return false };
+    let Some((pid, at)) = part.row.ancestor() else {
+        return false;
+    };
+    let Some(ancestor) = parts.get(&pid) else {
+        return false;
+    };
     ancestor.called.is_some_and(|called| called <= at) || had_begun(parts, ancestor)
 }
 
 /// The facts of a process that are kept, numbered.
 fn facts(store: &dyn Store, pid: Pid) -> Vec<(FactNumber, Fact)> {
-    let Ok(history) = store.history(pid) else { return Vec::new() };
-    let Some(first) = history.written.first() else { return Vec::new() };
+    let Ok(history) = store.history(pid) else {
+        return Vec::new();
+    };
+    let Some(first) = history.written.first() else {
+        return Vec::new();
+    };
     let first = first.first.max(FactNumber(1));
     let facts = store.facts(pid, first, history.last()).unwrap_or_default();
     let numbered = facts.iter().zip(first.0..).map(|(fact, number)| {
@@ -222,11 +261,18 @@ fn facts(store: &dyn Store, pid: Pid) -> Vec<(FactNumber, Fact)> {
 
 /// The call of a reply that asks for this.
 fn asked_call(fact: &Fact, asks: &str) -> Option<CallId> {
-    let Fact::Call(CallFact::ModelReplied { call, blocks, .. }) = fact else { return None };
+    let Fact::Call(CallFact::ModelReplied { call, blocks, .. }) = fact else {
+        return None;
+    };
     let uses = blocks.iter().filter_map(|block| match block {
         Block::ToolUse { args, .. } => Some(args),
         _ => None,
     });
-    let at = uses.enumerate().find_map(|(at, args)| args.contains(asks).then_some(at))?;
-    Some(CallId { seq: call.seq + 1 + at as u32, ..*call })
+    let at = uses
+        .enumerate()
+        .find_map(|(at, args)| args.contains(asks).then_some(at))?;
+    Some(CallId {
+        seq: call.seq + 1 + at as u32,
+        ..*call
+    })
 }

@@ -68,27 +68,42 @@ impl Figures {
         if third == 0 {
             return;
         }
-        let mean = |of: &dyn Fn(&Line) -> f64, lines: &[Line]| lines.iter().map(of).sum::<f64>() / lines.len() as f64;
+        let mean = |of: &dyn Fn(&Line) -> f64, lines: &[Line]| {
+            lines.iter().map(of).sum::<f64>() / lines.len() as f64
+        };
         let grown = |name: &str, of: &dyn Fn(&Line) -> f64| {
-            let (before, after) = (mean(of, &lines[third..2 * third]), mean(of, &lines[2 * third..]));
-            eprintln!("soak: {name}: {:.2} times what it was in the third before", after / before.max(1e-9));
+            let (before, after) = (
+                mean(of, &lines[third..2 * third]),
+                mean(of, &lines[2 * third..]),
+            );
+            eprintln!(
+                "soak: {name}: {:.2} times what it was in the third before",
+                after / before.max(1e-9)
+            );
         };
         grown("rows", &|line| line.rows as f64);
         grown("memory", &|line| line.resident as f64);
         grown("disk", &|line| line.disk as f64);
         grown("open files", &|line| line.files as f64);
         grown("tasks", &|line| line.tasks as f64);
-        grown("time of a collection", &|line| line.collection.as_secs_f64());
-        grown("records that a collection looks at", &|line| line.looked_at as f64);
+        grown("time of a collection", &|line| {
+            line.collection.as_secs_f64()
+        });
+        grown("records that a collection looks at", &|line| {
+            line.looked_at as f64
+        });
     }
 }
 
 /// Prints how things stand, until the end.
 pub(super) async fn print(soak: Arc<Soak>) {
     eprintln!(
-        "soak:  min      acts   refused  opened    rows  living   anon MB  contents MB  disk MB  files  tasks   gc ms  gc records  twice"
+        "soak:  min      acts   refused  opened    rows  living   anon MB  contents MB  disk MB  \
+         files  tasks   gc ms  gc records  twice"
     );
-    let pause = (soak.plan.lasts / LINES).max(Duration::from_secs(60)).min(soak.plan.lasts / 3);
+    let pause = (soak.plan.lasts / LINES)
+        .max(Duration::from_secs(60))
+        .min(soak.plan.lasts / 3);
     while !soak.is_over() {
         soak.pause(pause).await;
         let contents = soak.open().await.kernel.resident_bytes();
@@ -104,14 +119,21 @@ pub(super) async fn print(soak: Arc<Soak>) {
             disk: size(&soak.folder),
             files: fs::read_dir("/proc/self/fd").map_or(0, |open| open.count() as u64),
             tasks: Handle::current().metrics().num_alive_tasks() as u64,
-            collection: collections.iter().map(|(lasted, _)| *lasted).sum::<Duration>()
+            collection: collections
+                .iter()
+                .map(|(lasted, _)| *lasted)
+                .sum::<Duration>()
                 / collections.len().max(1) as u32,
-            looked_at: collections.iter().map(|(_, looked_at)| looked_at).sum::<u64>()
+            looked_at: collections
+                .iter()
+                .map(|(_, looked_at)| looked_at)
+                .sum::<u64>()
                 / collections.len().max(1) as u64,
         };
         let (explained, unexplained) = soak.calls.counts();
         eprintln!(
-            "soak: {:4.1} {:9} {:9} {:7} {:7} {:7} {:8} {:12} {:8} {:6} {:6} {:7} {:11} {explained}+{unexplained}",
+            "soak: {:4.1} {:9} {:9} {:7} {:7} {:7} {:8} {:12} {:8} {:6} {:6} {:7} {:11} \
+             {explained}+{unexplained}",
             soak.began.elapsed().as_secs_f64() / 60.0,
             taken(&figures.acted),
             taken(&figures.refused),
@@ -134,13 +156,16 @@ pub(super) async fn print(soak: Arc<Soak>) {
 fn status(name: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(name));
-    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok())
+        .unwrap_or(0)
 }
 
 /// What stands below a folder, in bytes on the disk.
 fn size(folder: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
-    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    let Ok(entries) = fs::read_dir(folder) else {
+        return 0;
+    };
     let size = |entry: fs::DirEntry| match entry.metadata() {
         Ok(metadata) if metadata.is_dir() => size(&entry.path()),
         Ok(metadata) => metadata.blocks() * 512,

@@ -24,22 +24,41 @@ pub(super) fn model(calls: Arc<Calls>) -> impl Model {
         let calls = calls.clone();
         async move {
             if let Some(note) = heard_twice(&request) {
-                calls.fault(format!("process {} heard {note:?} twice: {:#?}", request.pid, request.messages));
+                calls.fault(format!(
+                    "process {} heard {note:?} twice: {:#?}",
+                    request.pid, request.messages
+                ));
             }
             let random = Random::of(&[calls.seed, calls.next()]);
-            let (pid, len, checkpoint) = (request.pid.0, request.messages.len(), latest_checkpoint(&request));
-            Mind { random, calls, pid, len, checkpoint }.answer().await
+            let (pid, len, checkpoint) = (
+                request.pid.0,
+                request.messages.len(),
+                latest_checkpoint(&request),
+            );
+            Mind {
+                random,
+                calls,
+                pid,
+                len,
+                checkpoint,
+            }
+            .answer()
+            .await
         }
     })
 }
 
 /// What was said to the model, and what its tools answered.
 fn told(request: &Request) -> impl DoubleEndedIterator<Item = &Arc<str>> {
-    let told = request.messages.iter().filter(|message| message.role == Role::User);
-    told.flat_map(|message| &message.blocks).filter_map(|block| match block {
-        Block::Text { text, .. } | Block::ToolResult { text, .. } => Some(text),
-        Block::ToolUse { .. } | Block::Media { .. } | Block::Opaque(_) => None,
-    })
+    let told = request
+        .messages
+        .iter()
+        .filter(|message| message.role == Role::User);
+    told.flat_map(|message| &message.blocks)
+        .filter_map(|block| match block {
+            Block::Text { text, .. } | Block::ToolResult { text, .. } => Some(text),
+            Block::ToolUse { .. } | Block::Media { .. } | Block::Opaque(_) => None,
+        })
 }
 
 fn latest_checkpoint(request: &Request) -> Option<u64> {
@@ -60,7 +79,10 @@ fn heard_twice(request: &Request) -> Option<(String, String)> {
             *notes.entry((from.to_owned(), note.to_owned())).or_default() += 1;
         }
     }
-    notes.into_iter().find(|(_, times)| *times > 1).map(|(note, _)| note)
+    notes
+        .into_iter()
+        .find(|(_, times)| *times > 1)
+        .map(|(note, _)| note)
 }
 
 struct Mind {
@@ -74,7 +96,10 @@ struct Mind {
 
 impl Mind {
     async fn answer(mut self) -> Result<Reply, ModelError> {
-        tokio::time::sleep(Duration::from_millis(self.random.one_of(&[0, 0, 1, 3, 10, 40]))).await;
+        tokio::time::sleep(Duration::from_millis(
+            self.random.one_of(&[0, 0, 1, 3, 10, 40]),
+        ))
+        .await;
         match self.random.below(1_000) {
             0..3 => pending().await,
             3..6 => panic!("{NO_LUCK} with a model"),
@@ -87,13 +112,18 @@ impl Mind {
         match self.random.below(100) {
             _ if self.len >= LONG => says("That is enough."),
             0..30 => says("said"),
-            30..34 => self.calls(vec![("goto", json!({ "position": self.position(), "message": "back" }))]),
+            30..34 => self.calls(vec![(
+                "goto",
+                json!({ "position": self.position(), "message": "back" }),
+            )]),
             34..37 => {
                 let id = format!("cp:{}", self.checkpoint.unwrap_or(1));
                 self.calls(vec![("restore_process", json!({ "checkpoint_id": id }))])
             }
             _ => {
-                let calls = (0..self.random.one_of(&[1, 1, 2, 3])).map(|_| self.call()).collect();
+                let calls = (0..self.random.one_of(&[1, 1, 2, 3]))
+                    .map(|_| self.call())
+                    .collect();
                 self.calls(calls)
             }
         }
@@ -104,8 +134,16 @@ impl Mind {
     }
 
     fn calls(&self, calls: Vec<(&'static str, Value)>) -> Reply {
-        let written: Vec<_> = calls.iter().map(|(tool, args)| (*tool, args.to_string())).collect();
-        asks(&written.iter().map(|(tool, args)| (*tool, args.as_str())).collect::<Vec<_>>())
+        let written: Vec<_> = calls
+            .iter()
+            .map(|(tool, args)| (*tool, args.to_string()))
+            .collect();
+        asks(
+            &written
+                .iter()
+                .map(|(tool, args)| (*tool, args.as_str()))
+                .collect::<Vec<_>>(),
+        )
     }
 
     fn call(&mut self) -> (&'static str, Value) {
@@ -121,23 +159,59 @@ impl Mind {
                 ("once", json!({ "id": id, "how": how }))
             }
             35..50 => ("large", json!({ "id": id, "how": "returns" })),
-            50..60 => ("read_fd", json!({ "fd": format!("fd:{}", 1 + self.random.below(3)), "page": 2 })),
+            50..60 => (
+                "read_fd",
+                json!({ "fd": format!("fd:{}", 1 + self.random.below(3)), "page": 2 }),
+            ),
             60..75 => {
-                let near = self.pid.saturating_sub(self.random.below(20)).max(1).to_string();
-                let to = if self.random.percent(30) { "parent".to_owned() } else { near };
-                ("send_message", json!({ "to": to, "text": format!("{NOTE}{id};") }))
+                let near = self
+                    .pid
+                    .saturating_sub(self.random.below(20))
+                    .max(1)
+                    .to_string();
+                let to = if self.random.percent(30) {
+                    "parent".to_owned()
+                } else {
+                    near
+                };
+                (
+                    "send_message",
+                    json!({ "to": to, "text": format!("{NOTE}{id};") }),
+                )
             }
-            75..78 => ("receive_messages", json!({ "timeout_ms": self.random.one_of(&[0, 20, 200]) })),
-            78..80 => ("wait", json!({ "timeout_ms": self.random.one_of(&[0, 50, 500]) })),
+            75..78 => (
+                "receive_messages",
+                json!({ "timeout_ms": self.random.one_of(&[0, 20, 200]) }),
+            ),
+            78..80 => (
+                "wait",
+                json!({ "timeout_ms": self.random.one_of(&[0, 50, 500]) }),
+            ),
             80..84 => ("checkpoint_process", json!({ "label": "mine" })),
-            84..86 => ("create_temp_file", json!({ "content": format!("text {id}\n") })),
-            86..88 => ("append_temp_file", json!({ "temp_file_id": "temp:1", "content": format!("more {id}\n") })),
+            84..86 => (
+                "create_temp_file",
+                json!({ "content": format!("text {id}\n") }),
+            ),
+            86..88 => (
+                "append_temp_file",
+                json!({ "temp_file_id": "temp:1", "content": format!("more {id}\n") }),
+            ),
             88..93 => ("fork", json!({ "prompts": [format!("part {id}")] })),
-            93..96 => ("spawn", json!({ "program_name": "main", "query": format!("query {id}") })),
-            _ => ("spawn", json!({ "program_name": "main", "query": format!("query {id}"), "wait": false })),
+            93..96 => (
+                "spawn",
+                json!({ "program_name": "main", "query": format!("query {id}") }),
+            ),
+            _ => (
+                "spawn",
+                json!({ "program_name": "main", "query": format!("query {id}"), "wait": false }),
+            ),
         }
     }
 }
 
-const FAILURES: [ModelErrorKind; 4] =
-    [ModelErrorKind::Transport, ModelErrorKind::CutStream, ModelErrorKind::Overloaded, ModelErrorKind::InvalidRequest];
+const FAILURES: [ModelErrorKind; 4] = [
+    ModelErrorKind::Transport,
+    ModelErrorKind::CutStream,
+    ModelErrorKind::Overloaded,
+    ModelErrorKind::InvalidRequest,
+];

@@ -1,11 +1,13 @@
-//! The arguments of a call: JSON as a model wrote it, checked against the parameters of the command.
+//! The arguments of a call: JSON as a model wrote it, checked against the parameters of the
+//! command.
 
 use std::collections::BTreeMap;
 
 use dormouse_proto::command::{Parameter, ParameterKind};
 use serde_json::{Map, Value};
 
-/// Checked arguments by the name of their parameter. A parameter that is neither given nor has a default is not in it.
+/// Checked arguments by the name of their parameter. A parameter that is neither given nor has a
+/// default is not in it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Arguments {
     by_name: BTreeMap<String, Argument>,
@@ -15,21 +17,27 @@ pub(super) struct Arguments {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Argument {
     pub(super) text: String,
-    /// The model chose the text freely: it is neither the author's default, nor one of the author's choices, nor bound by
-    /// its type.
+    /// The model chose the text freely: it is neither the author's default, nor one of the author's
+    /// choices, nor bound by its type.
     pub(super) is_free: bool,
 }
 
 impl Arguments {
-    /// Reads a call's arguments. No text at all is an empty object; `null` is an argument that is not given; a number
-    /// may come as a decimal string.
+    /// Reads a call's arguments. No text at all is an empty object; `null` is an argument that is
+    /// not given; a number may come as a decimal string.
     ///
     /// # Errors
     /// A text for the model that names the key and what is accepted.
     pub(super) fn read(json: &str, parameters: &[Parameter]) -> Result<Self, String> {
         let given = object(json)?;
-        if let Some(unknown) = given.keys().find(|key| parameters.iter().all(|p| p.name != **key)) {
-            return Err(format!("`{unknown}` is not a parameter. {}", accepted(parameters)));
+        if let Some(unknown) = given
+            .keys()
+            .find(|key| parameters.iter().all(|p| p.name != **key))
+        {
+            return Err(format!(
+                "`{unknown}` is not a parameter. {}",
+                accepted(parameters)
+            ));
         }
         let mut by_name = BTreeMap::new();
         for parameter in parameters {
@@ -58,7 +66,10 @@ fn accepted(parameters: &[Parameter]) -> String {
     if parameters.is_empty() {
         return "It takes no parameters.".into();
     }
-    let names: Vec<_> = parameters.iter().map(|p| format!("`{}` ({})", p.name, kind_word(p.kind))).collect();
+    let names: Vec<_> = parameters
+        .iter()
+        .map(|p| format!("`{}` ({})", p.name, kind_word(p.kind)))
+        .collect();
     format!("Accepted: {}.", names.join(", "))
 }
 
@@ -75,13 +86,24 @@ fn read_one(parameter: &Parameter, given: Option<&Value>) -> Result<Option<Argum
     let name = &parameter.name;
     let Some(value) = given.filter(|value| !value.is_null()) else {
         return match &parameter.default {
-            Some(default) => Ok(Some(Argument { text: default.clone(), is_free: false })),
+            Some(default) => Ok(Some(Argument {
+                text: default.clone(),
+                is_free: false,
+            })),
             None if parameter.optional => Ok(None),
-            None => Err(format!("`{name}` is missing: it must be given as {}.", kind_word(parameter.kind))),
+            None => Err(format!(
+                "`{name}` is missing: it must be given as {}.",
+                kind_word(parameter.kind)
+            )),
         };
     };
-    let text = typed_text(parameter.kind, value)
-        .ok_or_else(|| format!("`{name}` must be of type {}, not {}.", kind_word(parameter.kind), excerpt(value)))?;
+    let text = typed_text(parameter.kind, value).ok_or_else(|| {
+        format!(
+            "`{name}` must be of type {}, not {}.",
+            kind_word(parameter.kind),
+            excerpt(value)
+        )
+    })?;
     check_text(parameter, &text)?;
     let is_free = parameter.kind == ParameterKind::String && parameter.choices.is_empty();
     Ok(Some(Argument { text, is_free }))
@@ -92,7 +114,9 @@ fn typed_text(kind: ParameterKind, value: &Value) -> Option<String> {
     match (kind, value) {
         (ParameterKind::String, Value::String(text)) => Some(text.clone()),
         (ParameterKind::Boolean, Value::Bool(value)) => Some(value.to_string()),
-        (ParameterKind::Integer, Value::Number(number)) if !number.is_f64() => Some(number.to_string()),
+        (ParameterKind::Integer, Value::Number(number)) if !number.is_f64() => {
+            Some(number.to_string())
+        }
         (ParameterKind::Integer, Value::String(text)) if is_decimal(text) => {
             text.parse::<i128>().ok().map(|n| n.to_string())
         }
@@ -114,11 +138,16 @@ fn is_decimal(text: &str) -> bool {
 fn check_text(parameter: &Parameter, text: &str) -> Result<(), String> {
     let name = &parameter.name;
     if text.contains('\0') {
-        return Err(format!("`{name}` holds a NUL character, which no argument of a program can."));
+        return Err(format!(
+            "`{name}` holds a NUL character, which no argument of a program can."
+        ));
     }
     if !parameter.choices.is_empty() && !parameter.choices.iter().any(|choice| choice == text) {
         let choices = parameter.choices.join(", ");
-        return Err(format!("`{name}` must be one of: {choices}; not {}.", excerpt(&Value::from(text))));
+        return Err(format!(
+            "`{name}` must be one of: {choices}; not {}.",
+            excerpt(&Value::from(text))
+        ));
     }
     Ok(())
 }
@@ -139,17 +168,33 @@ mod tests {
 
     fn parameter(name: &str, kind: ParameterKind) -> Parameter {
         let (name, description) = (name.to_owned(), String::new());
-        Parameter { name, kind, description, default: None, optional: true, choices: Vec::new() }
+        Parameter {
+            name,
+            kind,
+            description,
+            default: None,
+            optional: true,
+            choices: Vec::new(),
+        }
     }
 
     fn parameters() -> Vec<Parameter> {
         vec![
-            Parameter { optional: false, ..parameter("s", ParameterKind::String) },
+            Parameter {
+                optional: false,
+                ..parameter("s", ParameterKind::String)
+            },
             parameter("i", ParameterKind::Integer),
             parameter("n", ParameterKind::Number),
             parameter("b", ParameterKind::Boolean),
-            Parameter { choices: vec!["red".into(), "-green".into()], ..parameter("c", ParameterKind::String) },
-            Parameter { default: Some("-dflt".into()), ..parameter("d", ParameterKind::String) },
+            Parameter {
+                choices: vec!["red".into(), "-green".into()],
+                ..parameter("c", ParameterKind::String)
+            },
+            Parameter {
+                default: Some("-dflt".into()),
+                ..parameter("d", ParameterKind::String)
+            },
         ]
     }
 
@@ -173,7 +218,9 @@ mod tests {
         ];
         for (json, name, expected) in cases {
             let arguments = Arguments::read(json, &parameters()).expect(json);
-            let got = arguments.get(name).map(|argument| (argument.text.as_str(), argument.is_free));
+            let got = arguments
+                .get(name)
+                .map(|argument| (argument.text.as_str(), argument.is_free));
             assert_eq!(got, expected, "{json} {name}");
         }
     }
@@ -186,7 +233,10 @@ mod tests {
             (r#"{"s":null}"#, &["`s`", "missing"]),
             ("[1]", &["JSON object"]),
             ("{", &["not valid JSON"]),
-            (r#"{"s":"x","z":1}"#, &["`z`", "`i` (integer)", "`c` (string)"]),
+            (
+                r#"{"s":"x","z":1}"#,
+                &["`z`", "`i` (integer)", "`c` (string)"],
+            ),
             (r#"{"s":5}"#, &["`s`", "string", "5"]),
             (r#"{"s":"a\u0000b"}"#, &["`s`", "NUL"]),
             (r#"{"s":"x","i":1.5}"#, &["`i`", "integer", "1.5"]),
@@ -197,7 +247,10 @@ mod tests {
             (r#"{"s":"x","n":"1.-5"}"#, &["`n`", "number"]),
             (r#"{"s":"x","n":"inf"}"#, &["`n`", "number"]),
             (r#"{"s":"x","b":"yes"}"#, &["`b`", "boolean"]),
-            (r#"{"s":"x","c":"blue"}"#, &["`c`", "red, -green", "\"blue\""]),
+            (
+                r#"{"s":"x","c":"blue"}"#,
+                &["`c`", "red, -green", "\"blue\""],
+            ),
         ];
         for (json, parts) in cases {
             let error = Arguments::read(json, &parameters()).expect_err(json);

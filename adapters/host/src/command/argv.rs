@@ -1,26 +1,42 @@
-//! The argument list: the declared elements with `{parameter}` filled in. One element stays one argument, whatever the
-//! text holds, and what was filled in is not read again.
+//! The argument list: the declared elements with `{parameter}` filled in. One element stays one
+//! argument, whatever the text holds, and what was filled in is not read again.
 
 use dormouse_proto::command::Parameter;
 use dormouse_proto::program::{Placeholder, placeholders};
 
 use super::arguments::Arguments;
 
-/// Fills the elements. An element that holds a parameter which is neither given nor has a default is left out, so that
-/// `--limit={limit}` vanishes with its limit. Braces around anything but a parameter are text.
+/// Fills the elements. An element that holds a parameter which is neither given nor has a default
+/// is left out, so that `--limit={limit}` vanishes with its limit. Braces around anything but a
+/// parameter are text.
 ///
 /// # Errors
-/// A text for the model, where an argument of its own choice would begin an element with `-` and pose as an option.
-pub(super) fn fill(argv: &[String], parameters: &[Parameter], arguments: &Arguments) -> Result<Vec<String>, String> {
-    argv.iter().filter_map(|element| fill_one(element, parameters, arguments).transpose()).collect()
+/// A text for the model, where an argument of its own choice would begin an element with `-` and
+/// pose as an option.
+pub(super) fn fill(
+    argv: &[String],
+    parameters: &[Parameter],
+    arguments: &Arguments,
+) -> Result<Vec<String>, String> {
+    argv.iter()
+        .filter_map(|element| fill_one(element, parameters, arguments).transpose())
+        .collect()
 }
 
-fn fill_one(element: &str, parameters: &[Parameter], arguments: &Arguments) -> Result<Option<String>, String> {
+fn fill_one(
+    element: &str,
+    parameters: &[Parameter],
+    arguments: &Arguments,
+) -> Result<Option<String>, String> {
     let (mut filled, mut done) = (String::new(), 0);
     let declared = |name: &str| parameters.iter().any(|parameter| parameter.name == name);
-    for Placeholder { name, span } in placeholders(element).filter(|placeholder| declared(placeholder.name)) {
+    for Placeholder { name, span } in
+        placeholders(element).filter(|placeholder| declared(placeholder.name))
+    {
         filled.push_str(&element[done..span.start]);
-        let Some(argument) = arguments.get(name) else { return Ok(None) };
+        let Some(argument) = arguments.get(name) else {
+            return Ok(None);
+        };
         if filled.is_empty() && argument.is_free && argument.text.starts_with('-') {
             return Err(option_refused(name, &argument.text));
         }
@@ -34,7 +50,8 @@ fn fill_one(element: &str, parameters: &[Parameter], arguments: &Arguments) -> R
 fn option_refused(name: &str, text: &str) -> String {
     let start: String = text.chars().take(40).collect();
     format!(
-        "`{name}` may not begin with `-`, since the program would take {start:?} as an option. For a file, write ./-name."
+        "`{name}` may not begin with `-`, since the program would take {start:?} as an option. For \
+         a file, write ./-name."
     )
 }
 
@@ -57,7 +74,12 @@ mod tests {
         mode.choices = vec!["-q".into(), "-v".into()];
         let mut dflt = optional("dflt", ParameterKind::String);
         dflt.default = Some("--all".into());
-        vec![optional("a", ParameterKind::String), optional("n", ParameterKind::Integer), mode, dflt]
+        vec![
+            optional("a", ParameterKind::String),
+            optional("n", ParameterKind::Integer),
+            mode,
+            dflt,
+        ]
     }
 
     fn check(argv: &[&str], json: &str, expected: Result<&[&str], &str>) {
@@ -73,8 +95,16 @@ mod tests {
 
     #[test]
     fn parameters_are_filled_in_and_nothing_else_is() {
-        check(&["p", "{a}"], r#"{"a":"x y; rm *"}"#, Ok(&["p", "x y; rm *"]));
-        check(&["p", "<{a}|{n}|{a}>"], r#"{"a":"é","n":3}"#, Ok(&["p", "<é|3|é>"]));
+        check(
+            &["p", "{a}"],
+            r#"{"a":"x y; rm *"}"#,
+            Ok(&["p", "x y; rm *"]),
+        );
+        check(
+            &["p", "<{a}|{n}|{a}>"],
+            r#"{"a":"é","n":3}"#,
+            Ok(&["p", "<é|3|é>"]),
+        );
         check(&["p", "{a}"], r#"{"a":"{n}","n":3}"#, Ok(&["p", "{n}"]));
         check(
             &["p", "{}", "{b}", "{print $1}", "{", "}{", "{{a}}"],
@@ -87,7 +117,11 @@ mod tests {
     #[test]
     fn an_element_vanishes_with_its_parameter() {
         check(&["p", "{a}", "--n={n}", "z"], "{}", Ok(&["p", "z"]));
-        check(&["p", "{a}", "--n={n}", "z"], r#"{"n":7}"#, Ok(&["p", "--n=7", "z"]));
+        check(
+            &["p", "{a}", "--n={n}", "z"],
+            r#"{"n":7}"#,
+            Ok(&["p", "--n=7", "z"]),
+        );
     }
 
     #[test]

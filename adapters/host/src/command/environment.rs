@@ -1,5 +1,6 @@
-//! The environment of commands: what they get is listed, everything else stays here. Keys of model providers live in
-//! the environment of the kernel, and no command sees them unless it names them and the user permits it.
+//! The environment of commands: what they get is listed, everything else stays here. Keys of model
+//! providers live in the environment of the kernel, and no command sees them unless it names them
+//! and the user permits it.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -15,11 +16,15 @@ pub(super) struct Environment {
 
 impl Environment {
     pub(super) fn new(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
-        Self { variables: variables.into_iter().collect() }
+        Self {
+            variables: variables.into_iter().collect(),
+        }
     }
 
     pub(super) fn path(&self) -> Option<&OsStr> {
-        self.variables.get(OsStr::new("PATH")).map(OsString::as_os_str)
+        self.variables
+            .get(OsStr::new("PATH"))
+            .map(OsString::as_os_str)
     }
 
     /// The value of a variable, if it is set.
@@ -34,7 +39,9 @@ impl Environment {
 
     /// The few that every command gets.
     pub(super) fn scrubbed(&self) -> impl Iterator<Item = (&OsString, &OsString)> {
-        ALWAYS.into_iter().filter_map(|name| self.variables.get_key_value(OsStr::new(name)))
+        ALWAYS
+            .into_iter()
+            .filter_map(|name| self.variables.get_key_value(OsStr::new(name)))
     }
 
     /// It, without what nobody is told.

@@ -1,8 +1,9 @@
 //! A command that runs: a program and everything it starts, ended as one (GROUP-1).
 //!
-//! Under a guard it is the guard that ends them, since it is told or since this program is gone. Without one they are a process group,
-//! known by the number of its leader, which is not reaped before the group is killed, so that the number cannot have passed to
-//! strangers by then. A program that leaves its group on purpose (setsid) leaves that hold.
+//! Under a guard it is the guard that ends them, since it is told or since this program is gone.
+//! Without one they are a process group, known by the number of its leader, which is not reaped
+//! before the group is killed, so that the number cannot have passed to strangers by then. A
+//! program that leaves its group on purpose (setsid) leaves that hold.
 
 use std::io;
 use std::process::ExitStatus;
@@ -47,24 +48,52 @@ pub(super) struct Started {
 impl Group {
     /// Starts a program that was prepared.
     pub(super) fn start(prepared: Prepared) -> io::Result<Started> {
-        let Prepared { mut command, start, temporary, bounds, .. } = prepared;
+        let Prepared {
+            mut command,
+            start,
+            temporary,
+            bounds,
+            ..
+        } = prepared;
         let (mut child, ended_by) = match (start, &bounds) {
             (StartMode::Guarded, _) => (command.spawn()?, EndedBy::Guard),
             (StartMode::Direct(_), None) => (command.spawn()?, EndedBy::Group),
-            (StartMode::Direct(support), Some(bounds)) => {
-                (confine::within(&bounds.confinement, support, || command.spawn())?, EndedBy::Group)
-            }
+            (StartMode::Direct(support), Some(bounds)) => (
+                confine::within(&bounds.confinement, support, || command.spawn())?,
+                EndedBy::Group,
+            ),
         };
-        let stdout = child.stdout.take().expect("a prepared command pipes its output");
-        let stderr = child.stderr.take().expect("a prepared command pipes its errors");
-        let number = child.id().expect("a child that was not waited for has its number");
-        let leader = i32::try_from(number).ok().and_then(Pid::from_raw).expect("process numbers are positive");
+        let stdout = child
+            .stdout
+            .take()
+            .expect("a prepared command pipes its output");
+        let stderr = child
+            .stderr
+            .take()
+            .expect("a prepared command pipes its errors");
+        let number = child
+            .id()
+            .expect("a child that was not waited for has its number");
+        let leader = i32::try_from(number)
+            .ok()
+            .and_then(Pid::from_raw)
+            .expect("process numbers are positive");
         match (ended_by, bounds) {
             (EndedBy::Group, Some(bounds)) => limit(leader, &bounds.limits)?,
             (EndedBy::Guard, _) | (EndedBy::Group, None) => {}
         }
-        let group = Self { child, leader, ended_by, is_reaped: false, _temporary: temporary };
-        Ok(Started { group, stdout, stderr })
+        let group = Self {
+            child,
+            leader,
+            ended_by,
+            is_reaped: false,
+            _temporary: temporary,
+        };
+        Ok(Started {
+            group,
+            stdout,
+            stderr,
+        })
     }
 
     /// What can be written to the leader, once, where it was prepared to be written to.
@@ -122,8 +151,13 @@ fn limit(leader: Pid, limits: &CommandLimits) -> io::Result<()> {
 
 /// Readable when the process of `pidfd` has ended.
 #[cfg(target_os = "linux")]
-#[expect(deprecated, reason = "its successor is unsafe; what that asks for holds for every OwnedFd")]
-pub(super) fn watch(pidfd: std::os::fd::OwnedFd) -> io::Result<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>> {
+#[expect(
+    deprecated,
+    reason = "its successor is unsafe; what that asks for holds for every OwnedFd"
+)]
+pub(super) fn watch(
+    pidfd: std::os::fd::OwnedFd,
+) -> io::Result<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>> {
     tokio::io::unix::AsyncFd::new(pidfd)
 }
 

@@ -1,13 +1,16 @@
-//! The guard of a command: a process between the kernel and the command, which sees to it that nothing the command started
-//! outlives its call, even where the kernel is killed by force (GROUP-1).
+//! The guard of a command: a process between the kernel and the command, which sees to it that
+//! nothing the command started outlives its call, even where the kernel is killed by force
+//! (GROUP-1).
 //!
-//! The program starts itself twice over. The first copy is the guard: it leads a session without a terminal, becomes the parent of every
-//! process below it whose own parent ends, and watches the kernel. The second confines itself, then becomes the command. When the
-//! command has ended, when the kernel asks for it (SIGTERM), or when the kernel is gone, the guard kills what is left, removes the
-//! command's folder for temporary files, and ends as the command did.
+//! The program starts itself twice over. The first copy is the guard: it leads a session without a
+//! terminal, becomes the parent of every process below it whose own parent ends, and watches the
+//! kernel. The second confines itself, then becomes the command. When the command has ended, when
+//! the kernel asks for it (SIGTERM), or when the kernel is gone, the guard kills what is left,
+//! removes the command's folder for temporary files, and ends as the command did.
 //!
-//! A program that embeds the kernel and wants this calls [`enter`] first of all. Where it does not, a command is confined just the same,
-//! but what leaves its process group on purpose (a daemon), and what runs when the kernel is killed by force, is not ended.
+//! A program that embeds the kernel and wants this calls [`enter`] first of all. Where it does not,
+//! a command is confined just the same, but what leaves its process group on purpose (a daemon),
+//! and what runs when the kernel is killed by force, is not ended.
 
 mod begin;
 mod descendants;
@@ -22,8 +25,8 @@ pub(super) use self::orders::Orders;
 /// The first argument of a guard, and of what is to become a command.
 const GUARD: &str = "__dormouse_guard";
 const COMMAND: &str = "__dormouse_command";
-/// What stands before the name of a variable of a command's environment, while the guard holds it: the loader of the guard's own program
-/// is not to follow what the command's is told.
+/// What stands before the name of a variable of a command's environment, while the guard holds it:
+/// the loader of the guard's own program is not to follow what the command's is told.
 const CARRIED: &str = "DORMOUSE_CARRIED_";
 /// This program, whatever became of its file since.
 const THIS_PROGRAM: &str = "/proc/self/exe";
@@ -33,8 +36,9 @@ const NOT_BEGUN: i32 = 125;
 
 static ENTERED: AtomicBool = AtomicBool::new(false);
 
-/// Becomes the guard of a command where this program was started as one, and never returns then. Otherwise it returns at once, and the
-/// commands of every [`LocalHost`](crate::LocalHost) of this program have a guard from then on.
+/// Becomes the guard of a command where this program was started as one, and never returns then.
+/// Otherwise it returns at once, and the commands of every [`LocalHost`](crate::LocalHost) of this
+/// program have a guard from then on.
 ///
 /// To be called first in `main`, before anything is read, written or started.
 ///
@@ -68,7 +72,10 @@ pub(super) fn is_there() -> bool {
 
 /// The program that is a guard, and what it is told; the command follows.
 pub(super) fn command_line(orders: &Orders) -> (&'static str, Vec<OsString>) {
-    let told = [OsString::from(GUARD)].into_iter().chain(orders.written()).chain([OsString::from("--")]);
+    let told = [OsString::from(GUARD)]
+        .into_iter()
+        .chain(orders.written())
+        .chain([OsString::from("--")]);
     (THIS_PROGRAM, told.collect())
 }
 

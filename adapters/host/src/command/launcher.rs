@@ -1,4 +1,5 @@
-//! From an argument list to a program that may be started: found, permitted, confined, with its surroundings scrubbed.
+//! From an argument list to a program that may be started: found, permitted, confined, with its
+//! surroundings scrubbed.
 
 use std::ffi::OsString;
 use std::io;
@@ -70,8 +71,17 @@ pub(super) enum StartMode {
 
 impl Launcher {
     /// Takes the environment as it is now. `working_dir` is absolute.
-    pub(crate) fn new(permissions: &Permissions, sealed: &Arc<Sealed>, working_dir: &Path) -> io::Result<Self> {
-        Self::with_environment(permissions, sealed, working_dir, Environment::new(std::env::vars_os()))
+    pub(crate) fn new(
+        permissions: &Permissions,
+        sealed: &Arc<Sealed>,
+        working_dir: &Path,
+    ) -> io::Result<Self> {
+        Self::with_environment(
+            permissions,
+            sealed,
+            working_dir,
+            Environment::new(std::env::vars_os()),
+        )
     }
 
     pub(super) fn with_environment(
@@ -81,8 +91,12 @@ impl Launcher {
         environment: Environment,
     ) -> io::Result<Self> {
         let run = permissions.run().map(|program| ("--allow-run", program));
-        let unconfined = permissions.unconfined().map(|program| ("--allow-unconfined", program));
-        let checked = run.chain(unconfined).try_for_each(|(flag, program)| check_program(flag, program));
+        let unconfined = permissions
+            .unconfined()
+            .map(|program| ("--allow-unconfined", program));
+        let checked = run
+            .chain(unconfined)
+            .try_for_each(|(flag, program)| check_program(flag, program));
         checked.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let writable = writable(permissions, working_dir)?;
         Ok(Self {
@@ -95,17 +109,25 @@ impl Launcher {
         })
     }
 
-    /// What this system cannot hold commands to, as a sentence; nothing where it can do all, or nothing may be run.
+    /// What this system cannot hold commands to, as a sentence; nothing where it can do all, or
+    /// nothing may be run.
     pub(crate) fn lacks(&self) -> Option<String> {
-        self.permissions.run().next().and_then(|_| self.support.lacks())
+        self.permissions
+            .run()
+            .next()
+            .and_then(|_| self.support.lacks())
     }
 
     /// Makes a program ready to be started.
     ///
     /// # Errors
-    /// A text for the model, where the program is not permitted, not found, or could not be confined.
+    /// A text for the model, where the program is not permitted, not found, or could not be
+    /// confined.
     pub(super) fn prepare(&self, request: LaunchRequest<'_>) -> Result<Prepared, String> {
-        let (program, arguments) = request.argv.split_first().ok_or("its argv is empty: it names no program.")?;
+        let (program, arguments) = request
+            .argv
+            .split_first()
+            .ok_or("its argv is empty: it names no program.")?;
         let found = self.find(program)?;
         let is_confined = !self.runs_unconfined(program, &found);
         if !is_confined {
@@ -113,7 +135,9 @@ impl Launcher {
         }
         if is_confined && !self.support.confines() && !self.permissions.runs_without_confinement() {
             let why = self.support.lacks().unwrap_or_default();
-            return Err(format!("{why} The user permits it all the same with --allow-unconfined."));
+            return Err(format!(
+                "{why} The user permits it all the same with --allow-unconfined."
+            ));
         }
         let temporary = match (is_confined, request.access) {
             // A program that writes nothing has no use for it.
@@ -121,32 +145,62 @@ impl Launcher {
             (true, Access::Write | Access::Admin) => Some(self.temporary_folder()?),
         };
         let bounds = is_confined.then(|| {
-            let confinement = self.confinement(request.access, temporary.as_ref().and_then(Temporary::made));
-            Bounds { confinement, limits: request.limits }
+            let confinement =
+                self.confinement(request.access, temporary.as_ref().and_then(Temporary::made));
+            Bounds {
+                confinement,
+                limits: request.limits,
+            }
         });
         let (mut command, start) = match guard::is_there() {
-            true => (self.guarded(&found, temporary.as_ref(), bounds.as_ref()), StartMode::Guarded),
+            true => (
+                self.guarded(&found, temporary.as_ref(), bounds.as_ref()),
+                StartMode::Guarded,
+            ),
             false => {
                 let mut command = Command::new(&found);
                 command.process_group(0);
                 (command, StartMode::Direct(self.support))
             }
         };
-        command.args(arguments).current_dir(self.working_dir.join(request.folder.unwrap_or_default()));
-        let temporary_folder = temporary.as_ref().map(|folder| ("TMPDIR".into(), folder.path().into()));
-        let scrubbed = self.environment.scrubbed().map(|(name, value)| (name.clone(), value.clone()));
+        command
+            .args(arguments)
+            .current_dir(self.working_dir.join(request.folder.unwrap_or_default()));
+        let temporary_folder = temporary
+            .as_ref()
+            .map(|folder| ("TMPDIR".into(), folder.path().into()));
+        let scrubbed = self
+            .environment
+            .scrubbed()
+            .map(|(name, value)| (name.clone(), value.clone()));
         let environment = scrubbed.chain(request.env).chain(temporary_folder);
-        command.env_clear().envs(environment.map(|(name, value)| match start {
-            StartMode::Guarded => (guard::carried(&name), value),
-            StartMode::Direct(_) => (name, value),
-        }));
-        command.stdin(request.stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .env_clear()
+            .envs(environment.map(|(name, value)| match start {
+                StartMode::Guarded => (guard::carried(&name), value),
+                StartMode::Direct(_) => (name, value),
+            }));
+        command
+            .stdin(request.stdin)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let shown = found.display().to_string();
-        Ok(Prepared { command, start, temporary, shown, bounds })
+        Ok(Prepared {
+            command,
+            start,
+            temporary,
+            shown,
+            bounds,
+        })
     }
 
     /// The guard of a program; the program's arguments are to follow.
-    fn guarded(&self, found: &Path, temporary: Option<&Temporary>, bounds: Option<&Bounds>) -> Command {
+    fn guarded(
+        &self,
+        found: &Path,
+        temporary: Option<&Temporary>,
+        bounds: Option<&Bounds>,
+    ) -> Command {
         let orders = Orders {
             kernel: std::process::id(),
             temporary: temporary.map(|folder| folder.path().to_owned()),
@@ -167,7 +221,9 @@ impl Launcher {
     pub(super) fn named(&self, names: &[String]) -> Result<Vec<(OsString, OsString)>, String> {
         let mut told = Vec::new();
         // What every command gets is not asked for, nor is what is not there to be told.
-        let is_asked = |name: &&String| !ALWAYS.contains(&name.as_str()) && self.environment.value(name).is_some();
+        let is_asked = |name: &&String| {
+            !ALWAYS.contains(&name.as_str()) && self.environment.value(name).is_some()
+        };
         for name in names.iter().filter(is_asked) {
             let value = self.variable(name)?;
             told.extend(value.map(|value| (OsString::from(name), value)));
@@ -175,7 +231,8 @@ impl Launcher {
         Ok(told)
     }
 
-    /// A variable of the environment, where it is set. This is the one door: whoever asks, it has to be permitted.
+    /// A variable of the environment, where it is set. This is the one door: whoever asks, it has
+    /// to be permitted.
     ///
     /// # Errors
     /// A text for the model and the user: it is not permitted, and what permits it.
@@ -183,18 +240,22 @@ impl Launcher {
         if self.permissions.permits_env(name) {
             return Ok(self.environment.value(name));
         }
-        Err(match self.permissions.withheld().any(|withheld| withheld == name) {
-            true => format!("this kernel tells nobody {name}: it is a secret of its own."),
-            false => format!(
-                "this kernel may not tell {name}: the user has to start it with --allow-env={name}, or \
-                 Permissions::allow_env(\"{name}\")."
-            ),
-        })
+        Err(
+            match self.permissions.withheld().any(|withheld| withheld == name) {
+                true => format!("this kernel tells nobody {name}: it is a secret of its own."),
+                false => format!(
+                    "this kernel may not tell {name}: the user has to start it with \
+                     --allow-env={name}, or Permissions::allow_env(\"{name}\")."
+                ),
+            },
+        )
     }
 
     /// The environment that the kernel was started in, without what nobody is told.
     pub(super) fn whole_environment(&self) -> impl Iterator<Item = (OsString, OsString)> {
-        self.environment.all().map(|(name, value)| (name.clone(), value.clone()))
+        self.environment
+            .all()
+            .map(|(name, value)| (name.clone(), value.clone()))
     }
 
     /// What a command may do. The folder that its guard makes is added by the guard.
@@ -202,19 +263,32 @@ impl Launcher {
         let temporary = temporary.cloned();
         let writes = match access {
             Access::Read => Writes::Nothing,
-            Access::Write | Access::Admin => Writes::Below(self.writable.iter().cloned().chain(temporary).collect()),
+            Access::Write | Access::Admin => {
+                Writes::Below(self.writable.iter().cloned().chain(temporary).collect())
+            }
         };
-        Confinement { writes, network: self.permissions.network(), sealed: self.sealed.paths() }
+        Confinement {
+            writes,
+            network: self.permissions.network(),
+            sealed: self.sealed.paths(),
+        }
     }
 
     fn temporary_folder(&self) -> Result<Temporary, String> {
-        let parent = self.environment.value("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
+        let parent = self
+            .environment
+            .value("TMPDIR")
+            .map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
         let found = match guard::is_there() {
             true => Temporary::name(&parent),
             false => TempFolder::make(&parent).map(Temporary::Made),
         };
-        found
-            .map_err(|error| format!("no folder for its temporary files can be made in {}: {error}.", parent.display()))
+        found.map_err(|error| {
+            format!(
+                "no folder for its temporary files can be made in {}: {error}.",
+                parent.display()
+            )
+        })
     }
 
     fn runs_unconfined(&self, program: &str, found: &Path) -> bool {
@@ -224,16 +298,23 @@ impl Launcher {
     /// Refuses a program that a command could have put where it was found.
     fn check_unconfined(&self, found: &Path) -> Result<(), String> {
         let path = canonical_as_far(found);
-        let Some(folder) = self.writable.iter().find(|folder| path.starts_with(&folder.path)) else { return Ok(()) };
+        let Some(folder) = self
+            .writable
+            .iter()
+            .find(|folder| path.starts_with(&folder.path))
+        else {
+            return Ok(());
+        };
         Err(format!(
-            "{} may not run unconfined: commands may write to it, below {}. Name a program that lies elsewhere by its full path.",
+            "{} may not run unconfined: commands may write to it, below {}. Name a program that \
+             lies elsewhere by its full path.",
             found.display(),
             folder.path.display()
         ))
     }
 
-    /// The variables that the declaration of a server sets. One that runs unconfined gets only those that the user permits, since a
-    /// variable can make a program run other code.
+    /// The variables that the declaration of a server sets. One that runs unconfined gets only
+    /// those that the user permits, since a variable can make a program run other code.
     ///
     /// # Errors
     /// A text for the user: the first that is not permitted.
@@ -242,15 +323,23 @@ impl Launcher {
         program: &str,
         env: Vec<(String, String)>,
     ) -> Result<Vec<(OsString, OsString)>, String> {
-        let is_unconfined = self.find(program).is_ok_and(|found| self.runs_unconfined(program, &found));
-        let refused = env.iter().find(|(name, _)| is_unconfined && !self.permissions.permits_env(name));
+        let is_unconfined = self
+            .find(program)
+            .is_ok_and(|found| self.runs_unconfined(program, &found));
+        let refused = env
+            .iter()
+            .find(|(name, _)| is_unconfined && !self.permissions.permits_env(name));
         if let Some((name, _)) = refused {
             return Err(format!(
-                "`{program}` runs unconfined, so the program may set only the variables that the user permits: {name} needs \
-                 --allow-env={name}, or Permissions::allow_env(\"{name}\")."
+                "`{program}` runs unconfined, so the program may set only the variables that the \
+                 user permits: {name} needs --allow-env={name}, or \
+                 Permissions::allow_env(\"{name}\")."
             ));
         }
-        Ok(env.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+        Ok(env
+            .into_iter()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect())
     }
 
     /// The program that a command names.
@@ -264,43 +353,71 @@ impl Launcher {
             self.look_up(program)
         };
         let is_path = program.contains('/');
-        let named = if is_path { self.working_dir.join(program) } else { PathBuf::from(program) };
+        let named = if is_path {
+            self.working_dir.join(program)
+        } else {
+            PathBuf::from(program)
+        };
         // What is permitted by its path may be told of what is there.
         if !self.permits(program, found.as_deref().or(is_path.then_some(&named))) {
             return Err(refusal(program, &named));
         }
         found.ok_or_else(|| match is_path {
-            true if named.is_file() => format!("{} is no program: make it executable (chmod +x).", named.display()),
+            true if named.is_file() => format!(
+                "{} is no program: make it executable (chmod +x).",
+                named.display()
+            ),
             true => format!("there is no file {}.", named.display()),
-            false => format!("there is no program `{program}` that can be run on this machine (PATH was searched)."),
+            false => format!(
+                "there is no program `{program}` that can be run on this machine \
+                 (PATH was searched)."
+            ),
         })
     }
 
-    /// Searches `PATH`, and there only absolute folders: what stands in a working directory does not become a program.
+    /// Searches `PATH`, and there only absolute folders: what stands in a working directory does
+    /// not become a program.
     fn look_up(&self, name: &str) -> Option<PathBuf> {
-        let folders = std::env::split_paths(self.environment.path()?).filter(|folder| folder.is_absolute());
-        folders.map(|folder| folder.join(name)).find(|path| is_program(path))
+        let folders =
+            std::env::split_paths(self.environment.path()?).filter(|folder| folder.is_absolute());
+        folders
+            .map(|folder| folder.join(name))
+            .find(|path| is_program(path))
     }
 
-    /// A bare name is permitted by that name; every spelling is permitted by the full path that it leads to.
+    /// A bare name is permitted by that name; every spelling is permitted by the full path that it
+    /// leads to.
     fn permits(&self, program: &str, found: Option<&Path>) -> bool {
         matches(self.permissions.run(), program, found)
     }
 }
 
-/// The folders that commands may write. One that is reached through a link in another one is refused: a command could make the link lead
-/// elsewhere, and the next kernel would permit that.
+/// The folders that commands may write. One that is reached through a link in another one is
+/// refused: a command could make the link lead elsewhere, and the next kernel would permit that.
 fn writable(permissions: &Permissions, working_dir: &Path) -> io::Result<Vec<Folder>> {
-    let paths: Vec<PathBuf> = permissions.write().map(|folder| working_dir.join(folder)).collect();
-    let folders = paths.iter().map(|path| Folder::find(path)).collect::<io::Result<Vec<_>>>()?;
-    for link in paths.iter().flat_map(|path| path.ancestors()).filter(|path| path.is_symlink()) {
+    let paths: Vec<PathBuf> = permissions
+        .write()
+        .map(|folder| working_dir.join(folder))
+        .collect();
+    let folders = paths
+        .iter()
+        .map(|path| Folder::find(path))
+        .collect::<io::Result<Vec<_>>>()?;
+    for link in paths
+        .iter()
+        .flat_map(|path| path.ancestors())
+        .filter(|path| path.is_symlink())
+    {
         let place = link.parent().map(canonical_as_far);
-        if let Some(folder) =
-            folders.iter().find(|folder| place.as_ref().is_some_and(|place| place.starts_with(&folder.path)))
-        {
+        if let Some(folder) = folders.iter().find(|folder| {
+            place
+                .as_ref()
+                .is_some_and(|place| place.starts_with(&folder.path))
+        }) {
             let (link, folder) = (link.display(), folder.path.display());
             let why = format!(
-                "--allow-write: {link} is a link that commands could replace, since it lies in {folder}. Name the folder that it leads to"
+                "--allow-write: {link} is a link that commands could replace, since it lies in \
+                 {folder}. Name the folder that it leads to"
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
@@ -309,7 +426,11 @@ fn writable(permissions: &Permissions, working_dir: &Path) -> io::Result<Vec<Fol
 }
 
 /// Whether a program is among those that are named.
-fn matches<'n>(mut named: impl Iterator<Item = &'n str>, program: &str, found: Option<&Path>) -> bool {
+fn matches<'n>(
+    mut named: impl Iterator<Item = &'n str>,
+    program: &str,
+    found: Option<&Path>,
+) -> bool {
     let is_bare = !program.contains('/');
     named.any(|named| match named.starts_with('/') {
         true => found == Some(Path::new(named)),
@@ -320,8 +441,8 @@ fn matches<'n>(mut named: impl Iterator<Item = &'n str>, program: &str, found: O
 fn refusal(program: &str, named: &Path) -> String {
     let named = named.display();
     format!(
-        "this kernel may not run `{program}`: the user has to start it with --allow-run={named}, or \
-         Permissions::allow_run(\"{named}\")."
+        "this kernel may not run `{program}`: the user has to start it with --allow-run={named}, \
+         or Permissions::allow_run(\"{named}\")."
     )
 }
 
@@ -335,17 +456,20 @@ mod tests {
 
     use super::*;
 
-    /// A folder with programs in `bin/` and in itself, which is the working directory; `PATH` holds an empty and a
-    /// relative part before `bin`.
+    /// A folder with programs in `bin/` and in itself, which is the working directory; `PATH` holds
+    /// an empty and a relative part before `bin`.
     fn launcher(dir: &Path, granted: &[&str]) -> Launcher {
         std::fs::create_dir_all(dir.join("bin")).unwrap();
         for (name, mode) in [("bin/tool", 0o755), ("bin/data", 0o644), ("here", 0o755)] {
             std::fs::write(dir.join(name), "#!/bin/sh\n").unwrap();
-            std::fs::set_permissions(dir.join(name), std::fs::Permissions::from_mode(mode)).unwrap();
+            std::fs::set_permissions(dir.join(name), std::fs::Permissions::from_mode(mode))
+                .unwrap();
         }
-        let permissions = granted.iter().fold(Permissions::none(), |permissions, program| {
-            permissions.allow_run(program.replace("DIR", &dir.display().to_string()))
-        });
+        let permissions = granted
+            .iter()
+            .fold(Permissions::none(), |permissions, program| {
+                permissions.allow_run(program.replace("DIR", &dir.display().to_string()))
+            });
         launcher_with(dir, &permissions)
     }
 
@@ -381,9 +505,16 @@ mod tests {
         for (granted, program, expected) in cases {
             let found = launcher(dir.path(), granted).find(&fill(program));
             match expected {
-                Ok(path) => assert_eq!(found, Ok(PathBuf::from(fill(path))), "{granted:?} {program}"),
+                Ok(path) => assert_eq!(
+                    found,
+                    Ok(PathBuf::from(fill(path))),
+                    "{granted:?} {program}"
+                ),
                 Err(part) => {
-                    assert!(found.clone().unwrap_err().contains(&fill(part)), "{granted:?} {program}: {found:?}")
+                    assert!(
+                        found.clone().unwrap_err().contains(&fill(part)),
+                        "{granted:?} {program}: {found:?}"
+                    )
                 }
             }
         }
@@ -398,7 +529,11 @@ mod tests {
             launcher.lacks()
         };
         assert_eq!(lacks(&[]), None);
-        assert!(lacks(&["tool"]).is_some_and(|lacks| lacks.contains("confine")), "{:?}", lacks(&["tool"]));
+        assert!(
+            lacks(&["tool"]).is_some_and(|lacks| lacks.contains("confine")),
+            "{:?}",
+            lacks(&["tool"])
+        );
     }
 
     #[test]
@@ -406,7 +541,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         launcher(dir.path(), &[]);
         let permitted = Permissions::none().allow_run("tool");
-        for (permissions, runs) in [(permitted.clone(), false), (permitted.allow_without_confinement(), true)] {
+        for (permissions, runs) in [
+            (permitted.clone(), false),
+            (permitted.allow_without_confinement(), true),
+        ] {
             let mut launcher = launcher_with(dir.path(), &permissions);
             launcher.support = ConfinementSupport::read("0,false").unwrap();
             let request = LaunchRequest {

@@ -1,4 +1,5 @@
-//! What a command may use of the machine, as the operating system counts it: for each of its processes.
+//! What a command may use of the machine, as the operating system counts it: for each of its
+//! processes.
 
 use std::io;
 
@@ -16,18 +17,38 @@ pub(super) fn set_for(process: Option<Pid>, limits: &CommandLimits) -> io::Resul
     ];
     for (resource, most) in each.into_iter().chain(processes(limits.processes)) {
         // What is limited further already stays so.
-        let most = getrlimit(resource).maximum.map_or(most, |maximum| most.min(maximum));
-        prlimit(process, resource, Rlimit { current: Some(most), maximum: Some(most) })?;
+        let most = getrlimit(resource)
+            .maximum
+            .map_or(most, |maximum| most.min(maximum));
+        prlimit(
+            process,
+            resource,
+            Rlimit {
+                current: Some(most),
+                maximum: Some(most),
+            },
+        )?;
     }
-    // A stack is no data to the system. What a thread gets by default is as long as the limit now, and stays so.
+    // A stack is no data to the system. What a thread gets by default is as long as the limit now,
+    // and stays so.
     let Rlimit { current, maximum } = getrlimit(Resource::Stack);
-    let most = maximum.map_or(limits.memory_bytes, |maximum| maximum.min(limits.memory_bytes));
+    let most = maximum.map_or(limits.memory_bytes, |maximum| {
+        maximum.min(limits.memory_bytes)
+    });
     let current = current.map_or(most, |current| current.min(most));
-    prlimit(process, Resource::Stack, Rlimit { current: Some(current), maximum: Some(most) })?;
+    prlimit(
+        process,
+        Resource::Stack,
+        Rlimit {
+            current: Some(current),
+            maximum: Some(most),
+        },
+    )?;
     Ok(())
 }
 
-/// The system counts the tasks of a user: those of the command come on top of all that there are now. Root is not limited by it.
+/// The system counts the tasks of a user: those of the command come on top of all that there are
+/// now. Root is not limited by it.
 fn processes(most: u32) -> Option<(Resource, u64)> {
     (!geteuid().is_root()).then_some((Resource::Nproc, tasks()? + u64::from(most)))
 }
@@ -35,7 +56,12 @@ fn processes(most: u32) -> Option<(Resource, u64)> {
 /// How many tasks the system has. Costs a read of some microseconds.
 pub(super) fn tasks() -> Option<u64> {
     let load = std::fs::read_to_string("/proc/loadavg").ok()?;
-    load.split_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
+    load.split_whitespace()
+        .nth(3)?
+        .split_once('/')?
+        .1
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
-//! One run of a program: its output goes into the sink as it comes, the end of its errors is kept for a failure.
+//! One run of a program: its output goes into the sink as it comes, the end of its errors is kept
+//! for a failure.
 //!
-//! What the program itself wrote is taken in full. What it left behind may keep a pipe open; it gets a short grace, then
-//! it is killed with the rest of the group. Dropping the future kills the group at once.
+//! What the program itself wrote is taken in full. What it left behind may keep a pipe open; it
+//! gets a short grace, then it is killed with the rest of the group. Dropping the future kills the
+//! group at once.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -35,13 +37,25 @@ enum Stopped {
 /// Runs a program to its end.
 ///
 /// # Errors
-/// A text for the model: it could not be started, wrote more than `cap_bytes`, or ended in failure; with the end of its
-/// errors. What it had written is in `out`.
-pub(super) async fn run(prepared: Prepared, cap_bytes: u64, out: &OutputSink) -> Result<(), String> {
-    let confinement = prepared.bounds.as_ref().map(|bounds| bounds.confinement.clone());
+/// A text for the model: it could not be started, wrote more than `cap_bytes`, or ended in failure;
+/// with the end of its errors. What it had written is in `out`.
+pub(super) async fn run(
+    prepared: Prepared,
+    cap_bytes: u64,
+    out: &OutputSink,
+) -> Result<(), String> {
+    let confinement = prepared
+        .bounds
+        .as_ref()
+        .map(|bounds| bounds.confinement.clone());
     let shown = prepared.shown.clone();
-    let started = Group::start(prepared).map_err(|error| format!("`{shown}` could not be started: {error}."))?;
-    let Started { mut group, stdout, stderr } = started;
+    let started = Group::start(prepared)
+        .map_err(|error| format!("`{shown}` could not be started: {error}."))?;
+    let Started {
+        mut group,
+        stdout,
+        stderr,
+    } = started;
     let mut tail = Tail::default();
     let flow = {
         let errors = tail.follow(stderr).map(|done| done.map_err(Stopped::Io));
@@ -51,7 +65,8 @@ pub(super) async fn run(prepared: Prepared, cap_bytes: u64, out: &OutputSink) ->
     let status = group.end().await;
     match (flow, status) {
         (Err(Stopped::Full), _) => Err(format!(
-            "`{shown}` wrote more than {cap_bytes} bytes, the cap of its output, and was ended. What fitted is kept. Ask for less."
+            "`{shown}` wrote more than {cap_bytes} bytes, the cap of its output, and was ended. \
+             What fitted is kept. Ask for less."
         )),
         (Err(Stopped::Io(error)), _) | (Ok(()), Err(error)) => {
             Err(format!("`{shown}` could not be followed: {error}."))
@@ -84,30 +99,49 @@ async fn pump(mut stdout: impl AsyncRead + Unpin, out: &OutputSink) -> Result<()
     loop {
         match stdout.read(&mut chunk).await.map_err(Stopped::Io)? {
             0 => return Ok(()),
-            read => out.push(&chunk[..read]).map_err(|OutputFull| Stopped::Full)?,
+            read => out
+                .push(&chunk[..read])
+                .map_err(|OutputFull| Stopped::Full)?,
         }
     }
 }
 
-fn judge(shown: &str, status: ExitStatus, tail: Tail, confinement: Option<&Confinement>) -> Result<(), String> {
+fn judge(
+    shown: &str,
+    status: ExitStatus,
+    tail: Tail,
+    confinement: Option<&Confinement>,
+) -> Result<(), String> {
     if status.success() {
         return Ok(());
     }
     let ended = match (status.code(), status.signal()) {
         // Under a guard, and under a shell, this is how a signal is told.
         (Some(code @ 129..=159), _) => {
-            format!("exited with code {code} (as by signal {}{})", code - 128, signal_name(code - 128))
+            format!(
+                "exited with code {code} (as by signal {}{})",
+                code - 128,
+                signal_name(code - 128)
+            )
         }
         (Some(code), _) => format!("exited with code {code}"),
         (None, Some(number)) => format!("was ended by signal {number}{}", signal_name(number)),
         (None, None) => format!("ended as {status}"),
     };
     let said = tail.text();
-    let hint = confinement.map(|confinement| confinement.hint(&said)).unwrap_or_default();
-    let said = if said.is_empty() { " It wrote nothing to stderr.".into() } else { format!(" stderr:\n{said}") };
+    let hint = confinement
+        .map(|confinement| confinement.hint(&said))
+        .unwrap_or_default();
+    let said = if said.is_empty() {
+        " It wrote nothing to stderr.".into()
+    } else {
+        format!(" stderr:\n{said}")
+    };
     Err(format!("`{shown}` {ended}.{said}{hint}"))
 }
 
 fn signal_name(number: i32) -> String {
-    Signal::from_named_raw(number).map(|signal| format!(" ({signal:?})")).unwrap_or_default()
+    Signal::from_named_raw(number)
+        .map(|signal| format!(" ({signal:?})"))
+        .unwrap_or_default()
 }

@@ -1,4 +1,5 @@
-//! Programs that fail, hang, print for ever, and leave others behind. They run by `sh -c`, which is a literal command here.
+//! Programs that fail, hang, print for ever, and leave others behind. They run by `sh -c`, which is
+//! a literal command here.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,15 +27,27 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let canary = [("ANTHROPIC_API_KEY", "canary"), ("NAMED", "handed on"), ("LANG", "C")];
+        let canary = [
+            ("ANTHROPIC_API_KEY", "canary"),
+            ("NAMED", "handed on"),
+            ("LANG", "C"),
+        ];
         let canary = canary.map(|(name, value)| (name.into(), value.into()));
         let path = std::env::vars_os().filter(|(name, _)| name == "PATH");
         let temporary = [("TMPDIR".into(), dir.path().into())];
         let environment = Environment::new(path.chain(canary).chain(temporary));
-        let permissions = Permissions::none().allow_run("sh").allow_run("printf").allow_write(".");
+        let permissions = Permissions::none()
+            .allow_run("sh")
+            .allow_run("printf")
+            .allow_write(".");
         let permissions = permissions.allow_env("NAMED").allow_env("UNSET");
-        let launcher = Launcher::with_environment(&permissions, &Arc::default(), dir.path(), environment).unwrap();
-        Self { dir, launcher: Arc::new(launcher) }
+        let launcher =
+            Launcher::with_environment(&permissions, &Arc::default(), dir.path(), environment)
+                .unwrap();
+        Self {
+            dir,
+            launcher: Arc::new(launcher),
+        }
     }
 
     fn tool(&self, argv: &[&str]) -> CommandTool {
@@ -52,7 +65,10 @@ impl Bench {
             argv: argv.iter().map(|element| (*element).to_owned()).collect(),
             parameters: vec![parameter("a", true), parameter("b", true)],
             env: vec!["NAMED".into(), "UNSET".into()],
-            policy: ToolPolicy { output_cap_bytes: CAP_BYTES, ..ToolPolicy::default() },
+            policy: ToolPolicy {
+                output_cap_bytes: CAP_BYTES,
+                ..ToolPolicy::default()
+            },
             limits: CommandLimits::default(),
         };
         CommandTool::new(command, Arc::clone(&self.launcher))
@@ -71,13 +87,18 @@ impl Bench {
     /// The process numbers that a script wrote into a file.
     fn pids(&self, file: &str) -> Vec<u32> {
         let text = std::fs::read_to_string(self.dir.path().join(file)).unwrap_or_default();
-        text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+        text.split_whitespace()
+            .map(|pid| pid.parse().unwrap())
+            .collect()
     }
 
     async fn wait_for_pids(&self, file: &str, count: usize) -> Vec<u32> {
         let began = Instant::now();
         while self.pids(file).len() < count {
-            assert!(began.elapsed() < Duration::from_secs(10), "the script did not come up");
+            assert!(
+                began.elapsed() < Duration::from_secs(10),
+                "the script did not come up"
+            );
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         self.pids(file)
@@ -87,14 +108,20 @@ impl Bench {
 /// Whether a process still runs; one that is only waited for by its parent does not.
 fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+    let state = stat
+        .rsplit(") ")
+        .next()
+        .and_then(|rest| rest.chars().next());
     state.is_some_and(|state| state != 'Z' && state != 'X')
 }
 
 async fn assert_all_end(pids: &[u32]) {
     let began = Instant::now();
     while pids.iter().any(|pid| is_alive(*pid)) {
-        assert!(began.elapsed() < Duration::from_secs(1), "{pids:?} outlived the call");
+        assert!(
+            began.elapsed() < Duration::from_secs(1),
+            "{pids:?} outlived the call"
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -103,7 +130,8 @@ async fn assert_all_end(pids: &[u32]) {
 async fn a_command_without_a_guard_is_limited_from_outside() {
     let bench = Bench::new();
     // The limits are set once the command runs.
-    let script = "for try in $(seq 200); do [ \"$(ulimit -n)\" = 77 ] && break; sleep 0.01; done; ulimit -n; ulimit -c";
+    let script = "for try in $(seq 200); do [ \"$(ulimit -n)\" = 77 ] && break; sleep 0.01; done; \
+         ulimit -n; ulimit -c";
     let mut tool = bench.tool(&["sh", "-c", script]);
     Arc::get_mut(&mut tool.command).unwrap().limits.open_files = 77;
     let out = OutputSink::with_cap(CAP_BYTES);
@@ -118,9 +146,21 @@ async fn an_end_is_reported_with_its_code_and_the_errors() {
         ("echo out; echo err >&2", Ok(()), "out\n"),
         ("true", Ok(()), ""),
         ("cat", Ok(()), ""),
-        ("echo out; echo why >&2; exit 3", Err(&["tool: ", "exited with code 3", "stderr:\nwhy"][..]), "out\n"),
-        ("exit 101", Err(&["exited with code 101", "nothing to stderr"]), ""),
-        ("echo out; kill -9 $$", Err(&["ended by signal 9 (", "KILL"]), "out\n"),
+        (
+            "echo out; echo why >&2; exit 3",
+            Err(&["tool: ", "exited with code 3", "stderr:\nwhy"][..]),
+            "out\n",
+        ),
+        (
+            "exit 101",
+            Err(&["exited with code 101", "nothing to stderr"]),
+            "",
+        ),
+        (
+            "echo out; kill -9 $$",
+            Err(&["ended by signal 9 (", "KILL"]),
+            "out\n",
+        ),
     ];
     let bench = Bench::new();
     for (script, expected, output) in cases {
@@ -130,7 +170,10 @@ async fn an_end_is_reported_with_its_code_and_the_errors() {
             Ok(()) => assert_eq!(done, Ok(()), "{script}"),
             Err(parts) => {
                 let error = done.expect_err(script);
-                assert!(parts.iter().all(|part| error.contains(part)), "{script}: {error}");
+                assert!(
+                    parts.iter().all(|part| error.contains(part)),
+                    "{script}: {error}"
+                );
             }
         }
     }
@@ -141,7 +184,10 @@ async fn arguments_arrive_as_they_are_and_options_do_not() {
     let bench = Bench::new();
     let printf = ["printf", "<%s>", "{a}", "x{b}"];
     let cases = [
-        (r#"{"a":"one two; $(id) `id` *","b":"$HOME"}"#, Ok("<one two; $(id) `id` *><x$HOME>")),
+        (
+            r#"{"a":"one two; $(id) `id` *","b":"$HOME"}"#,
+            Ok("<one two; $(id) `id` *><x$HOME>"),
+        ),
         (r#"{"a":"line\nline"}"#, Ok("<line\nline>")),
         (r#"{"b":"-v"}"#, Ok("<x-v>")),
         (r#"{"a":"-v"}"#, Err("`a` may not begin with `-`")),
@@ -152,7 +198,10 @@ async fn arguments_arrive_as_they_are_and_options_do_not() {
         let (done, out) = bench.run(&printf, args).await;
         match expected {
             Ok(output) => assert_eq!((done, out.as_str()), (Ok(()), output), "{args}"),
-            Err(part) => assert!(done.clone().expect_err(args).contains(part) && out.is_empty(), "{args}: {done:?}"),
+            Err(part) => assert!(
+                done.clone().expect_err(args).contains(part) && out.is_empty(),
+                "{args}: {done:?}"
+            ),
         }
     }
 }
@@ -163,8 +212,14 @@ async fn a_program_that_is_not_permitted_is_refused_at_each_call() {
     let tool = bench.tool(&["cat", "/etc/passwd"]);
     assert_eq!(&*tool.spec().name, "tool");
     for _ in 0..2 {
-        let error = tool.call(String::new(), OutputSink::with_cap(9)).await.unwrap_err();
-        assert!(error.contains("may not run `cat`") && error.contains("--allow-run=cat"), "{error}");
+        let error = tool
+            .call(String::new(), OutputSink::with_cap(9))
+            .await
+            .unwrap_err();
+        assert!(
+            error.contains("may not run `cat`") && error.contains("--allow-run=cat"),
+            "{error}"
+        );
     }
 }
 
@@ -173,16 +228,27 @@ async fn the_environment_is_scrubbed_and_the_place_is_the_working_directory() {
     let bench = Bench::new();
     let (done, out) = bench.sh("env; pwd -P").await;
     assert_eq!(done, Ok(()));
-    assert!(!out.contains("canary") && !out.contains("ANTHROPIC"), "{out}");
-    assert!(out.contains("NAMED=handed on\n") && out.contains("LANG=C\n") && !out.contains("UNSET"), "{out}");
-    assert!(out.contains(bench.dir.path().canonicalize().unwrap().to_str().unwrap()), "{out}");
+    assert!(
+        !out.contains("canary") && !out.contains("ANTHROPIC"),
+        "{out}"
+    );
+    assert!(
+        out.contains("NAMED=handed on\n") && out.contains("LANG=C\n") && !out.contains("UNSET"),
+        "{out}"
+    );
+    assert!(
+        out.contains(bench.dir.path().canonicalize().unwrap().to_str().unwrap()),
+        "{out}"
+    );
 }
 
 #[tokio::test]
 async fn output_comes_while_the_program_runs() {
     let bench = Bench::new();
     let out = OutputSink::with_cap(CAP_BYTES);
-    let call = bench.tool(&["sh", "-c", "echo early; sleep 60"]).call(String::new(), out.clone());
+    let call = bench
+        .tool(&["sh", "-c", "echo early; sleep 60"])
+        .call(String::new(), out.clone());
     let waited = tokio::time::timeout(Duration::from_millis(500), call).await;
     assert!(waited.is_err(), "it sleeps for a minute");
     assert_eq!(out.take().bytes, "early\n");
@@ -191,11 +257,19 @@ async fn output_comes_while_the_program_runs() {
 #[tokio::test]
 async fn large_output_arrives_in_full_on_both_streams() {
     let bench = Bench::new();
-    let (done, out) =
-        bench.sh("i=0; while [ $i -lt 40000 ]; do echo line $i; echo error $i >&2; i=$((i+1)); done; exit 1").await;
+    let (done, out) = bench
+        .sh(
+            "i=0; while [ $i -lt 40000 ]; do echo line $i; echo error $i >&2; i=$((i+1)); \
+             done; exit 1",
+        )
+        .await;
     assert_eq!(out.lines().count(), 40_000);
     let error = done.unwrap_err();
-    assert!(error.ends_with("error 39999") && error.len() < 17 << 10, "{} bytes", error.len());
+    assert!(
+        error.ends_with("error 39999") && error.len() < 17 << 10,
+        "{} bytes",
+        error.len()
+    );
 }
 
 #[tokio::test]
@@ -203,7 +277,12 @@ async fn output_without_end_is_cut_at_the_cap_and_the_group_is_killed() {
     let bench = Bench::new();
     let began = Instant::now();
     let (done, out) = bench.sh("echo $$ > pids; yes & echo $! >> pids; yes").await;
-    assert!(done.clone().unwrap_err().contains(&format!("more than {CAP_BYTES} bytes")), "{done:?}");
+    assert!(
+        done.clone()
+            .unwrap_err()
+            .contains(&format!("more than {CAP_BYTES} bytes")),
+        "{done:?}"
+    );
     assert_eq!(out.len() as u64, CAP_BYTES);
     assert!(began.elapsed() < Duration::from_secs(10));
     assert_all_end(&bench.wait_for_pids("pids", 2).await).await;
@@ -214,7 +293,8 @@ const LEFT_BEHIND: [&str; 4] = [
     "sleep 60 & echo $! > pids",
     "sh -c 'sleep 60 & echo $! > pids; wait' & while ! test -s pids; do :; done",
     "sleep 60 > /dev/null 2>&1 & echo $! > pids",
-    "sh -c 'trap \"\" TERM HUP INT; echo $$ > pids; while :; do sleep 1; done' & while ! test -s pids; do :; done",
+    "sh -c 'trap \"\" TERM HUP INT; echo $$ > pids; while :; do sleep 1; done' & while ! test -s \
+     pids; do :; done",
 ];
 
 #[tokio::test]
@@ -224,7 +304,11 @@ async fn what_a_program_leaves_behind_neither_holds_the_call_nor_outlives_it() {
         let began = Instant::now();
         let (done, out) = bench.sh(&format!("{script}; echo done")).await;
         assert_eq!((done, out.as_str()), (Ok(()), "done\n"), "{script}");
-        assert!(began.elapsed() < Duration::from_secs(5), "{script}: {:?}", began.elapsed());
+        assert!(
+            began.elapsed() < Duration::from_secs(5),
+            "{script}: {:?}",
+            began.elapsed()
+        );
         assert_all_end(&bench.wait_for_pids("pids", 1).await).await;
     }
 }
@@ -234,7 +318,11 @@ async fn a_dropped_call_leaves_no_process() {
     for script in LEFT_BEHIND {
         let bench = Bench::new();
         let script = format!("{script}; echo $$ > leader; sleep 60");
-        let call = tokio::spawn(bench.tool(&["sh", "-c", &script]).call(String::new(), OutputSink::with_cap(9)));
+        let call = tokio::spawn(
+            bench
+                .tool(&["sh", "-c", &script])
+                .call(String::new(), OutputSink::with_cap(9)),
+        );
         let mut pids = bench.wait_for_pids("pids", 1).await;
         pids.extend(bench.wait_for_pids("leader", 1).await);
         assert!(pids.iter().all(|pid| is_alive(*pid)), "{script}");
@@ -249,7 +337,10 @@ async fn a_dropped_call_leaves_no_process() {
 async fn assert_reaped(leader: u32) {
     let began = Instant::now();
     while Path::new(&format!("/proc/{leader}")).exists() {
-        assert!(began.elapsed() < Duration::from_secs(5), "{leader} was not reaped");
+        assert!(
+            began.elapsed() < Duration::from_secs(5),
+            "{leader} was not reaped"
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -285,21 +376,48 @@ async fn a_command_writes_where_it_may_and_a_tool_that_reads_nowhere() {
     let beside = std::env::current_dir().unwrap().join("not-to-be-written");
     let outside = format!("echo x > {}", beside.display());
     for (access, script, part) in [
-        (Access::Read, "echo x > within", Some("declared access = \"read\": it may write nothing")),
+        (
+            Access::Read,
+            "echo x > within",
+            Some("declared access = \"read\": it may write nothing"),
+        ),
         (Access::Read, "cat /etc/hostname > /dev/null", None),
-        (Access::Write, "echo x > within && sh -c 'echo y >> within'", None),
+        (
+            Access::Write,
+            "echo x > within && sh -c 'echo y >> within'",
+            None,
+        ),
         (Access::Write, &outside, Some("--allow-write permits more")),
-        (Access::Admin, &format!("sh -c '{outside}'"), Some("may write below ")),
+        (
+            Access::Admin,
+            &format!("sh -c '{outside}'"),
+            Some("may write below "),
+        ),
     ] {
         let mut tool = bench.tool(&["sh", "-c", script]);
-        Arc::get_mut(&mut tool.command).expect("nobody else holds it").policy.access = access;
-        let done = tool.call("{}".to_owned(), OutputSink::with_cap(CAP_BYTES)).await;
+        Arc::get_mut(&mut tool.command)
+            .expect("nobody else holds it")
+            .policy
+            .access = access;
+        let done = tool
+            .call("{}".to_owned(), OutputSink::with_cap(CAP_BYTES))
+            .await;
         match part {
             None => assert_eq!(done, Ok(()), "{script}"),
-            Some(part) => assert!(done.as_ref().is_err_and(|why| why.contains(part)), "{script}: {done:?}"),
+            Some(part) => assert!(
+                done.as_ref().is_err_and(|why| why.contains(part)),
+                "{script}: {done:?}"
+            ),
         }
     }
-    assert_eq!(std::fs::read_to_string(bench.dir.path().join("within")).unwrap(), "x\ny\n");
+    assert_eq!(
+        std::fs::read_to_string(bench.dir.path().join("within")).unwrap(),
+        "x\ny\n"
+    );
     assert!(!beside.exists());
-    std::fs::write(bench.dir.path().join("ours"), "the kernel itself is not confined").unwrap();
+    std::fs::write(
+        bench.dir.path().join("ours"),
+        "the kernel itself is not confined",
+    )
+    .unwrap();
 }

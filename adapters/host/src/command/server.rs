@@ -1,5 +1,6 @@
-//! A tool server as a program of this machine: permitted, scrubbed, confined and guarded as a command is that may write (CONFINE-2), and
-//! ended with all that it started when nobody speaks to it any more (GROUP-1).
+//! A tool server as a program of this machine: permitted, scrubbed, confined and guarded as a
+//! command is that may write (CONFINE-2), and ended with all that it started when nobody speaks to
+//! it any more (GROUP-1).
 
 use std::process::Stdio;
 
@@ -21,12 +22,17 @@ pub(crate) fn serve(
     told: ServerEnvironment,
     env: Vec<(String, String)>,
 ) -> Result<ServerChild, String> {
-    let argv: Vec<String> = std::iter::once(&server.program).chain(&server.args).cloned().collect();
+    let argv: Vec<String> = std::iter::once(&server.program)
+        .chain(&server.args)
+        .cloned()
+        .collect();
     let env = match told {
         ServerEnvironment::Declared => launcher.declared(&server.program, env)?,
         // The user named the server and its variables.
         ServerEnvironment::All => {
-            let declared = env.into_iter().map(|(name, value)| (name.into(), value.into()));
+            let declared = env
+                .into_iter()
+                .map(|(name, value)| (name.into(), value.into()));
             launcher.whole_environment().chain(declared).collect()
         }
     };
@@ -39,7 +45,11 @@ pub(crate) fn serve(
         folder: server.cwd.as_deref(),
     })?;
     let failed = |error| format!("`{}` could not be started: {error}.", server.program);
-    let Started { mut group, stdout, stderr } = Group::start(prepared).map_err(failed)?;
+    let Started {
+        mut group,
+        stdout,
+        stderr,
+    } = Group::start(prepared).map_err(failed)?;
     let stdin = group.stdin().expect("a server's input is piped");
     Ok(ServerChild {
         stdin: Box::new(stdin),
@@ -63,19 +73,32 @@ mod tests {
 
     fn sh(script: &str) -> ServerCommand {
         let args = vec!["-c".to_owned(), script.to_owned()];
-        ServerCommand { program: "sh".into(), args, env: Vec::new(), cwd: None, limits: CommandLimits::default() }
+        ServerCommand {
+            program: "sh".into(),
+            args,
+            env: Vec::new(),
+            cwd: None,
+            limits: CommandLimits::default(),
+        }
     }
 
     fn host(folder: &Path) -> LocalHost {
-        LocalHost::new(Permissions::none().allow_run("sh").allow_env("PATH"), folder).unwrap()
+        LocalHost::new(
+            Permissions::none().allow_run("sh").allow_env("PATH"),
+            folder,
+        )
+        .unwrap()
     }
 
     #[tokio::test]
     async fn a_server_is_spoken_to_and_has_what_its_declaration_says() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("below")).unwrap();
-        let mut command = sh("read said; echo \"$said $OURS $CARGO_MANIFEST_DIR $(pwd)\"; echo why >&2");
-        command.env.push(("OURS".into(), ServerValue::new("a${PATH:-}z")));
+        let mut command =
+            sh("read said; echo \"$said $OURS $CARGO_MANIFEST_DIR $(pwd)\"; echo why >&2");
+        command
+            .env
+            .push(("OURS".into(), ServerValue::new("a${PATH:-}z")));
         command.cwd = Some("below".into());
         let mut child = host(folder.path()).serve(&command).unwrap();
         child.stdin.write_all(b"hello\n").await.unwrap();
@@ -91,9 +114,11 @@ mod tests {
     #[tokio::test]
     async fn a_server_has_all_of_the_environment_where_the_user_says_so() {
         let all = Permissions::none().server_environment(ServerEnvironment::All);
-        for (permissions, expected) in
-            [(Permissions::none(), ""), (all.clone(), "set"), (all.withhold_env("CARGO_MANIFEST_DIR"), "")]
-        {
+        for (permissions, expected) in [
+            (Permissions::none(), ""),
+            (all.clone(), "set"),
+            (all.withhold_env("CARGO_MANIFEST_DIR"), ""),
+        ] {
             let permissions = permissions.allow_run("sh");
             let host = LocalHost::new(permissions, ".").unwrap();
             let mut child = host.serve(&sh("echo ${CARGO_MANIFEST_DIR:+set}")).unwrap();
@@ -109,7 +134,9 @@ mod tests {
         let refused = host.serve(&sh("true")).err().unwrap();
         assert!(refused.contains("--allow-run=sh"), "{refused}");
         let mut command = sh("true");
-        command.env.push(("KEY".into(), ServerValue::new("${SOME_KEY}")));
+        command
+            .env
+            .push(("KEY".into(), ServerValue::new("${SOME_KEY}")));
         let refused = self::host(Path::new(".")).serve(&command).err().unwrap();
         assert!(refused.contains("--allow-env=SOME_KEY"), "{refused}");
     }
@@ -122,20 +149,28 @@ mod tests {
         }
         std::fs::write(dir.path().join("store/HEAD"), "secret").unwrap();
         let script = format!(
-            "echo x > mine/f && echo wrote mine; echo x > $TMPDIR/f && echo wrote temporary; echo x > yours/f && echo wrote \
-             yours; echo x > '{}'/f && echo wrote shared; cat store/HEAD; \
-             python3 -c 'import socket; socket.socket()' && echo has sockets",
+            "echo x > mine/f && echo wrote mine; echo x > $TMPDIR/f && echo wrote temporary; echo \
+             x > yours/f && echo wrote yours; echo x > '{}'/f && echo wrote shared; cat \
+             store/HEAD; python3 -c 'import socket; socket.socket()' && echo has sockets",
             shared.path().display()
         );
-        let given = Permissions::none().allow_run("sh").allow_write("mine").seal("store");
-        let everything = "wrote mine\nwrote temporary\nwrote yours\nwrote shared\nsecrethas sockets\n";
-        for (permissions, expected) in
-            [(given.clone(), "wrote mine\nwrote temporary\n"), (given.allow_unconfined("sh"), everything)]
-        {
+        let given = Permissions::none()
+            .allow_run("sh")
+            .allow_write("mine")
+            .seal("store");
+        let everything =
+            "wrote mine\nwrote temporary\nwrote yours\nwrote shared\nsecrethas sockets\n";
+        for (permissions, expected) in [
+            (given.clone(), "wrote mine\nwrote temporary\n"),
+            (given.allow_unconfined("sh"), everything),
+        ] {
             let host = LocalHost::new(permissions.allow_env("TMPDIR"), dir.path()).unwrap();
             let mut command = sh(&script);
             if expected == everything {
-                command.env.push(("TMPDIR".into(), ServerValue::new(dir.path().display().to_string())));
+                command.env.push((
+                    "TMPDIR".into(),
+                    ServerValue::new(dir.path().display().to_string()),
+                ));
             }
             let mut child = host.serve(&command).unwrap();
             let mut out = String::new();
@@ -144,16 +179,30 @@ mod tests {
         }
     }
 
-    /// Neither a variable of the program's nor a program that a command wrote becomes code that runs unconfined.
+    /// Neither a variable of the program's nor a program that a command wrote becomes code that
+    /// runs unconfined.
     #[tokio::test]
     async fn what_runs_unconfined_is_what_the_user_named() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("bin")).unwrap();
         std::fs::copy("/bin/sh", dir.path().join("bin/planted")).unwrap();
-        let planted = dir.path().canonicalize().unwrap().join("bin/planted").display().to_string();
-        let permissions =
-            Permissions::none().allow_run("sh").allow_run(&planted).allow_unconfined("sh").allow_unconfined(&planted);
-        let host = LocalHost::new(permissions.allow_env("LEVEL").allow_write("bin"), dir.path()).unwrap();
+        let planted = dir
+            .path()
+            .canonicalize()
+            .unwrap()
+            .join("bin/planted")
+            .display()
+            .to_string();
+        let permissions = Permissions::none()
+            .allow_run("sh")
+            .allow_run(&planted)
+            .allow_unconfined("sh")
+            .allow_unconfined(&planted);
+        let host = LocalHost::new(
+            permissions.allow_env("LEVEL").allow_write("bin"),
+            dir.path(),
+        )
+        .unwrap();
         for (program, variable, refused) in [
             ("sh", "LD_PRELOAD", Some("--allow-env=LD_PRELOAD")),
             ("sh", "LEVEL", None),
@@ -163,8 +212,15 @@ mod tests {
             command.program = program.to_owned();
             command.env.push((variable.into(), ServerValue::new("x")));
             let error = host.serve(&command).err();
-            assert_eq!(error.is_some(), refused.is_some(), "{program} {variable}: {error:?}");
-            assert!(error.is_none_or(|error| error.contains(refused.unwrap())), "{program} {variable}");
+            assert_eq!(
+                error.is_some(),
+                refused.is_some(),
+                "{program} {variable}: {error:?}"
+            );
+            assert!(
+                error.is_none_or(|error| error.contains(refused.unwrap())),
+                "{program} {variable}"
+            );
         }
     }
 
@@ -172,7 +228,9 @@ mod tests {
     async fn nothing_that_a_server_started_outlives_it() {
         let folder = tempfile::tempdir().unwrap();
         // The grandchild holds the pipe open: that it is closed shows that the grandchild is gone.
-        let child = host(folder.path()).serve(&sh("sleep 1000 & echo here; wait")).unwrap();
+        let child = host(folder.path())
+            .serve(&sh("sleep 1000 & echo here; wait"))
+            .unwrap();
         let mut lines = BufReader::new(child.stdout).lines();
         assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("here"));
         drop(child.held);

@@ -45,8 +45,16 @@ impl Tail {
         if !self.is_cut {
             return String::from_utf8_lossy(&self.bytes).trim_end().to_owned();
         }
-        let inside_char = self.bytes.iter().take_while(|byte| **byte & 0xc0 == 0x80).count().min(3);
-        format!("…{}", String::from_utf8_lossy(&self.bytes[inside_char..]).trim_end())
+        let inside_char = self
+            .bytes
+            .iter()
+            .take_while(|byte| **byte & 0xc0 == 0x80)
+            .count()
+            .min(3);
+        format!(
+            "…{}",
+            String::from_utf8_lossy(&self.bytes[inside_char..]).trim_end()
+        )
     }
 }
 
@@ -58,8 +66,10 @@ mod tests {
     async fn only_the_end_is_kept_and_said_to_be() {
         let short = "a\nb\n".to_owned();
         let long = "é".repeat(KEPT_BYTES * 5) + "x";
-        for (stream, expected) in [(short, "a\nb".to_owned()), (long, format!("…{}x", "é".repeat(KEPT_BYTES / 2 - 1)))]
-        {
+        for (stream, expected) in [
+            (short, "a\nb".to_owned()),
+            (long, format!("…{}x", "é".repeat(KEPT_BYTES / 2 - 1))),
+        ] {
             let mut tail = Tail::default();
             tail.follow(stream.as_bytes()).await.unwrap();
             assert!(tail.bytes.len() <= 2 * KEPT_BYTES);

@@ -1,8 +1,9 @@
-//! A command's own folder for temporary files. Under a guard, the guard makes it and removes it, so that none is left if the kernel is
-//! killed before there is a guard. The kernel chooses its name.
+//! A command's own folder for temporary files. Under a guard, the guard makes it and removes it, so
+//! that none is left if the kernel is killed before there is a guard. The kernel chooses its name.
 //!
-//! A command can make it hard to remove: folders nested thousands deep, or closed to their owner. So nested folders are moved up one by
-//! one before they are removed, which takes two handles and no recursion at any depth.
+//! A command can make it hard to remove: folders nested thousands deep, or closed to their owner.
+//! So nested folders are moved up one by one before they are removed, which takes two handles and
+//! no recursion at any depth.
 
 use std::ffi::CString;
 use std::io;
@@ -11,7 +12,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, access, chmodat, fstat, openat, renameat, statat, unlinkat,
+    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, access, chmodat, fstat, openat, renameat,
+    statat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -36,7 +38,9 @@ impl Temporary {
     pub(super) fn name(parent: &Path) -> io::Result<Self> {
         let parent = parent.canonicalize()?;
         access(&parent, Access::WRITE_OK | Access::EXEC_OK)?;
-        let named = tempfile::Builder::new().prefix("dormouse-").make_in(parent, |path| Ok(path.to_owned()))?;
+        let named = tempfile::Builder::new()
+            .prefix("dormouse-")
+            .make_in(parent, |path| Ok(path.to_owned()))?;
         Ok(Self::Named(named.into_parts().0))
     }
 
@@ -76,48 +80,62 @@ impl TempFolder {
     /// The folder cannot be made, or something else has taken its place.
     pub(super) fn make(parent: &Path) -> io::Result<Self> {
         let mine = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-        let made = tempfile::Builder::new().prefix("dormouse-").permissions(mine).tempdir_in(parent.canonicalize()?)?;
+        let made = tempfile::Builder::new()
+            .prefix("dormouse-")
+            .permissions(mine)
+            .tempdir_in(parent.canonicalize()?)?;
         Ok(Self(Some(just_made(made.keep())?)))
     }
 
     fn folder(&self) -> &Folder {
-        self.0.as_ref().expect("it is taken only where this is dropped")
+        self.0
+            .as_ref()
+            .expect("it is taken only where this is dropped")
     }
 }
 
 impl Drop for TempFolder {
     fn drop(&mut self) {
         let Some(folder) = self.0.take() else { return };
-        // On a thread, since the caller must not block. If there is no thread, the folder stays behind.
-        let _ = std::thread::Builder::new().name("removing".to_owned()).spawn(move || remove(&folder.path));
+        // On a thread, since the caller must not block. If there is no thread, the folder stays
+        // behind.
+        let _ = std::thread::Builder::new()
+            .name("removing".to_owned())
+            .spawn(move || remove(&folder.path));
     }
 }
 
-/// The folder at this path, if it is the one that was just made and not a link or another folder in its place: it is ours and empty.
+/// The folder at this path, if it is the one that was just made and not a link or another folder in
+/// its place: it is ours and empty.
 fn just_made(path: PathBuf) -> io::Result<Folder> {
     let handle = opened(CWD, &path)?;
     let is_ours = fstat(&handle)?.st_uid == geteuid().as_raw();
     match is_ours && entries(&handle)?.is_empty() {
-        true => Ok(Folder { identity: Identity::of(&handle)?, path }),
+        true => Ok(Folder {
+            identity: Identity::of(&handle)?,
+            path,
+        }),
         false => Err(io::Error::other("another folder was put in its place")),
     }
 }
 
-/// Removes a folder and all below it. Costs a system call or two for each file, and a rename for each folder.
+/// Removes a folder and all below it. Costs a system call or two for each file, and a rename for
+/// each folder.
 ///
 /// # Errors
 /// Something cannot be removed. All else is.
 pub(super) fn remove(folder: &Path) -> io::Result<()> {
     let top = opened(CWD, folder)?;
-    let mut names = (0..).map(|number: u64| CString::new(format!("removing-{number}")).expect("it holds no zero"));
+    let mut names = (0..)
+        .map(|number: u64| CString::new(format!("removing-{number}")).expect("it holds no zero"));
     let mut failed = Ok(());
     loop {
         let mut folders = 0;
         for name in entries(&top)? {
             match unlinkat(&top, &name, AtFlags::empty()) {
                 Err(Errno::ISDIR | Errno::PERM) if is_folder(&top, &name) => {
-                    let removed =
-                        raise(&top, &name, &mut names).and_then(|()| Ok(unlinkat(&top, &name, AtFlags::REMOVEDIR)?));
+                    let removed = raise(&top, &name, &mut names)
+                        .and_then(|()| Ok(unlinkat(&top, &name, AtFlags::REMOVEDIR)?));
                     folders += u32::from(removed.is_ok());
                     failed = failed.and(removed);
                 }
@@ -134,7 +152,11 @@ pub(super) fn remove(folder: &Path) -> io::Result<()> {
 }
 
 /// Removes the files of a folder in `top`, and moves its folders up into `top`.
-fn raise(top: &OwnedFd, name: &CString, names: &mut impl Iterator<Item = CString>) -> io::Result<()> {
+fn raise(
+    top: &OwnedFd,
+    name: &CString,
+    names: &mut impl Iterator<Item = CString>,
+) -> io::Result<()> {
     // It may be closed to its owner.
     chmodat(top, name, Mode::RWXU, AtFlags::empty())?;
     let folder = opened(top, name)?;
@@ -201,11 +223,20 @@ mod tests {
     fn it_goes_with_its_last_holder_unless_its_guard_makes_it() {
         let parent = tempfile::tempdir().unwrap();
         let named = Temporary::name(parent.path()).unwrap();
-        assert!(!named.path().exists() && named.made().is_none(), "a kernel that is killed here leaves nothing");
+        assert!(
+            !named.path().exists() && named.made().is_none(),
+            "a kernel that is killed here leaves nothing"
+        );
         let made = make_named(named.path()).unwrap();
         assert_eq!(made.path, named.path());
-        assert_eq!(fs::metadata(named.path()).unwrap().permissions().mode() & 0o777, 0o700);
-        assert_eq!(make_named(named.path()).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(
+            fs::metadata(named.path()).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
+        assert_eq!(
+            make_named(named.path()).unwrap_err().kind(),
+            io::ErrorKind::AlreadyExists
+        );
         remove(named.path()).unwrap();
         assert!(Temporary::name(&parent.path().join("absent")).is_err());
         let dropped = TempFolder::make(parent.path()).unwrap();
@@ -242,7 +273,10 @@ mod tests {
         }
         drop(deep);
         remove(&folder).unwrap();
-        let left: Vec<_> = fs::read_dir(parent.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let left: Vec<_> = fs::read_dir(parent.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
         assert_eq!(left, ["beside"]);
     }
 

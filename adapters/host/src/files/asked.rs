@@ -51,7 +51,11 @@ impl<'a> Asked<'a> {
     }
 
     fn cannot(&self, kind: FileErrorKind, why: impl Display) -> FileError {
-        let message = format!("{} cannot be {}: {why}", self.path.display(), self.purpose.done());
+        let message = format!(
+            "{} cannot be {}: {why}",
+            self.path.display(),
+            self.purpose.done()
+        );
         FileError { kind, message }
     }
 
@@ -61,14 +65,22 @@ impl<'a> Asked<'a> {
     }
 
     /// The user permitted other folders than `folder`, or none.
-    pub(super) fn outside<'r>(&self, folder: &Path, roots: impl Iterator<Item = &'r Path>) -> FileError {
+    pub(super) fn outside<'r>(
+        &self,
+        folder: &Path,
+        roots: impl Iterator<Item = &'r Path>,
+    ) -> FileError {
         let roots: Vec<_> = roots.map(|root| root.display().to_string()).collect();
-        let permitted = if roots.is_empty() { "none".to_owned() } else { roots.join(", ") };
+        let permitted = if roots.is_empty() {
+            "none".to_owned()
+        } else {
+            roots.join(", ")
+        };
         let folder = folder.display();
         let (flag, builder) = (self.purpose.flag(), self.purpose.builder());
         let why = format!(
-            "it is outside the permitted folders ({permitted}). Name a file in one of them, or have the user start with \
-             {flag}={folder}, or Permissions::{builder}(\"{folder}\")."
+            "it is outside the permitted folders ({permitted}). Name a file in one of them, or \
+             have the user start with {flag}={folder}, or Permissions::{builder}(\"{folder}\")."
         );
         self.cannot(FileErrorKind::AccessDenied, why)
     }
@@ -81,7 +93,9 @@ impl<'a> Asked<'a> {
     /// It lies in what belongs to the kernel itself.
     pub(super) fn sealed(&self, sealed: &Path) -> FileError {
         let sealed = sealed.display();
-        self.denied(format_args!("it lies in {sealed}, where the kernel keeps what is its own."))
+        self.denied(format_args!(
+            "it lies in {sealed}, where the kernel keeps what is its own."
+        ))
     }
 
     /// It is another name for what belongs to the kernel itself.
@@ -92,8 +106,13 @@ impl<'a> Asked<'a> {
     /// It is there and must not be.
     pub(super) fn exists(&self, presence: Presence) -> FileError {
         let why = match presence {
-            Presence::Neither => "the file exists, and neither create nor exist_ok is given. Give exist_ok=true.",
-            _ => "the file exists, and exist_ok is false. Give exist_ok=true to change it, or name another file.",
+            Presence::Neither => {
+                "the file exists, and neither create nor exist_ok is given. Give exist_ok=true."
+            }
+            _ => {
+                "the file exists, and exist_ok is false. Give exist_ok=true to change it, or name \
+                 another file."
+            }
         };
         self.cannot(FileErrorKind::FileExists, why)
     }
@@ -101,8 +120,13 @@ impl<'a> Asked<'a> {
     /// It is not there and must be.
     pub(super) fn absent(&self, presence: Presence) -> FileError {
         let why = match presence {
-            Presence::Neither => "there is no such file, and neither create nor exist_ok is given. Give create=true.",
-            _ => "there is no such file, and create is false. Give create=true to make it, or name an existing file.",
+            Presence::Neither => {
+                "there is no such file, and neither create nor exist_ok is given. Give create=true."
+            }
+            _ => {
+                "there is no such file, and create is false. Give create=true to make it, or name \
+                 an existing file."
+            }
         };
         self.cannot(FileErrorKind::FileNotFound, why)
     }
@@ -114,19 +138,24 @@ impl<'a> Asked<'a> {
 
     /// It is a directory, a FIFO, a device.
     pub(super) fn not_a_file(&self, what: &str) -> FileError {
-        self.unusable(format_args!("it is {what}, not a regular file. Name a file."))
+        self.unusable(format_args!(
+            "it is {what}, not a regular file. Name a file."
+        ))
     }
 
     /// It is larger than what is read.
     pub(super) fn too_large(&self, cap_bytes: u64) -> FileError {
-        self.unusable(format_args!("it is larger than {cap_bytes} bytes, the most that is read at once."))
+        self.unusable(format_args!(
+            "it is larger than {cap_bytes} bytes, the most that is read at once."
+        ))
     }
 
     /// A line that the file does not have.
     pub(super) fn no_such_line(&self, at_line: u64, lines: u64) -> FileError {
         let valid = lines + 1;
         let why = format!(
-            "insert_at_line={at_line} is out of range: the file has {lines} lines. Valid range: 1-{valid}; {valid} appends."
+            "insert_at_line={at_line} is out of range: the file has {lines} lines. Valid range: \
+             1-{valid}; {valid} appends."
         );
         self.cannot(FileErrorKind::InvalidRange, why)
     }
@@ -144,19 +173,26 @@ impl<'a> Asked<'a> {
         match errno {
             Errno::NOENT => self.not_found(),
             Errno::EXIST => self.exists(Presence::Absent),
-            Errno::LOOP => {
-                self.denied("a symbolic link is on its way, and links are not followed. Name the file itself.")
-            }
+            Errno::LOOP => self.denied(
+                "a symbolic link is on its way, and links are not followed. Name the file itself.",
+            ),
             Errno::XDEV => self.denied("it leads out of the permitted folder."),
-            Errno::NOSYS => self.denied("this system cannot confine paths to a folder (openat2, Linux 5.6 or newer)."),
-            Errno::ACCESS | Errno::PERM | Errno::ROFS => {
-                self.cannot(FileErrorKind::PermissionError, format_args!("the operating system refuses: {errno}."))
-            }
+            Errno::NOSYS => self.denied(
+                "this system cannot confine paths to a folder (openat2, Linux 5.6 or newer).",
+            ),
+            Errno::ACCESS | Errno::PERM | Errno::ROFS => self.cannot(
+                FileErrorKind::PermissionError,
+                format_args!("the operating system refuses: {errno}."),
+            ),
             Errno::ISDIR => self.not_a_file("a directory"),
             Errno::NXIO | Errno::NODEV => self.not_a_file("a FIFO, socket or device"),
             Errno::NOTDIR => self.unusable("a part of its way is a file, not a directory."),
-            Errno::NAMETOOLONG => self.unusable("its name is too long: 255 bytes for each part, 4095 in all."),
-            Errno::NOSPC | Errno::DQUOT => self.unusable(format_args!("the disk is full: {errno}.")),
+            Errno::NAMETOOLONG => {
+                self.unusable("its name is too long: 255 bytes for each part, 4095 in all.")
+            }
+            Errno::NOSPC | Errno::DQUOT => {
+                self.unusable(format_args!("the disk is full: {errno}."))
+            }
             _ => self.unusable(format_args!("{errno}.")),
         }
     }
@@ -188,17 +224,34 @@ mod tests {
             let asked = Asked::new(Purpose::Write, Path::new("a/b"));
             let error = asked.io("store", &io::Error::from(errno));
             assert_eq!(error.kind, kind, "{errno:?}");
-            assert!(error.message.starts_with("a/b cannot be written: "), "{}", error.message);
+            assert!(
+                error.message.starts_with("a/b cannot be written: "),
+                "{}",
+                error.message
+            );
         }
     }
 
     #[test]
     fn a_refusal_names_the_flag_and_what_is_permitted() {
         let asked = Asked::new(Purpose::Read, Path::new("/etc/passwd"));
-        let error = asked.outside(Path::new("/etc"), [Path::new("/a"), Path::new("/b")].into_iter());
-        for part in ["/etc/passwd", "(/a, /b)", "--allow-read=/etc,", "Permissions::allow_read(\"/etc\")"] {
+        let error = asked.outside(
+            Path::new("/etc"),
+            [Path::new("/a"), Path::new("/b")].into_iter(),
+        );
+        for part in [
+            "/etc/passwd",
+            "(/a, /b)",
+            "--allow-read=/etc,",
+            "Permissions::allow_read(\"/etc\")",
+        ] {
             assert!(error.message.contains(part), "{part}: {}", error.message);
         }
-        assert!(asked.outside(asked.path, std::iter::empty()).message.contains("(none)"));
+        assert!(
+            asked
+                .outside(asked.path, std::iter::empty())
+                .message
+                .contains("(none)")
+        );
     }
 }

@@ -1,6 +1,8 @@
-//! The three calls that depend on the operating system: open below a folder, rename onto nothing, whose file system.
+//! The three calls that depend on the operating system: open below a folder, rename onto nothing,
+//! whose file system.
 //!
-//! Opening never leaves the folder, follows no link of any kind, waits for nobody, and truncates nothing.
+//! Opening never leaves the folder, follows no link of any kind, waits for nobody, and truncates
+//! nothing.
 
 use std::ffi::OsStr;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -23,7 +25,8 @@ pub(super) enum Want {
 /// Opens `path` below `folder`.
 ///
 /// # Errors
-/// `LOOP` at a symbolic link, `XDEV` on the way out, `NOSYS` where the system has no such call, and what open(2) says.
+/// `LOOP` at a symbolic link, `XDEV` on the way out, `NOSYS` where the system has no such call, and
+/// what open(2) says.
 #[cfg(target_os = "linux")]
 pub(super) fn open(folder: BorrowedFd<'_>, path: &Path, want: Want) -> Result<OwnedFd> {
     use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
@@ -39,7 +42,13 @@ pub(super) fn open(folder: BorrowedFd<'_>, path: &Path, want: Want) -> Result<Ow
     };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     for _ in 1..TRIES {
-        match openat2(folder, path, access | OFlags::CLOEXEC, Mode::empty(), resolve) {
+        match openat2(
+            folder,
+            path,
+            access | OFlags::CLOEXEC,
+            Mode::empty(),
+            resolve,
+        ) {
             Err(Errno::AGAIN | Errno::INTR) => {}
             done => return done,
         }
@@ -80,11 +89,12 @@ fn link_then_unlink(folder: BorrowedFd<'_>, from: &OsStr, to: &OsStr) -> Result<
     unlinkat(folder, from, AtFlags::empty())
 }
 
-/// Whether a folder belongs to a file system in which files are the kernel's own state: their bytes are secrets of this
-/// process (`/proc/self/environ`), or act when written.
+/// Whether a folder belongs to a file system in which files are the kernel's own state: their bytes
+/// are secrets of this process (`/proc/self/environ`), or act when written.
 #[cfg(target_os = "linux")]
 pub(super) fn is_kernel_state(folder: BorrowedFd<'_>) -> Result<bool> {
-    /// proc, sysfs, debugfs, tracefs, securityfs, cgroup, cgroup2, bpf, configfs, selinux, efivars (linux/magic.h).
+    /// proc, sysfs, debugfs, tracefs, securityfs, cgroup, cgroup2, bpf, configfs, selinux, efivars
+    /// (linux/magic.h).
     const MAGIC: [u32; 11] = [
         0x9fa0,
         0x6265_6572,
@@ -121,9 +131,15 @@ mod tests {
         for rename in [rename_new, link_then_unlink] {
             std::fs::write(dir.path().join("from"), "new").unwrap();
             std::fs::write(dir.path().join("there"), "old").unwrap();
-            assert_eq!(rename(handle.as_fd(), "from".as_ref(), "there".as_ref()), Err(Errno::EXIST));
+            assert_eq!(
+                rename(handle.as_fd(), "from".as_ref(), "there".as_ref()),
+                Err(Errno::EXIST)
+            );
             assert_eq!(std::fs::read(dir.path().join("there")).unwrap(), b"old");
-            assert_eq!(rename(handle.as_fd(), "from".as_ref(), "free".as_ref()), Ok(()));
+            assert_eq!(
+                rename(handle.as_fd(), "from".as_ref(), "free".as_ref()),
+                Ok(())
+            );
             assert_eq!(std::fs::read(dir.path().join("free")).unwrap(), b"new");
             assert!(!dir.path().join("from").exists());
             std::fs::remove_file(dir.path().join("free")).unwrap();
@@ -133,7 +149,12 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     fn the_kernels_own_file_systems_are_known() {
-        for (path, expected) in [("/proc", true), ("/proc/self", true), ("/sys", true), ("/", false)] {
+        for (path, expected) in [
+            ("/proc", true),
+            ("/proc/self", true),
+            ("/sys", true),
+            ("/", false),
+        ] {
             let handle = std::fs::File::open(path).unwrap();
             assert_eq!(is_kernel_state(handle.as_fd()), Ok(expected), "{path}");
         }

@@ -1,4 +1,5 @@
-//! A folder that is held open, and what can be done in it: look at an entry, open a file, make a folder.
+//! A folder that is held open, and what can be done in it: look at an entry, open a file, make a
+//! folder.
 //!
 //! Whatever name is given here is one part of a path, never a path.
 
@@ -31,15 +32,24 @@ pub(super) struct Target {
     pub(super) file: File,
     /// Size in bytes when it was opened.
     pub(super) size: u64,
-    /// Permission bits, without set-uid and set-gid: those are not passed on to content that a model wrote.
+    /// Permission bits, without set-uid and set-gid: those are not passed on to content that a
+    /// model wrote.
     pub(super) mode: Mode,
     pub(super) owner: (Uid, Gid),
 }
 
 impl Folder {
     /// Opens the folder at `way` below `root`; nothing where a part of the way is absent.
-    pub(super) fn below(root: BorrowedFd<'_>, way: &Path, asked: &Asked<'_>) -> Result<Option<Self>, FileError> {
-        let way = if way.as_os_str().is_empty() { Path::new(".") } else { way };
+    pub(super) fn below(
+        root: BorrowedFd<'_>,
+        way: &Path,
+        asked: &Asked<'_>,
+    ) -> Result<Option<Self>, FileError> {
+        let way = if way.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            way
+        };
         match beneath::open(root, way, Want::Folder) {
             Ok(handle) => Self::checked(handle, asked).map(Some),
             Err(Errno::NOENT) => Ok(None),
@@ -50,7 +60,9 @@ impl Folder {
     fn checked(handle: OwnedFd, asked: &Asked<'_>) -> Result<Self, FileError> {
         match beneath::is_kernel_state(handle.as_fd()) {
             Ok(false) => Ok(Self { handle }),
-            Ok(true) => Err(asked.denied("it belongs to a file system of the operating system itself, such as /proc.")),
+            Ok(true) => Err(asked.denied(
+                "it belongs to a file system of the operating system itself, such as /proc.",
+            )),
             Err(errno) => Err(asked.errno(errno)),
         }
     }
@@ -77,7 +89,8 @@ impl Folder {
         Self::below(self.as_fd(), Path::new(name), asked)?.ok_or_else(|| asked.not_found())
     }
 
-    /// Whether a file that may be touched is there. What it is, is asked without opening it for anything.
+    /// Whether a file that may be touched is there. What it is, is asked without opening it for
+    /// anything.
     pub(super) fn look(&self, name: &OsStr, asked: &Asked<'_>) -> Result<bool, FileError> {
         match beneath::open(self.as_fd(), Path::new(name), Want::Look) {
             Ok(handle) => check_target(&handle, asked).map(|_| true),
@@ -86,7 +99,8 @@ impl Folder {
         }
     }
 
-    /// What it holds, sorted by name. Names are looked at and not opened; one that goes meanwhile is left out.
+    /// What it holds, sorted by name. Names are looked at and not opened; one that goes meanwhile
+    /// is left out.
     pub(super) fn list(&self, asked: &Asked<'_>) -> Result<Listing, FileError> {
         let refused = |errno| asked.errno(errno);
         let (mut entries, mut left_out) = (Vec::new(), 0);
@@ -105,17 +119,27 @@ impl Folder {
     fn entry(&self, name: &OsStr) -> Option<DirEntry> {
         let stat = statat(self, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         let kind = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => EntryKind::File { bytes: u64::try_from(stat.st_size).unwrap_or(0) },
+            FileType::RegularFile => EntryKind::File {
+                bytes: u64::try_from(stat.st_size).unwrap_or(0),
+            },
             FileType::Directory => EntryKind::Directory,
             FileType::Symlink => EntryKind::Link,
             _ => EntryKind::Other,
         };
-        Some(DirEntry { name: name.to_string_lossy().into_owned(), kind })
+        Some(DirEntry {
+            name: name.to_string_lossy().into_owned(),
+            kind,
+        })
     }
 
-    /// Opens a file; nothing where it is absent. It is looked at before, so that a device is not even opened, and
-    /// after, since it may have been exchanged between.
-    pub(super) fn open_target(&self, name: &OsStr, want: Want, asked: &Asked<'_>) -> Result<Option<Target>, FileError> {
+    /// Opens a file; nothing where it is absent. It is looked at before, so that a device is not
+    /// even opened, and after, since it may have been exchanged between.
+    pub(super) fn open_target(
+        &self,
+        name: &OsStr,
+        want: Want,
+        asked: &Asked<'_>,
+    ) -> Result<Option<Target>, FileError> {
         if !self.look(name, asked)? {
             return Ok(None);
         }
@@ -147,7 +171,12 @@ impl Target {
         let stat = check_target(&handle, asked)?;
         let mode = Mode::from_raw_mode(stat.st_mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO);
         let owner = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
-        Ok(Self { file: File::from(handle), size: u64::try_from(stat.st_size).unwrap_or(0), mode, owner })
+        Ok(Self {
+            file: File::from(handle),
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            mode,
+            owner,
+        })
     }
 }
 
@@ -159,12 +188,16 @@ fn check_target(handle: &OwnedFd, asked: &Asked<'_>) -> Result<Stat, FileError> 
         FileType::Fifo => return Err(asked.not_a_file("a FIFO")),
         FileType::Socket => return Err(asked.not_a_file("a socket")),
         FileType::Symlink => return Err(asked.errno(Errno::LOOP)),
-        FileType::CharacterDevice | FileType::BlockDevice => return Err(asked.not_a_file("a device")),
+        FileType::CharacterDevice | FileType::BlockDevice => {
+            return Err(asked.not_a_file("a device"));
+        }
         _ => return Err(asked.not_a_file("of an unknown type")),
     }
     if stat.st_nlink > 1 {
         let names = stat.st_nlink;
-        return Err(asked.denied(format_args!("it has {names} names (hard links), some of which may lie outside.")));
+        return Err(asked.denied(format_args!(
+            "it has {names} names (hard links), some of which may lie outside."
+        )));
     }
     Ok(stat)
 }

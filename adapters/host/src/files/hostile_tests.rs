@@ -1,4 +1,5 @@
-//! Paths that want out, things that are no files, and a thief who exchanges a folder for a link in mid-flight.
+//! Paths that want out, things that are no files, and a thief who exchanges a folder for a link in
+//! mid-flight.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -37,23 +38,53 @@ impl World {
         symlink("../out/absent", inside.join("link-dangling")).unwrap();
         symlink("/proc/self", inside.join("link-proc")).unwrap();
         fs::hard_link(outside.join("secret"), inside.join("hard")).unwrap();
-        mknodat(CWD, inside.join("fifo"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        mknodat(CWD, inside.join("socket"), FileType::Socket, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        mknodat(
+            CWD,
+            inside.join("fifo"),
+            FileType::Fifo,
+            Mode::RUSR | Mode::WUSR,
+            0,
+        )
+        .unwrap();
+        mknodat(
+            CWD,
+            inside.join("socket"),
+            FileType::Socket,
+            Mode::RUSR | Mode::WUSR,
+            0,
+        )
+        .unwrap();
         let inside = inside.canonicalize().unwrap();
-        let files =
-            Files::open(&Permissions::none().allow_read(".").allow_write("."), &Arc::default(), &inside).unwrap();
+        let files = Files::open(
+            &Permissions::none().allow_read(".").allow_write("."),
+            &Arc::default(),
+            &inside,
+        )
+        .unwrap();
         Self { dir, files }
     }
 
     fn write(&self, path: &str, mode: WriteMode) -> Result<(), FileError> {
         let bytes = Bytes::from_static(b"NEW");
-        self.files.write(&FileWrite { path: path.into(), bytes, mode, presence: Presence::Any })
+        self.files.write(&FileWrite {
+            path: path.into(),
+            bytes,
+            mode,
+            presence: Presence::Any,
+        })
     }
 
     fn outside(&self) -> Vec<(String, String)> {
-        let read =
-            |entry: fs::DirEntry| (entry.file_name().into_string().unwrap(), fs::read_to_string(entry.path()).unwrap());
-        fs::read_dir(self.dir.path().join("out")).unwrap().map(|entry| read(entry.unwrap())).collect()
+        let read = |entry: fs::DirEntry| {
+            (
+                entry.file_name().into_string().unwrap(),
+                fs::read_to_string(entry.path()).unwrap(),
+            )
+        };
+        fs::read_dir(self.dir.path().join("out"))
+            .unwrap()
+            .map(|entry| read(entry.unwrap()))
+            .collect()
     }
 }
 
@@ -98,14 +129,22 @@ fn a_trap_is_refused_by_kind_and_at_once() {
     let before = world.outside();
     let began = Instant::now();
     for (path, kind) in TRAPS {
-        for mode in [WriteMode::Write, WriteMode::Append, WriteMode::Insert { at_line: 1 }] {
+        for mode in [
+            WriteMode::Write,
+            WriteMode::Append,
+            WriteMode::Insert { at_line: 1 },
+        ] {
             let error = world.write(path, mode).expect_err(path);
             assert_eq!(error.kind, kind, "{path:?} {mode:?}: {error}");
         }
         let error = world.files.read(Path::new(path)).expect_err(path);
         assert_eq!(error.kind, kind, "{path:?} read: {error}");
     }
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        began.elapsed()
+    );
     assert_eq!(world.outside(), before);
 }
 
@@ -128,8 +167,15 @@ fn what_is_no_file_is_called_what_it_is() {
 #[test]
 fn names_that_are_too_long_are_refused() {
     let world = World::new();
-    for path in ["x".repeat(256), "x/".repeat(2500) + "x", format!("folder/{}", "é".repeat(128))] {
-        assert_eq!(world.write(&path, WriteMode::Write).unwrap_err().kind, FileErrorKind::WriteError);
+    for path in [
+        "x".repeat(256),
+        "x/".repeat(2500) + "x",
+        format!("folder/{}", "é".repeat(128)),
+    ] {
+        assert_eq!(
+            world.write(&path, WriteMode::Write).unwrap_err().kind,
+            FileErrorKind::WriteError
+        );
     }
     let longest = "x".repeat(255);
     world.write(&longest, WriteMode::Write).unwrap();
@@ -138,8 +184,12 @@ fn names_that_are_too_long_are_refused() {
 /// The root of everything is permitted here, and still these are not.
 #[test]
 fn devices_and_the_kernels_own_files_are_no_files() {
-    let all =
-        Files::open(&Permissions::none().allow_read("/").allow_write("/"), &Arc::default(), Path::new("/")).unwrap();
+    let all = Files::open(
+        &Permissions::none().allow_read("/").allow_write("/"),
+        &Arc::default(),
+        Path::new("/"),
+    )
+    .unwrap();
     let cases = [
         ("/proc/self/environ", FileErrorKind::AccessDenied),
         ("/proc/sys/kernel/hostname", FileErrorKind::AccessDenied),
@@ -150,13 +200,26 @@ fn devices_and_the_kernels_own_files_are_no_files() {
     ];
     for (path, kind) in cases {
         let bytes = Bytes::from_static(b"x");
-        let write = FileWrite { path: path.into(), bytes, mode: WriteMode::Write, presence: Presence::Any };
+        let write = FileWrite {
+            path: path.into(),
+            bytes,
+            mode: WriteMode::Write,
+            presence: Presence::Any,
+        };
         assert_eq!(all.write(&write).expect_err(path).kind, kind, "{path}");
-        assert_eq!(all.read(Path::new(path)).expect_err(path).kind, kind, "{path}");
+        assert_eq!(
+            all.read(Path::new(path)).expect_err(path).kind,
+            kind,
+            "{path}"
+        );
     }
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("plain"), "plain").unwrap();
-    assert_eq!(all.read(&dir.path().canonicalize().unwrap().join("plain")).unwrap(), "plain");
+    assert_eq!(
+        all.read(&dir.path().canonicalize().unwrap().join("plain"))
+            .unwrap(),
+        "plain"
+    );
 }
 
 #[test]
@@ -165,15 +228,31 @@ fn to_write_is_not_to_read_and_the_reverse() {
     let root = dir.path().canonicalize().unwrap();
     fs::write(root.join("f"), "x").unwrap();
     let reader = Files::open(&Permissions::none().allow_read("."), &Arc::default(), &root).unwrap();
-    let writer = Files::open(&Permissions::none().allow_write("."), &Arc::default(), &root).unwrap();
+    let writer = Files::open(
+        &Permissions::none().allow_write("."),
+        &Arc::default(),
+        &root,
+    )
+    .unwrap();
     let bytes = Bytes::from_static(b"y");
-    let write = FileWrite { path: "f".into(), bytes, mode: WriteMode::Write, presence: Presence::Any };
+    let write = FileWrite {
+        path: "f".into(),
+        bytes,
+        mode: WriteMode::Write,
+        presence: Presence::Any,
+    };
     assert!(reader.read(Path::new("f")).is_ok());
     let error = reader.write(&write).unwrap_err();
-    assert!(error.kind == FileErrorKind::AccessDenied && error.message.contains("--allow-write"), "{error}");
+    assert!(
+        error.kind == FileErrorKind::AccessDenied && error.message.contains("--allow-write"),
+        "{error}"
+    );
     assert!(writer.write(&write).is_ok());
     let error = writer.read(Path::new("f")).unwrap_err();
-    assert!(error.kind == FileErrorKind::AccessDenied && error.message.contains("--allow-read"), "{error}");
+    assert!(
+        error.kind == FileErrorKind::AccessDenied && error.message.contains("--allow-read"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -182,13 +261,36 @@ fn paths_inside_are_served_however_they_are_spelled() {
     let inside = world.dir.path().join("in");
     symlink("in", world.dir.path().join("spelled")).unwrap();
     let spelled = world.dir.path().join("spelled");
-    let permissions = Permissions::none().allow_read(&spelled).allow_read(inside.join("folder"));
-    let files = Files::open(&permissions, &Arc::default(), &world.dir.path().canonicalize().unwrap()).unwrap();
-    for path in [inside.join("plain"), spelled.join("plain"), "in/plain".into(), "in/folder/../plain".into()] {
-        assert_eq!(files.read(&path).expect("it is inside"), "plain", "{}", path.display());
+    let permissions = Permissions::none()
+        .allow_read(&spelled)
+        .allow_read(inside.join("folder"));
+    let files = Files::open(
+        &permissions,
+        &Arc::default(),
+        &world.dir.path().canonicalize().unwrap(),
+    )
+    .unwrap();
+    for path in [
+        inside.join("plain"),
+        spelled.join("plain"),
+        "in/plain".into(),
+        "in/folder/../plain".into(),
+    ] {
+        assert_eq!(
+            files.read(&path).expect("it is inside"),
+            "plain",
+            "{}",
+            path.display()
+        );
     }
-    assert_eq!(files.read(Path::new("in/absent")).unwrap_err().kind, FileErrorKind::FileNotFound);
-    assert_eq!(files.read(Path::new("in/no/absent")).unwrap_err().kind, FileErrorKind::FileNotFound);
+    assert_eq!(
+        files.read(Path::new("in/absent")).unwrap_err().kind,
+        FileErrorKind::FileNotFound
+    );
+    assert_eq!(
+        files.read(Path::new("in/no/absent")).unwrap_err().kind,
+        FileErrorKind::FileNotFound
+    );
 }
 
 #[test]
@@ -196,12 +298,21 @@ fn a_root_that_is_no_folder_is_named() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("file"), "x").unwrap();
     for root in ["file", "file/in"] {
-        let error = Files::open(&Permissions::none().allow_write(root), &Arc::default(), dir.path()).unwrap_err();
-        assert!(error.to_string().contains(&format!("--allow-write={root}")), "{error}");
+        let error = Files::open(
+            &Permissions::none().allow_write(root),
+            &Arc::default(),
+            dir.path(),
+        )
+        .unwrap_err();
+        assert!(
+            error.to_string().contains(&format!("--allow-write={root}")),
+            "{error}"
+        );
     }
 }
 
-/// Exchanges `swap` between a folder and a link out for as long as `run` takes. It is always one of both.
+/// Exchanges `swap` between a folder and a link out for as long as `run` takes. It is always one of
+/// both.
 fn while_swapping(inside: &Path, run: impl FnOnce()) {
     let done = AtomicBool::new(false);
     let (swap, other) = (inside.join("swap"), inside.join("other"));
@@ -230,10 +341,24 @@ fn no_write_and_no_read_escapes_through_a_link_that_comes_and_goes() {
             let path = ["swap/secret", "swap/new", "swap/deep/new"][attempt % 3];
             let done = world.write(path, WriteMode::Write);
             let read = world.files.read(Path::new("swap/secret"));
-            assert!(read.as_ref().map_or(true, |bytes| bytes == "NEW"), "the secret was read");
-            *if done.is_ok() { &mut served } else { &mut refused } += 1;
+            assert!(
+                read.as_ref().map_or(true, |bytes| bytes == "NEW"),
+                "the secret was read"
+            );
+            *if done.is_ok() {
+                &mut served
+            } else {
+                &mut refused
+            } += 1;
         }
     });
-    assert_eq!(world.outside(), before, "{served} served, {refused} refused");
-    assert!(served > 0 && refused > 0, "no race took place: {served} served, {refused} refused");
+    assert_eq!(
+        world.outside(),
+        before,
+        "{served} served, {refused} refused"
+    );
+    assert!(
+        served > 0 && refused > 0,
+        "no race took place: {served} served, {refused} refused"
+    );
 }

@@ -17,23 +17,47 @@ const INSERT_1: WriteMode = WriteMode::Insert { at_line: 1 };
 
 fn files(dir: &Path) -> Files {
     let dir = dir.canonicalize().unwrap();
-    Files::open(&Permissions::none().allow_read(".").allow_write("."), &Arc::default(), &dir).unwrap()
+    Files::open(
+        &Permissions::none().allow_read(".").allow_write("."),
+        &Arc::default(),
+        &dir,
+    )
+    .unwrap()
 }
 
-fn write(files: &Files, path: &str, text: &str, mode: WriteMode, presence: Presence) -> Result<(), FileError> {
-    files.write(&FileWrite { path: path.into(), bytes: Bytes::copy_from_slice(text.as_bytes()), mode, presence })
+fn write(
+    files: &Files,
+    path: &str,
+    text: &str,
+    mode: WriteMode,
+    presence: Presence,
+) -> Result<(), FileError> {
+    files.write(&FileWrite {
+        path: path.into(),
+        bytes: Bytes::copy_from_slice(text.as_bytes()),
+        mode,
+        presence,
+    })
 }
 
 /// Everything in the folder, so that a temporary file left behind is seen.
 fn listing(dir: &Path) -> Vec<String> {
-    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let entries = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<_> = entries.collect();
     names.sort();
     names
 }
 
-/// Mode, presence, what is there before; what comes of it: the file after, or the kind of error with the file as before.
-type Row = (WriteMode, Presence, Option<&'static str>, Result<&'static str, FileErrorKind>);
+/// Mode, presence, what is there before; what comes of it: the file after, or the kind of error
+/// with the file as before.
+type Row = (
+    WriteMode,
+    Presence,
+    Option<&'static str>,
+    Result<&'static str, FileErrorKind>,
+);
 
 const ROWS: [Row; 27] = {
     use FileErrorKind::{FileExists, FileNotFound, InvalidRange};
@@ -66,7 +90,12 @@ const ROWS: [Row; 27] = {
         (INSERT_1, Neither, Some("OLD"), Err(FileExists)),
         (INSERT_2, Any, None, Err(InvalidRange)),
         (INSERT_2, Any, Some(""), Err(InvalidRange)),
-        (WriteMode::Insert { at_line: 0 }, Any, Some("OLD"), Err(InvalidRange)),
+        (
+            WriteMode::Insert { at_line: 0 },
+            Any,
+            Some("OLD"),
+            Err(InvalidRange),
+        ),
     ]
 };
 
@@ -78,10 +107,18 @@ fn check((mode, presence, before, expected): Row) {
         fs::write(&path, text).unwrap();
     }
     let done = write(&files(dir.path()), "f.txt", "NEW", mode, presence);
-    assert_eq!(done.as_ref().map_err(|error| error.kind).err(), expected.err(), "{case}: {done:?}");
+    assert_eq!(
+        done.as_ref().map_err(|error| error.kind).err(),
+        expected.err(),
+        "{case}: {done:?}"
+    );
     let after = fs::read_to_string(&path).ok();
     assert_eq!(after.as_deref(), expected.ok().or(before), "{case}");
-    let left = if after.is_some() { vec!["f.txt".to_owned()] } else { Vec::new() };
+    let left = if after.is_some() {
+        vec!["f.txt".to_owned()]
+    } else {
+        Vec::new()
+    };
     assert_eq!(listing(dir.path()), left, "{case}");
 }
 
@@ -94,7 +131,13 @@ fn a_write_comes_to_what_its_row_says() {
 fn bytes_are_kept_exactly() {
     let dir = tempfile::tempdir().unwrap();
     let files = files(dir.path());
-    for text in ["", "a\r\nb\r\n", "é😀", "\0\u{1b}\u{fffe}", &"x".repeat(3 << 20)] {
+    for text in [
+        "",
+        "a\r\nb\r\n",
+        "é😀",
+        "\0\u{1b}\u{fffe}",
+        &"x".repeat(3 << 20),
+    ] {
         write(&files, "f", text, WriteMode::Write, Presence::Any).unwrap();
         assert_eq!(files.read(Path::new("f")).unwrap(), text.as_bytes());
     }
@@ -105,9 +148,19 @@ fn a_file_is_collected_up_to_a_size_and_what_is_left_is_counted() {
     let dir = tempfile::tempdir().unwrap();
     let files = files(dir.path());
     fs::write(dir.path().join("f"), "x".repeat(100)).unwrap();
-    for (cap_bytes, kept, cut) in [(10, 10, 90), (99, 99, 1), (100, 100, 0), (1000, 100, 0), (0, 0, 100)] {
+    for (cap_bytes, kept, cut) in [
+        (10, 10, 90),
+        (99, 99, 1),
+        (100, 100, 0),
+        (1000, 100, 0),
+        (0, 0, 100),
+    ] {
         let collected = files.collect(Path::new("f"), cap_bytes).unwrap();
-        assert_eq!((collected.bytes.len(), collected.cut_bytes), (kept, cut), "{cap_bytes}");
+        assert_eq!(
+            (collected.bytes.len(), collected.cut_bytes),
+            (kept, cut),
+            "{cap_bytes}"
+        );
     }
 }
 
@@ -119,7 +172,11 @@ fn a_folder_is_listed_by_name_with_what_each_entry_is() {
     std::os::unix::fs::symlink("b", dir.path().join("c")).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("d")).unwrap();
     let listing = files(dir.path()).list(Path::new(".")).unwrap();
-    let found: Vec<_> = listing.entries.iter().map(|entry| (&*entry.name, entry.kind)).collect();
+    let found: Vec<_> = listing
+        .entries
+        .iter()
+        .map(|entry| (&*entry.name, entry.kind))
+        .collect();
     let expected = [
         ("a", EntryKind::Directory),
         ("b", EntryKind::File { bytes: 4 }),
@@ -144,7 +201,11 @@ fn parents_are_made_only_for_a_write_that_happens() {
         assert_eq!(done.is_ok(), made, "{mode:?} {presence:?} {done:?}");
         let read = fs::read_to_string(dir.path().join("n1/n2/f.txt")).ok();
         assert_eq!(read, made.then(|| "deep".into()), "{mode:?} {presence:?}");
-        assert_eq!(dir.path().join("n1").exists(), made, "{mode:?} {presence:?}");
+        assert_eq!(
+            dir.path().join("n1").exists(),
+            made,
+            "{mode:?} {presence:?}"
+        );
     }
 }
 
@@ -152,7 +213,13 @@ fn parents_are_made_only_for_a_write_that_happens() {
 fn a_replaced_file_keeps_its_mode_and_a_new_one_gets_the_usual() {
     let dir = tempfile::tempdir().unwrap();
     let files = files(dir.path());
-    let mode = |name: &str| fs::metadata(dir.path().join(name)).unwrap().permissions().mode() & 0o7777;
+    let mode = |name: &str| {
+        fs::metadata(dir.path().join(name))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o7777
+    };
     fs::write(dir.path().join("old"), "x").unwrap();
     for bits in [0o600, 0o755, 0o640] {
         fs::set_permissions(dir.path().join("old"), fs::Permissions::from_mode(bits)).unwrap();
@@ -171,7 +238,14 @@ fn a_reader_of_the_old_file_keeps_the_old_file() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("f"), "old").unwrap();
     let mut reader = fs::File::open(dir.path().join("f")).unwrap();
-    write(&files(dir.path()), "f", "new", WriteMode::Append, Presence::Any).unwrap();
+    write(
+        &files(dir.path()),
+        "f",
+        "new",
+        WriteMode::Append,
+        Presence::Any,
+    )
+    .unwrap();
     let mut text = String::new();
     std::io::Read::read_to_string(&mut reader, &mut text).unwrap();
     assert_eq!(text, "old");
@@ -186,12 +260,25 @@ fn appends_from_many_threads_all_arrive() {
             let files = &files;
             scope.spawn(move || {
                 for n in 0..25 {
-                    write(files, "log", &format!("{thread}-{n}\n"), WriteMode::Append, Presence::Any).unwrap();
+                    write(
+                        files,
+                        "log",
+                        &format!("{thread}-{n}\n"),
+                        WriteMode::Append,
+                        Presence::Any,
+                    )
+                    .unwrap();
                 }
             });
         }
     });
-    assert_eq!(fs::read_to_string(dir.path().join("log")).unwrap().lines().count(), 100);
+    assert_eq!(
+        fs::read_to_string(dir.path().join("log"))
+            .unwrap()
+            .lines()
+            .count(),
+        100
+    );
 }
 
 #[test]
@@ -203,10 +290,20 @@ fn of_many_who_create_one_file_one_succeeds() {
         let name = format!("f{round}");
         let done: Vec<_> = std::thread::scope(|scope| {
             let create = |host| write(host, &name, "x", WriteMode::Write, Presence::Absent);
-            let threads: Vec<_> = hosts.iter().map(|host| scope.spawn(move || create(host))).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            let threads: Vec<_> = hosts
+                .iter()
+                .map(|host| scope.spawn(move || create(host)))
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect()
         });
-        assert_eq!(done.iter().filter(|done| done.is_ok()).count(), 1, "{done:?}");
+        assert_eq!(
+            done.iter().filter(|done| done.is_ok()).count(),
+            1,
+            "{done:?}"
+        );
         let failed = done.into_iter().find_map(Result::err).unwrap();
         assert_eq!(failed.kind, FileErrorKind::FileExists);
     }
@@ -220,8 +317,17 @@ fn a_file_is_replaced_only_where_the_system_lets_it_be_written() {
     fs::write(&path, "old").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
     let may_write = fs::OpenOptions::new().write(true).open(&path).is_ok();
-    let done = write(&files(dir.path()), "f", "new", WriteMode::Write, Presence::Any);
+    let done = write(
+        &files(dir.path()),
+        "f",
+        "new",
+        WriteMode::Write,
+        Presence::Any,
+    );
     let kind = done.map_err(|error| error.kind).err();
     assert_eq!(kind, (!may_write).then_some(FileErrorKind::PermissionError));
-    assert_eq!(fs::read_to_string(&path).unwrap(), if may_write { "new" } else { "old" });
+    assert_eq!(
+        fs::read_to_string(&path).unwrap(),
+        if may_write { "new" } else { "old" }
+    );
 }

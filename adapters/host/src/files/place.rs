@@ -1,4 +1,5 @@
-//! Where a path leads: a root that is held open, the way from there, and a name. Text alone; nothing is opened to find it.
+//! Where a path leads: a root that is held open, the way from there, and a name. Text alone;
+//! nothing is opened to find it.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,20 +27,26 @@ impl Place<'_> {
     /// The folder of the place; nothing where it is absent.
     pub(super) fn folder(&self, asked: &Asked<'_>) -> Result<Option<Folder>, FileError> {
         let folder = Folder::below(self.root.as_fd(), &self.way, asked)?;
-        folder.map(|folder| folder.unsealed(self.sealed, asked)).transpose()
+        folder
+            .map(|folder| folder.unsealed(self.sealed, asked))
+            .transpose()
     }
 
     /// The folder of the place, made with those of its parents that are absent.
     pub(super) fn make_folder(&self, asked: &Asked<'_>) -> Result<Folder, FileError> {
-        let root = Folder::below(self.root.as_fd(), Path::new(""), asked)?.ok_or_else(|| asked.not_found())?;
+        let root = Folder::below(self.root.as_fd(), Path::new(""), asked)?
+            .ok_or_else(|| asked.not_found())?;
         // Nothing is made in a folder before it has been looked at.
-        self.way.iter().try_fold(root, |folder, part| folder.unsealed(self.sealed, asked)?.make(part, asked))
+        self.way.iter().try_fold(root, |folder, part| {
+            folder.unsealed(self.sealed, asked)?.make(part, asked)
+        })
     }
 }
 
 /// The absolute spelling of a path, with `.` and `..` taken out of the text.
 ///
-/// Taking `..` out of the text is exact here, because no part of a way that is opened later may be a link.
+/// Taking `..` out of the text is exact here, because no part of a way that is opened later may be
+/// a link.
 pub(super) fn absolute(asked: &Asked<'_>, working_dir: &Path) -> Result<PathBuf, FileError> {
     check_text(asked)?;
     if names_folder(asked.path.as_os_str().as_bytes()) {
@@ -114,7 +121,11 @@ mod tests {
         ];
         for (path, expected) in cases {
             let asked = Asked::new(Purpose::Read, Path::new(path));
-            assert_eq!(absolute(&asked, Path::new("/base/here")).unwrap(), Path::new(expected), "{path}");
+            assert_eq!(
+                absolute(&asked, Path::new("/base/here")).unwrap(),
+                Path::new(expected),
+                "{path}"
+            );
         }
     }
 
@@ -122,7 +133,9 @@ mod tests {
     fn text_that_names_no_file_is_refused() {
         let long_part = "x".repeat(256);
         let long_path = "x/".repeat(2048) + "x";
-        for path in ["", "a\0b", ".", "..", "a/", "a/.", "a/..", "/", &long_part, &long_path] {
+        for path in [
+            "", "a\0b", ".", "..", "a/", "a/.", "a/..", "/", &long_part, &long_path,
+        ] {
             let asked = Asked::new(Purpose::Read, Path::new(path));
             let error = absolute(&asked, Path::new("/base")).expect_err(path);
             assert_eq!(error.kind, FileErrorKind::WriteError, "{path}");

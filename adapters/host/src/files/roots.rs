@@ -31,8 +31,8 @@ struct Root {
 }
 
 impl Roots {
-    /// Opens the folders; those that are to be written are made where they are absent, unless they would lie in a sealed one.
-    /// `working_dir` is absolute and free of symbolic links.
+    /// Opens the folders; those that are to be written are made where they are absent, unless they
+    /// would lie in a sealed one. `working_dir` is absolute and free of symbolic links.
     pub(super) fn open<'p>(
         purpose: Purpose,
         folders: impl Iterator<Item = &'p Path>,
@@ -40,15 +40,27 @@ impl Roots {
         working_dir: &Path,
     ) -> io::Result<Self> {
         let named = |folder: &Path, error: io::Error| {
-            io::Error::new(error.kind(), format!("{}={}: {error}", purpose.flag(), folder.display()))
+            io::Error::new(
+                error.kind(),
+                format!("{}={}: {error}", purpose.flag(), folder.display()),
+            )
         };
         let roots = folders.map(|folder| {
             let path = working_dir.join(folder);
-            let made = if purpose == Purpose::Write { make(&path, &sealed) } else { Ok(()) };
-            made.and_then(|()| Root::open(&path)).map_err(|error| named(folder, error))
+            let made = if purpose == Purpose::Write {
+                make(&path, &sealed)
+            } else {
+                Ok(())
+            };
+            made.and_then(|()| Root::open(&path))
+                .map_err(|error| named(folder, error))
         });
         let roots = roots.collect::<io::Result<_>>()?;
-        Ok(Self { roots, sealed, working_dir: working_dir.to_owned() })
+        Ok(Self {
+            roots,
+            sealed,
+            working_dir: working_dir.to_owned(),
+        })
     }
 
     /// Where a path leads: below the root that is nearest to it.
@@ -59,7 +71,12 @@ impl Roots {
         let absolute = place::absolute(asked, &self.working_dir)?;
         let (root, below) = self.below(&absolute, absolute.parent().unwrap_or(&absolute), asked)?;
         let (way, name) = place::split(&below).ok_or_else(|| asked.not_a_file("a directory"))?;
-        Ok(Place { root, way: way.to_owned(), name: name.to_owned(), sealed: &self.sealed })
+        Ok(Place {
+            root,
+            way: way.to_owned(),
+            name: name.to_owned(),
+            sealed: &self.sealed,
+        })
     }
 
     /// The same for a folder, which may be a root itself.
@@ -72,10 +89,21 @@ impl Roots {
     }
 
     /// `folder` is what would have to be permitted.
-    fn below(&self, absolute: &Path, folder: &Path, asked: &Asked<'_>) -> Result<(&OwnedFd, PathBuf), FileError> {
-        let nearest = self.roots.iter().filter_map(|root| Some((root, root.below(absolute)?)));
+    fn below(
+        &self,
+        absolute: &Path,
+        folder: &Path,
+        asked: &Asked<'_>,
+    ) -> Result<(&OwnedFd, PathBuf), FileError> {
+        let nearest = self
+            .roots
+            .iter()
+            .filter_map(|root| Some((root, root.below(absolute)?)));
         let Some((root, below)) = nearest.min_by_key(|(_, below)| below.as_os_str().len()) else {
-            return Err(asked.outside(folder, self.roots.iter().map(|root| root.canonical.as_path())));
+            return Err(asked.outside(
+                folder,
+                self.roots.iter().map(|root| root.canonical.as_path()),
+            ));
         };
         // Exact, since no part of the way below a root may be a link.
         let whole = root.canonical.join(below);
@@ -89,20 +117,33 @@ impl Roots {
 /// Makes a folder and those above it where they are absent. In a sealed folder nothing is made.
 fn make(path: &Path, sealed: &Sealed) -> io::Result<()> {
     let is_sealed = sealed.holding(&canonical_as_far(path)).is_some();
-    if is_sealed || path.exists() { Ok(()) } else { fs::create_dir_all(path) }
+    if is_sealed || path.exists() {
+        Ok(())
+    } else {
+        fs::create_dir_all(path)
+    }
 }
 
 impl Root {
     fn open(spelled: &Path) -> io::Result<Self> {
         let canonical = fs::canonicalize(spelled)?;
         if !fs::metadata(&canonical)?.is_dir() {
-            return Err(io::Error::new(io::ErrorKind::NotADirectory, "not a folder. Permit the folder that holds it"));
+            return Err(io::Error::new(
+                io::ErrorKind::NotADirectory,
+                "not a folder. Permit the folder that holds it",
+            ));
         }
         let handle = File::open(&canonical)?.into();
-        Ok(Self { handle, canonical, spelled: spelled.to_owned() })
+        Ok(Self {
+            handle,
+            canonical,
+            spelled: spelled.to_owned(),
+        })
     }
 
     fn below<'a>(&self, absolute: &'a Path) -> Option<&'a Path> {
-        [&self.canonical, &self.spelled].into_iter().find_map(|root| absolute.strip_prefix(root).ok())
+        [&self.canonical, &self.spelled]
+            .into_iter()
+            .find_map(|root| absolute.strip_prefix(root).ok())
     }
 }

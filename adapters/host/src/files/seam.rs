@@ -1,7 +1,8 @@
 //! Where new bytes join an old file: at its end, before a line, or in its place.
 //!
-//! Appending is exact: the bytes follow what is there, and nothing is put between. Inserting is by line: what is inserted
-//! never shares a line with what was there, so that an LF is put between the two where neither side has one.
+//! Appending is exact: the bytes follow what is there, and nothing is put between. Inserting is by
+//! line: what is inserted never shares a line with what was there, so that an LF is put between the
+//! two where neither side has one.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -43,18 +44,33 @@ impl Seam {
         match (mode, old) {
             (WriteMode::Write, _) => Ok(Self::plain(None)),
             (WriteMode::Append, _) => Ok(Self::plain(Some(u64::MAX))),
-            (WriteMode::Insert { at_line }, Some(old)) => Self::before_line(old, at_line, bytes, asked),
-            (WriteMode::Insert { at_line }, None) => Self::before_line(&mut io::empty(), at_line, bytes, asked),
+            (WriteMode::Insert { at_line }, Some(old)) => {
+                Self::before_line(old, at_line, bytes, asked)
+            }
+            (WriteMode::Insert { at_line }, None) => {
+                Self::before_line(&mut io::empty(), at_line, bytes, asked)
+            }
         }
     }
 
     fn plain(at: Option<u64>) -> Self {
-        Self { at, opens_line: false, closes_line: false }
+        Self {
+            at,
+            opens_line: false,
+            closes_line: false,
+        }
     }
 
-    fn before_line(old: &mut impl Read, at_line: u64, bytes: &[u8], asked: &Asked<'_>) -> Result<Self, FileError> {
+    fn before_line(
+        old: &mut impl Read,
+        at_line: u64,
+        bytes: &[u8],
+        asked: &Asked<'_>,
+    ) -> Result<Self, FileError> {
         let lines = Lines::count(old, at_line).map_err(|error| asked.io("read", &error))?;
-        lines.seam(at_line, bytes).map_err(|NoSuchLine { lines }| asked.no_such_line(at_line, lines))
+        lines
+            .seam(at_line, bytes)
+            .map_err(|NoSuchLine { lines }| asked.no_such_line(at_line, lines))
     }
 
     /// Writes the joined file to `out`.
@@ -79,7 +95,8 @@ impl Seam {
     }
 }
 
-/// What one pass over a file tells about its lines: only LF ends one, and a final LF opens no further one.
+/// What one pass over a file tells about its lines: only LF ends one, and a final LF opens no
+/// further one.
 #[derive(Debug, Default)]
 struct Lines {
     line_feeds: u64,
@@ -92,7 +109,10 @@ struct Lines {
 
 impl Lines {
     fn count(old: &mut impl Read, at_line: u64) -> io::Result<Self> {
-        let mut lines = Self { start: (at_line == 1).then_some(0), ..Self::default() };
+        let mut lines = Self {
+            start: (at_line == 1).then_some(0),
+            ..Self::default()
+        };
         let mut chunk = vec![0; CHUNK_BYTES];
         loop {
             match old.read(&mut chunk) {
@@ -108,8 +128,11 @@ impl Lines {
         let found = memchr::memchr_iter(b'\n', chunk).count() as u64;
         let wanted = at_line.saturating_sub(1);
         if wanted > self.line_feeds && wanted <= self.line_feeds + found {
-            let skip = usize::try_from(wanted - self.line_feeds - 1).expect("it is less than the chunk's length");
-            self.start = memchr::memchr_iter(b'\n', chunk).nth(skip).map(|at| self.size + at as u64 + 1);
+            let skip = usize::try_from(wanted - self.line_feeds - 1)
+                .expect("it is less than the chunk's length");
+            self.start = memchr::memchr_iter(b'\n', chunk)
+                .nth(skip)
+                .map(|at| self.size + at as u64 + 1);
         }
         self.line_feeds += found;
         self.size += chunk.len() as u64;
@@ -124,7 +147,11 @@ impl Lines {
         let at = self.start.unwrap_or(self.size);
         let has_bytes = !bytes.is_empty();
         let closes_line = has_bytes && at < self.size && !bytes.ends_with(b"\n");
-        Ok(Seam { at: Some(at), opens_line: has_bytes && self.start.is_none(), closes_line })
+        Ok(Seam {
+            at: Some(at),
+            opens_line: has_bytes && self.start.is_none(),
+            closes_line,
+        })
     }
 }
 
@@ -137,9 +164,12 @@ mod tests {
     fn insert(old: &str, at_line: u64, new: &str) -> Result<String, u64> {
         let mut old = Cursor::new(old.as_bytes());
         let lines = Lines::count(&mut old, at_line).expect("memory can be read");
-        let seam = lines.seam(at_line, new.as_bytes()).map_err(|error| error.lines)?;
+        let seam = lines
+            .seam(at_line, new.as_bytes())
+            .map_err(|error| error.lines)?;
         let mut out = Vec::new();
-        seam.compose(Some(&mut old), new.as_bytes(), &mut out).expect("memory can be written");
+        seam.compose(Some(&mut old), new.as_bytes(), &mut out)
+            .expect("memory can be written");
         Ok(String::from_utf8(out).expect("text stays text"))
     }
 
@@ -152,9 +182,15 @@ mod tests {
             }
         }
         use io::ErrorKind::{Interrupted, PermissionDenied};
-        assert_eq!(Lines::count(&mut Fails(vec![Interrupted]), 1).unwrap().size, 0);
+        assert_eq!(
+            Lines::count(&mut Fails(vec![Interrupted]), 1).unwrap().size,
+            0
+        );
         let failed = Lines::count(&mut Fails(vec![PermissionDenied, Interrupted]), 1);
-        assert_eq!(failed.err().map(|error| error.kind()), Some(PermissionDenied));
+        assert_eq!(
+            failed.err().map(|error| error.kind()),
+            Some(PermissionDenied)
+        );
     }
 
     #[test]
@@ -180,7 +216,11 @@ mod tests {
             ("a", u64::MAX, "x", Err(1)),
         ];
         for (old, at_line, new, expected) in cases {
-            assert_eq!(insert(old, at_line, new), expected.map(str::to_owned), "{old:?} at {at_line} {new:?}");
+            assert_eq!(
+                insert(old, at_line, new),
+                expected.map(str::to_owned),
+                "{old:?} at {at_line} {new:?}"
+            );
         }
     }
 
@@ -191,8 +231,16 @@ mod tests {
         for at_line in [1, 2, 9_999, 15_000, 29_999, 30_000, 30_001] {
             let rows: Vec<_> = old.lines().collect();
             let (before, after) = rows.split_at(usize::try_from(at_line - 1).expect("small"));
-            let expected: Vec<_> = before.iter().chain([&"new"]).chain(after).copied().collect();
-            assert_eq!(insert(&old, at_line, "new\n").expect("in range"), expected.join("\n") + "\n");
+            let expected: Vec<_> = before
+                .iter()
+                .chain([&"new"])
+                .chain(after)
+                .copied()
+                .collect();
+            assert_eq!(
+                insert(&old, at_line, "new\n").expect("in range"),
+                expected.join("\n") + "\n"
+            );
         }
     }
 }

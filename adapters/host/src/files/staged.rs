@@ -1,4 +1,5 @@
-//! A file in the making, for a tool: with the mode and owner of the file that it replaces, and errors that name what was asked.
+//! A file in the making, for a tool: with the mode and owner of the file that it replaces, and
+//! errors that name what was asked.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -22,16 +23,29 @@ pub(super) struct Staged<'a> {
 }
 
 impl<'a> Staged<'a> {
-    /// Begins it: with the mode and owner of `old`, the file it will replace, as far as the operating system lets an owner be kept.
-    pub(super) fn begin(folder: &'a Folder, old: Option<&Target>, asked: &'a Asked<'a>) -> Result<Self, FileError> {
-        let mode = if old.is_some() { Mode::RUSR | Mode::WUSR } else { NEW_FILE };
+    /// Begins it: with the mode and owner of `old`, the file it will replace, as far as the
+    /// operating system lets an owner be kept.
+    pub(super) fn begin(
+        folder: &'a Folder,
+        old: Option<&Target>,
+        asked: &'a Asked<'a>,
+    ) -> Result<Self, FileError> {
+        let mode = if old.is_some() {
+            Mode::RUSR | Mode::WUSR
+        } else {
+            NEW_FILE
+        };
         let unplaced = Unplaced::begin(folder, mode).map_err(|errno| asked.errno(errno))?;
         if let Some(old) = old {
             // An owner that cannot be kept is no reason to refuse what the mode permits.
             let _ = fchown(&unplaced.file, Some(old.owner.0), Some(old.owner.1));
             fchmod(&unplaced.file, old.mode).map_err(|errno| asked.errno(errno))?;
         }
-        Ok(Self { unplaced, folder, asked })
+        Ok(Self {
+            unplaced,
+            folder,
+            asked,
+        })
     }
 
     /// Where the bytes go.
@@ -42,19 +56,26 @@ impl<'a> Staged<'a> {
     /// Makes the bytes durable, then the name.
     ///
     /// # Errors
-    /// `FileExists` where nothing may be there and something came to be. In all cases but one the target is as it was:
-    /// where the last sync fails, the message says that it was replaced.
+    /// `FileExists` where nothing may be there and something came to be. In all cases but one the
+    /// target is as it was: where the last sync fails, the message says that it was replaced.
     pub(super) fn commit(self, target: &OsStr, presence: Presence) -> Result<(), FileError> {
-        let Self { unplaced, folder, asked } = self;
+        let Self {
+            unplaced,
+            folder,
+            asked,
+        } = self;
         let replace = match presence {
             Presence::Absent | Presence::Neither => Replace::Nothing,
             Presence::Any | Presence::Present => Replace::Anything,
         };
         fsync(&unplaced.file).map_err(|errno| asked.errno(errno))?;
-        unplaced.place(target, replace).map_err(|errno| asked.errno(errno))?;
+        unplaced
+            .place(target, replace)
+            .map_err(|errno| asked.errno(errno))?;
         fsync(folder).map_err(|errno| {
             asked.unusable(format_args!(
-                "it was replaced, but may not survive a power cut: the folder's sync failed, {errno}."
+                "it was replaced, but may not survive a power cut: the folder's sync failed, \
+                 {errno}."
             ))
         })
     }
@@ -77,8 +98,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let asked = Asked::new(Purpose::Write, Path::new("f"));
         let root = File::open(dir.path()).unwrap();
-        let folder = Folder::below(root.as_fd(), Path::new(""), &asked).unwrap().unwrap();
-        let names = || fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+        let folder = Folder::below(root.as_fd(), Path::new(""), &asked)
+            .unwrap()
+            .unwrap();
+        let names = || {
+            fs::read_dir(dir.path())
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name())
+                .collect::<Vec<_>>()
+        };
 
         let mut dropped = Staged::begin(&folder, None, &asked).unwrap();
         dropped.file().write_all(b"half").unwrap();
@@ -88,7 +116,12 @@ mod tests {
 
         fs::write(dir.path().join("f"), "old").unwrap();
         let late = Staged::begin(&folder, None, &asked).unwrap();
-        assert_eq!(late.commit(OsStr::new("f"), Presence::Absent).unwrap_err().kind, FileErrorKind::FileExists);
+        assert_eq!(
+            late.commit(OsStr::new("f"), Presence::Absent)
+                .unwrap_err()
+                .kind,
+            FileErrorKind::FileExists
+        );
         assert_eq!(names(), ["f"]);
         assert_eq!(fs::read(dir.path().join("f")).unwrap(), b"old");
     }

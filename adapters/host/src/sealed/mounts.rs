@@ -1,4 +1,5 @@
-//! Other names of a path: a folder can be mounted at several places, and each place is one more name for what lies in it.
+//! Other names of a path: a folder can be mounted at several places, and each place is one more
+//! name for what lies in it.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -8,7 +9,8 @@ use std::path::{Path, PathBuf};
 /// Where the mounts of this process are listed.
 const TABLE: &str = "/proc/self/mountinfo";
 
-/// The kinds of file systems that are a view of the system itself: its devices, its processes, its settings.
+/// The kinds of file systems that are a view of the system itself: its devices, its processes, its
+/// settings.
 const OF_THE_SYSTEM: [&[u8]; 18] = [
     b"binfmt_misc",
     b"bpf",
@@ -57,7 +59,10 @@ impl Mounts {
 
     /// Every path that leads to one of `paths` or into it, they included.
     pub(crate) fn aliases<'p>(&self, paths: impl IntoIterator<Item = &'p Path>) -> Vec<PathBuf> {
-        paths.into_iter().flat_map(|path| named(path, &self.0)).collect()
+        paths
+            .into_iter()
+            .flat_map(|path| named(path, &self.0))
+            .collect()
     }
 
     /// Where a view of the system is mounted, at whatever place.
@@ -71,13 +76,20 @@ impl Mounts {
     }
 
     fn places(&self, kinds: &'static [&'static [u8]]) -> impl Iterator<Item = &Path> {
-        self.0.iter().filter(|mount| kinds.contains(&&*mount.kind)).map(|mount| &*mount.place)
+        self.0
+            .iter()
+            .filter(|mount| kinds.contains(&&*mount.kind))
+            .map(|mount| &*mount.place)
     }
 }
 
-/// The mounts of a list as proc(5) has it: number, parent, device, root, place, options, a dash, kind, and what does not matter here.
+/// The mounts of a list as proc(5) has it: number, parent, device, root, place, options, a dash,
+/// kind, and what does not matter here.
 fn mounts(table: &[u8]) -> Vec<Mount> {
-    table.split(|byte| *byte == b'\n').filter_map(mount).collect()
+    table
+        .split(|byte| *byte == b'\n')
+        .filter_map(mount)
+        .collect()
 }
 
 fn mount(line: &[u8]) -> Option<Mount> {
@@ -86,7 +98,12 @@ fn mount(line: &[u8]) -> Option<Mount> {
     let (root, place) = (unescaped(fields.next()?), unescaped(fields.next()?));
     // A dash stands behind fields of which there may be any number.
     let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
-    Some(Mount { device, root, place, kind: kind.to_vec() })
+    Some(Mount {
+        device,
+        root,
+        place,
+        kind: kind.to_vec(),
+    })
 }
 
 /// Blanks, tabs, line ends and backslashes are written as a backslash and three octal digits.
@@ -98,7 +115,9 @@ fn unescaped(field: &[u8]) -> PathBuf {
             .filter(|digits| *byte == b'\\' && digits.iter().all(|d| (b'0'..=b'7').contains(d)));
         match octal {
             Some(digits) => {
-                bytes.push(digits.iter().fold(0_u8, |value, digit| value.wrapping_mul(8).wrapping_add(digit - b'0')));
+                bytes.push(digits.iter().fold(0_u8, |value, digit| {
+                    value.wrapping_mul(8).wrapping_add(digit - b'0')
+                }));
                 at += 4;
             }
             None => {
@@ -114,11 +133,18 @@ fn named(path: &Path, mounts: &[Mount]) -> Vec<PathBuf> {
     let mut names = vec![path.to_owned()];
     // Of mounts at one place the last covers the others.
     let holding = mounts.iter().filter(|mount| path.starts_with(&mount.place));
-    let Some(own) = holding.max_by_key(|mount| mount.place.as_os_str().len()) else { return names };
-    let Ok(below) = path.strip_prefix(&own.place) else { return names };
+    let Some(own) = holding.max_by_key(|mount| mount.place.as_os_str().len()) else {
+        return names;
+    };
+    let Ok(below) = path.strip_prefix(&own.place) else {
+        return names;
+    };
     let within = own.root.join(below);
     for mount in mounts.iter().filter(|mount| mount.device == own.device) {
-        let name = match (within.strip_prefix(&mount.root), mount.root.strip_prefix(&within)) {
+        let name = match (
+            within.strip_prefix(&mount.root),
+            mount.root.strip_prefix(&within),
+        ) {
             (Ok(rest), _) => mount.place.join(rest),
             // A part of it is mounted by itself.
             (_, Ok(_)) => mount.place.clone(),
@@ -147,13 +173,21 @@ mod tests {
             34 22 0:5 / /srv/root/dev rw,nosuid shared:2 master:1 - devtmpfs udev rw\n";
         let mounts = mounts(table);
         let names = |path: &str| {
-            let mut names: Vec<_> =
-                named(Path::new(path), &mounts).iter().map(|path| path.display().to_string()).collect();
+            let mut names: Vec<_> = named(Path::new(path), &mounts)
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect();
             names.sort();
             names.join(" ")
         };
-        assert_eq!(names("/srv/store"), "/mnt/copy /mnt/log /mnt/srv two/store /srv/store");
-        assert_eq!(names("/mnt/copy"), "/mnt/copy /mnt/log /mnt/srv two/store /srv/store");
+        assert_eq!(
+            names("/srv/store"),
+            "/mnt/copy /mnt/log /mnt/srv two/store /srv/store"
+        );
+        assert_eq!(
+            names("/mnt/copy"),
+            "/mnt/copy /mnt/log /mnt/srv two/store /srv/store"
+        );
         assert_eq!(names("/home/u"), "/home/u");
         assert_eq!(names("/tmp/store"), "/tmp/store");
         let places: Vec<_> = Mounts(mounts).of_the_system().map(Path::to_owned).collect();

@@ -1,4 +1,5 @@
-//! Connections that are held open and say nothing, or not enough, keep nobody out who has the token.
+//! Connections that are held open and say nothing, or not enough, keep nobody out who has the
+//! token.
 
 use std::time::{Duration, Instant};
 
@@ -15,17 +16,21 @@ use super::support::{said, server, within};
 
 const SECRET: &str = "open sesame, said Ali Baba";
 
-/// What each of them says, in turn: nothing, a part of a head, a request that is refused; and a request that is refused before its
-/// body has come.
+/// What each of them says, in turn: nothing, a part of a head, a request that is refused; and a
+/// request that is refused before its body has come.
 const SAYINGS: [&str; 4] = [
     "",
     "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Long: aaaa",
     "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\n\r\n",
-    "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer guessed\r\nContent-Length: 100\r\n\r\n{",
+    "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer guessed\r\nContent-Length: \
+     100\r\n\r\n{",
 ];
 
 fn settings() -> HttpSettings {
-    HttpSettings { token: Some(Token::new(SECRET)), ..HttpSettings::default() }
+    HttpSettings {
+        token: Some(Token::new(SECRET)),
+        ..HttpSettings::default()
+    }
 }
 
 async fn says(address: &str, text: &str) -> TcpStream {
@@ -38,7 +43,14 @@ async fn says(address: &str, text: &str) -> TcpStream {
 fn allow_many_connections() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            ..limit
+        },
+    )
+    .unwrap();
 }
 
 /// How long it takes until a new client is served.
@@ -46,7 +58,13 @@ async fn is_served(served: &Served) -> Duration {
     let began = Instant::now();
     let client = Client::new(served.url.clone(), SECRET);
     let session = client.session().await;
-    assert_eq!(client.call(&session, "echo", json!({"text": "here"})).await.0, "here");
+    assert_eq!(
+        client
+            .call(&session, "echo", json!({"text": "here"}))
+            .await
+            .0,
+        "here"
+    );
     began.elapsed()
 }
 
@@ -56,11 +74,27 @@ async fn half_open_connections_delay_no_client_and_end_no_stream() {
     let (server, _kernel, held) = server().await;
     let served = Served::with_token(&server, settings(), SECRET).await;
     let session = served.session().await;
-    let mut stream = within(served.request(Method::GET, Some(&session)).send()).await.unwrap().bytes_stream();
-    let call = served.post(Some(&session), 9, "tools/call", json!({"name": "linger", "arguments": {}})).send();
+    let mut stream = within(served.request(Method::GET, Some(&session)).send())
+        .await
+        .unwrap()
+        .bytes_stream();
+    let call = served
+        .post(
+            Some(&session),
+            9,
+            "tools/call",
+            json!({"name": "linger", "arguments": {}}),
+        )
+        .send();
     let call = tokio::spawn(call);
     held.entered(1).await;
-    let address = served.url.strip_prefix("http://").unwrap().strip_suffix("/mcp").unwrap().to_owned();
+    let address = served
+        .url
+        .strip_prefix("http://")
+        .unwrap()
+        .strip_suffix("/mcp")
+        .unwrap()
+        .to_owned();
     // A busy machine takes longer, crowd or not.
     let patience = (is_served(&served).await * 10).max(Duration::from_secs(2));
     let mut crowd = Vec::new();
@@ -69,7 +103,10 @@ async fn half_open_connections_delay_no_client_and_end_no_stream() {
         let sayings = SAYINGS[..3].iter().cycle().take(connections);
         crowd.extend(join_all(sayings.map(|text| says(&address, text))).await);
         let took = is_served(&served).await;
-        assert!(took < patience, "{connections} connections delayed a client by {took:?}");
+        assert!(
+            took < patience,
+            "{connections} connections delayed a client by {took:?}"
+        );
         eprintln!("{connections} half-open connections: a new client was served in {took:?}");
     }
     held.open.add_permits(1);
@@ -77,7 +114,12 @@ async fn half_open_connections_delay_no_client_and_end_no_stream() {
     assert_eq!(said(&message(answer, 9).await).0, "passed");
     // It may have said something at its beginning, and has not ended.
     let quiet = async { while stream.next().await.expect("the stream has ended").is_ok() {} };
-    assert!(tokio::time::timeout(Duration::from_millis(200), quiet).await.is_err(), "the stream was cut");
+    assert!(
+        tokio::time::timeout(Duration::from_millis(200), quiet)
+            .await
+            .is_err(),
+        "the stream was cut"
+    );
     drop(crowd);
     served.end().await;
 }
@@ -86,15 +128,26 @@ async fn half_open_connections_delay_no_client_and_end_no_stream() {
 async fn who_says_too_little_is_not_waited_for() {
     let (server, _kernel, _held) = server().await;
     let served = Served::with_token(&server, settings(), SECRET).await;
-    let address = served.url.strip_prefix("http://").unwrap().strip_suffix("/mcp").unwrap().to_owned();
-    let head = format!("POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {SECRET}\r\n");
+    let address = served
+        .url
+        .strip_prefix("http://")
+        .unwrap()
+        .strip_suffix("/mcp")
+        .unwrap()
+        .to_owned();
+    let head =
+        format!("POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {SECRET}\r\n");
     let slow = format!("{head}Content-Length: 100\r\n\r\n{{");
-    let ends = SAYINGS.into_iter().chain([slow.as_str()]).map(|text| async {
-        let (mut stream, began, mut answer) = (says(&address, text).await, Instant::now(), String::new());
-        // Whether it is closed or reset does not matter.
-        let _ = within(stream.read_to_string(&mut answer)).await;
-        (began.elapsed(), answer)
-    });
+    let ends = SAYINGS
+        .into_iter()
+        .chain([slow.as_str()])
+        .map(|text| async {
+            let (mut stream, began, mut answer) =
+                (says(&address, text).await, Instant::now(), String::new());
+            // Whether it is closed or reset does not matter.
+            let _ = within(stream.read_to_string(&mut answer)).await;
+            (began.elapsed(), answer)
+        });
     let ends = join_all(ends).await;
     for (took, answer) in &ends {
         assert!(*took < Duration::from_secs(30), "{took:?}: {answer}");

@@ -37,15 +37,29 @@ impl Served {
         Self::with_token(server, settings, "").await
     }
 
-    pub(super) async fn with_token(server: &McpServer, settings: HttpSettings, token: &str) -> Self {
+    pub(super) async fn with_token(
+        server: &McpServer,
+        settings: HttpSettings,
+        token: &str,
+    ) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let client = Client::new(format!("http://{}/mcp", listener.local_addr().unwrap()), token);
+        let client = Client::new(
+            format!("http://{}/mcp", listener.local_addr().unwrap()),
+            token,
+        );
         let (stop, stopped) = oneshot::channel();
         let server = server.clone();
-        let serving =
-            tokio::spawn(async move { server.serve_http(listener, settings, async { drop(stopped.await) }).await });
-        Self { client, stop, serving }
+        let serving = tokio::spawn(async move {
+            server
+                .serve_http(listener, settings, async { drop(stopped.await) })
+                .await
+        });
+        Self {
+            client,
+            stop,
+            serving,
+        }
     }
 
     pub(super) async fn end(self) {
@@ -56,41 +70,76 @@ impl Served {
 
 impl Client {
     pub(super) fn new(url: String, token: &str) -> Self {
-        let authorization = (!token.is_empty()).then(|| ("authorization", format!("Bearer {token}")));
-        let headers = authorization.into_iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
-        let http = reqwest::Client::builder().no_proxy().default_headers(headers.collect());
-        Self { url, http: http.build().unwrap() }
+        let authorization =
+            (!token.is_empty()).then(|| ("authorization", format!("Bearer {token}")));
+        let headers = authorization
+            .into_iter()
+            .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .default_headers(headers.collect());
+        Self {
+            url,
+            http: http.build().unwrap(),
+        }
     }
 
     pub(super) fn request(&self, method: Method, session: Option<&str>) -> RequestBuilder {
-        let request = self.http.request(method, &self.url).header("accept", "application/json, text/event-stream");
-        session.into_iter().fold(request, |request, session| request.header("mcp-session-id", session))
+        let request = self
+            .http
+            .request(method, &self.url)
+            .header("accept", "application/json, text/event-stream");
+        session.into_iter().fold(request, |request, session| {
+            request.header("mcp-session-id", session)
+        })
     }
 
-    pub(super) fn post(&self, session: Option<&str>, id: u64, method: &str, params: Value) -> RequestBuilder {
+    pub(super) fn post(
+        &self,
+        session: Option<&str>,
+        id: u64,
+        method: &str,
+        params: Value,
+    ) -> RequestBuilder {
         let message = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
         self.request(Method::POST, session).json(&message)
     }
 
     async fn begin(&self) -> Response {
-        within(self.post(None, 1, "initialize", hello("2025-11-25")).send()).await.unwrap()
+        within(self.post(None, 1, "initialize", hello("2025-11-25")).send())
+            .await
+            .unwrap()
     }
 
     /// A session that has begun.
     pub(super) async fn session(&self) -> String {
         let begun = self.begin().await;
         assert_eq!(begun.status(), StatusCode::OK);
-        let session = begun.headers()["mcp-session-id"].to_str().unwrap().to_owned();
-        assert_eq!(message(begun, 1).await["result"]["serverInfo"]["name"], "dormouse");
+        let session = begun.headers()["mcp-session-id"]
+            .to_str()
+            .unwrap()
+            .to_owned();
+        assert_eq!(
+            message(begun, 1).await["result"]["serverInfo"]["name"],
+            "dormouse"
+        );
         let told = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-        let told = within(self.request(Method::POST, Some(&session)).json(&told).send()).await.unwrap();
+        let told = within(
+            self.request(Method::POST, Some(&session))
+                .json(&told)
+                .send(),
+        )
+        .await
+        .unwrap();
         assert_eq!(told.status(), StatusCode::ACCEPTED);
         session
     }
 
     pub(super) async fn call(&self, session: &str, tool: &str, args: Value) -> (String, bool) {
         let params = json!({"name": tool, "arguments": args});
-        let answer = within(self.post(Some(session), 7, "tools/call", params).send()).await.unwrap();
+        let answer = within(self.post(Some(session), 7, "tools/call", params).send())
+            .await
+            .unwrap();
         assert_eq!(answer.status(), StatusCode::OK);
         said(&message(answer, 7).await)
     }
@@ -103,21 +152,34 @@ impl Client {
 /// The answer to request `id` out of a stream of events.
 pub(super) async fn message(response: Response, id: u64) -> Value {
     let text = within(response.text()).await.unwrap();
-    let events =
-        text.lines().filter_map(|line| line.strip_prefix("data:")).map(str::trim).filter(|data| !data.is_empty());
+    let events = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("data:"))
+        .map(str::trim)
+        .filter(|data| !data.is_empty());
     let mut messages = events.map(|data| serde_json::from_str::<Value>(data).unwrap());
-    messages.find(|message| message["id"] == id).unwrap_or_else(|| panic!("no answer in {text}"))
+    messages
+        .find(|message| message["id"] == id)
+        .unwrap_or_else(|| panic!("no answer in {text}"))
 }
 
 /// How many processes live.
 async fn living(kernel: &Kernel) -> usize {
-    kernel.processes().await.unwrap().iter().filter(|info| info.row.exit.is_none()).count()
+    kernel
+        .processes()
+        .await
+        .unwrap()
+        .iter()
+        .filter(|info| info.row.exit.is_none())
+        .count()
 }
 
 /// Waits for the end of all processes.
 async fn all_ended(kernel: &Kernel) {
     for info in kernel.processes().await.unwrap() {
-        within(kernel.process(info.row.pid).await.unwrap().wait()).await.unwrap();
+        within(kernel.process(info.row.pid).await.unwrap().wait())
+            .await
+            .unwrap();
     }
 }
 
@@ -126,14 +188,37 @@ async fn a_session_begins_calls_reads_every_page_and_ends() {
     let (server, kernel, _held) = server().await;
     let served = Served::new(&server, HttpSettings::default()).await;
     let session = served.session().await;
-    let (preview, _) = served.call(&session, "large", json!({"bytes": 1_000_000})).await;
-    assert!(preview.starts_with("<fd_result fd=\"fd:1\""), "{preview:.300}");
-    let (mut all, pages) = page_of(&served.call(&session, "read_fd", json!({"fd": "fd:1", "page": 1})).await.0);
+    let (preview, _) = served
+        .call(&session, "large", json!({"bytes": 1_000_000}))
+        .await;
+    assert!(
+        preview.starts_with("<fd_result fd=\"fd:1\""),
+        "{preview:.300}"
+    );
+    let (mut all, pages) = page_of(
+        &served
+            .call(&session, "read_fd", json!({"fd": "fd:1", "page": 1}))
+            .await
+            .0,
+    );
     for page in 2..=pages {
-        all.push_str(&page_of(&served.call(&session, "read_fd", json!({"fd": "fd:1", "page": page})).await.0).0);
+        all.push_str(
+            &page_of(
+                &served
+                    .call(&session, "read_fd", json!({"fd": "fd:1", "page": page}))
+                    .await
+                    .0,
+            )
+            .0,
+        );
     }
     assert!(all == large(1_000_000));
-    assert_eq!(served.status(served.request(Method::DELETE, Some(&session))).await, StatusCode::NO_CONTENT);
+    assert_eq!(
+        served
+            .status(served.request(Method::DELETE, Some(&session)))
+            .await,
+        StatusCode::NO_CONTENT
+    );
     all_ended(&kernel).await;
     let late = served.post(Some(&session), 2, "tools/list", json!({}));
     assert_eq!(served.status(late).await, StatusCode::NOT_FOUND);
@@ -146,7 +231,9 @@ async fn sessions_share_no_descriptors_and_all_end_with_the_server() {
     let served = Served::new(&server, HttpSettings::default()).await;
     let (one, other) = (served.session().await, served.session().await);
     served.call(&one, "large", json!({"bytes": 20_000})).await;
-    let (text, is_error) = served.call(&other, "read_fd", json!({"fd": "fd:1", "page": 1})).await;
+    let (text, is_error) = served
+        .call(&other, "read_fd", json!({"fd": "fd:1", "page": 1}))
+        .await;
     assert!(is_error && text.contains("not_found"), "{text}");
     served.end().await;
     server.end().await;
@@ -159,7 +246,14 @@ async fn a_call_over_http_is_cancelled_by_a_notification() {
     let (server, _kernel, held) = server().await;
     let served = Served::new(&server, HttpSettings::default()).await;
     let session = served.session().await;
-    let call = served.post(Some(&session), 9, "tools/call", json!({"name": "linger", "arguments": {}})).send();
+    let call = served
+        .post(
+            Some(&session),
+            9,
+            "tools/call",
+            json!({"name": "linger", "arguments": {}}),
+        )
+        .send();
     let call = tokio::spawn(call);
     held.entered(1).await;
     let params = json!({"requestId": 9});
@@ -167,7 +261,13 @@ async fn a_call_over_http_is_cancelled_by_a_notification() {
     let told = served.request(Method::POST, Some(&session)).json(&cancel);
     assert_eq!(served.status(told).await, StatusCode::ACCEPTED);
     held.left(1).await;
-    assert_eq!(served.call(&session, "echo", json!({"text": "here"})).await.0, "here");
+    assert_eq!(
+        served
+            .call(&session, "echo", json!({"text": "here"}))
+            .await
+            .0,
+        "here"
+    );
     call.abort();
     served.end().await;
 }
@@ -175,7 +275,10 @@ async fn a_call_over_http_is_cancelled_by_a_notification() {
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_of_the_web_and_names_of_elsewhere_are_not_let_in() {
     let (server, kernel, _held) = server().await;
-    let settings = HttpSettings { origins: vec!["https://app.example:443".to_owned()], ..HttpSettings::default() };
+    let settings = HttpSettings {
+        origins: vec!["https://app.example:443".to_owned()],
+        ..HttpSettings::default()
+    };
     let served = Served::new(&server, settings).await;
     let begin = || served.post(None, 1, "initialize", hello("2025-11-25"));
     for origin in [
@@ -193,14 +296,34 @@ async fn pages_of_the_web_and_names_of_elsewhere_are_not_let_in() {
         "ftp://localhost",
         "https://app.example:8443",
     ] {
-        assert_eq!(served.status(begin().header("origin", origin)).await, StatusCode::FORBIDDEN, "{origin}");
+        assert_eq!(
+            served.status(begin().header("origin", origin)).await,
+            StatusCode::FORBIDDEN,
+            "{origin}"
+        );
     }
-    let two = || begin().header("origin", "http://localhost").header("origin", "https://evil.example");
-    assert_eq!(served.status(two()).await, StatusCode::FORBIDDEN, "each of them is looked at");
+    let two = || {
+        begin()
+            .header("origin", "http://localhost")
+            .header("origin", "https://evil.example")
+    };
+    assert_eq!(
+        served.status(two()).await,
+        StatusCode::FORBIDDEN,
+        "each of them is looked at"
+    );
     for host in ["evil.example", "127.0.0.1.evil.example:80"] {
-        assert_eq!(served.status(begin().header("host", host)).await, StatusCode::FORBIDDEN, "{host}");
+        assert_eq!(
+            served.status(begin().header("host", host)).await,
+            StatusCode::FORBIDDEN,
+            "{host}"
+        );
     }
-    assert_eq!(living(&kernel).await, 0, "nobody who is not let in gets a process");
+    assert_eq!(
+        living(&kernel).await,
+        0,
+        "nobody who is not let in gets a process"
+    );
     for origin in [
         "http://localhost:5173",
         "https://localhost",
@@ -208,7 +331,11 @@ async fn pages_of_the_web_and_names_of_elsewhere_are_not_let_in() {
         "http://[::1]:80",
         "https://app.example",
     ] {
-        assert_eq!(served.status(begin().header("origin", origin)).await, StatusCode::OK, "{origin}");
+        assert_eq!(
+            served.status(begin().header("origin", origin)).await,
+            StatusCode::OK,
+            "{origin}"
+        );
     }
     served.end().await;
 }
@@ -216,23 +343,49 @@ async fn pages_of_the_web_and_names_of_elsewhere_are_not_let_in() {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_has_no_token_learns_nothing() {
     let (server, _kernel, _held) = server().await;
-    let settings = HttpSettings { hosts: Hosts::Any, token: Some(Token::new("sesame")), ..HttpSettings::default() };
+    let settings = HttpSettings {
+        hosts: Hosts::Any,
+        token: Some(Token::new("sesame")),
+        ..HttpSettings::default()
+    };
     let served = Served::new(&server, settings).await;
-    let begin = || served.post(None, 1, "initialize", hello("2025-11-25")).header("host", "dormouse.example");
+    let begin = || {
+        served
+            .post(None, 1, "initialize", hello("2025-11-25"))
+            .header("host", "dormouse.example")
+    };
     assert_eq!(served.status(begin()).await, StatusCode::UNAUTHORIZED);
-    assert_eq!(served.status(begin().bearer_auth("open")).await, StatusCode::UNAUTHORIZED);
-    assert_eq!(served.status(begin().bearer_auth("sesame")).await, StatusCode::OK);
+    assert_eq!(
+        served.status(begin().bearer_auth("open")).await,
+        StatusCode::UNAUTHORIZED
+    );
+    assert_eq!(
+        served.status(begin().bearer_auth("sesame")).await,
+        StatusCode::OK
+    );
     served.end().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let open = HttpSettings { hosts: Hosts::Any, ..HttpSettings::default() };
-    let refused = server.serve_http(listener, open, std::future::pending()).await;
+    let open = HttpSettings {
+        hosts: Hosts::Any,
+        ..HttpSettings::default()
+    };
+    let refused = server
+        .serve_http(listener, open, std::future::pending())
+        .await;
     assert!(matches!(refused, Err(ServeError::Settings(_))));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_sessions_is_refused_and_room_comes_back() {
     let (server, kernel, _held) = server().await;
-    let served = Served::new(&server, HttpSettings { max_sessions: 3, ..HttpSettings::default() }).await;
+    let served = Served::new(
+        &server,
+        HttpSettings {
+            max_sessions: 3,
+            ..HttpSettings::default()
+        },
+    )
+    .await;
     let first = served.session().await;
     served.session().await;
     served.session().await;
@@ -242,9 +395,20 @@ async fn a_flood_of_sessions_is_refused_and_room_comes_back() {
         assert!(refused.headers().contains_key("retry-after"));
     }
     assert_eq!(living(&kernel).await, 3);
-    assert_eq!(served.call(&first, "echo", json!({"text": "here"})).await.0, "here");
-    assert!(served.status(served.request(Method::DELETE, Some(&first))).await.is_success());
-    let first = kernel.process(kernel.processes().await.unwrap()[0].row.pid).await.unwrap();
+    assert_eq!(
+        served.call(&first, "echo", json!({"text": "here"})).await.0,
+        "here"
+    );
+    assert!(
+        served
+            .status(served.request(Method::DELETE, Some(&first)))
+            .await
+            .is_success()
+    );
+    let first = kernel
+        .process(kernel.processes().await.unwrap()[0].row.pid)
+        .await
+        .unwrap();
     within(first.wait()).await.unwrap();
     within(async {
         // The place is free a moment after its process has ended.
@@ -259,10 +423,16 @@ async fn a_flood_of_sessions_is_refused_and_room_comes_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_in_which_nothing_is_said_ends() {
     let (server, kernel, _held) = server().await;
-    let settings = HttpSettings { idle: Duration::from_millis(200), ..HttpSettings::default() };
+    let settings = HttpSettings {
+        idle: Duration::from_millis(200),
+        ..HttpSettings::default()
+    };
     let served = Served::new(&server, settings).await;
     // Nothing is said behind the first request, however long that takes here.
-    let session = served.begin().await.headers()["mcp-session-id"].to_str().unwrap().to_owned();
+    let session = served.begin().await.headers()["mcp-session-id"]
+        .to_str()
+        .unwrap()
+        .to_owned();
     all_ended(&kernel).await;
     let late = || served.post(Some(&session), 2, "tools/list", json!({}));
     within(async {
@@ -281,15 +451,26 @@ async fn what_is_no_request_is_refused_by_name() {
     let session = served.session().await;
     let elsewhere = served.http.get(served.url.replace("/mcp", "/other"));
     assert_eq!(served.status(elsewhere).await, StatusCode::NOT_FOUND);
-    let bad = served.request(Method::POST, Some(&session)).header("content-type", "application/json").body("{");
+    let bad = served
+        .request(Method::POST, Some(&session))
+        .header("content-type", "application/json")
+        .body("{");
     assert!(served.status(bad).await.is_client_error());
     let stranger = served.post(Some("nobody"), 2, "tools/list", json!({}));
     assert_eq!(served.status(stranger).await, StatusCode::NOT_FOUND);
     let nameless = served.post(None, 2, "tools/list", json!({}));
     assert!(served.status(nameless).await.is_client_error());
-    let odd = served.post(Some(&session), 2, "tools/list", json!({})).header("mcp-protocol-version", "1999-01-01");
+    let odd = served
+        .post(Some(&session), 2, "tools/list", json!({}))
+        .header("mcp-protocol-version", "1999-01-01");
     assert_eq!(served.status(odd).await, StatusCode::BAD_REQUEST);
-    assert_eq!(served.call(&session, "echo", json!({"text": "here"})).await.0, "here");
+    assert_eq!(
+        served
+            .call(&session, "echo", json!({"text": "here"}))
+            .await
+            .0,
+        "here"
+    );
     served.end().await;
 }
 
@@ -304,8 +485,12 @@ async fn clients_of_the_version_without_sessions_find_their_descriptors_again() 
             "io.modelcontextprotocol/clientCapabilities": {},
         });
         let params = json!({"name": tool, "arguments": args, "_meta": meta});
-        let request = served.post(None, id, "tools/call", params).header("mcp-protocol-version", "2026-07-28");
-        let request = request.header("mcp-method", "tools/call").header("mcp-name", tool);
+        let request = served
+            .post(None, id, "tools/call", params)
+            .header("mcp-protocol-version", "2026-07-28");
+        let request = request
+            .header("mcp-method", "tools/call")
+            .header("mcp-name", tool);
         async move { message(within(request.send()).await.unwrap(), id).await }
     };
     let preview = call(1, "large", json!({"bytes": 20_000})).await;

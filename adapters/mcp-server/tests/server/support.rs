@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use dormouse_actors::handle::{FnTool, Kernel};
 use dormouse_actors::ports::{Host, NoHost, OutputSink};
-use dormouse_mcp_server::{Files, Keeping, McpServer, ProxySettings, ServeError, Upstream, proxy_program};
+use dormouse_mcp_server::{
+    Files, Keeping, McpServer, ProxySettings, ServeError, Upstream, proxy_program,
+};
 use dormouse_proto::tool::Progress;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -82,7 +84,12 @@ impl Drop for Leaving {
 impl Held {
     fn new() -> Self {
         let none = || Arc::new(Semaphore::new(0));
-        Self { open: none(), entered: none(), left: none(), running: Arc::default() }
+        Self {
+            open: none(),
+            entered: none(),
+            left: none(),
+            running: Arc::default(),
+        }
     }
 
     async fn pass(self) -> Result<&'static str, &'static str> {
@@ -95,11 +102,17 @@ impl Held {
     }
 
     pub(super) async fn entered(&self, calls: u32) {
-        within(self.entered.acquire_many(calls)).await.unwrap().forget();
+        within(self.entered.acquire_many(calls))
+            .await
+            .unwrap()
+            .forget();
     }
 
     pub(super) async fn left(&self, calls: u32) {
-        within(self.left.acquire_many(calls)).await.unwrap().forget();
+        within(self.left.acquire_many(calls))
+            .await
+            .unwrap()
+            .forget();
     }
 }
 
@@ -113,29 +126,68 @@ pub(super) async fn server_on(host: impl Host, files: Files) -> (McpServer, Kern
     let gate = held.clone();
     let kernel = Kernel::builder()
         .host(host)
-        .tool(FnTool::new("echo", "Says it back.", |Echo { text }: Echo| async move {
-            if text == "fail" { Err("it failed") } else { Ok(text) }
-        }))
-        .tool(FnTool::new("large", "Returns much.", |Large { bytes }: Large| async move {
-            Ok::<_, String>(large(bytes as usize))
-        }))
-        .tool(FnTool::streaming("steps", "Says how far it is.", |Steps {}: Steps, out: OutputSink| async move {
-            for done in [1.0, 1.0, 2.0] {
-                out.tell(Progress { done, total: Some(2.0), message: "".into() });
-                // The latest is what counts, and each shall be that for a while.
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-            Ok::<_, String>(())
-        }))
-        .tool(FnTool::new("linger", "Lingers.", move |Linger {}: Linger| gate.clone().pass()).idempotent())
+        .tool(FnTool::new(
+            "echo",
+            "Says it back.",
+            |Echo { text }: Echo| async move {
+                if text == "fail" {
+                    Err("it failed")
+                } else {
+                    Ok(text)
+                }
+            },
+        ))
+        .tool(FnTool::new(
+            "large",
+            "Returns much.",
+            |Large { bytes }: Large| async move { Ok::<_, String>(large(bytes as usize)) },
+        ))
+        .tool(FnTool::streaming(
+            "steps",
+            "Says how far it is.",
+            |Steps {}: Steps, out: OutputSink| async move {
+                for done in [1.0, 1.0, 2.0] {
+                    out.tell(Progress {
+                        done,
+                        total: Some(2.0),
+                        message: "".into(),
+                    });
+                    // The latest is what counts, and each shall be that for a while.
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                Ok::<_, String>(())
+            },
+        ))
+        .tool(
+            FnTool::new("linger", "Lingers.", move |Linger {}: Linger| {
+                gate.clone().pass()
+            })
+            .idempotent(),
+        )
         .build()
         .await
         .unwrap();
-    let settings = ProxySettings { threshold_chars: 8000, page_chars: 50_000, files };
-    let tools = ["echo", "large", "linger", "steps"].map(str::to_owned).into();
-    let upstream = Upstream { tools, ..Upstream::default() };
-    let program = kernel.parse(proxy_program(settings, &upstream)).unwrap().program;
-    (McpServer::new(kernel.clone(), program, Keeping::PerSession), kernel, held)
+    let settings = ProxySettings {
+        threshold_chars: 8000,
+        page_chars: 50_000,
+        files,
+    };
+    let tools = ["echo", "large", "linger", "steps"]
+        .map(str::to_owned)
+        .into();
+    let upstream = Upstream {
+        tools,
+        ..Upstream::default()
+    };
+    let program = kernel
+        .parse(proxy_program(settings, &upstream))
+        .unwrap()
+        .program;
+    (
+        McpServer::new(kernel.clone(), program, Keeping::PerSession),
+        kernel,
+        held,
+    )
 }
 
 /// The client at the other end of a pipe.
@@ -161,7 +213,14 @@ impl Client {
         });
         let (lines, input) = tokio::io::split(here);
         let lines = BufReader::new(lines);
-        Self { lines, input: Some(input), last: 0, early: VecDeque::new(), _stop: stop, served }
+        Self {
+            lines,
+            input: Some(input),
+            last: 0,
+            early: VecDeque::new(),
+            _stop: stop,
+            served,
+        }
     }
 
     /// One that has begun.
@@ -174,18 +233,24 @@ impl Client {
 
     pub(super) async fn write(&mut self, line: &str) {
         let input = self.input.as_mut().unwrap();
-        within(input.write_all(format!("{line}\n").as_bytes())).await.unwrap();
+        within(input.write_all(format!("{line}\n").as_bytes()))
+            .await
+            .unwrap();
     }
 
     pub(super) async fn tell(&mut self, method: &str, params: Value) {
-        self.write(&json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string()).await;
+        self.write(&json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string())
+            .await;
     }
 
     /// Sends a request, and says by which number it goes.
     pub(super) async fn send(&mut self, method: &str, params: Value) -> u64 {
         self.last += 1;
         let id = self.last;
-        self.write(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string()).await;
+        self.write(
+            &json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string(),
+        )
+        .await;
         id
     }
 
@@ -216,7 +281,11 @@ impl Client {
 
     /// The text of a call's answer, and whether it is an error.
     pub(super) async fn call(&mut self, tool: &str, args: Value) -> (String, bool) {
-        said(&self.ask("tools/call", json!({"name": tool, "arguments": args})).await)
+        said(
+            &self
+                .ask("tools/call", json!({"name": tool, "arguments": args}))
+                .await,
+        )
     }
 
     /// The client has no more to say.
@@ -231,13 +300,16 @@ pub(super) fn hello(version: &str) -> Value {
 
 pub(super) fn said(answer: &Value) -> (String, bool) {
     let result = &answer["result"];
-    let text = result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text in {answer}"));
+    let text = result["content"][0]["text"]
+        .as_str()
+        .unwrap_or_else(|| panic!("no text in {answer}"));
     (text.to_owned(), result["isError"] == true)
 }
 
 /// The text of an `fd_content`, exactly, and how many pages there are.
 pub(super) fn page_of(xml: &str) -> (String, u64) {
-    let parsed = roxmltree::Document::parse(xml).unwrap_or_else(|error| panic!("{error}: {xml:.300}"));
+    let parsed =
+        roxmltree::Document::parse(xml).unwrap_or_else(|error| panic!("{error}: {xml:.300}"));
     let root = parsed.root_element();
     assert_eq!(root.tag_name().name(), "fd_content", "{xml:.300}");
     let text = root.children().filter_map(|node| node.text()).collect();

@@ -1,4 +1,5 @@
-//! The connection to one server: begun when it is needed, shared by all who need it, begun anew when it ended.
+//! The connection to one server: begun when it is needed, shared by all who need it, begun anew
+//! when it ended.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -38,15 +39,24 @@ struct Standing {
 
 impl Connection {
     pub(super) fn new(server: Arc<Server>, most_bytes: usize) -> Self {
-        let standing = Mutex::new(Standing { current: None, failures: 0, is_closed: false });
-        Self { server, most_bytes, standing }
+        let standing = Mutex::new(Standing {
+            current: None,
+            failures: 0,
+            is_closed: false,
+        });
+        Self {
+            server,
+            most_bytes,
+            standing,
+        }
     }
 
     pub(super) fn name(&self) -> &str {
         &self.server.name
     }
 
-    /// A session that lives. One that ended is begun anew, after a pause that grows with each failure in a row.
+    /// A session that lives. One that ended is begun anew, after a pause that grows with each
+    /// failure in a row.
     ///
     /// # Errors
     /// A text: why there is none.
@@ -96,13 +106,21 @@ impl Connection {
             return Ok(current.clone());
         }
         let pause = pause(standing.failures);
-        let (server, host, most_bytes, connection) =
-            (self.server.clone(), host.clone(), self.most_bytes, Arc::downgrade(self));
+        let (server, host, most_bytes, connection) = (
+            self.server.clone(),
+            host.clone(),
+            self.most_bytes,
+            Arc::downgrade(self),
+        );
         // In a task of its own: it goes on while who asked for it has gone.
         let task = tokio::spawn(async move {
             tokio::time::sleep(pause).await;
-            let begun = Session::begin(&*host, &server, most_bytes).await.map(Arc::new);
-            let is_wanted = connection.upgrade().is_some_and(|connection| !connection.standing().is_closed);
+            let begun = Session::begin(&*host, &server, most_bytes)
+                .await
+                .map(Arc::new);
+            let is_wanted = connection
+                .upgrade()
+                .is_some_and(|connection| !connection.standing().is_closed);
             match begun {
                 Ok(session) if !is_wanted => {
                     session.end().await;
@@ -111,7 +129,10 @@ impl Connection {
                 begun => begun,
             }
         });
-        let begun = async move { task.await.unwrap_or_else(|_| Err("the adapter failed inside.".to_owned())) };
+        let begun = async move {
+            task.await
+                .unwrap_or_else(|_| Err("the adapter failed inside.".to_owned()))
+        };
         let begun = begun.boxed().shared();
         standing.current = Some(begun.clone());
         Ok(begun)
@@ -120,7 +141,11 @@ impl Connection {
     /// Forgets a session or a try that is of no use any more, unless somebody did so before.
     fn leave(&self, left: &Beginning, ended: Ended) {
         let mut standing = self.standing();
-        if standing.current.as_ref().is_some_and(|current| current.ptr_eq(left)) {
+        if standing
+            .current
+            .as_ref()
+            .is_some_and(|current| current.ptr_eq(left))
+        {
             standing.current = None;
             standing.failures = match ended {
                 Ended::Well => 0,
@@ -136,7 +161,9 @@ impl Connection {
 
 impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connection").field("server", &self.server.name).finish_non_exhaustive()
+        f.debug_struct("Connection")
+            .field("server", &self.server.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -149,10 +176,15 @@ enum Ended {
 
 /// How long to wait after so many failures in a row: between half and all of a time that doubles.
 fn pause(failures: u32) -> Duration {
-    let Some(doublings) = failures.checked_sub(1) else { return Duration::ZERO };
-    let longest = FIRST_PAUSE.saturating_mul(1 << doublings.min(16)).min(LONGEST_PAUSE);
+    let Some(doublings) = failures.checked_sub(1) else {
+        return Duration::ZERO;
+    };
+    let longest = FIRST_PAUSE
+        .saturating_mul(1 << doublings.min(16))
+        .min(LONGEST_PAUSE);
     // What differs between any two of these is enough of chance here.
-    let chance = u32::try_from(RandomState::new().build_hasher().finish() % 1_000).unwrap_or_default();
+    let chance =
+        u32::try_from(RandomState::new().build_hasher().finish() % 1_000).unwrap_or_default();
     longest / 2 + longest / 2 * chance / 1_000
 }
 
@@ -163,9 +195,18 @@ mod tests {
     #[test]
     fn pauses_grow_to_a_bound() {
         assert_eq!(pause(0), Duration::ZERO);
-        for (failures, longest) in [(1, 250), (2, 500), (5, 4_000), (40, 15_000), (u32::MAX, 15_000)] {
+        for (failures, longest) in [
+            (1, 250),
+            (2, 500),
+            (5, 4_000),
+            (40, 15_000),
+            (u32::MAX, 15_000),
+        ] {
             let longest = Duration::from_millis(longest);
-            assert!((longest / 2..=longest).contains(&pause(failures)), "{failures}");
+            assert!(
+                (longest / 2..=longest).contains(&pause(failures)),
+                "{failures}"
+            );
         }
     }
 }

@@ -9,7 +9,8 @@ use reqwest::{Client, Url};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 
-/// So many requests wait for a machine at once; the next one waits for them. Each has a connection of its own, or a share of one.
+/// So many requests wait for a machine at once; the next one waits for them. Each has a connection
+/// of its own, or a share of one.
 const MOST_AT_ONCE: usize = 256;
 
 /// A transport to the machine at `url`.
@@ -22,7 +23,9 @@ pub(super) fn transport(
     headers: &[(String, ServerValue)],
     (connect, most_bytes): (Duration, usize),
 ) -> Result<StreamableHttpClientTransport<Client>, String> {
-    let parsed = Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+    let parsed = Url::parse(url)
+        .ok()
+        .filter(|url| matches!(url.scheme(), "http" | "https"));
     let parsed = parsed.ok_or("its url is none: expected http://machine:port/path.")?;
     let (Some(machine), Some(port)) = (parsed.host_str(), parsed.port_or_known_default()) else {
         return Err("its url names no machine.".to_owned());
@@ -31,12 +34,17 @@ pub(super) fn transport(
     if !headers.is_empty() && dormouse_http::is_overheard(&parsed) {
         return Err("its headers would travel in clear text: name an https:// address.".to_owned());
     }
-    let client = dormouse_http::client(&parsed).default_headers(filled(host, headers)?).connect_timeout(connect);
-    let client = client.build().map_err(|_| "no HTTP client can be made.".to_owned())?;
+    let client = dormouse_http::client(&parsed)
+        .default_headers(filled(host, headers)?)
+        .connect_timeout(connect);
+    let client = client
+        .build()
+        .map_err(|_| "no HTTP client can be made.".to_owned())?;
     let mut config = StreamableHttpClientTransportConfig::with_uri(url);
     config.max_sse_event_size = most_bytes;
     config.max_concurrent_requests = MOST_AT_ONCE;
-    // A call is made once: what a session that expired may have done is not done again by the transport.
+    // A call is made once: what a session that expired may have done is not done again by the
+    // transport.
     config.reinit_on_expired_session = false;
     Ok(StreamableHttpClientTransport::with_client(client, config))
 }
@@ -44,8 +52,9 @@ pub(super) fn transport(
 fn filled(host: &dyn Host, headers: &[(String, ServerValue)]) -> Result<HeaderMap, String> {
     let mut filled = HeaderMap::new();
     for (name, value) in headers {
-        let value =
-            value.filled(|variable| host.variable(variable)).map_err(|why| format!("its header {name}: {why}"))?;
+        let value = value
+            .filled(|variable| host.variable(variable))
+            .map_err(|why| format!("its header {name}: {why}"))?;
         let unfit = || format!("its header {name} is none that can be sent.");
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| unfit())?;
         let mut value = HeaderValue::from_str(&value).map_err(|_| unfit())?;

@@ -1,18 +1,20 @@
 //! What a server sends unasked: answered, noted or dropped here, and bounded.
 //!
-//! A ping is answered, and any other request is refused, since no capability for it is declared. Progress and changed tools are
-//! noted; any other notification is dropped. The protocol library sees only answers to our own requests: it starts a task and
-//! writes log lines for each message, without a bound.
+//! A ping is answered, and any other request is refused, since no capability for it is declared.
+//! Progress and changed tools are noted; any other notification is dropped. The protocol library
+//! sees only answers to our own requests: it starts a task and writes log lines for each message,
+//! without a bound.
 //!
-//! The connection to a server that does not read its answers, or that sends far too much unasked, is closed.
+//! The connection to a server that does not read its answers, or that sends far too much unasked,
+//! is closed.
 
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use dormouse_proto::tool::Progress;
 use rmcp::model::{
-    ClientResult, ConstString, ErrorCode, ErrorData, JsonRpcMessage, NumberOrString, ProgressNotificationParam,
-    RequestId, ServerNotification, ServerRequest,
+    ClientResult, ConstString, ErrorCode, ErrorData, JsonRpcMessage, NumberOrString,
+    ProgressNotificationParam, RequestId, ServerNotification, ServerRequest,
 };
 use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
@@ -30,7 +32,8 @@ const MOST_ANSWERS: usize = 128;
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// A server that sends more messages unasked than this within [`WINDOW`] is left.
 const MOST_UNASKED: usize = 10_000;
-/// Of these messages, so many of the progress of calls are passed on within [`WINDOW`]: a later one says what a dropped one said.
+/// Of these messages, so many of the progress of calls are passed on within [`WINDOW`]: a later one
+/// says what a dropped one said.
 const MOST_PROGRESS: usize = 1_000;
 const WINDOW: Duration = Duration::from_secs(10);
 /// The longest id of a request that is answered: the answer repeats it.
@@ -90,7 +93,11 @@ impl<T: Transport<RoleClient>> Inbound<T> {
             left,
             answers: JoinSet::new(),
             answer_by: None,
-            window: Window { since: Instant::now(), messages: 0, progress: 0 },
+            window: Window {
+                since: Instant::now(),
+                messages: 0,
+                progress: 0,
+            },
             noise: Noise::default(),
         }
     }
@@ -103,7 +110,9 @@ impl<T: Transport<RoleClient>> Inbound<T> {
         while self.answers.try_join_next().is_some() {}
         while self.answers.len() >= MOST_ANSWERS {
             // Kept while this future is dropped and made anew.
-            let by = *self.answer_by.get_or_insert_with(|| tokio::time::Instant::now() + ANSWER_WAIT);
+            let by = *self
+                .answer_by
+                .get_or_insert_with(|| tokio::time::Instant::now() + ANSWER_WAIT);
             if timeout_at(by, self.answers.join_next()).await.is_err() {
                 return Err("asked without reading its answers");
             }
@@ -119,7 +128,11 @@ impl<T: Transport<RoleClient>> Inbound<T> {
     /// What the server did, if it has to be left.
     fn count(&mut self) -> Result<(), &'static str> {
         if self.window.since.elapsed() >= WINDOW {
-            self.window = Window { since: Instant::now(), messages: 0, progress: 0 };
+            self.window = Window {
+                since: Instant::now(),
+                messages: 0,
+                progress: 0,
+            };
         }
         self.window.messages += 1;
         if self.window.messages > MOST_UNASKED {
@@ -137,7 +150,10 @@ impl<T: Transport<RoleClient>> Inbound<T> {
             ServerRequest::PingRequest(_) => JsonRpcMessage::response(ClientResult::empty(()), id),
             request => {
                 let method = shortened(method(request));
-                JsonRpcMessage::error(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None), Some(id))
+                JsonRpcMessage::error(
+                    ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None),
+                    Some(id),
+                )
             }
         };
         let sent = self.transport.send(answer);
@@ -147,10 +163,14 @@ impl<T: Transport<RoleClient>> Inbound<T> {
 
     fn note(&mut self, notification: ServerNotification) {
         match notification {
-            ServerNotification::ProgressNotification(progress) => self.note_progress(progress.params),
+            ServerNotification::ProgressNotification(progress) => {
+                self.note_progress(progress.params)
+            }
             ServerNotification::ToolListChangedNotification(_) => {
                 self.changes.send_modify(|changes| *changes += 1);
-                self.trace("the tools of a server changed: for processes that are born from now on");
+                self.trace(
+                    "the tools of a server changed: for processes that are born from now on",
+                );
             }
             _ => {}
         }
@@ -161,12 +181,27 @@ impl<T: Transport<RoleClient>> Inbound<T> {
         if self.window.progress > MOST_PROGRESS {
             return;
         }
-        let ProgressNotificationParam { progress_token, progress: done, total, message, .. } = progress;
+        let ProgressNotificationParam {
+            progress_token,
+            progress: done,
+            total,
+            message,
+            ..
+        } = progress;
         let message = shortened(message.as_deref().unwrap_or_default());
-        let out = self.watched.lock().unwrap_or_else(PoisonError::into_inner).get(&progress_token).cloned();
+        let out = self
+            .watched
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&progress_token)
+            .cloned();
         // A call that has ended makes no progress.
         if let Some(out) = out {
-            out.tell(Progress { done, total, message: message.into() });
+            out.tell(Progress {
+                done,
+                total,
+                message: message.into(),
+            });
         }
     }
 
@@ -216,7 +251,9 @@ impl<T: Transport<RoleClient> + 'static> Transport<RoleClient> for Inbound<T> {
                 return None;
             }
             let unasked = match self.transport.receive().await? {
-                answer @ (JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_)) => return Some(answer),
+                answer @ (JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_)) => {
+                    return Some(answer);
+                }
                 unasked => unasked,
             };
             if let Err(why) = self.count() {
@@ -236,7 +273,8 @@ impl<T: Transport<RoleClient> + 'static> Transport<RoleClient> for Inbound<T> {
     async fn close(&mut self) -> Result<(), Self::Error> {
         // They may hold what is closed.
         self.answers.shutdown().await;
-        // A transport that waits for its messages to be received cannot close: it ends once it is dropped.
+        // A transport that waits for its messages to be received cannot close: it ends once it is
+        // dropped.
         timeout(END, self.transport.close()).await.unwrap_or(Ok(()))
     }
 }
@@ -279,15 +317,30 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn so_many_answers_wait_and_so_many_messages_are_read() {
         for (id, expected_answers, expected_why) in [
-            ("1".to_owned(), MOST_ANSWERS, "asked without reading its answers"),
-            ("1".repeat(MOST_ID_BYTES + 1), 0, "sent more than 10000 messages that nobody asked for within 10 s"),
+            (
+                "1".to_owned(),
+                MOST_ANSWERS,
+                "asked without reading its answers",
+            ),
+            (
+                "1".repeat(MOST_ID_BYTES + 1),
+                0,
+                "sent more than 10000 messages that nobody asked for within 10 s",
+            ),
         ] {
             let (answers, left) = (Arc::<AtomicUsize>::default(), Left::default());
-            let asks = Asks { id, answers: answers.clone() };
+            let asks = Asks {
+                id,
+                answers: answers.clone(),
+            };
             let changes = watch::Sender::new(0);
-            let mut inbound = Inbound::new(asks, &"s".into(), changes, Watched::default(), left.clone());
+            let mut inbound =
+                Inbound::new(asks, &"s".into(), changes, Watched::default(), left.clone());
             assert!(inbound.receive().await.is_none());
-            assert_eq!((answers.load(Ordering::Relaxed), left.why()), (expected_answers, Some(expected_why)));
+            assert_eq!(
+                (answers.load(Ordering::Relaxed), left.why()),
+                (expected_answers, Some(expected_why))
+            );
             inbound.close().await.unwrap();
         }
     }

@@ -1,8 +1,8 @@
 //! Messages as lines: what a server that is a program writes, and what is written to it.
 //!
-//! A line is bounded. One that is longer is not kept, and the call that it answers gets an error in its place; where nobody can
-//! tell which that is, the connection ends. Lines that are no message are passed over, and a server that writes nothing else is
-//! left.
+//! A line is bounded. One that is longer is not kept, and the call that it answers gets an error in
+//! its place; where nobody can tell which that is, the connection ends. Lines that are no message
+//! are passed over, and a server that writes nothing else is left.
 
 use std::io;
 use std::sync::Arc;
@@ -57,11 +57,15 @@ impl Lines {
         }
     }
 
-    /// The message of the line that is complete. Errors are for the call that the line answers; none: it is no message.
+    /// The message of the line that is complete. Errors are for the call that the line answers;
+    /// none: it is no message.
     fn message(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         let message = match &self.line.dropped {
             Some(ends) => {
-                let why = format!("its answer is longer than {} bytes, and was not kept", self.line.most_bytes);
+                let why = format!(
+                    "its answer is longer than {} bytes, and was not kept",
+                    self.line.most_bytes
+                );
                 ends.answers().map(|id| failed(id, why))
             }
             None => read(&self.line.kept),
@@ -70,13 +74,17 @@ impl Lines {
         self.line.clear();
         match message {
             Some(_) => (self.junk_lines, self.junk_bytes) = (0, 0),
-            None => (self.junk_lines, self.junk_bytes) = (self.junk_lines + 1, self.junk_bytes.saturating_add(bytes)),
+            None => {
+                (self.junk_lines, self.junk_bytes) =
+                    (self.junk_lines + 1, self.junk_bytes.saturating_add(bytes))
+            }
         }
         message
     }
 }
 
-/// The message that a line is. One that answers a call, and not as calls are answered, is an error of that call.
+/// The message that a line is. One that answers a call, and not as calls are answered, is an error
+/// of that call.
 fn read(line: &[u8]) -> Option<RxJsonRpcMessage<RoleClient>> {
     if line.trim_ascii().is_empty() {
         return None;
@@ -85,7 +93,11 @@ fn read(line: &[u8]) -> Option<RxJsonRpcMessage<RoleClient>> {
         return Some(message);
     }
     let value: Value = serde_json::from_slice(line).ok()?;
-    let answers = value.get("result").or_else(|| value.get("error")).and(value.get("id")).and_then(Value::as_i64);
+    let answers = value
+        .get("result")
+        .or_else(|| value.get("error"))
+        .and(value.get("id"))
+        .and_then(Value::as_i64);
     answers.map(|id| failed(id, "its answer is none that the protocol knows".to_owned()))
 }
 
@@ -101,7 +113,10 @@ impl Transport<RoleClient> for Lines {
         &mut self,
         message: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        let (input, open) = (self.input.clone(), self.open.as_ref().map(watch::Sender::subscribe));
+        let (input, open) = (
+            self.input.clone(),
+            self.open.as_ref().map(watch::Sender::subscribe),
+        );
         async move {
             let closed = || io::Error::from(io::ErrorKind::NotConnected);
             let mut open = open.ok_or_else(closed)?;
@@ -149,7 +164,8 @@ impl Transport<RoleClient> for Lines {
             match self.message() {
                 Some(message) => return Some(message),
                 None if is_dropped => {
-                    self.left.because("wrote a line that is too long, and answers no call");
+                    self.left
+                        .because("wrote a line that is too long, and answers no call");
                     return None;
                 }
                 None => {}
@@ -176,7 +192,12 @@ struct Line {
 
 impl Line {
     fn new(most_bytes: usize) -> Self {
-        Self { kept: Vec::new(), bytes: 0, most_bytes, dropped: None }
+        Self {
+            kept: Vec::new(),
+            bytes: 0,
+            most_bytes,
+            dropped: None,
+        }
     }
 
     fn push(&mut self, part: &[u8]) {
@@ -211,8 +232,10 @@ impl Ends {
     fn push(&mut self, part: &[u8]) {
         let room = ENDS_BYTES - self.head.len();
         self.head.extend_from_slice(&part[..part.len().min(room)]);
-        self.tail.extend_from_slice(&part[part.len().saturating_sub(ENDS_BYTES)..]);
-        self.tail.drain(..self.tail.len().saturating_sub(ENDS_BYTES));
+        self.tail
+            .extend_from_slice(&part[part.len().saturating_sub(ENDS_BYTES)..]);
+        self.tail
+            .drain(..self.tail.len().saturating_sub(ENDS_BYTES));
     }
 
     /// The call that the message answers: a message names it before or behind its result.
@@ -225,16 +248,24 @@ impl Ends {
         let tail = String::from_utf8_lossy(&self.tail);
         let (inner, behind) = tail.trim_end().strip_suffix('}')?.rsplit_once("\"id\"")?;
         let text = behind.trim_start().strip_prefix(':')?.trim();
-        let (digits, rest) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+        let (digits, rest) = text.split_at(
+            text.find(|c: char| !c.is_ascii_digit())
+                .unwrap_or(text.len()),
+        );
         let rest: String = rest.chars().filter(|c| !c.is_whitespace()).collect();
-        let is_outermost = inner.trim_end().ends_with([',', '{']) && matches!(&*rest, "" | ",\"jsonrpc\":\"2.0\"");
+        let is_outermost =
+            inner.trim_end().ends_with([',', '{']) && matches!(&*rest, "" | ",\"jsonrpc\":\"2.0\"");
         digits.parse().ok().filter(|_| is_outermost)
     }
 }
 
 fn number(text: &str) -> Option<i64> {
     let text = text.trim_start();
-    text[..text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len())].parse().ok()
+    text[..text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len())]
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]
@@ -245,38 +276,72 @@ mod tests {
     fn the_call_that_a_long_line_answers_is_found_at_its_ends() {
         let long = "x\\\"id\\\":9}".repeat(2_000);
         let cases = [
-            (format!(r#"{{"jsonrpc":"2.0","id":3,"result":{{"content":"{long}"}}}}"#), Some(3)),
-            (format!(r#"{{ "id" : 4, "jsonrpc": "2.0", "result": {{"content":"{long}"}}}}"#), Some(4)),
-            (format!(r#"{{"result":{{"content":"{long}"}},"jsonrpc":"2.0","id":5}}"#), Some(5)),
-            (format!(r#"{{"result":{{"content":"{long}"}},"id":6,"jsonrpc":"2.0"}} "#), Some(6)),
-            (format!(r#"{{"result":{{"content":"{long}","id":7}}}}"#), None),
-            (format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":"{long}"}}"#), None),
+            (
+                format!(r#"{{"jsonrpc":"2.0","id":3,"result":{{"content":"{long}"}}}}"#),
+                Some(3),
+            ),
+            (
+                format!(r#"{{ "id" : 4, "jsonrpc": "2.0", "result": {{"content":"{long}"}}}}"#),
+                Some(4),
+            ),
+            (
+                format!(r#"{{"result":{{"content":"{long}"}},"jsonrpc":"2.0","id":5}}"#),
+                Some(5),
+            ),
+            (
+                format!(r#"{{"result":{{"content":"{long}"}},"id":6,"jsonrpc":"2.0"}} "#),
+                Some(6),
+            ),
+            (
+                format!(r#"{{"result":{{"content":"{long}","id":7}}}}"#),
+                None,
+            ),
+            (
+                format!(
+                    r#"{{"jsonrpc":"2.0","method":"notifications/message","params":"{long}"}}"#
+                ),
+                None,
+            ),
             (long.clone(), None),
         ];
         for (line, expected) in cases {
             let mut ends = Ends::default();
-            line.as_bytes().chunks(1_000).for_each(|part| ends.push(part));
+            line.as_bytes()
+                .chunks(1_000)
+                .for_each(|part| ends.push(part));
             assert_eq!(ends.answers(), expected, "{}…", &line[..60]);
         }
     }
 
     fn lines(written: &'static [u8], most_bytes: usize) -> Lines {
-        Lines::new(Box::new(written), Box::new(tokio::io::sink()), most_bytes, Left::default())
+        Lines::new(
+            Box::new(written),
+            Box::new(tokio::io::sink()),
+            most_bytes,
+            Left::default(),
+        )
     }
 
     #[tokio::test]
     async fn what_is_no_message_is_passed_over_and_what_is_too_long_answers_its_call() {
-        let written = b"Listening\n\n{\"a\":\n{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n\
-                        {\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"a\":\"0123456789012345678901234567890123456789\"}}\n\
-                        {\"jsonrpc\":\"2.0\",\"id\":3,\"result\":7}\nno end";
+        let written = b"Listening\n\n{\"a\":\n{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"a\":\"0123456789012345678901234567890123456789\"}}\n{\"jsonrpc\":\"2.0\",\"id\":3,\"result\":7}\nno \
+             end";
         let mut lines = lines(written, 60);
-        assert!(matches!(lines.receive().await, Some(JsonRpcMessage::Response(_))));
+        assert!(matches!(
+            lines.receive().await,
+            Some(JsonRpcMessage::Response(_))
+        ));
         for expected in ["longer than 60 bytes"] {
-            let Some(JsonRpcMessage::Error(error)) = lines.receive().await else { panic!() };
+            let Some(JsonRpcMessage::Error(error)) = lines.receive().await else {
+                panic!()
+            };
             assert!(error.error.message.contains(expected), "{error:?}");
             assert_eq!(error.id, Some(NumberOrString::Number(2)));
         }
-        assert!(lines.receive().await.is_some(), "a result of any kind is one");
+        assert!(
+            lines.receive().await.is_some(),
+            "a result of any kind is one"
+        );
         assert!(lines.receive().await.is_none());
     }
 

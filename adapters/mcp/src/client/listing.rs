@@ -1,7 +1,8 @@
 //! What a server offers: its tools as it says them, and tools of ours to read its resources.
 //!
-//! Lists are bounded. What a server says of a tool decides what a process needs to call it (`readOnlyHint`), unless the program
-//! says otherwise; and whether a call may be made again after a restart.
+//! Lists are bounded. What a server says of a tool decides what a process needs to call it
+//! (`readOnlyHint`), unless the program says otherwise; and whether a call may be made again after
+//! a restart.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,9 +33,14 @@ const OUTPUT_CAP_BYTES: u64 = 64 << 20;
 ///
 /// # Errors
 /// A text: why that cannot be said.
-pub(super) async fn offers(connection: &Arc<Connection>, host: &Arc<dyn Host>) -> Result<Vec<Offer>, String> {
+pub(super) async fn offers(
+    connection: &Arc<Connection>,
+    host: &Arc<dyn Host>,
+) -> Result<Vec<Offer>, String> {
     let session = connection.session(host).await?;
-    let tools = tools(&session).await.map_err(|fault| format!("its tools cannot be listed: {fault}."))?;
+    let tools = tools(&session)
+        .await
+        .map_err(|fault| format!("its tools cannot be listed: {fault}."))?;
     let server = session.server();
     let mut left = MOST_TOLD_BYTES;
     let mut offers: Vec<Offer> = Vec::new();
@@ -42,7 +48,10 @@ pub(super) async fn offers(connection: &Arc<Connection>, host: &Arc<dyn Host>) -
         match left.checked_sub(offer.name.len() + offer.description.len() + offer.schema.len()) {
             Some(rest) => left = rest,
             None => {
-                tracing::warn!(server = &*server.name, "a server says more of its tools than is taken");
+                tracing::warn!(
+                    server = &*server.name,
+                    "a server says more of its tools than is taken"
+                );
                 break;
             }
         }
@@ -50,7 +59,10 @@ pub(super) async fn offers(connection: &Arc<Connection>, host: &Arc<dyn Host>) -
     }
     if session.has_resources() {
         let ours = resources::offers(server);
-        offers.extend(ours.into_iter().filter(|ours| !tools.iter().any(|tool| *tool.name == *ours.name)));
+        offers.extend(
+            ours.into_iter()
+                .filter(|ours| !tools.iter().any(|tool| *tool.name == *ours.name)),
+        );
     }
     Ok(offers)
 }
@@ -64,11 +76,16 @@ pub(super) async fn tools(session: &Session) -> Result<Vec<Tool>, Fault> {
         }
         let params = PaginatedRequestParams::default().with_cursor(cursor.take());
         let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
-        let ServerResult::ListToolsResult(page) = session.ask_within(request, session.server().connect_ms).await?
+        let ServerResult::ListToolsResult(page) = session
+            .ask_within(request, session.server().connect_ms)
+            .await?
         else {
             return Err(Fault::Strange);
         };
-        let fresh = page.tools.into_iter().filter(|tool| names.insert(tool.name.to_string()));
+        let fresh = page
+            .tools
+            .into_iter()
+            .filter(|tool| names.insert(tool.name.to_string()));
         tools.extend(fresh.take(MOST_TOOLS - tools.len()));
         cursor = page.next_cursor;
         if cursor.is_none() || tools.len() == MOST_TOOLS {
@@ -76,42 +93,76 @@ pub(super) async fn tools(session: &Session) -> Result<Vec<Tool>, Fault> {
         }
     }
     if cursor.is_some() {
-        tracing::warn!(server = &*session.server().name, tools = tools.len(), "a server lists more than is taken");
+        tracing::warn!(
+            server = &*session.server().name,
+            tools = tools.len(),
+            "a server lists more than is taken"
+        );
     }
     session.note_own(names);
     Ok(tools)
 }
 
 fn offer(server: &Server, tool: &Tool) -> Option<Offer> {
-    let schema = serde_json::to_string(&*tool.input_schema).expect("what was read from JSON is JSON");
-    let is_named = (1..=MOST_NAME_BYTES).contains(&tool.name.len()) && !tool.name.contains(char::is_control);
+    let schema =
+        serde_json::to_string(&*tool.input_schema).expect("what was read from JSON is JSON");
+    let is_named =
+        (1..=MOST_NAME_BYTES).contains(&tool.name.len()) && !tool.name.contains(char::is_control);
     if schema.len() > MOST_SCHEMA_BYTES || !is_named {
-        tracing::warn!(server = &*server.name, "a tool is not offered: its schema is too large, or its name is none");
+        tracing::warn!(
+            server = &*server.name,
+            "a tool is not offered: its schema is too large, or its name is none"
+        );
         return None;
     }
     let hints = tool.annotations.as_ref();
     let says = |hint: Option<bool>| hint == Some(true);
     let is_read_only = hints.is_some_and(|hints| says(hints.read_only_hint));
-    let title = || hints.and_then(|hints| hints.title.clone()).or_else(|| tool.title.clone());
-    let description = tool.description.as_deref().map(str::to_owned).or_else(title).unwrap_or_default();
-    let access = if is_read_only { Access::Read } else { Access::Write };
+    let title = || {
+        hints
+            .and_then(|hints| hints.title.clone())
+            .or_else(|| tool.title.clone())
+    };
+    let description = tool
+        .description
+        .as_deref()
+        .map(str::to_owned)
+        .or_else(title)
+        .unwrap_or_default();
+    let access = if is_read_only {
+        Access::Read
+    } else {
+        Access::Write
+    };
     Some(Offer {
         server: server.name.clone(),
         name: tool.name.as_ref().into(),
-        description: description.chars().take(MOST_DESCRIPTION_CHARS).collect::<String>().into(),
+        description: description
+            .chars()
+            .take(MOST_DESCRIPTION_CHARS)
+            .collect::<String>()
+            .into(),
         schema: schema.into(),
         policy: policy(server, access),
     })
 }
 
-/// How a tool of the server is run. A hint is no promise: a call that was in flight when the kernel stopped is not made again,
-/// whatever the server says of its tool (CALL-2).
+/// How a tool of the server is run. A hint is no promise: a call that was in flight when the kernel
+/// stopped is not made again, whatever the server says of its tool (CALL-2).
 fn policy(server: &Server, access: Access) -> ToolPolicy {
     let output_cap_bytes = OUTPUT_CAP_BYTES;
-    ToolPolicy { access, idempotent: false, deadline_ms: server.deadline_ms, output_cap_bytes }
+    ToolPolicy {
+        access,
+        idempotent: false,
+        deadline_ms: server.deadline_ms,
+        output_cap_bytes,
+    }
 }
 
 /// How resources are read: that, by the protocol, changes nothing.
 pub(super) fn reading_policy(server: &Server) -> ToolPolicy {
-    ToolPolicy { idempotent: true, ..policy(server, Access::Read) }
+    ToolPolicy {
+        idempotent: true,
+        ..policy(server, Access::Read)
+    }
 }

@@ -14,7 +14,10 @@ pub(super) struct Noise {
 
 impl Default for Noise {
     fn default() -> Self {
-        Self { since: Instant::now(), lines: 0 }
+        Self {
+            since: Instant::now(),
+            lines: 0,
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! Calling a tool, and what its result is for a model: text as text, once, and everything else attached.
+//! Calling a tool, and what its result is for a model: text as text, once, and everything else
+//! attached.
 
 use std::borrow::Cow;
 
@@ -9,8 +10,8 @@ use bytes::Bytes;
 use dormouse_actors::ports::{OutputFull, OutputSink};
 use dormouse_proto::tool::Attachment;
 use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, ContentBlock, JsonObject, Resource,
-    ResourceContents, ServerResult,
+    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, ContentBlock,
+    JsonObject, Resource, ResourceContents, ServerResult,
 };
 use serde_json::Value;
 
@@ -21,17 +22,27 @@ use super::session::Session;
 ///
 /// # Errors
 /// A text for the model.
-pub(super) async fn call(session: &Session, tool: &str, args: &str, out: &OutputSink) -> Result<(), String> {
+pub(super) async fn call(
+    session: &Session,
+    tool: &str,
+    args: &str,
+    out: &OutputSink,
+) -> Result<(), String> {
     let arguments = arguments(args).map_err(|why| format!("{tool}: {why}"))?;
     let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
     let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
     let of_call = |fault: Fault| fault.of_call(&session.server().name, tool);
     match session.ask_watched(request, out).await.map_err(of_call)? {
-        ServerResult::CallToolResult(result) => show(result, out).map_err(|why| format!("{tool}: {why}")),
-        ServerResult::InputRequiredResult(_) => {
-            Err(format!("{tool}: the server asks for input from a user, which is not supported. Nothing was sent."))
+        ServerResult::CallToolResult(result) => {
+            show(result, out).map_err(|why| format!("{tool}: {why}"))
         }
-        ServerResult::CustomResult(result) => show_strange(&result.0, out).map_err(|why| format!("{tool}: {why}")),
+        ServerResult::InputRequiredResult(_) => Err(format!(
+            "{tool}: the server asks for input from a user, which is not supported. Nothing was \
+             sent."
+        )),
+        ServerResult::CustomResult(result) => {
+            show_strange(&result.0, out).map_err(|why| format!("{tool}: {why}"))
+        }
         _ => Err(of_call(Fault::Strange)),
     }
 }
@@ -51,10 +62,18 @@ pub(super) fn arguments(args: &str) -> Result<JsonObject, String> {
 fn show(result: CallToolResult, out: &OutputSink) -> Result<(), String> {
     let mut shown = Shown::default();
     let texts: Vec<&str> = result.content.iter().filter_map(text_of).collect();
-    let structured = result.structured_content.as_ref().filter(|value| !is_said(value, &texts)).map(Value::to_string);
+    let structured = result
+        .structured_content
+        .as_ref()
+        .filter(|value| !is_said(value, &texts))
+        .map(Value::to_string);
     result.content.iter().for_each(|block| shown.take(block));
     shown.texts.extend(structured);
-    if result.is_error == Some(true) { shown.fail(out) } else { shown.give(out) }
+    if result.is_error == Some(true) {
+        shown.fail(out)
+    } else {
+        shown.give(out)
+    }
 }
 
 /// A result of a kind that is not known: parts that are known are shown as such, others as JSON.
@@ -70,17 +89,27 @@ fn show_strange(result: &Value, out: &OutputSink) -> Result<(), String> {
     if parts.is_none() {
         shown.texts.push(result.to_string());
     }
-    if result["isError"] == true { shown.fail(out) } else { shown.give(out) }
+    if result["isError"] == true {
+        shown.fail(out)
+    } else {
+        shown.give(out)
+    }
 }
 
 fn text_of(block: &ContentBlock) -> Option<&str> {
-    if let ContentBlock::Text(text) = block { Some(&text.text) } else { None }
+    if let ContentBlock::Text(text) = block {
+        Some(&text.text)
+    } else {
+        None
+    }
 }
 
-/// Whether texts say what `value` says, as servers repeat it: the value as JSON in one of them; its only text, or the texts of
-/// its only list.
+/// Whether texts say what `value` says, as servers repeat it: the value as JSON in one of them; its
+/// only text, or the texts of its only list.
 fn is_said(value: &Value, texts: &[&str]) -> bool {
-    let is_json = |text: &str, value: &Value| serde_json::from_str::<Value>(text).is_ok_and(|said| said == *value);
+    let is_json = |text: &str, value: &Value| {
+        serde_json::from_str::<Value>(text).is_ok_and(|said| said == *value)
+    };
     let says = |text: &&str, value: &Value| match value {
         Value::String(string) => text == string || is_json(text, value),
         value => is_json(text, value),
@@ -88,7 +117,10 @@ fn is_said(value: &Value, texts: &[&str]) -> bool {
     if texts.iter().any(|text| says(text, value)) {
         return true;
     }
-    let only = value.as_object().filter(|object| object.len() == 1).and_then(|object| object.values().next());
+    let only = value
+        .as_object()
+        .filter(|object| object.len() == 1)
+        .and_then(|object| object.values().next());
     match only {
         Some(Value::Array(items)) if items.len() == texts.len() => {
             items.iter().zip(texts).all(|(item, text)| says(text, item))
@@ -128,9 +160,20 @@ impl Shown {
     /// A text under its address, or bytes.
     pub(super) fn take_resource(&mut self, resource: &ResourceContents) {
         match resource {
-            ResourceContents::TextResourceContents { uri, text, .. } => self.texts.push(format!("[{uri}]\n{text}")),
-            ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
-                self.attach(Some(uri), mime_type.as_deref().unwrap_or("application/octet-stream"), blob);
+            ResourceContents::TextResourceContents { uri, text, .. } => {
+                self.texts.push(format!("[{uri}]\n{text}"))
+            }
+            ResourceContents::BlobResourceContents {
+                uri,
+                mime_type,
+                blob,
+                ..
+            } => {
+                self.attach(
+                    Some(uri),
+                    mime_type.as_deref().unwrap_or("application/octet-stream"),
+                    blob,
+                );
             }
             other => self.texts.extend(serde_json::to_string(other).ok()),
         }
@@ -143,7 +186,9 @@ impl Shown {
                 media_type: media_type.into(),
                 bytes: Bytes::from(bytes),
             }),
-            None => self.texts.push(format!("[{media_type}: not shown, it is not base64]")),
+            None => self
+                .texts
+                .push(format!("[{media_type}: not shown, it is not base64]")),
         }
     }
 
@@ -157,8 +202,13 @@ impl Shown {
     /// A text, where it is larger than what is taken.
     pub(super) fn give(self, out: &OutputSink) -> Result<(), String> {
         let pushed = out.push(self.text().as_bytes());
-        let attached = self.attached.into_iter().try_for_each(|attachment| out.attach(attachment));
-        pushed.and(attached).map_err(|OutputFull| "the output is larger than is taken.".to_owned())
+        let attached = self
+            .attached
+            .into_iter()
+            .try_for_each(|attachment| out.attach(attachment));
+        pushed
+            .and(attached)
+            .map_err(|OutputFull| "the output is larger than is taken.".to_owned())
     }
 
     /// Gives it to the model as an error.
@@ -169,7 +219,9 @@ impl Shown {
                 self.give(out)?;
                 Err("the tool failed.".to_owned())
             }
-            () if text.trim().is_empty() => Err("the tool failed, and the server does not say why.".to_owned()),
+            () if text.trim().is_empty() => {
+                Err("the tool failed, and the server does not say why.".to_owned())
+            }
             () => Err(text),
         }
     }
@@ -181,7 +233,8 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// What is sent as base64, as servers write it: also in lines, without padding, or as a `data:` address.
+/// What is sent as base64, as servers write it: also in lines, without padding, or as a `data:`
+/// address.
 fn bytes_of(data: &str) -> Option<Vec<u8>> {
     let data = data.trim_ascii();
     let data = match data.split_once(',') {
@@ -204,9 +257,17 @@ fn is_head(head: &str) -> bool {
 /// A resource that the server points to.
 pub(super) fn link_line(link: &Resource) -> String {
     let title = link.title.as_deref().unwrap_or(&link.name);
-    let about = [link.description.clone(), link.mime_type.clone(), link.size.map(|size| format!("{size} bytes"))];
+    let about = [
+        link.description.clone(),
+        link.mime_type.clone(),
+        link.size.map(|size| format!("{size} bytes")),
+    ];
     let about: Vec<String> = about.into_iter().flatten().collect();
-    let about = if about.is_empty() { String::new() } else { format!(": {}", about.join(", ")) };
+    let about = if about.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", about.join(", "))
+    };
     format!("[resource {}] {title}{about}", link.uri)
 }
 
@@ -231,9 +292,18 @@ mod tests {
         let text = |text: &str| json!({"type": "text", "text": text});
         let cases = [
             (json!({"content": [text("a"), text("b")]}), "a\n\nb"),
-            (json!({"content": [text("{\"a\": 1}")], "structuredContent": {"a": 1}}), "{\"a\": 1}"),
-            (json!({"content": [text("long")], "structuredContent": {"content": "long"}}), "long"),
-            (json!({"content": [text("5")], "structuredContent": {"result": 5}}), "5"),
+            (
+                json!({"content": [text("{\"a\": 1}")], "structuredContent": {"a": 1}}),
+                "{\"a\": 1}",
+            ),
+            (
+                json!({"content": [text("long")], "structuredContent": {"content": "long"}}),
+                "long",
+            ),
+            (
+                json!({"content": [text("5")], "structuredContent": {"result": 5}}),
+                "5",
+            ),
             (
                 json!({"content": [text("x"), text("{\"y\":1}")], "structuredContent": {"result": ["x", {"y": 1}]}}),
                 "x\n\n{\"y\":1}",
@@ -242,7 +312,10 @@ mod tests {
                 json!({"content": [text("see")], "structuredContent": {"a": 1, "b": "see"}}),
                 "see\n\n{\"a\":1,\"b\":\"see\"}",
             ),
-            (json!({"content": [], "structuredContent": {"a": null}}), "{\"a\":null}"),
+            (
+                json!({"content": [], "structuredContent": {"a": null}}),
+                "{\"a\":null}",
+            ),
             (
                 json!({"content": [{"type": "hologram", "of": "x"}, text("t")]}),
                 "{\"type\":\"hologram\",\"of\":\"x\"}\n\nt",
@@ -250,7 +323,11 @@ mod tests {
         ];
         for (result, expected) in cases {
             let (text, attached, end) = shown(result.clone());
-            assert_eq!((text.as_str(), attached.len(), end), (expected, 0, Ok(())), "{result}");
+            assert_eq!(
+                (text.as_str(), attached.len(), end),
+                (expected, 0, Ok(())),
+                "{result}"
+            );
         }
     }
 
@@ -267,11 +344,21 @@ mod tests {
         let (text, attached, end) = shown(result);
         assert_eq!(
             text,
-            "[image/gif: not shown, it is not base64]\n\n[r://t]\nwords\n\n[resource r://l] l: A link, 9 bytes"
+            "[image/gif: not shown, it is not base64]\n\n[r://t]\nwords\n\n[resource r://l] l: A \
+             link, 9 bytes"
         );
-        let attached: Vec<_> =
-            attached.iter().map(|one| (one.name.as_deref(), &*one.media_type, one.bytes.len())).collect();
-        assert_eq!(attached, [(None, "image/png", 4), (None, "audio/wav", 3), (Some("r://b"), "a/b", 3)]);
+        let attached: Vec<_> = attached
+            .iter()
+            .map(|one| (one.name.as_deref(), &*one.media_type, one.bytes.len()))
+            .collect();
+        assert_eq!(
+            attached,
+            [
+                (None, "image/png", 4),
+                (None, "audio/wav", 3),
+                (Some("r://b"), "a/b", 3)
+            ]
+        );
         assert_eq!(end, Ok(()));
     }
 
@@ -283,7 +370,10 @@ mod tests {
             ("iVBO\r\nRw==\n", Some("\u{fffd}PNG")),
             (" iVBO Rw\t", Some("\u{fffd}PNG")),
             ("data:image/png;base64,iVBORw==", Some("\u{fffd}PNG")),
-            ("DATA:image/png;charset=x;BASE64,\niVBO\nRw\n", Some("\u{fffd}PNG")),
+            (
+                "DATA:image/png;charset=x;BASE64,\niVBO\nRw\n",
+                Some("\u{fffd}PNG"),
+            ),
             ("", Some("")),
             ("data:image/png,iVBORw==", None),
             ("image,iVBORw==", None),
@@ -291,13 +381,18 @@ mod tests {
             ("iVBORw=!", None),
         ] {
             let bytes = bytes_of(data);
-            assert_eq!(bytes.as_deref().map(String::from_utf8_lossy).as_deref(), expected, "{data:?}");
+            assert_eq!(
+                bytes.as_deref().map(String::from_utf8_lossy).as_deref(),
+                expected,
+                "{data:?}"
+            );
         }
     }
 
     #[test]
     fn an_error_is_one() {
-        let (text, _, end) = shown(json!({"content": [{"type": "text", "text": "no such file"}], "isError": true}));
+        let (text, _, end) =
+            shown(json!({"content": [{"type": "text", "text": "no such file"}], "isError": true}));
         assert_eq!((text.as_str(), end), ("", Err("no such file".to_owned())));
         assert!(shown(json!({"content": [], "isError": true})).2.is_err());
     }

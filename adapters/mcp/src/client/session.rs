@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use dormouse_actors::ports::{Host, OutputSink, ServerChild};
 use dormouse_proto::server::{Server, Transport};
 use rmcp::model::{
-    CancelledNotification, CancelledNotificationParam, ClientRequest, ErrorCode, ProgressToken, ProtocolVersion,
-    ServerResult,
+    CancelledNotification, CancelledNotificationParam, ClientRequest, ErrorCode, ProgressToken,
+    ProtocolVersion, ServerResult,
 };
 use rmcp::service::{
-    ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions, RequestHandle, RoleClient,
-    RunningService,
+    ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions,
+    RequestHandle, RoleClient, RunningService,
 };
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -49,12 +49,16 @@ pub(super) struct Session {
 pub(super) type Watched = Arc<Mutex<HashMap<ProgressToken, OutputSink>>>;
 
 impl Session {
-    /// Begins a session, within the time that the server has for it: by the handshake that most servers know, and where a server
-    /// refuses that, by the one that has none.
+    /// Begins a session, within the time that the server has for it: by the handshake that most
+    /// servers know, and where a server refuses that, by the one that has none.
     ///
     /// # Errors
     /// A text: what is not permitted, or went wrong.
-    pub(super) async fn begin(host: &dyn Host, server: &Arc<Server>, most_bytes: usize) -> Result<Self, String> {
+    pub(super) async fn begin(
+        host: &dyn Host,
+        server: &Arc<Server>,
+        most_bytes: usize,
+    ) -> Result<Self, String> {
         let limit = Duration::from_millis(server.connect_ms);
         let begun = timeout(limit, async {
             match Self::begin_by(ClientLifecycleMode::Initialize, host, server, most_bytes).await {
@@ -72,7 +76,9 @@ impl Session {
         });
         match begun.await {
             Ok(Ok(session)) => Ok(session),
-            Ok(Err(Unbegun::Unknown(why) | Unbegun::Refused(why) | Unbegun::Failed(why))) => Err(why),
+            Ok(Err(Unbegun::Unknown(why) | Unbegun::Refused(why) | Unbegun::Failed(why))) => {
+                Err(why)
+            }
             Err(_) => Err(format!("it was not ready within {} ms.", server.connect_ms)),
         }
     }
@@ -87,10 +93,16 @@ impl Session {
         let (watched, left) = (Watched::default(), Left::default());
         let (begun, held) = match &server.transport {
             Transport::Stdio(command) => {
-                let ServerChild { stdin, stdout, stderr, held } = host.serve(command).map_err(Unbegun::Failed)?;
+                let ServerChild {
+                    stdin,
+                    stdout,
+                    stderr,
+                    held,
+                } = host.serve(command).map_err(Unbegun::Failed)?;
                 let following = tokio::spawn(stderr::follow(server.name.clone(), stderr));
                 let lines = Lines::new(stdout, stdin, most_bytes, left.clone());
-                let inbound = Inbound::new(lines, &server.name, changes, watched.clone(), left.clone());
+                let inbound =
+                    Inbound::new(lines, &server.name, changes, watched.clone(), left.clone());
                 let begun = Manners.serve_with_lifecycle(inbound, lifecycle).await;
                 if begun.is_err() {
                     // It ends now, if it has not: what it writes has an end.
@@ -103,16 +115,26 @@ impl Session {
             }
             Transport::Http { url, headers } => {
                 let connect = Duration::from_millis(server.connect_ms);
-                let transport = http::transport(host, url, headers, (connect, most_bytes)).map_err(Unbegun::Failed)?;
-                let inbound = Inbound::new(transport, &server.name, changes, watched.clone(), left.clone());
+                let transport = http::transport(host, url, headers, (connect, most_bytes))
+                    .map_err(Unbegun::Failed)?;
+                let inbound = Inbound::new(
+                    transport,
+                    &server.name,
+                    changes,
+                    watched.clone(),
+                    left.clone(),
+                );
                 (Manners.serve_with_lifecycle(inbound, lifecycle).await, None)
             }
         };
         let service = begun.map_err(|error| match error {
-            ClientInitializeError::JsonRpcError(ref refusal) if refusal.code == ErrorCode::METHOD_NOT_FOUND => {
+            ClientInitializeError::JsonRpcError(ref refusal)
+                if refusal.code == ErrorCode::METHOD_NOT_FOUND =>
+            {
                 Unbegun::Unknown(fault::of_beginning(&error, &left))
             }
-            ClientInitializeError::JsonRpcError(_) | ClientInitializeError::ExpectedInitResult(_) => {
+            ClientInitializeError::JsonRpcError(_)
+            | ClientInitializeError::ExpectedInitResult(_) => {
                 Unbegun::Refused(fault::of_beginning(&error, &left))
             }
             _ => Unbegun::Failed(fault::of_beginning(&error, &left)),
@@ -137,15 +159,20 @@ impl Session {
 
     /// Whether the server has resources to read.
     pub(super) fn has_resources(&self) -> bool {
-        self.peer.peer_info().is_some_and(|info| info.capabilities.resources.is_some())
+        self.peer
+            .peer_info()
+            .is_some_and(|info| info.capabilities.resources.is_some())
     }
 
     pub(super) fn has_tools(&self) -> bool {
-        self.peer.peer_info().is_some_and(|info| info.capabilities.tools.is_some())
+        self.peer
+            .peer_info()
+            .is_some_and(|info| info.capabilities.tools.is_some())
     }
 
-    /// Whether the server can be asked. Where that is in doubt it is asked for a sign of life, unless calls wait that were asked
-    /// before: to end the session would end them, and each has a deadline.
+    /// Whether the server can be asked. Where that is in doubt it is asked for a sign of life,
+    /// unless calls wait that were asked before: to end the session would end them, and each has a
+    /// deadline.
     pub(super) async fn is_alive(&self) -> bool {
         if self.peer.is_transport_closed() {
             return false;
@@ -177,37 +204,69 @@ impl Session {
     ///
     /// # Errors
     /// [`Fault`].
-    pub(super) async fn ask_watched(&self, request: ClientRequest, out: &OutputSink) -> Result<ServerResult, Fault> {
+    pub(super) async fn ask_watched(
+        &self,
+        request: ClientRequest,
+        out: &OutputSink,
+    ) -> Result<ServerResult, Fault> {
         self.ask_for(request, Some(out)).await
     }
 
-    async fn ask_for(&self, request: ClientRequest, out: Option<&OutputSink>) -> Result<ServerResult, Fault> {
+    async fn ask_for(
+        &self,
+        request: ClientRequest,
+        out: Option<&OutputSink>,
+    ) -> Result<ServerResult, Fault> {
         let faulty = |fault: Fault| fault.or_left(&self.left);
-        let handle = self.peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await;
+        let handle = self
+            .peer
+            .send_cancellable_request(request, PeerRequestOptions::no_options())
+            .await;
         let handle = handle.map_err(|error| faulty(error.into()))?;
-        self.watched().extend(out.map(|out| (handle.progress_token.clone(), out.clone())));
+        self.watched()
+            .extend(out.map(|out| (handle.progress_token.clone(), out.clone())));
         let number = self.trust().ask();
-        let mut asked = Asked { session: self, handle, number, end: CallEnd::GivenUp };
+        let mut asked = Asked {
+            session: self,
+            handle,
+            number,
+            end: CallEnd::GivenUp,
+        };
         let answer = (&mut asked.handle.rx).await;
-        let answer = answer.map_err(|_| Fault::Gone).and_then(|answer| answer.map_err(Fault::from)).map_err(faulty);
+        let answer = answer
+            .map_err(|_| Fault::Gone)
+            .and_then(|answer| answer.map_err(Fault::from))
+            .map_err(faulty);
         asked.end = end_of(&answer);
         answer
     }
 
     /// The same, within so many milliseconds.
-    pub(super) async fn ask_within(&self, request: ClientRequest, ms: u64) -> Result<ServerResult, Fault> {
-        timeout(Duration::from_millis(ms), self.ask(request)).await.unwrap_or(Err(Fault::Late(ms)))
+    pub(super) async fn ask_within(
+        &self,
+        request: ClientRequest,
+        ms: u64,
+    ) -> Result<ServerResult, Fault> {
+        timeout(Duration::from_millis(ms), self.ask(request))
+            .await
+            .unwrap_or(Err(Fault::Late(ms)))
     }
 
-    /// Whether a tool of this name is the server's own. Asks the server, if it was not asked yet; one that does not answer has
-    /// none.
+    /// Whether a tool of this name is the server's own. Asks the server, if it was not asked yet;
+    /// one that does not answer has none.
     pub(super) async fn has_own(&self, tool: &str) -> bool {
         let changes = *self.changes.borrow();
-        let known = self.own.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = self
+            .own
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         if let Some((_, own)) = known.filter(|(at, _)| *at == changes) {
             return own.contains(tool);
         }
-        listing::tools(self).await.is_ok_and(|tools| tools.iter().any(|own| own.name == tool))
+        listing::tools(self)
+            .await
+            .is_ok_and(|tools| tools.iter().any(|own| own.name == tool))
     }
 
     /// Notes the tools that the server has itself.
@@ -226,18 +285,29 @@ impl Session {
 
     /// Ends the session: the server is asked to end, and ended where it does not.
     pub(super) async fn end(&self) {
-        let service = self.service.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let service = self
+            .service
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(mut service) = service {
             // What does not end in time is ended below.
             let _ = service.close_with_timeout(END).await;
         }
-        drop(self.held.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(
+            self.held
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
     }
 }
 
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session").field("server", &self.server.name).finish_non_exhaustive()
+        f.debug_struct("Session")
+            .field("server", &self.server.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -260,7 +330,9 @@ struct Asked<'a> {
 }
 
 fn end_of(answer: &Result<ServerResult, Fault>) -> CallEnd {
-    answer.as_ref().map_or_else(Fault::call_end, |_| CallEnd::Answered)
+    answer
+        .as_ref()
+        .map_or_else(Fault::call_end, |_| CallEnd::Answered)
 }
 
 impl Drop for Asked<'_> {
@@ -272,9 +344,12 @@ impl Drop for Asked<'_> {
         }
         let (peer, id) = (self.session.peer.clone(), self.handle.id.clone());
         // Outside of a runtime there is no connection left to say it by.
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
         runtime.spawn(async move {
-            let params = CancelledNotificationParam::new(Some(id), Some("the call was given up".to_owned()));
+            let params =
+                CancelledNotificationParam::new(Some(id), Some("the call was given up".to_owned()));
             let notification = CancelledNotification::new(params);
             // A server that cannot be told is told nothing.
             let _ = timeout(PONG, peer.send_notification(notification.into())).await;

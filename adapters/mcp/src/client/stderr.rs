@@ -1,5 +1,6 @@
-//! What a server writes to its standard error: traced line by line under the target `dormouse_mcp::stderr`, and nowhere else. A
-//! long line is cut, and [`Noise`] bounds their number. The last line of a server that does not begin is an error, since it mostly says why.
+//! What a server writes to its standard error: traced line by line under the target
+//! `dormouse_mcp::stderr`, and nowhere else. A long line is cut, and [`Noise`] bounds their number.
+//! The last line of a server that does not begin is an error, since it mostly says why.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +51,10 @@ fn said(server: &str, line: &mut Vec<u8>, noise: &mut Noise) -> Option<String> {
 /// Traces as an error what a server said last that did not begin.
 pub(super) async fn tell_last(server: &str, following: JoinHandle<Option<String>>) {
     if let Ok(Ok(Some(last))) = timeout(END, following).await {
-        tracing::error!(server, "the server did not begin; what it wrote last: {last}");
+        tracing::error!(
+            server,
+            "the server did not begin; what it wrote last: {last}"
+        );
     }
 }
 
@@ -66,7 +70,10 @@ mod tests {
 
     impl io::Write for Traced {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+            self.0
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .write(bytes)
         }
 
         fn flush(&mut self) -> io::Result<()> {
@@ -76,12 +83,22 @@ mod tests {
 
     #[tokio::test]
     async fn lines_are_traced_by_server_and_cut() {
-        let (traced, last) = followed(&format!("one\n\n\x1b[31mtwo\n{}\nlast", "long".repeat(10_000))).await;
+        let (traced, last) = followed(&format!(
+            "one\n\n\x1b[31mtwo\n{}\nlast",
+            "long".repeat(10_000)
+        ))
+        .await;
         assert_eq!(last.as_deref(), Some("last"));
         let lines: Vec<&str> = traced.lines().collect();
         assert_eq!(lines.len(), 4, "{traced}");
-        assert!(lines[0].contains("INFO dormouse_mcp::stderr: one server=\"s\""), "{traced}");
-        assert!(lines[1].contains(" [31mtwo") && lines[3].contains("last"), "{traced}");
+        assert!(
+            lines[0].contains("INFO dormouse_mcp::stderr: one server=\"s\""),
+            "{traced}"
+        );
+        assert!(
+            lines[1].contains(" [31mtwo") && lines[3].contains("last"),
+            "{traced}"
+        );
         assert!(lines[2].len() < 700, "{}", lines[2].len());
     }
 
@@ -90,19 +107,34 @@ mod tests {
         let (traced, last) = followed(&("noise\n".repeat(5_000) + "last")).await;
         assert_eq!(last.as_deref(), Some("last"));
         let lines: Vec<&str> = traced.lines().collect();
-        assert_eq!(lines.len(), 201, "200 of its lines, and that there were more");
-        assert!(lines[200].contains("further lines of this server are left out"), "{}", lines[200]);
+        assert_eq!(
+            lines.len(),
+            201,
+            "200 of its lines, and that there were more"
+        );
+        assert!(
+            lines[200].contains("further lines of this server are left out"),
+            "{}",
+            lines[200]
+        );
     }
 
     /// What is traced of `written`, and the last line of it.
     async fn followed(written: &str) -> (String, Option<String>) {
         let traced = Traced::default();
         let writer = traced.clone();
-        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
         let last = {
             let _here = tracing::subscriber::set_default(subscriber);
             follow("s".into(), written.as_bytes()).await
         };
-        (String::from_utf8(traced.0.lock().expect("nobody panicked").clone()).expect("it is text"), last)
+        (
+            String::from_utf8(traced.0.lock().expect("nobody panicked").clone())
+                .expect("it is text"),
+            last,
+        )
     }
 }

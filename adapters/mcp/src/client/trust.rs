@@ -1,8 +1,10 @@
-//! Whether a server can still be expected to answer: by what came of its calls, and without a clock.
+//! Whether a server can still be expected to answer: by what came of its calls, and without a
+//! clock.
 //!
-//! A call that is given up, or whose answer got lost, raises doubt; any answer lays it. While calls wait that were asked before the
-//! doubt arose, they hold the session: one that works on a long call may answer nothing else until it is done. Calls that are asked
-//! in doubt hold nothing. So a server that hangs is left when the calls that hold it have come to their deadlines, however many
+//! A call that is given up, or whose answer got lost, raises doubt; any answer lays it. While calls
+//! wait that were asked before the doubt arose, they hold the session: one that works on a long
+//! call may answer nothing else until it is done. Calls that are asked in doubt hold nothing. So a
+//! server that hangs is left when the calls that hold it have come to their deadlines, however many
 //! ask it meanwhile.
 
 use std::collections::BTreeSet;
@@ -77,7 +79,9 @@ impl Trust {
     pub(super) fn standing(&self) -> Standing {
         match self.doubt {
             Doubt::None => Standing::Sound,
-            Doubt::From(from) if self.waiting.first().is_some_and(|first| *first < from) => Standing::Held,
+            Doubt::From(from) if self.waiting.first().is_some_and(|first| *first < from) => {
+                Standing::Held
+            }
             Doubt::From(_) => Standing::Doubtful,
             Doubt::Forgotten => Standing::Lost,
         }
@@ -96,7 +100,11 @@ mod tests {
         assert_eq!(trust.standing(), Standing::Held);
         let late = trust.ask();
         trust.end(long, CallEnd::GivenUp);
-        assert_eq!(trust.standing(), Standing::Doubtful, "however many ask meanwhile");
+        assert_eq!(
+            trust.standing(),
+            Standing::Doubtful,
+            "however many ask meanwhile"
+        );
         trust.end(late, CallEnd::Broken);
         assert_eq!(trust.standing(), Standing::Doubtful);
     }

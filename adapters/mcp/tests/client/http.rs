@@ -19,19 +19,39 @@ struct Machine {
 
 impl Machine {
     fn begin() -> Self {
-        let mut child =
-            Command::new("python3").arg(script()).arg("http").stdout(Stdio::piped()).spawn().expect("python3 runs");
+        let mut child = Command::new("python3")
+            .arg(script())
+            .arg("http")
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3 runs");
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        Self { child, port: line.trim().parse().unwrap() }
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        Self {
+            child,
+            port: line.trim().parse().unwrap(),
+        }
     }
 
     fn place(&self, path: &str, token: &str) -> Place {
         let url = format!("http://127.0.0.1:{}/{path}", self.port);
-        let headers = vec![("Authorization".to_owned(), ServerValue::new(format!("Bearer {token}")))];
-        let server = Server { connect_ms: 5_000, ..server(Transport::Http { url, headers }) };
+        let headers = vec![(
+            "Authorization".to_owned(),
+            ServerValue::new(format!("Bearer {token}")),
+        )];
+        let server = Server {
+            connect_ms: 5_000,
+            ..server(Transport::Http { url, headers })
+        };
         let folder = tempfile::tempdir().unwrap();
-        Place { client: McpClient::default(), host: host(folder.path()), server: Arc::new(server), folder }
+        Place {
+            client: McpClient::default(),
+            host: host(folder.path()),
+            server: Arc::new(server),
+            folder,
+        }
     }
 }
 
@@ -47,9 +67,15 @@ async fn tools_of_a_machine_are_offered_and_called() {
     let machine = Machine::begin();
     let place = machine.place("mcp", "s3cret");
     let offers = place.offers().await.unwrap();
-    assert!(offers.iter().any(|offer| &*offer.name == "stuck"), "{offers:?}");
+    assert!(
+        offers.iter().any(|offer| &*offer.name == "stuck"),
+        "{offers:?}"
+    );
     assert_eq!(place.call("echo", "far").await.unwrap(), "echo: far");
-    assert_eq!(place.call("huge", "2000000").await.unwrap().len(), 2_000_000);
+    assert_eq!(
+        place.call("huge", "2000000").await.unwrap().len(),
+        2_000_000
+    );
 }
 
 #[tokio::test]
@@ -59,8 +85,14 @@ async fn what_a_machine_gets_wrong_is_an_answer_without_secrets() {
     for tool in ["die", "junk"] {
         let error = place.call(tool, "").await.unwrap_err();
         assert!(error.contains("Effect unknown"), "{tool}: {error}");
-        assert!(!error.contains("s3cret") && !error.contains("127.0.0.1"), "{tool}: {error}");
-        assert_eq!(place.call("echo", tool).await.unwrap(), format!("echo: {tool}"));
+        assert!(
+            !error.contains("s3cret") && !error.contains("127.0.0.1"),
+            "{tool}: {error}"
+        );
+        assert_eq!(
+            place.call("echo", tool).await.unwrap(),
+            format!("echo: {tool}")
+        );
     }
     let error = place.call("huge", "17000000").await.unwrap_err();
     assert!(error.contains("exceeded"), "{error}");
@@ -79,7 +111,10 @@ async fn a_machine_that_asks_or_tells_without_end_is_left_with_an_error_that_say
         ("progress", "messages that nobody asked for"),
     ] {
         let error = place.call("endless", said).await.unwrap_err();
-        assert!(error.contains(expected) && error.contains("Effect unknown"), "{said}: {error}");
+        assert!(
+            error.contains(expected) && error.contains("Effect unknown"),
+            "{said}: {error}"
+        );
         assert_eq!(place.call("echo", "again").await.unwrap(), "echo: again");
     }
 }
@@ -89,11 +124,20 @@ async fn a_machine_that_forgot_its_sessions_is_reached_in_a_new_one() {
     let machine = Machine::begin();
     let place = machine.place("mcp", "s3cret");
     // By the protocol it says so, and then nothing was done; some say something else.
-    for (unknown, expected) in [("404", "did not carry out the call"), ("400", "Effect unknown")] {
-        assert_eq!(place.call("forget", unknown).await.unwrap(), format!("forget: {unknown}"));
+    for (unknown, expected) in [
+        ("404", "did not carry out the call"),
+        ("400", "Effect unknown"),
+    ] {
+        assert_eq!(
+            place.call("forget", unknown).await.unwrap(),
+            format!("forget: {unknown}")
+        );
         let error = place.call("echo", "lost").await.unwrap_err();
         assert!(error.contains(expected), "{unknown}: {error}");
-        assert_eq!(place.call("echo", unknown).await.unwrap(), format!("echo: {unknown}"));
+        assert_eq!(
+            place.call("echo", unknown).await.unwrap(),
+            format!("echo: {unknown}")
+        );
     }
 }
 
@@ -103,12 +147,16 @@ async fn many_slow_calls_keep_their_session_when_one_is_given_up() {
     let place = machine.place("mcp", "s3cret");
     let slow = futures_util::future::join_all((0..40).map(|_| place.call("hold", "")));
     let others = async {
-        let given_up = tokio::time::timeout(Duration::from_millis(500), place.call("never", "")).await;
+        let given_up =
+            tokio::time::timeout(Duration::from_millis(500), place.call("never", "")).await;
         assert!(given_up.is_err());
         assert_eq!(place.call("release", "all").await.unwrap(), "release: all");
     };
     let (slow, ()) = tokio::join!(slow, others);
-    assert!(slow.iter().all(|held| held.as_deref() == Ok("hold: ")), "{slow:?}");
+    assert!(
+        slow.iter().all(|held| held.as_deref() == Ok("hold: ")),
+        "{slow:?}"
+    );
 }
 
 #[tokio::test]
@@ -116,12 +164,21 @@ async fn a_machine_that_refuses_redirects_or_is_not_there_is_an_error() {
     let machine = Machine::begin();
     for (path, token) in [("mcp", "wr0ng"), ("elsewhere", "s3cret")] {
         let error = machine.place(path, token).offers().await.unwrap_err();
-        assert!(!error.contains(token) && !error.contains("127.0.0.1"), "{path}: {error}");
+        assert!(
+            !error.contains(token) && !error.contains("127.0.0.1"),
+            "{path}: {error}"
+        );
     }
     let place = machine.place("mcp", "s3cret");
-    let place = Place { host: Arc::new(LocalHost::new(Permissions::none(), ".").unwrap()), ..place };
+    let place = Place {
+        host: Arc::new(LocalHost::new(Permissions::none(), ".").unwrap()),
+        ..place
+    };
     let error = place.offers().await.unwrap_err();
-    assert!(error.contains(&format!("--allow-net=127.0.0.1:{}", machine.port)), "{error}");
+    assert!(
+        error.contains(&format!("--allow-net=127.0.0.1:{}", machine.port)),
+        "{error}"
+    );
     let place = machine.place("mcp", "s3cret");
     drop(machine);
     let error = place.offers().await.unwrap_err();

@@ -16,13 +16,25 @@ pub(crate) fn script() -> PathBuf {
 }
 
 pub(crate) fn server(transport: Transport) -> Server {
-    Server { name: "s".into(), transport, optional: false, connect_ms: 20_000, deadline_ms: 20_000 }
+    Server {
+        name: "s".into(),
+        transport,
+        optional: false,
+        connect_ms: 20_000,
+        deadline_ms: 20_000,
+    }
 }
 
 /// The server as a program.
 pub(crate) fn program(mode: &str) -> ServerCommand {
     let args = vec![script().display().to_string(), mode.to_owned()];
-    ServerCommand { program: "python3".into(), args, env: Vec::new(), cwd: None, limits: CommandLimits::default() }
+    ServerCommand {
+        program: "python3".into(),
+        args,
+        env: Vec::new(),
+        cwd: None,
+        limits: CommandLimits::default(),
+    }
 }
 
 /// A client, its host, and one server.
@@ -47,7 +59,12 @@ impl Place {
         command.env.push(("LIVES".into(), ServerValue::new(lives)));
         let mut server = server(Transport::Stdio(command));
         change(&mut server);
-        Self { client, host: host(folder.path()), server: Arc::new(server), folder }
+        Self {
+            client,
+            host: host(folder.path()),
+            server: Arc::new(server),
+            folder,
+        }
     }
 
     pub(crate) async fn offers(&self) -> Result<Vec<Offer>, String> {
@@ -58,7 +75,11 @@ impl Place {
     pub(crate) async fn call(&self, tool: &str, text: &str) -> Result<String, String> {
         let out = OutputSink::with_cap(64 << 20);
         let args = serde_json::json!({"text": text}).to_string();
-        within(self.client.call(&self.host, &self.server, tool, args, out.clone())).await?;
+        within(
+            self.client
+                .call(&self.host, &self.server, tool, args, out.clone()),
+        )
+        .await?;
         Ok(String::from_utf8(out.take().bytes.to_vec()).unwrap())
     }
 
@@ -69,7 +90,10 @@ impl Place {
 }
 
 pub(crate) fn host(folder: &Path) -> Arc<dyn Host> {
-    let permissions = Permissions::none().allow_run("python3").allow_env("PATH").allow_net("127.0.0.1");
+    let permissions = Permissions::none()
+        .allow_run("python3")
+        .allow_env("PATH")
+        .allow_net("127.0.0.1");
     // It counts its lives.
     let permissions = permissions.allow_write(".");
     Arc::new(LocalHost::new(permissions, folder).unwrap())

@@ -1,7 +1,7 @@
 //! From the wire: a reply that came whole, and the parts that a streamed one shares with it.
 //!
-//! Every block is kept as the text that came; text and tool uses are understood beside it. A block of a kind that is
-//! not known here is carried, never dropped.
+//! Every block is kept as the text that came; text and tool uses are understood beside it. A block
+//! of a kind that is not known here is carried, never dropped.
 
 use dormouse_proto::message::{Block, Raw};
 use dormouse_proto::model::{ModelError, Reply, StopReason, Usage};
@@ -24,47 +24,86 @@ struct Whole {
 
 /// Reads a reply that came whole.
 pub(super) fn message(json: &str) -> Result<Reply, ModelError> {
-    let whole: Whole = serde_json::from_str(json).map_err(|error| malformed_in("reply", json, &error))?;
+    let whole: Whole =
+        serde_json::from_str(json).map_err(|error| malformed_in("reply", json, &error))?;
     if let Some(error) = whole.error {
         return Err(failure::in_body(&error));
     }
-    let content = whole.content.ok_or_else(|| malformed("the reply has no 'content'"))?;
-    let blocks = content.iter().map(|block| decode_block(block.get())).collect::<Result<_, _>>()?;
+    let content = whole
+        .content
+        .ok_or_else(|| malformed("the reply has no 'content'"))?;
+    let blocks = content
+        .iter()
+        .map(|block| decode_block(block.get()))
+        .collect::<Result<_, _>>()?;
     let mut usage = Usage::default();
     whole.usage.update(&mut usage);
     finish(blocks, whole.stop_reason.as_deref(), usage)
 }
 
 /// Puts a reply together from its parts.
-pub(super) fn finish(blocks: Vec<Block>, stop: Option<&str>, usage: Usage) -> Result<Reply, ModelError> {
+pub(super) fn finish(
+    blocks: Vec<Block>,
+    stop: Option<&str>,
+    usage: Usage,
+) -> Result<Reply, ModelError> {
     let stop = match stop_reason(stop)? {
         // Some servers end a turn that calls tools as if it had said everything.
-        StopReason::EndTurn if blocks.iter().any(|block| matches!(block, Block::ToolUse { .. })) => StopReason::ToolUse,
+        StopReason::EndTurn
+            if blocks
+                .iter()
+                .any(|block| matches!(block, Block::ToolUse { .. })) =>
+        {
+            StopReason::ToolUse
+        }
         stop => stop,
     };
-    Ok(Reply { blocks, stop, usage })
+    Ok(Reply {
+        blocks,
+        stop,
+        usage,
+    })
 }
 
 /// Reads one block.
 pub(super) fn decode_block(json: &str) -> Result<Block, ModelError> {
-    let fields: Fields = serde_json::from_str(json).map_err(|error| malformed_in("block", json, &error))?;
-    let args = fields.get("input").map_or_else(|| "{}".to_owned(), |input| input.get().to_owned());
+    let fields: Fields =
+        serde_json::from_str(json).map_err(|error| malformed_in("block", json, &error))?;
+    let args = fields
+        .get("input")
+        .map_or_else(|| "{}".to_owned(), |input| input.get().to_owned());
     block_of(&fields, json, args)
 }
 
 /// The block with these fields, whose JSON text is `json`.
 pub(super) fn block_of(fields: &Fields, json: &str, args: String) -> Result<Block, ModelError> {
-    let raw = Raw { format: FORMAT.into(), json: json.into() };
-    let kind = fields.text("type").ok_or_else(|| malformed(format!("a block has no 'type': {}", beginning(json))))?;
+    let raw = Raw {
+        format: FORMAT.into(),
+        json: json.into(),
+    };
+    let kind = fields
+        .text("type")
+        .ok_or_else(|| malformed(format!("a block has no 'type': {}", beginning(json))))?;
     let need = |name: &str| {
-        let missing = || malformed(format!("a block of type '{kind}' has no '{name}': {}", beginning(json)));
+        let missing = || {
+            malformed(format!(
+                "a block of type '{kind}' has no '{name}': {}",
+                beginning(json)
+            ))
+        };
         fields.text(name).ok_or_else(missing)
     };
     Ok(match kind.as_str() {
-        "text" => Block::Text { text: need("text")?.into(), raw: Some(raw) },
-        "tool_use" => {
-            Block::ToolUse { id: need("id")?.into(), name: need("name")?.into(), args: args.into(), raw: Some(raw) }
-        }
+        "text" => Block::Text {
+            text: need("text")?.into(),
+            raw: Some(raw),
+        },
+        "tool_use" => Block::ToolUse {
+            id: need("id")?.into(),
+            name: need("name")?.into(),
+            args: args.into(),
+            raw: Some(raw),
+        },
         _ => Block::Opaque(raw),
     })
 }
@@ -79,12 +118,18 @@ fn stop_reason(word: Option<&str>) -> Result<StopReason, ModelError> {
         Some("refusal") => StopReason::Refusal,
         Some("model_context_window_exceeded") => StopReason::ContextWindow,
         // To guess would end a process as if it were done, or run tools that were cut short.
-        Some(other) => return Err(malformed(format!("the stop reason '{}' is not known", beginning(other)))),
+        Some(other) => {
+            return Err(malformed(format!(
+                "the stop reason '{}' is not known",
+                beginning(other)
+            )));
+        }
         None => return Err(malformed("the reply is complete but has no stop reason")),
     })
 }
 
-/// Token counts as they come: in a stream each is cumulative, and one that is left out has not changed.
+/// Token counts as they come: in a stream each is cumulative, and one that is left out has not
+/// changed.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct UsageFields {
     input_tokens: Option<u64>,
@@ -105,9 +150,17 @@ impl UsageFields {
         let fields = [
             (&mut usage.input_tokens, self.input_tokens),
             (&mut usage.output_tokens, self.output_tokens),
-            (&mut usage.thinking_tokens, self.output_tokens_details.unwrap_or_default().thinking_tokens),
+            (
+                &mut usage.thinking_tokens,
+                self.output_tokens_details
+                    .unwrap_or_default()
+                    .thinking_tokens,
+            ),
             (&mut usage.cache_read_tokens, self.cache_read_input_tokens),
-            (&mut usage.cache_write_tokens, self.cache_creation_input_tokens),
+            (
+                &mut usage.cache_write_tokens,
+                self.cache_creation_input_tokens,
+            ),
         ];
         for (count, given) in fields {
             *count = given.unwrap_or(*count);
@@ -122,7 +175,9 @@ mod tests {
     use super::*;
 
     fn whole(content: &str, stop: &str) -> String {
-        format!(r#"{{"type": "message", "role": "assistant", "content": {content}, "stop_reason": {stop}, "new": 1}}"#)
+        format!(
+            r#"{{"type": "message", "role": "assistant", "content": {content}, "stop_reason": {stop}, "new": 1}}"#
+        )
     }
 
     #[test]
@@ -134,12 +189,21 @@ mod tests {
             ("\"stop_sequence\"", Some(StopReason::StopSequence)),
             ("\"pause_turn\"", Some(StopReason::Pause)),
             ("\"refusal\"", Some(StopReason::Refusal)),
-            ("\"model_context_window_exceeded\"", Some(StopReason::ContextWindow)),
+            (
+                "\"model_context_window_exceeded\"",
+                Some(StopReason::ContextWindow),
+            ),
             ("\"sleepy\"", None),
             ("null", None),
         ];
         for (word, stop) in cases {
-            assert_eq!(super::message(&whole("[]", word)).ok().map(|reply| reply.stop), stop, "{word}");
+            assert_eq!(
+                super::message(&whole("[]", word))
+                    .ok()
+                    .map(|reply| reply.stop),
+                stop,
+                "{word}"
+            );
         }
     }
 
@@ -151,17 +215,24 @@ mod tests {
             r#"{"type":"thinking","thinking":"hm","signature":"s=="}"#,
             r#"{"kind":1,"type":"not_yet_invented"}"#,
         ];
-        let reply = super::message(&whole(&format!("[{}]", blocks.join(",")), "\"end_turn\"")).unwrap();
+        let reply =
+            super::message(&whole(&format!("[{}]", blocks.join(",")), "\"end_turn\"")).unwrap();
         let raws = reply.blocks.iter().map(|block| match block {
-            Block::Text { raw: Some(raw), .. } | Block::ToolUse { raw: Some(raw), .. } | Block::Opaque(raw) => {
-                &*raw.json
-            }
+            Block::Text { raw: Some(raw), .. }
+            | Block::ToolUse { raw: Some(raw), .. }
+            | Block::Opaque(raw) => &*raw.json,
             other => panic!("{other:?}"),
         });
         assert_eq!(raws.collect::<Vec<_>>(), blocks);
         assert!(matches!(&reply.blocks[0], Block::Text { text, .. } if **text == *"aé"));
-        assert!(matches!(&reply.blocks[1], Block::ToolUse { args, .. } if **args == *r#"{"n": 1.10, "b":2}"#));
-        assert_eq!(reply.stop, StopReason::ToolUse, "tools are asked for, whatever the server calls it");
+        assert!(
+            matches!(&reply.blocks[1], Block::ToolUse { args, .. } if **args == *r#"{"n": 1.10, "b":2}"#)
+        );
+        assert_eq!(
+            reply.stop,
+            StopReason::ToolUse,
+            "tools are asked for, whatever the server calls it"
+        );
     }
 
     #[test]
@@ -172,7 +243,13 @@ mod tests {
             ("{}", "content"),
             (&whole(r#"[{"text":"x"}]"#, "\"end_turn\""), "'type'"),
             (&whole(r#"[{"type":"text"}]"#, "\"end_turn\""), "'text'"),
-            (&whole(r#"[{"type":"tool_use","name":"a","input":{}}]"#, "\"tool_use\""), "'id'"),
+            (
+                &whole(
+                    r#"[{"type":"tool_use","name":"a","input":{}}]"#,
+                    "\"tool_use\"",
+                ),
+                "'id'",
+            ),
             (&whole("[7]", "\"end_turn\""), "JSON object"),
         ];
         for (json, part) in cases {

@@ -1,7 +1,8 @@
 //! From the wire: a reply that comes as events, put together as if it had come whole.
 //!
-//! A delta grows the block that it names. Text fields grow at their end and other fields are replaced, also in deltas
-//! of kinds that are not known here, so that a block of a new kind still comes out whole.
+//! A delta grows the block that it names. Text fields grow at their end and other fields are
+//! replaced, also in deltas of kinds that are not known here, so that a block of a new kind still
+//! comes out whole.
 
 use std::collections::BTreeMap;
 
@@ -51,33 +52,49 @@ struct Start {
 
 impl Decoder for StreamDecoder {
     fn feed(&mut self, data: &str, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
-        let event: Event = serde_json::from_str(data)
-            .map_err(|error| failure::in_event(data).unwrap_or_else(|| malformed_in("event", data, &error)))?;
+        let event: Event = serde_json::from_str(data).map_err(|error| {
+            failure::in_event(data).unwrap_or_else(|| malformed_in("event", data, &error))
+        })?;
         match event.r#type.as_str() {
             "message_start" => self.count(event.message.and_then(|message| message.usage)),
             "content_block_start" => self.begin(event, deltas)?,
             "content_block_delta" => self.grow(&event, deltas)?,
             "message_delta" => {
                 self.count(event.usage);
-                self.stop = event.delta.and_then(|delta| delta.text("stop_reason")).or(self.stop.take());
+                self.stop = event
+                    .delta
+                    .and_then(|delta| delta.text("stop_reason"))
+                    .or(self.stop.take());
             }
             "message_stop" => self.stopped = true,
             "error" => return Err(failure::in_body(&event.error.unwrap_or_default())),
-            // content_block_stop and ping say nothing that is needed; what is new may come anywhere.
+            // content_block_stop and ping say nothing that is needed; what is new may come
+            // anywhere.
             _ => {}
         }
         Ok(())
     }
 
     fn progress(&self) -> Progress {
-        if self.stopped { Progress::Complete } else { Progress::Open }
+        if self.stopped {
+            Progress::Complete
+        } else {
+            Progress::Open
+        }
     }
 
     fn finish(self) -> Result<Reply, ModelError> {
         if !self.stopped {
-            return Err(failure::cut(format!("the stream ended in block {} before message_stop", self.blocks.len())));
+            return Err(failure::cut(format!(
+                "the stream ended in block {} before message_stop",
+                self.blocks.len()
+            )));
         }
-        let blocks = self.blocks.into_values().map(Growing::finish).collect::<Result<_, _>>()?;
+        let blocks = self
+            .blocks
+            .into_values()
+            .map(Growing::finish)
+            .collect::<Result<_, _>>()?;
         decode::finish(blocks, self.stop.as_deref(), self.usage)
     }
 }
@@ -89,11 +106,18 @@ impl StreamDecoder {
 
     fn begin(&mut self, event: Event, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
         let index = need_index(&event)?;
-        let fields = event.content_block.ok_or_else(|| malformed(format!("block {index} starts without a block")))?;
+        let fields = event
+            .content_block
+            .ok_or_else(|| malformed(format!("block {index} starts without a block")))?;
         if fields.text("type").as_deref() == Some("tool_use") {
             deltas(Delta::ToolUse(fields.text("name").unwrap_or_default()));
         }
-        let block = Growing { fields, texts: Vec::new(), input: String::new(), citations: Vec::new() };
+        let block = Growing {
+            fields,
+            texts: Vec::new(),
+            input: String::new(),
+            citations: Vec::new(),
+        };
         match self.blocks.insert(index, block) {
             None => Ok(()),
             Some(_) => Err(malformed(format!("block {index} starts twice"))),
@@ -102,41 +126,67 @@ impl StreamDecoder {
 
     fn grow(&mut self, event: &Event, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
         let index = need_index(event)?;
-        let block = self.blocks.get_mut(&index).ok_or_else(|| malformed(format!("block {index} grows unstarted")))?;
-        let delta = event.delta.as_ref().ok_or_else(|| malformed(format!("a delta of block {index} is empty")))?;
+        let block = self
+            .blocks
+            .get_mut(&index)
+            .ok_or_else(|| malformed(format!("block {index} grows unstarted")))?;
+        let delta = event
+            .delta
+            .as_ref()
+            .ok_or_else(|| malformed(format!("a delta of block {index} is empty")))?;
         block.grow(delta, deltas);
         match block.fields.len() + block.texts.len() {
             0..=MOST_FIELDS => Ok(()),
-            _ => Err(malformed(format!("block {index} grows beyond {MOST_FIELDS} fields"))),
+            _ => Err(malformed(format!(
+                "block {index} grows beyond {MOST_FIELDS} fields"
+            ))),
         }
     }
 }
 
 fn need_index(event: &Event) -> Result<u64, ModelError> {
-    event.index.ok_or_else(|| malformed(format!("a {} has no index", event.r#type)))
+    event
+        .index
+        .ok_or_else(|| malformed(format!("a {} has no index", event.r#type)))
 }
 
 impl Growing {
     fn grow(&mut self, delta: &Fields, deltas: &dyn Fn(Delta)) {
         match delta.text("type").as_deref() {
-            Some("input_json_delta") => self.input += &delta.text("partial_json").unwrap_or_default(),
-            Some("citations_delta") => self.citations.extend(delta.get("citation").map(RawValue::to_owned)),
+            Some("input_json_delta") => {
+                self.input += &delta.text("partial_json").unwrap_or_default()
+            }
+            Some("citations_delta") => self
+                .citations
+                .extend(delta.get("citation").map(RawValue::to_owned)),
             kind => {
                 match kind {
-                    Some("text_delta") => deltas(Delta::Text(delta.text("text").unwrap_or_default())),
-                    Some("thinking_delta") => deltas(Delta::Thinking(delta.text("thinking").unwrap_or_default())),
+                    Some("text_delta") => {
+                        deltas(Delta::Text(delta.text("text").unwrap_or_default()))
+                    }
+                    Some("thinking_delta") => {
+                        deltas(Delta::Thinking(delta.text("thinking").unwrap_or_default()))
+                    }
                     _ => {}
                 }
-                delta.iter().filter(|(name, _)| *name != "type").for_each(|(name, value)| self.extend(name, value));
+                delta
+                    .iter()
+                    .filter(|(name, _)| *name != "type")
+                    .for_each(|(name, value)| self.extend(name, value));
             }
         }
     }
 
     fn extend(&mut self, name: &str, value: &RawValue) {
-        let Some(text) = string(value) else { return self.fields.set(name, value.to_owned()) };
+        let Some(text) = string(value) else {
+            return self.fields.set(name, value.to_owned());
+        };
         match self.texts.iter_mut().find(|(field, _)| field == name) {
             Some((_, grown)) => grown.push_str(&text),
-            None => self.texts.push((name.to_owned(), self.fields.text(name).unwrap_or_default() + &text)),
+            None => self.texts.push((
+                name.to_owned(),
+                self.fields.text(name).unwrap_or_default() + &text,
+            )),
         }
     }
 
@@ -145,7 +195,10 @@ impl Growing {
             self.fields.set(name, raw(text));
         }
         if !self.citations.is_empty() {
-            let started = self.fields.get("citations").and_then(|list| serde_json::from_str(list.get()).ok());
+            let started = self
+                .fields
+                .get("citations")
+                .and_then(|list| serde_json::from_str(list.get()).ok());
             let mut citations: Vec<Box<RawValue>> = started.unwrap_or_default();
             citations.append(&mut self.citations);
             self.fields.set("citations", raw(&citations));
@@ -154,14 +207,20 @@ impl Growing {
         decode::block_of(&self.fields, &self.fields.to_json(), args)
     }
 
-    /// The arguments as they came. Text that is no JSON (the model erred, or was cut) cannot stand in a block: there the
-    /// block keeps what it started with, an empty object.
+    /// The arguments as they came. Text that is no JSON (the model erred, or was cut) cannot stand
+    /// in a block: there the block keeps what it started with, an empty object.
     fn args(&mut self) -> String {
         if self.input.trim().is_empty() {
-            return self.fields.get("input").map_or_else(|| "{}".to_owned(), |input| input.get().to_owned());
+            return self
+                .fields
+                .get("input")
+                .map_or_else(|| "{}".to_owned(), |input| input.get().to_owned());
         }
         let input = std::mem::take(&mut self.input);
-        if let Some(value) = RawValue::from_string(input.clone()).ok().filter(|_| is_object(&input)) {
+        if let Some(value) = RawValue::from_string(input.clone())
+            .ok()
+            .filter(|_| is_object(&input))
+        {
             self.fields.set("input", value);
         }
         input
@@ -182,8 +241,10 @@ mod tests {
 
     /// The deltas of one block, and the block as it would have come whole.
     fn check(start: &str, deltas: &[&str], whole: &str) {
-        let start = format!(r#"{{"type":"content_block_start","index":0,"content_block":{start}}}"#);
-        let grow = |delta: &&str| format!(r#"{{"type":"content_block_delta","index":0,"delta":{delta}}}"#);
+        let start =
+            format!(r#"{{"type":"content_block_start","index":0,"content_block":{start}}}"#);
+        let grow =
+            |delta: &&str| format!(r#"{{"type":"content_block_delta","index":0,"delta":{delta}}}"#);
         let deltas: Vec<String> = deltas.iter().map(grow).collect();
         let events: Vec<&str> = [START, r#"{"type":"ping"}"#, &start]
             .into_iter()
@@ -192,22 +253,40 @@ mod tests {
             .collect();
         let reply = decoded::<StreamDecoder>(&events).0.unwrap();
         assert_eq!(reply.blocks, [decode::decode_block(whole).unwrap()]);
-        let usage = Usage { input_tokens: 9, output_tokens: 12, cache_read_tokens: 7, ..Usage::default() };
+        let usage = Usage {
+            input_tokens: 9,
+            output_tokens: 12,
+            cache_read_tokens: 7,
+            ..Usage::default()
+        };
         assert_eq!(reply.usage, usage);
     }
 
     #[test]
     fn a_failure_without_an_envelope_is_told_by_its_kind() {
         let cases = [
-            (r#"{"code":500,"message":"the output does not parse","type":"server_error"}"#, ModelErrorKind::Transport),
+            (
+                r#"{"code":500,"message":"the output does not parse","type":"server_error"}"#,
+                ModelErrorKind::Transport,
+            ),
             (
                 r#"{"code":400,"message":"the request exceeds","type":"exceed_context_size_error"}"#,
                 ModelErrorKind::ContextOverflow,
             ),
-            (r#"{"code":500,"message":"of no kind","type":"thing"}"#, ModelErrorKind::Malformed),
+            (
+                r#"{"code":500,"message":"of no kind","type":"thing"}"#,
+                ModelErrorKind::Malformed,
+            ),
         ];
         for (event, kind) in cases {
-            assert_eq!(decoded::<StreamDecoder>(&[START, event]).0.unwrap_err().kind, kind, "{event}");
+            assert_eq!(
+                decoded::<StreamDecoder>(&[START, event])
+                    .0
+                    .unwrap_err()
+                    .kind,
+                kind,
+                "{event}"
+            );
         }
     }
 
@@ -215,7 +294,10 @@ mod tests {
     fn a_streamed_block_is_the_block_that_would_have_come_whole() {
         check(
             r#"{"type":"text","text":""}"#,
-            &[r#"{"type":"text_delta","text":"He"}"#, r#"{"type":"text_delta","text":"y \"é\""}"#],
+            &[
+                r#"{"type":"text_delta","text":"He"}"#,
+                r#"{"type":"text_delta","text":"y \"é\""}"#,
+            ],
             r#"{"type":"text","text":"Hey \"é\""}"#,
         );
         check(
@@ -247,10 +329,17 @@ mod tests {
         );
         check(
             r#"{"type":"unheard_of","body":null}"#,
-            &[r#"{"type":"body_delta","body":"a","rate":1}"#, r#"{"type":"body_delta","body":"b","rate":2.50}"#],
+            &[
+                r#"{"type":"body_delta","body":"a","rate":1}"#,
+                r#"{"type":"body_delta","body":"b","rate":2.50}"#,
+            ],
             r#"{"type":"unheard_of","body":"ab","rate":2.50}"#,
         );
-        check(r#"{"type":"redacted_thinking","data":"x"}"#, &[], r#"{"type":"redacted_thinking","data":"x"}"#);
+        check(
+            r#"{"type":"redacted_thinking","data":"x"}"#,
+            &[],
+            r#"{"type":"redacted_thinking","data":"x"}"#,
+        );
     }
 
     #[test]
@@ -263,30 +352,54 @@ mod tests {
             STOP,
         ];
         let (reply, deltas) = decoded::<StreamDecoder>(&events);
-        let Block::ToolUse { args, raw: Some(raw), .. } = &reply.unwrap().blocks[0] else { panic!("a tool use") };
+        let Block::ToolUse {
+            args,
+            raw: Some(raw),
+            ..
+        } = &reply.unwrap().blocks[0]
+        else {
+            panic!("a tool use")
+        };
         assert_eq!(&**args, "{\"n\": ");
-        assert_eq!(&*raw.json, r#"{"type":"tool_use","id":"t","name":"ls","input":{}}"#);
+        assert_eq!(
+            &*raw.json,
+            r#"{"type":"tool_use","id":"t","name":"ls","input":{}}"#
+        );
         assert_eq!(deltas, [Delta::ToolUse("ls".into())]);
     }
 
     #[test]
     fn a_block_of_endless_fields_is_refused() {
         let text = r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"a"}}"#;
-        let fields = |from: usize, to: usize| (from..to).map(|n| format!(r#","k{n}":"v""#)).collect::<String>();
-        let delta = |fields| format!(r#"{{"type":"content_block_delta","index":0,"delta":{{"type":"x"{fields}}}}}"#);
+        let fields = |from: usize, to: usize| {
+            (from..to)
+                .map(|n| format!(r#","k{n}":"v""#))
+                .collect::<String>()
+        };
+        let delta = |fields| {
+            format!(r#"{{"type":"content_block_delta","index":0,"delta":{{"type":"x"{fields}}}}}"#)
+        };
         let at_once = [delta(fields(0, 100_000))];
         let in_turn: Vec<_> = (0..1_000).map(|n| delta(fields(n, n + 1))).collect();
         for deltas in [&at_once[..], &in_turn] {
-            let events: Vec<_> = [START, text].into_iter().chain(deltas.iter().map(String::as_str)).collect();
-            assert_eq!(decoded::<StreamDecoder>(&events).0.unwrap_err().kind, ModelErrorKind::Malformed);
+            let events: Vec<_> = [START, text]
+                .into_iter()
+                .chain(deltas.iter().map(String::as_str))
+                .collect();
+            assert_eq!(
+                decoded::<StreamDecoder>(&events).0.unwrap_err().kind,
+                ModelErrorKind::Malformed
+            );
         }
     }
 
     #[test]
     fn a_stream_that_is_cut_or_senseless_fails_by_kind() {
         let text = r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"a"}}"#;
-        let overloaded = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
-        let delta = r#"{"type":"content_block_delta","index":3,"delta":{"type":"text_delta","text":"a"}}"#;
+        let overloaded =
+            r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
+        let delta =
+            r#"{"type":"content_block_delta","index":3,"delta":{"type":"text_delta","text":"a"}}"#;
         let cases: [(&[&str], ModelErrorKind); 8] = [
             (&[], ModelErrorKind::CutStream),
             (&[START, text, END], ModelErrorKind::CutStream),
@@ -295,10 +408,17 @@ mod tests {
             (&[START, text, text], ModelErrorKind::Malformed),
             (&[START, delta], ModelErrorKind::Malformed),
             (&[START, STOP], ModelErrorKind::Malformed),
-            (&[START, r#"{"type":"content_block_start","index":0}"#], ModelErrorKind::Malformed),
+            (
+                &[START, r#"{"type":"content_block_start","index":0}"#],
+                ModelErrorKind::Malformed,
+            ),
         ];
         for (events, kind) in cases {
-            assert_eq!(decoded::<StreamDecoder>(events).0.unwrap_err().kind, kind, "{events:?}");
+            assert_eq!(
+                decoded::<StreamDecoder>(events).0.unwrap_err().kind,
+                kind,
+                "{events:?}"
+            );
         }
     }
 }

@@ -31,7 +31,8 @@ struct Choice {
 
 /// Reads a reply that came whole.
 pub(super) fn completion(json: &str) -> Result<Reply, ModelError> {
-    let whole: Whole = serde_json::from_str(json).map_err(|error| malformed_in("reply", json, &error))?;
+    let whole: Whole =
+        serde_json::from_str(json).map_err(|error| malformed_in("reply", json, &error))?;
     if let Some(error) = whole.error {
         return Err(failure::in_body(&error));
     }
@@ -41,9 +42,19 @@ pub(super) fn completion(json: &str) -> Result<Reply, ModelError> {
         return Err(failure::in_body(&error));
     }
     let stop = stop_reason(choice.finish_reason.as_deref())?;
-    let message = choice.message.ok_or_else(|| malformed("the reply has no message"))?;
-    let origin = Origin { id: whole.id, created: whole.created };
-    finish(message.get(), stop, whole.usage.unwrap_or_default(), &origin)
+    let message = choice
+        .message
+        .ok_or_else(|| malformed("the reply has no message"))?;
+    let origin = Origin {
+        id: whole.id,
+        created: whole.created,
+    };
+    finish(
+        message.get(),
+        stop,
+        whole.usage.unwrap_or_default(),
+        &origin,
+    )
 }
 
 /// The parts of a message that are understood.
@@ -65,7 +76,9 @@ pub(super) struct Call {
 impl Call {
     /// The function and its arguments.
     pub(super) fn said(&self) -> Option<(&str, Option<&Value>)> {
-        self.function.as_ref().map(|function| (function.name.as_str(), function.arguments.as_ref()))
+        self.function
+            .as_ref()
+            .map(|function| (function.name.as_str(), function.arguments.as_ref()))
     }
 }
 
@@ -76,19 +89,31 @@ struct Function {
     arguments: Option<Value>,
 }
 
-fn absent_or<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -> Result<T, D::Error> {
+fn absent_or<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Default>(
+    from: D,
+) -> Result<T, D::Error> {
     Option::deserialize(from).map(Option::unwrap_or_default)
 }
 
 /// Puts a reply together from its message and what stands beside it.
-pub(super) fn finish(json: &str, stop: StopReason, usage: UsageFields, origin: &Origin) -> Result<Reply, ModelError> {
-    let message: Message = serde_json::from_str(json).map_err(|error| malformed_in("message", json, &error))?;
+pub(super) fn finish(
+    json: &str,
+    stop: StopReason,
+    usage: UsageFields,
+    origin: &Origin,
+) -> Result<Reply, ModelError> {
+    let message: Message =
+        serde_json::from_str(json).map_err(|error| malformed_in("message", json, &error))?;
     let refusal = message.refusal.filter(|refusal| !refusal.is_empty());
-    let text = message.content.as_ref().map(text_in).unwrap_or_default() + refusal.as_deref().unwrap_or_default();
+    let text = message.content.as_ref().map(text_in).unwrap_or_default()
+        + refusal.as_deref().unwrap_or_default();
     let names = Names::of(origin, &text, &message.tool_calls);
     let mut blocks = Vec::new();
     if !text.is_empty() {
-        blocks.push(Block::Text { text: text.into(), raw: None });
+        blocks.push(Block::Text {
+            text: text.into(),
+            raw: None,
+        });
     }
     let is_unnamed = |call: &Call| call.id.as_deref().is_none_or(str::is_empty);
     let has_unnamed = message.tool_calls.iter().any(is_unnamed);
@@ -100,7 +125,9 @@ pub(super) fn finish(json: &str, stop: StopReason, usage: UsageFields, origin: &
         true => keep(&mut blocks, &mended(json, &names)?),
         false => keep(&mut blocks, json),
     }
-    let has_calls = blocks.iter().any(|block| matches!(block, Block::ToolUse { .. }));
+    let has_calls = blocks
+        .iter()
+        .any(|block| matches!(block, Block::ToolUse { .. }));
     let stop = match stop {
         // Some servers end a turn that calls tools as if it had said everything.
         StopReason::EndTurn if has_calls => StopReason::ToolUse,
@@ -108,12 +135,19 @@ pub(super) fn finish(json: &str, stop: StopReason, usage: UsageFields, origin: &
         StopReason::EndTurn if refusal.is_some() => StopReason::Refusal,
         stop => stop,
     };
-    Ok(Reply { blocks, stop, usage: usage.into() })
+    Ok(Reply {
+        blocks,
+        stop,
+        usage: usage.into(),
+    })
 }
 
 /// The first block carries the whole message.
 fn keep(blocks: &mut Vec<Block>, json: &str) {
-    let whole = Raw { format: FORMAT.into(), json: json.into() };
+    let whole = Raw {
+        format: FORMAT.into(),
+        json: json.into(),
+    };
     match blocks.first_mut() {
         Some(Block::Text { raw, .. } | Block::ToolUse { raw, .. }) => *raw = Some(whole),
         _ if says_nothing(json) => {}
@@ -121,20 +155,25 @@ fn keep(blocks: &mut Vec<Block>, json: &str) {
     }
 }
 
-/// A message with calls whose arguments are no object, or that have no id, as it goes back: they have no arguments, and the id
-/// that their answers carry.
+/// A message with calls whose arguments are no object, or that have no id, as it goes back: they
+/// have no arguments, and the id that their answers carry.
 fn mended(json: &str, names: &Names) -> Result<String, ModelError> {
-    let object =
-        |json: &str| serde_json::from_str::<Fields>(json).map_err(|error| malformed_in("message", json, &error));
+    let object = |json: &str| {
+        serde_json::from_str::<Fields>(json).map_err(|error| malformed_in("message", json, &error))
+    };
     let mut message = object(json)?;
     let calls = message.get("tool_calls").map_or("[]", RawValue::get);
-    let mut calls: Vec<Fields> = serde_json::from_str(calls).map_err(|error| malformed_in("message", json, &error))?;
+    let mut calls: Vec<Fields> =
+        serde_json::from_str(calls).map_err(|error| malformed_in("message", json, &error))?;
     for (index, call) in calls.iter_mut().enumerate() {
         if call.text("id").is_none_or(|id| id.is_empty()) {
             call.set("id", raw(&names.call(index)));
         }
         let mut function = object(call.get("function").map_or("{}", RawValue::get))?;
-        if function.text("arguments").is_some_and(|args| !is_object(&args)) {
+        if function
+            .text("arguments")
+            .is_some_and(|args| !is_object(&args))
+        {
             function.set("arguments", raw("{}"));
             call.set("function", raw(&function));
         }
@@ -147,7 +186,9 @@ fn mended(json: &str, names: &Names) -> Result<String, ModelError> {
 fn says_nothing(json: &str) -> bool {
     let fields: Fields = serde_json::from_str(json).unwrap_or_default();
     let is_empty = |json: &str| matches!(json, "null" | "\"\"" | "[]" | "{}");
-    fields.iter().all(|(name, value)| name == "role" || is_empty(value.get()))
+    fields
+        .iter()
+        .all(|(name, value)| name == "role" || is_empty(value.get()))
 }
 
 /// Text, or a list of parts of which some are text.
@@ -161,13 +202,22 @@ pub(super) fn text_in(content: &Value) -> String {
 
 /// The thoughts among a list of parts.
 pub(super) fn thought_in(content: &Value) -> String {
-    content.as_array().into_iter().flatten().map(|part| text_in(&part["thinking"])).collect()
+    content
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|part| text_in(&part["thinking"]))
+        .collect()
 }
 
 fn tool_use(index: usize, call: Call, json: &str, names: &Names) -> Result<Block, ModelError> {
     let function = call.function.filter(|function| !function.name.is_empty());
-    let function =
-        function.ok_or_else(|| malformed(format!("a call is of no function by name: {}", beginning(json))))?;
+    let function = function.ok_or_else(|| {
+        malformed(format!(
+            "a call is of no function by name: {}",
+            beginning(json)
+        ))
+    })?;
     // Some servers give the object itself.
     let args = match function.arguments {
         Some(Value::String(text)) if text.trim().is_empty() => "{}".to_owned(),
@@ -175,8 +225,16 @@ fn tool_use(index: usize, call: Call, json: &str, names: &Names) -> Result<Block
         Some(Value::Null) | None => "{}".to_owned(),
         Some(object) => object.to_string(),
     };
-    let id = call.id.filter(|id| !id.is_empty()).unwrap_or_else(|| names.call(index));
-    Ok(Block::ToolUse { id: id.into(), name: function.name.into(), args: args.into(), raw: None })
+    let id = call
+        .id
+        .filter(|id| !id.is_empty())
+        .unwrap_or_else(|| names.call(index));
+    Ok(Block::ToolUse {
+        id: id.into(),
+        name: function.name.into(),
+        args: args.into(),
+        raw: None,
+    })
 }
 
 /// Why the model stopped. It is asked first: what came of a draw that failed may be no reply.
@@ -187,13 +245,21 @@ pub(super) fn stop_reason(word: Option<&str>) -> Result<StopReason, ModelError> 
         Some("length" | "max_tokens") => StopReason::MaxTokens,
         Some("content_filter") => StopReason::Refusal,
         Some(word @ "insufficient_system_resource") => {
-            return Err(ModelError::new(ModelErrorKind::Overloaded, format!("the model stopped as '{word}'")));
+            return Err(ModelError::new(
+                ModelErrorKind::Overloaded,
+                format!("the model stopped as '{word}'"),
+            ));
         }
         Some(word) if word == "error" || word.starts_with("function_call_filter") => {
             return Err(failure::misdrawn(word, ""));
         }
         // To guess would end a process as if it were done, or run tools that were cut short.
-        Some(other) => return Err(malformed(format!("the finish reason '{}' is not known", beginning(other)))),
+        Some(other) => {
+            return Err(malformed(format!(
+                "the finish reason '{}' is not known",
+                beginning(other)
+            )));
+        }
         None => return Err(malformed("the reply is complete but has no finish reason")),
     })
 }
@@ -228,7 +294,9 @@ mod tests {
     use super::*;
 
     fn reply(message: &str, stop: &str) -> Result<Reply, ModelError> {
-        completion(&format!(r#"{{"choices":[{{"index":0,"message":{message},"finish_reason":{stop}}}],"usage":null}}"#))
+        completion(&format!(
+            r#"{{"choices":[{{"index":0,"message":{message},"finish_reason":{stop}}}],"usage":null}}"#
+        ))
     }
 
     #[test]
@@ -244,19 +312,29 @@ mod tests {
             ("null", None),
         ];
         for (word, stop) in cases {
-            let found = reply(r#"{"role":"assistant","content":"x"}"#, word).map(|reply| reply.stop);
+            let found =
+                reply(r#"{"role":"assistant","content":"x"}"#, word).map(|reply| reply.stop);
             assert_eq!(found.ok(), stop, "{word}");
         }
-        let refused = reply(r#"{"role":"assistant","content":null,"refusal":"I cannot."}"#, "\"stop\"").unwrap();
+        let refused = reply(
+            r#"{"role":"assistant","content":null,"refusal":"I cannot."}"#,
+            "\"stop\"",
+        )
+        .unwrap();
         assert_eq!(refused.stop, StopReason::Refusal);
-        assert!(matches!(&refused.blocks[..], [Block::Text { text, .. }] if **text == *"I cannot."));
+        assert!(
+            matches!(&refused.blocks[..], [Block::Text { text, .. }] if **text == *"I cannot.")
+        );
     }
 
     #[test]
     fn a_draw_that_failed_is_worth_another() {
         let cases = [
             ("error", ModelErrorKind::CutStream),
-            ("function_call_filter: MALFORMED_FUNCTION_CALL", ModelErrorKind::CutStream),
+            (
+                "function_call_filter: MALFORMED_FUNCTION_CALL",
+                ModelErrorKind::CutStream,
+            ),
             ("insufficient_system_resource", ModelErrorKind::Overloaded),
         ];
         for (word, kind) in cases {
@@ -273,17 +351,43 @@ mod tests {
     fn the_first_block_carries_the_message_as_it_came() {
         let call = r#"{"index":0,"id":"c1","type":"function","function":{"name":"ls","arguments":"{\"n\": 1.10}"}}"#;
         let bare = r#"{"id":"c2","function":{"name":"cd","arguments":{"to":"x"}}}"#;
-        let message =
-            format!(r#"{{"role":"assistant", "reasoning":"hm","content":"so","tool_calls":[{call},{bare}]}}"#);
+        let message = format!(
+            r#"{{"role":"assistant", "reasoning":"hm","content":"so","tool_calls":[{call},{bare}]}}"#
+        );
         let found = reply(&message, "\"stop\"").unwrap();
-        let [text, ls, cd] = &found.blocks[..] else { panic!("{found:?}") };
-        assert!(matches!(text, Block::Text { text, raw: Some(raw) } if **text == *"so" && *raw.json == *message));
-        let Block::ToolUse { id, name, args, raw: None } = ls else { panic!("{ls:?}") };
+        let [text, ls, cd] = &found.blocks[..] else {
+            panic!("{found:?}")
+        };
+        assert!(
+            matches!(text, Block::Text { text, raw: Some(raw) } if **text == *"so" && *raw.json == *message)
+        );
+        let Block::ToolUse {
+            id,
+            name,
+            args,
+            raw: None,
+        } = ls
+        else {
+            panic!("{ls:?}")
+        };
         assert_eq!((&**id, &**name, &**args), ("c1", "ls", "{\"n\": 1.10}"));
-        assert!(matches!(cd, Block::ToolUse { id, args, .. } if **id == *"c2" && **args == *"{\"to\":\"x\"}"));
-        assert_eq!(found.stop, StopReason::ToolUse, "tools are asked for, whatever the server calls it");
-        let thought = reply(r#"{"role":"assistant","content":"","reasoning_content":"hm"}"#, "\"length\"").unwrap();
-        assert!(matches!(&thought.blocks[..], [Block::Opaque(_)]), "{thought:?}");
+        assert!(
+            matches!(cd, Block::ToolUse { id, args, .. } if **id == *"c2" && **args == *"{\"to\":\"x\"}")
+        );
+        assert_eq!(
+            found.stop,
+            StopReason::ToolUse,
+            "tools are asked for, whatever the server calls it"
+        );
+        let thought = reply(
+            r#"{"role":"assistant","content":"","reasoning_content":"hm"}"#,
+            "\"length\"",
+        )
+        .unwrap();
+        assert!(
+            matches!(&thought.blocks[..], [Block::Opaque(_)]),
+            "{thought:?}"
+        );
         let silent = r#"{"role":"assistant","content":null,"refusal":null,"annotations":[]}"#;
         assert!(reply(silent, "\"stop\"").unwrap().blocks.is_empty());
     }
@@ -291,26 +395,49 @@ mod tests {
     #[test]
     fn a_call_without_an_id_goes_back_with_the_one_that_its_answer_carries() {
         for id in ["", r#""id":"","#, r#""id":null,"#] {
-            let call = format!(r#"{{{id}"type":"function","function":{{"name":"ls","arguments":"{{}}"}}}}"#);
-            let found =
-                reply(&format!(r#"{{"role":"assistant","content":"so","tool_calls":[{call}]}}"#), "\"stop\"").unwrap();
-            let [Block::Text { raw: Some(raw), .. }, Block::ToolUse { id, .. }] = &found.blocks[..] else {
+            let call = format!(
+                r#"{{{id}"type":"function","function":{{"name":"ls","arguments":"{{}}"}}}}"#
+            );
+            let found = reply(
+                &format!(r#"{{"role":"assistant","content":"so","tool_calls":[{call}]}}"#),
+                "\"stop\"",
+            )
+            .unwrap();
+            let [
+                Block::Text { raw: Some(raw), .. },
+                Block::ToolUse { id, .. },
+            ] = &found.blocks[..]
+            else {
                 panic!("{found:?}")
             };
             let back: Value = serde_json::from_str(&raw.json).unwrap();
-            assert_eq!((id.starts_with("call_"), &back["tool_calls"][0]["id"]), (true, &Value::from(&**id)));
+            assert_eq!(
+                (id.starts_with("call_"), &back["tool_calls"][0]["id"]),
+                (true, &Value::from(&**id))
+            );
         }
     }
 
     #[test]
     fn arguments_that_are_no_json_reach_the_kernel_and_do_not_go_back() {
-        let call =
-            |args: &str| format!(r#"{{"id":"c","type":"function","function":{{"name":"ls","arguments":{args}}}}}"#);
+        let call = |args: &str| {
+            format!(
+                r#"{{"id":"c","type":"function","function":{{"name":"ls","arguments":{args}}}}}"#
+            )
+        };
         let message = |cut: &str| {
-            format!(r#"{{"role":"assistant","tool_calls":[{},{}],"x":1.50}}"#, call(r#""{\"n\":1}""#), call(cut))
+            format!(
+                r#"{{"role":"assistant","tool_calls":[{},{}],"x":1.50}}"#,
+                call(r#""{\"n\":1}""#),
+                call(cut)
+            )
         };
         let found = reply(&message(r#""{\"n\": ""#), "\"length\"").unwrap();
-        let [Block::ToolUse { raw: Some(raw), .. }, Block::ToolUse { args, .. }] = &found.blocks[..] else {
+        let [
+            Block::ToolUse { raw: Some(raw), .. },
+            Block::ToolUse { args, .. },
+        ] = &found.blocks[..]
+        else {
             panic!("{found:?}")
         };
         assert_eq!(&**args, "{\"n\": ");
@@ -334,19 +461,41 @@ mod tests {
         assert_eq!(Usage::from(fields), expected);
         let beside = json!({"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 15,
             "completion_tokens_details": {"reasoning_tokens": 3}});
-        assert_eq!(Usage::from(serde_json::from_value::<UsageFields>(beside).unwrap()).output_tokens, 5);
+        assert_eq!(
+            Usage::from(serde_json::from_value::<UsageFields>(beside).unwrap()).output_tokens,
+            5
+        );
     }
 
     #[test]
     fn what_is_no_reply_is_malformed_and_a_failure_is_one() {
         let nameless = r#"{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"","arguments":""}}]}"#;
-        for json in ["", "<html>", "{}", r#"{"choices":[]}"#, r#"{"choices":[{"finish_reason":"stop"}]}"#] {
-            assert_eq!(completion(json).unwrap_err().kind, ModelErrorKind::Malformed, "{json}");
+        for json in [
+            "",
+            "<html>",
+            "{}",
+            r#"{"choices":[]}"#,
+            r#"{"choices":[{"finish_reason":"stop"}]}"#,
+        ] {
+            assert_eq!(
+                completion(json).unwrap_err().kind,
+                ModelErrorKind::Malformed,
+                "{json}"
+            );
         }
-        assert_eq!(reply(nameless, "\"stop\"").unwrap_err().kind, ModelErrorKind::Malformed);
+        assert_eq!(
+            reply(nameless, "\"stop\"").unwrap_err().kind,
+            ModelErrorKind::Malformed
+        );
         let failed = r#"{"error":{"message":"slow down","code":"rate_limit_exceeded"}}"#;
-        assert_eq!(completion(failed).unwrap_err().kind, ModelErrorKind::Overloaded);
+        assert_eq!(
+            completion(failed).unwrap_err().kind,
+            ModelErrorKind::Overloaded
+        );
         let failed = r#"{"choices":[{"message":{"role":"assistant","content":"x"},"finish_reason":"error","error":{"code":429,"message":"slow"}}]}"#;
-        assert_eq!(completion(failed).unwrap_err().kind, ModelErrorKind::Overloaded);
+        assert_eq!(
+            completion(failed).unwrap_err().kind,
+            ModelErrorKind::Overloaded
+        );
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! * Behind the messages stands only the bound of the reply, which a budget may lower.
 //! * A message that came from such a server goes back as the text that came.
-//! * Each answer to a tool use is a message of its own, and takes text only: images and documents follow in a message of the
-//!   user behind all answers, each behind the name of its descriptor.
+//! * Each answer to a tool use is a message of its own, and takes text only: images and documents
+//!   follow in a message of the user behind all answers, each behind the name of its descriptor.
 //! * An answer has no error flag: it begins with the word.
 //! * Nothing asks for a cache: these servers cache by themselves, what begins with the same bytes.
 
@@ -19,7 +19,14 @@ use crate::wire::media::{self, Kind};
 use crate::wire::{Delivery, Purpose, Turn, parameters, schema};
 
 /// What the request itself says, so that `[parameters]` cannot.
-const RESERVED: [&str; 6] = ["model", "messages", "tools", "stream", "stream_options", "n"];
+const RESERVED: [&str; 6] = [
+    "model",
+    "messages",
+    "tools",
+    "stream",
+    "stream_options",
+    "n",
+];
 /// The bound of a reply, by all its names: a program may write either.
 const BOUNDS: [&str; 2] = ["max_tokens", "max_completion_tokens"];
 /// The longest id of a call that is taken.
@@ -27,21 +34,40 @@ const LONGEST_ID: usize = 40;
 
 pub(super) fn head(request: &Request, purpose: Purpose) -> Result<String, ModelError> {
     let is_streamed = purpose == Purpose::Reply(Delivery::Stream);
-    let mut head = Fields::default().with("model", &*request.model).with("stream", &is_streamed);
+    let mut head = Fields::default()
+        .with("model", &*request.model)
+        .with("stream", &is_streamed);
     if is_streamed {
-        head = head.with("stream_options", &Fields::default().with("include_usage", &true));
+        head = head.with(
+            "stream_options",
+            &Fields::default().with("include_usage", &true),
+        );
     }
     let parameters = parameters::sorted(request, &RESERVED)?;
-    for (name, value) in parameters.into_iter().filter(|(name, _)| !BOUNDS.contains(name)) {
+    for (name, value) in parameters
+        .into_iter()
+        .filter(|(name, _)| !BOUNDS.contains(name))
+    {
         head = head.with(name, value);
     }
     if !request.tools.is_empty() {
-        head = head.with("tools", &request.tools.iter().map(tool).collect::<Result<Vec<_>, _>>()?);
+        head = head.with(
+            "tools",
+            &request
+                .tools
+                .iter()
+                .map(tool)
+                .collect::<Result<Vec<_>, _>>()?,
+        );
     }
     let head = head.to_json();
-    let open = head.strip_suffix('}').expect("an object ends with its brace");
+    let open = head
+        .strip_suffix('}')
+        .expect("an object ends with its brace");
     let system = Some(&*request.system).filter(|system| !system.trim().is_empty());
-    let system = system.map(|system| said("system", system).to_json()).unwrap_or_default();
+    let system = system
+        .map(|system| said("system", system).to_json())
+        .unwrap_or_default();
     Ok(format!("{open},\"messages\":[{system}"))
 }
 
@@ -58,7 +84,9 @@ pub(super) fn tail(request: &Request, dialect: Dialect) -> String {
 
 fn tool(spec: &ToolSpec) -> Result<Fields, ModelError> {
     let schema = schema::of(spec)?;
-    let function = Fields::default().with("name", &*spec.name).with("description", &*spec.description);
+    let function = Fields::default()
+        .with("name", &*spec.name)
+        .with("description", &*spec.description);
     Ok(Fields::of_type("function").with("function", &function.with("parameters", &schema)))
 }
 
@@ -75,9 +103,9 @@ pub(super) fn turn(turn: Turn<'_>) -> Result<String, ModelError> {
 
 fn of_the_model(blocks: &[Block]) -> Result<String, ModelError> {
     let came = blocks.iter().find_map(|block| match block {
-        Block::Text { raw: Some(raw), .. } | Block::ToolUse { raw: Some(raw), .. } | Block::Opaque(raw) => {
-            Some(raw).filter(|raw| *raw.format == *FORMAT)
-        }
+        Block::Text { raw: Some(raw), .. }
+        | Block::ToolUse { raw: Some(raw), .. }
+        | Block::Opaque(raw) => Some(raw).filter(|raw| *raw.format == *FORMAT),
         _ => None,
     });
     if let Some(came) = came {
@@ -90,16 +118,29 @@ fn of_the_model(blocks: &[Block]) -> Result<String, ModelError> {
         (false, true) => said("assistant", &text).to_json(),
         (is_silent, false) => {
             let content = Some(&text).filter(|_| !is_silent);
-            Fields::default().with("role", "assistant").with("content", &content).with("tool_calls", &calls).to_json()
+            Fields::default()
+                .with("role", "assistant")
+                .with("content", &content)
+                .with("tool_calls", &calls)
+                .to_json()
         }
     })
 }
 
 fn call(block: &Block) -> Option<Fields> {
-    let Block::ToolUse { id, name, args, .. } = block else { return None };
-    let function = Fields::default().with("name", &**name).with("arguments", arguments(args).get());
+    let Block::ToolUse { id, name, args, .. } = block else {
+        return None;
+    };
+    let function = Fields::default()
+        .with("name", &**name)
+        .with("arguments", arguments(args).get());
     let id = ids::fitting(id, LONGEST_ID);
-    Some(Fields::default().with("id", &*id).with("type", "function").with("function", &function))
+    Some(
+        Fields::default()
+            .with("id", &*id)
+            .with("type", "function")
+            .with("function", &function),
+    )
 }
 
 fn of_the_user(turn: Turn<'_>) -> String {
@@ -109,17 +150,32 @@ fn of_the_user(turn: Turn<'_>) -> String {
     let rest = match (&parts[..], single_text(blocks)) {
         ([], _) => None,
         ([_], Some(text)) => Some(said("user", text)),
-        _ => Some(Fields::default().with("role", "user").with("content", &parts)),
+        _ => Some(
+            Fields::default()
+                .with("role", "user")
+                .with("content", &parts),
+        ),
     };
-    let messages: Vec<_> = answers.chain(rest).map(|message| message.to_json()).collect();
+    let messages: Vec<_> = answers
+        .chain(rest)
+        .map(|message| message.to_json())
+        .collect();
     messages.join(",")
 }
 
 fn answer(block: &Block, turn: Turn<'_>) -> Option<Fields> {
-    let Block::ToolResult { id, text, is_error } = block else { return None };
+    let Block::ToolResult { id, text, is_error } = block else {
+        return None;
+    };
     let id = ids::of_answer(id, turn.before, FORMAT, LONGEST_ID);
-    let answer = Fields::default().with("role", "tool").with("tool_call_id", &*id);
-    Some(if *is_error { answer.with("content", &format!("Error: {text}")) } else { answer.with("content", &**text) })
+    let answer = Fields::default()
+        .with("role", "tool")
+        .with("tool_call_id", &*id);
+    Some(if *is_error {
+        answer.with("content", &format!("Error: {text}"))
+    } else {
+        answer.with("content", &**text)
+    })
 }
 
 /// The only text, where nothing else is said.
@@ -135,11 +191,20 @@ fn parts(block: &Block, turn: Turn<'_>) -> Vec<Fields> {
     match block {
         Block::Text { text, .. } if !text.trim().is_empty() => vec![part(text)],
         Block::Media { media, .. } => {
-            let shown = turn.media.get(&media.fd).and_then(|bytes| shown(media, bytes));
+            let shown = turn
+                .media
+                .get(&media.fd)
+                .and_then(|bytes| shown(media, bytes));
             let name = part(&format!("{} ({}):", media.fd, media.media_type));
-            shown.into_iter().flat_map(|shown| [name.clone(), shown]).collect()
+            shown
+                .into_iter()
+                .flat_map(|shown| [name.clone(), shown])
+                .collect()
         }
-        Block::Text { .. } | Block::ToolUse { .. } | Block::ToolResult { .. } | Block::Opaque(_) => Vec::new(),
+        Block::Text { .. }
+        | Block::ToolUse { .. }
+        | Block::ToolResult { .. }
+        | Block::Opaque(_) => Vec::new(),
     }
 }
 
@@ -150,9 +215,13 @@ fn part(text: &str) -> Fields {
 fn shown(media: &Media, bytes: &Bytes) -> Option<Fields> {
     let url = || media::data_url(&media.media_type, bytes);
     Some(match media::kind(&media.media_type)? {
-        Kind::Image => Fields::of_type("image_url").with("image_url", &Fields::default().with("url", &url())),
+        Kind::Image => {
+            Fields::of_type("image_url").with("image_url", &Fields::default().with("url", &url()))
+        }
         Kind::Pdf => {
-            let file = Fields::default().with("filename", &media::file_name(media)).with("file_data", &url());
+            let file = Fields::default()
+                .with("filename", &media::file_name(media))
+                .with("file_data", &url());
             Fields::of_type("file").with("file", &file)
         }
     })

@@ -11,17 +11,25 @@ pub(super) struct Origin {
     pub(super) created: Option<Value>,
 }
 
-/// The ids of a reply's calls that have none: always the same for this reply, whether it comes whole or as events, and others
-/// in another one. They hold letters, digits and `_`, which every provider takes.
+/// The ids of a reply's calls that have none: always the same for this reply, whether it comes
+/// whole or as events, and others in another one. They hold letters, digits and `_`, which every
+/// provider takes.
 #[derive(Debug)]
 pub(super) struct Names(String);
 
 impl Names {
-    /// Made of what the server calls the reply, and of what it says: servers that name no calls may not name replies either.
+    /// Made of what the server calls the reply, and of what it says: servers that name no calls may
+    /// not name replies either.
     pub(super) fn of(origin: &Origin, text: &str, calls: &[Call]) -> Self {
         let calls: Vec<_> = calls.iter().map(Call::said).collect();
         let reply = json!([origin.id, origin.created, text, calls]).to_string();
-        Self(blake3::hash(reply.as_bytes()).to_hex().chars().take(16).collect())
+        Self(
+            blake3::hash(reply.as_bytes())
+                .to_hex()
+                .chars()
+                .take(16)
+                .collect(),
+        )
     }
 
     /// The id of the call at this place.
@@ -41,13 +49,24 @@ mod tests {
 
     #[test]
     fn another_reply_has_other_ids() {
-        let origin = |id: &str, created: u64| Origin { id: Some(id.into()), created: Some(created.into()) };
+        let origin = |id: &str, created: u64| Origin {
+            id: Some(id.into()),
+            created: Some(created.into()),
+        };
         let ls = json!({"name": "ls", "arguments": "{}"});
         let names = [
             call(&Origin::default(), "", &ls),
             call(&Origin::default(), "so", &ls),
-            call(&Origin::default(), "", &json!({"name": "cd", "arguments": "{}"})),
-            call(&Origin::default(), "", &json!({"name": "ls", "arguments": "{\"n\":1}"})),
+            call(
+                &Origin::default(),
+                "",
+                &json!({"name": "cd", "arguments": "{}"}),
+            ),
+            call(
+                &Origin::default(),
+                "",
+                &json!({"name": "ls", "arguments": "{\"n\":1}"}),
+            ),
             call(&origin("x", 1), "", &ls),
             call(&origin("y", 1), "", &ls),
             call(&origin("x", 2), "", &ls),
@@ -55,7 +74,12 @@ mod tests {
         let different: std::collections::BTreeSet<_> = names.iter().collect();
         assert_eq!(different.len(), names.len(), "{names:?}");
         assert!(names.iter().all(|name| name.len() <= 40));
-        assert!(names.concat().chars().all(|c| c.is_ascii_alphanumeric() || c == '_'));
+        assert!(
+            names
+                .concat()
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || c == '_')
+        );
         assert_eq!(names[4], call(&origin("x", 1), "", &ls));
     }
 }

@@ -1,7 +1,7 @@
 //! From the wire: a reply that comes as events, put together as if it had come whole.
 //!
-//! Text fields of a delta grow, lists are appended to and other fields are replaced, also where they are not known here; tool
-//! calls are told apart by rules of their own.
+//! Text fields of a delta grow, lists are appended to and other fields are replaced, also where
+//! they are not known here; tool calls are told apart by rules of their own.
 
 mod calls;
 mod growing;
@@ -56,8 +56,9 @@ impl Decoder for StreamDecoder {
             self.is_done = true;
             return Ok(());
         }
-        let chunk: Chunk = serde_json::from_str(data)
-            .map_err(|error| failure::in_event(data).unwrap_or_else(|| malformed_in("event", data, &error)))?;
+        let chunk: Chunk = serde_json::from_str(data).map_err(|error| {
+            failure::in_event(data).unwrap_or_else(|| malformed_in("event", data, &error))
+        })?;
         if let Some(error) = chunk.error {
             return Err(failure::in_body(&error));
         }
@@ -66,7 +67,10 @@ impl Decoder for StreamDecoder {
             return failure::in_event(data).map_or(Ok(()), Err);
         }
         let Origin { id, created } = std::mem::take(&mut self.origin);
-        self.origin = Origin { id: id.or(chunk.id), created: created.or(chunk.created) };
+        self.origin = Origin {
+            id: id.or(chunk.id),
+            created: created.or(chunk.created),
+        };
         self.usage = chunk.usage.or(self.usage);
         for choice in chunk.choices.into_iter().filter(|choice| choice.index == 0) {
             if let Some(error) = choice.error {
@@ -89,7 +93,9 @@ impl Decoder for StreamDecoder {
     }
 
     fn finish(self) -> Result<Reply, ModelError> {
-        let stop = self.stop.ok_or_else(|| failure::cut("the stream ended before its finish reason"))?;
+        let stop = self
+            .stop
+            .ok_or_else(|| failure::cut("the stream ended before its finish reason"))?;
         let stop = decode::stop_reason(Some(&stop))?;
         let mut message = self.message.finish();
         message.set("role", raw("assistant"));
@@ -97,7 +103,12 @@ impl Decoder for StreamDecoder {
         if !calls.is_empty() {
             message.set("tool_calls", raw(&calls));
         }
-        decode::finish(&message.to_json(), stop, self.usage.unwrap_or_default(), &self.origin)
+        decode::finish(
+            &message.to_json(),
+            stop,
+            self.usage.unwrap_or_default(),
+            &self.origin,
+        )
     }
 }
 
@@ -121,7 +132,10 @@ fn told(name: &str, value: &RawValue) -> Vec<Delta> {
     let told = match name {
         "content" => {
             let content = serde_json::from_str(value.get()).unwrap_or_default();
-            vec![Delta::Thinking(decode::thought_in(&content)), Delta::Text(decode::text_in(&content))]
+            vec![
+                Delta::Thinking(decode::thought_in(&content)),
+                Delta::Text(decode::text_in(&content)),
+            ]
         }
         "refusal" => vec![Delta::Text(text())],
         "reasoning_content" | "reasoning" => vec![Delta::Thinking(text())],
@@ -140,7 +154,9 @@ mod tests {
     use crate::testing::decoded;
 
     fn delta(fields: &str) -> String {
-        format!(r#"{{"id":"x","created":7,"choices":[{{"index":0,"delta":{fields},"finish_reason":null}}]}}"#)
+        format!(
+            r#"{{"id":"x","created":7,"choices":[{{"index":0,"delta":{fields},"finish_reason":null}}]}}"#
+        )
     }
 
     const STOP: &str = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
@@ -149,17 +165,28 @@ mod tests {
     /// The deltas of a message, and the message as it would have come whole.
     fn check(deltas: &[&str], whole: &str) {
         let deltas: Vec<_> = deltas.iter().map(|fields| delta(fields)).collect();
-        let events: Vec<_> = deltas.iter().map(String::as_str).chain([STOP, USAGE, "[DONE]"]).collect();
+        let events: Vec<_> = deltas
+            .iter()
+            .map(String::as_str)
+            .chain([STOP, USAGE, "[DONE]"])
+            .collect();
         let whole = format!(
             r#"{{"id":"x","created":7,"choices":[{{"message":{whole},"finish_reason":"stop"}}],"usage":{{"prompt_tokens":9,"completion_tokens":4}}}}"#
         );
-        assert_eq!(decoded::<StreamDecoder>(&events).0.unwrap(), decode::completion(&whole).unwrap());
+        assert_eq!(
+            decoded::<StreamDecoder>(&events).0.unwrap(),
+            decode::completion(&whole).unwrap()
+        );
     }
 
     #[test]
     fn a_streamed_message_is_the_message_that_would_have_come_whole() {
         check(
-            &[r#"{"role":"assistant","content":""}"#, r#"{"content":"He"}"#, r#"{"content":"y \"é\""}"#],
+            &[
+                r#"{"role":"assistant","content":""}"#,
+                r#"{"content":"He"}"#,
+                r#"{"content":"y \"é\""}"#,
+            ],
             r#"{"role":"assistant","content":"Hey \"é\""}"#,
         );
         check(
@@ -205,26 +232,58 @@ mod tests {
         let events = [
             delta(r#"{"reasoning":"hm"}"#),
             delta(r#"{"content":"so"}"#),
-            delta(r#"{"tool_calls":[{"index":0,"id":"a","function":{"name":"ls","arguments":""}}]}"#),
+            delta(
+                r#"{"tool_calls":[{"index":0,"id":"a","function":{"name":"ls","arguments":""}}]}"#,
+            ),
             delta(r#"{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}"#),
         ];
         let events: Vec<_> = events.iter().map(String::as_str).chain([STOP]).collect();
         let (reply, deltas) = decoded::<StreamDecoder>(&events);
-        assert_eq!(reply.unwrap().stop, StopReason::ToolUse, "the usage may be missing");
-        assert_eq!(deltas, [Delta::Thinking("hm".into()), Delta::Text("so".into()), Delta::ToolUse("ls".into())]);
+        assert_eq!(
+            reply.unwrap().stop,
+            StopReason::ToolUse,
+            "the usage may be missing"
+        );
+        assert_eq!(
+            deltas,
+            [
+                Delta::Thinking("hm".into()),
+                Delta::Text("so".into()),
+                Delta::ToolUse("ls".into())
+            ]
+        );
     }
 
     #[test]
     fn a_content_that_comes_as_parts_and_as_text_is_all_kept() {
-        let thought = |text: &str| format!(r#"{{"type":"thinking","thinking":[{{"type":"text","text":"{text}"}}]}}"#);
+        let thought = |text: &str| {
+            format!(r#"{{"type":"thinking","thinking":[{{"type":"text","text":"{text}"}}]}}"#)
+        };
         let said = |text: &str| format!(r#"{{"type":"text","text":"{text}"}}"#);
         let list = |parts: &[String]| format!(r#"{{"content":[{}]}}"#, parts.join(","));
         let text = |text: &str| format!(r#"{{"content":"{text}"}}"#);
-        let parts =
-            [text(""), list(&[thought("h")]), list(&[thought("m"), said("So")]), text(" i"), text("t"), text("")];
+        let parts = [
+            text(""),
+            list(&[thought("h")]),
+            list(&[thought("m"), said("So")]),
+            text(" i"),
+            text("t"),
+            text(""),
+        ];
         let kept = [thought("h"), thought("m"), said("So"), said(" it")];
-        check_content(&parts, &kept, &[Delta::Thinking("h".into()), Delta::Thinking("m".into())], "So it");
-        let parts = [text("S"), text("o"), list(&[said(" it")]), text(" is"), list(&[thought("h")])];
+        check_content(
+            &parts,
+            &kept,
+            &[Delta::Thinking("h".into()), Delta::Thinking("m".into())],
+            "So it",
+        );
+        let parts = [
+            text("S"),
+            text("o"),
+            list(&[said(" it")]),
+            text(" is"),
+            list(&[thought("h")]),
+        ];
         check_content(
             &parts,
             &[said("So"), said(" it"), said(" is"), thought("h")],
@@ -236,14 +295,30 @@ mod tests {
     /// The deltas of a content, its parts as they are kept, and what is told of it.
     fn check_content(parts: &[String], kept: &[String], thoughts: &[Delta], said: &str) {
         let parts: Vec<_> = parts.iter().map(String::as_str).collect();
-        check(&parts, &format!(r#"{{"content":[{}],"role":"assistant"}}"#, kept.join(",")));
+        check(
+            &parts,
+            &format!(r#"{{"content":[{}],"role":"assistant"}}"#, kept.join(",")),
+        );
         let events: Vec<_> = parts.iter().map(|fields| delta(fields)).collect();
         let events: Vec<_> = events.iter().map(String::as_str).chain([STOP]).collect();
         let (reply, deltas) = decoded::<StreamDecoder>(&events);
-        let (texts, others): (Vec<_>, Vec<_>) = deltas.into_iter().partition(|delta| matches!(delta, Delta::Text(_)));
-        let told: String =
-            texts.iter().map(|delta| if let Delta::Text(text) = delta { text.as_str() } else { "" }).collect();
-        assert_eq!((told.as_str(), text_of(&reply.unwrap().blocks).as_str()), (said, said));
+        let (texts, others): (Vec<_>, Vec<_>) = deltas
+            .into_iter()
+            .partition(|delta| matches!(delta, Delta::Text(_)));
+        let told: String = texts
+            .iter()
+            .map(|delta| {
+                if let Delta::Text(text) = delta {
+                    text.as_str()
+                } else {
+                    ""
+                }
+            })
+            .collect();
+        assert_eq!(
+            (told.as_str(), text_of(&reply.unwrap().blocks).as_str()),
+            (said, said)
+        );
         assert_eq!(others, thoughts);
     }
 
@@ -263,18 +338,28 @@ mod tests {
             (&[text, "{\"choices\":"], ModelErrorKind::Malformed),
         ];
         for (events, kind) in cases {
-            assert_eq!(decoded::<StreamDecoder>(events).0.unwrap_err().kind, kind, "{events:?}");
+            assert_eq!(
+                decoded::<StreamDecoder>(events).0.unwrap_err().kind,
+                kind,
+                "{events:?}"
+            );
         }
     }
 
     #[test]
     fn a_reply_of_endless_fields_or_calls_is_refused() {
-        let fields: Vec<_> = (0..1_000).map(|n| delta(&format!(r#"{{"k{n}":1}}"#))).collect();
-        let call = |n: usize| format!(r#"{{"tool_calls":[{{"index":{n},"function":{{"name":"f"}}}}]}}"#);
+        let fields: Vec<_> = (0..1_000)
+            .map(|n| delta(&format!(r#"{{"k{n}":1}}"#)))
+            .collect();
+        let call =
+            |n: usize| format!(r#"{{"tool_calls":[{{"index":{n},"function":{{"name":"f"}}}}]}}"#);
         let calls: Vec<_> = (0..5_000).map(|n| delta(&call(n))).collect();
         for events in [fields, calls] {
             let events: Vec<_> = events.iter().map(String::as_str).collect();
-            assert_eq!(decoded::<StreamDecoder>(&events).0.unwrap_err().kind, ModelErrorKind::Malformed);
+            assert_eq!(
+                decoded::<StreamDecoder>(&events).0.unwrap_err().kind,
+                ModelErrorKind::Malformed
+            );
         }
     }
 }

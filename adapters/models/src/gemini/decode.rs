@@ -1,7 +1,7 @@
 //! From the wire: a reply that came whole, and the parts that a streamed one shares with it.
 //!
-//! Every part is kept as the text that came; texts and function calls are understood beside it. A part of a kind that is not
-//! known here is carried, never dropped.
+//! Every part is kept as the text that came; texts and function calls are understood beside it. A
+//! part of a kind that is not known here is carried, never dropped.
 
 use dormouse_proto::message::{Block, Raw};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, StopReason, Usage};
@@ -52,8 +52,9 @@ pub(super) struct Feedback {
 
 /// Reads an answer.
 pub(super) fn answer(json: &str) -> Result<Answer, ModelError> {
-    let answer: Answer = serde_json::from_str(json)
-        .map_err(|error| failure::in_event(json).unwrap_or_else(|| malformed_in("reply", json, &error)))?;
+    let answer: Answer = serde_json::from_str(json).map_err(|error| {
+        failure::in_event(json).unwrap_or_else(|| malformed_in("reply", json, &error))
+    })?;
     match answer.error {
         Some(error) => Err(failure::in_body(&error)),
         None => Ok(answer),
@@ -66,14 +67,35 @@ pub(super) fn whole(json: &str) -> Result<Reply, ModelError> {
     if let Some(error) = answer.prompt_feedback.as_ref().and_then(blocked) {
         return Err(error);
     }
-    let candidate = answer.candidates.into_iter().find(|candidate| candidate.index == 0);
-    let Some((candidate, reason)) = candidate.and_then(|mut found| found.finish_reason.take().map(|why| (found, why)))
+    let candidate = answer
+        .candidates
+        .into_iter()
+        .find(|candidate| candidate.index == 0);
+    let Some((candidate, reason)) =
+        candidate.and_then(|mut found| found.finish_reason.take().map(|why| (found, why)))
     else {
-        return Err(malformed(format!("the reply has no finish reason: {}", beginning(json))));
+        return Err(malformed(format!(
+            "the reply has no finish reason: {}",
+            beginning(json)
+        )));
     };
-    let parts: Vec<_> = candidate.content.unwrap_or_default().parts.iter().map(|part| part.get().to_owned()).collect();
-    let end = End { reason, message: candidate.finish_message, response: answer.response_id };
-    finish(&parts, &end, answer.usage_metadata.unwrap_or_default().into())
+    let parts: Vec<_> = candidate
+        .content
+        .unwrap_or_default()
+        .parts
+        .iter()
+        .map(|part| part.get().to_owned())
+        .collect();
+    let end = End {
+        reason,
+        message: candidate.finish_message,
+        response: answer.response_id,
+    };
+    finish(
+        &parts,
+        &end,
+        answer.usage_metadata.unwrap_or_default().into(),
+    )
 }
 
 /// How a reply ended, and what it is called.
@@ -89,20 +111,30 @@ pub(super) fn blocked(feedback: &Feedback) -> Option<ModelError> {
     let reason = feedback.block_reason.as_deref()?;
     let message = feedback.block_reason_message.as_deref().unwrap_or_default();
     let message = excerpt(&format!("the prompt was blocked: {reason} {message}"), 500);
-    Some(ModelError::new(ModelErrorKind::ContentRefused, message.trim_end()))
+    Some(ModelError::new(
+        ModelErrorKind::ContentRefused,
+        message.trim_end(),
+    ))
 }
 
 /// Puts a reply together.
 pub(super) fn finish(parts: &[String], end: &End, usage: Usage) -> Result<Reply, ModelError> {
     let why = end.message.as_deref().unwrap_or_default();
     // The model meant to call and did not manage, this time: what came of it may be no reply.
-    if let word @ ("MALFORMED_FUNCTION_CALL" | "MALFORMED_RESPONSE" | "UNEXPECTED_TOOL_CALL") = end.reason.as_str() {
+    if let word @ ("MALFORMED_FUNCTION_CALL" | "MALFORMED_RESPONSE" | "UNEXPECTED_TOOL_CALL") =
+        end.reason.as_str()
+    {
         return Err(failure::misdrawn(word, why));
     }
     let response = end.response.as_deref().unwrap_or_default();
-    let blocks = parts.iter().enumerate().filter_map(|(index, part)| block(part, response, index).transpose());
+    let blocks = parts
+        .iter()
+        .enumerate()
+        .filter_map(|(index, part)| block(part, response, index).transpose());
     let blocks = blocks.collect::<Result<Vec<_>, _>>()?;
-    let has_calls = blocks.iter().any(|block| matches!(block, Block::ToolUse { .. }));
+    let has_calls = blocks
+        .iter()
+        .any(|block| matches!(block, Block::ToolUse { .. }));
     let stop = match end.reason.as_str() {
         // The second is a word of compatible servers.
         "STOP" | "FUNCTION_CALL" if has_calls => StopReason::ToolUse,
@@ -120,10 +152,18 @@ pub(super) fn finish(parts: &[String], end: &End, usage: Usage) -> Result<Reply,
         | "MODEL_ARMOR" => StopReason::Refusal,
         // To guess would end a process as if it were done.
         other => {
-            return Err(malformed(format!("the model stopped as '{}': {}", beginning(other), excerpt(why, 500))));
+            return Err(malformed(format!(
+                "the model stopped as '{}': {}",
+                beginning(other),
+                excerpt(why, 500)
+            )));
         }
     };
-    Ok(Reply { blocks, stop, usage })
+    Ok(Reply {
+        blocks,
+        stop,
+        usage,
+    })
 }
 
 #[derive(Deserialize)]
@@ -136,24 +176,48 @@ struct Call {
 
 /// The block that a part is, the one of this number in its response; none where it says nothing.
 fn block(json: &str, response: &str, index: usize) -> Result<Option<Block>, ModelError> {
-    let fields: Fields = serde_json::from_str(json).map_err(|error| malformed_in("part", json, &error))?;
-    let raw = Raw { format: FORMAT.into(), json: json.into() };
-    let is_thought = fields.get("thought").is_some_and(|thought| thought.get() == "true");
+    let fields: Fields =
+        serde_json::from_str(json).map_err(|error| malformed_in("part", json, &error))?;
+    let raw = Raw {
+        format: FORMAT.into(),
+        json: json.into(),
+    };
+    let is_thought = fields
+        .get("thought")
+        .is_some_and(|thought| thought.get() == "true");
     if let Some(call) = fields.get("functionCall") {
-        let call: Call = serde_json::from_str(call.get()).map_err(|error| malformed_in("call", json, &error))?;
-        let name = call.name.ok_or_else(|| malformed(format!("a call has no 'name': {}", beginning(json))))?;
-        let id = call.id.filter(|id| !id.is_empty()).unwrap_or_else(|| names::call_without_id(response, index));
-        let args = call.args.filter(|args| args.get() != "null").map_or("{}".to_owned(), |args| args.get().to_owned());
-        return Ok(Some(Block::ToolUse { id: id.into(), name: name.into(), args: args.into(), raw: Some(raw) }));
+        let call: Call =
+            serde_json::from_str(call.get()).map_err(|error| malformed_in("call", json, &error))?;
+        let name = call
+            .name
+            .ok_or_else(|| malformed(format!("a call has no 'name': {}", beginning(json))))?;
+        let id = call
+            .id
+            .filter(|id| !id.is_empty())
+            .unwrap_or_else(|| names::call_without_id(response, index));
+        let args = call
+            .args
+            .filter(|args| args.get() != "null")
+            .map_or("{}".to_owned(), |args| args.get().to_owned());
+        return Ok(Some(Block::ToolUse {
+            id: id.into(),
+            name: name.into(),
+            args: args.into(),
+            raw: Some(raw),
+        }));
     }
     Ok(match fields.text("text") {
         Some(text) if text.is_empty() && fields.len() == 1 => None,
-        Some(text) if !is_thought && !text.is_empty() => Some(Block::Text { text: text.into(), raw: Some(raw) }),
+        Some(text) if !is_thought && !text.is_empty() => Some(Block::Text {
+            text: text.into(),
+            raw: Some(raw),
+        }),
         _ => Some(Block::Opaque(raw)),
     })
 }
 
-/// Token counts: what was read from a cache is part of the prompt's; thoughts stand beside the candidates'.
+/// Token counts: what was read from a cache is part of the prompt's; thoughts stand beside the
+/// candidates'.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct UsageFields {
@@ -205,19 +269,36 @@ mod tests {
         ];
         for (word, stop) in cases {
             let found = reply(r#"{"text":"x"}"#, word);
-            assert!(stop.is_some() || found.as_ref().is_err_and(|error| error.message.contains("why")), "{found:?}");
+            assert!(
+                stop.is_some()
+                    || found
+                        .as_ref()
+                        .is_err_and(|error| error.message.contains("why")),
+                "{found:?}"
+            );
             assert_eq!(found.ok().map(|reply| reply.stop), stop, "{word}");
         }
     }
 
     #[test]
     fn a_draw_that_failed_is_worth_another() {
-        for word in ["MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"] {
+        for word in [
+            "MALFORMED_FUNCTION_CALL",
+            "MALFORMED_RESPONSE",
+            "UNEXPECTED_TOOL_CALL",
+        ] {
             let error = reply(r#"{"functionCall":{}}"#, word).unwrap_err();
-            assert!(error.is_transient() && error.message.contains(word), "{error}");
+            assert!(
+                error.is_transient() && error.message.contains(word),
+                "{error}"
+            );
             assert!(error.message.ends_with("why"), "{error}");
         }
-        assert!(!reply(r#"{"text":"x"}"#, "OTHER").unwrap_err().is_transient());
+        assert!(
+            !reply(r#"{"text":"x"}"#, "OTHER")
+                .unwrap_err()
+                .is_transient()
+        );
     }
 
     #[test]
@@ -233,9 +314,9 @@ mod tests {
         ];
         let found = reply(&parts.join(","), "STOP").unwrap();
         let raws = found.blocks.iter().map(|block| match block {
-            Block::Text { raw: Some(raw), .. } | Block::ToolUse { raw: Some(raw), .. } | Block::Opaque(raw) => {
-                &*raw.json
-            }
+            Block::Text { raw: Some(raw), .. }
+            | Block::ToolUse { raw: Some(raw), .. }
+            | Block::Opaque(raw) => &*raw.json,
             other => panic!("{other:?}"),
         });
         assert_eq!(raws.collect::<Vec<_>>(), parts);
@@ -243,8 +324,11 @@ mod tests {
             Block::ToolUse { id, name, args, .. } => Some((&**id, &**name, &**args)),
             _ => None,
         });
-        let expected =
-            [("unnamed_call_r_2", "ls", "{\"n\": 1.10}"), ("c1", "cd", "{}"), ("unnamed_call_r_4", "ls", "{}")];
+        let expected = [
+            ("unnamed_call_r_2", "ls", "{\"n\": 1.10}"),
+            ("c1", "cd", "{}"),
+            ("unnamed_call_r_4", "ls", "{}"),
+        ];
         assert_eq!(uses.collect::<Vec<_>>(), expected);
         assert_eq!(found.stop, StopReason::ToolUse);
         assert!(reply(r#"{"text":""}"#, "STOP").unwrap().blocks.is_empty());
@@ -252,13 +336,32 @@ mod tests {
 
     #[test]
     fn a_prompt_that_is_blocked_is_refused_content_and_what_is_no_reply_is_malformed() {
-        let blocked = r#"{"promptFeedback":{"blockReason":"PROHIBITED_CONTENT"},"usageMetadata":{}}"#;
-        assert_eq!(whole(blocked).unwrap_err().kind, ModelErrorKind::ContentRefused);
+        let blocked =
+            r#"{"promptFeedback":{"blockReason":"PROHIBITED_CONTENT"},"usageMetadata":{}}"#;
+        assert_eq!(
+            whole(blocked).unwrap_err().kind,
+            ModelErrorKind::ContentRefused
+        );
         let failed = r#"{"error":{"code":503,"status":"UNAVAILABLE","message":"later"}}"#;
         assert_eq!(whole(failed).unwrap_err().kind, ModelErrorKind::Overloaded);
-        for json in ["", "<html>", "{}", "[]", r#"{"candidates":[{"content":{"parts":[{"text":"x"}]}}]}"#] {
-            assert_eq!(whole(json).unwrap_err().kind, ModelErrorKind::Malformed, "{json}");
+        for json in [
+            "",
+            "<html>",
+            "{}",
+            "[]",
+            r#"{"candidates":[{"content":{"parts":[{"text":"x"}]}}]}"#,
+        ] {
+            assert_eq!(
+                whole(json).unwrap_err().kind,
+                ModelErrorKind::Malformed,
+                "{json}"
+            );
         }
-        assert_eq!(reply(r#"{"functionCall":{"args":{}}}"#, "STOP").unwrap_err().kind, ModelErrorKind::Malformed);
+        assert_eq!(
+            reply(r#"{"functionCall":{"args":{}}}"#, "STOP")
+                .unwrap_err()
+                .kind,
+            ModelErrorKind::Malformed
+        );
     }
 }

@@ -1,12 +1,15 @@
 //! To the wire.
 //!
-//! * Behind the contents stands `generationConfig`, since it holds the bound of the reply, which a budget may lower.
+//! * Behind the contents stands `generationConfig`, since it holds the bound of the reply, which a
+//!   budget may lower.
 //! * A part that came from this provider goes back as the text that came.
 //! * An answer names the function that was called, which the message before it says.
-//! * A call that another provider made has no signature of this one, and the newer models refuse such; the word that the
-//!   provider documents for it stands in its place.
-//! * Media stand behind the answers, each behind the name of its descriptor: so every model takes them.
-//! * Nothing asks for a cache: the provider caches by itself. A program may say `cachedContent` among its parameters.
+//! * A call that another provider made has no signature of this one, and the newer models refuse
+//!   such; the word that the provider documents for it stands in its place.
+//! * Media stand behind the answers, each behind the name of its descriptor: so every model takes
+//!   them.
+//! * Nothing asks for a cache: the provider caches by itself. A program may say `cachedContent`
+//!   among its parameters.
 
 use bytes::Bytes;
 use dormouse_proto::message::{Block, Media, Message, Role};
@@ -21,9 +24,22 @@ use crate::wire::media;
 use crate::wire::{Purpose, Turn, parameters, schema};
 
 /// What the request itself says, so that `[parameters]` cannot.
-const RESERVED: [&str; 5] = ["contents", "systemInstruction", "system_instruction", "tools", "model"];
+const RESERVED: [&str; 5] = [
+    "contents",
+    "systemInstruction",
+    "system_instruction",
+    "tools",
+    "model",
+];
 /// What stands beside the contents; every other parameter belongs to `generationConfig`.
-const BESIDE: [&str; 6] = ["toolConfig", "safetySettings", "cachedContent", "labels", "serviceTier", "store"];
+const BESIDE: [&str; 6] = [
+    "toolConfig",
+    "safetySettings",
+    "cachedContent",
+    "labels",
+    "serviceTier",
+    "store",
+];
 /// What other providers call otherwise.
 const ALIASES: [(&str, &str); 5] = [
     ("max_tokens", "maxOutputTokens"),
@@ -47,17 +63,33 @@ pub(super) fn head(request: &Request, purpose: Purpose) -> Result<String, ModelE
     }
     let system = Some(&*request.system).filter(|system| !system.trim().is_empty());
     if let Some(system) = system {
-        head = head.with("systemInstruction", &Fields::default().with("parts", &[text(system)]));
+        head = head.with(
+            "systemInstruction",
+            &Fields::default().with("parts", &[text(system)]),
+        );
     }
     if !request.tools.is_empty() {
-        let functions = request.tools.iter().map(function).collect::<Result<Vec<_>, _>>()?;
-        head = head.with("tools", &[Fields::default().with("functionDeclarations", &functions)]);
+        let functions = request
+            .tools
+            .iter()
+            .map(function)
+            .collect::<Result<Vec<_>, _>>()?;
+        head = head.with(
+            "tools",
+            &[Fields::default().with("functionDeclarations", &functions)],
+        );
     }
     let is_empty = head.len() == 0;
     let head = head.to_json();
-    let open = head.strip_suffix('}').expect("an object ends with its brace");
+    let open = head
+        .strip_suffix('}')
+        .expect("an object ends with its brace");
     let comma = if is_empty { "" } else { "," };
-    let wrapper = if purpose == Purpose::Count { "{\"generateContentRequest\":" } else { "" };
+    let wrapper = if purpose == Purpose::Count {
+        "{\"generateContentRequest\":"
+    } else {
+        ""
+    };
     Ok(format!("{wrapper}{open}{comma}\"contents\":["))
 }
 
@@ -71,9 +103,14 @@ pub(super) fn tail(request: &Request, purpose: Purpose) -> Result<String, ModelE
         config.set(alias.map_or(name, |(_, name)| name), raw(value));
     };
     let parameters = parameters::sorted(request, &RESERVED)?;
-    for (name, value) in parameters.into_iter().filter(|(name, _)| !BESIDE.contains(name)) {
+    for (name, value) in parameters
+        .into_iter()
+        .filter(|(name, _)| !BESIDE.contains(name))
+    {
         match (name, value) {
-            ("generationConfig", Value::Object(inner)) => inner.iter().for_each(|(name, value)| add(name, value)),
+            ("generationConfig", Value::Object(inner)) => {
+                inner.iter().for_each(|(name, value)| add(name, value))
+            }
             _ => add(name, value),
         }
     }
@@ -85,7 +122,9 @@ pub(super) fn tail(request: &Request, purpose: Purpose) -> Result<String, ModelE
 
 fn function(spec: &ToolSpec) -> Result<Fields, ModelError> {
     let schema = schema::of(spec)?;
-    let named = Fields::default().with("name", &*spec.name).with("description", &*spec.description);
+    let named = Fields::default()
+        .with("name", &*spec.name)
+        .with("description", &*spec.description);
     Ok(named.with("parametersJsonSchema", &schema))
 }
 
@@ -97,7 +136,10 @@ pub(super) fn turn(turn: Turn<'_>) -> Result<String, ModelError> {
     // The provider takes no message without parts.
     Ok(match parts.is_empty() {
         true => String::new(),
-        false => Fields::default().with("role", role).with("parts", &parts).to_json(),
+        false => Fields::default()
+            .with("role", role)
+            .with("parts", &parts)
+            .to_json(),
     })
 }
 
@@ -105,18 +147,25 @@ fn of_the_model(message: &Message) -> Result<Vec<Box<RawValue>>, ModelError> {
     let mut parts = Vec::with_capacity(message.blocks.len());
     for block in &message.blocks {
         match block {
-            Block::Text { raw: Some(raw), .. } | Block::ToolUse { raw: Some(raw), .. } | Block::Opaque(raw)
+            Block::Text { raw: Some(raw), .. }
+            | Block::ToolUse { raw: Some(raw), .. }
+            | Block::Opaque(raw)
                 if *raw.format == *FORMAT =>
             {
                 parts.push(kept(&raw.json, || "a kept part".to_owned())?);
             }
-            Block::Text { text: said, .. } if !said.trim().is_empty() => parts.push(raw(&text(said))),
+            Block::Text { text: said, .. } if !said.trim().is_empty() => {
+                parts.push(raw(&text(said)))
+            }
             Block::ToolUse { id, name, args, .. } => {
                 let call = named(id, name).with("args", &arguments(args));
                 let call = Fields::default().with("functionCall", &call);
                 parts.push(raw(&call.with("thoughtSignature", NO_SIGNATURE)));
             }
-            Block::Text { .. } | Block::ToolResult { .. } | Block::Media { .. } | Block::Opaque(_) => {}
+            Block::Text { .. }
+            | Block::ToolResult { .. }
+            | Block::Media { .. }
+            | Block::Opaque(_) => {}
         }
     }
     Ok(parts)
@@ -127,7 +176,9 @@ fn text(text: &str) -> Fields {
 }
 
 fn named(id: &str, name: &str) -> Fields {
-    Fields::default().with_some("id", names::sent_id(id)).with("name", name)
+    Fields::default()
+        .with_some("id", names::sent_id(id))
+        .with("name", name)
 }
 
 /// Answers first, then media, then texts.
@@ -135,28 +186,42 @@ fn of_the_user(turn: Turn<'_>) -> Vec<Box<RawValue>> {
     let blocks = &turn.message.blocks;
     let answers = blocks.iter().filter_map(|block| answer(block, turn.before));
     let shown = blocks.iter().flat_map(|block| match block {
-        Block::Media { media, .. } => turn.media.get(&media.fd).and_then(|bytes| show(media, bytes)),
+        Block::Media { media, .. } => turn
+            .media
+            .get(&media.fd)
+            .and_then(|bytes| show(media, bytes)),
         _ => None,
     });
     let texts = blocks.iter().filter_map(|block| match block {
         Block::Text { text: said, .. } if !said.trim().is_empty() => Some(text(said)),
         _ => None,
     });
-    answers.chain(shown.flatten()).chain(texts).map(|part| raw(&part)).collect()
+    answers
+        .chain(shown.flatten())
+        .chain(texts)
+        .map(|part| raw(&part))
+        .collect()
 }
 
 fn answer(block: &Block, before: Option<&Message>) -> Option<Fields> {
-    let Block::ToolResult { id, text, is_error } = block else { return None };
+    let Block::ToolResult { id, text, is_error } = block else {
+        return None;
+    };
     let key = if *is_error { "error" } else { "output" };
-    let response = named(id, called(id, before)).with("response", &Fields::default().with(key, &**text));
+    let response =
+        named(id, called(id, before)).with("response", &Fields::default().with(key, &**text));
     Some(Fields::default().with("functionResponse", &response))
 }
 
 /// The function that was called by this id.
 fn called<'a>(id: &str, before: Option<&'a Message>) -> &'a str {
-    let blocks = before.map(|message| message.blocks.as_slice()).unwrap_or_default();
+    let blocks = before
+        .map(|message| message.blocks.as_slice())
+        .unwrap_or_default();
     let name = blocks.iter().find_map(|block| match block {
-        Block::ToolUse { id: asked, name, .. } if **asked == *id => Some(&**name),
+        Block::ToolUse {
+            id: asked, name, ..
+        } if **asked == *id => Some(&**name),
         _ => None,
     });
     // The kernel answers nothing that was not asked.
@@ -166,7 +231,9 @@ fn called<'a>(id: &str, before: Option<&'a Message>) -> &'a str {
 fn show(media: &Media, bytes: &Bytes) -> Option<[Fields; 2]> {
     media::kind(&media.media_type)?;
     let name = text(&format!("{} ({}):", media.fd, media.media_type));
-    let data = Fields::default().with("mimeType", &*media.media_type).with("data", &media::base64(bytes));
+    let data = Fields::default()
+        .with("mimeType", &*media.media_type)
+        .with("data", &media::base64(bytes));
     Some([name, Fields::default().with("inlineData", &data)])
 }
 

@@ -9,16 +9,25 @@ use crate::wire::excerpt::{beginning, invalid};
 /// # Errors
 /// Where the name is none of a model: `gemini-2.5-pro`, `models/gemini-2.5-pro`, `tunedModels/x`.
 pub(super) fn model_path(model: &str) -> Result<String, ModelError> {
-    let path = if model.contains('/') { model.to_owned() } else { format!("models/{model}") };
+    let path = if model.contains('/') {
+        model.to_owned()
+    } else {
+        format!("models/{model}")
+    };
     let is_word = |word: &str| {
         !word.starts_with('.')
             && !word.is_empty()
-            && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+            && word
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
     };
     if path.split('/').all(is_word) {
         return Ok(path);
     }
-    Err(invalid(format!("'{}' is no name of a Gemini model, such as gemini-2.5-pro", beginning(model))))
+    Err(invalid(format!(
+        "'{}' is no name of a Gemini model, such as gemini-2.5-pro",
+        beginning(model)
+    )))
 }
 
 /// A name for a call that came without: its response, and its number there.
@@ -57,6 +66,9 @@ mod tests {
 
     #[test]
     fn an_id_that_is_ours_is_not_sent() {
-        assert_eq!((sent_id(&call_without_id("r", 3)), sent_id("abc")), (None, Some("abc")));
+        assert_eq!(
+            (sent_id(&call_without_id("r", 3)), sent_id("abc")),
+            (None, Some("abc"))
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! From the wire: a reply that comes as events, put together as if it had come whole.
 //!
-//! Each event brings parts of its own. Texts that follow each other and carry nothing else are one; a part with a signature, or
-//! with anything that is not known here, stays what it is.
+//! Each event brings parts of its own. Texts that follow each other and carry nothing else are one;
+//! a part with a signature, or with anything that is not known here, stays what it is.
 
 use dormouse_proto::model::{Delta, ModelError, Reply};
 
@@ -38,13 +38,21 @@ impl Decoder for StreamDecoder {
         if let Some(error) = answer.prompt_feedback.as_ref().and_then(decode::blocked) {
             return Err(error);
         }
-        for candidate in answer.candidates.into_iter().filter(|candidate| candidate.index == 0) {
+        for candidate in answer
+            .candidates
+            .into_iter()
+            .filter(|candidate| candidate.index == 0)
+        {
             for part in candidate.content.unwrap_or_default().parts {
                 self.add(part.get(), deltas)?;
             }
             if let Some(reason) = candidate.finish_reason {
                 let (message, response) = (candidate.finish_message, answer.response_id.clone());
-                self.end = Some(End { reason, message, response });
+                self.end = Some(End {
+                    reason,
+                    message,
+                    response,
+                });
             }
         }
         Ok(())
@@ -52,20 +60,30 @@ impl Decoder for StreamDecoder {
 
     /// Nothing says that the last event was the last.
     fn progress(&self) -> Progress {
-        if self.end.is_some() { Progress::Ended } else { Progress::Open }
+        if self.end.is_some() {
+            Progress::Ended
+        } else {
+            Progress::Open
+        }
     }
 
     fn finish(mut self) -> Result<Reply, ModelError> {
         self.close();
-        let end = self.end.ok_or_else(|| failure::cut("the stream ended before its finish reason"))?;
+        let end = self
+            .end
+            .ok_or_else(|| failure::cut("the stream ended before its finish reason"))?;
         decode::finish(&self.parts, &end, self.usage.unwrap_or_default().into())
     }
 }
 
 impl StreamDecoder {
     fn add(&mut self, json: &str, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
-        let part: Fields = serde_json::from_str(json).map_err(|error| malformed_in("part", json, &error))?;
-        let said = if part.get("thought").is_some_and(|thought| thought.get() == "true") {
+        let part: Fields =
+            serde_json::from_str(json).map_err(|error| malformed_in("part", json, &error))?;
+        let said = if part
+            .get("thought")
+            .is_some_and(|thought| thought.get() == "true")
+        {
             Said::Thought
         } else {
             Said::Aloud
@@ -75,7 +93,10 @@ impl StreamDecoder {
                 Said::Aloud => Delta::Text(text.clone()),
                 Said::Thought => Delta::Thinking(text.clone()),
             });
-            if part.iter().all(|(name, _)| matches!(name, "text" | "thought")) {
+            if part
+                .iter()
+                .all(|(name, _)| matches!(name, "text" | "thought"))
+            {
                 match &mut self.growing {
                     Some((kind, grown)) if *kind == said => grown.push_str(&text),
                     _ => {
@@ -87,14 +108,17 @@ impl StreamDecoder {
             }
         }
         if let Some(call) = part.get("functionCall") {
-            let call: Fields = serde_json::from_str(call.get()).map_err(|error| malformed_in("call", json, &error))?;
+            let call: Fields = serde_json::from_str(call.get())
+                .map_err(|error| malformed_in("call", json, &error))?;
             deltas(Delta::ToolUse(call.text("name").unwrap_or_default()));
         }
         self.close();
         self.parts.push(json.to_owned());
         match self.parts.len() {
             0..=MOST_PARTS => Ok(()),
-            _ => Err(malformed(format!("the reply has more than {MOST_PARTS} parts"))),
+            _ => Err(malformed(format!(
+                "the reply has more than {MOST_PARTS} parts"
+            ))),
         }
     }
 
@@ -102,7 +126,11 @@ impl StreamDecoder {
     fn close(&mut self) {
         if let Some((said, text)) = self.growing.take() {
             let part = Fields::default().with("text", &text);
-            let part = if said == Said::Thought { part.with("thought", &true) } else { part };
+            let part = if said == Said::Thought {
+                part.with("thought", &true)
+            } else {
+                part
+            };
             self.parts.push(raw(&part).get().to_owned());
         }
     }
@@ -117,7 +145,11 @@ mod tests {
     use crate::testing::decoded;
 
     fn event(parts: &str, stop: &str) -> String {
-        let stop = if stop.is_empty() { String::new() } else { format!(r#","finishReason":"{stop}""#) };
+        let stop = if stop.is_empty() {
+            String::new()
+        } else {
+            format!(r#","finishReason":"{stop}""#)
+        };
         format!(
             r#"{{"candidates":[{{"content":{{"role":"model","parts":[{parts}]}},"index":0{stop}}}],"usageMetadata":{{"promptTokenCount":9,"cachedContentTokenCount":4,"candidatesTokenCount":2,"thoughtsTokenCount":3}}}}"#
         )
@@ -130,16 +162,19 @@ mod tests {
             event(r#"{"text":"m","thought":true}"#, ""),
             event(r#"{"text":"He"},{"text":"y"}"#, ""),
             event(r#"{"text":"!","thoughtSignature":"s=="}"#, ""),
-            event(r#"{"functionCall":{"name":"ls","args":{}},"thoughtSignature":"t=="}"#, ""),
+            event(
+                r#"{"functionCall":{"name":"ls","args":{}},"thoughtSignature":"t=="}"#,
+                "",
+            ),
             event(r#"{"text":""}"#, "STOP"),
         ];
         let events: Vec<_> = events.iter().map(String::as_str).collect();
         let (reply, deltas) = decoded::<StreamDecoder>(&events);
         let reply = reply.unwrap();
         let raws = reply.blocks.iter().map(|block| match block {
-            Block::Text { raw: Some(raw), .. } | Block::ToolUse { raw: Some(raw), .. } | Block::Opaque(raw) => {
-                &*raw.json
-            }
+            Block::Text { raw: Some(raw), .. }
+            | Block::ToolUse { raw: Some(raw), .. }
+            | Block::Opaque(raw) => &*raw.json,
             other => panic!("{other:?}"),
         });
         let expected = [
@@ -170,7 +205,11 @@ mod tests {
             (&[text, "{oops"], ModelErrorKind::Malformed),
         ];
         for (events, kind) in cases {
-            assert_eq!(decoded::<StreamDecoder>(events).0.unwrap_err().kind, kind, "{events:?}");
+            assert_eq!(
+                decoded::<StreamDecoder>(events).0.unwrap_err().kind,
+                kind,
+                "{events:?}"
+            );
         }
     }
 }

@@ -15,10 +15,12 @@ use serde_json::value::RawValue;
 
 use super::{Call, End, Line, Redaction, VERSION, json, parts};
 
-/// A recording in the making. Cloning shares it: every model and provider that is wrapped by it writes into one file.
+/// A recording in the making. Cloning shares it: every model and provider that is wrapped by it
+/// writes into one file.
 ///
-/// A line is written whole, in one write, when a call ends, and is then in the hands of the operating system. Where the file
-/// can no longer be written, the run goes on, and [`Recorder::failure`] says why the recording ends there.
+/// A line is written whole, in one write, when a call ends, and is then in the hands of the
+/// operating system. Where the file can no longer be written, the run goes on, and
+/// [`Recorder::failure`] says why the recording ends there.
 ///
 /// ```no_run
 /// use dormouse_models::{Anthropic, Recorder};
@@ -50,44 +52,70 @@ impl Recorder {
         options.write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut tape = Tape { file: options.open(path)?, parts: HashMap::new(), failure: None };
-        tape.write(&[Line { dormouse_recording: Some(VERSION), ..Line::default() }])?;
-        Ok(Self { redact: None, tape: Arc::new(Mutex::new(tape)) })
+        let mut tape = Tape {
+            file: options.open(path)?,
+            parts: HashMap::new(),
+            failure: None,
+        };
+        tape.write(&[Line {
+            dormouse_recording: Some(VERSION),
+            ..Line::default()
+        }])?;
+        Ok(Self {
+            redact: None,
+            tape: Arc::new(Mutex::new(tape)),
+        })
     }
 
     /// Keeps secrets out of what is written from here on, in requests and replies.
     #[must_use]
     pub fn redact(self, redact: impl Redact + 'static) -> Self {
-        Self { redact: Some(Arc::new(redact)), ..self }
+        Self {
+            redact: Some(Arc::new(redact)),
+            ..self
+        }
     }
 
     /// A model that is recorded.
     #[must_use]
     pub fn model(&self, model: impl Model) -> impl Model {
-        Recorded { recorder: self.clone(), inner: Arc::new(model) as Arc<dyn Model> }
+        Recorded {
+            recorder: self.clone(),
+            inner: Arc::new(model) as Arc<dyn Model>,
+        }
     }
 
     /// A provider whose models are recorded.
     #[must_use]
     pub fn provider(&self, provider: impl Provider) -> impl Provider {
-        RecordedProvider { recorder: self.clone(), inner: provider }
+        RecordedProvider {
+            recorder: self.clone(),
+            inner: provider,
+        }
     }
 
     /// Why the recording ends before the run does, if it does.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
-        self.tape.lock().unwrap_or_else(PoisonError::into_inner).failure.clone()
+        self.tape
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .failure
+            .clone()
     }
 
     /// Costs a pass over the conversation, and a write of what is new in it.
     fn note(&self, request: &Request, end: &Result<Reply, ModelError>) {
         let parts = parts(request, self.redact.as_ref());
-        let end = json(&End::from(end), self.redact.as_ref()).and_then(|end| serde_json::from_str(&end));
+        let end =
+            json(&End::from(end), self.redact.as_ref()).and_then(|end| serde_json::from_str(&end));
         let mut tape = self.tape.lock().unwrap_or_else(PoisonError::into_inner);
         if tape.failure.is_some() {
             return;
         }
-        let noted = parts.and_then(|parts| Ok((parts, end?))).map_err(io::Error::from);
+        let noted = parts
+            .and_then(|parts| Ok((parts, end?)))
+            .map_err(io::Error::from);
         if let Err(error) = noted.and_then(|(parts, end)| tape.note(parts, end)) {
             tracing::error!(%error, "the recording ends here");
             tape.failure = Some(error.to_string());
@@ -100,13 +128,22 @@ impl Tape {
         let (mut lines, mut request) = (Vec::new(), Vec::with_capacity(parts.len()));
         for part in parts {
             let next = self.parts.len();
-            let number = *self.parts.entry(blake3::hash(part.as_bytes())).or_insert(next);
+            let number = *self
+                .parts
+                .entry(blake3::hash(part.as_bytes()))
+                .or_insert(next);
             if number == next {
-                lines.push(Line { part: Some(RawValue::from_string(part)?), ..Line::default() });
+                lines.push(Line {
+                    part: Some(RawValue::from_string(part)?),
+                    ..Line::default()
+                });
             }
             request.push(number);
         }
-        lines.push(Line { call: Some(Call { request, end }), ..Line::default() });
+        lines.push(Line {
+            call: Some(Call { request, end }),
+            ..Line::default()
+        });
         self.write(&lines)
     }
 
@@ -122,7 +159,9 @@ impl Tape {
 
 impl std::fmt::Debug for Recorder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Recorder").field("failure", &self.failure()).finish_non_exhaustive()
+        f.debug_struct("Recorder")
+            .field("failure", &self.failure())
+            .finish_non_exhaustive()
     }
 }
 
@@ -145,7 +184,10 @@ impl Model for Recorded {
         .boxed()
     }
 
-    fn count_tokens<'a>(&'a self, request: &Request) -> BoxFuture<'a, Result<TokenCount, ModelError>> {
+    fn count_tokens<'a>(
+        &'a self,
+        request: &Request,
+    ) -> BoxFuture<'a, Result<TokenCount, ModelError>> {
         self.inner.count_tokens(request)
     }
 }
@@ -158,6 +200,9 @@ struct RecordedProvider<P> {
 impl<P: Provider> Provider for RecordedProvider<P> {
     fn model(&self, asked: Asked<'_>) -> Result<Arc<dyn Model>, ModelError> {
         let inner = self.inner.model(asked)?;
-        Ok(Arc::new(Recorded { recorder: self.recorder.clone(), inner }))
+        Ok(Arc::new(Recorded {
+            recorder: self.recorder.clone(),
+            inner,
+        }))
     }
 }

@@ -16,11 +16,13 @@ use super::{Call, End, Line, Redaction, VERSION, part_name, parts};
 /// How much of a difference an error shows, in characters on each side.
 const SHOWN_CHARS: usize = 40;
 
-/// A recording that is served. It is a model and a provider; cloning shares what was served already.
+/// A recording that is served. It is a model and a provider; cloning shares what was served
+/// already.
 ///
-/// A request gets the reply that the same request got; where it was asked more than once, the replies in their order, and
-/// from then on the last one. A request that was never made fails, and the error says which byte of it differs from the
-/// recorded request that is nearest. Nothing is ever sent anywhere.
+/// A request gets the reply that the same request got; where it was asked more than once, the
+/// replies in their order, and from then on the last one. A request that was never made fails, and
+/// the error says which byte of it differs from the recorded request that is nearest. Nothing is
+/// ever sent anywhere.
 #[derive(Clone)]
 pub struct Replayer {
     redact: Option<Redaction>,
@@ -47,7 +49,10 @@ pub enum ReplayError {
     #[error("this is no recording: its first line has to be {{\"dormouse_recording\":{VERSION}}}")]
     Other,
     /// A later version wrote it.
-    #[error("the recording has version {0}, and this program reads version {VERSION}: use the program that made it")]
+    #[error(
+        "the recording has version {0}, and this program reads version {VERSION}: use the program \
+         that made it"
+    )]
     Version(u32),
     /// A line is damaged.
     #[error("line {line} of the recording is damaged: {why}")]
@@ -73,20 +78,30 @@ impl Replayer {
     /// # Errors
     /// [`ReplayError`].
     pub fn parse(text: &str) -> Result<Self, ReplayError> {
-        Ok(Self { redact: None, recording: Arc::new(Recording::parse(text)?) })
+        Ok(Self {
+            redact: None,
+            recording: Arc::new(Recording::parse(text)?),
+        })
     }
 
     /// Masks requests before they are compared, as the recorded ones were.
     #[must_use]
     pub fn redact(self, redact: impl Redact + 'static) -> Self {
-        Self { redact: Some(Arc::new(redact)), ..self }
+        Self {
+            redact: Some(Arc::new(redact)),
+            ..self
+        }
     }
 
     fn answer(&self, request: &Request) -> Result<Reply, ModelError> {
         let unserved = |why| ModelError::new(ModelErrorKind::Unavailable, why);
         let parts = parts(request, self.redact.as_ref());
-        let parts = parts.map_err(|error| unserved(format!("the request cannot be compared: {error}")))?;
-        self.recording.end(&parts).ok_or_else(|| unserved(self.recording.difference(&parts)))?.into()
+        let parts =
+            parts.map_err(|error| unserved(format!("the request cannot be compared: {error}")))?;
+        self.recording
+            .end(&parts)
+            .ok_or_else(|| unserved(self.recording.difference(&parts)))?
+            .into()
     }
 }
 
@@ -95,7 +110,9 @@ impl Recording {
         // What stands behind the last line feed was not written to its end.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         let mut lines = whole.lines().enumerate();
-        let first = lines.next().and_then(|(_, line)| serde_json::from_str::<Line>(line).ok());
+        let first = lines
+            .next()
+            .and_then(|(_, line)| serde_json::from_str::<Line>(line).ok());
         match first.and_then(|line| line.dormouse_recording) {
             Some(VERSION) => {}
             Some(other) => return Err(ReplayError::Version(other)),
@@ -106,10 +123,20 @@ impl Recording {
         for (at, line) in lines {
             let damaged = |why: String| ReplayError::Damaged { line: at + 1, why };
             match serde_json::from_str(line).map_err(|error| damaged(error.to_string()))? {
-                Line { part: Some(part), call: None, .. } => parts.push(Arc::from(part.get())),
-                Line { call: Some(Call { request, end }), part: None, .. } => {
+                Line {
+                    part: Some(part),
+                    call: None,
+                    ..
+                } => parts.push(Arc::from(part.get())),
+                Line {
+                    call: Some(Call { request, end }),
+                    part: None,
+                    ..
+                } => {
                     if let Some(unknown) = request.iter().find(|number| **number >= parts.len()) {
-                        return Err(damaged(format!("it names part {unknown}, which was not written before it")));
+                        return Err(damaged(format!(
+                            "it names part {unknown}, which was not written before it"
+                        )));
                     }
                     requests.push(request.clone());
                     ends.entry(request).or_default().push_back(end);
@@ -117,32 +144,55 @@ impl Recording {
                 _ => return Err(damaged("it has to hold one part or one call".to_owned())),
             }
         }
-        let numbers = parts.iter().cloned().enumerate().map(|(number, part)| (part, number)).collect();
-        Ok(Self { parts, numbers, requests, ends: Mutex::new(ends) })
+        let numbers = parts
+            .iter()
+            .cloned()
+            .enumerate()
+            .map(|(number, part)| (part, number))
+            .collect();
+        Ok(Self {
+            parts,
+            numbers,
+            requests,
+            ends: Mutex::new(ends),
+        })
     }
 
     /// How the same request ended.
     fn end(&self, parts: &[String]) -> Option<End> {
-        let request: Vec<_> =
-            parts.iter().map(|part| self.numbers.get(part.as_str()).copied()).collect::<Option<_>>()?;
+        let request: Vec<_> = parts
+            .iter()
+            .map(|part| self.numbers.get(part.as_str()).copied())
+            .collect::<Option<_>>()?;
         let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
         let ends = ends.get_mut(&request)?;
-        if ends.len() > 1 { ends.pop_front() } else { ends.front().cloned() }
+        if ends.len() > 1 {
+            ends.pop_front()
+        } else {
+            ends.front().cloned()
+        }
     }
 
     /// What in a request is not as in the recorded one that agrees with it longest.
     fn difference(&self, parts: &[String]) -> String {
         let agreement = |request: &&Vec<usize>| self.agreement(request, parts);
         // Of equals the first: what was asked earlier is where two runs part.
-        let nearest = self.requests.iter().enumerate().rev().max_by_key(|(_, request)| agreement(request));
-        let Some((at, request)) = nearest else { return "the recording holds no call".to_owned() };
+        let nearest = self
+            .requests
+            .iter()
+            .enumerate()
+            .rev()
+            .max_by_key(|(_, request)| agreement(request));
+        let Some((at, request)) = nearest else {
+            return "the recording holds no call".to_owned();
+        };
         let (part, byte) = self.agreement(request, parts);
         let before: usize = parts[..part].iter().map(String::len).sum();
         let recorded = request.get(part).map_or("", |number| &self.parts[*number]);
         let asked = parts.get(part).map_or("", String::as_str);
         format!(
-            "the recording holds no such request. Its call {} is nearest: it differs at byte {}, byte {byte} of {}: recorded \
-             {}, asked {}",
+            "the recording holds no such request. Its call {} is nearest: it differs at byte {}, \
+             byte {byte} of {}: recorded {}, asked {}",
             at + 1,
             before + byte,
             part_name(part),
@@ -154,9 +204,22 @@ impl Recording {
     /// The first part in which they differ, and the first byte in it.
     fn agreement(&self, request: &[usize], parts: &[String]) -> (usize, usize) {
         let recorded = || request.iter().map(|number| &*self.parts[*number]);
-        let same = recorded().zip(parts).take_while(|(recorded, asked)| recorded == asked).count();
-        let (recorded, asked) = (recorded().nth(same).unwrap_or(""), parts.get(same).map_or("", String::as_str));
-        (same, recorded.bytes().zip(asked.bytes()).take_while(|(recorded, asked)| recorded == asked).count())
+        let same = recorded()
+            .zip(parts)
+            .take_while(|(recorded, asked)| recorded == asked)
+            .count();
+        let (recorded, asked) = (
+            recorded().nth(same).unwrap_or(""),
+            parts.get(same).map_or("", String::as_str),
+        );
+        (
+            same,
+            recorded
+                .bytes()
+                .zip(asked.bytes())
+                .take_while(|(recorded, asked)| recorded == asked)
+                .count(),
+        )
     }
 }
 
@@ -167,7 +230,11 @@ fn around(text: &str, byte: usize) -> String {
     }
     let at = text.floor_char_boundary(byte.min(text.len()));
     let before: Vec<_> = text[..at].chars().rev().take(SHOWN_CHARS).collect();
-    let shown: String = before.into_iter().rev().chain(text[at..].chars().take(SHOWN_CHARS)).collect();
+    let shown: String = before
+        .into_iter()
+        .rev()
+        .chain(text[at..].chars().take(SHOWN_CHARS))
+        .collect();
     format!("«{shown}»")
 }
 
@@ -201,6 +268,9 @@ impl Provider for Replayer {
 impl std::fmt::Debug for Replayer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (calls, parts) = (self.recording.requests.len(), self.recording.parts.len());
-        f.debug_struct("Replayer").field("calls", &calls).field("parts", &parts).finish_non_exhaustive()
+        f.debug_struct("Replayer")
+            .field("calls", &calls)
+            .field("parts", &parts)
+            .finish_non_exhaustive()
     }
 }

@@ -36,20 +36,39 @@ impl Model for Ends {
 }
 
 fn says(text: &str) -> Result<Reply, ModelError> {
-    let usage = Usage { input_tokens: 3, thinking_tokens: 2, ..Usage::default() };
-    Ok(Reply { blocks: vec![Block::text(text)], stop: StopReason::EndTurn, usage })
+    let usage = Usage {
+        input_tokens: 3,
+        thinking_tokens: 2,
+        ..Usage::default()
+    };
+    Ok(Reply {
+        blocks: vec![Block::text(text)],
+        stop: StopReason::EndTurn,
+        usage,
+    })
 }
 
 fn user(text: &str) -> Message {
-    Message { role: Role::User, blocks: vec![Block::text(text)] }
+    Message {
+        role: Role::User,
+        blocks: vec![Block::text(text)],
+    }
 }
 
 async fn ask(model: &impl Model, messages: &[&str]) -> Result<Reply, ModelError> {
-    model.call(request(messages.iter().map(|text| user(text)).collect()), &|_| {}).await
+    model
+        .call(
+            request(messages.iter().map(|text| user(text)).collect()),
+            &|_| {},
+        )
+        .await
 }
 
 /// The recording of these requests, which end so.
-async fn recorded(calls: Vec<(&[&str], Result<Reply, ModelError>)>, redact: Option<Password>) -> String {
+async fn recorded(
+    calls: Vec<(&[&str], Result<Reply, ModelError>)>,
+    redact: Option<Password>,
+) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run.jsonl");
     let mut recorder = Recorder::create(&path).unwrap();
@@ -62,7 +81,10 @@ async fn recorded(calls: Vec<(&[&str], Result<Reply, ModelError>)>, redact: Opti
         assert_eq!(ask(&model, messages).await, end, "it is passed on as it is");
     }
     assert_eq!(recorder.failure(), None);
-    assert!(Recorder::create(&path).is_err(), "a recording is never written over");
+    assert!(
+        Recorder::create(&path).is_err(),
+        "a recording is never written over"
+    );
     std::fs::read_to_string(&path).unwrap()
 }
 
@@ -76,21 +98,36 @@ async fn a_recording_gives_every_end_again() {
         (&["hello", "hi", "and?"], says("nothing")),
     ];
     let text = recorded(calls, None).await;
-    assert_eq!(text.matches("hello").count(), 1, "a part is written once: {text}");
+    assert_eq!(
+        text.matches("hello").count(),
+        1,
+        "a part is written once: {text}"
+    );
     let cut = format!("{text}{{\"call\":{{\"req");
     for text in [&text, &cut] {
         let replayer = Replayer::parse(text).unwrap();
         assert_eq!(ask(&replayer, &["hello"]).await, Err(overloaded.clone()));
-        assert_eq!(ask(&replayer, &["hello", "hi", "and?"]).await, says("nothing"));
+        assert_eq!(
+            ask(&replayer, &["hello", "hi", "and?"]).await,
+            says("nothing")
+        );
         for _ in 0..3 {
-            assert_eq!(ask(&replayer, &["hello"]).await, says("hi"), "the last one is given from then on");
+            assert_eq!(
+                ask(&replayer, &["hello"]).await,
+                says("hi"),
+                "the last one is given from then on"
+            );
         }
     }
 }
 
 #[tokio::test]
 async fn a_request_that_was_never_made_is_told_apart_to_the_byte() {
-    let text = recorded(vec![(&["one", "two"], says("a")), (&["one", "three"], says("b"))], None).await;
+    let text = recorded(
+        vec![(&["one", "two"], says("a")), (&["one", "three"], says("b"))],
+        None,
+    )
+    .await;
     let replayer = Replayer::parse(&text).unwrap();
     let error = ask(&replayer, &["one", "threw"]).await.unwrap_err();
     assert_eq!(error.kind, ModelErrorKind::Unavailable);
@@ -99,22 +136,47 @@ async fn a_request_that_was_never_made_is_told_apart_to_the_byte() {
     }
     let parts = parts(&request(vec![user("one"), user("threw")]), None).unwrap();
     let at = parts.concat().find("threw").unwrap() + "thre".len();
-    assert!(error.message.contains(&format!("differs at byte {at},")), "{at}: {error}");
+    assert!(
+        error.message.contains(&format!("differs at byte {at},")),
+        "{at}: {error}"
+    );
     let longer = ask(&replayer, &["one", "two", "more"]).await.unwrap_err();
-    assert!(longer.message.contains("of message 3: recorded nothing, asked «"), "{longer}");
+    assert!(
+        longer
+            .message
+            .contains("of message 3: recorded nothing, asked «"),
+        "{longer}"
+    );
     let mut other = request(vec![user("one"), user("two")]);
     other.system = "else".into();
     let error = replayer.call(other, &|_| {}).await.unwrap_err();
-    assert!(error.message.contains("of the system prompt: recorded «"), "{error}");
+    assert!(
+        error.message.contains("of the system prompt: recorded «"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn a_secret_is_on_no_line_and_the_run_can_be_repeated_all_the_same() {
-    let text = recorded(vec![(&["my password is hunter2"], says("hunter2 it is"))], Some(Password)).await;
+    let text = recorded(
+        vec![(&["my password is hunter2"], says("hunter2 it is"))],
+        Some(Password),
+    )
+    .await;
     assert!(!text.contains("hunter2"), "{text}");
-    assert!(ask(&Replayer::parse(&text).unwrap(), &["my password is hunter2"]).await.is_err());
+    assert!(
+        ask(
+            &Replayer::parse(&text).unwrap(),
+            &["my password is hunter2"]
+        )
+        .await
+        .is_err()
+    );
     let replayer = Replayer::parse(&text).unwrap().redact(Password);
-    assert_eq!(ask(&replayer, &["my password is hunter2"]).await, says("******* it is"));
+    assert_eq!(
+        ask(&replayer, &["my password is hunter2"]).await,
+        says("******* it is")
+    );
 }
 
 #[test]
@@ -124,12 +186,19 @@ fn what_is_no_recording_is_refused_by_line() {
         (String::new(), "no recording"),
         ("{\"part\":1}\n".to_owned(), "no recording"),
         ("{\"dormouse_recording\":2}\n".to_owned(), "version 2"),
-        (format!("{part}{{\"call\":{{\"request\":[1],\"error\":{{\"kind\":\"x\",\"message\":\"\"}}}}}}\n"), "line 3"),
+        (
+            format!(
+                "{part}{{\"call\":{{\"request\":[1],\"error\":{{\"kind\":\"x\",\"message\":\"\"}}}}}}\n"
+            ),
+            "line 3",
+        ),
         (format!("{part}{{}}\n"), "line 3"),
         (format!("{part}nonsense\n{{\"part\":2}}\n"), "line 3"),
     ];
     for (text, why) in cases {
-        let error = Replayer::parse(&text).err().unwrap_or_else(|| panic!("{text}"));
+        let error = Replayer::parse(&text)
+            .err()
+            .unwrap_or_else(|| panic!("{text}"));
         assert!(error.to_string().contains(why), "{error}");
     }
 }

@@ -1,7 +1,7 @@
 //! From the wire: a reply that came whole, and the parts that a streamed one shares with it.
 //!
-//! Every item is kept as the text that came; messages and function calls are understood beside it. An item of a kind that is
-//! not known here is carried, never dropped.
+//! Every item is kept as the text that came; messages and function calls are understood beside it.
+//! An item of a kind that is not known here is carried, never dropped.
 
 use dormouse_proto::message::{Block, Raw};
 use dormouse_proto::model::{ModelError, Reply, StopReason, Usage};
@@ -33,8 +33,13 @@ struct Incomplete {
 
 /// Reads a reply that came whole.
 pub(super) fn response(json: &str) -> Result<Reply, ModelError> {
-    let response: Response = serde_json::from_str(json).map_err(|error| malformed_in("reply", json, &error))?;
-    let items = response.output.iter().map(|item| item.get().to_owned()).collect();
+    let response: Response =
+        serde_json::from_str(json).map_err(|error| malformed_in("reply", json, &error))?;
+    let items = response
+        .output
+        .iter()
+        .map(|item| item.get().to_owned())
+        .collect();
     finish(items, response)
 }
 
@@ -43,11 +48,18 @@ pub(super) fn finish(items: Vec<String>, response: Response) -> Result<Reply, Mo
     if let Some(error) = response.error {
         return Err(failure::in_body(&error));
     }
-    let items: Vec<_> = items.iter().map(|json| item(json)).collect::<Result<_, _>>()?;
+    let items: Vec<_> = items
+        .iter()
+        .map(|json| item(json))
+        .collect::<Result<_, _>>()?;
     let refuses = items.iter().any(|item| item.speech == Speech::Refusal);
     let blocks: Vec<_> = items.into_iter().map(|item| item.block).collect();
-    let has_calls = blocks.iter().any(|block| matches!(block, Block::ToolUse { .. }));
-    let reason = response.incomplete_details.and_then(|details| details.reason);
+    let has_calls = blocks
+        .iter()
+        .any(|block| matches!(block, Block::ToolUse { .. }));
+    let reason = response
+        .incomplete_details
+        .and_then(|details| details.reason);
     let stop = match (response.status.as_deref(), reason.as_deref()) {
         // Compatible servers may leave the status out.
         (Some("completed") | None, _) if has_calls => StopReason::ToolUse,
@@ -58,13 +70,20 @@ pub(super) fn finish(items: Vec<String>, response: Response) -> Result<Reply, Mo
         (Some("incomplete"), Some("content_filter")) => StopReason::Refusal,
         (status, reason) => return Err(unfinished(status, reason)),
     };
-    Ok(Reply { blocks, stop, usage: response.usage.unwrap_or_default().into() })
+    Ok(Reply {
+        blocks,
+        stop,
+        usage: response.usage.unwrap_or_default().into(),
+    })
 }
 
 /// To guess would end a process as if it were done, or run tools that were cut short.
 fn unfinished(status: Option<&str>, reason: Option<&str>) -> ModelError {
     let [status, reason] = [status, reason].map(|word| beginning(word.unwrap_or("none")));
-    malformed(format!("the reply is not complete, and the reason is not known: status '{status}', reason '{reason}'"))
+    malformed(format!(
+        "the reply is not complete, and the reason is not known: status '{status}', reason \
+         '{reason}'"
+    ))
 }
 
 #[derive(Deserialize)]
@@ -90,37 +109,76 @@ struct Understood {
 }
 
 fn item(json: &str) -> Result<Understood, ModelError> {
-    let item: Item = serde_json::from_str(json).map_err(|error| malformed_in("item", json, &error))?;
-    let raw = Raw { format: FORMAT.into(), json: json.into() };
+    let item: Item =
+        serde_json::from_str(json).map_err(|error| malformed_in("item", json, &error))?;
+    let raw = Raw {
+        format: FORMAT.into(),
+        json: json.into(),
+    };
     let need = |field: Option<String>, name: &str| {
-        field.ok_or_else(|| malformed(format!("a function call has no '{name}': {}", beginning(json))))
+        field.ok_or_else(|| {
+            malformed(format!(
+                "a function call has no '{name}': {}",
+                beginning(json)
+            ))
+        })
     };
     let mut speech = Speech::Answer;
     let block = match item.r#type.as_deref() {
         Some("message") => {
-            let parts = item.content.as_array().map(Vec::as_slice).unwrap_or_default();
+            let parts = item
+                .content
+                .as_array()
+                .map(Vec::as_slice)
+                .unwrap_or_default();
             if parts.iter().any(|part| part["type"] == "refusal") {
                 speech = Speech::Refusal;
             }
-            let text: String =
-                parts.iter().filter_map(|part| part["text"].as_str().or(part["refusal"].as_str())).collect();
-            Block::Text { text: text.into(), raw: Some(raw) }
+            let text: String = parts
+                .iter()
+                .filter_map(|part| part["text"].as_str().or(part["refusal"].as_str()))
+                .collect();
+            Block::Text {
+                text: text.into(),
+                raw: Some(raw),
+            }
         }
         Some("function_call") => {
-            let args = item.arguments.filter(|args| !args.trim().is_empty()).unwrap_or_else(|| "{}".to_owned());
+            let args = item
+                .arguments
+                .filter(|args| !args.trim().is_empty())
+                .unwrap_or_else(|| "{}".to_owned());
             let (id, name) = (need(item.call_id, "call_id")?, need(item.name, "name")?);
-            let raw = if is_object(&args) { raw } else { Raw { json: mended(json)?.into(), ..raw } };
-            Block::ToolUse { id: id.into(), name: name.into(), args: args.into(), raw: Some(raw) }
+            let raw = if is_object(&args) {
+                raw
+            } else {
+                Raw {
+                    json: mended(json)?.into(),
+                    ..raw
+                }
+            };
+            Block::ToolUse {
+                id: id.into(),
+                name: name.into(),
+                args: args.into(),
+                raw: Some(raw),
+            }
         }
         Some(_) => Block::Opaque(raw),
-        None => return Err(malformed(format!("an item has no 'type': {}", beginning(json)))),
+        None => {
+            return Err(malformed(format!(
+                "an item has no 'type': {}",
+                beginning(json)
+            )));
+        }
     };
     Ok(Understood { block, speech })
 }
 
 /// A call whose arguments are no object, as it goes back: with none.
 fn mended(json: &str) -> Result<String, ModelError> {
-    let mut call: Fields = serde_json::from_str(json).map_err(|error| malformed_in("item", json, &error))?;
+    let mut call: Fields =
+        serde_json::from_str(json).map_err(|error| malformed_in("item", json, &error))?;
     call.set("arguments", raw("{}"));
     Ok(call.to_json())
 }
@@ -156,7 +214,8 @@ mod tests {
 
     const SAID: &str = r#"{"id":"m","type":"message","role":"assistant","content":[{"type":"output_text","text":"a"},{"type":"output_text","text":"b"}]}"#;
     const CALL: &str = r#"{"id":"f","type":"function_call","call_id":"c","name":"ls","arguments":"{\"n\": 1.10}"}"#;
-    const REFUSED: &str = r#"{"type":"message","content":[{"type":"refusal","refusal":"I cannot."}]}"#;
+    const REFUSED: &str =
+        r#"{"type":"message","content":[{"type":"refusal","refusal":"I cannot."}]}"#;
 
     fn reply(items: &[&str], rest: &str) -> Result<Reply, ModelError> {
         response(&format!(r#"{{"output":[{}],{rest}}}"#, items.join(",")))
@@ -164,21 +223,50 @@ mod tests {
 
     #[test]
     fn why_a_model_stopped_is_told_apart_and_what_is_new_is_refused() {
-        let incomplete =
-            |reason: &str| format!(r#""status":"incomplete","incomplete_details":{{"reason":"{reason}"}}"#);
+        let incomplete = |reason: &str| {
+            format!(r#""status":"incomplete","incomplete_details":{{"reason":"{reason}"}}"#)
+        };
         let cases: [(&[&str], String, Option<StopReason>); 9] = [
-            (&[SAID], r#""status":"completed""#.into(), Some(StopReason::EndTurn)),
-            (&[SAID, CALL], r#""status":"completed""#.into(), Some(StopReason::ToolUse)),
-            (&[REFUSED], r#""status":"completed""#.into(), Some(StopReason::Refusal)),
-            (&[CALL], incomplete("max_output_tokens"), Some(StopReason::MaxTokens)),
-            (&[SAID], incomplete("content_filter"), Some(StopReason::Refusal)),
+            (
+                &[SAID],
+                r#""status":"completed""#.into(),
+                Some(StopReason::EndTurn),
+            ),
+            (
+                &[SAID, CALL],
+                r#""status":"completed""#.into(),
+                Some(StopReason::ToolUse),
+            ),
+            (
+                &[REFUSED],
+                r#""status":"completed""#.into(),
+                Some(StopReason::Refusal),
+            ),
+            (
+                &[CALL],
+                incomplete("max_output_tokens"),
+                Some(StopReason::MaxTokens),
+            ),
+            (
+                &[SAID],
+                incomplete("content_filter"),
+                Some(StopReason::Refusal),
+            ),
             (&[SAID], incomplete("sleepy"), None),
             (&[SAID], r#""status":"in_progress""#.into(), None),
-            (&[SAID], r#""object":"response""#.into(), Some(StopReason::EndTurn)),
+            (
+                &[SAID],
+                r#""object":"response""#.into(),
+                Some(StopReason::EndTurn),
+            ),
             (&[], r#""object":"response""#.into(), None),
         ];
         for (items, rest, stop) in cases {
-            assert_eq!(reply(items, &rest).ok().map(|reply| reply.stop), stop, "{items:?} {rest}");
+            assert_eq!(
+                reply(items, &rest).ok().map(|reply| reply.stop),
+                stop,
+                "{items:?} {rest}"
+            );
         }
     }
 
@@ -188,14 +276,16 @@ mod tests {
         let new = r#"{"kind":1,"type":"not_yet_invented"}"#;
         let found = reply(&[reasoning, SAID, CALL, new], r#""status":"completed""#).unwrap();
         let raws = found.blocks.iter().map(|block| match block {
-            Block::Text { raw: Some(raw), .. } | Block::ToolUse { raw: Some(raw), .. } | Block::Opaque(raw) => {
-                &*raw.json
-            }
+            Block::Text { raw: Some(raw), .. }
+            | Block::ToolUse { raw: Some(raw), .. }
+            | Block::Opaque(raw) => &*raw.json,
             other => panic!("{other:?}"),
         });
         assert_eq!(raws.collect::<Vec<_>>(), [reasoning, SAID, CALL, new]);
         assert!(matches!(&found.blocks[1], Block::Text { text, .. } if **text == *"ab"));
-        let Block::ToolUse { id, name, args, .. } = &found.blocks[2] else { panic!("{found:?}") };
+        let Block::ToolUse { id, name, args, .. } = &found.blocks[2] else {
+            panic!("{found:?}")
+        };
         assert_eq!((&**id, &**name, &**args), ("c", "ls", "{\"n\": 1.10}"));
     }
 
@@ -203,7 +293,16 @@ mod tests {
     fn arguments_that_are_no_json_reach_the_kernel_and_do_not_go_back() {
         let cut = r#"{"id":"f","type":"function_call","call_id":"c","name":"ls","arguments":"{\"n\": ","status":"x"}"#;
         let found = reply(&[cut], r#""status":"completed""#).unwrap();
-        let [Block::ToolUse { args, raw: Some(raw), .. }] = &found.blocks[..] else { panic!("{found:?}") };
+        let [
+            Block::ToolUse {
+                args,
+                raw: Some(raw),
+                ..
+            },
+        ] = &found.blocks[..]
+        else {
+            panic!("{found:?}")
+        };
         assert_eq!(&**args, "{\"n\": ");
         assert_eq!(
             &*raw.json,
@@ -213,12 +312,30 @@ mod tests {
 
     #[test]
     fn a_failure_is_one_and_what_is_no_reply_is_malformed() {
-        let failed = reply(&[], r#""status":"failed","error":{"code":"server_error","message":"oops"}"#).unwrap_err();
+        let failed = reply(
+            &[],
+            r#""status":"failed","error":{"code":"server_error","message":"oops"}"#,
+        )
+        .unwrap_err();
         assert_eq!(failed.kind, ModelErrorKind::Transport);
-        for json in ["", "<html>", "{}", r#"{"output":[{"id":1}],"status":"completed"}"#] {
-            assert_eq!(response(json).unwrap_err().kind, ModelErrorKind::Malformed, "{json}");
+        for json in [
+            "",
+            "<html>",
+            "{}",
+            r#"{"output":[{"id":1}],"status":"completed"}"#,
+        ] {
+            assert_eq!(
+                response(json).unwrap_err().kind,
+                ModelErrorKind::Malformed,
+                "{json}"
+            );
         }
         let nameless = r#"{"type":"function_call","call_id":"c","arguments":"{}"}"#;
-        assert!(reply(&[nameless], r#""status":"completed""#).unwrap_err().message.contains("'name'"));
+        assert!(
+            reply(&[nameless], r#""status":"completed""#)
+                .unwrap_err()
+                .message
+                .contains("'name'")
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! From the wire: a reply that comes as events. Each item is taken whole, when it is done; deltas are for watching.
+//! From the wire: a reply that comes as events. Each item is taken whole, when it is done; deltas
+//! are for watching.
 
 use std::collections::BTreeMap;
 
@@ -41,16 +42,26 @@ impl Decoder for StreamDecoder {
         if data.trim() == "[DONE]" {
             return Ok(());
         }
-        let event: Event = serde_json::from_str(data)
-            .map_err(|error| failure::in_event(data).unwrap_or_else(|| malformed_in("event", data, &error)))?;
-        let text = || event.delta.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned();
+        let event: Event = serde_json::from_str(data).map_err(|error| {
+            failure::in_event(data).unwrap_or_else(|| malformed_in("event", data, &error))
+        })?;
+        let text = || {
+            event
+                .delta
+                .as_ref()
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
         match event.r#type.as_str() {
             "response.output_text.delta" | "response.refusal.delta" => deltas(Delta::Text(text())),
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
                 deltas(Delta::Thinking(text()))
             }
             "response.output_item.added" => {
-                let begun = event.item.and_then(|item| serde_json::from_str::<Begun>(item.get()).ok());
+                let begun = event
+                    .item
+                    .and_then(|item| serde_json::from_str::<Begun>(item.get()).ok());
                 let call = begun.filter(|begun| begun.r#type.as_deref() == Some("function_call"));
                 if let Some(name) = call.and_then(|call| call.name) {
                     deltas(Delta::ToolUse(name));
@@ -62,9 +73,13 @@ impl Decoder for StreamDecoder {
                     self.items.insert(index, item.get().to_owned());
                 }
             }
-            "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" => {
+            "response.completed"
+            | "response.incomplete"
+            | "response.failed"
+            | "response.cancelled" => {
                 let json = event.response.as_deref().map_or("{}", RawValue::get);
-                let response = serde_json::from_str(json).map_err(|error| malformed_in("reply", json, &error))?;
+                let response = serde_json::from_str(json)
+                    .map_err(|error| malformed_in("reply", json, &error))?;
                 self.response = Some(response);
             }
             "error" => {
@@ -78,16 +93,27 @@ impl Decoder for StreamDecoder {
     }
 
     fn progress(&self) -> Progress {
-        if self.response.is_some() { Progress::Complete } else { Progress::Open }
+        if self.response.is_some() {
+            Progress::Complete
+        } else {
+            Progress::Open
+        }
     }
 
     fn finish(self) -> Result<Reply, ModelError> {
         let Some(response) = self.response else {
-            return Err(failure::cut(format!("the stream ended after {} items before its response", self.items.len())));
+            return Err(failure::cut(format!(
+                "the stream ended after {} items before its response",
+                self.items.len()
+            )));
         };
         // Some servers send no items by themselves.
         let items = match self.items.is_empty() {
-            true => response.output.iter().map(|item| item.get().to_owned()).collect(),
+            true => response
+                .output
+                .iter()
+                .map(|item| item.get().to_owned())
+                .collect(),
             false => self.items.into_values().collect(),
         };
         decode::finish(items, response)
@@ -102,10 +128,10 @@ mod tests {
     use super::*;
     use crate::testing::decoded;
 
-    const BEGUN: &str = r#"{"type":"response.created","response":{"status":"in_progress","output":[]}}"#;
+    const BEGUN: &str =
+        r#"{"type":"response.created","response":{"status":"in_progress","output":[]}}"#;
     const CALL: &str = r#"{"type":"response.output_item.done","output_index":1,"item":{"type":"function_call","call_id":"c","name":"ls","arguments":"{}"}}"#;
-    const THOUGHT: &str =
-        r#"{"type":"response.output_item.done","output_index":0,"item":{"type":"reasoning","encrypted_content":"x="}}"#;
+    const THOUGHT: &str = r#"{"type":"response.output_item.done","output_index":0,"item":{"type":"reasoning","encrypted_content":"x="}}"#;
     const DONE: &str = r#"{"type":"response.completed","response":{"status":"completed","output":[],"usage":{"input_tokens":7,"output_tokens":3,"input_tokens_details":{"cached_tokens":5},"output_tokens_details":{"reasoning_tokens":2}}}}"#;
 
     #[test]
@@ -122,17 +148,33 @@ mod tests {
         ];
         let (reply, deltas) = decoded::<StreamDecoder>(&events);
         let reply = reply.unwrap();
-        assert!(matches!(&reply.blocks[..], [Block::Opaque(_), Block::ToolUse { .. }]), "{reply:?}");
+        assert!(
+            matches!(&reply.blocks[..], [Block::Opaque(_), Block::ToolUse { .. }]),
+            "{reply:?}"
+        );
         let usage = reply.usage;
-        assert_eq!((usage.input_tokens, usage.cache_read_tokens, usage.thinking_tokens), (2, 5, 2));
+        assert_eq!(
+            (
+                usage.input_tokens,
+                usage.cache_read_tokens,
+                usage.thinking_tokens
+            ),
+            (2, 5, 2)
+        );
         assert_eq!(reply.stop, StopReason::ToolUse);
-        assert_eq!(deltas, [Delta::Thinking("hm".into()), Delta::ToolUse("ls".into()), Delta::Text("so".into())]);
+        assert_eq!(
+            deltas,
+            [
+                Delta::Thinking("hm".into()),
+                Delta::ToolUse("ls".into()),
+                Delta::Text("so".into())
+            ]
+        );
     }
 
     #[test]
     fn a_stream_that_is_cut_or_senseless_fails_by_kind() {
-        let cut =
-            r#"{"type":"response.incomplete","response":{"status":"incomplete","incomplete_details":{"reason":"x"}}}"#;
+        let cut = r#"{"type":"response.incomplete","response":{"status":"incomplete","incomplete_details":{"reason":"x"}}}"#;
         let failed = r#"{"type":"response.failed","response":{"status":"failed","error":{"code":"rate_limit_exceeded","message":"m"}}}"#;
         let error = r#"{"type":"error","code":"server_error","message":"m","param":null}"#;
         let nested = r#"{"type":"error","error":{"type":"invalid_request_error","code":"context_length_exceeded","message":"m"}}"#;
@@ -146,7 +188,11 @@ mod tests {
             (&[BEGUN, "{oops"], ModelErrorKind::Malformed),
         ];
         for (events, kind) in cases {
-            assert_eq!(decoded::<StreamDecoder>(events).0.unwrap_err().kind, kind, "{events:?}");
+            assert_eq!(
+                decoded::<StreamDecoder>(events).0.unwrap_err().kind,
+                kind,
+                "{events:?}"
+            );
         }
     }
 }

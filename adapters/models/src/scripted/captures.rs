@@ -1,7 +1,8 @@
 //! Captures: what patterns find in a conversation, as variables of the templates.
 //!
-//! A pattern with named groups yields a map from group to text; one with a single unnamed group yields that group's
-//! text; any other yields the text of the whole match. All captured values are texts: `| int` makes numbers of them.
+//! A pattern with named groups yields a map from group to text; one with a single unnamed group
+//! yields that group's text; any other yields the text of the whole match. All captured values are
+//! texts: `| int` makes numbers of them.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -65,25 +66,54 @@ impl Capture {
     /// # Errors
     /// Where the name is no variable, or the pattern no regular expression.
     pub(crate) fn check(entry: CaptureEntry, text: &Text<'_>) -> Result<Self, ScriptError> {
-        let CaptureEntry { name, pattern, from, since, take, unique, default } = entry;
+        let CaptureEntry {
+            name,
+            pattern,
+            from,
+            since,
+            take,
+            unique,
+            default,
+        } = entry;
         check_name(&name, text)?;
         let pattern = compile(&pattern, text)?;
         if let Some(unique) = unique.as_ref().filter(|_| take != Take::All) {
-            return Err(text.complain(unique.span(), "'unique' needs take = \"all\": the other ways keep one match"));
+            return Err(text.complain(
+                unique.span(),
+                "'unique' needs take = \"all\": the other ways keep one match",
+            ));
         }
-        let repeats = if unique.is_some_and(Spanned::into_inner) { Repeats::Dropped } else { Repeats::Kept };
-        Ok(Self { name: name.into_inner(), pattern, from, since, take, repeats, default })
+        let repeats = if unique.is_some_and(Spanned::into_inner) {
+            Repeats::Dropped
+        } else {
+            Repeats::Kept
+        };
+        Ok(Self {
+            name: name.into_inner(),
+            pattern,
+            from,
+            since,
+            take,
+            repeats,
+            default,
+        })
     }
 
     /// The value in this conversation; none where nothing matches and there is no default.
     pub(crate) fn value(&self, history: &History<'_>) -> Option<Value> {
         let texts = history.texts(self.from, self.since);
-        let mut matches = texts.iter().flat_map(|text| self.pattern.captures_iter(text));
+        let mut matches = texts
+            .iter()
+            .flat_map(|text| self.pattern.captures_iter(text));
         let found = match self.take {
             Take::First => matches.next().map(|found| self.value_of(&found)),
-            // Texts from the last one on: of a long conversation only the text with the match is read.
+            // Texts from the last one on: of a long conversation only the text with the match is
+            // read.
             Take::Last => {
-                let last = texts.iter().rev().find_map(|text| self.pattern.captures_iter(text).last());
+                let last = texts
+                    .iter()
+                    .rev()
+                    .find_map(|text| self.pattern.captures_iter(text).last());
                 last.map(|found| self.value_of(&found))
             }
             Take::All => self.all(matches),
@@ -93,21 +123,35 @@ impl Capture {
 
     fn all<'t>(&self, matches: impl Iterator<Item = Captures<'t>>) -> Option<Value> {
         let mut seen = HashSet::new();
-        let new = |found: &Captures<'t>| self.repeats == Repeats::Kept || seen.insert(self.identity(found));
-        let values: Vec<_> = matches.filter(new).map(|found| self.value_of(&found)).collect();
-        if values.is_empty() && self.default.is_some() { None } else { Some(Value::from(values)) }
+        let new = |found: &Captures<'t>| {
+            self.repeats == Repeats::Kept || seen.insert(self.identity(found))
+        };
+        let values: Vec<_> = matches
+            .filter(new)
+            .map(|found| self.value_of(&found))
+            .collect();
+        if values.is_empty() && self.default.is_some() {
+            None
+        } else {
+            Some(Value::from(values))
+        }
     }
 
     /// The texts that make up the value.
     fn identity<'t>(&self, found: &Captures<'t>) -> Vec<&'t str> {
-        let groups = found.iter().skip(usize::from(self.pattern.captures_len() > 1));
-        groups.map(|group| group.map_or("", |group| group.as_str())).collect()
+        let groups = found
+            .iter()
+            .skip(usize::from(self.pattern.captures_len() > 1));
+        groups
+            .map(|group| group.map_or("", |group| group.as_str()))
+            .collect()
     }
 
     fn value_of(&self, found: &Captures<'_>) -> Value {
         let named = self.pattern.capture_names().flatten();
-        let map: BTreeMap<_, _> =
-            named.map(|name| (name, found.name(name).map_or("", |group| group.as_str()))).collect();
+        let map: BTreeMap<_, _> = named
+            .map(|name| (name, found.name(name).map_or("", |group| group.as_str())))
+            .collect();
         match (map.is_empty(), self.pattern.captures_len()) {
             (false, _) => Value::from_serialize(map),
             (true, 2) => Value::from(found.get(1).map_or("", |group| group.as_str())),
@@ -120,10 +164,16 @@ fn check_name(name: &Spanned<String>, text: &Text<'_>) -> Result<(), ScriptError
     let shown = name.get_ref();
     let is_word = shown.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !shown.is_empty();
     if !is_word || shown.starts_with(|c: char| c.is_ascii_digit()) {
-        return Err(text.complain(name.span(), format!("'{shown}' cannot be a variable: use letters, digits and _")));
+        return Err(text.complain(
+            name.span(),
+            format!("'{shown}' cannot be a variable: use letters, digits and _"),
+        ));
     }
     if BUILT_IN.contains(&shown.as_str()) {
-        let message = format!("'{shown}' is known to every template already, so are {}", BUILT_IN.join(", "));
+        let message = format!(
+            "'{shown}' is known to every template already, so are {}",
+            BUILT_IN.join(", ")
+        );
         return Err(text.complain(name.span(), message));
     }
     Ok(())
@@ -144,7 +194,14 @@ mod tests {
 
     fn value(capture: &str) -> Option<String> {
         let entry: CaptureEntry = toml::from_str(capture).unwrap();
-        let capture = Capture::check(entry, &Text { name: "t", text: capture }).unwrap();
+        let capture = Capture::check(
+            entry,
+            &Text {
+                name: "t",
+                text: capture,
+            },
+        )
+        .unwrap();
         let messages = vec![
             said("find a@1"),
             used("u", "search_fd", "{}"),
@@ -153,7 +210,9 @@ mod tests {
             answer("v", "c@3"),
         ];
         let request = request(messages);
-        capture.value(&History::of(&request)).map(|value| serde_json::to_string(&value).unwrap())
+        capture
+            .value(&History::of(&request))
+            .map(|value| serde_json::to_string(&value).unwrap())
     }
 
     #[test]
@@ -161,19 +220,41 @@ mod tests {
         let cases = [
             (r"pattern = '\w@\d'", Some(r#""c@3""#)),
             (r"pattern = '(\w)@\d'", Some(r#""c""#)),
-            (r"pattern = '(?<n>\w)@(?<v>\d)'", Some(r#"{"n":"c","v":"3"}"#)),
+            (
+                r"pattern = '(?<n>\w)@(?<v>\d)'",
+                Some(r#"{"n":"c","v":"3"}"#),
+            ),
             ("pattern = '(\\w)@\\d'\ntake = 'first'", Some(r#""a""#)),
-            ("pattern = '(\\w)@\\d'\nfrom = 'last'\ntake = 'first'", Some(r#""c""#)),
-            ("pattern = '(\\w)@\\d'\ntake = 'all'", Some(r#"["a","b","a","c"]"#)),
-            ("pattern = '(\\w)@\\d'\ntake = 'all'\nunique = true", Some(r#"["a","b","c"]"#)),
-            ("pattern = '(?<n>\\w)@\\d'\ntake = 'all'\nfrom = 'input'", Some(r#"[{"n":"a"}]"#)),
+            (
+                "pattern = '(\\w)@\\d'\nfrom = 'last'\ntake = 'first'",
+                Some(r#""c""#),
+            ),
+            (
+                "pattern = '(\\w)@\\d'\ntake = 'all'",
+                Some(r#"["a","b","a","c"]"#),
+            ),
+            (
+                "pattern = '(\\w)@\\d'\ntake = 'all'\nunique = true",
+                Some(r#"["a","b","c"]"#),
+            ),
+            (
+                "pattern = '(?<n>\\w)@\\d'\ntake = 'all'\nfrom = 'input'",
+                Some(r#"[{"n":"a"}]"#),
+            ),
             ("pattern = 'absent'", None),
             ("pattern = 'absent'\ndefault = {n = 1}", Some(r#"{"n":1}"#)),
             ("pattern = 'absent'\ntake = 'all'", Some("[]")),
-            ("pattern = 'absent'\ntake = 'all'\ndefault = 'none'", Some(r#""none""#)),
+            (
+                "pattern = 'absent'\ntake = 'all'\ndefault = 'none'",
+                Some(r#""none""#),
+            ),
         ];
         for (capture, expected) in cases {
-            assert_eq!(value(&format!("name = 'x'\n{capture}")).as_deref(), expected, "{capture}");
+            assert_eq!(
+                value(&format!("name = 'x'\n{capture}")).as_deref(),
+                expected,
+                "{capture}"
+            );
         }
     }
 }

@@ -45,8 +45,17 @@ impl Conditions {
     /// # Errors
     /// Where a pattern is no regular expression, or `holds` no expression.
     pub(crate) fn check(when: WhenEntry, text: &Text<'_>) -> Result<Self, ScriptError> {
-        let WhenEntry { matches, contains, tool, program, prompt, round, holds } = when;
-        let pattern = |pattern: Option<Spanned<String>>| pattern.map(|p| compile(&p, text)).transpose();
+        let WhenEntry {
+            matches,
+            contains,
+            tool,
+            program,
+            prompt,
+            round,
+            holds,
+        } = when;
+        let pattern =
+            |pattern: Option<Spanned<String>>| pattern.map(|p| compile(&p, text)).transpose();
         if let Some(holds) = &holds {
             render::check_expression(holds, text)?;
         }
@@ -65,8 +74,14 @@ impl Conditions {
     /// Whether all of them hold.
     ///
     /// # Errors
-    /// What `holds` failed with: it names a variable that has no value, or compares what cannot be compared.
-    pub(crate) fn hold(&self, history: &History<'_>, last: &str, variables: &Value) -> Result<bool, String> {
+    /// What `holds` failed with: it names a variable that has no value, or compares what cannot be
+    /// compared.
+    pub(crate) fn hold(
+        &self,
+        history: &History<'_>,
+        last: &str,
+        variables: &Value,
+    ) -> Result<bool, String> {
         for condition in &self.0 {
             if !condition.holds(history, last, variables)? {
                 return Ok(false);
@@ -117,10 +132,25 @@ mod tests {
     use crate::scripted::testing::{answer, request, said, used};
 
     fn holds(when: &str) -> Result<bool, String> {
-        let conditions = Conditions::check(toml::from_str(when).unwrap(), &Text { name: "t", text: when }).unwrap();
-        let request = request(vec![said("audit a"), used("u", "grep", "{}"), answer("u", "<r pages=\"3\"/>")]);
+        let conditions = Conditions::check(
+            toml::from_str(when).unwrap(),
+            &Text {
+                name: "t",
+                text: when,
+            },
+        )
+        .unwrap();
+        let request = request(vec![
+            said("audit a"),
+            used("u", "grep", "{}"),
+            answer("u", "<r pages=\"3\"/>"),
+        ]);
         let history = History::of(&request);
-        conditions.hold(&history, &history.last(), &Value::from_serialize(serde_json::json!({"pages": "3"})))
+        conditions.hold(
+            &history,
+            &history.last(),
+            &Value::from_serialize(serde_json::json!({"pages": "3"})),
+        )
     }
 
     #[test]
@@ -152,6 +182,9 @@ mod tests {
     #[test]
     fn a_condition_that_cannot_be_computed_is_an_error() {
         let error = holds("holds = 'absent > 1'").unwrap_err();
-        assert!(error.contains("absent > 1") && error.contains("pages"), "{error}");
+        assert!(
+            error.contains("absent > 1") && error.contains("pages"),
+            "{error}"
+        );
     }
 }

@@ -24,7 +24,8 @@ pub enum ScriptError {
 
 impl Diagnostic for ScriptError {
     fn source_code(&self) -> Option<&dyn SourceCode> {
-        self.complaint().map(|complaint| &complaint.source as &dyn SourceCode)
+        self.complaint()
+            .map(|complaint| &complaint.source as &dyn SourceCode)
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
@@ -63,13 +64,20 @@ impl Complaint {
     #[must_use]
     pub fn column(&self) -> usize {
         let before = self.before();
-        1 + before.rfind('\n').map_or(before, |at| &before[at + 1..]).chars().count()
+        1 + before
+            .rfind('\n')
+            .map_or(before, |at| &before[at + 1..])
+            .chars()
+            .count()
     }
 
     /// The offending text: its first line.
     #[must_use]
     pub fn excerpt(&self) -> &str {
-        self.source.inner()[self.span.clone()].lines().next().unwrap_or_default()
+        self.source.inner()[self.span.clone()]
+            .lines()
+            .next()
+            .unwrap_or_default()
     }
 
     fn before(&self) -> &str {
@@ -79,7 +87,14 @@ impl Complaint {
 
 impl fmt::Display for Complaint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}: {}", self.source.name(), self.line(), self.column(), self.message)?;
+        write!(
+            f,
+            "{}:{}:{}: {}",
+            self.source.name(),
+            self.line(),
+            self.column(),
+            self.message
+        )?;
         match self.excerpt() {
             "" => Ok(()),
             excerpt => write!(f, "\n  in: {excerpt}"),
@@ -99,25 +114,41 @@ impl Text<'_> {
     /// Says what is wrong with the text at `span`.
     pub(crate) fn complain(&self, span: Range<usize>, message: impl Into<String>) -> ScriptError {
         let source = NamedSource::new(self.name, self.text.to_owned());
-        Box::new(Complaint { source, span: self.clip(span), message: message.into() }).into()
+        Box::new(Complaint {
+            source,
+            span: self.clip(span),
+            message: message.into(),
+        })
+        .into()
     }
 
     /// Says what is wrong with line `line` (from 1) of the string literal at `span`.
-    pub(crate) fn complain_in_line(&self, span: Range<usize>, line: usize, message: String) -> ScriptError {
+    pub(crate) fn complain_in_line(
+        &self,
+        span: Range<usize>,
+        line: usize,
+        message: String,
+    ) -> ScriptError {
         let literal = &self.text[self.clip(span.clone())];
         let opening = usize::from(literal.starts_with("\"\"\"\n") || literal.starts_with("'''\n"));
-        let lines = literal.split_inclusive('\n').scan(span.start, |start, line| {
-            let range = *start..*start + line.len();
-            *start = range.end;
-            Some(range)
-        });
+        let lines = literal
+            .split_inclusive('\n')
+            .scan(span.start, |start, line| {
+                let range = *start..*start + line.len();
+                *start = range.end;
+                Some(range)
+            });
         let found = lines.into_iter().nth(line.saturating_sub(1) + opening);
         self.complain(found.unwrap_or(span), message)
     }
 
     fn clip(&self, span: Range<usize>) -> Range<usize> {
-        let edge =
-            |at: usize| (0..=at.min(self.text.len())).rev().find(|&at| self.text.is_char_boundary(at)).unwrap_or(0);
+        let edge = |at: usize| {
+            (0..=at.min(self.text.len()))
+                .rev()
+                .find(|&at| self.text.is_char_boundary(at))
+                .unwrap_or(0)
+        };
         edge(span.start)..edge(span.end.max(span.start))
     }
 }

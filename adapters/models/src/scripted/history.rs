@@ -1,6 +1,7 @@
 //! A request as a script sees it: who said what, and what the process was asked to do.
 //!
-//! Everything here is computed from the request alone, so that the same request always looks the same.
+//! Everything here is computed from the request alone, so that the same request always looks the
+//! same.
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
@@ -11,8 +12,9 @@ use regex::Regex;
 use serde::Deserialize;
 
 /// How the kernel opens a forked child's own answer to the fork.
-static CHILD: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"^You are child (\d+) of \d+").expect("the pattern is a constant"));
+static CHILD: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"^You are child (\d+) of \d+").expect("the pattern is a constant")
+});
 
 /// Which texts of a conversation a pattern looks at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -59,10 +61,15 @@ impl<'a> History<'a> {
             .rev()
             .find_map(|(at, message)| Some((at, prompt_in(&request.messages[..at], message)?)));
         let (prompt_at, prompt) = found.unwrap_or((0, Cow::Borrowed("")));
-        Self { request, prompt, prompt_at }
+        Self {
+            request,
+            prompt,
+            prompt_at,
+        }
     }
 
-    /// What the process was last asked to do: the last text that a user spoke, or the prompt that a fork gave it.
+    /// What the process was last asked to do: the last text that a user spoke, or the prompt that a
+    /// fork gave it.
     pub(crate) fn prompt(&self) -> &str {
         &self.prompt
     }
@@ -107,30 +114,54 @@ impl<'a> History<'a> {
             (_, Since::Start) => 0,
             (_, Since::Prompt) => self.prompt_at,
         };
-        let system = matches!(source, Source::System | Source::All).then_some(&*self.request.system);
-        system.into_iter().chain(messages[from..].iter().flat_map(|message| picked(message, source))).collect()
+        let system =
+            matches!(source, Source::System | Source::All).then_some(&*self.request.system);
+        system
+            .into_iter()
+            .chain(
+                messages[from..]
+                    .iter()
+                    .flat_map(|message| picked(message, source)),
+            )
+            .collect()
     }
 }
 
 fn replies_in(messages: &[Arc<Message>]) -> usize {
-    messages.iter().filter(|message| message.role == Role::Assistant).count()
+    messages
+        .iter()
+        .filter(|message| message.role == Role::Assistant)
+        .count()
 }
 
 fn picked(message: &Message, source: Source) -> impl Iterator<Item = &str> {
-    message.blocks.iter().filter_map(move |block| match (block, source) {
-        (Block::Text { text, .. }, Source::Last) => Some(&**text),
-        (Block::Text { text, .. }, Source::Input | Source::All) if message.role == Role::User => Some(&**text),
-        (Block::ToolResult { text, .. }, Source::Results | Source::Last | Source::All) => Some(&**text),
-        _ => None,
-    })
+    message
+        .blocks
+        .iter()
+        .filter_map(move |block| match (block, source) {
+            (Block::Text { text, .. }, Source::Last) => Some(&**text),
+            (Block::Text { text, .. }, Source::Input | Source::All)
+                if message.role == Role::User =>
+            {
+                Some(&**text)
+            }
+            (Block::ToolResult { text, .. }, Source::Results | Source::Last | Source::All) => {
+                Some(&**text)
+            }
+            _ => None,
+        })
 }
 
 /// The name and the arguments of a tool use, looked for from the end.
 fn tool_use<'a>(messages: &'a [Arc<Message>], wanted: &str) -> Option<(&'a str, &'a str)> {
-    messages.iter().rev().flat_map(|message| &message.blocks).find_map(|block| match block {
-        Block::ToolUse { id, name, args, .. } if **id == *wanted => Some((&**name, &**args)),
-        _ => None,
-    })
+    messages
+        .iter()
+        .rev()
+        .flat_map(|message| &message.blocks)
+        .find_map(|block| match block {
+            Block::ToolUse { id, name, args, .. } if **id == *wanted => Some((&**name, &**args)),
+            _ => None,
+        })
 }
 
 /// What `message` asks the process to do, if it is a message that asks.
@@ -142,10 +173,15 @@ fn prompt_in<'a>(earlier: &'a [Arc<Message>], message: &'a Message) -> Option<Co
         Block::ToolResult { id, text, .. } => fork_prompt(tool_use(earlier, id)?, text),
         _ => None,
     });
-    forked.or_else(|| Some(message.text()).filter(|text| !text.is_empty()).map(Cow::Owned))
+    forked.or_else(|| {
+        Some(message.text())
+            .filter(|text| !text.is_empty())
+            .map(Cow::Owned)
+    })
 }
 
-/// The prompt of a forked child: its answer says which child it is, the call says what each child was asked.
+/// The prompt of a forked child: its answer says which child it is, the call says what each child
+/// was asked.
 fn fork_prompt<'a>((tool, args): (&str, &str), answer: &'a str) -> Option<Cow<'a, str>> {
     #[derive(Deserialize)]
     struct Fork {
@@ -154,7 +190,9 @@ fn fork_prompt<'a>((tool, args): (&str, &str), answer: &'a str) -> Option<Cow<'a
     let child = CHILD.captures(answer).filter(|_| tool == "fork")?;
     let asked = || {
         let Fork { prompts } = serde_json::from_str(args).ok()?;
-        prompts.into_iter().nth(child[1].parse::<usize>().ok()?.checked_sub(1)?)
+        prompts
+            .into_iter()
+            .nth(child[1].parse::<usize>().ok()?.checked_sub(1)?)
     };
     Some(asked().map_or(Cow::Borrowed(answer), Cow::Owned))
 }
@@ -170,23 +208,74 @@ mod tests {
         let cases = [
             (vec![], "", 0),
             (vec![said("hello")], "hello", 0),
-            (vec![said("hello"), used("a", "ls", "{}"), answer("a", "x")], "hello", 1),
-            (vec![said("hello"), used("a", "ls", "{}"), answer("a", "x"), said("next")], "next", 0),
-            (vec![said("hello"), fork(), answer("f1", "You are child 2 of 2. count b")], "count b", 0),
-            (vec![said("hello"), fork(), answer("f1", "You are child 9 of 2.")], "You are child 9 of 2.", 0),
-            (vec![said("hello"), fork(), answer("f1", "child 1: ten; child 2: twelve")], "hello", 1),
-            (vec![said("hello"), used("a", "ls", "{}"), answer("a", "you are child 1 of 2")], "hello", 1),
+            (
+                vec![said("hello"), used("a", "ls", "{}"), answer("a", "x")],
+                "hello",
+                1,
+            ),
+            (
+                vec![
+                    said("hello"),
+                    used("a", "ls", "{}"),
+                    answer("a", "x"),
+                    said("next"),
+                ],
+                "next",
+                0,
+            ),
+            (
+                vec![
+                    said("hello"),
+                    fork(),
+                    answer("f1", "You are child 2 of 2. count b"),
+                ],
+                "count b",
+                0,
+            ),
+            (
+                vec![said("hello"), fork(), answer("f1", "You are child 9 of 2.")],
+                "You are child 9 of 2.",
+                0,
+            ),
+            (
+                vec![
+                    said("hello"),
+                    fork(),
+                    answer("f1", "child 1: ten; child 2: twelve"),
+                ],
+                "hello",
+                1,
+            ),
+            (
+                vec![
+                    said("hello"),
+                    used("a", "ls", "{}"),
+                    answer("a", "you are child 1 of 2"),
+                ],
+                "hello",
+                1,
+            ),
         ];
         for (messages, prompt, round) in cases {
             let request = request(messages);
             let history = History::of(&request);
-            assert_eq!((history.prompt(), history.round()), (prompt, round), "{:?}", request.messages);
+            assert_eq!(
+                (history.prompt(), history.round()),
+                (prompt, round),
+                "{:?}",
+                request.messages
+            );
         }
     }
 
     #[test]
     fn a_source_picks_its_texts_and_no_others() {
-        let request = request(vec![said("in"), used("a", "ls", "{}"), answer("a", "out"), said("more")]);
+        let request = request(vec![
+            said("in"),
+            used("a", "ls", "{}"),
+            answer("a", "out"),
+            said("more"),
+        ]);
         let history = History::of(&request);
         let cases = [
             (Source::Results, Since::Start, vec!["out"]),
@@ -194,7 +283,11 @@ mod tests {
             (Source::Input, Since::Start, vec!["in", "more"]),
             (Source::System, Since::Prompt, vec!["you audit"]),
             (Source::Last, Since::Start, vec!["more"]),
-            (Source::All, Since::Start, vec!["you audit", "in", "out", "more"]),
+            (
+                Source::All,
+                Since::Start,
+                vec!["you audit", "in", "out", "more"],
+            ),
         ];
         for (source, since, texts) in cases {
             assert_eq!(history.texts(source, since), texts, "{source:?} {since:?}");

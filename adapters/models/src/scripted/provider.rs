@@ -7,14 +7,16 @@ use dormouse_proto::model::ModelError;
 
 use super::{Scripted, unavailable};
 
-/// Behind `scripted`: the script that a program names, or silence where it names none. A script is parsed at each call of
-/// the model, and nothing is kept between calls.
+/// Behind `scripted`: the script that a program names, or silence where it names none. A script is
+/// parsed at each call of the model, and nothing is kept between calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ScriptedProvider;
 
 impl Provider for ScriptedProvider {
     fn model(&self, asked: Asked<'_>) -> Result<Arc<dyn Model>, ModelError> {
-        let Some(script) = asked.program.script(asked.model) else { return Ok(Arc::new(Scripted::silent())) };
+        let Some(script) = asked.program.script(asked.model) else {
+            return Ok(Arc::new(Scripted::silent()));
+        };
         let model = Scripted::parse(script.text, script.name);
         let model = model.map_err(|error| unavailable(error.to_string()))?;
         Ok(Arc::new(model))

@@ -1,7 +1,7 @@
 //! Templates: what a turn says and calls, rendered over the variables of a conversation.
 //!
-//! A template never reads a clock, a file or a random number: equal variables give equal text. A variable without a
-//! value may be tested (`is defined`, `if`), but printing it is an error.
+//! A template never reads a clock, a file or a random number: equal variables give equal text. A
+//! variable without a value may be tested (`is defined`, `if`), but printing it is an error.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -16,7 +16,8 @@ use super::error::{ScriptError, Text};
 static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
-    // A line that holds only a block tag leaves no line behind: reports are written as they will look.
+    // A line that holds only a block tag leaves no line behind: reports are written as they will
+    // look.
     environment.set_trim_blocks(true);
     environment.set_lstrip_blocks(true);
     environment
@@ -38,10 +39,17 @@ pub(crate) type Call = (String, String);
 ///
 /// # Errors
 /// A complaint that points at the line of the template.
-pub(crate) fn check_template(template: &Spanned<String>, text: &Text<'_>) -> Result<(), ScriptError> {
+pub(crate) fn check_template(
+    template: &Spanned<String>,
+    text: &Text<'_>,
+) -> Result<(), ScriptError> {
     match TEMPLATES.template_from_str(template.get_ref()) {
         Ok(_) => Ok(()),
-        Err(error) => Err(text.complain_in_line(template.span(), error.line().unwrap_or(1), complaint(&error))),
+        Err(error) => Err(text.complain_in_line(
+            template.span(),
+            error.line().unwrap_or(1),
+            complaint(&error),
+        )),
     }
 }
 
@@ -49,7 +57,10 @@ pub(crate) fn check_template(template: &Spanned<String>, text: &Text<'_>) -> Res
 ///
 /// # Errors
 /// A complaint that points at it.
-pub(crate) fn check_expression(expression: &Spanned<String>, text: &Text<'_>) -> Result<(), ScriptError> {
+pub(crate) fn check_expression(
+    expression: &Spanned<String>,
+    text: &Text<'_>,
+) -> Result<(), ScriptError> {
     match TEMPLATES.compile_expression(expression.get_ref()) {
         Ok(_) => Ok(()),
         Err(error) => Err(text.complain(expression.span(), complaint(&error))),
@@ -60,12 +71,21 @@ pub(crate) fn check_expression(expression: &Spanned<String>, text: &Text<'_>) ->
 ///
 /// # Errors
 /// A complaint that points at the arguments and shows the template.
-pub(crate) fn check_args(args: &serde_json::Value, span: Range<usize>, text: &Text<'_>) -> Result<(), ScriptError> {
-    let checked = map_strings(args, &mut |string| match TEMPLATES.template_from_str(string) {
-        Ok(_) => Ok(String::new()),
-        Err(error) => Err(format!("{} in the argument {string:?}", complaint(&error))),
-    });
-    checked.map(drop).map_err(|message| text.complain(span, message))
+pub(crate) fn check_args(
+    args: &serde_json::Value,
+    span: Range<usize>,
+    text: &Text<'_>,
+) -> Result<(), ScriptError> {
+    let checked = map_strings(
+        args,
+        &mut |string| match TEMPLATES.template_from_str(string) {
+            Ok(_) => Ok(String::new()),
+            Err(error) => Err(format!("{} in the argument {string:?}", complaint(&error))),
+        },
+    );
+    checked
+        .map(drop)
+        .map_err(|message| text.complain(span, message))
 }
 
 /// Renders a template to text.
@@ -73,7 +93,9 @@ pub(crate) fn check_args(args: &serde_json::Value, span: Range<usize>, text: &Te
 /// # Errors
 /// What the template failed with, for the author of the script.
 pub(crate) fn text(template: &str, variables: &Value) -> Result<String, String> {
-    TEMPLATES.render_str(template, variables).map_err(|error| failure(template, &error, variables))
+    TEMPLATES
+        .render_str(template, variables)
+        .map_err(|error| failure(template, &error, variables))
 }
 
 /// Whether an expression is true.
@@ -81,8 +103,12 @@ pub(crate) fn text(template: &str, variables: &Value) -> Result<String, String> 
 /// # Errors
 /// What the expression failed with, for the author of the script.
 pub(crate) fn is_true(expression: &str, variables: &Value) -> Result<bool, String> {
-    let value = TEMPLATES.compile_expression(expression).and_then(|compiled| compiled.eval(variables));
-    value.map(|value| value.is_true()).map_err(|error| failure(expression, &error, variables))
+    let value = TEMPLATES
+        .compile_expression(expression)
+        .and_then(|compiled| compiled.eval(variables));
+    value
+        .map(|value| value.is_true())
+        .map_err(|error| failure(expression, &error, variables))
 }
 
 /// Renders the templates among the strings of a call's arguments; everything else stays as it is.
@@ -100,9 +126,15 @@ pub(crate) fn args(args: &serde_json::Value, variables: &Value) -> Result<String
 pub(crate) fn calls(template: &str, variables: &Value) -> Result<Vec<Call>, String> {
     let written = text(template, variables)?;
     let calls: Vec<WrittenCall> = serde_json::from_str(&written).map_err(|error| {
-        format!("calls_json must render to [{{\"tool\": \"…\", \"args\": {{…}}}}, …], but {error} in: {written}")
+        format!(
+            "calls_json must render to [{{\"tool\": \"…\", \"args\": {{…}}}}, …], but {error} \
+             in: {written}"
+        )
     })?;
-    Ok(calls.into_iter().map(|call| (call.tool, serde_json::Value::Object(call.args).to_string())).collect())
+    Ok(calls
+        .into_iter()
+        .map(|call| (call.tool, serde_json::Value::Object(call.args).to_string()))
+        .collect())
 }
 
 fn map_strings(
@@ -111,8 +143,13 @@ fn map_strings(
 ) -> Result<serde_json::Value, String> {
     use serde_json::Value as Json;
     Ok(match value {
-        Json::String(string) if string.contains("{{") || string.contains("{%") => Json::String(render(string)?),
-        Json::Array(items) => items.iter().map(|item| map_strings(item, render)).collect::<Result<_, _>>()?,
+        Json::String(string) if string.contains("{{") || string.contains("{%") => {
+            Json::String(render(string)?)
+        }
+        Json::Array(items) => items
+            .iter()
+            .map(|item| map_strings(item, render))
+            .collect::<Result<_, _>>()?,
         Json::Object(fields) => Json::Object(
             fields
                 .iter()
@@ -132,9 +169,22 @@ fn complaint(error: &Error) -> String {
 
 fn failure(template: &str, error: &Error, variables: &Value) -> String {
     let line = error.line().unwrap_or(1);
-    let shown = template.lines().nth(line.saturating_sub(1)).unwrap_or(template).trim();
-    let known: Vec<_> = variables.try_iter().into_iter().flatten().map(|name| name.to_string()).collect();
-    format!("{} in '{shown}'; variables with a value: {}", complaint(error), known.join(", "))
+    let shown = template
+        .lines()
+        .nth(line.saturating_sub(1))
+        .unwrap_or(template)
+        .trim();
+    let known: Vec<_> = variables
+        .try_iter()
+        .into_iter()
+        .flatten()
+        .map(|name| name.to_string())
+        .collect();
+    format!(
+        "{} in '{shown}'; variables with a value: {}",
+        complaint(error),
+        known.join(", ")
+    )
 }
 
 #[cfg(test)]
@@ -158,25 +208,41 @@ mod tests {
     fn templates_count_group_and_join() {
         let cases = [
             ("{{ found | length }}", "3"),
-            ("{% for l, of in found | groupby('licence') %}{{ l }}={{ of | length }} {% endfor %}", "ISC=1 MIT=2 "),
             (
-                "{% for n, of in found | groupby('name') if of | length > 1 %}\n  {{ n }}: {{ of | map(attribute='version') \
-                 | join(', ') }}\n{% endfor %}",
+                "{% for l, of in found | groupby('licence') %}{{ l }}={{ of | length }} {% endfor \
+                 %}",
+                "ISC=1 MIT=2 ",
+            ),
+            (
+                "{% for n, of in found | groupby('name') if of | length > 1 %}\n  {{ n }}: {{ of | \
+                 map(attribute='version') | join(', ') }}\n{% endfor %}",
                 "  a: 1, 2\n",
             ),
-            ("{{ found | map(attribute='name') | unique | sort(reverse=true) | join(' ') }}", "b a"),
+            (
+                "{{ found | map(attribute='name') | unique | sort(reverse=true) | join(' ') }}",
+                "b a",
+            ),
             ("<a & b>", "<a & b>"),
         ];
         for (template, expected) in cases {
-            assert_eq!(text(template, &variables()).as_deref(), Ok(expected), "{template}");
+            assert_eq!(
+                text(template, &variables()).as_deref(),
+                Ok(expected),
+                "{template}"
+            );
         }
     }
 
     #[test]
     fn only_strings_that_are_templates_are_rendered_in_arguments() {
-        let rendered =
-            args(&json!({"fd": "{{ fd }}", "page": 2, "in": ["{{ fd }}", true], "raw": "{ }"}), &variables());
-        assert_eq!(rendered.unwrap(), r#"{"fd":"fd:1","page":2,"in":["fd:1",true],"raw":"{ }"}"#);
+        let rendered = args(
+            &json!({"fd": "{{ fd }}", "page": 2, "in": ["{{ fd }}", true], "raw": "{ }"}),
+            &variables(),
+        );
+        assert_eq!(
+            rendered.unwrap(),
+            r#"{"fd":"fd:1","page":2,"in":["fd:1",true],"raw":"{ }"}"#
+        );
     }
 
     #[test]
@@ -187,16 +253,28 @@ mod tests {
             {% set prompts.all = prompts.all + ["look at " ~ name] %}
             {% endfor %}
             {{ prompts.all | tojson }}}}]"#;
-        let expected = ("fork".to_owned(), r#"{"prompts":["look at a","look at b"]}"#.to_owned());
+        let expected = (
+            "fork".to_owned(),
+            r#"{"prompts":["look at a","look at b"]}"#.to_owned(),
+        );
         assert_eq!(calls(template, &variables()), Ok(vec![expected]));
     }
 
     #[test]
     fn a_failure_shows_the_line_and_what_has_a_value() {
         for (rendered, parts) in [
-            (text("ok\n{{ missing }}", &variables()), ["{{ missing }}", "fd, found"]),
-            (calls("[{}]", &variables()).map(|_| String::new()), ["missing field `tool`", "[{}]"]),
-            (calls("[{\"tool\": \"a\", \"arg\": 1}]", &variables()).map(|_| String::new()), ["unknown field", "args"]),
+            (
+                text("ok\n{{ missing }}", &variables()),
+                ["{{ missing }}", "fd, found"],
+            ),
+            (
+                calls("[{}]", &variables()).map(|_| String::new()),
+                ["missing field `tool`", "[{}]"],
+            ),
+            (
+                calls("[{\"tool\": \"a\", \"arg\": 1}]", &variables()).map(|_| String::new()),
+                ["unknown field", "args"],
+            ),
         ] {
             let error = rendered.unwrap_err();
             assert!(parts.iter().all(|part| error.contains(part)), "{error}");

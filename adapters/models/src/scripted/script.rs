@@ -90,19 +90,33 @@ impl Script {
     /// # Errors
     /// The first complaint: what is wrong, where, and what is valid there.
     pub(crate) fn parse(toml_text: &str, name: &str) -> Result<Self, ScriptError> {
-        let text = Text { name, text: toml_text };
-        let file: ScriptFile = toml::from_str(toml_text)
-            .map_err(|error| text.complain(error.span().unwrap_or_default(), error.message().trim_end()))?;
+        let text = Text {
+            name,
+            text: toml_text,
+        };
+        let file: ScriptFile = toml::from_str(toml_text).map_err(|error| {
+            text.complain(error.span().unwrap_or_default(), error.message().trim_end())
+        })?;
         if file.turn.is_empty() {
-            return Err(text.complain(0..0, "a script needs a [[turn]] with text, calls, calls_json or fail"));
+            return Err(text.complain(
+                0..0,
+                "a script needs a [[turn]] with text, calls, calls_json or fail",
+            ));
         }
         let captures = check_captures(file.capture, &text)?;
         let turns = file.turn.into_iter().enumerate();
-        let turns = turns.map(|(index, entry)| Turn::check(index + 1, entry, &text)).collect::<Result<_, _>>()?;
-        Ok(Self { name: name.to_owned(), turns, captures })
+        let turns = turns
+            .map(|(index, entry)| Turn::check(index + 1, entry, &text))
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            name: name.to_owned(),
+            turns,
+            captures,
+        })
     }
 
-    /// Every variable that has a value in this conversation. Costs one run of each pattern over the texts it looks at.
+    /// Every variable that has a value in this conversation. Costs one run of each pattern over the
+    /// texts it looks at.
     pub(crate) fn variables(&self, history: &History<'_>, last: &str) -> Value {
         let built_in = [
             ("prompt", Value::from(history.prompt())),
@@ -111,7 +125,10 @@ impl Script {
             ("turn", Value::from(history.turn())),
             ("round", Value::from(history.round())),
         ];
-        let captured = self.captures.iter().filter_map(|c| Some((c.name.as_str(), c.value(history)?)));
+        let captured = self
+            .captures
+            .iter()
+            .filter_map(|c| Some((c.name.as_str(), c.value(history)?)));
         built_in.into_iter().chain(captured).collect()
     }
 
@@ -119,9 +136,18 @@ impl Script {
     ///
     /// # Errors
     /// A condition that cannot be computed, with the name of its turn.
-    pub(crate) fn turn(&self, history: &History<'_>, last: &str, variables: &Value) -> Result<Option<&Turn>, String> {
+    pub(crate) fn turn(
+        &self,
+        history: &History<'_>,
+        last: &str,
+        variables: &Value,
+    ) -> Result<Option<&Turn>, String> {
         for turn in &self.turns {
-            if turn.when.hold(history, last, variables).map_err(|error| turn.blame(&error))? {
+            if turn
+                .when
+                .hold(history, last, variables)
+                .map_err(|error| turn.blame(&error))?
+            {
                 return Ok(Some(turn));
             }
         }
@@ -130,37 +156,67 @@ impl Script {
 }
 
 impl Turn {
-    fn check(number: usize, entry: Spanned<TurnEntry>, text: &Text<'_>) -> Result<Self, ScriptError> {
+    fn check(
+        number: usize,
+        entry: Spanned<TurnEntry>,
+        text: &Text<'_>,
+    ) -> Result<Self, ScriptError> {
         let span = entry.span();
-        let TurnEntry { name, when, text: says, calls, calls_json, delay_ms, stop, fail } = entry.into_inner();
+        let TurnEntry {
+            name,
+            when,
+            text: says,
+            calls,
+            calls_json,
+            delay_ms,
+            stop,
+            fail,
+        } = entry.into_inner();
         let name = name.unwrap_or_else(|| format!("turn {number}"));
         let complain = |message: &str| text.complain(span.clone(), format!("{name}: {message}"));
         let replies = says.is_some() || !calls.is_empty() || calls_json.is_some() || stop.is_some();
         if !replies && fail.is_none() {
-            return Err(complain("says nothing: give it text, calls, calls_json, stop or fail"));
+            return Err(complain(
+                "says nothing: give it text, calls, calls_json, stop or fail",
+            ));
         }
         if replies && fail.is_some() {
             return Err(complain(
-                "fails and speaks: fail stands alone, in place of a reply. To say something and end as failed, give it text \
-                 and stop = \"refusal\"",
+                "fails and speaks: fail stands alone, in place of a reply. To say something and \
+                 end as failed, give it text and stop = \"refusal\"",
             ));
         }
         if let Some(says) = &says {
             render::check_template(says, text)?;
         }
         let calls = match calls_json {
-            Some(_) if !calls.is_empty() => return Err(complain("has both calls and calls_json: keep one")),
+            Some(_) if !calls.is_empty() => {
+                return Err(complain("has both calls and calls_json: keep one"));
+            }
             Some(template) => {
                 render::check_template(&template, text)?;
                 Calls::Written(template.into_inner())
             }
-            None => Calls::Listed(calls.into_iter().map(|call| check_call(call, text)).collect::<Result<_, _>>()?),
+            None => Calls::Listed(
+                calls
+                    .into_iter()
+                    .map(|call| check_call(call, text))
+                    .collect::<Result<_, _>>()?,
+            ),
         };
         let when = Conditions::check(when, text)?;
         let stop = stop.map(|word| check_stop(&word, text)).transpose()?;
         let fail = fail.map(|word| check_failure(&word, text)).transpose()?;
         let delay = Duration::from_millis(delay_ms);
-        Ok(Self { name, when, delay, fail, stop, text: says.map(Spanned::into_inner), calls })
+        Ok(Self {
+            name,
+            when,
+            delay,
+            fail,
+            stop,
+            text: says.map(Spanned::into_inner),
+            calls,
+        })
     }
 
     /// What the turn says and calls in this conversation.
@@ -168,15 +224,23 @@ impl Turn {
     /// # Errors
     /// A template that fails, with the name of the turn.
     pub(crate) fn speak(&self, variables: &Value) -> Result<Spoken, String> {
-        let text = self.text.as_deref().map_or(Ok(String::new()), |text| render::text(text, variables));
+        let text = self
+            .text
+            .as_deref()
+            .map_or(Ok(String::new()), |text| render::text(text, variables));
         let calls = match &self.calls {
             Calls::Written(template) => render::calls(template, variables),
-            Calls::Listed(calls) => {
-                calls.iter().map(|(tool, args)| Ok((tool.clone(), render::args(args, variables)?))).collect()
-            }
+            Calls::Listed(calls) => calls
+                .iter()
+                .map(|(tool, args)| Ok((tool.clone(), render::args(args, variables)?)))
+                .collect(),
         };
         let blame = |error: String| self.blame(&error);
-        Ok(Spoken { text: text.map_err(blame)?, calls: calls.map_err(blame)?, stop: self.stop })
+        Ok(Spoken {
+            text: text.map_err(blame)?,
+            calls: calls.map_err(blame)?,
+            stop: self.stop,
+        })
     }
 
     fn blame(&self, error: &str) -> String {
@@ -184,13 +248,19 @@ impl Turn {
     }
 }
 
-fn check_captures(entries: Vec<CaptureEntry>, text: &Text<'_>) -> Result<Vec<Capture>, ScriptError> {
+fn check_captures(
+    entries: Vec<CaptureEntry>,
+    text: &Text<'_>,
+) -> Result<Vec<Capture>, ScriptError> {
     let mut captures: Vec<Capture> = Vec::with_capacity(entries.len());
     for entry in entries {
         let span = entry.name.span();
         let capture = Capture::check(entry, text)?;
         if captures.iter().any(|other| other.name == capture.name) {
-            let message = format!("a capture '{}' stands above already: give each its own name", capture.name);
+            let message = format!(
+                "a capture '{}' stands above already: give each its own name",
+                capture.name
+            );
             return Err(text.complain(span, message));
         }
         captures.push(capture);
@@ -198,8 +268,13 @@ fn check_captures(entries: Vec<CaptureEntry>, text: &Text<'_>) -> Result<Vec<Cap
     Ok(captures)
 }
 
-fn check_call(call: CallEntry, text: &Text<'_>) -> Result<(String, serde_json::Value), ScriptError> {
-    let Some(args) = call.args else { return Ok((call.tool, serde_json::Value::Object(serde_json::Map::new()))) };
+fn check_call(
+    call: CallEntry,
+    text: &Text<'_>,
+) -> Result<(String, serde_json::Value), ScriptError> {
+    let Some(args) = call.args else {
+        return Ok((call.tool, serde_json::Value::Object(serde_json::Map::new())));
+    };
     let span = args.span();
     let args = serde_json::Value::Object(args.into_inner());
     render::check_args(&args, span, text)?;
@@ -211,16 +286,26 @@ fn check_stop(word: &Spanned<String>, text: &Text<'_>) -> Result<StopReason, Scr
     let found = STOPS.into_iter().find(|(known, _)| known == word.get_ref());
     found.map(|(_, stop)| stop).ok_or_else(|| {
         let words = STOPS.map(|(known, _)| format!("`{known}`")).join(", ");
-        text.complain(word.span(), format!("unknown reason to stop, expected one of {words}"))
+        text.complain(
+            word.span(),
+            format!("unknown reason to stop, expected one of {words}"),
+        )
     })
 }
 
 /// The failure that a turn plays, by its word.
 fn check_failure(word: &Spanned<String>, text: &Text<'_>) -> Result<ModelErrorKind, ScriptError> {
-    let found = ModelErrorKind::ALL.into_iter().find(|kind| kind.word() == word.get_ref());
+    let found = ModelErrorKind::ALL
+        .into_iter()
+        .find(|kind| kind.word() == word.get_ref());
     found.ok_or_else(|| {
-        let words = ModelErrorKind::ALL.map(|kind| format!("`{}`", kind.word())).join(", ");
-        text.complain(word.span(), format!("unknown failure, expected one of {words}"))
+        let words = ModelErrorKind::ALL
+            .map(|kind| format!("`{}`", kind.word()))
+            .join(", ");
+        text.complain(
+            word.span(),
+            format!("unknown failure, expected one of {words}"),
+        )
     })
 }
 
@@ -232,9 +317,16 @@ mod tests {
     fn check(script: &str, (line, column): (usize, usize), parts: &[&str]) {
         let error = Script::parse(script, "s.toml").map(|_| ()).unwrap_err();
         let complaint = error.complaint().unwrap();
-        assert_eq!((complaint.line(), complaint.column()), (line, column), "{error}");
+        assert_eq!(
+            (complaint.line(), complaint.column()),
+            (line, column),
+            "{error}"
+        );
         for part in parts {
-            assert!(error.to_string().contains(part), "{part:?} is not in: {error}");
+            assert!(
+                error.to_string().contains(part),
+                "{part:?} is not in: {error}"
+            );
         }
     }
 
@@ -243,27 +335,91 @@ mod tests {
         let turn = "[[turn]]\ntext = 'x'\n";
         check("", (1, 1), &["s.toml:1:1", "[[turn]]", "calls_json"]);
         check("[[turns]]\n", (1, 3), &["unknown field `turns`", "`turn`"]);
-        check("[[turn]]\ntext = 'x'\ndelay = 3\n", (3, 1), &["unknown field `delay`", "`delay_ms`"]);
-        check("[[turn]]\nname = 'idle'\n", (1, 1), &["idle: says nothing", "text, calls"]);
-        check("[[turn]]\ntext = 'x'\nfail = 'overloaded'\n", (1, 1), &["fails and speaks", "stop = \"refusal\""]);
-        check("[[turn]]\nstop = 'refusal'\nfail = 'overloaded'\n", (1, 1), &["fails and speaks"]);
-        check("[[turn]]\nstop = 'end_turn'\n", (2, 8), &["`refusal`", "`max_tokens`", "in: 'end_turn'"]);
-        check("[[turn]]\nfail = 'tired'\n", (2, 8), &["`overloaded`", "`content_refused`", "in: 'tired'"]);
-        check("[[turn]]\ncalls_json = '[]'\ncalls = [{tool = 'a'}]\n", (1, 1), &["both calls and calls_json"]);
-        check("[[turn]]\ntext = 'x'\nwhen = {matches = '(a'}\n", (3, 19), &["unclosed group", "in: '(a'"]);
-        check("[[turn]]\ntext = 'x'\nwhen = {holds = 'a >'}\n", (3, 17), &["syntax error", "in: 'a >'"]);
-        check("[[turn]]\ntext = '''\nfine\n{% if %}\n'''\n", (4, 1), &["syntax error", "in: {% if %}"]);
-        check("[[turn]]\ncalls = [{tool = 'a', args = {b = '{{'}}]\n", (2, 30), &["argument \"{{\""]);
-        check(&format!("{turn}[[capture]]\nname = 'last'\npattern = ''\n"), (4, 8), &["known to every template"]);
-        check(&format!("{turn}[[capture]]\nname = 'a-b'\npattern = ''\n"), (4, 8), &["letters, digits and _"]);
+        check(
+            "[[turn]]\ntext = 'x'\ndelay = 3\n",
+            (3, 1),
+            &["unknown field `delay`", "`delay_ms`"],
+        );
+        check(
+            "[[turn]]\nname = 'idle'\n",
+            (1, 1),
+            &["idle: says nothing", "text, calls"],
+        );
+        check(
+            "[[turn]]\ntext = 'x'\nfail = 'overloaded'\n",
+            (1, 1),
+            &["fails and speaks", "stop = \"refusal\""],
+        );
+        check(
+            "[[turn]]\nstop = 'refusal'\nfail = 'overloaded'\n",
+            (1, 1),
+            &["fails and speaks"],
+        );
+        check(
+            "[[turn]]\nstop = 'end_turn'\n",
+            (2, 8),
+            &["`refusal`", "`max_tokens`", "in: 'end_turn'"],
+        );
+        check(
+            "[[turn]]\nfail = 'tired'\n",
+            (2, 8),
+            &["`overloaded`", "`content_refused`", "in: 'tired'"],
+        );
+        check(
+            "[[turn]]\ncalls_json = '[]'\ncalls = [{tool = 'a'}]\n",
+            (1, 1),
+            &["both calls and calls_json"],
+        );
+        check(
+            "[[turn]]\ntext = 'x'\nwhen = {matches = '(a'}\n",
+            (3, 19),
+            &["unclosed group", "in: '(a'"],
+        );
+        check(
+            "[[turn]]\ntext = 'x'\nwhen = {holds = 'a >'}\n",
+            (3, 17),
+            &["syntax error", "in: 'a >'"],
+        );
+        check(
+            "[[turn]]\ntext = '''\nfine\n{% if %}\n'''\n",
+            (4, 1),
+            &["syntax error", "in: {% if %}"],
+        );
+        check(
+            "[[turn]]\ncalls = [{tool = 'a', args = {b = '{{'}}]\n",
+            (2, 30),
+            &["argument \"{{\""],
+        );
+        check(
+            &format!("{turn}[[capture]]\nname = 'last'\npattern = ''\n"),
+            (4, 8),
+            &["known to every template"],
+        );
+        check(
+            &format!("{turn}[[capture]]\nname = 'a-b'\npattern = ''\n"),
+            (4, 8),
+            &["letters, digits and _"],
+        );
         let twice = "[[capture]]\nname = 'a'\npattern = ''\n".repeat(2);
-        check(&format!("{turn}{twice}"), (7, 8), &["'a' stands above already"]);
-        check(&format!("{turn}[[capture]]\nname = 'a'\npattern = '['\n"), (5, 11), &["unclosed character class"]);
+        check(
+            &format!("{turn}{twice}"),
+            (7, 8),
+            &["'a' stands above already"],
+        );
+        check(
+            &format!("{turn}[[capture]]\nname = 'a'\npattern = '['\n"),
+            (5, 11),
+            &["unclosed character class"],
+        );
         check(
             &format!("{turn}[[capture]]\nname = 'a'\npattern = ''\nunique = true\n"),
             (6, 10),
             &["take = \"all\"", "in: true"],
         );
-        check(&format!("{turn}[[capture]]\nname = 'a'\npattern = ''\nfrom = 'tools'\n"), (6, 8), &["`results`"]);
+        check(
+            &format!("{turn}[[capture]]\nname = 'a'\npattern = ''\nfrom = 'tools'\n"),
+            (6, 8),
+            &["`results`"],
+        );
     }
 }

@@ -28,11 +28,26 @@ pub(crate) fn said(text: &str) -> Message {
 
 /// The model uses a tool.
 pub(crate) fn used(id: &str, name: &str, args: &str) -> Message {
-    let block = Block::ToolUse { id: id.into(), name: name.into(), args: args.into(), raw: None };
-    Message { role: Role::Assistant, blocks: vec![block] }
+    let block = Block::ToolUse {
+        id: id.into(),
+        name: name.into(),
+        args: args.into(),
+        raw: None,
+    };
+    Message {
+        role: Role::Assistant,
+        blocks: vec![block],
+    }
 }
 
 /// The tool answers.
 pub(crate) fn answer(id: &str, text: &str) -> Message {
-    Message { role: Role::User, blocks: vec![Block::ToolResult { id: id.into(), text: text.into(), is_error: false }] }
+    Message {
+        role: Role::User,
+        blocks: vec![Block::ToolResult {
+            id: id.into(),
+            text: text.into(),
+            is_error: false,
+        }],
+    }
 }

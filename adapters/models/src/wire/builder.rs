@@ -58,7 +58,9 @@ impl<C: Codec> Default for Builder<C> {
 
 impl<C> std::fmt::Debug for Builder<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Builder").field("delivery", &self.delivery).finish_non_exhaustive()
+        f.debug_struct("Builder")
+            .field("delivery", &self.delivery)
+            .finish_non_exhaustive()
     }
 }
 
@@ -66,28 +68,44 @@ impl<C: Codec> Builder<C> {
     /// With what the environment names: the key, and another server where one is named.
     #[must_use]
     pub fn from_env() -> Self {
-        let set = |name: &&str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+        let set = |name: &&str| {
+            std::env::var(name)
+                .ok()
+                .filter(|value| !value.trim().is_empty())
+        };
         let key = C::SERVICE.key_variables.iter().find_map(set);
-        let builder = Self { base_url: set(&C::SERVICE.url_variable), ..Self::default() };
+        let builder = Self {
+            base_url: set(&C::SERVICE.url_variable),
+            ..Self::default()
+        };
         key.into_iter().fold(builder, Self::api_key)
     }
 
     /// The key. A server on this machine needs none.
     #[must_use]
     pub fn api_key(self, key: impl Into<String>) -> Self {
-        Self { key: Key::Given(key.into().trim().to_owned()), ..self }
+        Self {
+            key: Key::Given(key.into().trim().to_owned()),
+            ..self
+        }
     }
 
     /// Without a key, wherever the server is.
     #[must_use]
     pub fn without_api_key(self) -> Self {
-        Self { key: Key::NotNeeded, ..self }
+        Self {
+            key: Key::NotNeeded,
+            ..self
+        }
     }
 
     /// The server; the provider's own by default.
     #[must_use]
     pub fn base_url(self, url: impl Into<String>) -> Self {
-        Self { base_url: Some(url.into()), ..self }
+        Self {
+            base_url: Some(url.into()),
+            ..self
+        }
     }
 
     /// How replies are asked for; as a stream by default.
@@ -105,20 +123,29 @@ impl<C: Codec> Builder<C> {
     /// How long a connection may take; 10 seconds by default.
     #[must_use]
     pub fn connect_timeout(self, timeout: Duration) -> Self {
-        Self { connect_timeout: timeout, ..self }
+        Self {
+            connect_timeout: timeout,
+            ..self
+        }
     }
 
-    /// How long nothing may come; 300 seconds by default for a stream, 600 for a reply that comes whole, since a server
-    /// is silent while it makes one.
+    /// How long nothing may come; 300 seconds by default for a stream, 600 for a reply that comes
+    /// whole, since a server is silent while it makes one.
     #[must_use]
     pub fn idle_timeout(self, timeout: Duration) -> Self {
-        Self { idle_timeout: Some(timeout), ..self }
+        Self {
+            idle_timeout: Some(timeout),
+            ..self
+        }
     }
 
     /// How many bytes a reply may have on the wire; 64 MiB by default.
     #[must_use]
     pub fn reply_cap_bytes(self, cap_bytes: u64) -> Self {
-        Self { reply_cap_bytes: cap_bytes, ..self }
+        Self {
+            reply_cap_bytes: cap_bytes,
+            ..self
+        }
     }
 
     /// The model. Connects to nothing yet.
@@ -134,7 +161,9 @@ impl<C: Codec> Builder<C> {
             Key::Missing | Key::NotNeeded => None,
         };
         if key.is_some() && dormouse_http::is_overheard(&url) {
-            return Err(invalid("the key would travel in clear text: name an https:// address"));
+            return Err(invalid(
+                "the key would travel in clear text: name an https:// address",
+            ));
         }
         let idle = self.idle_timeout.unwrap_or(match self.delivery {
             Delivery::Stream => STREAM_IDLE,
@@ -144,16 +173,37 @@ impl<C: Codec> Builder<C> {
             .default_headers(headers::<C>(key.as_deref())?)
             .connect_timeout(self.connect_timeout)
             .read_timeout(idle);
-        let http = http.build().map_err(|error| invalid(format!("no HTTP client: {}", chain(&error))))?;
+        let http = http
+            .build()
+            .map_err(|error| invalid(format!("no HTTP client: {}", chain(&error))))?;
         let codec = self.codec.at(url.host_str().unwrap_or_default());
-        let Self { delivery, caching, reply_cap_bytes, .. } = self;
+        let Self {
+            delivery,
+            caching,
+            reply_cap_bytes,
+            ..
+        } = self;
         let (base, key) = (base.into(), key.map(Arc::from));
-        Ok(Client { http, base, key, codec, delivery, caching, reply_cap_bytes, encoded: Arc::default() })
+        Ok(Client {
+            http,
+            base,
+            key,
+            codec,
+            delivery,
+            caching,
+            reply_cap_bytes,
+            encoded: Arc::default(),
+        })
     }
 
     /// The address that paths follow.
     fn base(&self) -> Result<(String, Url), ModelError> {
-        let address = self.base_url.as_deref().unwrap_or(C::SERVICE.base_url).trim().trim_end_matches('/');
+        let address = self
+            .base_url
+            .as_deref()
+            .unwrap_or(C::SERVICE.base_url)
+            .trim()
+            .trim_end_matches('/');
         let parsed = parse(address)?;
         let base = match C::SERVICE.version {
             Version::Always(version) => format!("{}{version}", address.trim_end_matches(version)),
@@ -172,30 +222,49 @@ impl<C: Codec> Builder<C> {
 pub(crate) fn server(address: &str) -> Result<(String, u16), ModelError> {
     let url = parse(address.trim())?;
     let host = url.host_str().unwrap_or_default().to_owned();
-    Ok((host, url.port_or_known_default().expect("http and https have ports")))
+    Ok((
+        host,
+        url.port_or_known_default()
+            .expect("http and https have ports"),
+    ))
 }
 
 fn parse(address: &str) -> Result<Url, ModelError> {
     let url = Url::parse(address).ok();
     let is_plain = |url: &Url| url.query().is_none() && url.fragment().is_none();
-    let url = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host() && is_plain(url));
-    url.ok_or_else(|| invalid("the base URL is no address of a server: expected https://host or http://host:port"))
+    let url = url
+        .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host() && is_plain(url));
+    url.ok_or_else(|| {
+        invalid("the base URL is no address of a server: expected https://host or http://host:port")
+    })
 }
 
 fn no_key<C: Codec>() -> ModelError {
     let names = C::SERVICE.key_variables.join(" or ");
-    let message = format!("no API key: set {names}, or name a server on this machine in {}", C::SERVICE.url_variable);
+    let message = format!(
+        "no API key: set {names}, or name a server on this machine in {}",
+        C::SERVICE.url_variable
+    );
     ModelError::new(ModelErrorKind::Authentication, message)
 }
 
 fn headers<C: Codec>(key: Option<&str>) -> Result<HeaderMap, ModelError> {
     let mut headers = HeaderMap::new();
     for (name, value) in C::SERVICE.headers {
-        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        headers.insert(
+            HeaderName::from_static(name),
+            HeaderValue::from_static(value),
+        );
     }
     if let Some(key) = key {
-        let unfit = |_| ModelError::new(ModelErrorKind::Authentication, "the API key holds characters that no key has");
-        let mut value = HeaderValue::from_str(&format!("{}{key}", C::SERVICE.key_scheme)).map_err(unfit)?;
+        let unfit = |_| {
+            ModelError::new(
+                ModelErrorKind::Authentication,
+                "the API key holds characters that no key has",
+            )
+        };
+        let mut value =
+            HeaderValue::from_str(&format!("{}{key}", C::SERVICE.key_scheme)).map_err(unfit)?;
         value.set_sensitive(true);
         headers.insert(HeaderName::from_static(C::SERVICE.key_header), value);
     }
@@ -208,8 +277,14 @@ mod tests {
     use crate::Anthropic;
 
     fn check<C: Codec>(url: &str, key: Option<&str>, expected: Result<&str, ModelErrorKind>) {
-        let builder = key.into_iter().fold(Client::<C>::builder(), Builder::api_key);
-        let built = builder.base_url(url).build().map(|model| model.base.to_string()).map_err(|error| error.kind);
+        let builder = key
+            .into_iter()
+            .fold(Client::<C>::builder(), Builder::api_key);
+        let built = builder
+            .base_url(url)
+            .build()
+            .map(|model| model.base.to_string())
+            .map_err(|error| error.kind);
         assert_eq!(built, expected.map(str::to_owned), "{url}");
     }
 
@@ -218,34 +293,81 @@ mod tests {
         use ModelErrorKind as Kind;
         let cases = [
             ("https://api.anthropic.com", None, Err(Kind::Authentication)),
-            ("https://api.anthropic.com", Some("k"), Ok("https://api.anthropic.com/v1")),
-            ("https://api.anthropic.com", Some("k\n k"), Err(Kind::Authentication)),
-            ("https://proxy.example/v1/", Some("k"), Ok("https://proxy.example/v1")),
+            (
+                "https://api.anthropic.com",
+                Some("k"),
+                Ok("https://api.anthropic.com/v1"),
+            ),
+            (
+                "https://api.anthropic.com",
+                Some("k\n k"),
+                Err(Kind::Authentication),
+            ),
+            (
+                "https://proxy.example/v1/",
+                Some("k"),
+                Ok("https://proxy.example/v1"),
+            ),
             ("http://proxy.example", Some("k"), Err(Kind::InvalidRequest)),
             ("http://127.0.0.1:80/", None, Ok("http://127.0.0.1:80/v1")),
             ("http://[::1]:9/proxy/", None, Ok("http://[::1]:9/proxy/v1")),
             ("http://localhost:9", None, Ok("http://localhost:9/v1")),
-            ("http://127.0.0.1.example.com", None, Err(Kind::Authentication)),
+            (
+                "http://127.0.0.1.example.com",
+                None,
+                Err(Kind::Authentication),
+            ),
             ("file:///etc", Some("k"), Err(Kind::InvalidRequest)),
-            ("https://host?to=elsewhere", Some("k"), Err(Kind::InvalidRequest)),
+            (
+                "https://host?to=elsewhere",
+                Some("k"),
+                Err(Kind::InvalidRequest),
+            ),
             ("api.anthropic.com", Some("k"), Err(Kind::InvalidRequest)),
         ];
         for (url, key, expected) in cases {
             check::<crate::anthropic::Messages>(url, key, expected);
         }
-        let open = Anthropic::builder().base_url("http://models.example").without_api_key().build();
+        let open = Anthropic::builder()
+            .base_url("http://models.example")
+            .without_api_key()
+            .build();
         assert!(open.is_ok_and(|model| model.key.is_none()));
     }
 
     #[test]
     fn the_version_of_an_api_follows_an_address_that_does_not_say_it() {
         let chat = check::<crate::chat::Completions>;
-        chat("https://api.openai.com", Some("k"), Ok("https://api.openai.com/v1"));
-        chat("https://openrouter.example/api/v1/", Some("k"), Ok("https://openrouter.example/api/v1"));
-        chat("https://other.example/api/paas/v4", Some("k"), Ok("https://other.example/api/paas/v4"));
-        check::<crate::responses::Responses>("http://localhost:4000", None, Ok("http://localhost:4000/v1"));
-        check::<crate::gemini::GenerateContent>("http://localhost:1", None, Ok("http://localhost:1/v1beta"));
-        check::<crate::gemini::GenerateContent>("http://localhost:1/v1beta", None, Ok("http://localhost:1/v1beta"));
+        chat(
+            "https://api.openai.com",
+            Some("k"),
+            Ok("https://api.openai.com/v1"),
+        );
+        chat(
+            "https://openrouter.example/api/v1/",
+            Some("k"),
+            Ok("https://openrouter.example/api/v1"),
+        );
+        chat(
+            "https://other.example/api/paas/v4",
+            Some("k"),
+            Ok("https://other.example/api/paas/v4"),
+        );
+        check::<crate::responses::Responses>(
+            "http://localhost:4000",
+            None,
+            Ok("http://localhost:4000/v1"),
+        );
+        check::<crate::gemini::GenerateContent>(
+            "http://localhost:1",
+            None,
+            Ok("http://localhost:1/v1beta"),
+        );
+        check::<crate::gemini::GenerateContent>(
+            "http://localhost:1/v1beta",
+            None,
+            Ok("http://localhost:1/v1beta"),
+        );
     }
 
     #[test]

@@ -52,7 +52,8 @@ impl<C: Codec> Client<C> {
         Builder::default()
     }
 
-    /// What is sent for this request. Costs a look at each message, and an encoding of those that were not sent before.
+    /// What is sent for this request. Costs a look at each message, and an encoding of those that
+    /// were not sent before.
     ///
     /// # Errors
     /// [`ModelErrorKind::InvalidRequest`] where it cannot be sent.
@@ -65,7 +66,11 @@ impl<C: Codec> Client<C> {
         self.key.is_some()
     }
 
-    async fn ask(&self, request: &Request, deltas: &(dyn Fn(Delta) + Send + Sync)) -> Result<Reply, ModelError> {
+    async fn ask(
+        &self,
+        request: &Request,
+        deltas: &(dyn Fn(Delta) + Send + Sync),
+    ) -> Result<Reply, ModelError> {
         let purpose = Purpose::Reply(self.delivery);
         let path = self.codec.path(request, purpose)?;
         let path = path.ok_or_else(|| invalid("this format has no replies"))?;
@@ -83,24 +88,43 @@ impl<C: Codec> Client<C> {
 
     async fn count(&self, request: &Request) -> Result<TokenCount, ModelError> {
         let estimated = TokenCount::Estimated(request.estimated_tokens());
-        let Some(path) = self.codec.path(request, Purpose::Count)? else { return Ok(estimated) };
+        let Some(path) = self.codec.path(request, Purpose::Count)? else {
+            return Ok(estimated);
+        };
         let response = self.send(&path, request, Purpose::Count).await?;
         match response.status() {
             status if status.is_success() => {
                 let json = self.read_whole(response).await?;
                 let count = self.codec.decode_count(&json).map(TokenCount::Counted);
-                count.ok_or_else(|| malformed(format!("no count of tokens: {}", super::excerpt::beginning(&json))))
+                count.ok_or_else(|| {
+                    malformed(format!(
+                        "no count of tokens: {}",
+                        super::excerpt::beginning(&json)
+                    ))
+                })
             }
             // Compatible servers do not count.
-            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => Ok(estimated),
+            StatusCode::NOT_FOUND
+            | StatusCode::METHOD_NOT_ALLOWED
+            | StatusCode::NOT_IMPLEMENTED => Ok(estimated),
             _ => Err(self.refused(response).await),
         }
     }
 
-    async fn send(&self, path: &str, request: &Request, purpose: Purpose) -> Result<Response, ModelError> {
-        let url = Url::parse(&format!("{}{path}", self.base)).map_err(|_| invalid("the model's name is no path"))?;
+    async fn send(
+        &self,
+        path: &str,
+        request: &Request,
+        purpose: Purpose,
+    ) -> Result<Response, ModelError> {
+        let url = Url::parse(&format!("{}{path}", self.base))
+            .map_err(|_| invalid("the model's name is no path"))?;
         let body = reqwest::Body::wrap(self.encode(request, purpose)?);
-        let request = self.http.post(url).header(CONTENT_TYPE, "application/json").body(body);
+        let request = self
+            .http
+            .post(url)
+            .header(CONTENT_TYPE, "application/json")
+            .body(body);
         request.send().await.map_err(failure::in_transport)
     }
 
@@ -140,7 +164,8 @@ impl<C: Codec> Client<C> {
                 Err(_) if decoder.progress() == Progress::Ended && C::COST_FOLLOWS => break,
                 event => event?,
             };
-            // An event with empty data is none, says the standard; some servers keep a connection alive by it.
+            // An event with empty data is none, says the standard; some servers keep a connection
+            // alive by it.
             if let Some(data) = event.data.filter(|data| !data.is_empty()) {
                 decoder.feed(&data, deltas)?;
             }
@@ -151,7 +176,8 @@ impl<C: Codec> Client<C> {
         decoder.finish()
     }
 
-    /// A provider may quote the key back; it goes no further, nor does the beginning of it that an excerpt ends in.
+    /// A provider may quote the key back; it goes no further, nor does the beginning of it that an
+    /// excerpt ends in.
     fn without_key(&self, mut error: ModelError) -> ModelError {
         if let Some(key) = self.key.as_deref().filter(|key| !key.is_empty()) {
             error.message = without(&error.message, key);
@@ -166,18 +192,40 @@ impl<C: Codec> Model for Client<C> {
         request: Request,
         deltas: &'a (dyn Fn(Delta) + Send + Sync),
     ) -> BoxFuture<'a, Result<Reply, ModelError>> {
-        async move { self.ask(&request, deltas).await.map_err(|error| self.without_key(error)) }.boxed()
+        async move {
+            self.ask(&request, deltas)
+                .await
+                .map_err(|error| self.without_key(error))
+        }
+        .boxed()
     }
 
-    fn count_tokens<'a>(&'a self, request: &Request) -> BoxFuture<'a, Result<TokenCount, ModelError>> {
+    fn count_tokens<'a>(
+        &'a self,
+        request: &Request,
+    ) -> BoxFuture<'a, Result<TokenCount, ModelError>> {
         let request = request.clone();
-        async move { self.count(&request).await.map_err(|error| self.without_key(error)) }.boxed()
+        async move {
+            self.count(&request)
+                .await
+                .map_err(|error| self.without_key(error))
+        }
+        .boxed()
     }
 }
 
 impl<C: Clone> Clone for Client<C> {
     fn clone(&self) -> Self {
-        let Self { http, base, key, codec, delivery, caching, reply_cap_bytes, encoded } = self;
+        let Self {
+            http,
+            base,
+            key,
+            codec,
+            delivery,
+            caching,
+            reply_cap_bytes,
+            encoded,
+        } = self;
         Self {
             http: http.clone(),
             base: base.clone(),
@@ -195,14 +243,25 @@ impl<C: Codec> std::fmt::Debug for Client<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Host and port only: a path, a query or a user could hold a secret.
         let url = Url::parse(&self.base).ok();
-        let host = url.as_ref().map(|url| (url.host_str(), url.port_or_known_default()));
-        f.debug_struct(C::SERVICE.name).field("host", &host).field("delivery", &self.delivery).finish_non_exhaustive()
+        let host = url
+            .as_ref()
+            .map(|url| (url.host_str(), url.port_or_known_default()));
+        f.debug_struct(C::SERVICE.name)
+            .field("host", &host)
+            .field("delivery", &self.delivery)
+            .finish_non_exhaustive()
     }
 }
 
 fn is_event_stream(headers: &HeaderMap) -> bool {
-    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    kind.is_some_and(|kind| kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream"))
+    let kind = headers
+        .get(CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| {
+        kind.trim_start()
+            .to_ascii_lowercase()
+            .starts_with("text/event-stream")
+    })
 }
 
 /// Why a body could not be read to its end.
@@ -217,7 +276,10 @@ enum BodyError {
 impl BodyError {
     fn before_the_end(self) -> ModelError {
         match self {
-            Self::Cut(error) => ModelError { kind: ModelErrorKind::CutStream, ..failure::in_transport(error) },
+            Self::Cut(error) => ModelError {
+                kind: ModelErrorKind::CutStream,
+                ..failure::in_transport(error)
+            },
             Self::TooLong(_) => malformed(self.to_string()),
         }
     }
@@ -229,7 +291,10 @@ fn in_events(error: sse_stream::Error) -> ModelError {
             Ok(error) => error.before_the_end(),
             Err(error) => failure::cut(failure::chain(&*error)),
         },
-        other => malformed(format!("the stream cannot be read: {}", failure::chain(&other))),
+        other => malformed(format!(
+            "the stream cannot be read: {}",
+            failure::chain(&other)
+        )),
     }
 }
 
@@ -238,7 +303,9 @@ fn capped(response: Response, cap_bytes: u64) -> impl Stream<Item = Result<Bytes
     let mut left = cap_bytes;
     response.bytes_stream().map(move |piece| {
         let piece = piece?;
-        left = left.checked_sub(piece.len() as u64).ok_or(BodyError::TooLong(cap_bytes))?;
+        left = left
+            .checked_sub(piece.len() as u64)
+            .ok_or(BodyError::TooLong(cap_bytes))?;
         Ok(piece)
     })
 }

@@ -41,11 +41,13 @@ pub enum Purpose {
 pub enum Mark {
     /// No point of its own.
     None,
-    /// What stands before it is shared with other processes: its first block is a breakpoint, where the format has such.
+    /// What stands before it is shared with other processes: its first block is a breakpoint, where
+    /// the format has such.
     Breakpoint,
 }
 
-/// A message of a conversation, with what its encoding may depend on. It depends on nothing else: so it is encoded once.
+/// A message of a conversation, with what its encoding may depend on. It depends on nothing else:
+/// so it is encoded once.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn<'a> {
     /// The message.
@@ -90,14 +92,15 @@ pub enum Version {
 
 /// One wire format.
 ///
-/// A body is `head`, the messages with commas between them, and `tail`: so a longer conversation starts with the bytes of the
-/// shorter one, up to the bracket that closes it (HIST-1, FORK-2).
+/// A body is `head`, the messages with commas between them, and `tail`: so a longer conversation
+/// starts with the bytes of the shorter one, up to the bracket that closes it (HIST-1, FORK-2).
 pub trait Codec: Clone + Default + Send + Sync + 'static {
     /// The name of the format in [`Raw`](dormouse_proto::message::Raw) blocks.
     const FORMAT: &'static str;
     /// Whose format it is.
     const SERVICE: Service;
-    /// Whether a streamed reply is whole before what it cost has come: a stream that is cut between the two is no cut reply.
+    /// Whether a streamed reply is whole before what it cost has come: a stream that is cut between
+    /// the two is no cut reply.
     const COST_FOLLOWS: bool = false;
     /// Puts streamed replies together.
     type Decoder: Decoder;
@@ -114,13 +117,20 @@ pub trait Codec: Clone + Default + Send + Sync + 'static {
     /// Where the model's name is none that can be asked for.
     fn path(&self, request: &Request, purpose: Purpose) -> Result<Option<String>, ModelError>;
 
-    /// The body up to the messages, the opening bracket included, and whatever stands as messages but is none.
+    /// The body up to the messages, the opening bracket included, and whatever stands as messages
+    /// but is none.
     ///
     /// # Errors
     /// Where a parameter is not the program's to set, or a schema is no JSON.
-    fn head(&self, request: &Request, purpose: Purpose, caching: Caching) -> Result<String, ModelError>;
+    fn head(
+        &self,
+        request: &Request,
+        purpose: Purpose,
+        caching: Caching,
+    ) -> Result<String, ModelError>;
 
-    /// A message, as one or several elements with commas between them; empty where there is nothing to send.
+    /// A message, as one or several elements with commas between them; empty where there is nothing
+    /// to send.
     ///
     /// # Errors
     /// Where a kept block is no JSON.
@@ -158,8 +168,8 @@ pub trait Decoder: Default + Send {
     /// Takes in the data of one event and tells `deltas` what it brings to watch.
     ///
     /// # Errors
-    /// Where the event makes no sense at its place, or the error that the provider sent in mid-stream. The decoder is of no
-    /// further use then.
+    /// Where the event makes no sense at its place, or the error that the provider sent in
+    /// mid-stream. The decoder is of no further use then.
     fn feed(&mut self, data: &str, deltas: &dyn Fn(Delta)) -> Result<(), ModelError>;
 
     /// How far the reply has come.
@@ -168,7 +178,8 @@ pub trait Decoder: Default + Send {
     /// The reply.
     ///
     /// # Errors
-    /// [`CutStream`](dormouse_proto::model::ModelErrorKind::CutStream) where the events ended before the reply did,
-    /// [`Malformed`](dormouse_proto::model::ModelErrorKind::Malformed) where what came is no reply.
+    /// [`CutStream`](dormouse_proto::model::ModelErrorKind::CutStream) where the events ended
+    /// before the reply did, [`Malformed`](dormouse_proto::model::ModelErrorKind::Malformed) where
+    /// what came is no reply.
     fn finish(self) -> Result<Reply, ModelError>;
 }

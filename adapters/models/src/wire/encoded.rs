@@ -1,9 +1,11 @@
-//! Messages as they were encoded, by who they are: each is encoded once, for all requests and all forks that hold it.
+//! Messages as they were encoded, by who they are: each is encoded once, for all requests and all
+//! forks that hold it.
 //!
-//! A message never changes, and forks and successive requests share it; so its address says which it is, for as long as it
-//! lives. What is kept here holds the address and not the message: it lives no longer than the message does, but for what is
-//! not swept yet, which is never more than what lives (or [`FEWEST`]). So a conversation costs its JSON a second time in
-//! memory, once for all who share it.
+//! A message never changes, and forks and successive requests share it; so its address says which
+//! it is, for as long as it lives. What is kept here holds the address and not the message: it
+//! lives no longer than the message does, but for what is not swept yet, which is never more than
+//! what lives (or [`FEWEST`]). So a conversation costs its JSON a second time in memory, once for
+//! all who share it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -72,11 +74,16 @@ impl Encoded {
         }
         let mut kept = self.lock();
         for (place, bytes) in encoded {
-            let entry = Entry { message: Arc::downgrade(place.message), before: place.before(), bytes };
+            let entry = Entry {
+                message: Arc::downgrade(place.message),
+                before: place.before(),
+                bytes,
+            };
             kept.by_place.insert(place.key(), entry);
         }
         if kept.by_place.len() >= kept.sweep_at.max(FEWEST) {
-            kept.by_place.retain(|_, entry| entry.message.strong_count() > 0);
+            kept.by_place
+                .retain(|_, entry| entry.message.strong_count() > 0);
             kept.sweep_at = kept.by_place.len() * 2;
         }
     }
@@ -95,15 +102,26 @@ impl Encoded {
 mod tests {
     use super::*;
 
-    fn place<'a>(message: &'a Arc<Message>, before: Option<&'a Arc<Message>>, mark: Mark) -> Place<'a> {
-        Place { message, before, mark }
+    fn place<'a>(
+        message: &'a Arc<Message>,
+        before: Option<&'a Arc<Message>>,
+        mark: Mark,
+    ) -> Place<'a> {
+        Place {
+            message,
+            before,
+            mark,
+        }
     }
 
     #[test]
     fn a_message_is_found_by_who_it_is_and_by_what_stands_before_it() {
         let encoded = Encoded::default();
         let [a, b, twin] = ["a", "b", "b"].map(|text| Arc::new(Message::user(text)));
-        encoded.keep(vec![(place(&b, Some(&a), Mark::None), Bytes::from_static(b"B"))]);
+        encoded.keep(vec![(
+            place(&b, Some(&a), Mark::None),
+            Bytes::from_static(b"B"),
+        )]);
         let found = encoded.find(&[
             place(&b, Some(&a), Mark::None),
             place(&twin, Some(&a), Mark::None),
@@ -111,20 +129,30 @@ mod tests {
             place(&b, Some(&twin), Mark::None),
             place(&b, Some(&a), Mark::Breakpoint),
         ]);
-        assert_eq!(found, [Some(Bytes::from_static(b"B")), None, None, None, None]);
+        assert_eq!(
+            found,
+            [Some(Bytes::from_static(b"B")), None, None, None, None]
+        );
     }
 
     #[test]
     fn what_is_kept_ends_with_the_messages() {
         let encoded = Encoded::default();
-        let living: Vec<_> = (0..100).map(|n| Arc::new(Message::user(n.to_string()))).collect();
-        let keep = |message: &Arc<Message>| encoded.keep(vec![(place(message, None, Mark::None), Bytes::new())]);
+        let living: Vec<_> = (0..100)
+            .map(|n| Arc::new(Message::user(n.to_string())))
+            .collect();
+        let keep = |message: &Arc<Message>| {
+            encoded.keep(vec![(place(message, None, Mark::None), Bytes::new())])
+        };
         living.iter().for_each(keep);
         for n in 0..10_000 {
             keep(&Arc::new(Message::user(n.to_string())));
             assert!(encoded.len() <= FEWEST, "{}", encoded.len());
         }
-        let places: Vec<_> = living.iter().map(|message| place(message, None, Mark::None)).collect();
+        let places: Vec<_> = living
+            .iter()
+            .map(|message| place(message, None, Mark::None))
+            .collect();
         assert!(encoded.find(&places).iter().all(Option::is_some));
     }
 }

@@ -8,7 +8,10 @@ pub(crate) fn malformed(message: impl Into<String>) -> ModelError {
 }
 
 pub(crate) fn malformed_in(what: &str, json: &str, error: &serde_json::Error) -> ModelError {
-    malformed(format!("the {what} cannot be read: {error} in {}", beginning(json)))
+    malformed(format!(
+        "the {what} cannot be read: {error} in {}",
+        beginning(json)
+    ))
 }
 
 /// What is to be sent is nothing that the provider takes.
@@ -34,6 +37,10 @@ pub(crate) fn excerpt(text: &str, longest_chars: usize) -> String {
 pub(crate) fn without(text: &str, secret: &str) -> String {
     /// What is shorter tells nothing: every key begins with `sk-`.
     const SHORTEST: usize = 4;
-    let beginnings = (SHORTEST..secret.len()).rev().filter_map(|end| secret.get(..end));
-    beginnings.fold(text.replace(secret, "[key]"), |text, beginning| text.replace(&format!("{beginning}…"), "[key]…"))
+    let beginnings = (SHORTEST..secret.len())
+        .rev()
+        .filter_map(|end| secret.get(..end));
+    beginnings.fold(text.replace(secret, "[key]"), |text, beginning| {
+        text.replace(&format!("{beginning}…"), "[key]…")
+    })
 }

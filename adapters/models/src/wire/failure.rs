@@ -1,6 +1,7 @@
 //! Failures, told apart by what helps against them.
 //!
-//! Providers say the same in different words, and compatible servers mix them; so there is one table of words for all.
+//! Providers say the same in different words, and compatible servers mix them; so there is one
+//! table of words for all.
 
 use std::time::Duration;
 
@@ -28,10 +29,15 @@ impl Complaint {
     pub(crate) fn of(error: &Value) -> Self {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         if let Some(message) = text(error) {
-            return Self { message, ..Self::default() };
+            return Self {
+                message,
+                ..Self::default()
+            };
         }
         let details = || error["details"].as_array().into_iter().flatten();
-        let words = ["type", "code", "status"].iter().filter_map(|name| text(&error[*name]));
+        let words = ["type", "code", "status"]
+            .iter()
+            .filter_map(|name| text(&error[*name]));
         let words = words.chain(details().filter_map(|detail| text(&detail["reason"])));
         let words = words.chain(text(&error["innererror"]["code"]));
         let delay = details().find_map(|detail| retry::seconds(detail["retryDelay"].as_str()?));
@@ -43,11 +49,14 @@ impl Complaint {
         }
     }
 
-    /// The complaint in a body: in an envelope, in a list of one, or bare. None where the body is no complaint.
+    /// The complaint in a body: in an envelope, in a list of one, or bare. None where the body is
+    /// no complaint.
     fn in_body(body: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(body).ok()?;
         let value = value.get(0).unwrap_or(&value);
-        let found = ["error", "detail"].iter().find_map(|name| value.get(*name).filter(|error| !error.is_null()));
+        let found = ["error", "detail"]
+            .iter()
+            .find_map(|name| value.get(*name).filter(|error| !error.is_null()));
         let complaint = Self::of(found.unwrap_or(value));
         Some(complaint).filter(|complaint| *complaint != Self::default())
     }
@@ -56,7 +65,8 @@ impl Complaint {
         self.words.iter().any(|said| said == word)
     }
 
-    /// What a provider explains, as long as an explanation: it goes into the journal, and a body may have many megabytes.
+    /// What a provider explains, as long as an explanation: it goes into the journal, and a body
+    /// may have many megabytes.
     fn worded(&self) -> String {
         const LONGEST_CHARS: usize = 2_000;
         let worded = match (self.words.first(), self.message.as_str()) {
@@ -69,7 +79,9 @@ impl Complaint {
 
     /// The wait that its explanation asks for, where waiting is what helps.
     fn wait_in_words(&self, kind: Kind) -> Option<Duration> {
-        (kind == Kind::Overloaded).then(|| retry::in_words(&self.message)).flatten()
+        (kind == Kind::Overloaded)
+            .then(|| retry::in_words(&self.message))
+            .flatten()
     }
 
     /// What the words mean by themselves.
@@ -83,11 +95,15 @@ impl Complaint {
         if has(&REFUSED) {
             return Some(Kind::ContentRefused);
         }
-        WORDS.iter().find(|(word, _)| self.says(word)).map(|(_, kind)| *kind)
+        WORDS
+            .iter()
+            .find(|(word, _)| self.says(word))
+            .map(|(_, kind)| *kind)
     }
 }
 
-/// The status of a failure that a code is: some servers answer 200, and say the true one in the body.
+/// The status of a failure that a code is: some servers answer 200, and say the true one in the
+/// body.
 fn status_of(code: &Value) -> Option<StatusCode> {
     let code = code.as_u64().or_else(|| code.as_str()?.parse().ok())?;
     StatusCode::from_u16(code.try_into().ok()?)
@@ -162,11 +178,25 @@ const WORDS: [(&str, Kind); 37] = [
 /// The failure that an answer with this status is.
 pub(crate) fn in_answer(status: StatusCode, headers: &HeaderMap, body: &str) -> ModelError {
     let complaint = Complaint::in_body(body);
-    let complaint = complaint.unwrap_or_else(|| Complaint { message: beginning(body.trim()), ..Complaint::default() });
+    let complaint = complaint.unwrap_or_else(|| Complaint {
+        message: beginning(body.trim()),
+        ..Complaint::default()
+    });
     let kind = advised(headers, of_status(status, &complaint));
-    let mut failure = ModelError::new(kind, format!("status {}: {}", status.as_u16(), complaint.worded()));
-    let hint = || retry::after(headers).or(complaint.retry_after).or_else(|| retry::reset(headers));
-    failure.retry_after = failure.is_transient().then(hint).flatten().or_else(|| complaint.wait_in_words(kind));
+    let mut failure = ModelError::new(
+        kind,
+        format!("status {}: {}", status.as_u16(), complaint.worded()),
+    );
+    let hint = || {
+        retry::after(headers)
+            .or(complaint.retry_after)
+            .or_else(|| retry::reset(headers))
+    };
+    failure.retry_after = failure
+        .is_transient()
+        .then(hint)
+        .flatten()
+        .or_else(|| complaint.wait_in_words(kind));
     failure
 }
 
@@ -174,31 +204,45 @@ pub(crate) fn in_answer(status: StatusCode, headers: &HeaderMap, body: &str) -> 
 pub(crate) fn in_body(error: &Value) -> ModelError {
     let complaint = Complaint::of(error);
     let by_status = || complaint.status.map(|status| of_status(status, &complaint));
-    let kind = complaint.kind().or_else(by_status).unwrap_or(Kind::Transport);
-    let status = complaint.status.map(|status| format!("status {}: ", status.as_u16())).unwrap_or_default();
+    let kind = complaint
+        .kind()
+        .or_else(by_status)
+        .unwrap_or(Kind::Transport);
+    let status = complaint
+        .status
+        .map(|status| format!("status {}: ", status.as_u16()))
+        .unwrap_or_default();
     let mut failure = ModelError::new(kind, format!("{status}{}", complaint.worded()));
     let hint = complaint.retry_after.filter(|_| failure.is_transient());
     failure.retry_after = hint.or_else(|| complaint.wait_in_words(kind));
     failure
 }
 
-/// The failure that a server reports in mid-stream: in an envelope, or as a bare object of a kind that is known.
+/// The failure that a server reports in mid-stream: in an envelope, or as a bare object of a kind
+/// that is known.
 pub(crate) fn in_event(data: &str) -> Option<ModelError> {
     let value: Value = serde_json::from_str(data).ok()?;
     let value = value.get(0).unwrap_or(&value);
     if let Some(error) = value.get("error").filter(|error| !error.is_null()) {
         return Some(in_body(error));
     }
-    value["type"].as_str().filter(|kind| kind.ends_with("_error")).map(|_| in_body(value))
+    value["type"]
+        .as_str()
+        .filter(|kind| kind.ends_with("_error"))
+        .map(|_| in_body(value))
 }
 
 fn of_status(status: StatusCode, complaint: &Complaint) -> Kind {
     let said = complaint.kind();
     match status.as_u16() {
         401 => Kind::Authentication,
-        403 => said.filter(|kind| *kind == Kind::ContentRefused).unwrap_or(Kind::Authentication),
+        403 => said
+            .filter(|kind| *kind == Kind::ContentRefused)
+            .unwrap_or(Kind::Authentication),
         402 => Kind::Unavailable,
-        429 => said.filter(|kind| *kind == Kind::Unavailable).unwrap_or(Kind::Overloaded),
+        429 => said
+            .filter(|kind| *kind == Kind::Unavailable)
+            .unwrap_or(Kind::Overloaded),
         529 | 503 => Kind::Overloaded,
         413 => Kind::ContextOverflow,
         408 | 409 | 500.. => match said {
@@ -206,9 +250,12 @@ fn of_status(status: StatusCode, complaint: &Complaint) -> Kind {
             _ => Kind::Transport,
         },
         _ => match said {
-            Some(kind @ (Kind::ContextOverflow | Kind::ContentRefused | Kind::Authentication | Kind::Unavailable)) => {
-                kind
-            }
+            Some(
+                kind @ (Kind::ContextOverflow
+                | Kind::ContentRefused
+                | Kind::Authentication
+                | Kind::Unavailable),
+            ) => kind,
             _ => Kind::InvalidRequest,
         },
     }
@@ -232,7 +279,10 @@ pub(crate) fn in_transport(error: reqwest::Error) -> ModelError {
         () => "the connection failed",
     };
     // The address may hold credentials; the kernel knows which model it asked.
-    ModelError::new(Kind::Transport, format!("{what}: {}", chain(&error.without_url())))
+    ModelError::new(
+        Kind::Transport,
+        format!("{what}: {}", chain(&error.without_url())),
+    )
 }
 
 /// The stream ended before the reply did.
@@ -240,9 +290,13 @@ pub(crate) fn cut(message: impl Into<String>) -> ModelError {
     ModelError::new(Kind::CutStream, message)
 }
 
-/// Sampling went wrong and was stopped by itself, as the provider's word says: the same request may do better.
+/// Sampling went wrong and was stopped by itself, as the provider's word says: the same request may
+/// do better.
 pub(crate) fn misdrawn(word: &str, why: &str) -> ModelError {
-    let message = excerpt(&format!("the model stopped as '{}': {why}", beginning(word)), 700);
+    let message = excerpt(
+        &format!("the model stopped as '{}': {why}", beginning(word)),
+        700,
+    );
     cut(message.trim_end_matches([':', ' ']))
 }
 
@@ -260,23 +314,58 @@ mod tests {
     use super::*;
 
     fn answer(status: u16, body: &Value) -> ModelError {
-        in_answer(StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), &body.to_string())
+        in_answer(
+            StatusCode::from_u16(status).unwrap(),
+            &HeaderMap::new(),
+            &body.to_string(),
+        )
     }
 
     #[test]
     fn a_status_tells_what_helps() {
         let overflow = "prompt is too long: 208310 tokens > 200000 maximum";
-        let llama = "request (1200 tokens) exceeds the available context size (512 tokens), try increasing it";
+        let llama = "request (1200 tokens) exceeds the available context size (512 tokens), try \
+             increasing it";
         let limits = "input length and `max_tokens` exceed context limit: 1";
         let cases = [
-            (400, "invalid_request_error", "messages: at least one", Kind::InvalidRequest),
-            (400, "invalid_request_error", overflow, Kind::ContextOverflow),
+            (
+                400,
+                "invalid_request_error",
+                "messages: at least one",
+                Kind::InvalidRequest,
+            ),
+            (
+                400,
+                "invalid_request_error",
+                overflow,
+                Kind::ContextOverflow,
+            ),
             (400, "invalid_request_error", limits, Kind::ContextOverflow),
-            (400, "exceed_context_size_error", "full", Kind::ContextOverflow),
+            (
+                400,
+                "exceed_context_size_error",
+                "full",
+                Kind::ContextOverflow,
+            ),
             (400, "invalid_request_error", llama, Kind::ContextOverflow),
-            (400, "invalid_request_error", "Output blocked by content filtering policy", Kind::ContentRefused),
-            (500, "server_error", "the request exceeds the available context size", Kind::ContextOverflow),
-            (401, "authentication_error", "invalid x-api-key", Kind::Authentication),
+            (
+                400,
+                "invalid_request_error",
+                "Output blocked by content filtering policy",
+                Kind::ContentRefused,
+            ),
+            (
+                500,
+                "server_error",
+                "the request exceeds the available context size",
+                Kind::ContextOverflow,
+            ),
+            (
+                401,
+                "authentication_error",
+                "invalid x-api-key",
+                Kind::Authentication,
+            ),
             (403, "permission_error", "no", Kind::Authentication),
             (402, "billing_error", "paid", Kind::Unavailable),
             (404, "not_found_error", "model: x", Kind::InvalidRequest),
@@ -289,9 +378,15 @@ mod tests {
             (529, "overloaded_error", "Overloaded", Kind::Overloaded),
         ];
         for (status, kind, message, expected) in cases {
-            let error = answer(status, &json!({"type": "error", "error": {"type": kind, "message": message}}));
+            let error = answer(
+                status,
+                &json!({"type": "error", "error": {"type": kind, "message": message}}),
+            );
             assert_eq!(error.kind, expected, "{status} {message}");
-            assert!(error.message.contains(message) && error.message.contains(&status.to_string()), "{error}");
+            assert!(
+                error.message.contains(message) && error.message.contains(&status.to_string()),
+                "{error}"
+            );
         }
     }
 
@@ -299,33 +394,128 @@ mod tests {
     fn every_provider_is_understood_in_its_own_words() {
         let openai = |kind: &str, code: Value, message: &str| json!({"error": {"type": kind, "code": code, "message": message, "param": null}});
         let gemini = |code: u16, status: &str, message: &str| json!({"error": {"code": code, "status": status, "message": message}});
-        let bad_key = json!({"error": {"code": 400, "status": "INVALID_ARGUMENT", "message": "API key not valid.",
+        let bad_key = json!({"error": {"code": 400, "status": "INVALID_ARGUMENT", "message": "API \
+             key not valid.",
             "details": [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}]}});
-        let filtered = json!({"error": {"code": "content_filter", "message": "The response was filtered", "status": 400,
+        let filtered = json!({"error": {"code": "content_filter", "message": "The response was \
+             filtered", "status": 400,
             "innererror": {"code": "ResponsibleAIPolicyViolation"}}});
-        let long =
-            "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.";
-        let too_many = "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).";
+        let long = "This model's maximum context length is 8192 tokens. However, your messages \
+             resulted in 9000 tokens.";
+        let too_many = "The input token count (1200000) exceeds the maximum number of tokens \
+             allowed (1048576).";
         let cases = [
-            (400, openai("invalid_request_error", json!("context_length_exceeded"), long), Kind::ContextOverflow),
-            (400, openai("invalid_request_error", json!("invalid_prompt"), "Invalid prompt"), Kind::ContentRefused),
-            (400, openai("invalid_request_error", Value::Null, "Unsupported parameter"), Kind::InvalidRequest),
-            (401, openai("invalid_request_error", json!("invalid_api_key"), "Incorrect API key"), Kind::Authentication),
-            (404, openai("invalid_request_error", json!("model_not_found"), "no model"), Kind::InvalidRequest),
-            (429, openai("requests", json!("rate_limit_exceeded"), "Rate limit reached"), Kind::Overloaded),
-            (429, openai("insufficient_quota", json!("insufficient_quota"), "You exceeded"), Kind::Unavailable),
-            (503, openai("server_error", Value::Null, "overloaded"), Kind::Overloaded),
+            (
+                400,
+                openai(
+                    "invalid_request_error",
+                    json!("context_length_exceeded"),
+                    long,
+                ),
+                Kind::ContextOverflow,
+            ),
+            (
+                400,
+                openai(
+                    "invalid_request_error",
+                    json!("invalid_prompt"),
+                    "Invalid prompt",
+                ),
+                Kind::ContentRefused,
+            ),
+            (
+                400,
+                openai(
+                    "invalid_request_error",
+                    Value::Null,
+                    "Unsupported parameter",
+                ),
+                Kind::InvalidRequest,
+            ),
+            (
+                401,
+                openai(
+                    "invalid_request_error",
+                    json!("invalid_api_key"),
+                    "Incorrect API key",
+                ),
+                Kind::Authentication,
+            ),
+            (
+                404,
+                openai(
+                    "invalid_request_error",
+                    json!("model_not_found"),
+                    "no model",
+                ),
+                Kind::InvalidRequest,
+            ),
+            (
+                429,
+                openai(
+                    "requests",
+                    json!("rate_limit_exceeded"),
+                    "Rate limit reached",
+                ),
+                Kind::Overloaded,
+            ),
+            (
+                429,
+                openai(
+                    "insufficient_quota",
+                    json!("insufficient_quota"),
+                    "You exceeded",
+                ),
+                Kind::Unavailable,
+            ),
+            (
+                503,
+                openai("server_error", Value::Null, "overloaded"),
+                Kind::Overloaded,
+            ),
             (400, filtered, Kind::ContentRefused),
             (400, bad_key, Kind::Authentication),
-            (400, gemini(400, "INVALID_ARGUMENT", too_many), Kind::ContextOverflow),
-            (403, gemini(403, "PERMISSION_DENIED", "no"), Kind::Authentication),
-            (404, gemini(404, "NOT_FOUND", "no such model"), Kind::InvalidRequest),
-            (429, gemini(429, "RESOURCE_EXHAUSTED", "quota"), Kind::Overloaded),
+            (
+                400,
+                gemini(400, "INVALID_ARGUMENT", too_many),
+                Kind::ContextOverflow,
+            ),
+            (
+                403,
+                gemini(403, "PERMISSION_DENIED", "no"),
+                Kind::Authentication,
+            ),
+            (
+                404,
+                gemini(404, "NOT_FOUND", "no such model"),
+                Kind::InvalidRequest,
+            ),
+            (
+                429,
+                gemini(429, "RESOURCE_EXHAUSTED", "quota"),
+                Kind::Overloaded,
+            ),
             (500, gemini(500, "INTERNAL", "oops"), Kind::Transport),
-            (503, gemini(503, "UNAVAILABLE", "The model is overloaded."), Kind::Overloaded),
-            (503, json!([gemini(503, "UNAVAILABLE", "in a list")]), Kind::Overloaded),
-            (404, json!({"error": "model 'x' not found"}), Kind::InvalidRequest),
-            (422, json!({"detail": "messages: field required"}), Kind::InvalidRequest),
+            (
+                503,
+                gemini(503, "UNAVAILABLE", "The model is overloaded."),
+                Kind::Overloaded,
+            ),
+            (
+                503,
+                json!([gemini(503, "UNAVAILABLE", "in a list")]),
+                Kind::Overloaded,
+            ),
+            (
+                404,
+                json!({"error": "model 'x' not found"}),
+                Kind::InvalidRequest,
+            ),
+            (
+                422,
+                json!({"detail": "messages: field required"}),
+                Kind::InvalidRequest,
+            ),
         ];
         for (status, body, expected) in cases {
             let error = answer(status, &body);
@@ -337,38 +527,97 @@ mod tests {
     #[test]
     fn a_failure_in_mid_stream_is_told_by_its_words() {
         let cases = [
-            (json!({"error": {"code": "rate_limit_exceeded", "message": "slow"}}), Some(Kind::Overloaded)),
-            (json!({"error": {"code": 503, "status": "UNAVAILABLE", "message": "later"}}), Some(Kind::Overloaded)),
-            (json!({"error": {"message": "of no kind"}}), Some(Kind::Transport)),
-            (json!({"error": {"code": 400, "message": "no such parameter"}}), Some(Kind::InvalidRequest)),
-            (json!({"error": {"code": 401, "message": "no user"}}), Some(Kind::Authentication)),
-            (json!({"error": {"code": 402, "message": "no credits"}}), Some(Kind::Unavailable)),
-            (json!({"error": {"code": 403, "message": "no"}}), Some(Kind::Authentication)),
-            (json!({"error": {"code": 429, "message": "Provider returned error"}}), Some(Kind::Overloaded)),
-            (json!({"error": {"code": "429", "message": "in quotes"}}), Some(Kind::Overloaded)),
-            (json!({"error": {"code": 502, "message": "down"}}), Some(Kind::Transport)),
+            (
+                json!({"error": {"code": "rate_limit_exceeded", "message": "slow"}}),
+                Some(Kind::Overloaded),
+            ),
+            (
+                json!({"error": {"code": 503, "status": "UNAVAILABLE", "message": "later"}}),
+                Some(Kind::Overloaded),
+            ),
+            (
+                json!({"error": {"message": "of no kind"}}),
+                Some(Kind::Transport),
+            ),
+            (
+                json!({"error": {"code": 400, "message": "no such parameter"}}),
+                Some(Kind::InvalidRequest),
+            ),
+            (
+                json!({"error": {"code": 401, "message": "no user"}}),
+                Some(Kind::Authentication),
+            ),
+            (
+                json!({"error": {"code": 402, "message": "no credits"}}),
+                Some(Kind::Unavailable),
+            ),
+            (
+                json!({"error": {"code": 403, "message": "no"}}),
+                Some(Kind::Authentication),
+            ),
+            (
+                json!({"error": {"code": 429, "message": "Provider returned error"}}),
+                Some(Kind::Overloaded),
+            ),
+            (
+                json!({"error": {"code": "429", "message": "in quotes"}}),
+                Some(Kind::Overloaded),
+            ),
+            (
+                json!({"error": {"code": 502, "message": "down"}}),
+                Some(Kind::Transport),
+            ),
             (
                 json!({"error": {"code": 400, "type": "server_error", "message": "a word decides"}}),
                 Some(Kind::Transport),
             ),
-            (json!({"error": {"code": 200, "message": "no failure's"}}), Some(Kind::Transport)),
-            (json!({"error": {"code": 1302, "message": "no status"}}), Some(Kind::Transport)),
-            (json!({"error": {"code": -1, "message": "no code"}}), Some(Kind::Transport)),
-            (json!({"code": 500, "message": "does not parse", "type": "server_error"}), Some(Kind::Transport)),
+            (
+                json!({"error": {"code": 200, "message": "no failure's"}}),
+                Some(Kind::Transport),
+            ),
+            (
+                json!({"error": {"code": 1302, "message": "no status"}}),
+                Some(Kind::Transport),
+            ),
+            (
+                json!({"error": {"code": -1, "message": "no code"}}),
+                Some(Kind::Transport),
+            ),
+            (
+                json!({"code": 500, "message": "does not parse", "type": "server_error"}),
+                Some(Kind::Transport),
+            ),
             (json!({"error": null, "id": "x"}), None),
-            (json!({"code": 500, "message": "of no kind", "type": "thing"}), None),
+            (
+                json!({"code": 500, "message": "of no kind", "type": "thing"}),
+                None,
+            ),
         ];
         for (event, kind) in cases {
-            assert_eq!(in_event(&event.to_string()).map(|error| error.kind), kind, "{event}");
+            assert_eq!(
+                in_event(&event.to_string()).map(|error| error.kind),
+                kind,
+                "{event}"
+            );
         }
         let limited = in_body(&json!({"code": 429, "message": "slow"}));
-        assert!(limited.message.contains("429") && limited.message.contains("slow"), "{limited}");
+        assert!(
+            limited.message.contains("429") && limited.message.contains("slow"),
+            "{limited}"
+        );
     }
 
     #[test]
     fn a_body_that_is_no_error_body_is_shown() {
-        let error = in_answer(StatusCode::BAD_GATEWAY, &HeaderMap::new(), "<html>nginx</html>");
-        assert_eq!((error.kind, error.message.contains("nginx")), (Kind::Transport, true));
+        let error = in_answer(
+            StatusCode::BAD_GATEWAY,
+            &HeaderMap::new(),
+            "<html>nginx</html>",
+        );
+        assert_eq!(
+            (error.kind, error.message.contains("nginx")),
+            (Kind::Transport, true)
+        );
     }
 
     #[test]
@@ -381,16 +630,30 @@ mod tests {
                 _ => said,
             };
             let error = in_answer(StatusCode::BAD_GATEWAY, &HeaderMap::new(), &body);
-            assert!(error.message.len() < 3_000 && error.message.contains("sk-ant"), "{error}");
+            assert!(
+                error.message.len() < 3_000 && error.message.contains("sk-ant"),
+                "{error}"
+            );
             let shown = without(&error.message, key);
-            assert!(!shown.contains("sk-a") && shown.ends_with("[key]…"), "{shown}");
+            assert!(
+                !shown.contains("sk-a") && shown.ends_with("[key]…"),
+                "{shown}"
+            );
         }
-        assert_eq!(without(&format!("a {key} b sk-… c"), key), "a [key] b sk-… c");
+        assert_eq!(
+            without(&format!("a {key} b sk-… c"), key),
+            "a [key] b sk-… c"
+        );
     }
 
     #[test]
     fn the_provider_decides_whether_to_try_again() {
-        let cases = [(529, "false", false), (429, "true", true), (400, "true", true), (400, "false", false)];
+        let cases = [
+            (529, "false", false),
+            (429, "true", true),
+            (400, "true", true),
+            (400, "false", false),
+        ];
         for (status, advice, transient) in cases {
             let mut headers = HeaderMap::new();
             headers.insert("x-should-retry", advice.parse().unwrap());
@@ -406,16 +669,45 @@ mod tests {
         let body = json!({"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "quota", "details": [
             {"@type": "type.googleapis.com/google.rpc.QuotaFailure"},
             {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "7.5s"}]}});
-        assert_eq!(answer(429, &body).retry_after, Some(Duration::from_millis(7_500)));
-        assert_eq!(in_event(&body.to_string()).unwrap().retry_after, Some(Duration::from_millis(7_500)));
-        let said = |code: &str| json!({"error": {"code": code, "message": "Please try again in 11.054s. Visit x."}});
+        assert_eq!(
+            answer(429, &body).retry_after,
+            Some(Duration::from_millis(7_500))
+        );
+        assert_eq!(
+            in_event(&body.to_string()).unwrap().retry_after,
+            Some(Duration::from_millis(7_500))
+        );
+        let said = |code: &str| {
+            json!({"error": {"code": code, "message": "Please try again in \
+             11.054s. Visit x."}})
+        };
         let limited = said("rate_limit_exceeded");
-        assert_eq!(in_event(&limited.to_string()).unwrap().retry_after, Some(Duration::from_millis(11_054)));
-        assert_eq!(answer(429, &limited).retry_after, Some(Duration::from_millis(11_054)));
-        assert_eq!(in_event(&said("server_error").to_string()).unwrap().retry_after, None, "only a limit has an end");
+        assert_eq!(
+            in_event(&limited.to_string()).unwrap().retry_after,
+            Some(Duration::from_millis(11_054))
+        );
+        assert_eq!(
+            answer(429, &limited).retry_after,
+            Some(Duration::from_millis(11_054))
+        );
+        assert_eq!(
+            in_event(&said("server_error").to_string())
+                .unwrap()
+                .retry_after,
+            None,
+            "only a limit has an end"
+        );
         let mut headers = HeaderMap::new();
         headers.insert("retry-after", "3".parse().unwrap());
-        let answered = in_answer(StatusCode::TOO_MANY_REQUESTS, &headers, &limited.to_string());
-        assert_eq!(answered.retry_after, Some(Duration::from_secs(3)), "what is told to programs counts");
+        let answered = in_answer(
+            StatusCode::TOO_MANY_REQUESTS,
+            &headers,
+            &limited.to_string(),
+        );
+        assert_eq!(
+            answered.retry_after,
+            Some(Duration::from_secs(3)),
+            "what is told to programs counts"
+        );
     }
 }

@@ -10,18 +10,22 @@ use serde_json::value::RawValue;
 
 use super::excerpt::invalid;
 
-/// The most fields of an object: far more than a block has. They are looked up one after the other, so that without a bound
-/// a hostile server could hold a thread for hours with one event.
+/// The most fields of an object: far more than a block has. They are looked up one after the other,
+/// so that without a bound a hostile server could hold a thread for hours with one event.
 pub(crate) const MOST_FIELDS: usize = 256;
 
-/// The fields of an object, in the order in which they came. Numbers, escapes and inner spaces are as they came, too.
+/// The fields of an object, in the order in which they came. Numbers, escapes and inner spaces are
+/// as they came, too.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fields(Vec<(String, Box<RawValue>)>);
 
 impl Fields {
     /// The JSON text of a field.
     pub(crate) fn get(&self, name: &str) -> Option<&RawValue> {
-        self.0.iter().find(|(field, _)| field == name).map(|(_, value)| &**value)
+        self.0
+            .iter()
+            .find(|(field, _)| field == name)
+            .map(|(_, value)| &**value)
     }
 
     /// The value of a field that is a string.
@@ -84,7 +88,8 @@ pub(crate) fn string(value: &RawValue) -> Option<String> {
 
 /// The value as JSON text.
 pub(crate) fn raw(value: &(impl Serialize + ?Sized)) -> Box<RawValue> {
-    serde_json::value::to_raw_value(value).expect("strings and lists of JSON values always serialize")
+    serde_json::value::to_raw_value(value)
+        .expect("strings and lists of JSON values always serialize")
 }
 
 /// A JSON text as it stands.
@@ -92,17 +97,20 @@ pub(crate) fn raw(value: &(impl Serialize + ?Sized)) -> Box<RawValue> {
 /// # Errors
 /// Where it is none; `what` says what it was to be.
 pub(crate) fn kept(json: &str, what: impl FnOnce() -> String) -> Result<Box<RawValue>, ModelError> {
-    RawValue::from_string(json.to_owned()).map_err(|error| invalid(format!("{} is no JSON: {error}", what())))
+    RawValue::from_string(json.to_owned())
+        .map_err(|error| invalid(format!("{} is no JSON: {error}", what())))
 }
 
 /// The arguments of a tool use, as an object: what is none (the model erred, or was cut) is empty.
 pub(crate) fn arguments(args: &str) -> Box<RawValue> {
-    let value = RawValue::from_string(args.trim().to_owned()).ok().filter(|value| value.get().starts_with('{'));
+    let value = RawValue::from_string(args.trim().to_owned())
+        .ok()
+        .filter(|value| value.get().starts_with('{'));
     value.unwrap_or_else(|| raw(&serde_json::Map::new()))
 }
 
-/// Whether arguments, which came as text, are an object at all: a reply that was cut, or a model that erred, brings others, and
-/// servers do not take them back.
+/// Whether arguments, which came as text, are an object at all: a reply that was cut, or a model
+/// that erred, brings others, and servers do not take them back.
 pub(crate) fn is_object(args: &str) -> bool {
     serde_json::from_str::<Fields>(args).is_ok()
 }
@@ -131,7 +139,9 @@ impl<'de> Deserialize<'de> for Fields {
                 let mut fields = Fields::default();
                 while let Some(entry) = map.next_entry()? {
                     if fields.0.len() == MOST_FIELDS {
-                        return Err(serde::de::Error::custom(format_args!("more than {MOST_FIELDS} fields")));
+                        return Err(serde::de::Error::custom(format_args!(
+                            "more than {MOST_FIELDS} fields"
+                        )));
                     }
                     fields.0.push(entry);
                 }

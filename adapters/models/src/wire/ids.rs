@@ -1,11 +1,13 @@
-//! Ids of tool uses, for formats that take only some: what one provider calls a call, another may refuse.
+//! Ids of tool uses, for formats that take only some: what one provider calls a call, another may
+//! refuse.
 
 use std::borrow::Cow;
 
 use dormouse_proto::message::{Block, Message};
 
-/// The id by which a call is sent that another provider made: its own, where it has so many characters at most and none but
-/// letters, digits, `_` and `-`; else one that is made of it, always the same.
+/// The id by which a call is sent that another provider made: its own, where it has so many
+/// characters at most and none but letters, digits, `_` and `-`; else one that is made of it,
+/// always the same.
 pub(crate) fn fitting(id: &str, longest: usize) -> Cow<'_, str> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     if !id.is_empty() && id.len() <= longest && id.chars().all(is_plain) {
@@ -14,16 +16,26 @@ pub(crate) fn fitting(id: &str, longest: usize) -> Cow<'_, str> {
     format!("call_{}", &blake3::hash(id.as_bytes()).to_hex()[..32]).into()
 }
 
-/// The id by which the answer to a call is sent: that of the call, which stands in the message `before`.
-pub(crate) fn of_answer<'a>(id: &'a str, before: Option<&Message>, format: &str, longest: usize) -> Cow<'a, str> {
+/// The id by which the answer to a call is sent: that of the call, which stands in the message
+/// `before`.
+pub(crate) fn of_answer<'a>(
+    id: &'a str,
+    before: Option<&Message>,
+    format: &str,
+    longest: usize,
+) -> Cow<'a, str> {
     let came = |block: &Block| match block {
-        Block::Text { raw: Some(raw), .. } | Block::ToolUse { raw: Some(raw), .. } | Block::Opaque(raw) => {
-            *raw.format == *format
-        }
+        Block::Text { raw: Some(raw), .. }
+        | Block::ToolUse { raw: Some(raw), .. }
+        | Block::Opaque(raw) => *raw.format == *format,
         _ => false,
     };
     // A message that this format brought goes back as it came, ids and all.
-    if before.is_some_and(|before| before.blocks.iter().any(came)) { id.into() } else { fitting(id, longest) }
+    if before.is_some_and(|before| before.blocks.iter().any(came)) {
+        id.into()
+    } else {
+        fitting(id, longest)
+    }
 }
 
 #[cfg(test)]
@@ -49,8 +61,12 @@ mod tests {
     fn an_answer_has_the_id_of_its_call() {
         let theirs = message(Role::Assistant, vec![used("a.b", "ls", "{}")]);
         assert_eq!(of_answer("a.b", Some(&theirs), "x", 40), fitting("a.b", 40));
-        let came =
-            Block::ToolUse { id: "a.b".into(), name: "ls".into(), args: "{}".into(), raw: Some(kept("{}", "x")) };
+        let came = Block::ToolUse {
+            id: "a.b".into(),
+            name: "ls".into(),
+            args: "{}".into(),
+            raw: Some(kept("{}", "x")),
+        };
         let ours = message(Role::Assistant, vec![came]);
         assert_eq!(of_answer("a.b", Some(&ours), "x", 40), "a.b");
         assert_eq!(of_answer("a.b", Some(&ours), "y", 40), fitting("a.b", 40));

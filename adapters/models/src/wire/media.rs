@@ -40,14 +40,18 @@ pub(crate) fn file_name(media: &Media) -> String {
     media.fd.to_string().replace(':', "-") + ".pdf"
 }
 
-/// The media in `blocks` that belong to an answer, or to none; with their bytes, where the request brings them.
+/// The media in `blocks` that belong to an answer, or to none; with their bytes, where the request
+/// brings them.
 pub(crate) fn of<'a>(
     blocks: &'a [Block],
     media: &'a BTreeMap<FdId, Bytes>,
     answer: Option<&'a str>,
 ) -> impl Iterator<Item = (&'a Media, &'a Bytes)> {
     blocks.iter().filter_map(move |block| match block {
-        Block::Media { answers, media: found } if answers.as_deref() == answer => Some((found, media.get(&found.fd)?)),
+        Block::Media {
+            answers,
+            media: found,
+        } if answers.as_deref() == answer => Some((found, media.get(&found.fd)?)),
         _ => None,
     })
 }
@@ -55,14 +59,18 @@ pub(crate) fn of<'a>(
 /// Whether the bytes of all that is named are there.
 ///
 /// # Errors
-/// [`ModelErrorKind::Unavailable`] for the first that cannot be read: without it the message would not be what was sent before.
+/// [`ModelErrorKind::Unavailable`] for the first that cannot be read: without it the message would
+/// not be what was sent before.
 pub(crate) fn check(blocks: &[Block], media: &BTreeMap<FdId, Bytes>) -> Result<(), ModelError> {
     let named = blocks.iter().filter_map(|block| match block {
         Block::Media { media, .. } => Some(&media.fd),
         _ => None,
     });
     match named.into_iter().find(|fd| !media.contains_key(fd)) {
-        Some(fd) => Err(ModelError::new(ModelErrorKind::Unavailable, format!("{fd}, which was shown, cannot be read"))),
+        Some(fd) => Err(ModelError::new(
+            ModelErrorKind::Unavailable,
+            format!("{fd}, which was shown, cannot be read"),
+        )),
         None => Ok(()),
     }
 }

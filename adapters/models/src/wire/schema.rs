@@ -6,19 +6,28 @@ use serde_json::value::RawValue;
 
 use super::fields::{Fields, kept, raw};
 
-/// The schema of a tool's arguments as it is sent: as it is written, but an object that says nothing of properties has none. Without
-/// the word some providers refuse the whole request.
+/// The schema of a tool's arguments as it is sent: as it is written, but an object that says
+/// nothing of properties has none. Without the word some providers refuse the whole request.
 ///
 /// # Errors
 /// [`InvalidRequest`](dormouse_proto::model::ModelErrorKind::InvalidRequest) where it is no JSON.
 pub(crate) fn of(spec: &ToolSpec) -> Result<Box<RawValue>, ModelError> {
-    let written = kept(&spec.schema, || format!("the schema of the tool '{}'", spec.name))?;
-    let Ok(mut fields) = serde_json::from_str::<Fields>(written.get()) else { return Ok(written) };
+    let written = kept(&spec.schema, || {
+        format!("the schema of the tool '{}'", spec.name)
+    })?;
+    let Ok(mut fields) = serde_json::from_str::<Fields>(written.get()) else {
+        return Ok(written);
+    };
     if fields.len() == 0 {
         fields = Fields::of_type("object");
     }
-    let lacks = fields.text("type").as_deref() == Some("object") && fields.get("properties").is_none();
-    Ok(if lacks { raw(&fields.with("properties", &Fields::default())) } else { written })
+    let lacks =
+        fields.text("type").as_deref() == Some("object") && fields.get("properties").is_none();
+    Ok(if lacks {
+        raw(&fields.with("properties", &Fields::default()))
+    } else {
+        written
+    })
 }
 
 #[cfg(test)]
@@ -28,17 +37,27 @@ mod tests {
     #[test]
     fn an_object_says_what_properties_it_has_and_all_else_is_as_it_is_written() {
         for (written, sent) in [
-            (r#"{"type":"object"}"#, r#"{"type":"object","properties":{}}"#),
+            (
+                r#"{"type":"object"}"#,
+                r#"{"type":"object","properties":{}}"#,
+            ),
             (
                 r#"{"title": "T", "type":"object", "additionalProperties": false}"#,
                 r#"{"title":"T","type":"object","additionalProperties":false,"properties":{}}"#,
             ),
             ("{}", r#"{"type":"object","properties":{}}"#),
-            (r#"{"type": "object", "properties": {"n": {"minimum": 1.0}}}"#, ""),
+            (
+                r#"{"type": "object", "properties": {"n": {"minimum": 1.0}}}"#,
+                "",
+            ),
             (r#"{"type":"string"}"#, ""),
             (r#"{"anyOf": []}"#, ""),
         ] {
-            let spec = ToolSpec { name: "t".into(), description: "".into(), schema: written.into() };
+            let spec = ToolSpec {
+                name: "t".into(),
+                description: "".into(),
+                schema: written.into(),
+            };
             let expected = if sent.is_empty() { written } else { sent };
             assert_eq!(of(&spec).unwrap().get(), expected);
         }

@@ -17,12 +17,16 @@ use crate::gemini::GenerateContent;
 use crate::responses::Responses;
 
 const EVENTS: &str = concat!(
-    "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":3}}}\n\n",
+    "event: message_start\ndata: \
+     {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":3}}}\n\n",
     ": a comment\n\n",
     "event: ping\ndata:\n\n",
-    "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n",
-    "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"h\u{e9}\"}}\n\n",
-    "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":2}}\n\n",
+    "event: content_block_start\ndata: \
+     {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n",
+    "event: content_block_delta\ndata: \
+     {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"h\u{e9}\"}}\n\n",
+    "event: message_delta\ndata: \
+     {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":2}}\n\n",
     "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
 );
 
@@ -34,7 +38,11 @@ enum Then {
 }
 
 /// Serves one answer, in pieces of `piece` bytes, and gives back what it was asked.
-async fn serve(answer: Vec<u8>, piece: usize, then: Then) -> (String, tokio::task::JoinHandle<String>) {
+async fn serve(
+    answer: Vec<u8>,
+    piece: usize,
+    then: Then,
+) -> (String, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let served = tokio::spawn(async move {
@@ -58,13 +66,21 @@ async fn read_request(socket: &mut TcpStream) -> String {
     loop {
         let text = String::from_utf8_lossy(&asked).into_owned();
         if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let mut lengths =
-                head.lines().filter_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+            let mut lengths = head.lines().filter_map(|line| {
+                line.to_lowercase()
+                    .strip_prefix("content-length: ")?
+                    .parse()
+                    .ok()
+            });
             if body.len() >= lengths.next_back().expect("the length is known") {
                 return text;
             }
         }
-        assert_ne!(socket.read_buf(&mut asked).await.unwrap(), 0, "the request ended early");
+        assert_ne!(
+            socket.read_buf(&mut asked).await.unwrap(),
+            0,
+            "the request ended early"
+        );
     }
 }
 
@@ -84,7 +100,8 @@ async fn drip(head: &'static str, byte: &'static [u8], pause: Duration) -> Strin
 }
 
 fn answer(status: &str, kind: &str, body: &str) -> Vec<u8> {
-    format!("HTTP/1.1 {status}\r\ncontent-type: {kind}\r\nconnection: close\r\n\r\n{body}").into_bytes()
+    format!("HTTP/1.1 {status}\r\ncontent-type: {kind}\r\nconnection: close\r\n\r\n{body}")
+        .into_bytes()
 }
 
 fn request() -> Request {
@@ -102,22 +119,39 @@ fn request() -> Request {
 }
 
 fn builder(url: &str) -> Builder<Messages> {
-    Anthropic::builder().base_url(url).api_key("sk-canary").idle_timeout(Duration::from_millis(300))
+    Anthropic::builder()
+        .base_url(url)
+        .api_key("sk-canary")
+        .idle_timeout(Duration::from_millis(300))
 }
 
 #[tokio::test]
 async fn a_stream_is_read_however_it_is_cut_into_packets() {
     for piece in [1, 7, 100_000] {
-        let (url, served) =
-            serve(answer("200 OK", "text/event-stream; charset=utf-8", EVENTS), piece, Then::Close).await;
+        let (url, served) = serve(
+            answer("200 OK", "text/event-stream; charset=utf-8", EVENTS),
+            piece,
+            Then::Close,
+        )
+        .await;
         let deltas = Mutex::new(Vec::new());
         let model = builder(&url).build().unwrap();
-        let reply = model.call(request(), &|delta| deltas.lock().unwrap().push(delta)).await.unwrap();
-        assert_eq!((text_of(&reply.blocks), reply.usage.output_tokens), ("hé".to_owned(), 2));
+        let reply = model
+            .call(request(), &|delta| deltas.lock().unwrap().push(delta))
+            .await
+            .unwrap();
+        assert_eq!(
+            (text_of(&reply.blocks), reply.usage.output_tokens),
+            ("hé".to_owned(), 2)
+        );
         assert_eq!(*deltas.lock().unwrap(), [Delta::Text("hé".into())]);
         let asked = served.await.unwrap();
-        for header in ["POST /v1/messages ", "x-api-key: sk-canary", "anthropic-version: 2023-06-01", "\"stream\":true"]
-        {
+        for header in [
+            "POST /v1/messages ",
+            "x-api-key: sk-canary",
+            "anthropic-version: 2023-06-01",
+            "\"stream\":true",
+        ] {
             assert!(asked.contains(header), "{header} is not in {asked}");
         }
     }
@@ -125,16 +159,35 @@ async fn a_stream_is_read_however_it_is_cut_into_packets() {
 
 #[tokio::test]
 async fn a_complete_reply_does_not_wait_for_the_connection_to_end() {
-    let (url, _served) = serve(answer("200 OK", "text/event-stream", EVENTS), 100_000, Then::Hang).await;
-    assert!(builder(&url).build().unwrap().call(request(), &|_| ()).await.is_ok());
+    let (url, _served) = serve(
+        answer("200 OK", "text/event-stream", EVENTS),
+        100_000,
+        Then::Hang,
+    )
+    .await;
+    assert!(
+        builder(&url)
+            .build()
+            .unwrap()
+            .call(request(), &|_| ())
+            .await
+            .is_ok()
+    );
 }
 
 #[tokio::test]
 async fn a_reply_that_comes_whole_is_taken_whatever_was_asked_for() {
     let whole = r#"{"type":"message","content":[{"type":"text","text":"x"}],"stop_reason":"end_turn","usage":{}}"#;
     for delivery in [Delivery::Whole, Delivery::Stream] {
-        let (url, _served) = serve(answer("200 OK", "application/json", whole), 5, Then::Close).await;
-        let reply = builder(&url).delivery(delivery).build().unwrap().call(request(), &|_| ()).await.unwrap();
+        let (url, _served) =
+            serve(answer("200 OK", "application/json", whole), 5, Then::Close).await;
+        let reply = builder(&url)
+            .delivery(delivery)
+            .build()
+            .unwrap()
+            .call(request(), &|_| ())
+            .await
+            .unwrap();
         assert!(matches!(&reply.blocks[..], [Block::Text { .. }]));
     }
 }
@@ -144,21 +197,54 @@ async fn failures_come_by_kind_and_without_the_key() {
     use ModelErrorKind as Kind;
     let half = &EVENTS[..EVENTS.len() / 2];
     let quoting = r#"{"error":{"type":"authentication_error","message":"invalid key sk-canary"}}"#;
-    let promised = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 9999\r\n\r\n";
+    let promised =
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 9999\r\n\r\n";
     let cases = [
-        (answer("200 OK", "text/event-stream", half), Then::Close, Kind::CutStream),
-        (format!("{promised}{half}").into_bytes(), Then::Close, Kind::CutStream),
-        (answer("200 OK", "text/event-stream", half), Then::Hang, Kind::CutStream),
-        (answer("200 OK", "text/event-stream", "data: {oops\n\n"), Then::Close, Kind::Malformed),
-        (answer("200 OK", "text/html", "<html>hello</html>"), Then::Close, Kind::Malformed),
         (
-            answer("200 OK", "text/event-stream", &"data: {\"type\":\"ping\"}\n\n".repeat(99)),
+            answer("200 OK", "text/event-stream", half),
+            Then::Close,
+            Kind::CutStream,
+        ),
+        (
+            format!("{promised}{half}").into_bytes(),
+            Then::Close,
+            Kind::CutStream,
+        ),
+        (
+            answer("200 OK", "text/event-stream", half),
+            Then::Hang,
+            Kind::CutStream,
+        ),
+        (
+            answer("200 OK", "text/event-stream", "data: {oops\n\n"),
             Then::Close,
             Kind::Malformed,
         ),
-        (answer("401 Unauthorized", "application/json", quoting), Then::Close, Kind::Authentication),
         (
-            answer("307 Temporary Redirect\r\nlocation: http://127.0.0.1:1/", "text/plain", ""),
+            answer("200 OK", "text/html", "<html>hello</html>"),
+            Then::Close,
+            Kind::Malformed,
+        ),
+        (
+            answer(
+                "200 OK",
+                "text/event-stream",
+                &"data: {\"type\":\"ping\"}\n\n".repeat(99),
+            ),
+            Then::Close,
+            Kind::Malformed,
+        ),
+        (
+            answer("401 Unauthorized", "application/json", quoting),
+            Then::Close,
+            Kind::Authentication,
+        ),
+        (
+            answer(
+                "307 Temporary Redirect\r\nlocation: http://127.0.0.1:1/",
+                "text/plain",
+                "",
+            ),
             Then::Close,
             Kind::InvalidRequest,
         ),
@@ -171,7 +257,10 @@ async fn failures_come_by_kind_and_without_the_key() {
         let model = builder(&url).reply_cap_bytes(2000).build().unwrap();
         let error = model.call(request(), &|_| ()).await.unwrap_err();
         assert_eq!(error.kind, kind, "{error} after {shown}");
-        assert!(!error.to_string().contains("canary") && !error.to_string().contains("127.0.0.1"), "{error}");
+        assert!(
+            !error.to_string().contains("canary") && !error.to_string().contains("127.0.0.1"),
+            "{error}"
+        );
     }
 }
 
@@ -180,19 +269,32 @@ async fn a_server_that_is_not_there_is_a_transport_error() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    let error = builder(&url).build().unwrap().call(request(), &|_| ()).await.unwrap_err();
+    let error = builder(&url)
+        .build()
+        .unwrap()
+        .call(request(), &|_| ())
+        .await
+        .unwrap_err();
     assert_eq!(error.kind, ModelErrorKind::Transport);
     assert!(error.message.contains("no connection"), "{error}");
 }
 
-const STREAM: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+const STREAM: &str =
+    "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
 
 async fn fails<C: Codec>(url: String, cap_bytes: u64, expected: ModelErrorKind) {
     let builder = Client::<C>::builder().base_url(url).api_key("sk-canary");
-    let model = builder.idle_timeout(Duration::from_secs(2)).reply_cap_bytes(cap_bytes).build().unwrap();
+    let model = builder
+        .idle_timeout(Duration::from_secs(2))
+        .reply_cap_bytes(cap_bytes)
+        .build()
+        .unwrap();
     let error = model.call(request(), &|_| ()).await.unwrap_err();
     assert_eq!(error.kind, expected, "{}: {error}", C::FORMAT);
-    assert!(!error.to_string().contains("canary") && error.message.len() < 3_000, "{error}");
+    assert!(
+        !error.to_string().contains("canary") && error.message.len() < 3_000,
+        "{error}"
+    );
 }
 
 /// What no server may do, whatever its format.
@@ -202,26 +304,67 @@ async fn withstands<C: Codec>() {
     // A byte a second is never idle: the cap ends it. One in five seconds is.
     fails::<C>(drip(STREAM, b":", second).await, 50, Kind::Malformed).await;
     fails::<C>(drip(STREAM, b":", 5 * second).await, 50, Kind::CutStream).await;
-    fails::<C>(drip(STREAM, &[b'x'; 1 << 16], Duration::ZERO).await, 1 << 20, Kind::Malformed).await;
+    fails::<C>(
+        drip(STREAM, &[b'x'; 1 << 16], Duration::ZERO).await,
+        1 << 20,
+        Kind::Malformed,
+    )
+    .await;
     let whole = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n";
-    fails::<C>(drip(whole, &[b'['; 1 << 16], Duration::ZERO).await, 1 << 20, Kind::Malformed).await;
+    fails::<C>(
+        drip(whole, &[b'['; 1 << 16], Duration::ZERO).await,
+        1 << 20,
+        Kind::Malformed,
+    )
+    .await;
     // Of a failure the status counts, and its explanation for as long as it is worth.
     let refused = "HTTP/1.1 429 Too Many Requests\r\nconnection: close\r\n\r\n";
     fails::<C>(drip(refused, b"x", second).await, 1 << 20, Kind::Overloaded).await;
-    fails::<C>(drip(refused, b"sk-canary", Duration::ZERO).await, 1 << 20, Kind::Overloaded).await;
-    let quoting = format!("{{\"error\":{{\"message\":\"{}sk-canary\"}}}}", "x".repeat(1_995));
-    let (url, _served) = serve(answer("401 Unauthorized", "application/json", &quoting), 100_000, Then::Close).await;
+    fails::<C>(
+        drip(refused, b"sk-canary", Duration::ZERO).await,
+        1 << 20,
+        Kind::Overloaded,
+    )
+    .await;
+    let quoting = format!(
+        "{{\"error\":{{\"message\":\"{}sk-canary\"}}}}",
+        "x".repeat(1_995)
+    );
+    let (url, _served) = serve(
+        answer("401 Unauthorized", "application/json", &quoting),
+        100_000,
+        Then::Close,
+    )
+    .await;
     fails::<C>(url, 1 << 20, Kind::Authentication).await;
     let redirect = "307 Temporary Redirect\r\nlocation: http://127.0.0.1:1/";
     let (url, _served) = serve(answer(redirect, "text/plain", ""), 100_000, Then::Close).await;
     fails::<C>(url, 1 << 20, Kind::InvalidRequest).await;
-    let (url, _served) = serve(answer("200 OK", "text/html", "<html>hello</html>"), 100_000, Then::Close).await;
+    let (url, _served) = serve(
+        answer("200 OK", "text/html", "<html>hello</html>"),
+        100_000,
+        Then::Close,
+    )
+    .await;
     fails::<C>(url, 1 << 20, Kind::Malformed).await;
     let fields: String = (0..100_000).map(|n| format!("\"k{n}\":1,")).collect();
     let event = format!("data: {{\"type\":\"response.completed\",{fields}\"choices\":[]}}\n\n");
-    let (url, _served) = serve(answer("200 OK", "text/event-stream", &event), 100_000, Then::Close).await;
-    let model = Client::<C>::builder().base_url(url).api_key("sk-canary").build().unwrap();
-    assert!(model.call(request(), &|_| ()).await.is_err(), "{}: endless fields are no reply", C::FORMAT);
+    let (url, _served) = serve(
+        answer("200 OK", "text/event-stream", &event),
+        100_000,
+        Then::Close,
+    )
+    .await;
+    let model = Client::<C>::builder()
+        .base_url(url)
+        .api_key("sk-canary")
+        .build()
+        .unwrap();
+    assert!(
+        model.call(request(), &|_| ()).await.is_err(),
+        "{}: endless fields are no reply",
+        C::FORMAT
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -234,18 +377,43 @@ async fn hostile_servers_are_withstood_in_every_format() {
 
 /// Asks once, and gives back what was sent.
 async fn sent<C: Codec>(key: Option<&str>) -> String {
-    let (url, served) = serve(answer("400 Bad Request", "text/plain", ""), 100_000, Then::Close).await;
-    let builder = key.into_iter().fold(Client::<C>::builder(), Builder::api_key);
-    builder.base_url(url).build().unwrap().call(request(), &|_| ()).await.unwrap_err();
+    let (url, served) = serve(
+        answer("400 Bad Request", "text/plain", ""),
+        100_000,
+        Then::Close,
+    )
+    .await;
+    let builder = key
+        .into_iter()
+        .fold(Client::<C>::builder(), Builder::api_key);
+    builder
+        .base_url(url)
+        .build()
+        .unwrap()
+        .call(request(), &|_| ())
+        .await
+        .unwrap_err();
     served.await.unwrap()
 }
 
 #[tokio::test]
 async fn each_format_has_its_path_and_its_header_for_the_key() {
     let cases = [
-        (sent::<Messages>(Some("k1")).await, "POST /v1/messages ", "x-api-key: k1"),
-        (sent::<Completions>(Some("k1")).await, "POST /v1/chat/completions ", "authorization: Bearer k1"),
-        (sent::<Responses>(Some("k1")).await, "POST /v1/responses ", "authorization: Bearer k1"),
+        (
+            sent::<Messages>(Some("k1")).await,
+            "POST /v1/messages ",
+            "x-api-key: k1",
+        ),
+        (
+            sent::<Completions>(Some("k1")).await,
+            "POST /v1/chat/completions ",
+            "authorization: Bearer k1",
+        ),
+        (
+            sent::<Responses>(Some("k1")).await,
+            "POST /v1/responses ",
+            "authorization: Bearer k1",
+        ),
         (
             sent::<GenerateContent>(Some("k1")).await,
             "POST /v1beta/models/m:streamGenerateContent?alt=sse ",
@@ -253,28 +421,75 @@ async fn each_format_has_its_path_and_its_header_for_the_key() {
         ),
     ];
     for (sent, path, header) in cases {
-        assert!(sent.starts_with(path) && sent.contains(header) && !sent.contains("chunked"), "{sent}");
+        assert!(
+            sent.starts_with(path) && sent.contains(header) && !sent.contains("chunked"),
+            "{sent}"
+        );
     }
-    let keyless = [sent::<Messages>(None).await, sent::<Completions>(None).await, sent::<GenerateContent>(None).await];
-    assert!(!keyless.concat().contains("-key:") && !keyless.concat().contains("authorization"), "{keyless:?}");
+    let keyless = [
+        sent::<Messages>(None).await,
+        sent::<Completions>(None).await,
+        sent::<GenerateContent>(None).await,
+    ];
+    assert!(
+        !keyless.concat().contains("-key:") && !keyless.concat().contains("authorization"),
+        "{keyless:?}"
+    );
 }
 
 #[tokio::test]
 async fn tokens_are_counted_by_the_server_or_estimated_where_it_cannot() {
     use dormouse_proto::model::TokenCount;
     async fn count<C: Codec>(status: &str, body: &str) -> Result<TokenCount, ModelErrorKind> {
-        let (url, _served) = serve(answer(status, "application/json", body), 100_000, Then::Close).await;
-        let model = Client::<C>::builder().base_url(url).api_key("k").build().unwrap();
-        model.count_tokens(&request()).await.map_err(|error| error.kind)
+        let (url, _served) = serve(
+            answer(status, "application/json", body),
+            100_000,
+            Then::Close,
+        )
+        .await;
+        let model = Client::<C>::builder()
+            .base_url(url)
+            .api_key("k")
+            .build()
+            .unwrap();
+        model
+            .count_tokens(&request())
+            .await
+            .map_err(|error| error.kind)
     }
     let tokens = r#"{"input_tokens":7}"#;
-    assert_eq!(count::<Messages>("200 OK", tokens).await, Ok(TokenCount::Counted(7)));
-    assert_eq!(count::<Responses>("200 OK", tokens).await, Ok(TokenCount::Counted(7)));
-    assert_eq!(count::<GenerateContent>("200 OK", r#"{"totalTokens":7}"#).await, Ok(TokenCount::Counted(7)));
+    assert_eq!(
+        count::<Messages>("200 OK", tokens).await,
+        Ok(TokenCount::Counted(7))
+    );
+    assert_eq!(
+        count::<Responses>("200 OK", tokens).await,
+        Ok(TokenCount::Counted(7))
+    );
+    assert_eq!(
+        count::<GenerateContent>("200 OK", r#"{"totalTokens":7}"#).await,
+        Ok(TokenCount::Counted(7))
+    );
     let estimated = Ok(TokenCount::Estimated(request().estimated_tokens()));
     assert_eq!(count::<Messages>("404 Not Found", "{}").await, estimated);
-    assert_eq!(count::<Messages>("401 Unauthorized", "{}").await, Err(ModelErrorKind::Authentication));
-    assert_eq!(count::<Messages>("200 OK", "{}").await, Err(ModelErrorKind::Malformed));
-    let nobody = Client::<Completions>::builder().base_url("http://127.0.0.1:1").build().unwrap();
-    assert_eq!(nobody.count_tokens(&request()).await.map_err(|error| error.kind), estimated, "nobody is asked");
+    assert_eq!(
+        count::<Messages>("401 Unauthorized", "{}").await,
+        Err(ModelErrorKind::Authentication)
+    );
+    assert_eq!(
+        count::<Messages>("200 OK", "{}").await,
+        Err(ModelErrorKind::Malformed)
+    );
+    let nobody = Client::<Completions>::builder()
+        .base_url("http://127.0.0.1:1")
+        .build()
+        .unwrap();
+    assert_eq!(
+        nobody
+            .count_tokens(&request())
+            .await
+            .map_err(|error| error.kind),
+        estimated,
+        "nobody is asked"
+    );
 }

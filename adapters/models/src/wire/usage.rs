@@ -32,12 +32,19 @@ impl From<Counts> for Usage {
         let cache_read_tokens = of_input.cached_tokens.unwrap_or_default();
         let cache_write_tokens = of_input.cache_write_tokens.unwrap_or_default();
         let input = counts.input.unwrap_or_default();
-        let thinking_tokens = counts.of_output.unwrap_or_default().reasoning_tokens.unwrap_or_default();
+        let thinking_tokens = counts
+            .of_output
+            .unwrap_or_default()
+            .reasoning_tokens
+            .unwrap_or_default();
         let output = counts.output.unwrap_or_default();
         let with_thoughts = output.saturating_add(thinking_tokens);
-        let is_without = thinking_tokens > 0 && counts.total == Some(input.saturating_add(with_thoughts));
+        let is_without =
+            thinking_tokens > 0 && counts.total == Some(input.saturating_add(with_thoughts));
         Self {
-            input_tokens: input.saturating_sub(cache_read_tokens).saturating_sub(cache_write_tokens),
+            input_tokens: input
+                .saturating_sub(cache_read_tokens)
+                .saturating_sub(cache_write_tokens),
             output_tokens: if is_without { with_thoughts } else { output },
             thinking_tokens,
             cache_read_tokens,
@@ -64,8 +71,18 @@ mod tests {
         ];
         for (input, output, reasoning, total, expected) in cases {
             let of_output = serde_json::from_value(json!({"reasoning_tokens": reasoning})).ok();
-            let usage = Usage::from(Counts { input, output, total, of_input: None, of_output });
-            assert_eq!((usage.output_tokens, usage.thinking_tokens), (expected, reasoning), "{total:?}");
+            let usage = Usage::from(Counts {
+                input,
+                output,
+                total,
+                of_input: None,
+                of_output,
+            });
+            assert_eq!(
+                (usage.output_tokens, usage.thinking_tokens),
+                (expected, reasoning),
+                "{total:?}"
+            );
         }
     }
 }

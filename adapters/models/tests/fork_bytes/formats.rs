@@ -25,13 +25,21 @@ pub(crate) struct Format {
 impl Format {
     /// How many replies a request holds.
     pub(crate) fn replies(&self, body: &Value) -> usize {
-        body[self.messages].as_array().unwrap().iter().filter(|message| (self.is_reply)(message)).count()
+        body[self.messages]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|message| (self.is_reply)(message))
+            .count()
     }
 }
 
 /// `signed0`, `signed1`, … in base64.
 fn signature(reply: usize) -> String {
-    format!("c2lnbmVk{}", ["MA", "MQ", "Mg", "Mw", "NA", "NQ", "Ng", "Nw"][reply])
+    format!(
+        "c2lnbmVk{}",
+        ["MA", "MQ", "Mg", "Mw", "NA", "NQ", "Ng", "Nw"][reply]
+    )
 }
 
 pub(crate) const ANTHROPIC: Format = Format {
@@ -47,7 +55,9 @@ pub(crate) const ANTHROPIC: Format = Format {
                 json!({"type": "tool_use", "id": format!("t{reply}_{n}"), "name": name, "input": input})
             }
         };
-        let content: Vec<_> = std::iter::once(thinking).chain(parts.iter().enumerate().map(part)).collect();
+        let content: Vec<_> = std::iter::once(thinking)
+            .chain(parts.iter().enumerate().map(part))
+            .collect();
         json!({"type": "message", "content": content, "stop_reason": "end_turn", "usage": {"input_tokens": 1}})
     },
 };
@@ -68,7 +78,9 @@ pub(crate) const RESPONSES: Format = Format {
                 json!({"type": "function_call", "call_id": id, "name": name, "arguments": input.to_string()})
             }
         };
-        let output: Vec<_> = std::iter::once(thinking).chain(parts.iter().enumerate().map(part)).collect();
+        let output: Vec<_> = std::iter::once(thinking)
+            .chain(parts.iter().enumerate().map(part))
+            .collect();
         json!({"object": "response", "status": "completed", "output": output, "usage": {"input_tokens": 1}})
     },
 };
@@ -79,8 +91,16 @@ pub(crate) const CHAT: Format = Format {
     tail: "],\"max_tokens\":4096}",
     is_reply: |message| message["role"] == "assistant",
     reply: |reply, parts| {
-        let said: String =
-            parts.iter().filter_map(|part| if let Part::Say(text) = part { Some(*text) } else { None }).collect();
+        let said: String = parts
+            .iter()
+            .filter_map(|part| {
+                if let Part::Say(text) = part {
+                    Some(*text)
+                } else {
+                    None
+                }
+            })
+            .collect();
         let calls: Vec<_> = parts
             .iter()
             .enumerate()
@@ -92,7 +112,8 @@ pub(crate) const CHAT: Format = Format {
                 }
             })
             .collect();
-        let mut message = json!({"role": "assistant", "reasoning_content": signature(reply), "content": said});
+        let mut message =
+            json!({"role": "assistant", "reasoning_content": signature(reply), "content": said});
         if !calls.is_empty() {
             message["tool_calls"] = json!(calls);
         }

@@ -1,8 +1,9 @@
-//! HIST-1 and FORK-2 in the bytes that leave the machine, for every wire format: each request of a process begins with its
-//! last one, what forked processes send begins with what their parent sent, and a kernel that comes back sends what it would
-//! have sent. A provider's cache sees these bytes.
+//! HIST-1 and FORK-2 in the bytes that leave the machine, for every wire format: each request of a
+//! process begins with its last one, what forked processes send begins with what their parent sent,
+//! and a kernel that comes back sends what it would have sent. A provider's cache sees these bytes.
 //!
-//! One long run: parallel tools, descriptors, a fork, a turn that goes back, a call that is in flight when the kernel ends.
+//! One long run: parallel tools, descriptors, a fork, a turn that goes back, a call that is in
+//! flight when the kernel ends.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -71,7 +72,10 @@ impl<C: Codec> Model for Watched<C> {
 
 async fn at_rest(process: &Process, messages: usize) {
     let rests = process.wait_for(|view| view.is_idle() && view.messages >= messages);
-    tokio::time::timeout(PATIENCE, rests).await.expect("the turn ends").unwrap();
+    tokio::time::timeout(PATIENCE, rests)
+        .await
+        .expect("the turn ends")
+        .unwrap();
 }
 
 async fn check<C: Codec>(format: Format) {
@@ -79,13 +83,28 @@ async fn check<C: Codec>(format: Format) {
     let messages = Arc::new(Mutex::new(Vec::new()));
     let folder = tempfile::tempdir().unwrap();
     let open = || {
-        let client = Client::<C>::builder().base_url(&server.url).delivery(Delivery::Whole).build().unwrap();
+        let client = Client::<C>::builder()
+            .base_url(&server.url)
+            .delivery(Delivery::Whole)
+            .build()
+            .unwrap();
         let store = LogStore::open(folder.path()).unwrap();
-        Kernel::open(store).model("gemini-claude-gpt", Watched { client, messages: messages.clone() })
+        Kernel::open(store).model(
+            "gemini-claude-gpt",
+            Watched {
+                client,
+                messages: messages.clone(),
+            },
+        )
     };
     let kernel = open().build().await.unwrap();
     let loaded = kernel.parse(program(&format)).unwrap().program;
-    let root = kernel.start(loaded).session().input("Look at \u{e9}verything.\n".repeat(50)).await.unwrap();
+    let root = kernel
+        .start(loaded)
+        .session()
+        .input("Look at \u{e9}verything.\n".repeat(50))
+        .await
+        .unwrap();
     at_rest(&root, 6).await;
     let before = server.captured();
     check_forks(&format, &before);
@@ -97,12 +116,22 @@ async fn check<C: Codec>(format: Format) {
     at_rest(&root, 6).await;
     let gone_back = server.captured().pop().unwrap();
     let start = common(&gone_back, &before[1]);
-    assert!(start > history(&format, &before[1]).len() - 1, "going back begins with what was sent before");
+    assert!(
+        start > history(&format, &before[1]).len() - 1,
+        "going back begins with what was sent before"
+    );
 
     root.input("hang").await.unwrap();
-    let in_flight = tokio::time::timeout(PATIENCE, server.hung()).await.expect("the call is made");
-    assert!(in_flight.starts_with(history(&format, &gone_back)), "HIST-1");
-    tokio::time::timeout(PATIENCE, kernel.shutdown()).await.expect("the kernel ends with a call in flight");
+    let in_flight = tokio::time::timeout(PATIENCE, server.hung())
+        .await
+        .expect("the call is made");
+    assert!(
+        in_flight.starts_with(history(&format, &gone_back)),
+        "HIST-1"
+    );
+    tokio::time::timeout(PATIENCE, kernel.shutdown())
+        .await
+        .expect("the kernel ends with a call in flight");
 
     server.answer_all();
     let kernel = open().build().await.unwrap();
@@ -110,15 +139,27 @@ async fn check<C: Codec>(format: Format) {
     kernel.resume_all().await.unwrap();
     let root = kernel.process(pid).await.unwrap();
     at_rest(&root, 8).await;
-    assert_eq!(server.captured().last(), Some(&in_flight), "what was in flight is asked again in the same bytes");
+    assert_eq!(
+        server.captured().last(),
+        Some(&in_flight),
+        "what was in flight is asked again in the same bytes"
+    );
     root.input("Go on.").await.unwrap();
     at_rest(&root, 10).await;
-    assert!(server.captured().last().unwrap().starts_with(history(&format, &in_flight)), "HIST-1 after a restart");
+    assert!(
+        server
+            .captured()
+            .last()
+            .unwrap()
+            .starts_with(history(&format, &in_flight)),
+        "HIST-1 after a restart"
+    );
 }
 
 /// A request up to the bracket that closes its messages.
 fn history<'a>(format: &Format, body: &'a str) -> &'a str {
-    body.strip_suffix(format.tail).unwrap_or_else(|| panic!("{body} ends otherwise"))
+    body.strip_suffix(format.tail)
+        .unwrap_or_else(|| panic!("{body} ends otherwise"))
 }
 
 fn common(a: &str, b: &str) -> usize {
@@ -126,35 +167,68 @@ fn common(a: &str, b: &str) -> usize {
 }
 
 fn check_forks(format: &Format, sent: &Captured) {
-    let (children, own): (Vec<_>, Vec<_>) = sent.iter().partition(|body| server::prompt_of(body).is_some());
+    let (children, own): (Vec<_>, Vec<_>) = sent
+        .iter()
+        .partition(|body| server::prompt_of(body).is_some());
     assert_eq!((own.len(), children.len()), (3, 6), "{sent:#?}");
     for pair in own.windows(2) {
         assert!(pair[1].starts_with(history(format, pair[0])), "HIST-1");
     }
     for prompt in server::PROMPTS {
-        let of_one: Vec<_> = children.iter().filter(|body| server::prompt_of(body) == Some(prompt)).collect();
-        let [first, second] = of_one[..] else { panic!("{} requests of {prompt}", of_one.len()) };
+        let of_one: Vec<_> = children
+            .iter()
+            .filter(|body| server::prompt_of(body) == Some(prompt))
+            .collect();
+        let [first, second] = of_one[..] else {
+            panic!("{} requests of {prompt}", of_one.len())
+        };
         assert!(first.starts_with(history(format, own[1])), "FORK-2");
         assert!(second.starts_with(history(format, first)), "HIST-1");
-        // The reply that forked belongs to what is shared, its thinking with its signature too: only the answer differs.
-        assert!(first[..common(first, own[2])].contains("c2lnbmVkMQ"), "{first}");
+        // The reply that forked belongs to what is shared, its thinking with its signature too:
+        // only the answer differs.
+        assert!(
+            first[..common(first, own[2])].contains("c2lnbmVkMQ"),
+            "{first}"
+        );
     }
 }
 
-/// Messages are shared between the requests of a process, and with its forks: so they are not encoded anew for each. What was
-/// decided last, a reply and its answers, is shared from the next request on.
+/// Messages are shared between the requests of a process, and with its forks: so they are not
+/// encoded anew for each. What was decided last, a reply and its answers, is shared from the next
+/// request on.
 fn check_shared(requests: &[Vec<Arc<Message>>]) {
-    let same = |a: &[Arc<Message>], b: &[Arc<Message>]| a.iter().zip(b).take_while(|(a, b)| Arc::ptr_eq(a, b)).count();
+    let same = |a: &[Arc<Message>], b: &[Arc<Message>]| {
+        a.iter()
+            .zip(b)
+            .take_while(|(a, b)| Arc::ptr_eq(a, b))
+            .count()
+    };
     let forked = &requests[2..];
-    assert_eq!(forked.len(), 7, "two requests of each child, and one of their parent");
+    assert_eq!(
+        forked.len(),
+        7,
+        "two requests of each child, and one of their parent"
+    );
     for request in forked {
-        assert!(same(request, &forked[0]) >= 3, "a fork shares the messages of its parent");
+        assert!(
+            same(request, &forked[0]) >= 3,
+            "a fork shares the messages of its parent"
+        );
     }
     let ends: Vec<_> = forked.iter().filter(|request| request.len() == 7).collect();
     for request in &ends {
-        assert_eq!(same(request, ends[0]).min(4), 4, "children share the reply that forked");
-        let first = forked.iter().find(|first| first.len() == 5 && Arc::ptr_eq(&first[4], &request[4]));
-        assert!(first.is_some_and(|first| same(first, request) == 5), "a process shares what it sent before");
+        assert_eq!(
+            same(request, ends[0]).min(4),
+            4,
+            "children share the reply that forked"
+        );
+        let first = forked
+            .iter()
+            .find(|first| first.len() == 5 && Arc::ptr_eq(&first[4], &request[4]));
+        assert!(
+            first.is_some_and(|first| same(first, request) == 5),
+            "a process shares what it sent before"
+        );
     }
     assert_eq!(ends.len(), 3);
 }

@@ -27,7 +27,12 @@ impl Server {
     pub(crate) async fn start(format: Format) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let inner = Arc::new(Inner { format, sent: Mutex::default(), hung: Notify::new(), hangs: Mutex::new(true) });
+        let inner = Arc::new(Inner {
+            format,
+            sent: Mutex::default(),
+            hung: Notify::new(),
+            hangs: Mutex::new(true),
+        });
         let served = inner.clone();
         tokio::spawn(async move {
             loop {
@@ -65,20 +70,32 @@ async fn serve(inner: Arc<Inner>, mut socket: TcpStream) {
         std::future::pending::<()>().await;
     }
     let answer = (inner.format.reply)(replies, &script(replies, &body)).to_string();
-    let head = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}", answer.len());
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}",
+        answer.len()
+    );
     // Who was shut down reads no answer.
-    let _ = socket.write_all(format!("{head}\r\nconnection: close\r\n\r\n{answer}").as_bytes()).await;
+    let _ = socket
+        .write_all(format!("{head}\r\nconnection: close\r\n\r\n{answer}").as_bytes())
+        .await;
 }
 
 fn last_words(format: &Format, body: &Value) -> String {
-    body[format.messages].as_array().unwrap().last().unwrap().to_string()
+    body[format.messages]
+        .as_array()
+        .unwrap()
+        .last()
+        .unwrap()
+        .to_string()
 }
 
 pub(crate) const PROMPTS: [&str; 3] = ["prompt-a", "prompt-b", "prompt-c"];
 
 /// The prompt of the child that sent this: it reads it, beside the call that names all of them.
 pub(crate) fn prompt_of(body: &str) -> Option<&'static str> {
-    PROMPTS.into_iter().find(|prompt| body.matches(prompt).count() > 1)
+    PROMPTS
+        .into_iter()
+        .find(|prompt| body.matches(prompt).count() > 1)
 }
 
 /// What the model says: it reads, forks, and is done; each child reads, and is done.
@@ -87,7 +104,11 @@ fn script(replies: usize, body: &str) -> Vec<Part> {
     match replies {
         0 => vec![Part::Say("I look."), page(2), page(3)],
         1 => {
-            vec![Part::Say("I split."), Part::Use("fork", json!({"prompts": PROMPTS})), page(4)]
+            vec![
+                Part::Say("I split."),
+                Part::Use("fork", json!({"prompts": PROMPTS})),
+                page(4),
+            ]
         }
         2 if prompt_of(body).is_some() => vec![page(5)],
         _ => vec![Part::Say("done")],
@@ -100,12 +121,18 @@ async fn body(socket: &mut TcpStream) -> String {
     loop {
         let text = String::from_utf8_lossy(&read).into_owned();
         if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length =
-                head.to_lowercase().lines().find_map(|line| Some(line.strip_prefix("content-length: ")?.to_owned()));
+            let length = head
+                .to_lowercase()
+                .lines()
+                .find_map(|line| Some(line.strip_prefix("content-length: ")?.to_owned()));
             if body.len() >= length.expect("the length is known").parse().unwrap() {
                 return body.to_owned();
             }
         }
-        assert_ne!(socket.read_buf(&mut read).await.unwrap(), 0, "the request ended early");
+        assert_ne!(
+            socket.read_buf(&mut read).await.unwrap(),
+            0,
+            "the request ended early"
+        );
     }
 }

@@ -20,7 +20,12 @@ impl Recorded for Anthropic {
     fn out_of_scope(interaction: &Interaction) -> Option<String> {
         let ends = ["/v1/messages", "/v1/messages/count_tokens", "/invoke"];
         let is_known = ends.iter().any(|end| interaction.path.ends_with(end));
-        (!is_known).then(|| format!("no message call: {} {}", interaction.method, interaction.path))
+        (!is_known).then(|| {
+            format!(
+                "no message call: {} {}",
+                interaction.method, interaction.path
+            )
+        })
     }
 
     fn counts(interaction: &Interaction) -> bool {
@@ -29,39 +34,58 @@ impl Recorded for Anthropic {
 
     fn parts(whole: &Value) -> Vec<Value> {
         let blank = |block: &&Value| {
-            block["type"] == "text" && block["text"].as_str().is_some_and(|text| text.trim().is_empty())
+            block["type"] == "text"
+                && block["text"]
+                    .as_str()
+                    .is_some_and(|text| text.trim().is_empty())
         };
-        whole["content"].as_array().unwrap().iter().filter(|block| !blank(block)).cloned().collect()
+        whole["content"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|block| !blank(block))
+            .cloned()
+            .collect()
     }
 
     fn sent(request: &Value) -> Vec<Value> {
-        request["messages"].get(0).map_or(vec![], |message| message["content"].as_array().unwrap().clone())
+        request["messages"].get(0).map_or(vec![], |message| {
+            message["content"].as_array().unwrap().clone()
+        })
     }
 
     fn rebuilt(events: &[Value]) -> Value {
         let mut message = json!({});
         let mut inputs: BTreeMap<usize, String> = BTreeMap::new();
         for event in events {
-            let index = event["index"].as_u64().map(|index| usize::try_from(index).unwrap());
+            let index = event["index"]
+                .as_u64()
+                .map(|index| usize::try_from(index).unwrap());
             match event["type"].as_str().unwrap() {
                 "message_start" => message = event["message"].clone(),
-                "content_block_start" => {
-                    message["content"].as_array_mut().unwrap().push(event["content_block"].clone())
-                }
+                "content_block_start" => message["content"]
+                    .as_array_mut()
+                    .unwrap()
+                    .push(event["content_block"].clone()),
                 "content_block_delta" => {
                     let block = &mut message["content"][index.unwrap()];
                     let delta = &event["delta"];
                     let grow = |field: &mut Value, by: &Value| {
-                        *field = json!(field.as_str().unwrap_or("").to_owned() + by.as_str().unwrap())
+                        *field =
+                            json!(field.as_str().unwrap_or("").to_owned() + by.as_str().unwrap())
                     };
                     match delta["type"].as_str().unwrap() {
                         "text_delta" => grow(&mut block["text"], &delta["text"]),
                         "thinking_delta" => grow(&mut block["thinking"], &delta["thinking"]),
                         "signature_delta" => block["signature"] = delta["signature"].clone(),
                         "input_json_delta" => {
-                            *inputs.entry(index.unwrap()).or_default() += delta["partial_json"].as_str().unwrap()
+                            *inputs.entry(index.unwrap()).or_default() +=
+                                delta["partial_json"].as_str().unwrap()
                         }
-                        "citations_delta" => block["citations"].as_array_mut().unwrap().push(delta["citation"].clone()),
+                        "citations_delta" => block["citations"]
+                            .as_array_mut()
+                            .unwrap()
+                            .push(delta["citation"].clone()),
                         other => panic!("a delta that this test does not know: {other}"),
                     }
                 }
@@ -81,7 +105,10 @@ impl Recorded for Anthropic {
     }
 
     fn ours(mut request: Value) -> Value {
-        request["messages"].as_array_mut().unwrap().retain(|message| message["role"] != "assistant");
+        request["messages"]
+            .as_array_mut()
+            .unwrap()
+            .retain(|message| message["role"] != "assistant");
         request
     }
 

@@ -18,7 +18,8 @@ impl Recorded for Chat {
     }
 
     fn out_of_scope(interaction: &Interaction) -> Option<String> {
-        (interaction.method != "POST").then(|| format!("no call of a model: {}", interaction.method))
+        (interaction.method != "POST")
+            .then(|| format!("no call of a model: {}", interaction.method))
     }
 
     fn counts(_interaction: &Interaction) -> bool {
@@ -36,7 +37,13 @@ impl Recorded for Chat {
     fn rebuilt(events: &[Value]) -> Value {
         let mut message = json!({"role": "assistant"});
         let mut calls: BTreeMap<u64, Value> = BTreeMap::new();
-        let named = |name: &str| events.iter().map(|event| &event[name]).find(|value| !value.is_null()).cloned();
+        let named = |name: &str| {
+            events
+                .iter()
+                .map(|event| &event[name])
+                .find(|value| !value.is_null())
+                .cloned()
+        };
         let (mut stop, mut usage) = (Value::Null, Value::Null);
         let grow = |field: &mut Value, by: &Value| match by {
             Value::String(text) => *field = json!(field.as_str().unwrap_or("").to_owned() + text),
@@ -50,8 +57,13 @@ impl Recorded for Chat {
                         "role" => {}
                         "tool_calls" => {
                             for call in value.as_array().into_iter().flatten() {
-                                let known = calls.entry(call["index"].as_u64().unwrap_or(0)).or_insert(json!({}));
-                                for name in ["id", "type"].into_iter().filter(|name| call[*name].is_string()) {
+                                let known = calls
+                                    .entry(call["index"].as_u64().unwrap_or(0))
+                                    .or_insert(json!({}));
+                                for name in ["id", "type"]
+                                    .into_iter()
+                                    .filter(|name| call[*name].is_string())
+                                {
                                     known[name] = call[name].clone();
                                 }
                                 for name in ["name", "arguments"] {
@@ -78,12 +90,17 @@ impl Recorded for Chat {
     }
 
     fn ours(mut request: Value) -> Value {
-        request["messages"].as_array_mut().unwrap().retain(|message| message["role"] != "assistant");
+        request["messages"]
+            .as_array_mut()
+            .unwrap()
+            .retain(|message| message["role"] != "assistant");
         request
     }
 
-    const BEYOND: &'static [(&'static str, &'static str)] =
-        &[(".stream_options.include_usage: boolean", "documented: the only way to usage in a stream")];
+    const BEYOND: &'static [(&'static str, &'static str)] = &[(
+        ".stream_options.include_usage: boolean",
+        "documented: the only way to usage in a stream",
+    )];
 }
 
 #[tokio::test]

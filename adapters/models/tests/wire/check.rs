@@ -32,7 +32,8 @@ pub(crate) trait Recorded {
     fn parts(whole: &Value) -> Vec<Value>;
     /// The parts of a request's last message of the model.
     fn sent(request: &Value) -> Vec<Value>;
-    /// The whole form of a streamed reply, put together by other means than the decoder's: on JSON values, line by line.
+    /// The whole form of a streamed reply, put together by other means than the decoder's: on JSON
+    /// values, line by line.
     fn rebuilt(events: &[Value]) -> Value;
     /// A request without what came from the model and goes back.
     fn ours(request: Value) -> Value;
@@ -55,12 +56,18 @@ struct Counts {
 /// Looks at every interaction of a format.
 pub(crate) async fn check<R: Recorded>() {
     let Some(interactions) = reader::interactions() else {
-        return skip("recordings", "there are no recordings; DORMOUSE_SHARED names their folder");
+        return skip(
+            "recordings",
+            "there are no recordings; DORMOUSE_SHARED names their folder",
+        );
     };
     let interactions: Vec<_> = interactions.into_iter().filter(R::is_of).collect();
     let mut counts = Counts::default();
     let mut accepted = BTreeSet::new();
-    for interaction in interactions.iter().filter(|interaction| interaction.status == 200) {
+    for interaction in interactions
+        .iter()
+        .filter(|interaction| interaction.status == 200)
+    {
         accepted.extend(shapes(&interaction.asked));
     }
     accepted.extend(R::BEYOND.iter().map(|(shape, _)| (*shape).to_owned()));
@@ -71,14 +78,30 @@ pub(crate) async fn check<R: Recorded>() {
             None => continue,
         }
     }
-    assert!(beyond.is_empty(), "nothing recorded has these fields of ours: {beyond:#?}");
+    assert!(
+        beyond.is_empty(),
+        "nothing recorded has these fields of ours: {beyond:#?}"
+    );
     assert!(counts.whole > 0, "replies are recorded");
-    let Counts { whole, streamed, cuts, blocks, failures, counted, shapes, out_of_scope } = counts;
+    let Counts {
+        whole,
+        streamed,
+        cuts,
+        blocks,
+        failures,
+        counted,
+        shapes,
+        out_of_scope,
+    } = counts;
     let name = R::Codec::FORMAT;
     eprintln!(
-        "{name}: {whole} whole replies, {streamed} streams (cut at {cuts} places), {blocks} blocks, {failures} failures, {counted} counts of tokens"
+        "{name}: {whole} whole replies, {streamed} streams (cut at {cuts} places), {blocks} \
+         blocks, {failures} failures, {counted} counts of tokens"
     );
-    eprintln!("{name}: {shapes} fields of ours are of a recorded shape; {} out of scope:", out_of_scope.len());
+    eprintln!(
+        "{name}: {shapes} fields of ours are of a recorded shape; {} out of scope:",
+        out_of_scope.len()
+    );
     out_of_scope.iter().for_each(|why| eprintln!("  {why}"));
 }
 
@@ -103,7 +126,9 @@ async fn look<R: Recorded>(interaction: &Interaction, counts: &mut Counts) -> Op
             None
         }
         Answer::Whole(body) => {
-            let reply = codec.decode(&body.to_string()).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let reply = codec
+                .decode(&body.to_string())
+                .unwrap_or_else(|error| panic!("{name}: {error}"));
             goes_back::<R>(name, &reply, &R::parts(body));
             counts.whole += 1;
             counts.blocks += reply.blocks.len();
@@ -113,8 +138,9 @@ async fn look<R: Recorded>(interaction: &Interaction, counts: &mut Counts) -> Op
             let reply = streamed::<R>(name, events).await;
             counts.cuts += cut::<R>(name, events, &reply).await;
             let whole = R::rebuilt(&reader::lines(events));
-            let expected =
-                codec.decode(&whole.to_string()).unwrap_or_else(|error| panic!("{name}: {error} in {whole}"));
+            let expected = codec
+                .decode(&whole.to_string())
+                .unwrap_or_else(|error| panic!("{name}: {error} in {whole}"));
             assert_eq!(understood(&reply), understood(&expected), "{name}");
             goes_back::<R>(name, &reply, &R::parts(&whole));
             counts.streamed += 1;
@@ -129,46 +155,74 @@ async fn streamed<R: Recorded>(name: &str, events: &str) -> Reply {
     let deltas = RefCell::new(Vec::new());
     let mut decoder = <R::Codec as Codec>::Decoder::default();
     for data in reader::datas(events).await {
-        decoder.feed(&data, &|delta| deltas.borrow_mut().push(delta)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        decoder
+            .feed(&data, &|delta| deltas.borrow_mut().push(delta))
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
     }
-    let reply = decoder.finish().unwrap_or_else(|error| panic!("{name}: {error}"));
+    let reply = decoder
+        .finish()
+        .unwrap_or_else(|error| panic!("{name}: {error}"));
     let told = deltas
         .borrow()
         .iter()
-        .filter_map(|d| if let Delta::Text(t) = d { Some(t.as_str()) } else { None })
+        .filter_map(|d| {
+            if let Delta::Text(t) = d {
+                Some(t.as_str())
+            } else {
+                None
+            }
+        })
         .collect::<String>();
     let said = text_of(&reply.blocks);
-    assert!(said.is_empty() == told.is_empty() && said.ends_with(&told), "{name}: what was told is what came: {told}");
+    assert!(
+        said.is_empty() == told.is_empty() && said.ends_with(&told),
+        "{name}: what was told is what came: {told}"
+    );
     reply
 }
 
-/// A stream that ends at any event is cut, unless all that was said had come. How many places that are.
+/// A stream that ends at any event is cut, unless all that was said had come. How many places that
+/// are.
 async fn cut<R: Recorded>(name: &str, events: &str, reply: &Reply) -> usize {
     let datas = reader::datas(events).await;
     for upto in 0..datas.len() {
         let mut decoder = <R::Codec as Codec>::Decoder::default();
         for data in &datas[..upto] {
-            decoder.feed(data, &|_| ()).unwrap_or_else(|error| panic!("{name}: {error}"));
+            decoder
+                .feed(data, &|_| ())
+                .unwrap_or_else(|error| panic!("{name}: {error}"));
         }
         let progress = decoder.progress();
         match decoder.finish() {
             Ok(early) => {
-                assert_ne!(progress, Progress::Open, "{name}: a stream of {upto} events is no whole one");
+                assert_ne!(
+                    progress,
+                    Progress::Open,
+                    "{name}: a stream of {upto} events is no whole one"
+                );
                 assert_eq!(
                     (early.blocks, early.stop),
                     (reply.blocks.clone(), reply.stop),
                     "{name}: after {upto} events"
                 );
             }
-            Err(error) => assert_eq!(error.kind, ModelErrorKind::CutStream, "{name}: after {upto} events: {error}"),
+            Err(error) => assert_eq!(
+                error.kind,
+                ModelErrorKind::CutStream,
+                "{name}: after {upto} events: {error}"
+            ),
         }
     }
     datas.len()
 }
 
-/// Sends the reply back as the next turn of a conversation and compares what goes over the wire with what came.
+/// Sends the reply back as the next turn of a conversation and compares what goes over the wire
+/// with what came.
 fn goes_back<R: Recorded>(name: &str, reply: &Reply, came: &[Value]) {
-    let said = vec![Message { role: Role::Assistant, blocks: reply.blocks.clone() }];
+    let said = vec![Message {
+        role: Role::Assistant,
+        blocks: reply.blocks.clone(),
+    }];
     let sent = R::sent(&body::<R>(&request(said, &[]), Delivery::Whole));
     assert_eq!(sent, came, "{name}");
 }
@@ -181,40 +235,73 @@ fn understood(reply: &Reply) -> (Vec<String>, String) {
         Block::Opaque(raw) => format!("opaque {}", parsed(&raw.json)),
         Block::ToolResult { .. } | Block::Media { .. } => "result".to_owned(),
     };
-    (reply.blocks.iter().map(words).collect(), format!("{:?} {:?}", reply.stop, reply.usage))
+    (
+        reply.blocks.iter().map(words).collect(),
+        format!("{:?} {:?}", reply.stop, reply.usage),
+    )
 }
 
 /// What we would send next has no field, and no type, that was never accepted.
-fn shapes_of<R: Recorded>(reply: &Reply, accepted: &BTreeSet<String>, counts: &mut Counts) -> BTreeSet<String> {
+fn shapes_of<R: Recorded>(
+    reply: &Reply,
+    accepted: &BTreeSet<String>,
+    counts: &mut Counts,
+) -> BTreeSet<String> {
     let results = reply.blocks.iter().filter_map(|block| match block {
-        Block::ToolUse { id, .. } => Some(Block::ToolResult { id: id.clone(), text: "so".into(), is_error: false }),
+        Block::ToolUse { id, .. } => Some(Block::ToolResult {
+            id: id.clone(),
+            text: "so".into(),
+            is_error: false,
+        }),
         _ => None,
     });
     let said = vec![
         Message::user("go"),
-        Message { role: Role::Assistant, blocks: reply.blocks.clone() },
-        Message { role: Role::User, blocks: results.chain([Block::text("and")]).collect() },
+        Message {
+            role: Role::Assistant,
+            blocks: reply.blocks.clone(),
+        },
+        Message {
+            role: Role::User,
+            blocks: results.chain([Block::text("and")]).collect(),
+        },
     ];
     let request = request(said, &["look", "read"]);
-    let sent = [Delivery::Stream, Delivery::Whole].map(|delivery| shapes(&R::ours(body::<R>(&request, delivery))));
+    let sent = [Delivery::Stream, Delivery::Whole]
+        .map(|delivery| shapes(&R::ours(body::<R>(&request, delivery))));
     let sent: BTreeSet<_> = sent.into_iter().flatten().collect();
     counts.shapes += sent.len();
     sent.difference(accepted).cloned().collect()
 }
 
 fn body<R: Recorded>(request: &Request, delivery: Delivery) -> Value {
-    let body = encode(&R::Codec::default(), request, Purpose::Reply(delivery), Caching::Off).unwrap();
+    let body = encode(
+        &R::Codec::default(),
+        request,
+        Purpose::Reply(delivery),
+        Caching::Off,
+    )
+    .unwrap();
     serde_json::from_str(&body).unwrap()
 }
 
 fn request(messages: Vec<Message>, tools: &[&str]) -> Request {
-    let schema = json!({"type": "object", "properties": {}, "additionalProperties": false}).to_string();
-    let tool = |name: &&str| ToolSpec { name: (*name).into(), description: "d".into(), schema: schema.clone().into() };
+    let schema =
+        json!({"type": "object", "properties": {}, "additionalProperties": false}).to_string();
+    let tool = |name: &&str| ToolSpec {
+        name: (*name).into(),
+        description: "d".into(),
+        schema: schema.clone().into(),
+    };
     Request {
         pid: Pid(1),
         program: "p".into(),
         model: "m".into(),
-        system: if tools.is_empty() { "".into() } else { "be brief".into() },
+        system: if tools.is_empty() {
+            "".into()
+        } else {
+            "be brief".into()
+        },
         tools: tools.iter().map(tool).collect(),
         messages: messages.into_iter().map(Arc::new).collect(),
         parameters: Arc::default(),
@@ -227,19 +314,35 @@ fn request(messages: Vec<Message>, tools: &[&str]) -> Request {
 async fn refused<R: Recorded>(name: &str, status: u16, body: &Value) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let answer =
-        format!("HTTP/1.1 {status} Recorded\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n{body}");
+    let answer = format!(
+        "HTTP/1.1 {status} Recorded\r\ncontent-type: application/json\r\nconnection: \
+         close\r\n\r\n{body}"
+    );
     tokio::spawn(async move {
         let (mut socket, _) = listener.accept().await.unwrap();
         let mut asked = Vec::new();
         while !asked.ends_with(b"}") {
-            assert_ne!(socket.read_buf(&mut asked).await.unwrap(), 0, "the request ended early");
+            assert_ne!(
+                socket.read_buf(&mut asked).await.unwrap(),
+                0,
+                "the request ended early"
+            );
         }
         socket.write_all(answer.as_bytes()).await.unwrap();
     });
     let model = Client::<R::Codec>::builder().base_url(url).build().unwrap();
-    let error = model.call(request(vec![Message::user("hi")], &[]), &|_| ()).await.unwrap_err();
-    assert_eq!(error.kind, ModelErrorKind::InvalidRequest, "{name}: {error}");
+    let error = model
+        .call(request(vec![Message::user("hi")], &[]), &|_| ())
+        .await
+        .unwrap_err();
+    assert_eq!(
+        error.kind,
+        ModelErrorKind::InvalidRequest,
+        "{name}: {error}"
+    );
     let said = body["error"]["message"].as_str().unwrap();
-    assert!(error.message.contains(&said[..said.len().min(100)]), "{name}: {error}");
+    assert!(
+        error.message.contains(&said[..said.len().min(100)]),
+        "{name}: {error}"
+    );
 }

@@ -18,7 +18,12 @@ impl Recorded for Gemini {
     fn out_of_scope(interaction: &Interaction) -> Option<String> {
         let verbs = [":generateContent", ":streamGenerateContent", ":countTokens"];
         let is_known = verbs.iter().any(|verb| interaction.path.ends_with(verb));
-        (!is_known).then(|| format!("no call of a model: {} {}", interaction.method, interaction.path))
+        (!is_known).then(|| {
+            format!(
+                "no call of a model: {} {}",
+                interaction.method, interaction.path
+            )
+        })
     }
 
     fn counts(interaction: &Interaction) -> bool {
@@ -27,28 +32,46 @@ impl Recorded for Gemini {
 
     fn parts(whole: &Value) -> Vec<Value> {
         let parts = whole["candidates"][0]["content"]["parts"].as_array();
-        parts.into_iter().flatten().filter(|part| **part != json!({"text": ""})).cloned().collect()
+        parts
+            .into_iter()
+            .flatten()
+            .filter(|part| **part != json!({"text": ""}))
+            .cloned()
+            .collect()
     }
 
     fn sent(request: &Value) -> Vec<Value> {
-        request["contents"].get(0).map_or(vec![], |content| content["parts"].as_array().unwrap().clone())
+        request["contents"].get(0).map_or(vec![], |content| {
+            content["parts"].as_array().unwrap().clone()
+        })
     }
 
     /// Texts that carry nothing else go on in each other.
     fn rebuilt(events: &[Value]) -> Value {
         let plain = |part: &Value| {
             let fields = part.as_object().unwrap();
-            fields.contains_key("text") && fields.keys().all(|name| name == "text" || name == "thought")
+            fields.contains_key("text")
+                && fields
+                    .keys()
+                    .all(|name| name == "text" || name == "thought")
         };
         let mut parts: Vec<Value> = Vec::new();
         let mut whole = json!({});
         for event in events {
-            for part in event["candidates"][0]["content"]["parts"].as_array().into_iter().flatten() {
+            for part in event["candidates"][0]["content"]["parts"]
+                .as_array()
+                .into_iter()
+                .flatten()
+            {
                 match parts.last_mut() {
                     _ if *part == json!({"text": ""}) => {}
-                    Some(last) if plain(last) && plain(part) && last["thought"] == part["thought"] => {
-                        last["text"] =
-                            json!(last["text"].as_str().unwrap().to_owned() + part["text"].as_str().unwrap());
+                    Some(last)
+                        if plain(last) && plain(part) && last["thought"] == part["thought"] =>
+                    {
+                        last["text"] = json!(
+                            last["text"].as_str().unwrap().to_owned()
+                                + part["text"].as_str().unwrap()
+                        );
                     }
                     _ => parts.push(part.clone()),
                 }
@@ -58,13 +81,18 @@ impl Recorded for Gemini {
             }
         }
         let mut candidates = events.iter().map(|event| &event["candidates"][0]);
-        whole["candidates"] = json!([candidates.rfind(|candidate| candidate["finishReason"].is_string()).unwrap()]);
+        whole["candidates"] = json!([candidates
+            .rfind(|candidate| candidate["finishReason"].is_string())
+            .unwrap()]);
         whole["candidates"][0]["content"] = json!({"role": "model", "parts": parts});
         whole
     }
 
     fn ours(mut request: Value) -> Value {
-        request["contents"].as_array_mut().unwrap().retain(|content| content["role"] != "model");
+        request["contents"]
+            .as_array_mut()
+            .unwrap()
+            .retain(|content| content["role"] != "model");
         request
     }
 

@@ -78,9 +78,15 @@ pub(crate) fn interactions() -> Option<Vec<Interaction>> {
 
 fn in_file(file: &PathBuf) -> Vec<Interaction> {
     let text = std::fs::read_to_string(file).unwrap();
-    let recording: Recording = serde_yaml_ng::from_str(&text).unwrap_or_else(|error| panic!("{file:?}: {error}"));
+    let recording: Recording =
+        serde_yaml_ng::from_str(&text).unwrap_or_else(|error| panic!("{file:?}: {error}"));
     let stem = file.file_stem().unwrap().to_string_lossy().into_owned();
-    recording.interactions.into_iter().enumerate().map(|(n, written)| read(format!("{stem}[{n}]"), written)).collect()
+    recording
+        .interactions
+        .into_iter()
+        .enumerate()
+        .map(|(n, written)| read(format!("{stem}[{n}]"), written))
+        .collect()
 }
 
 fn read(name: String, Written { request, response }: Written) -> Interaction {
@@ -109,14 +115,24 @@ fn read(name: String, Written { request, response }: Written) -> Interaction {
 
 /// The data of events, read as a client does: in pieces that end anywhere.
 pub(crate) async fn datas(events: &str) -> Vec<String> {
-    let pieces: Vec<Result<_, std::io::Error>> =
-        events.as_bytes().chunks(13).map(|piece| Ok(bytes::Bytes::copy_from_slice(piece))).collect();
+    let pieces: Vec<Result<_, std::io::Error>> = events
+        .as_bytes()
+        .chunks(13)
+        .map(|piece| Ok(bytes::Bytes::copy_from_slice(piece)))
+        .collect();
     let events = sse_stream::SseByteStream::new(stream::iter(pieces));
-    let datas = events.filter_map(async |event| event.expect("recorded events are well formed").data);
-    datas.filter(|data| std::future::ready(!data.is_empty())).collect().await
+    let datas =
+        events.filter_map(async |event| event.expect("recorded events are well formed").data);
+    datas
+        .filter(|data| std::future::ready(!data.is_empty()))
+        .collect()
+        .await
 }
 
 /// The data of events, read by other means: line by line.
 pub(crate) fn lines(events: &str) -> Vec<Value> {
-    events.lines().filter_map(|line| serde_json::from_str(line.strip_prefix("data:")?).ok()).collect()
+    events
+        .lines()
+        .filter_map(|line| serde_json::from_str(line.strip_prefix("data:")?).ok())
+        .collect()
 }

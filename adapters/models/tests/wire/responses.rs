@@ -16,11 +16,17 @@ impl Recorded for OpenAi {
     }
 
     fn out_of_scope(interaction: &Interaction) -> Option<String> {
-        let is_known = ["/responses", "/responses/input_tokens"].iter().any(|end| interaction.path.ends_with(end));
+        let is_known = ["/responses", "/responses/input_tokens"]
+            .iter()
+            .any(|end| interaction.path.ends_with(end));
         if interaction.method != "POST" || !is_known {
-            return Some(format!("no call of a model: {} {}", interaction.method, interaction.path));
+            return Some(format!(
+                "no call of a model: {} {}",
+                interaction.method, interaction.path
+            ));
         }
-        (interaction.asked["background"] == true).then(|| "in the background, which is not asked for".to_owned())
+        (interaction.asked["background"] == true)
+            .then(|| "in the background, which is not asked for".to_owned())
     }
 
     fn counts(interaction: &Interaction) -> bool {
@@ -36,26 +42,43 @@ impl Recorded for OpenAi {
     }
 
     fn rebuilt(events: &[Value]) -> Value {
-        let mut items: Vec<_> = events.iter().filter(|event| event["type"] == "response.output_item.done").collect();
+        let mut items: Vec<_> = events
+            .iter()
+            .filter(|event| event["type"] == "response.output_item.done")
+            .collect();
         items.sort_by_key(|event| event["output_index"].as_u64());
         let items: Vec<_> = items.iter().map(|event| event["item"].clone()).collect();
-        let last = events.iter().rfind(|event| event["response"]["status"].is_string()).unwrap();
+        let last = events
+            .iter()
+            .rfind(|event| event["response"]["status"].is_string())
+            .unwrap();
         let mut response = last["response"].clone();
-        let shown: Vec<_> = response["output"].as_array().unwrap().iter().map(|item| item["type"].clone()).collect();
+        let shown: Vec<_> = response["output"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|item| item["type"].clone())
+            .collect();
         let came: Vec<_> = items.iter().map(|item| item["type"].clone()).collect();
-        assert!(shown.is_empty() || shown == came, "the last event shows {shown:?}, what came is {came:?}");
+        assert!(
+            shown.is_empty() || shown == came,
+            "the last event shows {shown:?}, what came is {came:?}"
+        );
         response["output"] = json!(items);
         response
     }
 
     fn ours(mut request: Value) -> Value {
-        let is_ours = |item: &Value| item["role"] == "user" || item["type"] == "function_call_output";
+        let is_ours =
+            |item: &Value| item["role"] == "user" || item["type"] == "function_call_output";
         request["input"].as_array_mut().unwrap().retain(is_ours);
         request
     }
 
-    const BEYOND: &'static [(&'static str, &'static str)] =
-        &[(".store: boolean", "documented: nothing is kept at the provider")];
+    const BEYOND: &'static [(&'static str, &'static str)] = &[(
+        ".store: boolean",
+        "documented: nothing is kept at the provider",
+    )];
 }
 
 #[tokio::test]

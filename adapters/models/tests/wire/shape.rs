@@ -5,10 +5,18 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 /// Fields whose content is not the format's: schemas, arguments, what a program says.
-const OPAQUE: [&str; 7] =
-    ["input_schema", "parameters", "parametersJsonSchema", "args", "arguments", "response", "additionalProperties"];
+const OPAQUE: [&str; 7] = [
+    "input_schema",
+    "parameters",
+    "parametersJsonSchema",
+    "args",
+    "arguments",
+    "response",
+    "additionalProperties",
+];
 
-/// The shapes of a value: a path and a type for each field. Elements of a list are told apart by their `type` or `role`.
+/// The shapes of a value: a path and a type for each field. Elements of a list are told apart by
+/// their `type` or `role`.
 pub(crate) fn shapes(value: &Value) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     gather(value, String::new(), &mut found);
@@ -28,7 +36,10 @@ fn gather(value: &Value, path: String, found: &mut BTreeSet<String>) {
         }
         Value::Array(elements) => {
             for element in elements {
-                let word = element["type"].as_str().or(element["role"].as_str()).unwrap_or_default();
+                let word = element["type"]
+                    .as_str()
+                    .or(element["role"].as_str())
+                    .unwrap_or_default();
                 gather(element, format!("{path}[{word}]"), found);
             }
         }
@@ -43,7 +54,9 @@ fn canonical(name: &str) -> String {
     if !name.contains("json_schema") && !matches!(name, "function_declarations" | "tool_type") {
         return name.to_owned();
     }
-    parts.fold(first, |name, part| name + &part[..1].to_uppercase() + &part[1..])
+    parts.fold(first, |name, part| {
+        name + &part[..1].to_uppercase() + &part[1..]
+    })
 }
 
 fn kind(value: &Value) -> &'static str {

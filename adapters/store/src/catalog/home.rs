@@ -19,11 +19,13 @@ pub(super) enum Home {
 }
 
 impl Home {
-    /// From now on the index is in memory, as its folder does not take it. Says so: it costs memory, and each opening a pass over the log.
+    /// From now on the index is in memory, as its folder does not take it. Says so: it costs
+    /// memory, and each opening a pass over the log.
     pub(super) fn give_up(&mut self, fault: &Fault) {
         if let Self::Folder(folder) = self {
             let folder = folder.display();
-            tracing::error!(%folder, %fault, "the index is kept in memory until the store is opened again; nothing of the store is lost");
+            tracing::error!(%folder, %fault, "the index is kept in memory until the store is \
+                 opened again; nothing of the store is lost");
         }
         *self = Self::Memory;
     }
@@ -32,7 +34,8 @@ impl Home {
     pub(super) fn begin(&self, keys: &Keys) -> Result<Index, Fault> {
         match self {
             Self::Folder(folder) => {
-                Index::remove(folder).map_err(|error| Fault(format!("cannot be removed: {error}")))?;
+                Index::remove(folder)
+                    .map_err(|error| Fault(format!("cannot be removed: {error}")))?;
                 Index::open(folder, keys.clone())
             }
             Self::Memory => Ok(Index::in_memory(keys.clone())),

@@ -21,11 +21,18 @@ fn an_index_ahead_of_head_is_believed_where_the_log_is_whole_up_to_it() {
         let store = LogStore::open(folder.path()).unwrap();
         let owner = store.claim().unwrap();
         let commit = |entry| store.commit(owner, Batch::durable(&[entry], 0)).unwrap();
-        commit(Entry::Born { row: ProcessRow::started(Pid(1), "p"), image: vec![1] });
+        commit(Entry::Born {
+            row: ProcessRow::started(Pid(1), "p"),
+            image: vec![1],
+        });
         store.writer().settle().unwrap();
         let head = store.writer().vouched();
         let marks = [1, 2, 3, 4].map(|number| {
-            commit(Entry::Facts { pid: Pid(1), first: FactNumber(number), facts: vec![vec![2; 40]] });
+            commit(Entry::Facts {
+                pid: Pid(1),
+                first: FactNumber(number),
+                facts: vec![vec![2; 40]],
+            });
             store.writer().mark()
         });
         assert_eq!(store.writer().vouched(), head, "HEAD lags behind");
@@ -36,8 +43,14 @@ fn an_index_ahead_of_head_is_believed_where_the_log_is_whole_up_to_it() {
         }
         let leads = marks.map(|mark| leads_to(&store.log, head, mark).unwrap());
         assert_eq!(leads, expected, "damage to commit {damaged:?} behind HEAD");
-        let elsewhere = Mark { chain: [7; 32], ..marks[3] };
-        assert!(!leads_to(&store.log, head, elsewhere).unwrap(), "a commit that the log does not have");
+        let elsewhere = Mark {
+            chain: [7; 32],
+            ..marks[3]
+        };
+        assert!(
+            !leads_to(&store.log, head, elsewhere).unwrap(),
+            "a commit that the log does not have"
+        );
         drop(store);
     }
 }
@@ -49,14 +62,35 @@ fn what_waits_for_the_index_is_bounded() {
     let owner = store.claim().unwrap();
     let commit = |entry| {
         let entries = [entry];
-        store.commit(owner, Batch { until: Until::Written, ..Batch::durable(&entries, 0) }).unwrap();
+        store
+            .commit(
+                owner,
+                Batch {
+                    until: Until::Written,
+                    ..Batch::durable(&entries, 0)
+                },
+            )
+            .unwrap();
     };
-    commit(Entry::Born { row: ProcessRow::started(Pid(1), "p"), image: vec![1] });
+    commit(Entry::Born {
+        row: ProcessRow::started(Pid(1), "p"),
+        image: vec![1],
+    });
     let mut most = 0;
     for number in 1..=BATCH_RECORDS as u64 + 10 {
-        commit(Entry::Facts { pid: Pid(1), first: FactNumber(number), facts: vec![vec![2]] });
+        commit(Entry::Facts {
+            pid: Pid(1),
+            first: FactNumber(number),
+            facts: vec![vec![2]],
+        });
         most = most.max(store.catalog().waiting.records());
     }
-    assert!(most > BATCH_RECORDS - 10, "{most}: the index is told of many at once");
-    assert!(most <= BATCH_RECORDS && store.catalog().waiting.records() < 20, "{most}");
+    assert!(
+        most > BATCH_RECORDS - 10,
+        "{most}: the index is told of many at once"
+    );
+    assert!(
+        most <= BATCH_RECORDS && store.catalog().waiting.records() < 20,
+        "{most}"
+    );
 }

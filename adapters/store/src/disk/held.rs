@@ -1,5 +1,5 @@
-//! A file that was read once and is kept in memory. What is left of a segment that was swept is one header: a store that lives long
-//! has many of them, which would take an open file each.
+//! A file that was read once and is kept in memory. What is left of a segment that was swept is one
+//! header: a store that lives long has many of them, which would take an open file each.
 
 use std::io;
 
@@ -12,7 +12,10 @@ use super::DiskFile;
 pub(crate) struct Held(pub(crate) Bytes);
 
 fn read_only() -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, "a file that is kept in memory is not written")
+    io::Error::new(
+        io::ErrorKind::Unsupported,
+        "a file that is kept in memory is not written",
+    )
 }
 
 impl DiskFile for Held {
@@ -21,7 +24,9 @@ impl DiskFile for Held {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        let start = usize::try_from(offset).ok().and_then(|start| self.0.get(start..)?.get(..buffer.len()));
+        let start = usize::try_from(offset)
+            .ok()
+            .and_then(|start| self.0.get(start..)?.get(..buffer.len()));
         buffer.copy_from_slice(start.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }
@@ -43,7 +48,11 @@ impl DiskFile for Held {
     }
 
     fn map(&self, length: u64) -> io::Result<Bytes> {
-        let length = usize::try_from(length).ok().filter(|length| *length <= self.0.len());
-        length.map(|length| self.0.slice(..length)).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+        let length = usize::try_from(length)
+            .ok()
+            .filter(|length| *length <= self.0.len());
+        length
+            .map(|length| self.0.slice(..length))
+            .ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 }

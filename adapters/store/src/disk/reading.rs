@@ -1,4 +1,5 @@
-//! Files of the operating system, opened read-only next to a writer. The caller sets the pace of reads; every change is refused.
+//! Files of the operating system, opened read-only next to a writer. The caller sets the pace of
+//! reads; every change is refused.
 
 use std::fs::File;
 use std::io;
@@ -37,7 +38,10 @@ struct ReadFile {
 impl Disk for Reading {
     fn open(&self, path: &Path, how: How) -> io::Result<Arc<dyn DiskFile>> {
         match how {
-            How::Existing => Ok(Arc::new(ReadFile { file: File::open(path)?, pace: self.pace.clone() })),
+            How::Existing => Ok(Arc::new(ReadFile {
+                file: File::open(path)?,
+                pace: self.pace.clone(),
+            })),
             How::New | How::Emptied => refused(),
         }
     }
@@ -110,9 +114,13 @@ mod tests {
     #[test]
     fn a_long_read_is_made_of_pieces_that_follow_each_other() {
         let folder = tempfile::tempdir().unwrap();
-        let bytes: Vec<u8> = (0..5 * PIECE_BYTES / 2).map(|at| (at / 7 % 251) as u8).collect();
+        let bytes: Vec<u8> = (0..5 * PIECE_BYTES / 2)
+            .map(|at| (at / 7 % 251) as u8)
+            .collect();
         std::fs::write(folder.path().join("f"), &bytes).unwrap();
-        let file = Reading::default().open(&folder.path().join("f"), How::Existing).unwrap();
+        let file = Reading::default()
+            .open(&folder.path().join("f"), How::Existing)
+            .unwrap();
         let mut read = vec![0; bytes.len() - 9];
         file.read_at(9, &mut read).unwrap();
         assert!(read == bytes[9..], "no byte is another");

@@ -37,7 +37,13 @@ impl Disk for System {
             other => other?,
         };
         // A name that is not text is none of ours.
-        entries.filter_map(|entry| entry.map(|entry| entry.file_name().into_string().ok()).transpose()).collect()
+        entries
+            .filter_map(|entry| {
+                entry
+                    .map(|entry| entry.file_name().into_string().ok())
+                    .transpose()
+            })
+            .collect()
     }
 
     fn make_folder(&self, folder: &Path) -> io::Result<()> {
@@ -101,7 +107,12 @@ impl DiskFile for File {
     }
 
     fn reserve(&self, length: u64) -> io::Result<()> {
-        Ok(rustix::fs::fallocate(self, FallocateFlags::empty(), 0, length)?)
+        Ok(rustix::fs::fallocate(
+            self,
+            FallocateFlags::empty(),
+            0,
+            length,
+        )?)
     }
 
     fn map(&self, length: u64) -> io::Result<Bytes> {

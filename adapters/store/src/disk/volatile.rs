@@ -1,7 +1,8 @@
-//! A disk with a cache that forgets: what was not synced may be lost, torn, or there all the same when the power goes. It can
-//! also fail at a chosen step. For tests.
+//! A disk with a cache that forgets: what was not synced may be lost, torn, or there all the same
+//! when the power goes. It can also fail at a chosen step. For tests.
 //!
-//! Writes survive by sectors, in any combination; lengths and names on their own. That is harsher than most file systems.
+//! Writes survive by sectors, in any combination; lengths and names on their own. That is harsher
+//! than most file systems.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -76,30 +77,41 @@ impl Volatile {
         self.held().failed
     }
 
-    /// The power goes: what was not synced is kept or lost as `dice` says. What is left is as a machine finds it that starts.
+    /// The power goes: what was not synced is kept or lost as `dice` says. What is left is as a
+    /// machine finds it that starts.
     pub(crate) fn after_power_loss(&self, dice: &mut impl FnMut(usize) -> usize) -> Self {
         let held = self.held();
         let mut names = BTreeMap::new();
         // A name that was changed is on the platter as it was, or as it is.
-        let paths: std::collections::BTreeSet<_> = held.names.keys().chain(held.durable_names.keys()).collect();
+        let paths: std::collections::BTreeSet<_> =
+            held.names.keys().chain(held.durable_names.keys()).collect();
         for path in paths {
             let (new, old) = (held.names.get(path), held.durable_names.get(path));
             let is_same = matches!((new, old), (Some(new), Some(old)) if Arc::ptr_eq(new, old));
             let kept = if is_same || dice(2) == 0 { new } else { old };
             if let Some(file) = kept {
-                let found = file.lock().unwrap_or_else(PoisonError::into_inner).after_power_loss(dice);
+                let found = file
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .after_power_loss(dice);
                 names.insert(path.clone(), Arc::new(Mutex::new(found)));
             }
         }
         let durable_names = names.clone();
-        Self(Arc::new(Mutex::new(Held { names, durable_names, ..Held::default() })))
+        Self(Arc::new(Mutex::new(Held {
+            names,
+            durable_names,
+            ..Held::default()
+        })))
     }
 
     /// Counts a step; answers how much of it is to be done.
     fn step(&self) -> Result<(), Fault> {
         let mut held = self.held();
         held.steps += 1;
-        let Some((at, fault)) = held.fault else { return Ok(()) };
+        let Some((at, fault)) = held.fault else {
+            return Ok(());
+        };
         match held.steps == at || (held.failed && fault == Fault::Power) {
             true => {
                 held.failed = true;
@@ -144,7 +156,10 @@ impl Bytestore {
 
     fn after_power_loss(&self, dice: &mut impl FnMut(usize) -> usize) -> Self {
         let mut left = self.synced.clone();
-        let (shorter, longer) = (left.len().min(self.seen.len()), left.len().max(self.seen.len()));
+        let (shorter, longer) = (
+            left.len().min(self.seen.len()),
+            left.len().max(self.seen.len()),
+        );
         let length = match dice(3) {
             0 => left.len(),
             1 => self.seen.len(),
@@ -153,14 +168,22 @@ impl Bytestore {
         left.resize(length, 0);
         for range in &self.dirty {
             for sector in range.start / SECTOR..range.end.div_ceil(SECTOR) {
-                let end = range.end.min((sector + 1) * SECTOR).min(length).min(self.seen.len());
+                let end = range
+                    .end
+                    .min((sector + 1) * SECTOR)
+                    .min(length)
+                    .min(self.seen.len());
                 let start = range.start.max(sector * SECTOR);
                 if start < end && dice(2) == 0 {
                     left[start..end].copy_from_slice(&self.seen[start..end]);
                 }
             }
         }
-        Self { seen: left.clone(), synced: left, dirty: Vec::new() }
+        Self {
+            seen: left.clone(),
+            synced: left,
+            dirty: Vec::new(),
+        }
     }
 }
 
@@ -173,7 +196,10 @@ impl Disk for Volatile {
             (How::Existing, Some(file)) => file,
             (How::Emptied, Some(file)) => {
                 self.step()?;
-                file.lock().unwrap_or_else(PoisonError::into_inner).seen.clear();
+                file.lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .seen
+                    .clear();
                 file
             }
             (How::New | How::Emptied, None) => {
@@ -183,13 +209,21 @@ impl Disk for Volatile {
                 file
             }
         };
-        Ok(Arc::new(Open { disk: self.clone(), file }))
+        Ok(Arc::new(Open {
+            disk: self.clone(),
+            file,
+        }))
     }
 
     fn names(&self, folder: &Path) -> io::Result<Vec<String>> {
         let held = self.held();
-        let inside = held.names.keys().filter(|path| path.parent() == Some(folder));
-        Ok(inside.filter_map(|path| path.file_name()?.to_str().map(str::to_owned)).collect())
+        let inside = held
+            .names
+            .keys()
+            .filter(|path| path.parent() == Some(folder));
+        Ok(inside
+            .filter_map(|path| path.file_name()?.to_str().map(str::to_owned))
+            .collect())
     }
 
     fn make_folder(&self, _folder: &Path) -> io::Result<()> {
@@ -208,8 +242,12 @@ impl Disk for Volatile {
         self.step()?;
         let mut held = self.held();
         let inside = |path: &PathBuf| path.parent() == Some(folder);
-        let now: Vec<_> =
-            held.names.iter().filter(|(path, _)| inside(path)).map(|(a, b)| (a.clone(), b.clone())).collect();
+        let now: Vec<_> = held
+            .names
+            .iter()
+            .filter(|(path, _)| inside(path))
+            .map(|(a, b)| (a.clone(), b.clone()))
+            .collect();
         held.durable_names.retain(|path, _| !inside(path));
         held.durable_names.extend(now);
         Ok(())
@@ -238,7 +276,9 @@ impl DiskFile for Open {
             return Err(Fault::Power.into());
         }
         let bytes = self.bytes();
-        let from = bytes.seen.get(offset as usize..offset as usize + buffer.len());
+        let from = bytes
+            .seen
+            .get(offset as usize..offset as usize + buffer.len());
         buffer.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }
@@ -246,7 +286,11 @@ impl DiskFile for Open {
     fn write_at(&self, offset: u64, parts: &[Bytes]) -> io::Result<()> {
         let whole = parts.concat();
         let done = self.disk.step();
-        let written = if done.is_ok() { whole.len() } else { whole.len() / 2 };
+        let written = if done.is_ok() {
+            whole.len()
+        } else {
+            whole.len() / 2
+        };
         self.bytes().write(offset as usize, &whole[..written]);
         Ok(done?)
     }
@@ -272,10 +316,16 @@ impl DiskFile for Open {
         let mut bytes = self.bytes();
         let length = bytes.seen.len().max(length as usize);
         bytes.seen.resize(length, 0);
-        if self.disk.held().reserves_in_part { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        if self.disk.held().reserves_in_part {
+            Err(io::ErrorKind::StorageFull.into())
+        } else {
+            Ok(())
+        }
     }
 
     fn map(&self, length: u64) -> io::Result<Bytes> {
-        Ok(Bytes::copy_from_slice(&self.bytes().seen[..length as usize]))
+        Ok(Bytes::copy_from_slice(
+            &self.bytes().seen[..length as usize],
+        ))
     }
 }

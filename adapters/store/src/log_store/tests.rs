@@ -17,17 +17,56 @@ const CONTENT: &[u8] = b"content";
 fn fill(store: &LogStore) -> OwnerToken {
     let owner = store.claim().unwrap();
     let row = ProcessRow::started(Pid(1), "p");
-    store.commit(owner, Batch::durable(&[Entry::Born { row, image: vec![1] }], 0)).unwrap();
-    let facts = |first, facts| Entry::Facts { pid: Pid(1), first: FactNumber(first), facts };
-    let snapshot = Entry::Snapshot { pid: Pid(1), at: FactNumber(1), image: vec![5] };
-    store.commit(owner, Batch::durable(&[facts(1, vec![vec![2]]), snapshot, facts(2, vec![vec![3]])], 0)).unwrap();
-    let (hash, bytes) = (name_of(CONTENT), Bytes::from_static(CONTENT));
-    let temp_file = Entry::TempFile { root: Pid(1), number: 1, record: vec![6] };
     store
         .commit(
             owner,
             Batch::durable(
-                &[Entry::Content { hash, bytes, index: Bytes::new() }, facts(3, vec![vec![4]]), temp_file],
+                &[Entry::Born {
+                    row,
+                    image: vec![1],
+                }],
+                0,
+            ),
+        )
+        .unwrap();
+    let facts = |first, facts| Entry::Facts {
+        pid: Pid(1),
+        first: FactNumber(first),
+        facts,
+    };
+    let snapshot = Entry::Snapshot {
+        pid: Pid(1),
+        at: FactNumber(1),
+        image: vec![5],
+    };
+    store
+        .commit(
+            owner,
+            Batch::durable(
+                &[facts(1, vec![vec![2]]), snapshot, facts(2, vec![vec![3]])],
+                0,
+            ),
+        )
+        .unwrap();
+    let (hash, bytes) = (name_of(CONTENT), Bytes::from_static(CONTENT));
+    let temp_file = Entry::TempFile {
+        root: Pid(1),
+        number: 1,
+        record: vec![6],
+    };
+    store
+        .commit(
+            owner,
+            Batch::durable(
+                &[
+                    Entry::Content {
+                        hash,
+                        bytes,
+                        index: Bytes::new(),
+                    },
+                    facts(3, vec![vec![4]]),
+                    temp_file,
+                ],
                 0,
             ),
         )
@@ -41,7 +80,9 @@ type Damage = fn(Vec<u8>) -> Option<Vec<u8>>;
 /// Damages the index of a store that is closed.
 fn damage_last(folder: &Path, kind: u8, damage: Damage) {
     let keys = Keys::plain(Head::read(&System, folder).unwrap().unwrap().key);
-    Index::open(&folder.join("index"), keys).unwrap().damage_last(kind, damage);
+    Index::open(&folder.join("index"), keys)
+        .unwrap()
+        .damage_last(kind, damage);
 }
 
 fn name_of(bytes: &[u8]) -> ContentHash {
@@ -56,8 +97,19 @@ fn check_filled(store: &LogStore, case: &str) {
     let history = [vec![journal.image], journal.facts].concat();
     let from_birth: [&[u8]; 4] = [&[1], &[2], &[3], &[4]];
     let from_snapshot: [&[u8]; 3] = [&[5], &[3], &[4]];
-    assert!(history == from_birth || history == from_snapshot, "{case}: {history:?}");
-    assert_eq!(store.content(name_of(CONTENT)).unwrap().slice(0..7).unwrap(), CONTENT, "{case}");
+    assert!(
+        history == from_birth || history == from_snapshot,
+        "{case}: {history:?}"
+    );
+    assert_eq!(
+        store
+            .content(name_of(CONTENT))
+            .unwrap()
+            .slice(0..7)
+            .unwrap(),
+        CONTENT,
+        "{case}"
+    );
     assert_eq!(store.temp_files(Pid(1)).unwrap()[0].record, [6], "{case}");
 }
 
@@ -69,9 +121,16 @@ fn an_index_that_is_lost_while_the_store_is_open_is_built_again() {
     store.catalog_mut().lose_index();
     check_filled(&store, "lost after commits");
     store.catalog_mut().lose_index();
-    let fact = Entry::Facts { pid: Pid(1), first: FactNumber(4), facts: vec![vec![9]] };
+    let fact = Entry::Facts {
+        pid: Pid(1),
+        first: FactNumber(4),
+        facts: vec![vec![9]],
+    };
     store.commit(owner, Batch::durable(&[fact], 0)).unwrap();
-    assert_eq!(store.journal(Pid(1), None).unwrap().facts.last().unwrap(), &[9]);
+    assert_eq!(
+        store.journal(Pid(1), None).unwrap().facts.last().unwrap(),
+        &[9]
+    );
 }
 
 #[test]
@@ -79,15 +138,23 @@ fn a_store_that_was_closed_is_opened_with_the_index_that_it_had() {
     let folder = tempfile::tempdir().unwrap();
     let store = LogStore::open(folder.path()).unwrap();
     fill(&store);
-    let loss = Finding::TempFile { root: Pid(1), number: 9 };
-    store.write_notes(vec![Draft::loss_noted(&[loss]).unwrap()], 0).unwrap();
+    let loss = Finding::TempFile {
+        root: Pid(1),
+        number: 9,
+    };
+    store
+        .write_notes(vec![Draft::loss_noted(&[loss]).unwrap()], 0)
+        .unwrap();
     assert!(store.catalog().is_built_here(), "there was none");
     drop(store);
     for _ in 0..2 {
         let store = LogStore::open(folder.path()).unwrap();
         assert!(!store.catalog().is_built_here());
         check_filled(&store, "opened again");
-        assert!(!store.catalog().is_built_here(), "it knew all that was asked");
+        assert!(
+            !store.catalog().is_built_here(),
+            "it knew all that was asked"
+        );
         let owner = store.claim().unwrap();
         store.commit(owner, Batch::durable(&[], 0)).unwrap();
     }
@@ -119,11 +186,25 @@ fn large_contents_are_served_from_the_map_of_their_segment() {
     let bytes = Bytes::from(vec![7; 300_000]);
     let hash = name_of(&bytes);
     store
-        .commit(owner, Batch::durable(&[Entry::Content { hash, bytes: bytes.clone(), index: Bytes::new() }], 0))
+        .commit(
+            owner,
+            Batch::durable(
+                &[Entry::Content {
+                    hash,
+                    bytes: bytes.clone(),
+                    index: Bytes::new(),
+                }],
+                0,
+            ),
+        )
         .unwrap();
     let read = || store.content(hash).unwrap().slice(0..300_000).unwrap();
     let (first, second) = (read(), read());
-    assert_eq!(first.as_ptr(), second.as_ptr(), "both are slices of one map");
+    assert_eq!(
+        first.as_ptr(),
+        second.as_ptr(),
+        "both are slices of one map"
+    );
     drop(store);
     assert_eq!(first, bytes, "a slice outlives the store");
 }
@@ -136,14 +217,31 @@ fn a_content_whose_key_the_index_lost_can_be_referred_to() {
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
     let refer = |hash, number| {
-        let fact = Entry::Facts { pid: Pid(1), first: FactNumber(number), facts: vec![vec![9]] };
+        let fact = Entry::Facts {
+            pid: Pid(1),
+            first: FactNumber(number),
+            facts: vec![vec![9]],
+        };
         store.commit(owner, Batch::durable(&[Entry::Held { hash }, fact], 0))
     };
     refer(name_of(CONTENT), 4).unwrap();
     let unknown = refer(name_of(b"another"), 5);
-    assert!(matches!(unknown, Err(StoreError::UnknownContent(_))), "{unknown:?}");
-    assert_eq!(store.content(name_of(CONTENT)).unwrap().slice(0..7).unwrap(), CONTENT);
-    assert_eq!(store.journal(Pid(1), None).unwrap().facts.last().unwrap(), &[9]);
+    assert!(
+        matches!(unknown, Err(StoreError::UnknownContent(_))),
+        "{unknown:?}"
+    );
+    assert_eq!(
+        store
+            .content(name_of(CONTENT))
+            .unwrap()
+            .slice(0..7)
+            .unwrap(),
+        CONTENT
+    );
+    assert_eq!(
+        store.journal(Pid(1), None).unwrap().facts.last().unwrap(),
+        &[9]
+    );
 }
 
 #[test]
@@ -152,8 +250,14 @@ fn an_image_that_was_given_up_is_in_no_answer_though_its_record_can_be_read() {
         let folder = tempfile::tempdir().unwrap();
         let check = |store: &LogStore, case: &str| {
             let journal = store.journal(Pid(1), None).unwrap();
-            assert_eq!((journal.base, journal.image), (FactNumber(0), vec![1]), "{case}");
-            let stands = store.ask(|catalog| catalog.leads_somewhere(&Name::Image(Pid(1), FactNumber(1)))).unwrap();
+            assert_eq!(
+                (journal.base, journal.image),
+                (FactNumber(0), vec![1]),
+                "{case}"
+            );
+            let stands = store
+                .ask(|catalog| catalog.leads_somewhere(&Name::Image(Pid(1), FactNumber(1))))
+                .unwrap();
             assert!(!stands, "{case}: the index has it");
         };
         let store = LogStore::open(folder.path()).unwrap();
@@ -161,7 +265,9 @@ fn an_image_that_was_given_up_is_in_no_answer_though_its_record_can_be_read() {
         // The index on the disk is told of it, so that a note that waits has to take it out.
         store.settle_catalog().unwrap();
         assert_eq!(store.journal(Pid(1), None).unwrap().base, FactNumber(1));
-        store.write_notes(vec![Draft::snapshot_dropped(Pid(1), FactNumber(1))], 0).unwrap();
+        store
+            .write_notes(vec![Draft::snapshot_dropped(Pid(1), FactNumber(1))], 0)
+            .unwrap();
         check(&store, "at once");
         store.catalog_mut().lose_index();
         check(&store, "with an index that is built again");
@@ -169,32 +275,83 @@ fn an_image_that_was_given_up_is_in_no_answer_though_its_record_can_be_read() {
         if !with_index {
             std::fs::remove_dir_all(folder.path().join("index")).unwrap();
         }
-        check(&LogStore::open(folder.path()).unwrap(), &format!("reopened, with index: {with_index}"));
+        check(
+            &LogStore::open(folder.path()).unwrap(),
+            &format!("reopened, with index: {with_index}"),
+        );
     }
 }
 
 #[test]
 fn a_history_that_was_given_up_is_in_no_answer_of_the_index_once_it_is_swept() {
     let folder = tempfile::tempdir().unwrap();
-    let open = || LogStore::options().segment_bytes(1).open(folder.path()).unwrap();
+    let open = || {
+        LogStore::options()
+            .segment_bytes(1)
+            .open(folder.path())
+            .unwrap()
+    };
     let store = open();
     let owner = fill(&store);
-    store.commit(owner, Batch::durable(&[Entry::Shortened { pid: Pid(1), below: FactNumber(1) }], 0)).unwrap();
+    store
+        .commit(
+            owner,
+            Batch::durable(
+                &[Entry::Shortened {
+                    pid: Pid(1),
+                    below: FactNumber(1),
+                }],
+                0,
+            ),
+        )
+        .unwrap();
     let mark = store.begin_mark(owner).unwrap();
-    let (inventory, forgotten, watch) =
-        (&mut Inventory::default(), &Forgotten::default(), &mut |_| ControlFlow::Continue(()));
-    let bounds = Bounds { live_percent: 99, ..Bounds::default() };
-    let order = Sweep { mark, inventory, contents: Contents::All, forgotten, purpose: Purpose::Free, bounds, watch };
+    let (inventory, forgotten, watch) = (
+        &mut Inventory::default(),
+        &Forgotten::default(),
+        &mut |_| ControlFlow::Continue(()),
+    );
+    let bounds = Bounds {
+        live_percent: 99,
+        ..Bounds::default()
+    };
+    let order = Sweep {
+        mark,
+        inventory,
+        contents: Contents::All,
+        forgotten,
+        purpose: Purpose::Free,
+        bounds,
+        watch,
+    };
     assert!(store.sweep(owner, order).unwrap().freed_parts > 0);
-    let names = [Name::Image(Pid(1), FactNumber(0)), Name::Facts(Pid(1), FactNumber(1))];
+    let names = [
+        Name::Image(Pid(1), FactNumber(0)),
+        Name::Facts(Pid(1), FactNumber(1)),
+    ];
     let check = |store: &LogStore, case: &str| {
         for name in names {
-            assert!(!store.ask(|catalog| catalog.leads_somewhere(&name)).unwrap(), "{case}: {name:?}");
+            assert!(
+                !store.ask(|catalog| catalog.leads_somewhere(&name)).unwrap(),
+                "{case}: {name:?}"
+            );
         }
-        assert!(store.ask(|catalog| catalog.leads_somewhere(&Name::Image(Pid(1), FactNumber(1)))).unwrap(), "{case}");
+        assert!(
+            store
+                .ask(|catalog| catalog.leads_somewhere(&Name::Image(Pid(1), FactNumber(1))))
+                .unwrap(),
+            "{case}"
+        );
         let before = store.journal(Pid(1), Some(FactNumber(0)));
-        assert!(matches!(before, Err(StoreError::ForgottenFact { .. })), "{case}: {before:?}");
-        assert_eq!(store.journal(Pid(1), None).unwrap().base, FactNumber(1), "{case}");
+        assert!(
+            matches!(before, Err(StoreError::ForgottenFact { .. })),
+            "{case}: {before:?}"
+        );
+        assert_eq!(
+            store.journal(Pid(1), None).unwrap().base,
+            FactNumber(1),
+            "{case}"
+        );
     };
     check(&store, "at once");
     drop(store);

@@ -1,4 +1,5 @@
-//! What is lost as far as the table shows it, and what of that was acknowledged. `fsck` judges by this as whoever opens the store does.
+//! What is lost as far as the table shows it, and what of that was acknowledged. `fsck` judges by
+//! this as whoever opens the store does.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +25,9 @@ pub(crate) struct LossNote {
 impl Table {
     /// All notes of losses as [`Table::put_note`] encoded them.
     pub(crate) fn encoded_notes(&self) -> impl Iterator<Item = (u64, Encoded)> {
-        self.notes.iter().map(|(number, note)| (*number, codec::encode(note)))
+        self.notes
+            .iter()
+            .map(|(number, note)| (*number, codec::encode(note)))
     }
 
     /// The note that was first written in this commit.
@@ -39,15 +42,22 @@ impl Table {
     pub(crate) fn put_note(&mut self, number: u64, note: LossNote) -> Encoded {
         let (name, bytes) = (note_key(number), codec::encode(&note)?);
         if let Some(old) = self.notes.insert(number, note) {
-            self.digest.combine(Digest::of(&self.key, &name, &codec::encode(&old)?), u64::wrapping_sub);
+            self.digest.combine(
+                Digest::of(&self.key, &name, &codec::encode(&old)?),
+                u64::wrapping_sub,
+            );
         }
-        self.digest.combine(Digest::of(&self.key, &name, &bytes), u64::wrapping_add);
+        self.digest
+            .combine(Digest::of(&self.key, &name, &bytes), u64::wrapping_add);
         Ok(bytes)
     }
 
     /// What was acknowledged as lost.
     pub(crate) fn acknowledged(&self) -> BTreeSet<Finding> {
-        self.notes.values().flat_map(|note| note.losses.iter().cloned()).collect()
+        self.notes
+            .values()
+            .flat_map(|note| note.losses.iter().cloned())
+            .collect()
     }
 
     /// Whether something of a process was acknowledged as lost.
@@ -68,7 +78,9 @@ impl Table {
             | Finding::Short { .. }
             | Finding::Unvouched { .. } => false,
         };
-        self.notes.values().any(|note| note.losses.iter().any(is_of))
+        self.notes
+            .values()
+            .any(|note| note.losses.iter().any(is_of))
     }
 
     /// Whether something is lost from there on.
@@ -84,12 +96,16 @@ impl Table {
     /// The parts that are lost, in which a process may go on as far as is known.
     pub(crate) fn goes_on_in(&self, line: &Line) -> impl Iterator<Item = &Lost> {
         let touched = line.touched;
-        let lost = if line.is_complete() { &[] } else { &self.lost[..] };
+        let lost = if line.is_complete() {
+            &[]
+        } else {
+            &self.lost[..]
+        };
         lost.iter().filter(move |lost| touched.may_go_on_in(lost))
     }
 
-    /// The commit by which all of a tree have ended, who alone change its temporary files; none where one of them has not, as far as
-    /// is known. Costs a pass over the lines.
+    /// The commit by which all of a tree have ended, who alone change its temporary files; none
+    /// where one of them has not, as far as is known. Costs a pass over the lines.
     pub(crate) fn end_of_tree(&self, root: Pid) -> Option<CommitNumber> {
         let (mut tree, mut ended) = (BTreeSet::from([root]), 0);
         // A child is younger than its parent, so the parent comes first.
@@ -107,17 +123,30 @@ impl Table {
         Some(CommitNumber(ended))
     }
 
-    /// What is lost as far as headers, births, ends and checkpoints show it, by place, process and checkpoint.
+    /// What is lost as far as headers, births, ends and checkpoints show it, by place, process and
+    /// checkpoint.
     pub(crate) fn losses(&self) -> Vec<Finding> {
-        let lines = self.lines().filter(|(_, line)| line.as_ref().is_none_or(|line| line.row().is_none()));
+        let lines = self
+            .lines()
+            .filter(|(_, line)| line.as_ref().is_none_or(|line| line.row().is_none()));
         self.losses_with(&lines.map(|(pid, _)| pid).collect::<Vec<_>>())
     }
 
     /// The same for who has gone through the lines, and found these to give no row.
     pub(super) fn losses_with(&self, unlisted: &[Pid]) -> Vec<Finding> {
-        let mut losses: Vec<_> = self.lost.iter().map(|lost| Finding::Part { from: lost.from, to: lost.to }).collect();
+        let mut losses: Vec<_> = self
+            .lost
+            .iter()
+            .map(|lost| Finding::Part {
+                from: lost.from,
+                to: lost.to,
+            })
+            .collect();
         losses.extend(unlisted.iter().map(|pid| Finding::Row { pid: *pid }));
-        let damaged = self.checkpoints.iter().filter(|(_, line)| line.state == CheckpointState::Damaged);
+        let damaged = self
+            .checkpoints
+            .iter()
+            .filter(|(_, line)| line.state == CheckpointState::Damaged);
         losses.extend(damaged.map(|(id, _)| Finding::Checkpoint { id: *id }));
         losses
     }
@@ -125,11 +154,17 @@ impl Table {
     /// The processes that may go on in what is lost.
     pub(crate) fn open_ends(&self) -> Vec<Finding> {
         let lines = self.lines().filter_map(|(pid, line)| Some((pid, line?)));
-        let open = lines.filter(|(_, line)| line.row().is_some() && self.goes_on_in(line).next().is_some());
-        open.map(|(pid, line)| Finding::End { pid, last: line.last }).collect()
+        let open = lines
+            .filter(|(_, line)| line.row().is_some() && self.goes_on_in(line).next().is_some());
+        open.map(|(pid, line)| Finding::End {
+            pid,
+            last: line.last,
+        })
+        .collect()
     }
 
-    /// Whether something that stood in the log could not be read when this was built from it. Costs a pass over the lines.
+    /// Whether something that stood in the log could not be read when this was built from it. Costs
+    /// a pass over the lines.
     pub(crate) fn lacks_something(&self) -> bool {
         !self.losses().is_empty()
     }

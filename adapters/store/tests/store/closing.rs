@@ -10,7 +10,11 @@ use crate::support::*;
 use crate::sweep::{answers, fill, held};
 
 /// The segment that is written, closed where anything in it is garbage.
-const TO_THE_END: Bounds = Bounds { live_percent: 99, step_bytes: 400, close_bytes: 1 };
+const TO_THE_END: Bounds = Bounds {
+    live_percent: 99,
+    step_bytes: 400,
+    close_bytes: 1,
+};
 
 #[test]
 fn a_store_of_one_segment_is_swept_as_well() {
@@ -21,18 +25,46 @@ fn a_store_of_one_segment_is_swept_as_well() {
         let contents = fill(&store, owner);
         let before = answers(&store);
         let live = only(&[&contents[2], &contents[7]]);
-        let bounds = Bounds { close_bytes: 5_000, ..TO_THE_END };
+        let bounds = Bounds {
+            close_bytes: 5_000,
+            ..TO_THE_END
+        };
         let ask = |mark, purpose| {
             let watch = &mut |_| ControlFlow::Continue(());
-            sweep_as(&store, owner, &live, Order { mark, purpose, bounds }, watch).unwrap()
+            sweep_as(
+                &store,
+                owner,
+                &live,
+                Order {
+                    mark,
+                    purpose,
+                    bounds,
+                },
+                watch,
+            )
+            .unwrap()
         };
         let foreseen = ask(MarkToken::default(), Purpose::Count);
         let swept = ask(store.begin_mark(owner).unwrap(), Purpose::Free);
-        assert_eq!((swept.freed_parts, swept.dropped_contents), (1, 12), "ten of the first, and two behind them");
-        assert_eq!((foreseen.freed_parts, foreseen.dropped_contents), (swept.freed_parts, swept.dropped_contents));
-        assert!(foreseen.bytes_after.abs_diff(swept.bytes_after) < 1_000, "{foreseen:?} {swept:?}");
+        assert_eq!(
+            (swept.freed_parts, swept.dropped_contents),
+            (1, 12),
+            "ten of the first, and two behind them"
+        );
+        assert_eq!(
+            (foreseen.freed_parts, foreseen.dropped_contents),
+            (swept.freed_parts, swept.dropped_contents)
+        );
+        assert!(
+            foreseen.bytes_after.abs_diff(swept.bytes_after) < 1_000,
+            "{foreseen:?} {swept:?}"
+        );
         let again = ask(store.begin_mark(owner).unwrap(), Purpose::Free);
-        assert_eq!((again.freed_parts, again.bytes_after), (0, swept.bytes_after), "so little is not worth it");
+        assert_eq!(
+            (again.freed_parts, again.bytes_after),
+            (0, swept.bytes_after),
+            "so little is not worth it"
+        );
         drop(store);
         fs::remove_dir_all(folder.path().join("index")).unwrap();
         let store = options.open(folder.path()).unwrap();
@@ -60,18 +92,51 @@ fn a_crash_while_the_last_segment_is_closed_and_swept_leaves_every_answer() {
         crashes.push((step, copy));
         ControlFlow::Continue(())
     };
-    sweep_as(&store, owner, &live, Order { mark, purpose: Purpose::Free, bounds: TO_THE_END }, watch).unwrap();
+    sweep_as(
+        &store,
+        owner,
+        &live,
+        Order {
+            mark,
+            purpose: Purpose::Free,
+            bounds: TO_THE_END,
+        },
+        watch,
+    )
+    .unwrap();
     assert!(crashes.len() > 5, "{crashes:?}");
     for (step, copy) in &crashes {
         let store = LogStore::open(copy.path()).unwrap();
         assert_eq!(answers(&store), right, "a crash before {step:?}");
         let there = held(&store, &contents);
-        assert!(there.contains(&&contents[2]) && there.contains(&&contents[7]), "a crash before {step:?}");
+        assert!(
+            there.contains(&&contents[2]) && there.contains(&&contents[7]),
+            "a crash before {step:?}"
+        );
         let owner = store.claim().unwrap();
         let mark = store.begin_mark(owner).unwrap();
         let watch = &mut |_| ControlFlow::Continue(());
-        sweep_as(&store, owner, &live, Order { mark, purpose: Purpose::Free, bounds: TO_THE_END }, watch).unwrap();
-        assert_eq!(answers(&store), right, "a crash before {step:?}, and swept again");
-        assert_eq!(held(&store, &contents), [&contents[2], &contents[7]], "a crash before {step:?}, and swept again");
+        sweep_as(
+            &store,
+            owner,
+            &live,
+            Order {
+                mark,
+                purpose: Purpose::Free,
+                bounds: TO_THE_END,
+            },
+            watch,
+        )
+        .unwrap();
+        assert_eq!(
+            answers(&store),
+            right,
+            "a crash before {step:?}, and swept again"
+        );
+        assert_eq!(
+            held(&store, &contents),
+            [&contents[2], &contents[7]],
+            "a crash before {step:?}, and swept again"
+        );
     }
 }

@@ -20,7 +20,10 @@ struct Dice(u64);
 
 impl Dice {
     fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) as usize) % limit
     }
 }
@@ -34,22 +37,37 @@ fn commits() -> Vec<Vec<Entry>> {
     let contents = contents().iter().map(content).collect();
     let work = (1..=FACTS).map(|number| {
         let changes = (1..=TREES).map(|root| temp_file(root, number));
-        (1..=PIDS).map(|pid| facts(pid, number..=number)).chain(changes).collect()
+        (1..=PIDS)
+            .map(|pid| facts(pid, number..=number))
+            .chain(changes)
+            .collect()
     });
-    let rest = vec![(1..=PIDS).map(|pid| snapshot(pid, 20)).collect(), vec![ended(1), ended(3)]];
-    [births, contents].into_iter().chain(work).chain(rest).collect()
+    let rest = vec![
+        (1..=PIDS).map(|pid| snapshot(pid, 20)).collect(),
+        vec![ended(1), ended(3)],
+    ];
+    [births, contents]
+        .into_iter()
+        .chain(work)
+        .chain(rest)
+        .collect()
 }
 
 fn fill(store: &dyn Store) {
     let owner = store.claim().unwrap();
-    commits().iter().for_each(|entries| commit(store, owner, entries));
+    commits()
+        .iter()
+        .for_each(|entries| commit(store, owner, entries));
 }
 
 /// Every answer that the store gives must be the right one. Answers whether all were given.
 fn check_answers(store: &LogStore, right: &MemoryStore, case: &str) -> bool {
     let mut all = true;
     let mut note = |error: &StoreError| {
-        assert!(matches!(error, StoreError::Damaged { .. }), "{case}: {error}");
+        assert!(
+            matches!(error, StoreError::Damaged { .. }),
+            "{case}: {error}"
+        );
         all = false;
     };
     match store.processes() {
@@ -58,19 +76,34 @@ fn check_answers(store: &LogStore, right: &MemoryStore, case: &str) -> bool {
             for row in &listing.rows {
                 let is_right = all_rows.rows.contains(row);
                 // Whose end is lost may go on, as far as is known.
-                let goes_on = row.exit.is_none() && !listing.lost.is_empty() && store.journal(row.pid, None).is_err();
+                let goes_on = row.exit.is_none()
+                    && !listing.lost.is_empty()
+                    && store.journal(row.pid, None).is_err();
                 assert!(is_right || goes_on, "{case}: {row:?}");
             }
-            assert!(listing.last >= all_rows.last, "{case}: a number could be given again");
+            assert!(
+                listing.last >= all_rows.last,
+                "{case}: a number could be given again"
+            );
             if listing.rows != all_rows.rows {
-                assert!(!listing.lost.is_empty(), "{case}: rows are missing without a word");
-                note(&StoreError::Damaged { what: listing.lost.concat() });
+                assert!(
+                    !listing.lost.is_empty(),
+                    "{case}: rows are missing without a word"
+                );
+                note(&StoreError::Damaged {
+                    what: listing.lost.concat(),
+                });
             }
         }
         Err(error) => note(&error),
     }
     for pid in (1..=PIDS).map(Pid) {
-        for upto in [None, Some(FactNumber(0)), Some(FactNumber(19)), Some(FactNumber(33))] {
+        for upto in [
+            None,
+            Some(FactNumber(0)),
+            Some(FactNumber(19)),
+            Some(FactNumber(33)),
+        ] {
             match store.journal(pid, upto) {
                 Ok(journal) => {
                     let mut expected = right.journal(pid, upto).unwrap();
@@ -92,7 +125,11 @@ fn check_answers(store: &LogStore, right: &MemoryStore, case: &str) -> bool {
     }
     for expected in contents() {
         match read(store, hash(&expected)) {
-            Ok(found) => assert!(found == expected, "{case}: a content of {} bytes", expected.len()),
+            Ok(found) => assert!(
+                found == expected,
+                "{case}: a content of {} bytes",
+                expected.len()
+            ),
             Err(error) => note(&error),
         }
     }
@@ -110,8 +147,16 @@ fn same_history(
         return assert_eq!(found, right, "{case}");
     }
     let earlier = store.journal(found.row.pid, Some(found.base)).unwrap();
-    assert_eq!((&found.row, &found.image), (&right.row, &earlier.image), "{case}");
-    assert_eq!(found.base.plus(found.facts.len()), right.base.plus(right.facts.len()), "{case}");
+    assert_eq!(
+        (&found.row, &found.image),
+        (&right.row, &earlier.image),
+        "{case}"
+    );
+    assert_eq!(
+        found.base.plus(found.facts.len()),
+        right.base.plus(right.facts.len()),
+        "{case}"
+    );
     assert!(found.facts.ends_with(&right.facts), "{case}");
 }
 
@@ -144,15 +189,29 @@ fn no_damage_is_silent_and_damage_to_the_index_heals() {
 
 #[test]
 fn no_damage_to_a_store_that_is_encrypted_or_compressed_is_silent() {
-    coded().iter().for_each(|(name, options)| check_damage(name, options, 100));
+    coded()
+        .iter()
+        .for_each(|(name, options)| check_damage(name, options, 100));
 }
 
 fn check_damage(name: &str, options: &Options, trials: u64) {
-    let seed = std::env::var("DORMOUSE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
-    let trials = std::env::var("DORMOUSE_TRIALS").ok().and_then(|trials| trials.parse().ok()).unwrap_or(trials);
+    let seed = std::env::var("DORMOUSE_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or(1);
+    let trials = std::env::var("DORMOUSE_TRIALS")
+        .ok()
+        .and_then(|trials| trials.parse().ok())
+        .unwrap_or(trials);
     let (folder, right) = (tempdir(), MemoryStore::new());
     fill(&right);
-    fill(&options.clone().segment_bytes(20_000).open(folder.path()).unwrap());
+    fill(
+        &options
+            .clone()
+            .segment_bytes(20_000)
+            .open(folder.path())
+            .unwrap(),
+    );
     let mut dice = Dice(seed);
     let mut outcomes = [0; 3];
     for trial in 0..trials {
@@ -160,15 +219,24 @@ fn check_damage(name: &str, options: &Options, trials: u64) {
         copy_folder(folder.path(), copy.path());
         let paths = files(copy.path());
         let path = &paths[dice.below(paths.len())];
-        let kind = [Harm::Flip, Harm::Flip, Harm::Zero, Harm::Cut].into_iter().nth(dice.below(4)).unwrap();
+        let kind = [Harm::Flip, Harm::Flip, Harm::Zero, Harm::Cut]
+            .into_iter()
+            .nth(dice.below(4))
+            .unwrap();
         let done = harm(path, &kind, &mut dice);
         let place = path.strip_prefix(copy.path()).unwrap();
-        let case = format!("{name}, seed {seed}, trial {trial}: {} {done}", place.display());
+        let case = format!(
+            "{name}, seed {seed}, trial {trial}: {} {done}",
+            place.display()
+        );
         let harmless = place.starts_with("index") || place == Path::new("LOCK");
         match options.clone().open(copy.path()) {
             Ok(store) => {
                 let all = check_answers(&store, &right, &case);
-                assert!(all || !harmless, "{case}: an answer is missing, though the log is whole");
+                assert!(
+                    all || !harmless,
+                    "{case}: an answer is missing, though the log is whole"
+                );
                 outcomes[usize::from(!all)] += 1;
             }
             Err(StoreError::Damaged { .. }) if !harmless => outcomes[2] += 1,

@@ -27,7 +27,8 @@ fn bytes_of(entry: &Entry) -> u64 {
     HEADER + payload as u64
 }
 
-/// How far a segment is written. By its records: the last byte of one may be zero, as the room behind it is.
+/// How far a segment is written. By its records: the last byte of one may be zero, as the room
+/// behind it is.
 fn written(segment: &Path) -> u64 {
     let bytes = fs::read(segment).unwrap();
     let mut end = 0;
@@ -49,7 +50,12 @@ fn commits() -> Vec<Commit> {
         vec![(large(2), false), (facts(1, 3..=3), true)],
         vec![(large(3), false), (large(4), true), (facts(1, 4..=9), true)],
         vec![(facts(2, 1..=5), false), (snapshot(2, 5), false)],
-        vec![(large(5), false), (large(6), false), (facts(2, 6..=6), false), (snapshot(1, 9), true)],
+        vec![
+            (large(5), false),
+            (large(6), false),
+            (facts(2, 6..=6), false),
+            (snapshot(1, 9), true),
+        ],
         vec![(forgotten(2), true)],
         // Behind what is swept.
         vec![(facts(1, 10..=10), true)],
@@ -61,15 +67,36 @@ fn what_a_sweep_reports_is_what_its_records_come_to() {
     for live_percent in [0, 20, 40, 50, 60, 99] {
         let folder = tempdir();
         // A segment for each commit.
-        let store = LogStore::options().segment_bytes(1).open(folder.path()).unwrap();
+        let store = LogStore::options()
+            .segment_bytes(1)
+            .open(folder.path())
+            .unwrap();
         let owner = store.claim().unwrap();
         let commits = commits();
         for entries in &commits {
-            commit(&store, owner, &entries.iter().map(|(entry, _)| entry.clone()).collect::<Vec<_>>());
+            commit(
+                &store,
+                owner,
+                &entries
+                    .iter()
+                    .map(|(entry, _)| entry.clone())
+                    .collect::<Vec<_>>(),
+            );
         }
-        let total = |entries: &[(Entry, bool)]| OPENED + entries.iter().map(|(entry, _)| bytes_of(entry)).sum::<u64>();
-        let live_bytes =
-            |entries: &[(Entry, bool)]| entries.iter().filter(|it| it.1).map(|it| bytes_of(&it.0)).sum::<u64>();
+        let total = |entries: &[(Entry, bool)]| {
+            OPENED
+                + entries
+                    .iter()
+                    .map(|(entry, _)| bytes_of(entry))
+                    .sum::<u64>()
+        };
+        let live_bytes = |entries: &[(Entry, bool)]| {
+            entries
+                .iter()
+                .filter(|it| it.1)
+                .map(|it| bytes_of(&it.0))
+                .sum::<u64>()
+        };
         let looked_at = &commits[..commits.len() - 1];
         let (freed, left): (Vec<_>, Vec<_>) = looked_at
             .iter()
@@ -83,35 +110,98 @@ fn what_a_sweep_reports_is_what_its_records_come_to() {
             .collect();
 
         let live = only(&[&bytes(1, 2_000), &bytes(4, 2_000)]);
-        let bounds = Bounds { live_percent, step_bytes: 1 << 20, close_bytes: u64::MAX };
+        let bounds = Bounds {
+            live_percent,
+            step_bytes: 1 << 20,
+            close_bytes: u64::MAX,
+        };
         let ask = |mark, purpose| {
-            sweep_as(&store, owner, &live, Order { mark, purpose, bounds }, &mut |_| ControlFlow::Continue(())).unwrap()
+            sweep_as(
+                &store,
+                owner,
+                &live,
+                Order {
+                    mark,
+                    purpose,
+                    bounds,
+                },
+                &mut |_| ControlFlow::Continue(()),
+            )
+            .unwrap()
         };
         let foreseen = ask(MarkToken::default(), Purpose::Count);
-        let on_disk = || files(&folder.path().join("log")).iter().map(|path| written(path)).sum::<u64>();
+        let on_disk = || {
+            files(&folder.path().join("log"))
+                .iter()
+                .map(|path| written(path))
+                .sum::<u64>()
+        };
         let before = on_disk();
         let swept = ask(store.begin_mark(owner).unwrap(), Purpose::Free);
         for (what, found) in [("foreseen", &foreseen), ("done", &swept)] {
             let case = format!("{what} at {live_percent} %");
             assert_eq!(found.progress, Progress::Done, "{case}");
-            assert_eq!(found.bytes_before, commits.iter().map(|entries| total(entries)).sum::<u64>(), "{case}");
+            assert_eq!(
+                found.bytes_before,
+                commits.iter().map(|entries| total(entries)).sum::<u64>(),
+                "{case}"
+            );
             assert_eq!(found.bytes_before, before, "{case}");
-            assert_eq!((found.parts, found.freed_parts), (looked_at.len() as u64, freed.len() as u64), "{case}");
-            assert_eq!(found.live_bytes, looked_at.iter().map(|entries| live_bytes(entries)).sum::<u64>(), "{case}");
-            assert_eq!(found.moved_bytes, freed.iter().map(|(_, live, _)| live).sum::<u64>(), "{case}");
-            assert_eq!(found.left_bytes, left.iter().map(|(total, live, _)| total - live).sum::<u64>(), "{case}");
+            assert_eq!(
+                (found.parts, found.freed_parts),
+                (looked_at.len() as u64, freed.len() as u64),
+                "{case}"
+            );
+            assert_eq!(
+                found.live_bytes,
+                looked_at
+                    .iter()
+                    .map(|entries| live_bytes(entries))
+                    .sum::<u64>(),
+                "{case}"
+            );
+            assert_eq!(
+                found.moved_bytes,
+                freed.iter().map(|(_, live, _)| live).sum::<u64>(),
+                "{case}"
+            );
+            assert_eq!(
+                found.left_bytes,
+                left.iter()
+                    .map(|(total, live, _)| total - live)
+                    .sum::<u64>(),
+                "{case}"
+            );
             assert_eq!(found.dropped_contents, dropped.len() as u64, "{case}");
-            assert_eq!(found.dropped_content_bytes, dropped.iter().sum::<u64>(), "{case}");
+            assert_eq!(
+                found.dropped_content_bytes,
+                dropped.iter().sum::<u64>(),
+                "{case}"
+            );
             assert_eq!(found.damaged_parts, Vec::<u32>::new(), "{case}");
             let records: usize = freed.iter().map(|(_, _, entries)| 1 + entries.len()).sum();
-            assert_eq!(found.inspected, records as u64, "{case}: a look at what is freed, and at nothing else");
+            assert_eq!(
+                found.inspected, records as u64,
+                "{case}: a look at what is freed, and at nothing else"
+            );
         }
-        let kept: u64 = freed.iter().map(|(total, live, _)| total - live - HEADER).sum();
-        assert_eq!(foreseen.bytes_after, foreseen.bytes_before - kept, "foreseen at {live_percent} %");
+        let kept: u64 = freed
+            .iter()
+            .map(|(total, live, _)| total - live - HEADER)
+            .sum();
+        assert_eq!(
+            foreseen.bytes_after,
+            foreseen.bytes_before - kept,
+            "foreseen at {live_percent} %"
+        );
         assert_eq!(swept.bytes_after, on_disk(), "done at {live_percent} %");
         // Each segment that something was moved to begins with a record of its own.
         let moved_from = freed.iter().filter(|(_, live, _)| *live > 0).count() as u64;
-        assert_eq!(swept.bytes_after, foreseen.bytes_after + moved_from * OPENED, "done at {live_percent} %");
+        assert_eq!(
+            swept.bytes_after,
+            foreseen.bytes_after + moved_from * OPENED,
+            "done at {live_percent} %"
+        );
         drop(store);
         fs::remove_dir_all(folder.path().join("index")).unwrap();
         assert!(LogStore::open(folder.path()).is_ok());

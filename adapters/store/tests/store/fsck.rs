@@ -17,7 +17,17 @@ fn fill(folder: &Path) -> Bytes {
     let held = bytes(5, 2_000);
     commit(&store, owner, &[born(1), born(2), content(&held)]);
     (1..=9).for_each(|number| commit(&store, owner, &[facts(1, number..=number)]));
-    commit(&store, owner, &[snapshot(1, 3), snapshot(1, 9), temp_file(1, 1), facts(2, 1..=1), ended(2)]);
+    commit(
+        &store,
+        owner,
+        &[
+            snapshot(1, 3),
+            snapshot(1, 9),
+            temp_file(1, 1),
+            facts(2, 1..=1),
+            ended(2),
+        ],
+    );
     commit(&store, owner, &[facts(1, 10..=10)]);
     held
 }
@@ -26,7 +36,12 @@ fn fill(folder: &Path) -> Bytes {
 fn damage(folder: &Path, text: &[u8]) {
     let path = folder.join("log/00000001.seg");
     let mut log = fs::read(&path).unwrap();
-    let places: Vec<_> = log.windows(text.len()).enumerate().filter(|(_, at)| *at == text).map(|(at, _)| at).collect();
+    let places: Vec<_> = log
+        .windows(text.len())
+        .enumerate()
+        .filter(|(_, at)| *at == text)
+        .map(|(at, _)| at)
+        .collect();
     assert_eq!(places.len(), 1, "{:?}", String::from_utf8_lossy(text));
     log[places[0] + text.len() / 2] ^= 1;
     fs::write(path, log).unwrap();
@@ -38,7 +53,9 @@ fn check(folder: &Path, repair: Repair) -> Result<Vec<String>, StoreError> {
 }
 
 fn state(folder: &Path) -> Vec<Vec<u8>> {
-    ["HEAD", "log/00000001.seg"].map(|file| fs::read(folder.join(file)).unwrap_or_default()).to_vec()
+    ["HEAD", "log/00000001.seg"]
+        .map(|file| fs::read(folder.join(file)).unwrap_or_default())
+        .to_vec()
 }
 
 #[test]
@@ -47,26 +64,56 @@ fn a_store_that_is_whole_is_said_to_be() {
     fill(folder.path());
     let before = state(folder.path());
     let mut pieces = 0;
-    let checkup = fsck(folder.path(), &LogStore::options(), Repair::No, &mut |_, _| pieces += 1).unwrap();
+    let checkup = fsck(
+        folder.path(),
+        &LogStore::options(),
+        Repair::No,
+        &mut |_, _| pieces += 1,
+    )
+    .unwrap();
     assert!(checkup.findings.is_empty(), "{checkup:?}");
-    assert_eq!(pieces, 2 + 11 + 2 + 1, "births, facts, snapshots, a change of files");
+    assert_eq!(
+        pieces,
+        2 + 11 + 2 + 1,
+        "births, facts, snapshots, a change of files"
+    );
     assert_eq!(state(folder.path()), before);
-    assert_eq!(check(folder.path(), Repair::Yes).unwrap(), Vec::<String>::new());
-    assert_eq!(LogStore::open(folder.path()).unwrap().journal(Pid(1), None).unwrap().base, FactNumber(9));
+    assert_eq!(
+        check(folder.path(), Repair::Yes).unwrap(),
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        LogStore::open(folder.path())
+            .unwrap()
+            .journal(Pid(1), None)
+            .unwrap()
+            .base,
+        FactNumber(9)
+    );
 }
 
 #[test]
 fn damage_is_reported_by_process_and_by_content() {
     let held = hash(&bytes(5, 2_000));
     let cases: [(&[u8], String); 6] = [
-        (b"fact 5 of 1", "process 1: facts 5-5 are lost, it can be read up to 4 and from 9 on".to_owned()),
-        (b"fact 10 of 1", "process 1: facts 10-10 are lost, it can be read up to 9".to_owned()),
+        (
+            b"fact 5 of 1",
+            "process 1: facts 5-5 are lost, it can be read up to 4 and from 9 on".to_owned(),
+        ),
+        (
+            b"fact 10 of 1",
+            "process 1: facts 10-10 are lost, it can be read up to 9".to_owned(),
+        ),
         (
             b"image of 1 at 9",
-            "process 1: its snapshot at fact 9 is damaged, and is replayed from an earlier one".to_owned(),
+            "process 1: its snapshot at fact 9 is damaged, and is replayed from an earlier one"
+                .to_owned(),
         ),
         (b"image of 2", "process 2: ".to_owned()),
-        (b"change 1 of the files of 1", "process 1: change 1 of the temporary files of its tree is lost".to_owned()),
+        (
+            b"change 1 of the files of 1",
+            "process 1: change 1 of the temporary files of its tree is lost".to_owned(),
+        ),
         (&bytes(5, 2_000), format!("content {held}: it is damaged")),
     ];
     for (text, expected) in cases {
@@ -75,8 +122,15 @@ fn damage_is_reported_by_process_and_by_content() {
         damage(folder.path(), text);
         let before = state(folder.path());
         let found = check(folder.path(), Repair::No).unwrap();
-        assert!(found.iter().any(|finding| finding.starts_with(&expected)), "{expected}: {found:?}");
-        assert_eq!(state(folder.path()), before, "to look changes nothing: {expected}");
+        assert!(
+            found.iter().any(|finding| finding.starts_with(&expected)),
+            "{expected}: {found:?}"
+        );
+        assert_eq!(
+            state(folder.path()),
+            before,
+            "to look changes nothing: {expected}"
+        );
     }
 }
 
@@ -86,8 +140,15 @@ fn a_snapshot_that_is_damaged_is_given_up_and_the_journal_is_replayed() {
     fill(folder.path());
     damage(folder.path(), b"image of 1 at 9");
     assert_eq!(check(folder.path(), Repair::Yes).unwrap().len(), 1);
-    assert_eq!(check(folder.path(), Repair::No).unwrap(), Vec::<String>::new(), "it is no damage any more");
-    let journal = LogStore::open(folder.path()).unwrap().journal(Pid(1), None).unwrap();
+    assert_eq!(
+        check(folder.path(), Repair::No).unwrap(),
+        Vec::<String>::new(),
+        "it is no damage any more"
+    );
+    let journal = LogStore::open(folder.path())
+        .unwrap()
+        .journal(Pid(1), None)
+        .unwrap();
     assert_eq!((journal.base, journal.facts.len()), (FactNumber(3), 7));
 }
 
@@ -97,7 +158,10 @@ fn a_content_that_is_lost_is_noted_and_heals_when_it_is_committed_again() {
     let held = fill(folder.path());
     damage(folder.path(), &held);
     assert_eq!(check(folder.path(), Repair::Yes).unwrap().len(), 1);
-    assert_eq!(check(folder.path(), Repair::No).unwrap(), Vec::<String>::new());
+    assert_eq!(
+        check(folder.path(), Repair::No).unwrap(),
+        Vec::<String>::new()
+    );
     for with_index in [true, false] {
         if !with_index {
             fs::remove_dir_all(folder.path().join("index")).unwrap();
@@ -107,7 +171,11 @@ fn a_content_that_is_lost_is_noted_and_heals_when_it_is_committed_again() {
     }
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
-    assert_eq!(store.journal(Pid(1), None).unwrap().base, FactNumber(9), "everything else works");
+    assert_eq!(
+        store.journal(Pid(1), None).unwrap().base,
+        FactNumber(9),
+        "everything else works"
+    );
     commit(&store, owner, &[content(&held)]);
     assert_eq!(read(&store, hash(&held)).unwrap(), held);
 }
@@ -127,15 +195,32 @@ fn one_file_of_head_is_enough_and_the_other_is_written_again() {
             let found = check(folder.path(), Repair::No).unwrap();
             // A store of an older version has no second file.
             let is_found = lost == "HEAD" || damage.is_some();
-            assert_eq!(found, vec![format!("{lost}: it is missing or damaged"); usize::from(is_found)]);
-            assert_eq!(LogStore::read_only(folder.path()).unwrap().journal(Pid(1), None).unwrap().facts.len(), 1);
+            assert_eq!(
+                found,
+                vec![format!("{lost}: it is missing or damaged"); usize::from(is_found)]
+            );
+            assert_eq!(
+                LogStore::read_only(folder.path())
+                    .unwrap()
+                    .journal(Pid(1), None)
+                    .unwrap()
+                    .facts
+                    .len(),
+                1
+            );
             if damage.is_none() {
                 assert_eq!(check(folder.path(), Repair::Yes).unwrap(), found);
             } else {
                 drop(LogStore::open(folder.path()).unwrap());
             }
-            assert_eq!(check(folder.path(), Repair::No).unwrap(), Vec::<String>::new());
-            assert_eq!(fs::read(folder.path().join("HEAD")).unwrap().len(), whole.len());
+            assert_eq!(
+                check(folder.path(), Repair::No).unwrap(),
+                Vec::<String>::new()
+            );
+            assert_eq!(
+                fs::read(folder.path().join("HEAD")).unwrap().len(),
+                whole.len()
+            );
         }
     }
 }
@@ -155,7 +240,12 @@ fn a_store_with_a_damaged_birth_lists_the_others() {
 #[test]
 fn a_checkpoint_that_is_damaged_is_said_to_be_and_neither_swept_nor_its_number_given_again() {
     let folder = tempdir();
-    let open = || LogStore::options().segment_bytes(400).open(folder.path()).unwrap();
+    let open = || {
+        LogStore::options()
+            .segment_bytes(400)
+            .open(folder.path())
+            .unwrap()
+    };
     {
         let store = open();
         let owner = store.claim().unwrap();
@@ -164,13 +254,16 @@ fn a_checkpoint_that_is_damaged_is_said_to_be_and_neither_swept_nor_its_number_g
         commit(&store, owner, &[checkpoint(2, &[1])]);
         (3..=6).for_each(|number| commit(&store, owner, &[facts(1, number..=number)]));
     }
-    let harmed = files(&folder.path().join("log")).into_iter().rev().find_map(|path| {
-        let mut log = fs::read(&path).unwrap();
-        let at = log.windows(6).position(|window| window == b"before")?;
-        log[at] ^= 1;
-        fs::write(&path, log).unwrap();
-        Some(path)
-    });
+    let harmed = files(&folder.path().join("log"))
+        .into_iter()
+        .rev()
+        .find_map(|path| {
+            let mut log = fs::read(&path).unwrap();
+            let at = log.windows(6).position(|window| window == b"before")?;
+            log[at] ^= 1;
+            fs::write(&path, log).unwrap();
+            Some(path)
+        });
     let path = harmed.expect("the label stands in a segment");
     let bytes = fs::read(&path).unwrap();
     for with_index in [true, false] {
@@ -183,19 +276,41 @@ fn a_checkpoint_that_is_damaged_is_said_to_be_and_neither_swept_nor_its_number_g
             drop(open());
         }
         let store = open();
-        assert_eq!((store.checkpoints().unwrap().len(), store.last_checkpoint().unwrap()), (1, 2));
+        assert_eq!(
+            (
+                store.checkpoints().unwrap().len(),
+                store.last_checkpoint().unwrap()
+            ),
+            (1, 2)
+        );
         let lost = store.processes().unwrap().lost;
-        assert!(lost.len() == 1 && lost[0].contains("checkpoint cp:2"), "{lost:?}");
+        assert!(
+            lost.len() == 1 && lost[0].contains("checkpoint cp:2"),
+            "{lost:?}"
+        );
         let owner = store.claim().unwrap();
         let swept = sweep(&store, owner, &Live::default());
         assert_eq!(swept.damaged_parts.len(), 1, "{swept:?}");
-        assert_eq!(fs::read(&path).unwrap(), bytes, "what is damaged stays where it can be looked into");
+        assert_eq!(
+            fs::read(&path).unwrap(),
+            bytes,
+            "what is damaged stays where it can be looked into"
+        );
     }
     let store = open();
     let owner = store.claim().unwrap();
     assert_eq!(store.last_checkpoint().unwrap(), 2);
-    commit(&store, owner, &[Entry::CheckpointDropped { id: CheckpointId(2) }]);
-    assert!(store.processes().unwrap().lost.is_empty(), "it can be given up");
+    commit(
+        &store,
+        owner,
+        &[Entry::CheckpointDropped {
+            id: CheckpointId(2),
+        }],
+    );
+    assert!(
+        store.processes().unwrap().lost.is_empty(),
+        "it can be given up"
+    );
 }
 
 #[test]
@@ -219,13 +334,20 @@ fn a_content_that_is_lost_in_an_encrypted_store_is_called_by_its_hash_and_heals(
         let refused = check(&other, Repair::Yes).unwrap_err();
         assert!(matches!(refused, StoreError::Key { .. }), "{refused}");
     }
-    assert_eq!(check(&options, Repair::Yes).unwrap(), [Finding::Content { hash: hash(&held) }]);
+    assert_eq!(
+        check(&options, Repair::Yes).unwrap(),
+        [Finding::Content { hash: hash(&held) }]
+    );
     assert_eq!(check(&options, Repair::No).unwrap(), []);
     let store = options.open(folder.path()).unwrap();
     let error = read(&store, hash(&held)).unwrap_err();
     assert!(error.to_string().contains("is given up"), "{error}");
     let owner = store.claim().unwrap();
-    commit(&store, owner, &[Entry::Held { hash: hash(&held) }, facts(1, 1..=1)]);
+    commit(
+        &store,
+        owner,
+        &[Entry::Held { hash: hash(&held) }, facts(1, 1..=1)],
+    );
     commit(&store, owner, &[content(&held)]);
     assert_eq!(read(&store, hash(&held)).unwrap(), held);
 }
@@ -243,12 +365,21 @@ fn a_head_that_an_encrypted_store_has_lost_is_written_again_with_its_key() {
     lose_head(folder.path());
     for other in [LogStore::options(), LogStore::options().key(secret(2))] {
         let refused = fsck(folder.path(), &other, Repair::Yes, &mut |_, _| {}).unwrap_err();
-        assert!(refused.to_string().contains("only its own secret"), "{refused}");
+        assert!(
+            refused.to_string().contains("only its own secret"),
+            "{refused}"
+        );
         assert!(!folder.path().join("HEAD").exists());
     }
     let checkup = fsck(folder.path(), &options, Repair::Yes, &mut |_, _| {}).unwrap();
-    assert!(matches!(checkup.findings[0], Finding::Head { .. }), "{checkup:?}");
-    assert_eq!(read(&options.open(folder.path()).unwrap(), hash(&held)).unwrap(), held);
+    assert!(
+        matches!(checkup.findings[0], Finding::Head { .. }),
+        "{checkup:?}"
+    );
+    assert_eq!(
+        read(&options.open(folder.path()).unwrap(), hash(&held)).unwrap(),
+        held
+    );
 }
 
 #[test]
@@ -260,7 +391,10 @@ fn a_store_is_looked_over_beside_its_writer_and_nothing_is_touched() {
     let lock = fs::read(folder.path().join("LOCK")).unwrap();
     for number in 11..40 {
         commit(&store, owner, &[facts(1, number..=number)]);
-        assert_eq!(check(folder.path(), Repair::No).unwrap(), Vec::<String>::new());
+        assert_eq!(
+            check(folder.path(), Repair::No).unwrap(),
+            Vec::<String>::new()
+        );
     }
     assert_eq!(fs::read(folder.path().join("LOCK")).unwrap(), lock);
     let in_use = check(folder.path(), Repair::Yes).unwrap_err();
@@ -274,20 +408,33 @@ fn what_opening_refuses_and_what_only_a_lost_head_would_show_is_found() {
     let segment = |number: u32| folder.path().join(format!("log/{number:08}.seg"));
     fs::copy(segment(1), segment(9)).unwrap();
     let found = check(folder.path(), Repair::No).unwrap();
-    assert!(found.len() == 1 && found[0].contains("it goes on to segment 00000009"), "{found:?}");
-    assert!(matches!(LogStore::open(folder.path()), Err(StoreError::Damaged { .. })));
+    assert!(
+        found.len() == 1 && found[0].contains("it goes on to segment 00000009"),
+        "{found:?}"
+    );
+    assert!(matches!(
+        LogStore::open(folder.path()),
+        Err(StoreError::Damaged { .. })
+    ));
     fs::remove_file(segment(9)).unwrap();
     let mut log = fs::read(segment(1)).unwrap();
     log[180] ^= 1;
     fs::write(segment(1), log).unwrap();
     let found = check(folder.path(), Repair::No).unwrap();
-    assert!(found.len() == 1 && found[0].contains("the first record of segment 00000001 is damaged"), "{found:?}");
+    assert!(
+        found.len() == 1 && found[0].contains("the first record of segment 00000001 is damaged"),
+        "{found:?}"
+    );
 }
 
-/// A process ended: its record says how many facts there were, so that none of them is missed in silence.
+/// A process ended: its record says how many facts there were, so that none of them is missed in
+/// silence.
 #[test]
 fn facts_that_are_lost_before_an_end_or_a_snapshot_are_missed() {
-    for (entries, last) in [(vec![facts(1, 2..=3), ended(1)], 3), (vec![facts(1, 2..=3), snapshot(1, 3)], 3)] {
+    for (entries, last) in [
+        (vec![facts(1, 2..=3), ended(1)], 3),
+        (vec![facts(1, 2..=3), snapshot(1, 3)], 3),
+    ] {
         let folder = tempdir();
         let store = LogStore::open(folder.path()).unwrap();
         let owner = store.claim().unwrap();
@@ -297,16 +444,30 @@ fn facts_that_are_lost_before_an_end_or_a_snapshot_are_missed() {
         drop(LogStore::open(folder.path()).unwrap());
         let mut log = fs::read(folder.path().join("log/00000001.seg")).unwrap();
         let text = fact(1, 2);
-        let payload = log.windows(text.len()).position(|bytes| bytes == text).unwrap();
+        let payload = log
+            .windows(text.len())
+            .position(|bytes| bytes == text)
+            .unwrap();
         // Its header, which stands before it.
         log[payload - 60] ^= 1;
         fs::write(folder.path().join("log/00000001.seg"), log).unwrap();
         let found = check(folder.path(), Repair::No).unwrap();
-        assert!(found.iter().any(|finding| finding.contains("facts 2-3 are lost")), "{last}: {found:?}");
+        assert!(
+            found
+                .iter()
+                .any(|finding| finding.contains("facts 2-3 are lost")),
+            "{last}: {found:?}"
+        );
         fs::remove_dir_all(folder.path().join("index")).unwrap();
-        for store in [LogStore::open(folder.path()).unwrap(), LogStore::read_only(folder.path()).unwrap()] {
+        for store in [
+            LogStore::open(folder.path()).unwrap(),
+            LogStore::read_only(folder.path()).unwrap(),
+        ] {
             let journal = store.facts(Pid(1), FactNumber(1), FactNumber(last));
-            assert!(matches!(journal, Err(StoreError::Damaged { .. })), "{journal:?}");
+            assert!(
+                matches!(journal, Err(StoreError::Damaged { .. })),
+                "{journal:?}"
+            );
         }
     }
 }

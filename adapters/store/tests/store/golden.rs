@@ -1,8 +1,10 @@
-//! Stores that were written by format version 1: every later version must open them and give the same answers.
+//! Stores that were written by format version 1: every later version must open them and give the
+//! same answers.
 //!
-//! `tests/golden` holds one of each way to keep a store: HEAD and the log, without lock and index. They are written again
-//! where `DORMOUSE_GOLDEN` is `write`, or the name of one of them, which is only right before a release, or together with a new
-//! format version: then the old ones stay, and the new ones go beside them.
+//! `tests/golden` holds one of each way to keep a store: HEAD and the log, without lock and index.
+//! They are written again where `DORMOUSE_GOLDEN` is `write`, or the name of one of them, which is
+//! only right before a release, or together with a new format version: then the old ones stay, and
+//! the new ones go beside them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,14 +34,20 @@ fn stores() -> [(&'static str, Options); 7] {
 }
 
 fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/version-1").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden/version-1")
+        .join(name)
 }
 
 /// One content that is long enough for several chunks, where it does not make the store large.
 fn contents(name: &str) -> Vec<Bytes> {
     let long = Bytes::from("golden, line by line\n".repeat(7_000));
     let short = [0, 10, 900].map(|length| bytes(7, length)).to_vec();
-    if name == "plain" { short } else { [short, vec![long]].concat() }
+    if name == "plain" {
+        short
+    } else {
+        [short, vec![long]].concat()
+    }
 }
 
 /// Every kind of record that a commit makes, and every way in which a process begins.
@@ -51,43 +59,98 @@ fn commits(name: &str) -> Vec<Vec<Entry>> {
         origin: Origin::Forked { call, index: 300 },
         ..row(2)
     };
-    let restored = Some(Restored { from: Pid(1), at: FactNumber(2), known_as: Pid(1), foreign: None });
+    let restored = Some(Restored {
+        from: Pid(1),
+        at: FactNumber(2),
+        known_as: Pid(1),
+        foreign: None,
+    });
     let forked = ProcessRow { restored, ..forked };
-    let restored = ProcessRow { origin: Origin::Copied { from: Pid(1), at: FactNumber(2) }, ..row(3) };
+    let restored = ProcessRow {
+        origin: Origin::Copied {
+            from: Pid(1),
+            at: FactNumber(2),
+        },
+        ..row(3)
+    };
     let index = Bytes::from_static(b"an index");
-    let entry = |bytes: &Bytes| Entry::Content { hash: hash(bytes), bytes: bytes.clone(), index: index.clone() };
+    let entry = |bytes: &Bytes| Entry::Content {
+        hash: hash(bytes),
+        bytes: bytes.clone(),
+        index: index.clone(),
+    };
     vec![
         vec![born(1)],
         contents(name).iter().map(entry).collect(),
-        vec![facts(1, 1..=3), Entry::Born { row: forked, image: vec![2; 20] }],
+        vec![
+            facts(1, 1..=3),
+            Entry::Born {
+                row: forked,
+                image: vec![2; 20],
+            },
+        ],
         vec![snapshot(1, 2), facts(1, 4..=4), temp_file(1, 1)],
-        vec![checkpoint(1, &[1, 2]), Entry::Born { row: restored, image: Vec::new() }],
+        vec![
+            checkpoint(1, &[1, 2]),
+            Entry::Born {
+                row: restored,
+                image: Vec::new(),
+            },
+        ],
         vec![temp_file(1, 2), facts(2, 1..=2), checkpoint(7, &[1])],
-        vec![Entry::CheckpointDropped { id: CheckpointId(7) }, ended(2)],
-        vec![born(4), born(5), facts(5, 1..=6), snapshot(5, 2), snapshot(5, 4)],
-        vec![forgotten(4), Entry::Held { hash: hash(&contents(name)[2]) }],
+        vec![
+            Entry::CheckpointDropped {
+                id: CheckpointId(7),
+            },
+            ended(2),
+        ],
+        vec![
+            born(4),
+            born(5),
+            facts(5, 1..=6),
+            snapshot(5, 2),
+            snapshot(5, 4),
+        ],
+        vec![
+            forgotten(4),
+            Entry::Held {
+                hash: hash(&contents(name)[2]),
+            },
+        ],
         vec![shortened(5, 4)],
     ]
 }
 
 fn fill(store: &dyn Store, name: &str) {
     let owner = store.claim().unwrap();
-    commits(name).iter().for_each(|entries| commit(store, owner, entries));
+    commits(name)
+        .iter()
+        .for_each(|entries| commit(store, owner, entries));
 }
 
 fn write(name: &str, options: &Options) {
     let folder = tempfile::tempdir().unwrap();
-    let store = options.clone().segment_bytes(2_500).open(folder.path()).unwrap();
+    let store = options
+        .clone()
+        .segment_bytes(2_500)
+        .open(folder.path())
+        .unwrap();
     fill(&store, name);
     if name.starts_with("swept") {
-        // What is moved goes behind all that stands, and the segments before that are one record each.
+        // What is moved goes behind all that stands, and the segments before that are one record
+        // each.
         let swept = sweep(&store, store.claim().unwrap(), &Live::default());
-        assert!(swept.freed_parts > 0 && swept.moved_bytes > 0, "{name}: {swept:?}");
+        assert!(
+            swept.freed_parts > 0 && swept.moved_bytes > 0,
+            "{name}: {swept:?}"
+        );
     }
     drop(store);
     if is_mended(name) {
         // The one content of so many bytes, and the snapshot that is not needed.
-        damage(folder.path(), |kind, _, count| kind == 2 && count == LOST as u64);
+        damage(folder.path(), |kind, _, count| {
+            kind == 2 && count == LOST as u64
+        });
         damage(folder.path(), |kind, subject, _| kind == 5 && subject == 1);
         let checkup = fsck(folder.path(), options, Repair::Yes, &mut |_, _| {}).unwrap();
         assert_eq!(checkup.findings.len(), 2, "{name}: {checkup:?}");
@@ -104,8 +167,10 @@ fn damage(folder: &Path, wanted: impl Fn(u8, u64, u64) -> bool) {
     for path in files(&folder.join("log")) {
         let (mut bytes, mut at) = (fs::read(&path).unwrap(), 0);
         while at < bytes.len() {
-            let number = |from: usize| u64::from_le_bytes(bytes[at + from..][..8].try_into().unwrap());
-            let (kind, length, subject, count) = (bytes[at + 5], number(40), number(48), number(64));
+            let number =
+                |from: usize| u64::from_le_bytes(bytes[at + from..][..8].try_into().unwrap());
+            let (kind, length, subject, count) =
+                (bytes[at + 5], number(40), number(48), number(64));
             at += 168 + length as usize;
             if wanted(kind, subject, count) {
                 bytes[at - 1] ^= 1;
@@ -129,7 +194,9 @@ fn right(name: &str) -> MemoryStore {
     let right = MemoryStore::new();
     let owner = right.claim().unwrap();
     for mut entries in commits(name) {
-        entries.retain(|entry| !(is_mended(name) && matches!(entry, Entry::Snapshot { pid: Pid(1), .. })));
+        entries.retain(|entry| {
+            !(is_mended(name) && matches!(entry, Entry::Snapshot { pid: Pid(1), .. }))
+        });
         commit(&right, owner, &entries);
     }
     right
@@ -137,8 +204,16 @@ fn right(name: &str) -> MemoryStore {
 
 fn check(store: &LogStore, name: &str) {
     let right = right(name);
-    assert_eq!(store.processes().unwrap(), right.processes().unwrap(), "{name}");
-    assert_eq!(store.checkpoints().unwrap(), right.checkpoints().unwrap(), "{name}");
+    assert_eq!(
+        store.processes().unwrap(),
+        right.processes().unwrap(),
+        "{name}"
+    );
+    assert_eq!(
+        store.checkpoints().unwrap(),
+        right.checkpoints().unwrap(),
+        "{name}"
+    );
     for pid in (1..=PIDS).map(Pid) {
         let last = right.journal(pid, None).unwrap();
         for number in 0..=last.base.plus(last.facts.len()).0 {
@@ -149,14 +224,32 @@ fn check(store: &LogStore, name: &str) {
                 "{name}: {pid} at {number}"
             );
         }
-        assert_eq!(store.history(pid).unwrap(), right.history(pid).unwrap(), "{name}: {pid}");
-        assert_eq!(store.temp_files(pid).unwrap(), right.temp_files(pid).unwrap(), "{name}: {pid}");
+        assert_eq!(
+            store.history(pid).unwrap(),
+            right.history(pid).unwrap(),
+            "{name}: {pid}"
+        );
+        assert_eq!(
+            store.temp_files(pid).unwrap(),
+            right.temp_files(pid).unwrap(),
+            "{name}: {pid}"
+        );
     }
     for at in (0..=6).map(|at| Some(FactNumber(at))) {
         let (kept, right) = (store.journal(Pid(5), at), right.journal(Pid(5), at));
-        assert_eq!(kept.map_err(|error| error.to_string()), right.map_err(|error| error.to_string()), "{name}: {at:?}");
+        assert_eq!(
+            kept.map_err(|error| error.to_string()),
+            right.map_err(|error| error.to_string()),
+            "{name}: {at:?}"
+        );
     }
-    assert!(matches!(store.journal(Pid(4), None), Err(StoreError::UnknownProcess(_))), "{name}");
+    assert!(
+        matches!(
+            store.journal(Pid(4), None),
+            Err(StoreError::UnknownProcess(_))
+        ),
+        "{name}"
+    );
     for bytes in contents(name) {
         match read(store, hash(&bytes)) {
             Err(error) if is_mended(name) && bytes.len() == LOST => {
@@ -170,7 +263,8 @@ fn check(store: &LogStore, name: &str) {
 #[test]
 fn a_store_of_format_version_1_gives_the_answers_that_it_always_gave() {
     for (name, options) in stores() {
-        if std::env::var("DORMOUSE_GOLDEN").is_ok_and(|wanted| wanted == "write" || wanted == name) {
+        if std::env::var("DORMOUSE_GOLDEN").is_ok_and(|wanted| wanted == "write" || wanted == name)
+        {
             write(name, &options);
         }
         // Looking into it changes nothing, so that no copy is needed.
@@ -181,6 +275,10 @@ fn a_store_of_format_version_1_gives_the_answers_that_it_always_gave() {
         check(&store, name);
         let owner = store.claim().unwrap();
         commit(&store, owner, &[facts(1, 5..=5)]);
-        assert_eq!(store.journal(Pid(1), None).unwrap().facts.last(), Some(&fact(1, 5)), "{name}: it is written on");
+        assert_eq!(
+            store.journal(Pid(1), None).unwrap().facts.last(),
+            Some(&fact(1, 5)),
+            "{name}: it is written on"
+        );
     }
 }

@@ -11,8 +11,14 @@ const HOLD: &str = "DORMOUSE_TEST_HOLD";
 
 fn check_in_use(folder: &Path, holder: u32) {
     match LogStore::open(folder) {
-        Err(StoreError::InUse { path, holder: named }) => {
-            assert_eq!((path, named), (folder.display().to_string(), format!("process {holder}")));
+        Err(StoreError::InUse {
+            path,
+            holder: named,
+        }) => {
+            assert_eq!(
+                (path, named),
+                (folder.display().to_string(), format!("process {holder}"))
+            );
         }
         other => panic!("a second opening must be refused, not {other:?}"),
     }
@@ -32,14 +38,21 @@ fn a_second_opening_in_this_process_is_refused_until_the_first_is_dropped() {
 fn an_opening_beside_another_process_is_refused_until_that_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     let mut holder = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "lock::hold_the_store_for_another_test", "--ignored", "--nocapture"])
+        .args([
+            "--exact",
+            "lock::hold_the_store_for_another_test",
+            "--ignored",
+            "--nocapture",
+        ])
         .env(HOLD, folder.path())
         .stdout(Stdio::piped())
         .stdin(Stdio::piped())
         .spawn()
         .unwrap();
     let lines = BufReader::new(holder.stdout.take().unwrap()).lines();
-    let held = lines.map_while(Result::ok).any(|line| line.contains("held"));
+    let held = lines
+        .map_while(Result::ok)
+        .any(|line| line.contains("held"));
     assert!(held, "the other process opens the store");
     check_in_use(folder.path(), holder.id());
     holder.kill().unwrap();
@@ -49,9 +62,14 @@ fn an_opening_beside_another_process_is_refused_until_that_is_killed() {
 
 #[test]
 #[ignore = "runs in a process of its own, started by the test above"]
-#[expect(clippy::print_stdout, reason = "the test that started it waits for the line")]
+#[expect(
+    clippy::print_stdout,
+    reason = "the test that started it waits for the line"
+)]
 fn hold_the_store_for_another_test() {
-    let Ok(folder) = std::env::var(HOLD) else { return };
+    let Ok(folder) = std::env::var(HOLD) else {
+        return;
+    };
     let _store = LogStore::open(folder).unwrap();
     println!("held");
     let _ = std::io::stdin().read_line(&mut String::new());

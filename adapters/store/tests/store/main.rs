@@ -1,4 +1,5 @@
-//! The stores of this crate, from outside: what every store does, and what the durable one does after crashes and damage.
+//! The stores of this crate, from outside: what every store does, and what the durable one does
+//! after crashes and damage.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

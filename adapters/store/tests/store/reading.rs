@@ -13,23 +13,40 @@ use crate::support::*;
 const WRITTEN: &str = "DORMOUSE_TEST_WRITTEN";
 
 fn bytes_of(folder: &std::path::Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
-    files(folder).into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+    files(folder)
+        .into_iter()
+        .map(|path| (path.clone(), fs::read(path).unwrap()))
+        .collect()
 }
 
 #[test]
 fn what_is_open_for_reading_only_refuses_to_write_and_writes_nothing() {
     let folder = tempdir();
-    let store = LogStore::options().segment_bytes(2_000).open(folder.path()).unwrap();
+    let store = LogStore::options()
+        .segment_bytes(2_000)
+        .open(folder.path())
+        .unwrap();
     let owner = store.claim().unwrap();
     commit(&store, owner, &[born(1), content(&bytes(1, 300_000))]);
     drop(store);
     let before = bytes_of(folder.path());
     let reading = LogStore::read_only(folder.path()).unwrap();
-    let refused = [reading.claim().err(), reading.commit(OwnerToken(9), Batch::durable(&[born(2)], NOW_MS)).err()];
+    let refused = [
+        reading.claim().err(),
+        reading
+            .commit(OwnerToken(9), Batch::durable(&[born(2)], NOW_MS))
+            .err(),
+    ];
     for error in refused {
-        assert!(matches!(error, Some(StoreError::ReadOnly { .. })), "{error:?}");
+        assert!(
+            matches!(error, Some(StoreError::ReadOnly { .. })),
+            "{error:?}"
+        );
     }
-    assert_eq!(read(&reading, hash(&bytes(1, 300_000))).unwrap(), bytes(1, 300_000));
+    assert_eq!(
+        read(&reading, hash(&bytes(1, 300_000))).unwrap(),
+        bytes(1, 300_000)
+    );
     drop(reading);
     assert!(before == bytes_of(folder.path()), "a file was changed");
 }
@@ -38,7 +55,10 @@ fn what_is_open_for_reading_only_refuses_to_write_and_writes_nothing() {
 fn where_there_is_no_store_none_is_made() {
     let folder = tempdir();
     let error = LogStore::read_only(folder.path().join("nowhere")).unwrap_err();
-    assert!(error.to_string().contains("nothing stands in it"), "{error}");
+    assert!(
+        error.to_string().contains("nothing stands in it"),
+        "{error}"
+    );
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
@@ -64,15 +84,25 @@ fn a_torn_tail_is_neither_damage_nor_cut() {
 fn a_reader_sees_a_moment_of_what_another_process_writes() {
     let folder = tempdir();
     let mut writer = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "reading::write_for_another_test", "--ignored", "--nocapture"])
+        .args([
+            "--exact",
+            "reading::write_for_another_test",
+            "--ignored",
+            "--nocapture",
+        ])
         .env(WRITTEN, folder.path())
         .stdout(Stdio::piped())
         .stdin(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut lines = BufReader::new(writer.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let mut acknowledged =
-        || lines.by_ref().find_map(|line| Some(line.rsplit_once("written ")?.1.parse::<u64>().unwrap()));
+    let mut lines = BufReader::new(writer.stdout.take().unwrap())
+        .lines()
+        .map_while(Result::ok);
+    let mut acknowledged = || {
+        lines
+            .by_ref()
+            .find_map(|line| Some(line.rsplit_once("written ")?.1.parse::<u64>().unwrap()))
+    };
     let (mut least, mut moments) = (0, 0);
     while least < 400 {
         least = acknowledged().expect("the other process writes on");
@@ -82,28 +112,64 @@ fn a_reader_sees_a_moment_of_what_another_process_writes() {
         moments += 1;
         let reading = LogStore::read_only(folder.path()).unwrap();
         let seen = reading.journal(Pid(1), None).unwrap().facts.len() as u64;
-        assert!(seen >= least, "{least} facts were acknowledged, {seen} are seen");
+        assert!(
+            seen >= least,
+            "{least} facts were acknowledged, {seen} are seen"
+        );
         let expected = bytes(seen as u8, 300);
-        assert_eq!(read(&reading, hash(&expected)).unwrap(), expected, "what belongs to fact {seen}");
-        assert!(matches!(LogStore::open(folder.path()), Err(StoreError::InUse { .. })), "the writer has it open");
+        assert_eq!(
+            read(&reading, hash(&expected)).unwrap(),
+            expected,
+            "what belongs to fact {seen}"
+        );
+        assert!(
+            matches!(LogStore::open(folder.path()), Err(StoreError::InUse { .. })),
+            "the writer has it open"
+        );
     }
     writer.kill().unwrap();
     writer.wait().unwrap();
     assert!(moments > 10);
-    let seen = LogStore::read_only(folder.path()).unwrap().journal(Pid(1), None).unwrap().facts;
-    assert_eq!(LogStore::open(folder.path()).unwrap().journal(Pid(1), None).unwrap().facts, seen);
+    let seen = LogStore::read_only(folder.path())
+        .unwrap()
+        .journal(Pid(1), None)
+        .unwrap()
+        .facts;
+    assert_eq!(
+        LogStore::open(folder.path())
+            .unwrap()
+            .journal(Pid(1), None)
+            .unwrap()
+            .facts,
+        seen
+    );
 }
 
 #[test]
 #[ignore = "runs in a process of its own, started by the test above"]
-#[expect(clippy::print_stdout, reason = "the test that started it waits for the lines")]
+#[expect(
+    clippy::print_stdout,
+    reason = "the test that started it waits for the lines"
+)]
 fn write_for_another_test() {
-    let Ok(folder) = std::env::var(WRITTEN) else { return };
-    let store = LogStore::options().segment_bytes(20_000).open(folder).unwrap();
+    let Ok(folder) = std::env::var(WRITTEN) else {
+        return;
+    };
+    let store = LogStore::options()
+        .segment_bytes(20_000)
+        .open(folder)
+        .unwrap();
     let owner = store.claim().unwrap();
     commit(&store, owner, &[born(1)]);
     for number in 1.. {
-        commit(&store, owner, &[content(&bytes(number as u8, 300)), facts(1, number..=number)]);
+        commit(
+            &store,
+            owner,
+            &[
+                content(&bytes(number as u8, 300)),
+                facts(1, number..=number),
+            ],
+        );
         println!("written {number}");
     }
 }

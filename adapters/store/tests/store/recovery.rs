@@ -16,14 +16,18 @@ fn segment(folder: &Path, number: u32) -> PathBuf {
 
 fn last_fact(store: &LogStore, pid: u64) -> u64 {
     let journal = store.journal(Pid(pid), None).unwrap();
-    let expected: Vec<_> = (1..=journal.facts.len() as u64).map(|number| fact(pid, number)).collect();
+    let expected: Vec<_> = (1..=journal.facts.len() as u64)
+        .map(|number| fact(pid, number))
+        .collect();
     assert_eq!(journal.facts, expected);
     journal.facts.len() as u64
 }
 
 fn last_change(store: &LogStore, root: u64) -> u64 {
     let changes = records(store.temp_files(Pid(root)).unwrap());
-    let expected: Vec<_> = (1..=changes.len() as u64).map(|number| change(root, number)).collect();
+    let expected: Vec<_> = (1..=changes.len() as u64)
+        .map(|number| change(root, number))
+        .collect();
     assert_eq!(changes, expected);
     changes.len() as u64
 }
@@ -35,7 +39,8 @@ fn refusal(folder: &Path) -> String {
     }
 }
 
-/// The folder as a loss of power would leave it: copied while the store is open, without what was never synced.
+/// The folder as a loss of power would leave it: copied while the store is open, without what was
+/// never synced.
 fn crash_copy(folder: &Path) -> tempfile::TempDir {
     let copy = tempdir();
     copy_folder(folder, copy.path());
@@ -51,22 +56,61 @@ fn a_torn_commit_is_there_wholly_or_not_at_all() {
     commit(&store, owner, &[born(1), facts(1, 1..=2), temp_file(1, 1)]);
     let before = written(&segment(folder.path(), 1));
     let brought = bytes(5, 300);
-    commit(&store, owner, &[content(&brought), facts(1, 3..=4), temp_file(1, 2), born(2), temp_file(2, 1)]);
+    commit(
+        &store,
+        owner,
+        &[
+            content(&brought),
+            facts(1, 3..=4),
+            temp_file(1, 2),
+            born(2),
+            temp_file(2, 1),
+        ],
+    );
     let after = written(&segment(folder.path(), 1));
     let crashed = crash_copy(folder.path());
     let (crashed, brought) = (crashed.path(), &brought);
     let cut = |length: u64| {
         let copy = crash_copy(crashed);
-        File::options().write(true).open(segment(copy.path(), 1)).unwrap().set_len(length).unwrap();
+        File::options()
+            .write(true)
+            .open(segment(copy.path(), 1))
+            .unwrap()
+            .set_len(length)
+            .unwrap();
         let store = LogStore::open(copy.path()).unwrap();
         let whole = length == after;
-        assert_eq!(last_fact(&store, 1), if whole { 4 } else { 2 }, "cut at {length} of {after}");
-        assert_eq!(store.processes().unwrap().rows.len(), if whole { 2 } else { 1 }, "cut at {length} of {after}");
-        assert_eq!(read(&store, hash(brought)).is_ok(), whole, "cut at {length} of {after}");
-        assert_eq!(last_change(&store, 1), if whole { 2 } else { 1 }, "cut at {length} of {after}");
-        assert_eq!(store.temp_files(Pid(2)).is_ok(), whole, "cut at {length} of {after}");
+        assert_eq!(
+            last_fact(&store, 1),
+            if whole { 4 } else { 2 },
+            "cut at {length} of {after}"
+        );
+        assert_eq!(
+            store.processes().unwrap().rows.len(),
+            if whole { 2 } else { 1 },
+            "cut at {length} of {after}"
+        );
+        assert_eq!(
+            read(&store, hash(brought)).is_ok(),
+            whole,
+            "cut at {length} of {after}"
+        );
+        assert_eq!(
+            last_change(&store, 1),
+            if whole { 2 } else { 1 },
+            "cut at {length} of {after}"
+        );
+        assert_eq!(
+            store.temp_files(Pid(2)).is_ok(),
+            whole,
+            "cut at {length} of {after}"
+        );
         let owner = store.claim().unwrap();
-        commit(&store, owner, &[facts(1, if whole { 5..=5 } else { 3..=3 })]);
+        commit(
+            &store,
+            owner,
+            &[facts(1, if whole { 5..=5 } else { 3..=3 })],
+        );
     };
     std::thread::scope(|threads| {
         for half in [before, before + 1] {
@@ -88,7 +132,11 @@ fn a_commit_whose_beginning_was_lost_is_cut_though_its_end_was_kept() {
         let mut log = fs::read(segment(copy.path(), 1)).unwrap();
         log[before + damaged_byte] ^= 1;
         fs::write(segment(copy.path(), 1), log).unwrap();
-        assert_eq!(last_fact(&LogStore::open(copy.path()).unwrap(), 1), 2, "byte {damaged_byte} of the commit");
+        assert_eq!(
+            last_fact(&LogStore::open(copy.path()).unwrap(), 1),
+            2,
+            "byte {damaged_byte} of the commit"
+        );
     }
 }
 
@@ -112,9 +160,20 @@ fn damage_in_the_middle_is_never_cut() {
         }
         let store = LogStore::open(copy.path()).unwrap();
         let case = format!("byte {damaged_byte}, with index: {with_index}");
-        assert_eq!(fs::metadata(segment(copy.path(), 1)).unwrap().len() as usize, length, "{case}");
-        assert!(matches!(store.journal(Pid(1), None), Err(StoreError::Damaged { .. })), "{case}");
-        assert_eq!(store.journal(Pid(1), Some(FactNumber(0))).unwrap().image, b"image of 1", "{case}");
+        assert_eq!(
+            fs::metadata(segment(copy.path(), 1)).unwrap().len() as usize,
+            length,
+            "{case}"
+        );
+        assert!(
+            matches!(store.journal(Pid(1), None), Err(StoreError::Damaged { .. })),
+            "{case}"
+        );
+        assert_eq!(
+            store.journal(Pid(1), Some(FactNumber(0))).unwrap().image,
+            b"image of 1",
+            "{case}"
+        );
         assert_eq!(last_fact(&store, 2), 3, "{case}");
         let owner = store.claim().unwrap();
         commit(&store, owner, &[facts(2, 4..=4)]);
@@ -136,7 +195,10 @@ fn a_damaged_image_gives_way_to_an_earlier_one() {
     log[end - 1] ^= 1;
     fs::write(segment(folder.path(), 1), log).unwrap();
     let journal = store.journal(Pid(1), None).unwrap();
-    assert_eq!((journal.base, &journal.image[..]), (FactNumber(2), &b"image of 1 at 2"[..]));
+    assert_eq!(
+        (journal.base, &journal.image[..]),
+        (FactNumber(2), &b"image of 1 at 2"[..])
+    );
     assert_eq!(journal.facts, [fact(1, 3), fact(1, 4), fact(1, 5)]);
 }
 
@@ -152,7 +214,10 @@ fn a_damaged_content_is_written_again_when_it_comes_again() {
         log[written(&segment(folder.path(), 1)) as usize - 1] ^= 1;
         fs::write(segment(folder.path(), 1), log).unwrap();
         let found = read(&store, hash(&brought));
-        assert!(matches!(found, Err(StoreError::Damaged { .. })), "{length} bytes: {found:?}");
+        assert!(
+            matches!(found, Err(StoreError::Damaged { .. })),
+            "{length} bytes: {found:?}"
+        );
         commit(&store, owner, &[content(&brought)]);
         assert_eq!(read(&store, hash(&brought)).unwrap(), brought);
     }
@@ -166,7 +231,11 @@ fn a_log_longer_than_head_says_is_read_to_its_end() {
     let old_head = fs::read(folder.path().join("HEAD")).unwrap();
     commit(&store, owner, &[born(1), facts(1, 1..=3)]);
     drop(store);
-    assert_ne!(fs::read(folder.path().join("HEAD")).unwrap(), old_head, "closing moves HEAD");
+    assert_ne!(
+        fs::read(folder.path().join("HEAD")).unwrap(),
+        old_head,
+        "closing moves HEAD"
+    );
     fs::write(folder.path().join("HEAD"), &old_head).unwrap();
     fs::write(folder.path().join("HEAD2"), old_head).unwrap();
     assert_eq!(last_fact(&LogStore::open(folder.path()).unwrap(), 1), 3);
@@ -178,7 +247,9 @@ fn a_log_that_is_not_the_one_head_speaks_of_is_refused() {
     let write = |folder: &Path, upto: u64| {
         let store = LogStore::open(folder).unwrap();
         let owner = store.claim().unwrap();
-        let begin = store.journal(Pid(1), None).map_or(0, |journal| journal.facts.len() as u64);
+        let begin = store
+            .journal(Pid(1), None)
+            .map_or(0, |journal| journal.facts.len() as u64);
         if begin == 0 {
             commit(&store, owner, &[born(1)]);
         }
@@ -192,8 +263,16 @@ fn a_log_that_is_not_the_one_head_speaks_of_is_refused() {
     let cases = [
         ("an older log", log(old.path()), "shorter than HEAD says"),
         ("an empty log", Vec::new(), "shorter than HEAD says"),
-        ("zeros", vec![0; log(folder.path()).len()], "nothing in the log was written by the store"),
-        ("another store's log", log(other.path()), "nothing in the log was written by the store"),
+        (
+            "zeros",
+            vec![0; log(folder.path()).len()],
+            "nothing in the log was written by the store",
+        ),
+        (
+            "another store's log",
+            log(other.path()),
+            "nothing in the log was written by the store",
+        ),
     ];
     for (name, bytes, complaint) in cases {
         for with_index in [true, false] {
@@ -203,7 +282,10 @@ fn a_log_that_is_not_the_one_head_speaks_of_is_refused() {
                 fs::remove_dir_all(copy.path().join("index")).unwrap();
             }
             let what = refusal(copy.path());
-            assert!(what.contains(complaint), "{name}, with index {with_index}: {what}");
+            assert!(
+                what.contains(complaint),
+                "{name}, with index {with_index}: {what}"
+            );
         }
     }
     fs::remove_file(segment(folder.path(), 1)).unwrap();
@@ -259,7 +341,8 @@ fn an_index_from_the_future_or_another_store_is_rebuilt() {
     }
 }
 
-/// An index remembers what was in a segment that is gone by now, or older, and would let a sweep take what is left of it.
+/// An index remembers what was in a segment that is gone by now, or older, and would let a sweep
+/// take what is left of it.
 #[test]
 fn an_index_that_was_told_of_longer_segments_is_rebuilt() {
     let folder = tempdir();
@@ -277,17 +360,28 @@ fn an_index_that_was_told_of_longer_segments_is_rebuilt() {
             _ => fs::write(segment(folder.path(), 2), &whole[..left]).unwrap(),
         }
         let store = options().open(folder.path()).unwrap();
-        assert_eq!(store.processes().unwrap().lost.len(), 1, "left of it: {left}");
+        assert_eq!(
+            store.processes().unwrap().lost.len(),
+            1,
+            "left of it: {left}"
+        );
         assert!(store.facts(Pid(1), FactNumber(1), FactNumber(20)).is_err());
         drop(store);
         fs::write(segment(folder.path(), 2), &whole).unwrap();
         let store = options().open(folder.path()).unwrap();
         assert_eq!(store.processes().unwrap().lost, [""; 0], "it was put back");
-        assert_eq!(store.facts(Pid(1), FactNumber(1), FactNumber(20)).unwrap().len(), 20);
+        assert_eq!(
+            store
+                .facts(Pid(1), FactNumber(1), FactNumber(20))
+                .unwrap()
+                .len(),
+            20
+        );
     }
 }
 
-/// The record of facts that is damaged is a gap, and those behind it are known, whether the index is older than the damage or not.
+/// The record of facts that is damaged is a gap, and those behind it are known, whether the index
+/// is older than the damage or not.
 #[test]
 fn a_history_has_a_gap_where_a_record_is_damaged() {
     let folder = tempdir();
@@ -306,7 +400,10 @@ fn a_history_has_a_gap_where_a_record_is_damaged() {
         if !with_index {
             fs::remove_dir_all(folder.path().join("index")).unwrap();
         }
-        let history = LogStore::open(folder.path()).unwrap().history(Pid(1)).unwrap();
+        let history = LogStore::open(folder.path())
+            .unwrap()
+            .history(Pid(1))
+            .unwrap();
         let known = [0, 1, 3].map(|number| history.at(FactNumber(number)).unwrap().first.0);
         assert_eq!(known, [0, 1, 3], "with an index: {with_index}");
         let lost = history.at(FactNumber(2)).unwrap_err();
@@ -317,7 +414,10 @@ fn a_history_has_a_gap_where_a_record_is_damaged() {
 #[test]
 fn segments_roll_and_their_files_are_private() {
     let folder = tempdir();
-    let store = LogStore::options().segment_bytes(1000).open(folder.path()).unwrap();
+    let store = LogStore::options()
+        .segment_bytes(1000)
+        .open(folder.path())
+        .unwrap();
     let owner = store.claim().unwrap();
     commit(&store, owner, &[born(1)]);
     (1..=30).for_each(|number| commit(&store, owner, &[facts(1, number..=number)]));
@@ -332,7 +432,13 @@ fn segments_roll_and_their_files_are_private() {
     }
     let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(folder.path().join("log")), 0o700);
-    for file in ["HEAD", "HEAD2", "LOCK", "log/00000001.seg", "log/00000002.seg"] {
+    for file in [
+        "HEAD",
+        "HEAD2",
+        "LOCK",
+        "log/00000001.seg",
+        "log/00000002.seg",
+    ] {
         assert_eq!(mode(folder.path().join(file)), 0o600, "{file}");
     }
 }
@@ -341,23 +447,44 @@ fn segments_roll_and_their_files_are_private() {
 fn room_is_reserved_behind_the_end_and_given_back() {
     let folder = tempfile::tempdir().unwrap();
     let room = |number| fs::metadata(segment(folder.path(), number)).unwrap().len();
-    let store = LogStore::options().segment_bytes(1 << 20).open(folder.path()).unwrap();
+    let store = LogStore::options()
+        .segment_bytes(1 << 20)
+        .open(folder.path())
+        .unwrap();
     let owner = store.claim().unwrap();
     commit(&store, owner, &[born(1)]);
-    assert!(room(1) > written(&segment(folder.path(), 1)), "there is room for the next commit");
+    assert!(
+        room(1) > written(&segment(folder.path(), 1)),
+        "there is room for the next commit"
+    );
     let crashed = crash_copy(folder.path());
     (1..=12).for_each(|number| commit(&store, owner, &[content(&bytes(number, 100_000))]));
-    assert_eq!(room(1), written(&segment(folder.path(), 1)), "the segment has ended");
+    assert_eq!(
+        room(1),
+        written(&segment(folder.path(), 1)),
+        "the segment has ended"
+    );
     drop(store);
-    assert_eq!(room(2), written(&segment(folder.path(), 2)), "the store is closed");
+    assert_eq!(
+        room(2),
+        written(&segment(folder.path(), 2)),
+        "the store is closed"
+    );
     let store = LogStore::open(crashed.path()).unwrap();
-    assert_eq!(last_fact(&store, 1), 0, "behind a crash nothing is made of room");
+    assert_eq!(
+        last_fact(&store, 1),
+        0,
+        "behind a crash nothing is made of room"
+    );
 }
 
 #[test]
 fn a_missing_segment_in_the_middle_leaves_the_rest_readable() {
     let folder = tempdir();
-    let store = LogStore::options().segment_bytes(1000).open(folder.path()).unwrap();
+    let store = LogStore::options()
+        .segment_bytes(1000)
+        .open(folder.path())
+        .unwrap();
     let owner = store.claim().unwrap();
     commit(&store, owner, &[born(1), born(2)]);
     (1..=20).for_each(|number| commit(&store, owner, &[facts(1, number..=number)]));
@@ -371,9 +498,18 @@ fn a_missing_segment_in_the_middle_leaves_the_rest_readable() {
         }
         let store = LogStore::open(copy.path()).unwrap();
         assert_eq!(store.journal(Pid(1), None).unwrap().base, FactNumber(20));
-        assert!(matches!(store.journal(Pid(1), Some(FactNumber(19))), Err(StoreError::Damaged { .. })));
-        assert_eq!(store.journal(Pid(1), Some(FactNumber(1))).unwrap().facts, [fact(1, 1)]);
-        assert_eq!(store.journal(Pid(2), Some(FactNumber(0))).unwrap().image, b"image of 2");
+        assert!(matches!(
+            store.journal(Pid(1), Some(FactNumber(19))),
+            Err(StoreError::Damaged { .. })
+        ));
+        assert_eq!(
+            store.journal(Pid(1), Some(FactNumber(1))).unwrap().facts,
+            [fact(1, 1)]
+        );
+        assert_eq!(
+            store.journal(Pid(2), Some(FactNumber(0))).unwrap().image,
+            b"image of 2"
+        );
     }
 }
 
@@ -402,7 +538,8 @@ fn damage_to_temporary_files_is_told_and_leaves_the_rest_readable() {
     commit(&store, owner, &[facts(1, 1..=2)]);
     commit(&store, owner, &[born(2), temp_file(2, 1)]);
     drop(store);
-    // A record that cannot be recognised is no change that never was; nor is one whose payload is not what it was.
+    // A record that cannot be recognised is no change that never was; nor is one whose payload is
+    // not what it was.
     for (damaged_byte, with_index) in [(20, true), (20, false), (150, true), (150, false)] {
         let copy = crash_copy(folder.path());
         let mut log = fs::read(segment(copy.path(), 1)).unwrap();
@@ -413,15 +550,25 @@ fn damage_to_temporary_files_is_told_and_leaves_the_rest_readable() {
         }
         let store = LogStore::open(copy.path()).unwrap();
         let case = format!("byte {damaged_byte}, with index: {with_index}");
-        assert!(matches!(store.temp_files(Pid(1)), Err(StoreError::Damaged { .. })), "{case}");
-        assert_eq!((last_fact(&store, 1), last_change(&store, 2)), (2, 1), "{case}");
+        assert!(
+            matches!(store.temp_files(Pid(1)), Err(StoreError::Damaged { .. })),
+            "{case}"
+        );
+        assert_eq!(
+            (last_fact(&store, 1), last_change(&store, 2)),
+            (2, 1),
+            "{case}"
+        );
     }
 }
 
 #[test]
 fn the_files_of_a_process_whose_birth_is_lost_are_not_said_to_be_none() {
     let folder = tempdir();
-    let store = LogStore::options().segment_bytes(700).open(folder.path()).unwrap();
+    let store = LogStore::options()
+        .segment_bytes(700)
+        .open(folder.path())
+        .unwrap();
     let owner = store.claim().unwrap();
     let filler = bytes(6, 500);
     commit(&store, owner, &[content(&filler)]);
@@ -434,10 +581,14 @@ fn the_files_of_a_process_whose_birth_is_lost_are_not_said_to_be_none() {
     let store = LogStore::open(folder.path()).unwrap();
     assert_eq!(read(&store, hash(&filler)).unwrap(), filler);
     let found = store.temp_files(Pid(1));
-    assert!(matches!(found, Err(StoreError::Damaged { .. })), "{found:?}");
+    assert!(
+        matches!(found, Err(StoreError::Damaged { .. })),
+        "{found:?}"
+    );
 }
 
-/// The disk may keep the end of what was written and lose its beginning, and the index that was written behind both.
+/// The disk may keep the end of what was written and lose its beginning, and the index that was
+/// written behind both.
 #[test]
 fn an_index_is_not_believed_where_a_loss_of_power_took_something_before_its_end() {
     let folder = tempdir();
@@ -446,14 +597,26 @@ fn an_index_is_not_believed_where_a_loss_of_power_took_something_before_its_end(
     let head = fs::read(folder.path().join("HEAD")).unwrap();
     commit(&store, owner, &[born(1)]);
     for pid in [2, 3] {
-        store.commit(owner, Batch { entries: &[born(pid)], at_ms: NOW_MS, until: Until::Written }).unwrap();
+        store
+            .commit(
+                owner,
+                Batch {
+                    entries: &[born(pid)],
+                    at_ms: NOW_MS,
+                    until: Until::Written,
+                },
+            )
+            .unwrap();
     }
     drop(store);
     fs::write(folder.path().join("HEAD"), head).unwrap();
     fs::remove_file(folder.path().join("HEAD2")).unwrap();
     let path = folder.path().join("log/00000001.seg");
     let mut log = fs::read(&path).unwrap();
-    let lost = log.windows(10).position(|bytes| bytes == b"image of 2").unwrap();
+    let lost = log
+        .windows(10)
+        .position(|bytes| bytes == b"image of 2")
+        .unwrap();
     log[lost..lost + 10].fill(0);
     fs::write(&path, log).unwrap();
     let store = LogStore::open(folder.path()).unwrap();
@@ -471,7 +634,11 @@ fn a_store_whose_index_has_no_place_on_the_disk_keeps_it_in_memory() {
     let held = bytes(1, 300_000);
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
-    commit(&store, owner, &[born(1), content(&held), facts(1, 1..=5), snapshot(1, 5)]);
+    commit(
+        &store,
+        owner,
+        &[born(1), content(&held), facts(1, 1..=5), snapshot(1, 5)],
+    );
     drop(store);
     std::fs::remove_dir_all(&index).unwrap();
     // Neither a folder, nor to be removed as one.
@@ -480,17 +647,48 @@ fn a_store_whose_index_has_no_place_on_the_disk_keeps_it_in_memory() {
         let store = LogStore::open(folder.path()).unwrap();
         let owner = store.claim().unwrap();
         let next = 6 + round;
-        commit(&store, owner, &[facts(1, next..=next), snapshot(1, next), born(2 + round)]);
+        commit(
+            &store,
+            owner,
+            &[facts(1, next..=next), snapshot(1, next), born(2 + round)],
+        );
         assert_eq!(store.processes().unwrap().rows.len(), 2 + round as usize);
-        assert_eq!(store.journal(Pid(1), Some(FactNumber(4))).unwrap().facts.len(), 4);
+        assert_eq!(
+            store
+                .journal(Pid(1), Some(FactNumber(4)))
+                .unwrap()
+                .facts
+                .len(),
+            4
+        );
         assert_eq!(store.journal(Pid(1), None).unwrap().base, FactNumber(next));
         assert_eq!(read(&store, hash(&held)).unwrap(), held);
         sweep(&store, owner, &only(&[&held]));
-        assert_eq!(read(&store, hash(&held)).unwrap(), held, "where it was moved to");
-        assert_eq!(store.facts(Pid(1), FactNumber(1), FactNumber(next)).unwrap().len() as u64, next);
+        assert_eq!(
+            read(&store, hash(&held)).unwrap(),
+            held,
+            "where it was moved to"
+        );
+        assert_eq!(
+            store
+                .facts(Pid(1), FactNumber(1), FactNumber(next))
+                .unwrap()
+                .len() as u64,
+            next
+        );
     }
     assert_eq!(std::fs::read(&index).unwrap(), b"in the way");
     std::fs::remove_file(&index).unwrap();
-    assert_eq!(LogStore::open(folder.path()).unwrap().journal(Pid(1), None).unwrap().base, FactNumber(7));
-    assert!(index.join("db").is_file(), "and it is on the disk again when that takes it");
+    assert_eq!(
+        LogStore::open(folder.path())
+            .unwrap()
+            .journal(Pid(1), None)
+            .unwrap()
+            .base,
+        FactNumber(7)
+    );
+    assert!(
+        index.join("db").is_file(),
+        "and it is on the disk again when that takes it"
+    );
 }

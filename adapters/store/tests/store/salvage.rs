@@ -1,4 +1,5 @@
-//! A log that is shorter than HEAD says, or whose HEAD is lost: what is there is read, and what may be missing is said exactly, once.
+//! A log that is shorter than HEAD says, or whose HEAD is lost: what is there is read, and what may
+//! be missing is said exactly, once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,8 @@ use dormouse_store::{Checkup, Finding, LogStore, Repair, fsck};
 
 use crate::support::*;
 
-/// Process 1 lives, and what was done last was its work; process 2 has ended before; process 3 was born by the last commit.
+/// Process 1 lives, and what was done last was its work; process 2 has ended before; process 3 was
+/// born by the last commit.
 fn fill(folder: &Path) {
     let store = LogStore::open(folder).unwrap();
     let owner = store.claim().unwrap();
@@ -44,19 +46,34 @@ fn opened(folder: &Path) -> [LogStore; 2] {
 fn check_salvaged(folder: &Path) {
     for store in opened(folder) {
         let listing = store.processes().unwrap();
-        assert!(listing.lost.is_empty() && !listing.acknowledged.is_empty(), "{listing:?}");
+        assert!(
+            listing.lost.is_empty() && !listing.acknowledged.is_empty(),
+            "{listing:?}"
+        );
         assert!(listing.last > 3, "no number is given again: {listing:?}");
         let lost = store.journal(Pid(1), None).unwrap_err();
         assert!(matches!(lost, StoreError::Lost { .. }), "{lost}");
         let lost = store.journal(Pid(3), None).unwrap_err();
         assert!(matches!(lost, StoreError::Lost { .. }), "{lost}");
-        assert_eq!(store.journal(Pid(1), Some(FactNumber(4))).unwrap().base, FactNumber(4));
+        assert_eq!(
+            store.journal(Pid(1), Some(FactNumber(4))).unwrap().base,
+            FactNumber(4)
+        );
         let history = store.history(Pid(1)).unwrap();
-        assert_eq!((history.last(), history.lost.is_some()), (FactNumber(4), true));
+        assert_eq!(
+            (history.last(), history.lost.is_some()),
+            (FactNumber(4), true)
+        );
         let written = history.at(FactNumber(4)).unwrap();
         assert_eq!(history.by(written.commit).unwrap(), Some(FactNumber(4)));
-        assert!(matches!(history.at(FactNumber(5)), Err(StoreError::Damaged { .. })), "it is not said to be unknown");
-        assert!(matches!(history.by(CommitNumber(u64::MAX)), Err(StoreError::Damaged { .. })));
+        assert!(
+            matches!(history.at(FactNumber(5)), Err(StoreError::Damaged { .. })),
+            "it is not said to be unknown"
+        );
+        assert!(matches!(
+            history.by(CommitNumber(u64::MAX)),
+            Err(StoreError::Damaged { .. })
+        ));
         assert_eq!(store.temp_files_by(Pid(1), written.commit).unwrap(), []);
         assert!(store.temp_files(Pid(1)).is_err());
         // Its end is known, so nothing of it is missing.
@@ -75,26 +92,54 @@ fn a_log_that_was_cut_below_heads_mark_is_refused_until_that_is_acknowledged_onc
         fill(folder.path());
         let whole = cut(folder.path(), bytes);
         let refused = LogStore::open(folder.path()).unwrap_err();
-        assert!(refused.to_string().contains("shorter than HEAD says"), "{refused}");
+        assert!(
+            refused.to_string().contains("shorter than HEAD says"),
+            "{refused}"
+        );
         let found = check(folder.path(), Repair::No);
         let short = found.findings.iter().find_map(|finding| match finding {
             Finding::Short { end, commits, .. } => Some((*end, *commits)),
             _ => None,
         });
         let (end, commits) = short.unwrap_or_else(|| panic!("{found:?}"));
-        assert!(end.offset <= written(&segment(folder.path(), 1)) && commits >= 1, "{found:?}");
-        assert!(LogStore::open(folder.path()).is_err(), "to look changes nothing");
+        assert!(
+            end.offset <= written(&segment(folder.path(), 1)) && commits >= 1,
+            "{found:?}"
+        );
+        assert!(
+            LogStore::open(folder.path()).is_err(),
+            "to look changes nothing"
+        );
         let mended = check(folder.path(), Repair::Yes);
-        assert!(mended.findings.iter().any(|finding| !finding.can_be_mended()), "{mended:?}");
+        assert!(
+            mended
+                .findings
+                .iter()
+                .any(|finding| !finding.can_be_mended()),
+            "{mended:?}"
+        );
         if bytes < 650 {
-            assert!(mended.findings.contains(&Finding::End { pid: Pid(1), last: FactNumber(4) }), "{mended:?}");
+            assert!(
+                mended.findings.contains(&Finding::End {
+                    pid: Pid(1),
+                    last: FactNumber(4)
+                }),
+                "{mended:?}"
+            );
             check_salvaged(folder.path());
         }
         let again = check(folder.path(), Repair::No);
-        assert!(again.findings.is_empty() && !again.acknowledged.is_empty(), "{again:?}");
+        assert!(
+            again.findings.is_empty() && !again.acknowledged.is_empty(),
+            "{again:?}"
+        );
         let segments = files(&folder.path().join("log")).len();
         check(folder.path(), Repair::Yes);
-        assert_eq!(files(&folder.path().join("log")).len(), segments, "it is acknowledged once");
+        assert_eq!(
+            files(&folder.path().join("log")).len(),
+            segments,
+            "it is acknowledged once"
+        );
         let new = {
             let store = LogStore::open(folder.path()).unwrap();
             let owner = store.claim().unwrap();
@@ -105,7 +150,10 @@ fn a_log_that_was_cut_below_heads_mark_is_refused_until_that_is_acknowledged_onc
         // What is put back fits in between, and nothing was lost.
         fs::write(segment(folder.path(), 1), whole).unwrap();
         let healed = check(folder.path(), Repair::No);
-        assert!(healed.findings.is_empty() && healed.acknowledged.is_empty(), "{healed:?}");
+        assert!(
+            healed.findings.is_empty() && healed.acknowledged.is_empty(),
+            "{healed:?}"
+        );
         for store in opened(folder.path()) {
             assert_eq!(store.journal(Pid(1), None).unwrap().facts.len(), 2);
             assert_eq!(store.journal(Pid(new), None).unwrap().facts.len(), 1);
@@ -122,19 +170,31 @@ fn a_log_whose_tail_is_lost_with_head_is_not_said_to_be_mended() {
         lose_head(folder.path());
         cut(folder.path(), bytes);
         let found = check(folder.path(), Repair::No);
-        let unvouched = found.findings.iter().find(|finding| matches!(finding, Finding::Unvouched { .. }));
+        let unvouched = found
+            .findings
+            .iter()
+            .find(|finding| matches!(finding, Finding::Unvouched { .. }));
         let said = unvouched.unwrap_or_else(|| panic!("{found:?}")).to_string();
-        assert!(said.contains("nothing vouches for what stood behind commit"), "{said}");
+        assert!(
+            said.contains("nothing vouches for what stood behind commit"),
+            "{said}"
+        );
         let mended = check(folder.path(), Repair::Yes);
         assert!(mended.findings.contains(unvouched.unwrap()), "{mended:?}");
         if bytes > 0 && bytes < 650 {
             check_salvaged(folder.path());
         }
         let again = check(folder.path(), Repair::No);
-        assert!(again.findings.is_empty() && !again.acknowledged.is_empty(), "{again:?}");
+        assert!(
+            again.findings.is_empty() && !again.acknowledged.is_empty(),
+            "{again:?}"
+        );
         for store in opened(folder.path()) {
             // Whether it went on nobody knows.
-            assert!(matches!(store.journal(Pid(1), None), Err(StoreError::Lost { .. })));
+            assert!(matches!(
+                store.journal(Pid(1), None),
+                Err(StoreError::Lost { .. })
+            ));
             assert!(store.journal(Pid(1), Some(FactNumber(2))).is_ok());
             assert!(store.journal(Pid(2), None).is_ok());
         }
@@ -166,11 +226,30 @@ fn segments_that_are_missing_at_the_end_are_named_and_can_be_put_back() {
         last
     };
     assert!(upto < FactNumber(9));
-    assert!(lost.iter().all(|path| !path.exists()), "no other takes their place");
-    lost.iter().zip(aside).for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
-    assert_eq!(open().unwrap().history(Pid(1)).unwrap().readable().unwrap().last().unwrap().last(), FactNumber(9));
+    assert!(
+        lost.iter().all(|path| !path.exists()),
+        "no other takes their place"
+    );
+    lost.iter()
+        .zip(aside)
+        .for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
+    assert_eq!(
+        open()
+            .unwrap()
+            .history(Pid(1))
+            .unwrap()
+            .readable()
+            .unwrap()
+            .last()
+            .unwrap()
+            .last(),
+        FactNumber(9)
+    );
     let healed = check(folder.path(), Repair::No);
-    assert!(healed.findings.is_empty() && healed.acknowledged.is_empty(), "{healed:?}");
+    assert!(
+        healed.findings.is_empty() && healed.acknowledged.is_empty(),
+        "{healed:?}"
+    );
 }
 
 #[test]
@@ -200,7 +279,11 @@ fn what_fsck_says_can_be_read_can_be() {
         log[at as usize] ^= 0x40;
         fs::write(segment(folder.path(), 1), log).unwrap();
         for repair in [Repair::No, Repair::Yes, Repair::No] {
-            let Checkup { findings, acknowledged, .. } = check(folder.path(), repair);
+            let Checkup {
+                findings,
+                acknowledged,
+                ..
+            } = check(folder.path(), repair);
             let said: Vec<_> = findings.iter().chain(&acknowledged).collect();
             let store = LogStore::read_only(folder.path()).unwrap();
             for row in store.processes().unwrap().rows {
@@ -219,7 +302,9 @@ fn check_said(store: &LogStore, pid: Pid, said: &[&Finding], case: &str) {
                 let before = FactNumber(first.0 - 1);
                 upto = Some(upto.map_or(before, |upto| upto.min(before)));
             }
-            Finding::End { pid: of, last } if *of == pid => upto = Some(upto.map_or(*last, |upto| upto.min(*last))),
+            Finding::End { pid: of, last } if *of == pid => {
+                upto = Some(upto.map_or(*last, |upto| upto.min(*last)))
+            }
             Finding::Beginning { pid: of, .. } if *of == pid => begins = false,
             _ => {}
         }
@@ -227,28 +312,47 @@ fn check_said(store: &LogStore, pid: Pid, said: &[&Finding], case: &str) {
     let history = store.history(pid).unwrap();
     let last = upto.unwrap_or(history.last());
     for number in (0..=last.0).map(FactNumber).filter(|_| begins) {
-        assert!(store.journal(pid, Some(number)).is_ok(), "{case}: {pid}@{number}: {said:?}");
+        assert!(
+            store.journal(pid, Some(number)).is_ok(),
+            "{case}: {pid}@{number}: {said:?}"
+        );
         let written = history.at(number).unwrap();
         match history.by(written.commit) {
             Ok(last) => assert!(last >= Some(number), "{case}: {pid}@{number}: {said:?}"),
             // The rest of its commit may be lost.
             Err(error) => {
                 let is_last = history.at(last).unwrap().commit == written.commit;
-                assert!(is_last && upto.is_some(), "{case}: {pid}@{number}: {error}: {said:?}");
+                assert!(
+                    is_last && upto.is_some(),
+                    "{case}: {pid}@{number}: {error}: {said:?}"
+                );
             }
         }
-        assert!(store.facts(pid, FactNumber(1), number).is_ok(), "{case}: {pid}@{number}");
+        assert!(
+            store.facts(pid, FactNumber(1), number).is_ok(),
+            "{case}: {pid}@{number}"
+        );
     }
     if upto.is_none() && begins {
-        assert!(store.journal(pid, None).is_ok() && history.readable().is_ok(), "{case}: {pid}: {said:?}");
+        assert!(
+            store.journal(pid, None).is_ok() && history.readable().is_ok(),
+            "{case}: {pid}: {said:?}"
+        );
     } else if let Some(upto) = upto.filter(|_| begins) {
         // What is behind is lost, and not unknown.
         let lost = store.journal(pid, Some(upto.plus(1)));
-        assert!(matches!(lost, Err(StoreError::Damaged { .. } | StoreError::Lost { .. })), "{case}: {pid}: {lost:?}");
+        assert!(
+            matches!(
+                lost,
+                Err(StoreError::Damaged { .. } | StoreError::Lost { .. })
+            ),
+            "{case}: {pid}: {lost:?}"
+        );
     }
 }
 
-/// The note of what was acknowledged is a record like others: a sweep moves it, and it says the same.
+/// The note of what was acknowledged is a record like others: a sweep moves it, and it says the
+/// same.
 #[test]
 fn what_was_acknowledged_stays_so_when_its_note_is_moved() {
     let folder = tempdir();
@@ -269,7 +373,9 @@ fn what_was_acknowledged_stays_so_when_its_note_is_moved() {
     let said = |store: &LogStore| {
         let listing = store.processes().unwrap();
         assert_eq!(listing.lost, [""; 0]);
-        let lost = store.facts(Pid(1), FactNumber(1), FactNumber(3)).unwrap_err();
+        let lost = store
+            .facts(Pid(1), FactNumber(1), FactNumber(3))
+            .unwrap_err();
         assert!(matches!(lost, StoreError::Lost { .. }), "{lost}");
         listing.acknowledged
     };
@@ -288,5 +394,8 @@ fn what_was_acknowledged_stays_so_when_its_note_is_moved() {
         assert_eq!(said(&store), before);
     }
     let found = fsck(folder.path(), &options, Repair::No, &mut |_, _| {}).unwrap();
-    assert!(found.findings.is_empty() && !found.acknowledged.is_empty(), "{found:?}");
+    assert!(
+        found.findings.is_empty() && !found.acknowledged.is_empty(),
+        "{found:?}"
+    );
 }

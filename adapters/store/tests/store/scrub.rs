@@ -41,27 +41,48 @@ fn every_byte_of_the_log_is_asked_for_before_it_is_read() {
         ControlFlow::Continue(())
     });
     let checkup = look(folder.path(), &options).unwrap();
-    assert!(checkup.findings.is_empty() && checkup.bytes > CONTENT_BYTES as u64, "{checkup:?}");
+    assert!(
+        checkup.findings.is_empty() && checkup.bytes > CONTENT_BYTES as u64,
+        "{checkup:?}"
+    );
     let asked = asked.load(Ordering::Relaxed);
-    assert!(asked >= checkup.bytes, "{asked} bytes were asked for, of a log of {}", checkup.bytes);
+    assert!(
+        asked >= checkup.bytes,
+        "{asked} bytes were asked for, of a log of {}",
+        checkup.bytes
+    );
     assert!(most.load(Ordering::Relaxed) <= 1 << 20);
-    assert!(options.read_only(folder.path()).is_ok(), "a reader asks as well");
+    assert!(
+        options.read_only(folder.path()).is_ok(),
+        "a reader asks as well"
+    );
 }
 
 #[test]
 fn a_look_is_broken_off_at_any_read_and_changes_nothing() {
     let folder = tempdir();
     fill(&LogStore::open(folder.path()).unwrap());
-    let state =
-        || files(folder.path()).into_iter().map(|path| (std::fs::read(&path).unwrap(), path)).collect::<Vec<_>>();
+    let state = || {
+        files(folder.path())
+            .into_iter()
+            .map(|path| (std::fs::read(&path).unwrap(), path))
+            .collect::<Vec<_>>()
+    };
     let before = state();
     let mut reads = 0;
     loop {
         let left = AtomicU64::new(reads);
         let options = LogStore::options().pace(move |_| {
-            let is_enough =
-                left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err();
-            if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            let is_enough = left
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                    left.checked_sub(1)
+                })
+                .is_err();
+            if is_enough {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
         });
         match look(folder.path(), &options) {
             Err(StoreError::Io { source, .. }) => {
@@ -75,13 +96,20 @@ fn a_look_is_broken_off_at_any_read_and_changes_nothing() {
     assert!(before == state(), "a file was changed");
 }
 
-/// The writer commits before each read of a look that takes long: it begins segments, and gives back the room behind those that end.
+/// The writer commits before each read of a look that takes long: it begins segments, and gives
+/// back the room behind those that end.
 #[test]
 fn a_look_that_takes_long_is_not_begun_anew_by_what_is_written_meanwhile() {
     let folder = tempdir();
-    let store = LogStore::options().segment_bytes(CONTENT_BYTES as u64 + 20_000).open(folder.path()).unwrap();
+    let store = LogStore::options()
+        .segment_bytes(CONTENT_BYTES as u64 + 20_000)
+        .open(folder.path())
+        .unwrap();
     let owner = fill(&store);
-    let bytes_before: u64 = files(&folder.path().join("log")).iter().map(|path| written(path)).sum();
+    let bytes_before: u64 = files(&folder.path().join("log"))
+        .iter()
+        .map(|path| written(path))
+        .sum();
     let (number, asked) = (Mutex::new(50), Arc::new(AtomicU64::new(0)));
     let store = Arc::new(store);
     let (writes, count) = (store.clone(), asked.clone());
@@ -90,8 +118,13 @@ fn a_look_that_takes_long_is_not_begun_anew_by_what_is_written_meanwhile() {
         // HEAD and the first records: a segment that begins then is a reason to begin again.
         if count.fetch_add(bytes, Ordering::Relaxed) > 10_000 {
             *number += 1;
-            // More than a header, so that what does not fit at the end of a segment leaves room there that is given back.
-            commit(&*writes, owner, &[facts(1, *number..=*number), content(&bytes_of(*number))]);
+            // More than a header, so that what does not fit at the end of a segment leaves room
+            // there that is given back.
+            commit(
+                &*writes,
+                owner,
+                &[facts(1, *number..=*number), content(&bytes_of(*number))],
+            );
         }
         ControlFlow::Continue(())
     });
@@ -100,5 +133,8 @@ fn a_look_that_takes_long_is_not_begun_anew_by_what_is_written_meanwhile() {
     let segments = files(&folder.path().join("log")).len();
     assert!(segments > 1, "the writer has begun a segment meanwhile");
     let asked = asked.load(Ordering::Relaxed);
-    assert!(asked < 2 * bytes_before + (1 << 20), "{asked} bytes were read of a log of {bytes_before}");
+    assert!(
+        asked < 2 * bytes_before + (1 << 20),
+        "{asked} bytes were read of a log of {bytes_before}"
+    );
 }

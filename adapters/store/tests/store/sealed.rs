@@ -1,4 +1,5 @@
-//! Stores that are encrypted or compressed: what cannot be seen, who cannot open them, and what they save.
+//! Stores that are encrypted or compressed: what cannot be seen, who cannot open them, and what
+//! they save.
 
 use std::fs;
 use std::path::Path;
@@ -12,8 +13,16 @@ use dormouse_store::{Compression, LogStore, Options};
 use crate::support::*;
 
 /// What nobody may see who does not have the key.
-const CANARIES: [&str; 8] =
-    ["the-program", "the-name", "the-image", "the-fact", "the-content", "the-label", "the-exit", "the-temp-file"];
+const CANARIES: [&str; 8] = [
+    "the-program",
+    "the-name",
+    "the-image",
+    "the-fact",
+    "the-content",
+    "the-label",
+    "the-exit",
+    "the-temp-file",
+];
 
 fn encrypted() -> Options {
     LogStore::options().key(secret(1))
@@ -23,13 +32,34 @@ fn encrypted() -> Options {
 fn fill(folder: &Path, options: &Options) -> Vec<Bytes> {
     let store = options.clone().segment_bytes(100_000).open(folder).unwrap();
     let owner = store.claim().unwrap();
-    let row = ProcessRow { program: "the-program".into(), name: Some("the-name".into()), ..row(1) };
+    let row = ProcessRow {
+        program: "the-program".into(),
+        name: Some("the-name".into()),
+        ..row(1)
+    };
     let facts = vec![b"the-fact".to_vec(); 3];
-    commit(&store, owner, &[Entry::Born { row, image: b"the-image".to_vec() }]);
-    let contents = [1, 30_000].map(|times| Bytes::from("the-content".repeat(times))).to_vec();
+    commit(
+        &store,
+        owner,
+        &[Entry::Born {
+            row,
+            image: b"the-image".to_vec(),
+        }],
+    );
+    let contents = [1, 30_000]
+        .map(|times| Bytes::from("the-content".repeat(times)))
+        .to_vec();
     for bytes in &contents {
         let index = Bytes::from_static(b"the-content");
-        commit(&store, owner, &[Entry::Content { hash: hash(bytes), bytes: bytes.clone(), index }]);
+        commit(
+            &store,
+            owner,
+            &[Entry::Content {
+                hash: hash(bytes),
+                bytes: bytes.clone(),
+                index,
+            }],
+        );
     }
     let (pid, first) = (Pid(1), dormouse_proto::id::FactNumber(1));
     let label = Entry::Checkpoint {
@@ -40,9 +70,20 @@ fn fill(folder: &Path, options: &Options) -> Vec<Bytes> {
         scope: dormouse_proto::checkpoint::Scope::Tree,
         members: vec![pid],
     };
-    let temp_file = Entry::TempFile { root: pid, number: 1, record: b"the-temp-file".to_vec() };
-    let end = Entry::Ended { pid, exit: Exit::new(ExitStatus::Done, "the-exit") };
-    commit(&store, owner, &[Entry::Facts { pid, first, facts }, temp_file, label, end]);
+    let temp_file = Entry::TempFile {
+        root: pid,
+        number: 1,
+        record: b"the-temp-file".to_vec(),
+    };
+    let end = Entry::Ended {
+        pid,
+        exit: Exit::new(ExitStatus::Done, "the-exit"),
+    };
+    commit(
+        &store,
+        owner,
+        &[Entry::Facts { pid, first, facts }, temp_file, label, end],
+    );
     contents
 }
 
@@ -62,18 +103,36 @@ fn no_byte_of_an_encrypted_store_tells_what_it_holds() {
             assert_eq!(seen(folder.path(), canary.as_bytes()), [""; 0], "{canary}");
         }
         for bytes in &contents {
-            assert_eq!(seen(folder.path(), &hash(bytes).0), [""; 0], "the hash of a content tells which it is");
+            assert_eq!(
+                seen(folder.path(), &hash(bytes).0),
+                [""; 0],
+                "the hash of a content tells which it is"
+            );
         }
         assert_eq!(seen(folder.path(), &[1; 32]), [""; 0], "the secret itself");
         let store = options.open(folder.path()).unwrap();
-        assert!(contents.iter().all(|bytes| read(&store, hash(bytes)).unwrap() == bytes));
-        assert_eq!(&*store.processes().unwrap().rows[0].exit.as_ref().unwrap().message, "the-exit");
+        assert!(
+            contents
+                .iter()
+                .all(|bytes| read(&store, hash(bytes)).unwrap() == bytes)
+        );
+        assert_eq!(
+            &*store.processes().unwrap().rows[0]
+                .exit
+                .as_ref()
+                .unwrap()
+                .message,
+            "the-exit"
+        );
         assert_eq!(&*store.checkpoints().unwrap()[0].label, "the-label");
     }
     let plain = tempdir();
     fill(plain.path(), &LogStore::options());
     for canary in CANARIES {
-        assert!(!seen(plain.path(), canary.as_bytes()).is_empty(), "a store that is not encrypted shows {canary}");
+        assert!(
+            !seen(plain.path(), canary.as_bytes()).is_empty(),
+            "a store that is not encrypted shows {canary}"
+        );
     }
 }
 
@@ -81,23 +140,39 @@ fn no_byte_of_an_encrypted_store_tells_what_it_holds() {
 fn a_wrong_key_is_refused_by_name_and_leaves_no_trace() {
     let cases = [
         (encrypted(), LogStore::options(), KeyFault::Missing),
-        (encrypted(), LogStore::options().key(secret(2)), KeyFault::Wrong),
+        (
+            encrypted(),
+            LogStore::options().key(secret(2)),
+            KeyFault::Wrong,
+        ),
         (LogStore::options(), encrypted(), KeyFault::Needless),
     ];
     for (made, opened, expected) in cases {
         let folder = tempdir();
         fill(folder.path(), &made);
         fs::write(folder.path().join("LOCK"), "someone before").unwrap();
-        let before: Vec<_> = files(folder.path()).into_iter().map(|path| (fs::read(&path).unwrap(), path)).collect();
-        for refused in [opened.clone().open(folder.path()), opened.clone().read_only(folder.path())] {
+        let before: Vec<_> = files(folder.path())
+            .into_iter()
+            .map(|path| (fs::read(&path).unwrap(), path))
+            .collect();
+        for refused in [
+            opened.clone().open(folder.path()),
+            opened.clone().read_only(folder.path()),
+        ] {
             match refused {
                 Err(StoreError::Key { path, fault }) => {
-                    assert_eq!((path, fault), (folder.path().display().to_string(), expected));
+                    assert_eq!(
+                        (path, fault),
+                        (folder.path().display().to_string(), expected)
+                    );
                 }
                 other => panic!("{expected:?} must be told, not {other:?}"),
             }
         }
-        let after: Vec<_> = files(folder.path()).into_iter().map(|path| (fs::read(&path).unwrap(), path)).collect();
+        let after: Vec<_> = files(folder.path())
+            .into_iter()
+            .map(|path| (fs::read(&path).unwrap(), path))
+            .collect();
         assert!(before == after, "{expected:?}: a file was changed");
         made.open(folder.path()).unwrap();
     }
@@ -106,11 +181,12 @@ fn a_wrong_key_is_refused_by_name_and_leaves_no_trace() {
 #[test]
 fn contents_are_kept_compressed_where_that_saves_an_eighth() {
     let compressible = Bytes::from("a line that comes again and again\n".repeat(20_000));
-    let random: Bytes =
-        std::iter::successors(Some(1_u64), |state| Some(state.wrapping_mul(6_364_136_223_846_793_005) + 1))
-            .map(|state| (state >> 56) as u8)
-            .take(200_000)
-            .collect();
+    let random: Bytes = std::iter::successors(Some(1_u64), |state| {
+        Some(state.wrapping_mul(6_364_136_223_846_793_005) + 1)
+    })
+    .map(|state| (state >> 56) as u8)
+    .take(200_000)
+    .collect();
     let mixed = Bytes::from([&compressible[..400_000], &random].concat());
     let tiny = Bytes::from_static(b"x");
     let folder = tempdir();
@@ -118,24 +194,39 @@ fn contents_are_kept_compressed_where_that_saves_an_eighth() {
     let options = LogStore::options().compression(Compression::Zstd(3));
     let store = options.open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
-    let cases = [(&compressible, 0..20_000), (&random, 200_000..202_000), (&mixed, 200_000..220_000), (&tiny, 1..400)];
+    let cases = [
+        (&compressible, 0..20_000),
+        (&random, 200_000..202_000),
+        (&mixed, 200_000..220_000),
+        (&tiny, 1..400),
+    ];
     for (bytes, expected) in cases {
         let before = size();
         commit(&store, owner, &[content(bytes)]);
         let kept = size() - before;
-        assert!(expected.contains(&kept), "{} bytes are kept as {kept}", bytes.len());
+        assert!(
+            expected.contains(&kept),
+            "{} bytes are kept as {kept}",
+            bytes.len()
+        );
         assert_eq!(read(&store, hash(bytes)).unwrap(), bytes);
     }
     drop(store);
     let store = LogStore::open(folder.path()).unwrap();
-    assert!([&compressible, &random, &mixed, &tiny].iter().all(|bytes| read(&store, hash(bytes)).unwrap() == **bytes));
+    assert!(
+        [&compressible, &random, &mixed, &tiny]
+            .iter()
+            .all(|bytes| read(&store, hash(bytes)).unwrap() == **bytes)
+    );
 }
 
 #[test]
 fn a_damaged_chunk_of_a_packed_content_leaves_the_others_readable() {
     for (name, options) in coded() {
         let folder = tempdir();
-        let bytes: Bytes = (0..300_000_u32).flat_map(|number| (number / 7).to_le_bytes()).collect();
+        let bytes: Bytes = (0..300_000_u32)
+            .flat_map(|number| (number / 7).to_le_bytes())
+            .collect();
         let store = options.clone().open(folder.path()).unwrap();
         let owner = store.claim().unwrap();
         commit(&store, owner, &[content(&bytes)]);
@@ -151,9 +242,16 @@ fn a_damaged_chunk_of_a_packed_content_leaves_the_others_readable() {
         assert_eq!(backing.slice(0..70_000).unwrap(), bytes[..70_000], "{name}");
         let end = bytes.len() as u64;
         let text = backing.slice(end - 10..end).unwrap_err().to_string();
-        assert!(text.contains("are damaged on disk. Its other bytes can still be read"), "{name}: {text}");
+        assert!(
+            text.contains("are damaged on disk. Its other bytes can still be read"),
+            "{name}: {text}"
+        );
         let owner = store.claim().unwrap();
         commit(&store, owner, &[content(&bytes)]);
-        assert_eq!(read(&store, hash(&bytes)).unwrap(), bytes, "{name}: committed again it is whole again");
+        assert_eq!(
+            read(&store, hash(&bytes)).unwrap(),
+            bytes,
+            "{name}: committed again it is whole again"
+        );
     }
 }

@@ -1,7 +1,9 @@
-//! Damage and recovery in any order, against what was acknowledged: every answer is what was written, or says that something is
-//! lost; nothing that is in the log is lost; and all that judge a store are of one mind.
+//! Damage and recovery in any order, against what was acknowledged: every answer is what was
+//! written, or says that something is lost; nothing that is in the log is lost; and all that judge
+//! a store are of one mind.
 //!
-//! `SEQUENCES=2000 cargo test -p dormouse-store --release sequences` runs more of them, `SEQUENCE_SEED=…` one of them again.
+//! `SEQUENCES=2000 cargo test -p dormouse-store --release sequences` runs more of them,
+//! `SEQUENCE_SEED=…` one of them again.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -65,23 +67,39 @@ impl Damage {
     fn undo(&self) {
         match self {
             // Where only garbage was damaged, the segment may be swept by now.
-            Self::Flipped { segment, at, mask, with } => {
+            Self::Flipped {
+                segment,
+                at,
+                mask,
+                with,
+            } => {
                 if fs::read(segment).unwrap().starts_with(with) {
                     flip(segment, *at, *mask);
                 }
             }
             Self::Cut { segment, to, rest } => {
                 let mut bytes = fs::read(segment).unwrap();
-                assert_eq!(bytes.len() as u64, *to, "a segment with damage is left alone");
+                assert_eq!(
+                    bytes.len() as u64,
+                    *to,
+                    "a segment with damage is left alone"
+                );
                 bytes.extend(rest);
                 fs::write(segment, bytes).unwrap();
             }
             Self::Lost { segment, aside } => {
-                assert!(!segment.exists(), "the number of a lost segment is not given again");
+                assert!(
+                    !segment.exists(),
+                    "the number of a lost segment is not given again"
+                );
                 fs::rename(aside, segment).unwrap();
             }
             // An older copy that is whole is no damage, and may be swept again.
-            Self::Older { segment, older, newer } => {
+            Self::Older {
+                segment,
+                older,
+                newer,
+            } => {
                 if fs::read(segment).unwrap() == *older {
                     fs::write(segment, newer).unwrap();
                 }
@@ -92,7 +110,9 @@ impl Damage {
 
 /// What came of opening a store, in a word.
 fn said<T>(opened: &Result<T, StoreError>) -> String {
-    opened.as_ref().err().map_or("opened".to_owned(), |error| error.to_string().chars().take(50).collect())
+    opened.as_ref().err().map_or("opened".to_owned(), |error| {
+        error.to_string().chars().take(50).collect()
+    })
 }
 
 fn flip(segment: &Path, at: usize, mask: u8) {
@@ -107,7 +127,8 @@ struct Sequence {
     folder: tempfile::TempDir,
     acknowledged: BTreeMap<u64, u64>,
     damage: Vec<Damage>,
-    /// A copy of the whole store, from when nothing was wrong with it, and what was acknowledged then.
+    /// A copy of the whole store, from when nothing was wrong with it, and what was acknowledged
+    /// then.
     copy: Option<(tempfile::TempDir, BTreeMap<u64, u64>)>,
     /// The file of HEAD that is gone or older than it was, until the next opening.
     stale: Option<&'static str>,
@@ -117,9 +138,18 @@ struct Sequence {
 
 impl Sequence {
     fn new(seed: u64) -> Self {
-        let (acknowledged, damage, story) = (BTreeMap::new(), Vec::new(), vec![format!("seed {seed}")]);
+        let (acknowledged, damage, story) =
+            (BTreeMap::new(), Vec::new(), vec![format!("seed {seed}")]);
         let (copy, stale) = (None, None);
-        Self { random: Random(seed), folder: tempdir(), acknowledged, damage, copy, stale, story }
+        Self {
+            random: Random(seed),
+            folder: tempdir(),
+            acknowledged,
+            damage,
+            copy,
+            stale,
+            story,
+        }
     }
 
     fn store(&self) -> PathBuf {
@@ -134,7 +164,8 @@ impl Sequence {
         files(&self.store().join("log"))
     }
 
-    /// Opens the store as a kernel does. Something happens in it, or, where it cannot be opened, not.
+    /// Opens the store as a kernel does. Something happens in it, or, where it cannot be opened,
+    /// not.
     fn with_open(&mut self, what: &str, act: impl FnOnce(&mut Self, &LogStore)) {
         let opened = self.options().open(self.store());
         self.story.push(format!("{what}: {}", said(&opened)));
@@ -156,14 +187,16 @@ impl Sequence {
                 let pid = 1 + this.random.below(4 + this.acknowledged.len() as u64);
                 match this.acknowledged.get(&pid).copied() {
                     None => {
-                        // A number that was given is not given again, whether what it was given to is listed or not.
+                        // A number that was given is not given again, whether what it was given to
+                        // is listed or not.
                         let pid = store.processes().unwrap().last + 1;
                         commit(store, owner, &[born(pid), facts(pid, 1..=1)]);
                         this.acknowledged.insert(pid, 1);
                     }
                     Some(last) => {
                         if store.journal(Pid(pid), None).is_ok() {
-                            let entries = [facts(pid, last + 1..=last + 2), snapshot(pid, last + 2)];
+                            let entries =
+                                [facts(pid, last + 1..=last + 2), snapshot(pid, last + 2)];
                             commit(store, owner, &entries[..1 + this.random.below(2) as usize]);
                             this.acknowledged.insert(pid, last + 2);
                         }
@@ -175,24 +208,45 @@ impl Sequence {
 
     fn harm(&mut self) {
         let segments: Vec<_> = self.segments();
-        let unharmed = |segment: &&PathBuf| self.damage.iter().all(|damage| damage.segment() != segment.as_path());
-        let Some(segment) = segments.iter().filter(unharmed).nth(self.random.below(6) as usize).cloned() else {
+        let unharmed = |segment: &&PathBuf| {
+            self.damage
+                .iter()
+                .all(|damage| damage.segment() != segment.as_path())
+        };
+        let Some(segment) = segments
+            .iter()
+            .filter(unharmed)
+            .nth(self.random.below(6) as usize)
+            .cloned()
+        else {
             return;
         };
         let length = written(&segment);
         let damage = match self.random.below(3) {
             _ if length == 0 => return,
             0 => {
-                let (at, mask) = (self.random.below(length) as usize, 1 << self.random.below(8));
+                let (at, mask) = (
+                    self.random.below(length) as usize,
+                    1 << self.random.below(8),
+                );
                 flip(&segment, at, mask);
                 let with = fs::read(&segment).unwrap()[..length as usize].to_vec();
-                Damage::Flipped { segment, at, mask, with }
+                Damage::Flipped {
+                    segment,
+                    at,
+                    mask,
+                    with,
+                }
             }
             1 => {
                 let bytes = fs::read(&segment).unwrap();
                 let to = length - 1 - self.random.below(length.min(300));
                 fs::write(&segment, &bytes[..to as usize]).unwrap();
-                Damage::Cut { segment, to, rest: bytes[to as usize..].to_vec() }
+                Damage::Cut {
+                    segment,
+                    to,
+                    rest: bytes[to as usize..].to_vec(),
+                }
             }
             _ => {
                 let aside = self.folder.path().join(segment.file_name().unwrap());
@@ -211,8 +265,11 @@ impl Sequence {
 
     fn put_back(&mut self) {
         if !self.damage.is_empty() {
-            let damage = self.damage.remove(self.random.below(self.damage.len() as u64) as usize);
-            self.story.push(format!("put back {}", damage.segment().display()));
+            let damage = self
+                .damage
+                .remove(self.random.below(self.damage.len() as u64) as usize);
+            self.story
+                .push(format!("put back {}", damage.segment().display()));
             damage.undo();
         }
     }
@@ -222,7 +279,14 @@ impl Sequence {
         let found = checkup.as_ref().map(|checkup| checkup.findings.len());
         self.story.push(format!("repair {repair:?}: {found:?}"));
         let checkup = checkup.ok()?;
-        Some(checkup.findings.iter().chain(&checkup.acknowledged).map(ToString::to_string).collect())
+        Some(
+            checkup
+                .findings
+                .iter()
+                .chain(&checkup.acknowledged)
+                .map(ToString::to_string)
+                .collect(),
+        )
     }
 
     fn collect(&mut self) {
@@ -246,7 +310,9 @@ impl Sequence {
 
     /// Whoever puts the whole of an older store in place has that one.
     fn put_older_store(&mut self) {
-        let Some((copy, acknowledged)) = &self.copy else { return };
+        let Some((copy, acknowledged)) = &self.copy else {
+            return;
+        };
         fs::remove_dir_all(self.store()).unwrap();
         copy_folder(copy.path(), &self.store());
         (self.acknowledged, self.stale) = (acknowledged.clone(), None);
@@ -260,12 +326,19 @@ impl Sequence {
         if self.stale.is_some_and(|stale| stale != file) {
             return;
         }
-        let older = self.copy.as_ref().and_then(|(copy, _)| fs::read(copy.path().join(file)).ok());
-        self.story.push(format!("{file}: {}", if older.is_some() { "older" } else { "gone" }));
+        let older = self
+            .copy
+            .as_ref()
+            .and_then(|(copy, _)| fs::read(copy.path().join(file)).ok());
+        self.story.push(format!(
+            "{file}: {}",
+            if older.is_some() { "older" } else { "gone" }
+        ));
         self.stale = Some(file);
         let path = self.store().join(file);
         match older {
-            // Another store was put in place since: its key is the same, but not what was acknowledged.
+            // Another store was put in place since: its key is the same, but not what was
+            // acknowledged.
             Some(older) if self.random.below(2) == 0 => fs::write(path, older).unwrap(),
             _ => drop(fs::remove_file(path)),
         }
@@ -274,20 +347,33 @@ impl Sequence {
     fn put_older_segment(&mut self) {
         let Some((copy, _)) = &self.copy else { return };
         let segments = self.segments();
-        let unharmed = |segment: &&PathBuf| self.damage.iter().all(|damage| damage.segment() != segment.as_path());
+        let unharmed = |segment: &&PathBuf| {
+            self.damage
+                .iter()
+                .all(|damage| damage.segment() != segment.as_path())
+        };
         let unharmed: Vec<_> = segments.iter().filter(unharmed).cloned().collect();
-        let older = |segment: &PathBuf| fs::read(copy.path().join("log").join(segment.file_name().unwrap())).ok();
-        let candidates = unharmed.into_iter().filter_map(|segment| Some((older(&segment)?, segment)));
+        let older = |segment: &PathBuf| {
+            fs::read(copy.path().join("log").join(segment.file_name().unwrap())).ok()
+        };
+        let candidates = unharmed
+            .into_iter()
+            .filter_map(|segment| Some((older(&segment)?, segment)));
         let differs = |(older, segment): &(Vec<u8>, PathBuf)| *older != fs::read(segment).unwrap();
         let candidates: Vec<_> = candidates.filter(differs).collect();
         if candidates.is_empty() {
             return;
         }
-        let (older, segment) = candidates[self.random.below(candidates.len() as u64) as usize].clone();
+        let (older, segment) =
+            candidates[self.random.below(candidates.len() as u64) as usize].clone();
         let newer = fs::read(&segment).unwrap();
         fs::write(&segment, &older).unwrap();
         self.story.push(format!("an older {}", segment.display()));
-        self.damage.push(Damage::Older { segment, older, newer });
+        self.damage.push(Damage::Older {
+            segment,
+            older,
+            newer,
+        });
     }
 
     fn step(&mut self) {
@@ -308,50 +394,92 @@ impl Sequence {
         }
     }
 
-    /// What a store answers is what was acknowledged, or says that something is lost. Answers with whether all can be read.
+    /// What a store answers is what was acknowledged, or says that something is lost. Answers with
+    /// whether all can be read.
     fn check_answers(&self, store: &LogStore) -> bool {
         let listing = store.processes().unwrap();
         let mut whole = listing.missing().next().is_none();
         for (pid, last) in &self.acknowledged {
             let is_listed = listing.rows.iter().any(|row| row.pid.0 == *pid);
-            assert!(is_listed || listing.missing().next().is_some(), "process {pid} is not listed: {:?}", self.story);
+            assert!(
+                is_listed || listing.missing().next().is_some(),
+                "process {pid} is not listed: {:?}",
+                self.story
+            );
             match store.journal(Pid(*pid), None) {
                 Ok(journal) => {
                     let end = journal.base.plus(journal.facts.len());
                     assert_eq!(end, FactNumber(*last), "process {pid}: {:?}", self.story);
-                    let expected: Vec<_> = (journal.base.0 + 1..=*last).map(|number| fact(*pid, number)).collect();
+                    let expected: Vec<_> = (journal.base.0 + 1..=*last)
+                        .map(|number| fact(*pid, number))
+                        .collect();
                     assert_eq!(journal.facts, expected, "process {pid}: {:?}", self.story);
                 }
                 Err(StoreError::Damaged { .. } | StoreError::Lost { .. }) => whole = false,
                 Err(error) => panic!("process {pid}: {error}: {:?}", self.story),
             }
-            whole &= store.facts(Pid(*pid), FactNumber(1), FactNumber(*last)).is_ok();
+            whole &= store
+                .facts(Pid(*pid), FactNumber(1), FactNumber(*last))
+                .is_ok();
         }
-        assert!(listing.rows.iter().all(|row| self.acknowledged.contains_key(&row.pid.0)), "{:?}", self.story);
+        assert!(
+            listing
+                .rows
+                .iter()
+                .all(|row| self.acknowledged.contains_key(&row.pid.0)),
+            "{:?}",
+            self.story
+        );
         whole
     }
 
     /// `fsck` finds nothing if, and only if, everything can be read.
     fn check(&mut self) {
-        let before: Vec<_> = files(&self.store()).iter().map(|file| fs::read(file).unwrap()).collect();
+        let before: Vec<_> = files(&self.store())
+            .iter()
+            .map(|file| fs::read(file).unwrap())
+            .collect();
         let found = self.look_over(Repair::No);
         let read = self.options().read_only(self.store());
         self.story.push(format!("read: {}", said(&read)));
         let whole = read.as_ref().is_ok_and(|store| self.check_answers(store));
-        let after: Vec<_> = files(&self.store()).iter().map(|file| fs::read(file).unwrap()).collect();
+        let after: Vec<_> = files(&self.store())
+            .iter()
+            .map(|file| fs::read(file).unwrap())
+            .collect();
         assert!(before == after, "to look changes nothing: {:?}", self.story);
         if found.as_ref().is_some_and(Vec::is_empty) {
-            assert!(whole, "fsck finds nothing, and not all can be read: {:?}", self.story);
+            assert!(
+                whole,
+                "fsck finds nothing, and not all can be read: {:?}",
+                self.story
+            );
         }
         if self.damage.is_empty() {
-            let only_head = |finding: &String| self.stale.is_some_and(|file| finding.starts_with(file));
-            let found = found.map(|found| found.into_iter().filter(|found| !only_head(found)).collect::<Vec<_>>());
-            assert_eq!(found, Some(Vec::new()), "all was put back: {:?}", self.story);
+            let only_head =
+                |finding: &String| self.stale.is_some_and(|file| finding.starts_with(file));
+            let found = found.map(|found| {
+                found
+                    .into_iter()
+                    .filter(|found| !only_head(found))
+                    .collect::<Vec<_>>()
+            });
+            assert_eq!(
+                found,
+                Some(Vec::new()),
+                "all was put back: {:?}",
+                self.story
+            );
         }
         self.with_open("look", |this, store| {
-            // An index that is older than damage may know where things stand that nobody finds without it; never less.
+            // An index that is older than damage may know where things stand that nobody finds
+            // without it; never less.
             let opened = this.check_answers(store);
-            assert!(opened || !whole, "a reader finds all, and who writes does not: {:?}", this.story);
+            assert!(
+                opened || !whole,
+                "a reader finds all, and who writes does not: {:?}",
+                this.story
+            );
         });
     }
 
@@ -370,7 +498,11 @@ impl Sequence {
 
 #[test]
 fn no_sequence_of_damage_and_recovery_loses_what_the_log_holds() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
+    let number = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .and_then(|number| number.parse::<u64>().ok())
+    };
     let (first, many) = match number("SEQUENCE_SEED") {
         Some(seed) => (seed, 1),
         None => (1, number("SEQUENCES").unwrap_or(25)),

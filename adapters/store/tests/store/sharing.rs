@@ -14,14 +14,24 @@ const COMMITS: u64 = 300;
 #[test]
 fn readers_see_what_was_acknowledged_while_commits_go_on() {
     let folder = tempfile::tempdir().unwrap();
-    let store = LogStore::options().segment_bytes(20_000).open(folder.path()).unwrap();
+    let store = LogStore::options()
+        .segment_bytes(20_000)
+        .open(folder.path())
+        .unwrap();
     let owner = store.claim().unwrap();
     commit(&store, owner, &[born(1)]);
     let acknowledged = AtomicU64::new(0);
     thread::scope(|scope| {
         scope.spawn(|| {
             for number in 1..=COMMITS {
-                commit(&store, owner, &[content(&bytes(number as u8, 300)), facts(1, number..=number)]);
+                commit(
+                    &store,
+                    owner,
+                    &[
+                        content(&bytes(number as u8, 300)),
+                        facts(1, number..=number),
+                    ],
+                );
                 acknowledged.store(number, Ordering::SeqCst);
             }
         });
@@ -32,7 +42,10 @@ fn readers_see_what_was_acknowledged_while_commits_go_on() {
                     let known = acknowledged.load(Ordering::SeqCst);
                     let journal = store.journal(Pid(1), None).unwrap();
                     seen = journal.facts.len() as u64;
-                    assert!(seen >= known, "{known} facts were acknowledged, {seen} are seen");
+                    assert!(
+                        seen >= known,
+                        "{known} facts were acknowledged, {seen} are seen"
+                    );
                     let expected: Vec<_> = (1..=seen).map(|number| fact(1, number)).collect();
                     assert_eq!(journal.facts, expected);
                     if seen > 0 {

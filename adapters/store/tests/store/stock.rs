@@ -1,4 +1,5 @@
-//! Taking stock: what it reads a second time, and that what is missing is not taken for what refers to nothing.
+//! Taking stock: what it reads a second time, and that what is missing is not taken for what refers
+//! to nothing.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -13,10 +14,14 @@ use crate::support::*;
 
 /// A segment for each commit.
 fn open(folder: &Path) -> Result<LogStore, String> {
-    LogStore::options().segment_bytes(1).open(folder).map_err(|error| error.to_string())
+    LogStore::options()
+        .segment_bytes(1)
+        .open(folder)
+        .map_err(|error| error.to_string())
 }
 
-/// Goes through a store for so many bounded parts of the work. A piece refers to the content of its bytes.
+/// Goes through a store for so many bounded parts of the work. A piece refers to the content of its
+/// bytes.
 fn take(store: &LogStore, inventory: &mut Inventory, mut parts: usize) -> StockTaken {
     let references = &mut |piece: Piece<'_>| {
         let (Piece::Image(bytes) | Piece::Fact(bytes) | Piece::TempFile(bytes)) = piece;
@@ -24,9 +29,19 @@ fn take(store: &LogStore, inventory: &mut Inventory, mut parts: usize) -> StockT
     };
     let watch = &mut || {
         parts = parts.saturating_sub(1);
-        if parts == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if parts == 0 {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     };
-    store.take_stock(StockTaking { inventory, references, watch }).unwrap()
+    store
+        .take_stock(StockTaking {
+            inventory,
+            references,
+            watch,
+        })
+        .unwrap()
 }
 
 fn refers(inventory: &Inventory, bytes: &[u8]) -> bool {
@@ -48,22 +63,41 @@ fn what_was_gone_through_is_not_read_again() {
     assert_eq!(take(&store, &mut inventory, ALL), StockTaken::default());
     commit(&store, owner, &[facts(2, 1..=1)]);
     assert_eq!(take(&store, &mut inventory, ALL).records, 2);
-    for piece in [fact(1, 1), fact(1, 3), fact(2, 1), change(2, 1), b"image of 1".to_vec()] {
+    for piece in [
+        fact(1, 1),
+        fact(1, 3),
+        fact(2, 1),
+        change(2, 1),
+        b"image of 1".to_vec(),
+    ] {
         assert!(refers(&inventory, &piece), "{piece:?}");
     }
     commit(&store, owner, &[snapshot(1, 2)]);
     commit(&store, owner, &[shortened(1, 2)]);
     commit(&store, owner, &[forgotten(2)]);
     assert_eq!(take(&store, &mut inventory, ALL).records, 6);
-    for gone in [fact(1, 1), fact(1, 2), fact(2, 1), change(2, 1), b"image of 1".to_vec()] {
+    for gone in [
+        fact(1, 1),
+        fact(1, 2),
+        fact(2, 1),
+        change(2, 1),
+        b"image of 1".to_vec(),
+    ] {
         assert!(!refers(&inventory, &gone), "{gone:?}");
     }
     assert!(refers(&inventory, &fact(1, 3)) && refers(&inventory, b"image of 1 at 2"));
     drop(store);
     let store = open(folder.path()).unwrap();
-    assert!(take(&store, &mut inventory, ALL).records >= 14, "an inventory is of one opened store");
+    assert!(
+        take(&store, &mut inventory, ALL).records >= 14,
+        "an inventory is of one opened store"
+    );
     assert!(refers(&inventory, &fact(1, 3)) && !refers(&inventory, &fact(1, 1)));
-    assert!(inventory.unreadable().is_empty(), "{:?}", inventory.unreadable());
+    assert!(
+        inventory.unreadable().is_empty(),
+        "{:?}",
+        inventory.unreadable()
+    );
 }
 
 #[test]
@@ -85,7 +119,11 @@ fn what_was_broken_off_goes_on_where_it_was() {
     assert_eq!(records, 42);
     assert!(broken_off >= 5, "{broken_off}");
     assert!((1..=20).all(|number| refers(&inventory, &fact(1, number))));
-    assert!(inventory.unreadable().is_empty(), "{:?}", inventory.unreadable());
+    assert!(
+        inventory.unreadable().is_empty(),
+        "{:?}",
+        inventory.unreadable()
+    );
 }
 
 /// What is done to the file of a segment.
@@ -110,12 +148,18 @@ fn a_part_of_a_journal_that_is_missing_may_refer_to_anything() {
     let whole = tempdir();
     let store = open(whole.path()).unwrap();
     let owner = store.claim().unwrap();
-    commits.iter().for_each(|(entries, _)| commit(&store, owner, entries));
+    commits
+        .iter()
+        .for_each(|(entries, _)| commit(&store, owner, entries));
     commit(&store, owner, &[content(&bytes(2, 500))]);
     drop(store);
     let mut refused = 0;
     for (number, (entries, is_needed)) in (1..).zip(&commits) {
-        for damage in [Damage::Removed, Damage::Flipped(40), Damage::Flipped(168 + 6)] {
+        for damage in [
+            Damage::Removed,
+            Damage::Flipped(40),
+            Damage::Flipped(168 + 6),
+        ] {
             let case = format!("{damage:?} in segment {number}: {entries:?}");
             let folder = tempdir();
             copy_folder(whole.path(), folder.path());
@@ -139,5 +183,8 @@ fn a_part_of_a_journal_that_is_missing_may_refer_to_anything() {
             assert!(!is_needed || !lost.is_empty(), "{case}");
         }
     }
-    assert!(refused <= 6, "most of these stores can be opened: {refused} cannot");
+    assert!(
+        refused <= 6,
+        "most of these stores can be opened: {refused} cannot"
+    );
 }

@@ -17,7 +17,10 @@ use crate::support::*;
 const SEGMENT_BYTES: u64 = 2_000;
 
 fn open(folder: &Path) -> LogStore {
-    LogStore::options().segment_bytes(SEGMENT_BYTES).open(folder).unwrap()
+    LogStore::options()
+        .segment_bytes(SEGMENT_BYTES)
+        .open(folder)
+        .unwrap()
 }
 
 /// Contents that some commits bring, and what else fills a few segments.
@@ -25,10 +28,27 @@ pub(crate) fn fill(store: &dyn Store, owner: OwnerToken) -> Vec<Bytes> {
     let contents: Vec<_> = (0..12).map(|seed| bytes(seed, 600)).collect();
     commit(store, owner, &[born(1), born(2)]);
     for (number, bytes) in (1..).zip(&contents) {
-        commit(store, owner, &[content(bytes), facts(1, number..=number), temp_file(1, number)]);
+        commit(
+            store,
+            owner,
+            &[
+                content(bytes),
+                facts(1, number..=number),
+                temp_file(1, number),
+            ],
+        );
         commit(store, owner, &[facts(2, number..=number)]);
     }
-    commit(store, owner, &[snapshot(1, 6), snapshot(1, 12), checkpoint(1, &[1, 2]), checkpoint(2, &[1])]);
+    commit(
+        store,
+        owner,
+        &[
+            snapshot(1, 6),
+            snapshot(1, 12),
+            checkpoint(1, &[1, 2]),
+            checkpoint(2, &[1]),
+        ],
+    );
     commit(store, owner, &[ended(2)]);
     // The last segment is never swept.
     commit(store, owner, &[content(&bytes(99, 3_000))]);
@@ -49,7 +69,10 @@ pub(crate) fn answers(store: &dyn Store) -> String {
 }
 
 pub(crate) fn held<'a>(store: &dyn Store, contents: &'a [Bytes]) -> Vec<&'a Bytes> {
-    contents.iter().filter(|content| read(store, hash(content)).is_ok_and(|found| found == **content)).collect()
+    contents
+        .iter()
+        .filter(|content| read(store, hash(content)).is_ok_and(|found| found == **content))
+        .collect()
 }
 
 #[test]
@@ -63,14 +86,23 @@ fn a_sweep_frees_what_nothing_refers_to_and_changes_no_other_answer() {
     let foreseen = count(&store, owner, &live);
     assert_eq!(held(&store, &contents).len(), 12, "to count frees nothing");
     let swept = sweep(&store, owner, &live);
-    assert_eq!((swept.dropped_contents, swept.dropped_content_bytes), (10, 10 * (600 + 168)));
+    assert_eq!(
+        (swept.dropped_contents, swept.dropped_content_bytes),
+        (10, 10 * (600 + 168))
+    );
     assert_eq!(foreseen.dropped_contents, swept.dropped_contents);
-    assert_eq!((foreseen.live_bytes, foreseen.freed_parts), (swept.live_bytes, swept.freed_parts));
+    assert_eq!(
+        (foreseen.live_bytes, foreseen.freed_parts),
+        (swept.live_bytes, swept.freed_parts)
+    );
     assert!(swept.bytes_after + 5_000 < swept.bytes_before, "{swept:?}");
     assert_eq!(answers(&store), before);
     assert_eq!(held(&store, &contents), [&contents[2], &contents[7]]);
     let gone = read(&store, hash(&contents[0]));
-    assert!(matches!(gone, Err(StoreError::UnknownContent(_))), "{gone:?}");
+    assert!(
+        matches!(gone, Err(StoreError::UnknownContent(_))),
+        "{gone:?}"
+    );
     drop(store);
     for with_index in [true, false] {
         if !with_index {
@@ -78,12 +110,20 @@ fn a_sweep_frees_what_nothing_refers_to_and_changes_no_other_answer() {
         }
         let store = open(folder.path());
         assert_eq!(answers(&store), before, "with index: {with_index}");
-        assert_eq!(held(&store, &contents), [&contents[2], &contents[7]], "with index: {with_index}");
+        assert_eq!(
+            held(&store, &contents),
+            [&contents[2], &contents[7]],
+            "with index: {with_index}"
+        );
     }
     let store = open(folder.path());
     let owner = store.claim().unwrap();
     commit(&store, owner, &[content(&contents[0])]);
-    assert_eq!(read(&store, hash(&contents[0])).unwrap(), contents[0], "what was dropped can be committed again");
+    assert_eq!(
+        read(&store, hash(&contents[0])).unwrap(),
+        contents[0],
+        "what was dropped can be committed again"
+    );
 }
 
 /// A store that lives long has many segments that were swept: none of them takes an open file.
@@ -93,10 +133,16 @@ fn what_is_left_of_a_swept_segment_is_not_kept_open() {
     let folder = tempdir();
     let log = folder.path().canonicalize().unwrap().join("log");
     let open_files = || {
-        let links = fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        let links = fs::read_dir("/proc/self/fd")
+            .unwrap()
+            .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
         links.filter(|link| link.starts_with(&log)).count()
     };
-    let lengths = || fs::read_dir(&log).unwrap().map(|file| file.unwrap().metadata().unwrap().len());
+    let lengths = || {
+        fs::read_dir(&log)
+            .unwrap()
+            .map(|file| file.unwrap().metadata().unwrap().len())
+    };
     let store = open(folder.path());
     let owner = store.claim().unwrap();
     fill(&store, owner);
@@ -118,11 +164,19 @@ fn a_sweep_of_what_was_swept_finds_nothing_more() {
     let store = open(folder.path());
     let owner = store.claim().unwrap();
     let contents = fill(&store, owner);
-    commit(&store, owner, &[Entry::CheckpointDropped { id: CheckpointId(1) }]);
+    commit(
+        &store,
+        owner,
+        &[Entry::CheckpointDropped {
+            id: CheckpointId(1),
+        }],
+    );
     commit(&store, owner, &[forgotten(2), shortened(1, 6)]);
     let live = only(&[&contents[7]]);
     // What a sweep moves lies behind what it looks at, and is looked at by the next.
-    let sizes: Vec<_> = (0..6).map(|_| sweep(&store, owner, &live).bytes_after).collect();
+    let sizes: Vec<_> = (0..6)
+        .map(|_| sweep(&store, owner, &live).bytes_after)
+        .collect();
     // Each segment that was swept leaves one record of 168 bytes.
     assert!(sizes.is_sorted_by(|a, b| a + 4 * 168 >= *b), "{sizes:?}");
     assert_eq!(held(&store, &contents), [&contents[7]]);
@@ -132,7 +186,12 @@ fn a_sweep_of_what_was_swept_finds_nothing_more() {
 #[test]
 fn what_says_that_many_were_given_up_takes_little_room_and_is_believed() {
     let folder = tempdir();
-    let open = || LogStore::options().segment_bytes(100_000).open(folder.path()).unwrap();
+    let open = || {
+        LogStore::options()
+            .segment_bytes(100_000)
+            .open(folder.path())
+            .unwrap()
+    };
     let store = open();
     let owner = store.claim().unwrap();
     commit(&store, owner, &[born(1)]);
@@ -140,37 +199,84 @@ fn what_says_that_many_were_given_up_takes_little_room_and_is_believed() {
     for round in 0..6 {
         let pids = 2 + round * 100..102 + round * 100;
         for pid in pids.clone() {
-            commit(&store, owner, &[born(pid), facts(pid, 1..=3), checkpoint(pid, &[pid]), ended(pid)]);
+            commit(
+                &store,
+                owner,
+                &[
+                    born(pid),
+                    facts(pid, 1..=3),
+                    checkpoint(pid, &[pid]),
+                    ended(pid),
+                ],
+            );
         }
         // One in the middle of each round stays.
         for pid in pids.filter(|pid| pid % 100 != 50) {
-            commit(&store, owner, &[Entry::CheckpointDropped { id: CheckpointId(pid) }]);
+            commit(
+                &store,
+                owner,
+                &[Entry::CheckpointDropped {
+                    id: CheckpointId(pid),
+                }],
+            );
             commit(&store, owner, &[forgotten(pid)]);
         }
         let mark = store.begin_mark(owner).unwrap();
-        let bounds = Bounds { live_percent: 99, close_bytes: 1, ..Bounds::default() };
-        let order = Order { mark, purpose: Purpose::Free, bounds };
-        let swept = sweep_as(&store, owner, &Live::default(), order, &mut |_| ControlFlow::Continue(())).unwrap();
+        let bounds = Bounds {
+            live_percent: 99,
+            close_bytes: 1,
+            ..Bounds::default()
+        };
+        let order = Order {
+            mark,
+            purpose: Purpose::Free,
+            bounds,
+        };
+        let swept = sweep_as(&store, owner, &Live::default(), order, &mut |_| {
+            ControlFlow::Continue(())
+        })
+        .unwrap();
         // What is freed leaves one record of 168 bytes for each segment that there ever was.
         sizes.push(swept.bytes_after - 168 * files(&folder.path().join("log")).len() as u64);
     }
     let growth = (sizes[5] - sizes[0]) / 5;
-    assert!(growth < 10 * 168, "99 processes and checkpoints are given up in a round: {sizes:?}");
+    assert!(
+        growth < 10 * 168,
+        "99 processes and checkpoints are given up in a round: {sizes:?}"
+    );
     let right = [1, 50, 150, 250, 350, 450, 550].map(Pid).to_vec();
     let check = |store: &LogStore, case: &str| {
         let listing = store.processes().unwrap();
-        assert_eq!(listing.rows.iter().map(|row| row.pid).collect::<Vec<_>>(), right, "{case}");
-        assert_eq!((listing.last, store.last_checkpoint().unwrap()), (601, 601), "{case}: no number is given again");
+        assert_eq!(
+            listing.rows.iter().map(|row| row.pid).collect::<Vec<_>>(),
+            right,
+            "{case}"
+        );
+        assert_eq!(
+            (listing.last, store.last_checkpoint().unwrap()),
+            (601, 601),
+            "{case}: no number is given again"
+        );
         assert!(listing.lost.is_empty(), "{case}: {listing:?}");
-        let kept: Vec<_> = store.checkpoints().unwrap().iter().map(|it| it.id.0).collect();
+        let kept: Vec<_> = store
+            .checkpoints()
+            .unwrap()
+            .iter()
+            .map(|it| it.id.0)
+            .collect();
         assert_eq!(kept, [50, 150, 250, 350, 450, 550], "{case}");
         for pid in [2, 49, 51, 300, 601].map(Pid) {
             let journal = store.journal(pid, None);
-            assert!(matches!(journal, Err(StoreError::UnknownProcess(_))), "{case}: {journal:?}");
+            assert!(
+                matches!(journal, Err(StoreError::UnknownProcess(_))),
+                "{case}: {journal:?}"
+            );
         }
     };
     check(&store, "at once");
-    let again = store.commit(owner, Batch::durable(&[born(300)], NOW_MS)).unwrap_err();
+    let again = store
+        .commit(owner, Batch::durable(&[born(300)], NOW_MS))
+        .unwrap_err();
     assert!(again.to_string().contains("born before"), "{again}");
     drop(store);
     check(&open(), "reopened");
@@ -178,9 +284,19 @@ fn what_says_that_many_were_given_up_takes_little_room_and_is_believed() {
     let store = open();
     check(&store, "with an index that is built again");
     let owner = store.claim().unwrap();
-    assert!(store.commit(owner, Batch::durable(&[born(300)], NOW_MS)).is_err());
+    assert!(
+        store
+            .commit(owner, Batch::durable(&[born(300)], NOW_MS))
+            .is_err()
+    );
     drop(store);
-    let report = fsck(folder.path(), &LogStore::options(), Repair::No, &mut |_, _| {}).unwrap();
+    let report = fsck(
+        folder.path(),
+        &LogStore::options(),
+        Repair::No,
+        &mut |_, _| {},
+    )
+    .unwrap();
     assert!(report.findings.is_empty(), "{report:?}");
 }
 
@@ -190,12 +306,29 @@ fn a_content_that_a_commit_names_after_the_mark_began_survives() {
     let all = [("plain", LogStore::options())].into_iter().chain(coded());
     for ((name, options), at) in all.flat_map(|options| moments.map(|at| (options.clone(), at))) {
         let folder = tempdir();
-        let open = || options.clone().segment_bytes(SEGMENT_BYTES).open(folder.path()).unwrap();
+        let open = || {
+            options
+                .clone()
+                .segment_bytes(SEGMENT_BYTES)
+                .open(folder.path())
+                .unwrap()
+        };
         let store = open();
         let owner = store.claim().unwrap();
         let contents = fill(&store, owner);
         let mark = store.begin_mark(owner).unwrap();
-        let refer = || commit(&store, owner, &[content(&contents[3]), Entry::Held { hash: hash(&contents[5]) }]);
+        let refer = || {
+            commit(
+                &store,
+                owner,
+                &[
+                    content(&contents[3]),
+                    Entry::Held {
+                        hash: hash(&contents[5]),
+                    },
+                ],
+            )
+        };
         if at.is_none() {
             refer();
         }
@@ -214,7 +347,11 @@ fn a_content_that_a_commit_names_after_the_mark_began_survives() {
             ControlFlow::Continue(())
         };
         sweep_watched(&store, owner, mark, &only(&[&contents[1]]), watch).unwrap();
-        assert_eq!(held(&store, &contents), [&contents[1], &contents[3], &contents[5]], "{name}, {at:?}");
+        assert_eq!(
+            held(&store, &contents),
+            [&contents[1], &contents[3], &contents[5]],
+            "{name}, {at:?}"
+        );
         drop(store);
         fs::remove_dir_all(folder.path().join("index")).unwrap();
         let kept = [&contents[1], &contents[3], &contents[5]];
@@ -228,7 +365,10 @@ fn who_reads_a_content_reads_on_while_it_is_swept_away() {
     let store = open(folder.path());
     let owner = store.claim().unwrap();
     let contents = fill(&store, owner);
-    let (kept, dropped) = (store.content(hash(&contents[1])).unwrap(), store.content(hash(&contents[2])).unwrap());
+    let (kept, dropped) = (
+        store.content(hash(&contents[1])).unwrap(),
+        store.content(hash(&contents[2])).unwrap(),
+    );
     sweep(&store, owner, &only(&[&contents[1]]));
     for (content, backing) in [(&contents[1], kept), (&contents[2], dropped)] {
         assert_eq!(backing.slice(0..600).unwrap(), *content);
@@ -269,7 +409,13 @@ fn a_crash_at_any_step_leaves_every_answer() {
     let store = open(folder.path());
     let owner = store.claim().unwrap();
     let contents = fill(&store, owner);
-    commit(&store, owner, &[Entry::CheckpointDropped { id: CheckpointId(1) }]);
+    commit(
+        &store,
+        owner,
+        &[Entry::CheckpointDropped {
+            id: CheckpointId(1),
+        }],
+    );
     commit(&store, owner, &[forgotten(2), shortened(1, 6)]);
     let right = answers(&store);
     let live = only(&[&contents[2], &contents[7]]);
@@ -277,7 +423,11 @@ fn a_crash_at_any_step_leaves_every_answer() {
     let mut crashes = Vec::new();
     let watch = &mut |step: Step| {
         // Some of the segments are enough.
-        let chosen = if step.segment() % 4 == 2 { &[true, false][..] } else { &[] };
+        let chosen = if step.segment() % 4 == 2 {
+            &[true, false][..]
+        } else {
+            &[]
+        };
         for with_index in chosen.iter().copied() {
             let copy = tempdir();
             copy_folder(folder.path(), copy.path());
@@ -286,8 +436,10 @@ fn a_crash_at_any_step_leaves_every_answer() {
         ControlFlow::Continue(())
     };
     sweep_watched(&store, owner, mark, &live, watch).unwrap();
-    let kinds: BTreeSet<_> =
-        crashes.iter().map(|(step, ..)| format!("{step:?}").split('(').next().unwrap().to_owned()).collect();
+    let kinds: BTreeSet<_> = crashes
+        .iter()
+        .map(|(step, ..)| format!("{step:?}").split('(').next().unwrap().to_owned())
+        .collect();
     assert_eq!(kinds.len(), 6, "each step is seen: {kinds:?}");
     for (step, with_index, copy) in &crashes {
         let case = format!("a crash before {step:?}, with index: {with_index}");
@@ -297,14 +449,28 @@ fn a_crash_at_any_step_leaves_every_answer() {
         let store = open(copy.path());
         assert_eq!(answers(&store), right, "{case}");
         let there = held(&store, &contents);
-        assert!(there.contains(&&contents[2]) && there.contains(&&contents[7]), "{case}");
+        assert!(
+            there.contains(&&contents[2]) && there.contains(&&contents[7]),
+            "{case}"
+        );
         let owner = store.claim().unwrap();
         sweep(&store, owner, &live);
         assert_eq!(answers(&store), right, "{case}, and swept again");
-        assert_eq!(held(&store, &contents), [&contents[2], &contents[7]], "{case}, and swept again");
-        // What was spared by mistake because the index thought that it was held would be missed now.
-        contents.iter().for_each(|bytes| commit(&store, owner, &[content(bytes)]));
-        assert_eq!(held(&store, &contents).len(), contents.len(), "{case}, and committed again");
+        assert_eq!(
+            held(&store, &contents),
+            [&contents[2], &contents[7]],
+            "{case}, and swept again"
+        );
+        // What was spared by mistake because the index thought that it was held would be missed
+        // now.
+        contents
+            .iter()
+            .for_each(|bytes| commit(&store, owner, &[content(bytes)]));
+        assert_eq!(
+            held(&store, &contents).len(),
+            contents.len(),
+            "{case}, and committed again"
+        );
     }
 }
 
@@ -316,8 +482,15 @@ fn what_is_damaged_is_left_where_it_is() {
     let contents = fill(&store, owner);
     drop(store);
     let path = |number: u32| folder.path().join(format!("log/{number:08}.seg"));
-    let place = |number| fs::read(path(number)).unwrap().windows(600).position(|window| window == contents[2]);
-    let (number, at) = (1..5).find_map(|number| Some((number, place(number)?))).expect("it is in one of them");
+    let place = |number| {
+        fs::read(path(number))
+            .unwrap()
+            .windows(600)
+            .position(|window| window == contents[2])
+    };
+    let (number, at) = (1..5)
+        .find_map(|number| Some((number, place(number)?)))
+        .expect("it is in one of them");
     let whole = fs::read(path(number)).unwrap();
     let mut damaged = whole.clone();
     damaged[at + 300] ^= 1;
@@ -330,7 +503,11 @@ fn what_is_damaged_is_left_where_it_is() {
     assert_eq!(fs::read(path(number)).unwrap(), damaged);
     drop(store);
     fs::write(path(number), &whole).unwrap();
-    assert_eq!(read(&open(folder.path()), hash(&contents[2])).unwrap(), contents[2], "a copy of the segment heals it");
+    assert_eq!(
+        read(&open(folder.path()), hash(&contents[2])).unwrap(),
+        contents[2],
+        "a copy of the segment heals it"
+    );
 }
 
 #[test]
@@ -340,21 +517,38 @@ fn an_older_owner_sweeps_nothing() {
     let old = store.claim().unwrap();
     let contents = fill(&store, old);
     let new = store.claim().unwrap();
-    assert!(matches!(store.begin_mark(old), Err(StoreError::Stale { .. })));
+    assert!(matches!(
+        store.begin_mark(old),
+        Err(StoreError::Stale { .. })
+    ));
     let mark = store.begin_mark(new).unwrap();
-    let refused = sweep_watched(&store, old, mark, &only(&[]), &mut |_| ControlFlow::Continue(()));
-    assert!(matches!(refused, Err(StoreError::Stale { .. })), "{refused:?}");
+    let refused = sweep_watched(&store, old, mark, &only(&[]), &mut |_| {
+        ControlFlow::Continue(())
+    });
+    assert!(
+        matches!(refused, Err(StoreError::Stale { .. })),
+        "{refused:?}"
+    );
     assert_eq!(held(&store, &contents).len(), 12);
 }
 
 #[test]
 fn a_sweep_without_a_mark_is_refused() {
     let folder = tempdir();
-    for store in [Box::new(open(folder.path())) as Box<dyn Store>, Box::new(MemoryStore::new())] {
+    for store in [
+        Box::new(open(folder.path())) as Box<dyn Store>,
+        Box::new(MemoryStore::new()),
+    ] {
         let owner = store.claim().unwrap();
         let contents = fill(&*store, owner);
-        let error = sweep_watched(&*store, owner, MarkToken::default(), &only(&[]), &mut |_| ControlFlow::Continue(()))
-            .unwrap_err();
+        let error = sweep_watched(
+            &*store,
+            owner,
+            MarkToken::default(),
+            &only(&[]),
+            &mut |_| ControlFlow::Continue(()),
+        )
+        .unwrap_err();
         assert!(error.to_string().contains("mark"), "{error}");
         assert_eq!(held(&*store, &contents).len(), 12);
     }
@@ -363,18 +557,37 @@ fn a_sweep_without_a_mark_is_refused() {
 #[test]
 fn what_a_commit_named_is_kept_from_whoever_shows_an_earlier_mark() {
     let folder = tempdir();
-    for store in [Box::new(open(folder.path())) as Box<dyn Store>, Box::new(MemoryStore::new())] {
+    for store in [
+        Box::new(open(folder.path())) as Box<dyn Store>,
+        Box::new(MemoryStore::new()),
+    ] {
         let owner = store.claim().unwrap();
         let contents = fill(&*store, owner);
         let first = store.begin_mark(owner).unwrap();
-        commit(&*store, owner, &[Entry::Held { hash: hash(&contents[5]) }, facts(1, 13..=13)]);
+        commit(
+            &*store,
+            owner,
+            &[
+                Entry::Held {
+                    hash: hash(&contents[5]),
+                },
+                facts(1, 13..=13),
+            ],
+        );
         let second = store.begin_mark(owner).unwrap();
-        // What was named before the second began stands in a journal that whoever began the first may have read before.
-        let refused = sweep_watched(&*store, owner, first, &only(&[]), &mut |_| ControlFlow::Continue(())).unwrap_err();
+        // What was named before the second began stands in a journal that whoever began the first
+        // may have read before.
+        let refused = sweep_watched(&*store, owner, first, &only(&[]), &mut |_| {
+            ControlFlow::Continue(())
+        })
+        .unwrap_err();
         assert!(refused.to_string().contains("once at a time"), "{refused}");
         store.end_mark(first);
         assert_eq!(held(&*store, &contents).len(), 12);
-        sweep_watched(&*store, owner, second, &only(&[&contents[5]]), &mut |_| ControlFlow::Continue(())).unwrap();
+        sweep_watched(&*store, owner, second, &only(&[&contents[5]]), &mut |_| {
+            ControlFlow::Continue(())
+        })
+        .unwrap();
         assert_eq!(held(&*store, &contents), [&contents[5]]);
     }
 }
@@ -386,7 +599,16 @@ fn a_mark_that_begins_while_another_sweeps_ends_that_sweep_before_it_frees_more(
     let owner = store.claim().unwrap();
     let contents = fill(&store, owner);
     let mark = store.begin_mark(owner).unwrap();
-    commit(&store, owner, &[Entry::Held { hash: hash(&contents[5]) }, facts(1, 13..=13)]);
+    commit(
+        &store,
+        owner,
+        &[
+            Entry::Held {
+                hash: hash(&contents[5]),
+            },
+            facts(1, 13..=13),
+        ],
+    );
     let mut begun = None;
     let watch = &mut |step: Step| {
         if matches!(step, Step::Move(_)) && begun.is_none() {
@@ -407,12 +629,33 @@ fn a_quota_refuses_by_name_and_gives_way_after_a_sweep() {
     let contents = fill(&store, owner);
     let quota = count(&store, owner, &only(&[])).bytes_before + 3_000;
     drop(store);
-    let store = LogStore::options().segment_bytes(SEGMENT_BYTES).quota_bytes(quota).open(folder.path()).unwrap();
+    let store = LogStore::options()
+        .segment_bytes(SEGMENT_BYTES)
+        .quota_bytes(quota)
+        .open(folder.path())
+        .unwrap();
     let owner = store.claim().unwrap();
     let large = bytes(50, 5_000);
-    let error = store.commit(owner, Batch::durable(&[facts(1, 13..=13), content(&large)], NOW_MS)).unwrap_err();
-    assert!(matches!(error, StoreError::Full { needed: 5_000.., .. }), "{error}");
-    assert!(store.journal(Pid(1), Some(FactNumber(13))).is_err(), "nothing of it was written");
+    let error = store
+        .commit(
+            owner,
+            Batch::durable(&[facts(1, 13..=13), content(&large)], NOW_MS),
+        )
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            StoreError::Full {
+                needed: 5_000..,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert!(
+        store.journal(Pid(1), Some(FactNumber(13))).is_err(),
+        "nothing of it was written"
+    );
     commit(&store, owner, &[ended(1)]);
     sweep(&store, owner, &only(&[&contents[0]]));
     commit(&store, owner, &[facts(1, 13..=13), content(&large)]);
@@ -424,7 +667,10 @@ struct Dice(u64);
 
 impl Dice {
     fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % limit
     }
 }
@@ -434,18 +680,39 @@ fn entries(dice: &mut Dice, right: &MemoryStore, contents: &[Bytes]) -> Vec<Entr
     (0..=dice.below(3))
         .map(|_| {
             let pid = 1 + dice.below(6);
-            let last = right.journal(Pid(pid), None).map_or(0, |journal| journal.base.plus(journal.facts.len()).0);
+            let last = right
+                .journal(Pid(pid), None)
+                .map_or(0, |journal| journal.base.plus(journal.facts.len()).0);
             match dice.below(20) {
                 0..3 => born(pid),
                 3..9 => facts(pid, last + 1..=last + 1 + dice.below(3)),
                 9..12 => content(&contents[dice.below(contents.len() as u64) as usize]),
                 12 | 13 => snapshot(pid, last),
-                14 | 15 => temp_file(pid, right.temp_files(Pid(pid)).map_or(1, |changes| changes.len() as u64 + 1)),
+                14 | 15 => temp_file(
+                    pid,
+                    right
+                        .temp_files(Pid(pid))
+                        .map_or(1, |changes| changes.len() as u64 + 1),
+                ),
                 16 => ended(pid),
-                17 => checkpoint(right.checkpoints().unwrap().last().map_or(1, |last| last.id.0 + 1), &[1, 2, pid]),
-                18 => Entry::CheckpointDropped { id: CheckpointId(1 + dice.below(4)) },
+                17 => checkpoint(
+                    right
+                        .checkpoints()
+                        .unwrap()
+                        .last()
+                        .map_or(1, |last| last.id.0 + 1),
+                    &[1, 2, pid],
+                ),
+                18 => Entry::CheckpointDropped {
+                    id: CheckpointId(1 + dice.below(4)),
+                },
                 _ if dice.below(3) == 0 => forgotten(pid),
-                _ => shortened(pid, right.journal(Pid(pid), Some(FactNumber(last / 2))).map_or(0, |it| it.base.0)),
+                _ => shortened(
+                    pid,
+                    right
+                        .journal(Pid(pid), Some(FactNumber(last / 2)))
+                        .map_or(0, |it| it.base.0),
+                ),
             }
         })
         .collect()
@@ -453,8 +720,14 @@ fn entries(dice: &mut Dice, right: &MemoryStore, contents: &[Bytes]) -> Vec<Entr
 
 #[test]
 fn a_random_life_with_sweeps_in_it_has_the_answers_of_one_without() {
-    let seed: u64 = std::env::var("DORMOUSE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
-    let rounds: u64 = std::env::var("DORMOUSE_TRIALS").ok().and_then(|trials| trials.parse().ok()).unwrap_or(12);
+    let seed: u64 = std::env::var("DORMOUSE_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or(1);
+    let rounds: u64 = std::env::var("DORMOUSE_TRIALS")
+        .ok()
+        .and_then(|trials| trials.parse().ok())
+        .unwrap_or(12);
     let mut freed = 0;
     for seed in seed..seed + rounds {
         let (folder, right, mut dice) = (tempdir(), MemoryStore::new(), Dice(seed));
@@ -464,29 +737,62 @@ fn a_random_life_with_sweeps_in_it_has_the_answers_of_one_without() {
         for step in 0..160 {
             let case = format!("seed {seed}, step {step}");
             let batch = entries(&mut dice, &right, &contents);
-            let until = if dice.below(2) == 0 { Until::Written } else { Until::Synced };
+            let until = if dice.below(2) == 0 {
+                Until::Written
+            } else {
+                Until::Synced
+            };
             let outcome = |store: &dyn Store, owner| {
-                let taken = store.commit(owner, Batch { entries: &batch, at_ms: NOW_MS + step, until });
+                let taken = store.commit(
+                    owner,
+                    Batch {
+                        entries: &batch,
+                        at_ms: NOW_MS + step,
+                        until,
+                    },
+                );
                 taken.map_err(|error| error.to_string())
             };
-            assert_eq!(outcome(&store, owners.0), outcome(&right, owners.1), "{case}: {batch:?}");
+            assert_eq!(
+                outcome(&store, owners.0),
+                outcome(&right, owners.1),
+                "{case}: {batch:?}"
+            );
             if dice.below(6) == 0 {
                 let named: Vec<_> = contents.iter().filter(|_| dice.below(3) > 0).collect();
-                let live = if dice.below(3) == 0 { Live::default() } else { only(&named) };
-                let mut left = if dice.below(2) == 0 { dice.below(20) } else { 1_000 };
+                let live = if dice.below(3) == 0 {
+                    Live::default()
+                } else {
+                    only(&named)
+                };
+                let mut left = if dice.below(2) == 0 {
+                    dice.below(20)
+                } else {
+                    1_000
+                };
                 let mark = store.begin_mark(owners.0).unwrap();
                 let swept = sweep_watched(&store, owners.0, mark, &live, &mut |_| {
                     left = left.saturating_sub(1);
-                    if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                    if left == 0 {
+                        ControlFlow::Break(())
+                    } else {
+                        ControlFlow::Continue(())
+                    }
                 });
                 freed += swept.unwrap().freed_parts;
-                // The other has the same contents from here on, whatever a segment still holds. Without a process nothing refers
-                // to any.
-                let is_referred_to = |hash| live.contain(hash) && !right.processes().unwrap().rows.is_empty();
+                // The other has the same contents from here on, whatever a segment still holds.
+                // Without a process nothing refers to any.
+                let is_referred_to =
+                    |hash| live.contain(hash) && !right.processes().unwrap().rows.is_empty();
                 for bytes in &contents {
                     let (here, there) = (read(&store, hash(bytes)), read(&right, hash(bytes)));
                     if is_referred_to(hash(bytes)) && there.is_ok() {
-                        assert_eq!(here.ok(), there.ok(), "{case}: a content of {} bytes", bytes.len());
+                        assert_eq!(
+                            here.ok(),
+                            there.ok(),
+                            "{case}: a content of {} bytes",
+                            bytes.len()
+                        );
                     }
                 }
                 sweep(&right, owners.1, &live);
@@ -500,17 +806,27 @@ fn a_random_life_with_sweeps_in_it_has_the_answers_of_one_without() {
                 owners = (store.claim().unwrap(), right.claim().unwrap());
             }
             for pid in (1..=6).map(Pid) {
-                let journals =
-                    [store.journal(pid, None), right.journal(pid, None)].map(|journal| format!("{journal:?}"));
+                let journals = [store.journal(pid, None), right.journal(pid, None)]
+                    .map(|journal| format!("{journal:?}"));
                 assert_eq!(journals[0], journals[1], "{case}");
-                let changes = (store.temp_files(pid).map(records), right.temp_files(pid).map(records));
+                let changes = (
+                    store.temp_files(pid).map(records),
+                    right.temp_files(pid).map(records),
+                );
                 assert_eq!(changes.0.ok(), changes.1.ok(), "{case}");
             }
-            assert_eq!(store.processes().unwrap(), right.processes().unwrap(), "{case}");
+            assert_eq!(
+                store.processes().unwrap(),
+                right.processes().unwrap(),
+                "{case}"
+            );
         }
         let members = |store: &dyn Store| {
             let found = store.checkpoints().unwrap();
-            found.iter().map(|it| (it.id, it.members.clone(), it.at_ms)).collect::<Vec<_>>()
+            found
+                .iter()
+                .map(|it| (it.id, it.members.clone(), it.at_ms))
+                .collect::<Vec<_>>()
         };
         assert_eq!(members(&store), members(&right), "seed {seed}");
     }

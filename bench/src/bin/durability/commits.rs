@@ -25,13 +25,20 @@ const ROUNDS: u64 = 4_000;
 pub(crate) fn one_fact(folder: &Path) -> Outcome {
     let store = LogStore::open(folder.join("store"))?;
     let owner = store.claim()?;
-    let born = Entry::Born { row: row(), image: vec![0; FACT_BYTES] };
+    let born = Entry::Born {
+        row: row(),
+        image: vec![0; FACT_BYTES],
+    };
     store.commit(owner, Batch::durable(&[born], 0))?;
     let mut file = File::create(folder.join("bare"))?;
     let whole = [7; FACT_BYTES + ENVELOPE_BYTES];
     let (mut commits, mut bares) = (Vec::new(), Vec::new());
     for number in 1..=ROUNDS {
-        let fact = Entry::Facts { pid: Pid(1), first: FactNumber(number), facts: vec![vec![7; FACT_BYTES]] };
+        let fact = Entry::Facts {
+            pid: Pid(1),
+            first: FactNumber(number),
+            facts: vec![vec![7; FACT_BYTES]],
+        };
         let (done, took) = timed(|| store.commit(owner, Batch::durable(&[fact], number)));
         done?;
         commits.push(took);
@@ -40,9 +47,16 @@ pub(crate) fn one_fact(folder: &Path) -> Outcome {
         bares.push(took);
     }
     let (commits, bares) = (Spread::of(commits), Spread::of(bares));
-    for (name, ours, bare) in [("p50", commits.median, bares.median), ("p99", commits.p99, bares.p99)] {
+    for (name, ours, bare) in [
+        ("p50", commits.median, bares.median),
+        ("p99", commits.p99, bares.p99),
+    ] {
         let times = ratio(ours, bare);
-        line(format_args!("{name}: commit {}, append + fdatasync {}: {times:.2}x", shown(ours), shown(bare)))?;
+        line(format_args!(
+            "{name}: commit {}, append + fdatasync {}: {times:.2}x",
+            shown(ours),
+            shown(bare)
+        ))?;
     }
     Ok(())
 }
@@ -59,20 +73,34 @@ const SHARING: u64 = 32;
 fn shared(folder: &Path) -> Outcome {
     let store = LogStore::open(folder)?;
     let owner = store.claim()?;
-    let born = |pid| Entry::Born { row: ProcessRow::started(Pid(pid), "bench"), image: vec![0; FACT_BYTES] };
-    store.commit(owner, Batch::durable(&(1..=SHARING).map(born).collect::<Vec<_>>(), 0))?;
+    let born = |pid| Entry::Born {
+        row: ProcessRow::started(Pid(pid), "bench"),
+        image: vec![0; FACT_BYTES],
+    };
+    store.commit(
+        owner,
+        Batch::durable(&(1..=SHARING).map(born).collect::<Vec<_>>(), 0),
+    )?;
     let (mut alone, mut together) = (Duration::ZERO, Duration::ZERO);
     for round in 0..200 {
-        let fact =
-            |pid, number| Entry::Facts { pid: Pid(pid), first: FactNumber(number), facts: vec![vec![7; FACT_BYTES]] };
-        let one_each = |number| (1..=SHARING).map(|pid| fact(pid, number)).collect::<Vec<_>>();
+        let fact = |pid, number| Entry::Facts {
+            pid: Pid(pid),
+            first: FactNumber(number),
+            facts: vec![vec![7; FACT_BYTES]],
+        };
+        let one_each = |number| {
+            (1..=SHARING)
+                .map(|pid| fact(pid, number))
+                .collect::<Vec<_>>()
+        };
         let (done, took) = timed(|| {
             let mut each = one_each(2 * round + 1).into_iter();
             each.try_for_each(|fact| store.commit(owner, Batch::durable(&[fact], 0)))
         });
         done?;
         alone += took;
-        let (done, took) = timed(|| store.commit(owner, Batch::durable(&one_each(2 * round + 2), 0)));
+        let (done, took) =
+            timed(|| store.commit(owner, Batch::durable(&one_each(2 * round + 2), 0)));
         done?;
         together += took;
     }
@@ -83,9 +111,12 @@ fn shared(folder: &Path) -> Outcome {
     Ok(())
 }
 
-/// One fact each: words to processes that are stopped. To 32 at once, and to one, which waits for each commit alone.
+/// One fact each: words to processes that are stopped. To 32 at once, and to one, which waits for
+/// each commit alone.
 pub(crate) fn many_processes(folder: &Path) -> Outcome {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
     shared(&folder.join("shared"))?;
     let mut a_second = Vec::new();
     for processes in [1, 32] {
@@ -94,7 +125,8 @@ pub(crate) fn many_processes(folder: &Path) -> Outcome {
     }
     let times = a_second[1] / a_second[0];
     line(format_args!(
-        "through a kernel: {:.0} facts a second of 32 processes at once, {:.0} of one, each in a commit of its own: {times:.1}x",
+        "through a kernel: {:.0} facts a second of 32 processes at once, {:.0} of one, each in a \
+         commit of its own: {times:.1}x",
         a_second[1], a_second[0]
     ))?;
     Ok(())
@@ -102,18 +134,25 @@ pub(crate) fn many_processes(folder: &Path) -> Outcome {
 
 async fn facts(folder: &Path, processes: usize) -> Outcome<f64> {
     let model = Replies(|_: Request| async { says("done") });
-    let kernel = Kernel::open(LogStore::open(folder)?).model("m", model).build().await?;
+    let kernel = Kernel::open(LogStore::open(folder)?)
+        .model("m", model)
+        .build()
+        .await?;
     let program = program(&kernel)?;
     let start = || kernel.start(program.clone()).session().without_input();
-    let started: Vec<Process> = try_join_all((0..processes).map(|_| async { start().await })).await?;
+    let started: Vec<Process> =
+        try_join_all((0..processes).map(|_| async { start().await })).await?;
     try_join_all(started.iter().map(|process| async { process.stop().await })).await?;
     let began = Instant::now();
-    let each = started.iter().enumerate().map(|(number, process)| async move {
-        for fact in 0..FACTS {
-            process.input(format!("{number} {fact}")).await?;
-        }
-        Ok::<_, dormouse::KernelError>(())
-    });
+    let each = started
+        .iter()
+        .enumerate()
+        .map(|(number, process)| async move {
+            for fact in 0..FACTS {
+                process.input(format!("{number} {fact}")).await?;
+            }
+            Ok::<_, dormouse::KernelError>(())
+        });
     try_join_all(each).await?;
     let took: Duration = began.elapsed();
     kernel.shutdown().await;

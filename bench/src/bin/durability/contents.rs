@@ -10,7 +10,9 @@ use dormouse::model::Request;
 use dormouse::spoken::SpokenPart;
 use dormouse::store::LogStore;
 use dormouse::{Kernel, Process};
-use dormouse_bench::{Outcome, Replies, Spread, line, peak_bytes, program, ratio, resident_bytes, says, shown};
+use dormouse_bench::{
+    Outcome, Replies, Spread, line, peak_bytes, program, ratio, resident_bytes, says, shown,
+};
 
 use crate::{bytes, disk_bytes, timed};
 
@@ -25,23 +27,35 @@ pub(crate) fn large(folder: &Path) -> Outcome {
 }
 
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
 }
 
 async fn open(folder: &Path) -> Outcome<Kernel> {
     let model = Replies(|_: Request| async { says("done") });
-    Ok(Kernel::open(LogStore::open(folder)?).model("m", model).build().await?)
+    Ok(Kernel::open(LogStore::open(folder)?)
+        .model("m", model)
+        .build()
+        .await?)
 }
 
 async fn session(kernel: &Kernel) -> Outcome<Process> {
-    Ok(kernel.start(program(kernel)?).session().without_input().await?)
+    Ok(kernel
+        .start(program(kernel)?)
+        .session()
+        .without_input()
+        .await?)
 }
 
 fn parts(count: usize, length: usize) -> Vec<SpokenPart> {
-    (0..count).map(|number| SpokenPart::new("bench", bytes(number as u64 + 1, length))).collect()
+    (0..count)
+        .map(|number| SpokenPart::new("bench", bytes(number as u64 + 1, length)))
+        .collect()
 }
 
-/// A process is handed all at once, and a checkpoint is made; beside one file of the same bytes, written and synced.
+/// A process is handed all at once, and a checkpoint is made; beside one file of the same bytes,
+/// written and synced.
 fn first_checkpoint(folder: &Path, count: usize, length: usize) -> Outcome {
     let total = (count * length) as u64;
     let parts = parts(count, length);
@@ -65,7 +79,8 @@ fn first_checkpoint(folder: &Path, count: usize, length: usize) -> Outcome {
     let plainly = Spread::of(plain).median;
     let rate = |took: Duration| total as f64 / 1e6 / took.as_secs_f64();
     line(format_args!(
-        "{count} x {length} bytes: {} ({:.0} MB/s), one file written and synced {} ({:.0} MB/s): {:.0} % of its speed",
+        "{count} x {length} bytes: {} ({:.0} MB/s), one file written and synced {} ({:.0} MB/s): \
+         {:.0} % of its speed",
         shown(took),
         rate(took),
         shown(plainly),
@@ -108,7 +123,9 @@ pub(crate) fn second_checkpoint(folder: &Path) -> Outcome {
             for turn in 0..CHECKPOINTS {
                 let turns = process.view().map_or(0, |view| view.messages);
                 process.input(format!("turn {turn}")).await?;
-                process.wait_for(|view| view.is_idle() && view.messages > turns).await?;
+                process
+                    .wait_for(|view| view.is_idle() && view.messages > turns)
+                    .await?;
                 let began = Instant::now();
                 process.checkpoint("next").await?;
                 taken.push(began.elapsed());
@@ -117,10 +134,17 @@ pub(crate) fn second_checkpoint(folder: &Path) -> Outcome {
             Outcome::Ok(taken)
         })?;
         let spread = Spread::of(taken);
-        line(format_args!("holding {name}: p50 {}, p99 {}", shown(spread.median), shown(spread.p99)))?;
+        line(format_args!(
+            "holding {name}: p50 {}, p99 {}",
+            shown(spread.median),
+            shown(spread.p99)
+        ))?;
         spreads.push(spread.median);
     }
-    line(format_args!("the second beside the first: {:.2}x", ratio(spreads[1], spreads[0])))?;
+    line(format_args!(
+        "the second beside the first: {:.2}x",
+        ratio(spreads[1], spreads[0])
+    ))?;
     Ok(())
 }
 

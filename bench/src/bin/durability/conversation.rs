@@ -19,19 +19,35 @@ fn said(number: usize, length: usize) -> String {
 
 /// What a turn takes beside its words is the same for short and for long ones.
 pub(crate) fn conversation(folder: &Path) -> Outcome {
-    MESSAGE_BYTES.iter().try_for_each(|length| of_messages(&folder.join(length.to_string()), *length))
+    MESSAGE_BYTES
+        .iter()
+        .try_for_each(|length| of_messages(&folder.join(length.to_string()), *length))
 }
 
 fn of_messages(folder: &Path, length: usize) -> Outcome {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
     let store = folder.join("store");
     let spoken = runtime.block_on(async {
-        let model = Replies(move |request: Request| async move { says(&said(request.messages.len(), length)) });
-        let kernel = Kernel::open(LogStore::open(&store)?).model("m", model).build().await?;
-        let process = kernel.start(program(&kernel)?).session().without_input().await?;
+        let model =
+            Replies(
+                move |request: Request| async move { says(&said(request.messages.len(), length)) },
+            );
+        let kernel = Kernel::open(LogStore::open(&store)?)
+            .model("m", model)
+            .build()
+            .await?;
+        let process = kernel
+            .start(program(&kernel)?)
+            .session()
+            .without_input()
+            .await?;
         for turn in 0..TURNS {
             process.input(said(2 * turn, length)).await?;
-            process.wait_for(|view| view.is_idle() && view.messages == 2 * (turn + 1)).await?;
+            process
+                .wait_for(|view| view.is_idle() && view.messages == 2 * (turn + 1))
+                .await?;
             process.checkpoint(format!("turn {turn}")).await?;
         }
         kernel.shutdown().await;
@@ -39,9 +55,13 @@ fn of_messages(folder: &Path, length: usize) -> Outcome {
     })?;
     let log = disk_bytes(&store.join("log"))?;
     let all = disk_bytes(&store)?;
-    line(format_args!("{TURNS} turns of {} bytes: conversation {spoken} bytes, log {log}, store {all}", 2 * length))?;
     line(format_args!(
-        "log: {:.2}x the conversation, {} bytes a turn beside its words; store, index included: {:.2}x",
+        "{TURNS} turns of {} bytes: conversation {spoken} bytes, log {log}, store {all}",
+        2 * length
+    ))?;
+    line(format_args!(
+        "log: {:.2}x the conversation, {} bytes a turn beside its words; store, index included: \
+         {:.2}x",
         log as f64 / spoken as f64,
         log.saturating_sub(spoken as u64) / TURNS as u64,
         all as f64 / spoken as f64

@@ -1,7 +1,8 @@
 //! What durability costs, each figure beside the limit of the same disk in the same run.
 //!
-//! `durability [SECTION] [FOLDER]`: one section, or all, each in a program of its own so that its peak of memory is its own. The
-//! folder lies on the disk that is measured (the working directory, until said otherwise) and is left as it was.
+//! `durability [SECTION] [FOLDER]`: one section, or all, each in a program of its own so that its
+//! peak of memory is its own. The folder lies on the disk that is measured (the working directory,
+//! until said otherwise) and is left as it was.
 
 mod commits;
 mod contents;
@@ -33,9 +34,13 @@ const SECTIONS: [(&str, Section); 9] = [
 fn main() -> Outcome {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let section = arguments.first().map_or("all", String::as_str);
-    let base = arguments.get(1).map_or_else(std::env::current_dir, |folder| Ok(PathBuf::from(folder)))?;
+    let base = arguments
+        .get(1)
+        .map_or_else(std::env::current_dir, |folder| Ok(PathBuf::from(folder)))?;
     if section == "all" {
-        return SECTIONS.iter().try_for_each(|(name, _)| in_a_program_of_its_own(name, &base));
+        return SECTIONS
+            .iter()
+            .try_for_each(|(name, _)| in_a_program_of_its_own(name, &base));
     }
     let known = SECTIONS.iter().find(|(name, _)| *name == section);
     let (name, run) = known.ok_or_else(|| format!("there is no section {section}: {}", names()))?;
@@ -52,8 +57,15 @@ fn names() -> String {
 
 fn in_a_program_of_its_own(section: &str, base: &Path) -> Outcome {
     line(format_args!("\n{section}"))?;
-    let done = Command::new(std::env::current_exe()?).arg(section).arg(base).status()?;
-    if done.success() { Ok(()) } else { Err(format!("{section} failed").into()) }
+    let done = Command::new(std::env::current_exe()?)
+        .arg(section)
+        .arg(base)
+        .status()?;
+    if done.success() {
+        Ok(())
+    } else {
+        Err(format!("{section} failed").into())
+    }
 }
 
 /// What comes of `act`, and how long it takes.
@@ -70,7 +82,11 @@ fn disk_bytes(folder: &Path) -> Outcome<u64> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
         let metadata = entry.metadata()?;
-        bytes += if metadata.is_dir() { disk_bytes(&entry.path())? } else { metadata.blocks() * 512 };
+        bytes += if metadata.is_dir() {
+            disk_bytes(&entry.path())?
+        } else {
+            metadata.blocks() * 512
+        };
     }
     Ok(bytes)
 }

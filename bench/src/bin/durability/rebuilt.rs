@@ -22,19 +22,44 @@ pub(crate) fn rebuilt(folder: &Path) -> Outcome {
     let store = LogStore::open(&folder)?;
     let owner = store.claim()?;
     let row = ProcessRow::started(Pid(1), "bench");
-    store.commit(owner, Batch::durable(&[Entry::Born { row, image: Vec::new() }], 0))?;
+    store.commit(
+        owner,
+        Batch::durable(
+            &[Entry::Born {
+                row,
+                image: Vec::new(),
+            }],
+            0,
+        ),
+    )?;
     for first in (1..=FACTS).step_by(TOGETHER as usize) {
-        let fact = |number| Entry::Facts { pid: Pid(1), first: FactNumber(number), facts: vec![vec![7; FACT_BYTES]] };
+        let fact = |number| Entry::Facts {
+            pid: Pid(1),
+            first: FactNumber(number),
+            facts: vec![vec![7; FACT_BYTES]],
+        };
         let entries: Vec<_> = (first..first + TOGETHER).map(fact).collect();
-        store.commit(owner, Batch { entries: &entries, at_ms: 0, until: Until::Written })?;
+        store.commit(
+            owner,
+            Batch {
+                entries: &entries,
+                at_ms: 0,
+                until: Until::Written,
+            },
+        )?;
     }
     drop(store);
     fs::remove_dir_all(folder.join("index"))?;
     let (store, took) = timed(|| LogStore::open(&folder));
-    assert_eq!(store?.journal(Pid(1), Some(FactNumber(FACTS)))?.facts.len() as u64, FACTS);
+    assert_eq!(
+        store?.journal(Pid(1), Some(FactNumber(FACTS)))?.facts.len() as u64,
+        FACTS
+    );
     let (bytes, plainly) = timed(|| {
         let segments = fs::read_dir(folder.join("log"))?;
-        segments.map(|segment| Ok(fs::read(segment?.path())?.len() as u64)).sum::<Outcome<u64>>()
+        segments
+            .map(|segment| Ok(fs::read(segment?.path())?.len() as u64))
+            .sum::<Outcome<u64>>()
     });
     line(format_args!(
         "index of {FACTS} records in {:.1} GB built again in {}; read plainly in {}: {:.1}x",

@@ -1,4 +1,5 @@
-//! What stores keep: their processes with all facts, and what these say about the calls of the tool that must not be repeated.
+//! What stores keep: their processes with all facts, and what these say about the calls of the tool
+//! that must not be repeated.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,7 +28,8 @@ impl Kept {
         let mut kept = Self::default();
         for row in store.processes()?.rows {
             let upto = store.history(row.pid)?.last();
-            kept.facts.insert(row.pid, store.facts(row.pid, FactNumber(1), upto)?);
+            kept.facts
+                .insert(row.pid, store.facts(row.pid, FactNumber(1), upto)?);
             kept.rows.insert(row.pid, row);
         }
         Ok(kept)
@@ -35,23 +37,34 @@ impl Kept {
 
     /// The process at the top of a tree.
     fn root(&self, pid: Pid) -> Pid {
-        self.rows.get(&pid).and_then(|row| row.parent).map_or(pid, |parent| self.root(parent))
+        self.rows
+            .get(&pid)
+            .and_then(|row| row.parent)
+            .map_or(pid, |parent| self.root(parent))
     }
 
     /// All processes of the tree of `root`.
     fn tree(&self, root: Pid) -> impl Iterator<Item = &ProcessRow> {
-        self.rows.values().filter(move |row| self.root(row.pid) == root)
+        self.rows
+            .values()
+            .filter(move |row| self.root(row.pid) == root)
     }
 
-    /// Whatever was kept `before` is kept still; trees that had ended may be gone as a whole, if they may be gone at all.
+    /// Whatever was kept `before` is kept still; trees that had ended may be gone as a whole, if
+    /// they may be gone at all.
     fn check(&self, before: &Self, may_drop: bool, what: &str) {
         for (pid, facts) in &before.facts {
             let root = before.root(*pid);
-            let is_dropped = before.tree(root).all(|row| !self.rows.contains_key(&row.pid));
+            let is_dropped = before
+                .tree(root)
+                .all(|row| !self.rows.contains_key(&row.pid));
             if is_dropped && may_drop && before.tree(root).all(|row| row.exit.is_some()) {
                 continue;
             }
-            let now = self.facts.get(pid).unwrap_or_else(|| panic!("process {pid} is lost: {what}"));
+            let now = self
+                .facts
+                .get(pid)
+                .unwrap_or_else(|| panic!("process {pid} is lost: {what}"));
             assert!(
                 now.starts_with(facts),
                 "facts of process {pid} are lost: {} of {}, {what}",
@@ -59,7 +72,10 @@ impl Kept {
                 facts.len()
             );
             let (was, is) = (&before.rows[pid].exit, &self.rows[pid].exit);
-            assert!(was.is_none() || was == is, "process {pid} had ended: {what}");
+            assert!(
+                was.is_none() || was == is,
+                "process {pid} had ended: {what}"
+            );
         }
     }
 }
@@ -77,8 +93,9 @@ impl Known {
     pub(super) fn look_again(&self, place: &Place, what: &str) -> Self {
         let mut all = self.all.clone();
         let mut look = |name: &'static str| {
-            // An import that is killed early has not made the store yet, or not the first file of its log. What was kept before is
-            // found to be lost then, and the next import has to open it.
+            // An import that is killed early has not made the store yet, or not the first file of
+            // its log. What was kept before is found to be lost then, and the next import has to
+            // open it.
             if files(&place.path(name).join("log")).is_empty() {
                 return Kept::default();
             }
@@ -86,8 +103,13 @@ impl Known {
                 let looked = place.run(&words, None);
                 assert_eq!(looked.code, Some(0), "{words}: {looked:?} after {what}");
             }
-            let kept = Kept::of(&place.path(name)).unwrap_or_else(|error| panic!("{name}: {error} after {what}"));
-            all.extend(kept.facts.iter().map(|(pid, facts)| ((name, *pid), facts.clone())));
+            let kept = Kept::of(&place.path(name))
+                .unwrap_or_else(|error| panic!("{name}: {error} after {what}"));
+            all.extend(
+                kept.facts
+                    .iter()
+                    .map(|(pid, facts)| ((name, *pid), facts.clone())),
+            );
             kept
         };
         let (here, there) = (look(HERE), look(THERE));
@@ -105,7 +127,10 @@ impl Known {
         for fact in self.all.values().flatten() {
             match codec::decode::<Fact>(fact).unwrap() {
                 Fact::Call(CallFact::ModelReplied { blocks, .. }) => {
-                    blocks.iter().filter_map(noted).for_each(|id| *calls.asked.entry(id).or_default() += 1);
+                    blocks
+                        .iter()
+                        .filter_map(noted)
+                        .for_each(|id| *calls.asked.entry(id).or_default() += 1);
                 }
                 Fact::Call(CallFact::ToolReturned { answer, .. }) => {
                     if let Some(id) = answer.text.strip_prefix("noted ") {
@@ -123,12 +148,15 @@ impl Known {
 
 /// The id that a call of the tool is about.
 fn noted(block: &Block) -> Option<String> {
-    let Block::ToolUse { name, args, .. } = block else { return None };
+    let Block::ToolUse { name, args, .. } = block else {
+        return None;
+    };
     let args: serde_json::Value = serde_json::from_str(args).unwrap();
     (**name == *"note").then(|| args["id"].as_str().unwrap().to_owned())
 }
 
-/// How often a call was asked for, and how often it was answered that it had run, by its id: branches and imports have the same.
+/// How often a call was asked for, and how often it was answered that it had run, by its id:
+/// branches and imports have the same.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     asked: BTreeMap<String, usize>,
@@ -142,11 +170,17 @@ impl Calls {
     pub(super) fn check(&self, runs: &BTreeMap<String, usize>, what: &str) {
         for (id, ran) in runs {
             let asked = self.asked.get(id).copied().unwrap_or_default();
-            assert!(*ran <= asked, "'{id}' was asked for {asked} times and ran {ran} times: {what}");
+            assert!(
+                *ran <= asked,
+                "'{id}' was asked for {asked} times and ran {ran} times: {what}"
+            );
         }
         for (id, answered) in &self.answered {
             let ran = runs.get(id).copied().unwrap_or_default();
-            assert!(*answered <= ran, "'{id}' ran {ran} times and was answered {answered} times: {what}");
+            assert!(
+                *answered <= ran,
+                "'{id}' ran {ran} times and was answered {answered} times: {what}"
+            );
         }
     }
 
@@ -160,6 +194,7 @@ impl Calls {
 
     /// Calls that were not answered at all.
     pub(super) fn open(&self) -> usize {
-        self.asked().saturating_sub(self.answered.values().sum::<usize>() + self.unknown)
+        self.asked()
+            .saturating_sub(self.answered.values().sum::<usize>() + self.unknown)
     }
 }

@@ -1,4 +1,5 @@
-//! Where commands are killed: a folder with a program, its stores, its exports, and the ledger of a tool that must not be repeated.
+//! Where commands are killed: a folder with a program, its stores, its exports, and the ledger of a
+//! tool that must not be repeated.
 
 use std::collections::BTreeMap;
 use std::io::BufReader;
@@ -18,7 +19,16 @@ pub(super) const THERE: &str = "there";
 pub(super) const ALLOWED: &str = "--allow-run=sh,cat --allow-read=. --allow-write=out";
 
 /// What is in the folder beside exports.
-const NAMES: [&str; 8] = ["p.toml", "s.toml", "big.txt", "out", "temporary", "errors", HERE, THERE];
+const NAMES: [&str; 8] = [
+    "p.toml",
+    "s.toml",
+    "big.txt",
+    "out",
+    "temporary",
+    "errors",
+    HERE,
+    THERE,
+];
 
 /// No command takes longer: what hangs is found.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -121,9 +131,17 @@ impl Place {
     pub(super) fn run(&self, words: &str, kill: Option<Moment>) -> Ran {
         let began = Instant::now();
         let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
-        command.args(words.split_whitespace()).current_dir(self.0.path()).env("TMPDIR", self.path("temporary"));
+        command
+            .args(words.split_whitespace())
+            .current_dir(self.0.path())
+            .env("TMPDIR", self.path("temporary"));
         let errors = std::fs::File::create(self.path("errors")).unwrap();
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(errors)
+            .spawn()
+            .unwrap();
         let printed = lines(BufReader::new(child.stdout.take().unwrap()));
         let (mut told, mut changes, mut seen) = (Vec::new(), 0, self.seen());
         while child.try_wait().unwrap().is_none() {
@@ -142,31 +160,63 @@ impl Place {
             if began.elapsed() > PATIENCE {
                 child.kill().unwrap();
                 let kept = tempfile::tempdir().unwrap().keep();
-                let copied = Command::new("cp").arg("-a").arg(self.0.path()).arg(&kept).status();
-                panic!("it hangs: {words}: {told:#?}\n{} has a copy of all: {copied:?}", kept.display());
+                let copied = Command::new("cp")
+                    .arg("-a")
+                    .arg(self.0.path())
+                    .arg(&kept)
+                    .status();
+                panic!(
+                    "it hangs: {words}: {told:#?}\n{} has a copy of all: {copied:?}",
+                    kept.display()
+                );
             }
             if is_due {
                 child.kill().unwrap();
                 break;
             }
-            std::thread::sleep(Duration::from_micros(if kill.is_some() { 50 } else { 1_000 }));
+            std::thread::sleep(Duration::from_micros(if kill.is_some() {
+                50
+            } else {
+                1_000
+            }));
         }
         let status = child.wait().unwrap();
         told.extend(printed.iter());
         let errors = std::fs::read_to_string(self.path("errors")).unwrap();
-        Ran { is_killed: status.signal() == Some(9), code: status.code(), lines: told, took: began.elapsed(), errors }
+        Ran {
+            is_killed: status.signal() == Some(9),
+            code: status.code(),
+            lines: told,
+            took: began.elapsed(),
+            errors,
+        }
     }
 
     /// Names and sizes of all files that a command may change.
     fn seen(&self) -> Vec<(String, u64)> {
-        let folders = [".", "here", "here/log", "here/index", "there", "there/log", "there/index"];
-        folders.iter().flat_map(|folder| files(&self.path(folder))).filter(|(name, _)| name != "errors").collect()
+        let folders = [
+            ".",
+            "here",
+            "here/log",
+            "here/index",
+            "there",
+            "there/log",
+            "there/index",
+        ];
+        folders
+            .iter()
+            .flat_map(|folder| files(&self.path(folder)))
+            .filter(|(name, _)| name != "errors")
+            .collect()
     }
 
     /// How often the tool ran for each id.
     pub(super) fn ledger(&self) -> BTreeMap<String, usize> {
         let mut runs = BTreeMap::new();
-        for id in std::fs::read_to_string(self.path("out/ledger")).unwrap_or_default().lines() {
+        for id in std::fs::read_to_string(self.path("out/ledger"))
+            .unwrap_or_default()
+            .lines()
+        {
             *runs.entry(id.to_owned()).or_default() += 1;
         }
         runs
@@ -178,10 +228,15 @@ impl Place {
             let is_export = |number: u32| name == format!("x{number}.dormouse");
             NAMES.contains(&name) || (1..=exports).any(is_export)
         };
-        let unknown = || files(self.0.path()).into_iter().filter(|(name, _)| !is_known(name));
+        let unknown = || {
+            files(self.0.path())
+                .into_iter()
+                .filter(|(name, _)| !is_known(name))
+        };
         let temporary = || files(&self.path("temporary"));
         let began = Instant::now();
-        while unknown().count() + temporary().len() > 0 && began.elapsed() < Duration::from_secs(5) {
+        while unknown().count() + temporary().len() > 0 && began.elapsed() < Duration::from_secs(5)
+        {
             std::thread::sleep(Duration::from_millis(5));
         }
         let left: Vec<_> = unknown().chain(temporary()).collect();
@@ -191,7 +246,10 @@ impl Place {
     /// A store has its own files and no others.
     pub(super) fn check_store_files(&self, store: &str) {
         for (name, _) in files(&self.path(store)) {
-            assert!(["HEAD", "HEAD2", "LOCK", "log", "index"].contains(&&*name), "{store}/{name}");
+            assert!(
+                ["HEAD", "HEAD2", "LOCK", "log", "index"].contains(&&*name),
+                "{store}/{name}"
+            );
         }
         for (name, _) in files(&self.path(store).join("log")) {
             assert!(name.ends_with(".seg"), "{store}/log/{name}");

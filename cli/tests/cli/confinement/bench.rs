@@ -76,13 +76,25 @@ impl Bench {
         let target = Target::new();
         let attacks = target.base.join("attacks");
         fs::create_dir(&attacks).unwrap();
-        for path in fs::read_dir(target::folder()).unwrap().map(|entry| entry.unwrap().path()) {
+        for path in fs::read_dir(target::folder())
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+        {
             fs::copy(&path, attacks.join(path.file_name().unwrap())).unwrap();
         }
         fs::write(target.base.join("program.toml"), PROGRAM).unwrap();
-        fs::write(target.base.join("script.toml"), "[[turn]]\ntext = \"done\"\n").unwrap();
+        fs::write(
+            target.base.join("script.toml"),
+            "[[turn]]\ntext = \"done\"\n",
+        )
+        .unwrap();
         let built = PathBuf::from(env!("CARGO_BIN_EXE_dormouse"));
-        let mut bench = Self { base: target.base.clone(), target, dormouse: built, user };
+        let mut bench = Self {
+            base: target.base.clone(),
+            target,
+            dormouse: built,
+            user,
+        };
         if let Some(user) = user {
             // Where the build stands, another user may see nothing.
             let copy = bench.base.join("dormouse");
@@ -100,7 +112,11 @@ impl Bench {
             std::os::unix::fs::chown(&path, Some(user), Some(user)).unwrap();
             if path.is_dir() {
                 fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-                open.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+                open.extend(
+                    fs::read_dir(&path)
+                        .unwrap()
+                        .map(|entry| entry.unwrap().path()),
+                );
             }
         }
     }
@@ -112,7 +128,10 @@ impl Bench {
             .current_dir(&self.base)
             .env_remove("DORMOUSE_LOG")
             .env("TMPDIR", &self.base);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         if let Some(user) = self.user {
             command.uid(user).gid(user).env("HOME", "/");
         }
@@ -121,37 +140,69 @@ impl Bench {
 
     /// Calls tools by hand, and answers with what each answered and what stood on standard error.
     pub(super) fn call(&self, flags: &str, calls: &[Value]) -> (Vec<Value>, String) {
-        let mut child = self.command(&format!("call program.toml --calls - {flags}")).spawn().unwrap();
+        let mut child = self
+            .command(&format!("call program.toml --calls - {flags}"))
+            .spawn()
+            .unwrap();
         let text: String = calls.iter().map(|call| format!("{call}\n")).collect();
-        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(text.as_bytes())
+            .unwrap();
         let Output { stdout, stderr, .. } = child.wait_with_output().unwrap();
         let lines = String::from_utf8(stdout).unwrap();
-        let answers = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let answers = lines
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
         (answers, String::from_utf8_lossy(&stderr).into_owned())
     }
 
     /// The same in a mount namespace of its own, in which the shell command `mounts` ran first.
-    pub(super) fn call_with_mounts(&self, mounts: &str, flags: &str, calls: &[Value]) -> Vec<Value> {
+    pub(super) fn call_with_mounts(
+        &self,
+        mounts: &str,
+        flags: &str,
+        calls: &[Value],
+    ) -> Vec<Value> {
         let text: String = calls.iter().map(|call| format!("{call}\n")).collect();
         fs::write(self.base.join("calls"), text).unwrap();
         let line = format!("{mounts} && exec \"$0\" call program.toml --calls calls {flags}");
         let mut command = Command::new("unshare");
-        command.args(["-m", "sh", "-c", &line]).arg(&self.dormouse).current_dir(&self.base);
+        command
+            .args(["-m", "sh", "-c", &line])
+            .arg(&self.dormouse)
+            .current_dir(&self.base);
         let Output { stdout, stderr, .. } = command.output().unwrap();
         let lines = String::from_utf8(stdout).unwrap();
-        let answers: Vec<_> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!(answers.len(), calls.len(), "{}", String::from_utf8_lossy(&stderr));
+        let answers: Vec<_> = lines
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert_eq!(
+            answers.len(),
+            calls.len(),
+            "{}",
+            String::from_utf8_lossy(&stderr)
+        );
         answers
     }
 }
 
-#[expect(clippy::print_stdout, clippy::disallowed_macros, reason = "a test that shows less than it says has to tell")]
+#[expect(
+    clippy::print_stdout,
+    clippy::disallowed_macros,
+    reason = "a test that shows less than it says has to tell"
+)]
 pub(super) fn tell(what: &str) {
     println!("{what}");
 }
 
 pub(super) fn is_root() -> bool {
-    fs::metadata("/proc/self").is_ok_and(|metadata| std::os::unix::fs::MetadataExt::uid(&metadata) == 0)
+    fs::metadata("/proc/self")
+        .is_ok_and(|metadata| std::os::unix::fs::MetadataExt::uid(&metadata) == 0)
 }
 
 pub(super) fn text(answer: &Value) -> &str {

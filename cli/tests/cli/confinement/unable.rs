@@ -16,18 +16,33 @@ fn a_command_that_cannot_be_confined_is_not_begun() {
         return skip("root", "only root can become a user with few processes");
     }
     let bench = Bench::new(Some(61_237));
-    let call = json!({ "tool": "rsh", "args": { "script": "grep -E '^(NoNewPrivs|Seccomp):' /proc/self/status; echo x > outside/there" } });
+    let call = json!({ "tool": "rsh", "args": { "script": "grep -E '^(NoNewPrivs|Seccomp):' \
+         /proc/self/status; echo x > outside/there" } });
     fs::write(bench.base.join("calls"), format!("{call}\n")).unwrap();
     let mut begun = 0;
     for most in 4..24 {
-        let line = format!("ulimit -u {most}; exec ./dormouse call program.toml --calls calls --allow-run=sh");
+        let line = format!(
+            "ulimit -u {most}; exec ./dormouse call program.toml --calls calls --allow-run=sh"
+        );
         let mut command = Command::new("bash");
-        command.args(["-c", &line]).current_dir(&bench.base).uid(61_237).gid(61_237).env("TMPDIR", &bench.base);
+        command
+            .args(["-c", &line])
+            .current_dir(&bench.base)
+            .uid(61_237)
+            .gid(61_237)
+            .env("TMPDIR", &bench.base);
         let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         begun += u32::from(said.contains("NoNewPrivs:\\t1"));
-        assert!(!said.contains("NoNewPrivs:\\t0") && !said.contains("Seccomp:\\t0"), "{most}: {said}");
-        assert_eq!(fs::read(bench.base.join("outside/there")).unwrap(), b"as it was", "{most}: {said}");
+        assert!(
+            !said.contains("NoNewPrivs:\\t0") && !said.contains("Seccomp:\\t0"),
+            "{most}: {said}"
+        );
+        assert_eq!(
+            fs::read(bench.base.join("outside/there")).unwrap(),
+            b"as it was",
+            "{most}: {said}"
+        );
     }
     assert!(begun > 0, "it is begun where there is room");
 }
@@ -42,13 +57,25 @@ fn without_landlock_commands_are_refused() {
     ];
     let call = |flags: &str| without_landlock(|| bench.call(flags, &calls));
     let (answers, errors) = call("--allow-run=sh");
-    assert!(errors.contains("warning: this system has no Landlock"), "{errors}");
+    assert!(
+        errors.contains("warning: this system has no Landlock"),
+        "{errors}"
+    );
     for answer in &answers {
-        assert!(text(answer).contains("--allow-unconfined") && !text(answer).contains("it ran"), "{answer}");
+        assert!(
+            text(answer).contains("--allow-unconfined") && !text(answer).contains("it ran"),
+            "{answer}"
+        );
     }
     let (answers, errors) = call("--allow-run=sh --allow-unconfined");
-    assert!(errors.contains("warning: this system has no Landlock"), "{errors}");
-    assert!(answers.len() == 2 && answers.iter().all(|answer| text(answer).contains("it ran")), "{answers:?}");
+    assert!(
+        errors.contains("warning: this system has no Landlock"),
+        "{errors}"
+    );
+    assert!(
+        answers.len() == 2 && answers.iter().all(|answer| text(answer).contains("it ran")),
+        "{answers:?}"
+    );
 }
 
 /// What is started on a thread that may not use Landlock may not either.
@@ -58,9 +85,18 @@ fn without_landlock<T: Send>(start: impl FnOnce() -> T + Send) -> T {
     const ENOSYS: u32 = 38;
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            let calls = LANDLOCK.map(|call| (call, Vec::new())).into_iter().collect();
+            let calls = LANDLOCK
+                .map(|call| (call, Vec::new()))
+                .into_iter()
+                .collect();
             let arch = std::env::consts::ARCH.try_into().unwrap();
-            let filter = SeccompFilter::new(calls, SeccompAction::Allow, SeccompAction::Errno(ENOSYS), arch).unwrap();
+            let filter = SeccompFilter::new(
+                calls,
+                SeccompAction::Allow,
+                SeccompAction::Errno(ENOSYS),
+                arch,
+            )
+            .unwrap();
             let program: BpfProgram = filter.try_into().unwrap();
             apply_filter(&program).unwrap();
             start()

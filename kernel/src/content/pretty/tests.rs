@@ -25,8 +25,14 @@ fn tokens_stay_as_they_are() {
             r#"[1.0,1e400,12345678901234567890,-0.10,true]"#,
             "[\n  1.0,\n  1e400,\n  12345678901234567890,\n  -0.10,\n  true\n]",
         ),
-        (r#"{"b":null,"a":1,"b":[]}"#, "{\n  \"b\": null,\n  \"a\": 1,\n  \"b\": []\n}"),
-        (r#"["\u00e9\/\\\"[1,2]:{","é😀"]"#, "[\n  \"\\u00e9\\/\\\\\\\"[1,2]:{\",\n  \"é😀\"\n]"),
+        (
+            r#"{"b":null,"a":1,"b":[]}"#,
+            "{\n  \"b\": null,\n  \"a\": 1,\n  \"b\": []\n}",
+        ),
+        (
+            r#"["\u00e9\/\\\"[1,2]:{","é😀"]"#,
+            "[\n  \"\\u00e9\\/\\\\\\\"[1,2]:{\",\n  \"é😀\"\n]",
+        ),
         (" [ ] ", "[]"),
         ("{ \r\n }\n", "{}"),
         ("[[],{},[ 1 ]]", "[\n  [],\n  {},\n  [\n    1\n  ]\n]"),
@@ -41,7 +47,10 @@ fn tokens_stay_as_they_are() {
 #[test]
 fn each_of_several_values_begins_a_line() {
     let cases = [
-        ("{\"a\":1}\n{\"b\":2}\n", "{\n  \"a\": 1\n}\n{\n  \"b\": 2\n}"),
+        (
+            "{\"a\":1}\n{\"b\":2}\n",
+            "{\n  \"a\": 1\n}\n{\n  \"b\": 2\n}",
+        ),
         ("[][] {}", "[]\n[]\n{}"),
         ("1 \"two\"[3]null ", "1\n\"two\"\n[\n  3\n]\nnull"),
     ];
@@ -55,14 +64,23 @@ fn what_is_refused_says_why() {
     let deepest = "[".repeat(MAX_DEPTH) + "1" + &"]".repeat(MAX_DEPTH);
     assert!(serde_json::from_str::<Value>(&pretty(&deepest).unwrap()).is_ok());
     let too_deep = format!("[{deepest}]");
-    assert!(serde_json::from_str::<Value>(&too_deep).is_err(), "serde_json reads no deeper");
+    assert!(
+        serde_json::from_str::<Value>(&too_deep).is_err(),
+        "serde_json reads no deeper"
+    );
     let hundred_thousand = "[".repeat(100_000) + &"]".repeat(100_000);
     let far_inside = "[".repeat(100) + &"1,".repeat(100_000) + "1" + &"]".repeat(100);
     let cases = [
         ("", "the content is empty"),
         (" \n", "the content is empty"),
-        ("hello", "the content is not JSON: expected value at line 1 column 1"),
-        ("{\"a\":1} x", "the content is not JSON: expected value at line 1 column 9"),
+        (
+            "hello",
+            "the content is not JSON: expected value at line 1 column 1",
+        ),
+        (
+            "{\"a\":1} x",
+            "the content is not JSON: expected value at line 1 column 9",
+        ),
         ("{\"a\":1", "the content is not JSON: EOF"),
         ("[1,]", "the content is not JSON: "),
         ("[\"a\u{1}\"]", "the content is not JSON: control character"),
@@ -70,13 +88,19 @@ fn what_is_refused_says_why() {
         (too_deep.as_str(), "more than 127 levels deep at byte 128"),
         (hundred_thousand.as_str(), "more than 127 levels deep"),
         (&"[".repeat(100_000), "the content is not JSON: EOF"),
-        (far_inside.as_str(), "the JSON would grow from 200201 to more than 1601608 bytes"),
+        (
+            far_inside.as_str(),
+            "the JSON would grow from 200201 to more than 1601608 bytes",
+        ),
     ];
     for (json, message) in cases {
         let error = pretty(json).unwrap_err().to_string();
         assert!(error.contains(message), "{error}");
     }
-    assert!(matches!(Content::new(vec![0xff]).unbounded().pretty(), Err(PrettyError::Binary)));
+    assert!(matches!(
+        Content::new(vec![0xff]).unbounded().pretty(),
+        Err(PrettyError::Binary)
+    ));
 }
 
 #[test]
@@ -84,9 +108,25 @@ fn it_is_made_once_and_is_a_content_of_its_own() {
     let content = Content::new("[1,2]");
     let pretty = content.unbounded().pretty().unwrap();
     let text = pretty.text().unwrap();
-    let same = content.clone().unbounded().pretty().unwrap().text().unwrap();
-    assert!(std::ptr::eq(text.as_ptr(), same.as_ptr()), "every holder has the same");
-    assert_eq!((&*text, pretty.total_lines(), content.unbounded().total_lines()), ("[\n  1,\n  2\n]", Ok(4), Ok(1)));
+    let same = content
+        .clone()
+        .unbounded()
+        .pretty()
+        .unwrap()
+        .text()
+        .unwrap();
+    assert!(
+        std::ptr::eq(text.as_ptr(), same.as_ptr()),
+        "every holder has the same"
+    );
+    assert_eq!(
+        (
+            &*text,
+            pretty.total_lines(),
+            content.unbounded().total_lines()
+        ),
+        ("[\n  1,\n  2\n]", Ok(4), Ok(1))
+    );
     assert_eq!(pretty.pretty().unwrap().text().unwrap(), text);
 }
 
@@ -103,16 +143,26 @@ fn a_line_of_json_is_known_by_its_beginning() {
         (&(" ".repeat(10_000) + "[]"), true),
     ];
     for (text, expected) in cases {
-        assert_eq!(Content::new(text.to_owned()).unbounded().may_be_json_line(), Ok(expected), "{text:?}");
+        assert_eq!(
+            Content::new(text.to_owned()).unbounded().may_be_json_line(),
+            Ok(expected),
+            "{text:?}"
+        );
     }
-    assert_eq!(Content::new(vec![b'{', 0xff]).unbounded().may_be_json_line(), Ok(false));
+    assert_eq!(
+        Content::new(vec![b'{', 0xff])
+            .unbounded()
+            .may_be_json_line(),
+        Ok(false)
+    );
 }
 
 fn value(scalar: BoxedStrategy<Value>) -> impl Strategy<Value = Value> {
     scalar.prop_recursive(6, 60, 6, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
-            prop::collection::vec((any::<String>(), inner), 0..6).prop_map(|fields| fields.into_iter().collect()),
+            prop::collection::vec((any::<String>(), inner), 0..6)
+                .prop_map(|fields| fields.into_iter().collect()),
         ]
     })
 }
@@ -134,7 +184,11 @@ fn spaced(value: &Value, spaces: &[String]) -> String {
     let mut spaces = spaces.iter().cycle();
     let (mut rest, mut spread) = (json.as_str(), String::new());
     while !rest.is_empty() {
-        let len = if b"{}[]:,".contains(&rest.as_bytes()[0]) { 1 } else { token(rest.as_bytes(), 0).len() };
+        let len = if b"{}[]:,".contains(&rest.as_bytes()[0]) {
+            1
+        } else {
+            token(rest.as_bytes(), 0).len()
+        };
         spread += spaces.next().map_or("", String::as_str);
         spread += &rest[..len];
         rest = &rest[len..];

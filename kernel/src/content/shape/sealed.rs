@@ -1,7 +1,9 @@
-//! The bytes of a shape: a version, what it is of, then the counts of each block and the lengths of pages.
+//! The bytes of a shape: a version, what it is of, then the counts of each block and the lengths of
+//! pages.
 //!
-//! Little-endian; counts are differences, in two bytes for a block and a variable number for a page. What is read back is
-//! checked against the length of the content and against itself: what does not fit is none, and the content is indexed anew.
+//! Little-endian; counts are differences, in two bytes for a block and a variable number for a
+//! page. What is read back is checked against the length of the content and against itself: what
+//! does not fit is none, and the content is indexed anew.
 
 use bytes::Bytes;
 
@@ -33,7 +35,9 @@ impl Shape {
                 for (page_chars, starts) in tables {
                     put(&mut out, page_chars.into());
                     put(&mut out, starts.len() as u64);
-                    starts.windows(2).for_each(|pair| put(&mut out, (pair[1] - pair[0]) as u64));
+                    starts
+                        .windows(2)
+                        .for_each(|pair| put(&mut out, (pair[1] - pair[0]) as u64));
                 }
             }
         }
@@ -49,7 +53,10 @@ impl Shape {
         }
         let shape = match kind {
             BINARY => Self::Binary { len },
-            TEXT => Self::Text { index: Index::unseal(&mut sealed, len)?, pages: tables(&mut sealed, len)? },
+            TEXT => Self::Text {
+                index: Index::unseal(&mut sealed, len)?,
+                pages: tables(&mut sealed, len)?,
+            },
             _ => return None,
         };
         sealed.0.is_empty().then_some(shape)
@@ -59,14 +66,21 @@ impl Shape {
 fn tables(sealed: &mut Sealed<'_>, len: usize) -> Option<PageTables> {
     let pages = PageTables::default();
     for _ in 0..sealed.number().filter(|count| *count <= MAX_TABLES)? {
-        let page_chars = u32::try_from(sealed.number()?).ok().filter(|chars| *chars > 0)?;
+        let page_chars = u32::try_from(sealed.number()?)
+            .ok()
+            .filter(|chars| *chars > 0)?;
         // Each page but the first takes a byte here: no more is allocated than was read.
-        let further = sealed.number()?.checked_sub(1).filter(|count| *count <= sealed.0.len() as u64)?;
+        let further = sealed
+            .number()?
+            .checked_sub(1)
+            .filter(|count| *count <= sealed.0.len() as u64)?;
         let mut starts = Vec::with_capacity(further as usize + 1);
         let mut at = 0_usize;
         starts.push(at);
         for _ in 0..further {
-            let page = usize::try_from(sealed.number()?).ok().filter(|page| *page > 0)?;
+            let page = usize::try_from(sealed.number()?)
+                .ok()
+                .filter(|page| *page > 0)?;
             at = at.checked_add(page).filter(|at| *at < len)?;
             starts.push(at);
         }

@@ -1,8 +1,9 @@
 //! Functions and classes of source code, by the grammar of its language.
 //!
-//! A query for each language says what is one (`code/queries`): `@function` and `@class` with their `@name`, `@scope` for the
-//! type of a method that does not stand in it, `@implemented` and `@trait` for `impl` blocks, and `@above` for what belongs to
-//! a definition if it stands directly above it: comments, attributes, decorators.
+//! A query for each language says what is one (`code/queries`): `@function` and `@class` with their
+//! `@name`, `@scope` for the type of a method that does not stand in it, `@implemented` and
+//! `@trait` for `impl` blocks, and `@above` for what belongs to a definition if it stands directly
+//! above it: comments, attributes, decorators.
 
 mod above;
 mod called;
@@ -18,7 +19,8 @@ use super::{Outline, Unit, UnitError, reckoned};
 use definition::definitions;
 use language::Language;
 
-/// What was found in one text, by the language that it was read as. A text is read as one language, seldom two.
+/// What was found in one text, by the language that it was read as. A text is read as one language,
+/// seldom two.
 #[derive(Debug, Default)]
 pub(super) struct Code {
     by_language: [OnceLock<Option<Definitions>>; Language::ALL.len()],
@@ -34,29 +36,42 @@ struct Definitions {
 
 impl Definitions {
     fn is_empty(&self) -> bool {
-        [&self.functions, &self.classes].iter().all(|units| units.as_ref().is_ok_and(|units| units.is_empty()))
+        [&self.functions, &self.classes]
+            .iter()
+            .all(|units| units.as_ref().is_ok_and(|units| units.is_empty()))
     }
 }
 
 impl Code {
-    /// The language is what the source says, else what the first line says, else what the text looks like, if anything is
-    /// defined in it.
+    /// The language is what the source says, else what the first line says, else what the text
+    /// looks like, if anything is defined in it.
     pub(super) fn outline(&self, unit: Unit, text: &str, source: &str) -> Outline {
         let named = Language::of_source(source).or_else(|| Language::of_shebang(text));
         let detected = || *self.detected.get_or_init(|| detect::language(text));
-        let language = named.or_else(detected).ok_or(UnitError::UnknownLanguage(unit))?;
+        let language = named
+            .or_else(detected)
+            .ok_or(UnitError::UnknownLanguage(unit))?;
         let found = self.by_language[language as usize].get_or_init(|| definitions(text, language));
         let found = found.as_ref().ok_or(UnitError::Tangled(unit))?;
         if named.is_none() && found.is_empty() {
             return Err(UnitError::UnknownLanguage(unit));
         }
-        if unit == Unit::Class { found.classes.clone() } else { found.functions.clone() }
+        if unit == Unit::Class {
+            found.classes.clone()
+        } else {
+            found.functions.clone()
+        }
     }
 
     /// About what it takes in memory.
     pub(super) fn bytes(&self) -> u64 {
-        let found = self.by_language.iter().filter_map(|found| found.get()?.as_ref());
-        found.map(|found| reckoned(&found.functions) + reckoned(&found.classes)).sum()
+        let found = self
+            .by_language
+            .iter()
+            .filter_map(|found| found.get()?.as_ref());
+        found
+            .map(|found| reckoned(&found.functions) + reckoned(&found.classes))
+            .sum()
     }
 }
 

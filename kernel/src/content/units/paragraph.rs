@@ -22,5 +22,10 @@ pub(super) fn outline(text: &str) -> Outline {
 }
 
 fn from_line(line: u64) -> Outlined {
-    Outlined { name: Box::default(), implemented: Box::default(), first_line: line, last_line: line }
+    Outlined {
+        name: Box::default(),
+        implemented: Box::default(),
+        first_line: line,
+        last_line: line,
+    }
 }

@@ -1,6 +1,7 @@
 //! Sections: headings of Markdown, ATX (`## so`) and setext (underlined), with what follows them.
 //!
-//! A heading in a code block, a quotation or a list opens no section, and neither does a block of metadata at the top.
+//! A heading in a code block, a quotation or a list opens no section, and neither does a block of
+//! metadata at the top.
 
 use std::ops::Range;
 
@@ -10,7 +11,8 @@ use super::{MAX_UNITS, Outline, Outlined, Unit, counted, name};
 
 /// The sections of a text, by their headings. One pass, and one over the lines.
 pub(super) fn outline(text: &str) -> Outline {
-    let feeds = |bytes: Range<usize>| memchr::memchr_iter(b'\n', &text.as_bytes()[bytes]).count() as u64;
+    let feeds =
+        |bytes: Range<usize>| memchr::memchr_iter(b'\n', &text.as_bytes()[bytes]).count() as u64;
     let total_lines = feeds(0..text.len()) + u64::from(!text.ends_with('\n'));
     let mut sections: Vec<Outlined> = Vec::new();
     let mut open: Vec<(HeadingLevel, usize)> = Vec::new();
@@ -42,24 +44,34 @@ struct Heading {
 fn headings(text: &str) -> impl Iterator<Item = Heading> {
     let mut around = 0_usize;
     let mut heading: Option<Heading> = None;
-    let events = Parser::new_ext(text, Options::ENABLE_YAML_STYLE_METADATA_BLOCKS).into_offset_iter();
+    let events =
+        Parser::new_ext(text, Options::ENABLE_YAML_STYLE_METADATA_BLOCKS).into_offset_iter();
     events.filter_map(move |(event, bytes)| {
         match event {
             Event::Start(tag) => {
                 if let (0, Tag::Heading { level, .. }) = (around, tag) {
-                    heading = Some(Heading { level, byte: bytes.start, name: String::new() });
+                    heading = Some(Heading {
+                        level,
+                        byte: bytes.start,
+                        name: String::new(),
+                    });
                 }
                 around += 1;
             }
             Event::End(_) => {
                 around -= 1;
                 let ended = heading.take_if(|_| around == 0);
-                return ended.map(|heading| Heading { name: name::tidy(&heading.name), ..heading });
+                return ended.map(|heading| Heading {
+                    name: name::tidy(&heading.name),
+                    ..heading
+                });
             }
             Event::Text(words) | Event::Code(words) | Event::InlineHtml(words) => {
                 heading.iter_mut().for_each(|at| at.name.push_str(&words))
             }
-            Event::SoftBreak | Event::HardBreak => heading.iter_mut().for_each(|at| at.name.push(' ')),
+            Event::SoftBreak | Event::HardBreak => {
+                heading.iter_mut().for_each(|at| at.name.push(' '))
+            }
             _ => {}
         }
         None

@@ -7,12 +7,21 @@ use crate::content::Content;
 
 fn listed(text: &str, unit: Unit) -> Vec<(String, u64, u64)> {
     let content = Content::new(text.to_owned());
-    let units = content.unbounded().units(unit, "tool:cat").unwrap_or_default();
-    units.iter().map(|unit| (unit.name.to_string(), unit.first_line, unit.last_line)).collect()
+    let units = content
+        .unbounded()
+        .units(unit, "tool:cat")
+        .unwrap_or_default();
+    units
+        .iter()
+        .map(|unit| (unit.name.to_string(), unit.first_line, unit.last_line))
+        .collect()
 }
 
 fn check(text: &str, unit: Unit, expected: &[(&str, u64, u64)]) {
-    let expected: Vec<_> = expected.iter().map(|(name, first, last)| (name.to_string(), *first, *last)).collect();
+    let expected: Vec<_> = expected
+        .iter()
+        .map(|(name, first, last)| (name.to_string(), *first, *last))
+        .collect();
     assert_eq!(listed(text, unit), expected, "{text:?}");
 }
 
@@ -21,30 +30,73 @@ fn paragraphs_end_at_blank_lines() {
     check("", Unit::Paragraph, &[]);
     check(" \r\n\t\n\u{3000}\n", Unit::Paragraph, &[]);
     check("one", Unit::Paragraph, &[("", 1, 1)]);
-    check("\n\na\nb\n \t \n\u{a0}\nc", Unit::Paragraph, &[("", 3, 4), ("", 7, 7)]);
-    check("a\r\nb\r\n\r\n\r\nc\r\n", Unit::Paragraph, &[("", 1, 2), ("", 5, 5)]);
-    check("第一段。\n还是。\n　\n第二段。\n", Unit::Paragraph, &[("", 1, 2), ("", 4, 4)]);
-    assert_eq!(Content::new(" \n").unbounded().units(Unit::Paragraph, ""), Err(UnitError::None(Unit::Paragraph)));
+    check(
+        "\n\na\nb\n \t \n\u{a0}\nc",
+        Unit::Paragraph,
+        &[("", 3, 4), ("", 7, 7)],
+    );
+    check(
+        "a\r\nb\r\n\r\n\r\nc\r\n",
+        Unit::Paragraph,
+        &[("", 1, 2), ("", 5, 5)],
+    );
+    check(
+        "第一段。\n还是。\n　\n第二段。\n",
+        Unit::Paragraph,
+        &[("", 1, 2), ("", 4, 4)],
+    );
+    assert_eq!(
+        Content::new(" \n").unbounded().units(Unit::Paragraph, ""),
+        Err(UnitError::None(Unit::Paragraph))
+    );
 }
 
 #[test]
 fn sections_run_to_the_next_heading_of_their_level() {
-    let text = "---\ntitle: x\n---\nBefore.\n# The `main` *thing* #\n\n## 二\n```sh\n# no heading\n```\n~~~\n## nor this\n~~~\n   ### Deep\n\nUnder\nlined\n===\ntext\n\nLower\n-----\n> # quoted\n\n- # listed\n\n    # code\n#hash\n####### seven\n";
+    let text = "---\ntitle: x\n---\nBefore.\n# The `main` *thing* #\n\n## 二\n```sh\n# no \
+         heading\n```\n~~~\n## nor this\n~~~\n   ### \
+         Deep\n\nUnder\nlined\n===\ntext\n\nLower\n-----\n> # quoted\n\n- # listed\n\n    # \
+         code\n#hash\n####### seven\n";
     check(
         text,
         Unit::Section,
-        &[("The main thing", 5, 15), ("二", 7, 15), ("Deep", 14, 15), ("Under lined", 16, 29), ("Lower", 21, 29)],
+        &[
+            ("The main thing", 5, 15),
+            ("二", 7, 15),
+            ("Deep", 14, 15),
+            ("Under lined", 16, 29),
+            ("Lower", 21, 29),
+        ],
     );
-    check("# a\r\nb\r\n# c\r\n", Unit::Section, &[("a", 1, 2), ("c", 3, 3)]);
-    check("## a\n# b\n### c\n## d", Unit::Section, &[("a", 1, 1), ("b", 2, 4), ("c", 3, 3), ("d", 4, 4)]);
+    check(
+        "# a\r\nb\r\n# c\r\n",
+        Unit::Section,
+        &[("a", 1, 2), ("c", 3, 3)],
+    );
+    check(
+        "## a\n# b\n### c\n## d",
+        Unit::Section,
+        &[("a", 1, 1), ("b", 2, 4), ("c", 3, 3), ("d", 4, 4)],
+    );
     check("#\n", Unit::Section, &[("", 1, 1)]);
-    assert_eq!(Content::new("no\nheading\n").unbounded().units(Unit::Section, ""), Err(UnitError::None(Unit::Section)));
+    assert_eq!(
+        Content::new("no\nheading\n")
+            .unbounded()
+            .units(Unit::Section, ""),
+        Err(UnitError::None(Unit::Section))
+    );
 }
 
 #[test]
 fn hostile_markdown_is_read_in_one_pass() {
-    for piece in ["> ", "- ", "[", "[a](", "*", "_a ", "`", "![", "<a ", "# ", "\n#", "a\n=\n", "1. ", "&", "\\", "|"] {
-        let _outline = Content::new(piece.repeat(50_000)).unbounded().units(Unit::Section, "").map(|units| units.len());
+    for piece in [
+        "> ", "- ", "[", "[a](", "*", "_a ", "`", "![", "<a ", "# ", "\n#", "a\n=\n", "1. ", "&",
+        "\\", "|",
+    ] {
+        let _outline = Content::new(piece.repeat(50_000))
+            .unbounded()
+            .units(Unit::Section, "")
+            .map(|units| units.len());
     }
 }
 
@@ -52,23 +104,48 @@ fn hostile_markdown_is_read_in_one_pass() {
 fn what_is_not_text_or_is_too_much_is_refused() {
     let binary = Content::new(vec![0xff, 0]);
     for unit in Unit::ALL {
-        assert_eq!(binary.unbounded().units(unit, "a.rs"), Err(UnitError::Binary(unit)));
+        assert_eq!(
+            binary.unbounded().units(unit, "a.rs"),
+            Err(UnitError::Binary(unit))
+        );
     }
     let len = MAX_PARSED_BYTES + 1;
     let large = Content::new("a\n".repeat(len)[..len].to_owned());
-    assert_eq!(large.unbounded().units(Unit::Section, ""), Err(UnitError::TooLarge { unit: Unit::Section, len }));
-    assert_eq!(large.unbounded().units(Unit::Paragraph, "").map(|units| units.len()), Ok(1));
+    assert_eq!(
+        large.unbounded().units(Unit::Section, ""),
+        Err(UnitError::TooLarge {
+            unit: Unit::Section,
+            len
+        })
+    );
+    assert_eq!(
+        large
+            .unbounded()
+            .units(Unit::Paragraph, "")
+            .map(|units| units.len()),
+        Ok(1)
+    );
     let many = Content::new("a\n\n".repeat(MAX_UNITS + 1));
-    assert_eq!(many.unbounded().units(Unit::Paragraph, ""), Err(UnitError::TooMany(Unit::Paragraph)));
+    assert_eq!(
+        many.unbounded().units(Unit::Paragraph, ""),
+        Err(UnitError::TooMany(Unit::Paragraph))
+    );
     #[cfg(not(feature = "grammars"))]
     assert_eq!(
-        Content::new("fn f() {}").unbounded().units(Unit::Function, "a.rs"),
+        Content::new("fn f() {}")
+            .unbounded()
+            .units(Unit::Function, "a.rs"),
         Err(UnitError::NoGrammars(Unit::Function))
     );
 }
 
 fn unit(name: &str, implemented: &str) -> Outlined {
-    Outlined { name: name.into(), implemented: implemented.into(), first_line: 1, last_line: 1 }
+    Outlined {
+        name: name.into(),
+        implemented: implemented.into(),
+        first_line: 1,
+        last_line: 1,
+    }
 }
 
 #[test]
@@ -100,8 +177,18 @@ fn a_name_is_found_as_it_stands_before_all_else() {
     for (asked, found) in cases {
         assert_eq!(name::find(&units, asked), found, "{asked}");
     }
-    for (asked, nearest) in [("circle", 0), ("AREA", 3), ("sied", 7), ("Square::side", 7), ("set up", 6)] {
-        assert_eq!(name::nearest(&units, asked).first(), Some(&nearest), "{asked}");
+    for (asked, nearest) in [
+        ("circle", 0),
+        ("AREA", 3),
+        ("sied", 7),
+        ("Square::side", 7),
+        ("set up", 6),
+    ] {
+        assert_eq!(
+            name::nearest(&units, asked).first(),
+            Some(&nearest),
+            "{asked}"
+        );
     }
     for unlike in ["zzz", &"Circle".repeat(100)] {
         assert!(name::nearest(&units, unlike).is_empty(), "{unlike}");
@@ -121,8 +208,11 @@ proptest! {
     #[test]
     fn units_are_whole_lines_of_the_content_in_its_order(
         pieces in prop::collection::vec(prop_oneof![
-            Just("\n"), Just("\r\n"), Just("# "), Just("a\n=\n"), Just("```\n"), Just("é 中"), Just("fn f() {"), Just("def f():\n  a"),
-            Just("}"), Just("class A {"), Just("("), Just("*/"), Just("/*"), Just("// c\n"), Just("int f(int a) {"), Just("\""),
+            Just("\n"), Just("\r\n"), Just("# "), Just("a\n=\n"), Just("```\n"), Just("é 中"), Just("fn \
+                 f() {"), Just("def \
+                 f():\n  a"),
+            Just("}"), Just("class A {"), Just("("), Just("*/"), Just("/*"), Just("// c\n"), Just("int \
+                 f(int a) {"), Just("\""),
             Just("@d\n"), Just("function f() {"), Just("impl A for B {"), Just(";"), Just(" "),
         ], 0..60),
     ) {
@@ -132,7 +222,8 @@ proptest! {
             for found in &*content.unbounded().units(unit, source).unwrap_or_default() {
                 let Outlined { first_line, last_line, .. } = *found;
                 prop_assert!(first_line >= before && last_line >= first_line && last_line <= content.unbounded().total_lines().unwrap(), "{found:?}");
-                let slice = content.unbounded().lines(first_line, found.lines()).unwrap().expect("it is there");
+                let slice = content.unbounded().lines(first_line, found.lines()).unwrap().expect("it \
+                     is there");
                 prop_assert!(!slice.continued && !slice.truncated && !slice.text.is_empty(), "{found:?}");
                 prop_assert_eq!((slice.first_line, slice.last_line), (first_line, last_line));
                 before = first_line;

@@ -1,4 +1,5 @@
-//! A difference of two texts by lines, as a unified diff: what `diff -u` prints below its two headers.
+//! A difference of two texts by lines, as a unified diff: what `diff -u` prints below its two
+//! headers.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -12,7 +13,8 @@ pub(super) struct Diff<'a> {
 }
 
 impl<'a> Diff<'a> {
-    /// Compares two texts by Myers' algorithm. If they differ much, it settles for a longer diff than the shortest.
+    /// Compares two texts by Myers' algorithm. If they differ much, it settles for a longer diff
+    /// than the shortest.
     pub(super) fn of(before: &'a str, after: &'a str) -> Self {
         // No room is reserved by a guess: a text may begin with many short lines.
         let mut lines = InternedInput::default();
@@ -38,14 +40,19 @@ impl<'a> Diff<'a> {
     pub(super) fn unified(&self, context: u32) -> String {
         let mut text = String::new();
         // Differences that share their context are one group.
-        for group in self.hunks.chunk_by(|one, next| next.before.start - one.before.end <= 2 * context) {
+        for group in self
+            .hunks
+            .chunk_by(|one, next| next.before.start - one.before.end <= 2 * context)
+        {
             self.write_group(&mut text, group, context);
         }
         text
     }
 
     fn write_group(&self, text: &mut String, group: &[Hunk], context: u32) {
-        let (Some(first), Some(last)) = (group.first(), group.last()) else { return };
+        let (Some(first), Some(last)) = (group.first(), group.last()) else {
+            return;
+        };
         let lead = first.before.start.min(context);
         let trail = (self.lines.before.len() as u32 - last.before.end).min(context);
         let before = first.before.start - lead..last.before.end + trail;
@@ -74,9 +81,14 @@ impl<'a> Diff<'a> {
     }
 }
 
-/// A range of lines as a unified diff names it: the first line and how many there are. An empty one is named by the line before it.
+/// A range of lines as a unified diff names it: the first line and how many there are. An empty one
+/// is named by the line before it.
 fn place(lines: &Range<u32>) -> String {
-    let first = if lines.is_empty() { lines.start } else { lines.start + 1 };
+    let first = if lines.is_empty() {
+        lines.start
+    } else {
+        lines.start + 1
+    };
     format!("{first},{}", lines.len())
 }
 
@@ -94,9 +106,13 @@ mod tests {
     fn groups_share_their_context_and_name_their_lines() {
         let before: String = (1..=12).map(|line| format!("{line}\n")).collect();
         let after = before.replace("5\n", "five\n").replace("11\n", "eleven\n");
-        let groups = "@@ -4,3 +4,3 @@\n 4\n-5\n+five\n 6\n@@ -10,3 +10,3 @@\n 10\n-11\n+eleven\n 12\n";
+        let groups =
+            "@@ -4,3 +4,3 @@\n 4\n-5\n+five\n 6\n@@ -10,3 +10,3 @@\n 10\n-11\n+eleven\n 12\n";
         assert_eq!(unified(&before, &after, 1), groups);
-        assert!(unified(&before, &after, 3).starts_with("@@ -2,11 +2,11 @@\n 2\n 3\n 4\n-5\n+five\n 6\n"));
+        assert!(
+            unified(&before, &after, 3)
+                .starts_with("@@ -2,11 +2,11 @@\n 2\n 3\n 4\n-5\n+five\n 6\n")
+        );
         assert_eq!(unified("", "a\n", 3), "@@ -0,0 +1,1 @@\n+a\n");
         assert_eq!(unified("a\nb\n", "a\n", 0), "@@ -2,1 +1,0 @@\n-b\n");
         let ends = "@@ -1,1 +1,1 @@\n-a\n\\ No newline at end of file\n+a\n";
@@ -120,7 +136,11 @@ mod tests {
             }
             let is_open = lines.next_if(|next| next.starts_with('\\')).is_some();
             let (sign, text) = line.split_at(1);
-            let text = if is_open { text.trim_end_matches('\n') } else { text };
+            let text = if is_open {
+                text.trim_end_matches('\n')
+            } else {
+                text
+            };
             if sign != "+" {
                 assert_eq!(left.remove(0), text);
                 taken += 1;

@@ -18,8 +18,16 @@ fn table(bytes: &[u8]) -> Table {
 }
 
 fn call(bytes: &[u8], args: &str) -> Outcome {
-    let args = format!(r#"{{"fd": "fd-1", "file_path": "out.txt"{}}}"#, args.replace('\'', "\""));
-    fd_to_file(&Call::unbounded(&table(bytes), &args, &DescriptorSettings::default(), 0))
+    let args = format!(
+        r#"{{"fd": "fd-1", "file_path": "out.txt"{}}}"#,
+        args.replace('\'', "\"")
+    );
+    fd_to_file(&Call::unbounded(
+        &table(bytes),
+        &args,
+        &DescriptorSettings::default(),
+        0,
+    ))
 }
 
 #[test]
@@ -27,24 +35,103 @@ fn the_host_is_asked_for_exactly_what_was_selected() {
     let text = "one\r\n\u{1b}two\nthree";
     let cases = [
         ("", text, 3, WriteMode::Write, Presence::Any),
-        (",'mode':'append','page':2", "\u{1b}two\n", 1, WriteMode::Append, Presence::Any),
-        (",'start_line':2,'end_line':9", "\u{1b}two\nthree", 2, WriteMode::Write, Presence::Any),
-        (",'select':'char','start':1,'count':2", "ne", 1, WriteMode::Write, Presence::Any),
-        (",'start':2,'count':2", "\u{1b}two\nthree", 2, WriteMode::Write, Presence::Any),
-        (",'select':'line','start':1", "one\r\n", 1, WriteMode::Write, Presence::Any),
-        (",'unit':'paragraph','index':1", text, 3, WriteMode::Write, Presence::Any),
-        (",'read_all':true,'page':77", text, 3, WriteMode::Write, Presence::Any),
-        (",'mode':'insert','insert_at_line':3", text, 3, WriteMode::Insert { at_line: 3 }, Presence::Any),
-        (",'create':false", text, 3, WriteMode::Write, Presence::Present),
-        (",'exist_ok':'false'", text, 3, WriteMode::Write, Presence::Absent),
-        (",'create':false,'exist_ok':false", text, 3, WriteMode::Write, Presence::Neither),
+        (
+            ",'mode':'append','page':2",
+            "\u{1b}two\n",
+            1,
+            WriteMode::Append,
+            Presence::Any,
+        ),
+        (
+            ",'start_line':2,'end_line':9",
+            "\u{1b}two\nthree",
+            2,
+            WriteMode::Write,
+            Presence::Any,
+        ),
+        (
+            ",'select':'char','start':1,'count':2",
+            "ne",
+            1,
+            WriteMode::Write,
+            Presence::Any,
+        ),
+        (
+            ",'start':2,'count':2",
+            "\u{1b}two\nthree",
+            2,
+            WriteMode::Write,
+            Presence::Any,
+        ),
+        (
+            ",'select':'line','start':1",
+            "one\r\n",
+            1,
+            WriteMode::Write,
+            Presence::Any,
+        ),
+        (
+            ",'unit':'paragraph','index':1",
+            text,
+            3,
+            WriteMode::Write,
+            Presence::Any,
+        ),
+        (
+            ",'read_all':true,'page':77",
+            text,
+            3,
+            WriteMode::Write,
+            Presence::Any,
+        ),
+        (
+            ",'mode':'insert','insert_at_line':3",
+            text,
+            3,
+            WriteMode::Insert { at_line: 3 },
+            Presence::Any,
+        ),
+        (
+            ",'create':false",
+            text,
+            3,
+            WriteMode::Write,
+            Presence::Present,
+        ),
+        (
+            ",'exist_ok':'false'",
+            text,
+            3,
+            WriteMode::Write,
+            Presence::Absent,
+        ),
+        (
+            ",'create':false,'exist_ok':false",
+            text,
+            3,
+            WriteMode::Write,
+            Presence::Neither,
+        ),
     ];
     for (args, bytes, lines, mode, presence) in cases {
-        let Outcome::Write(pending) = call(text.as_bytes(), args) else { panic!("{args} must write") };
-        let write = FileWrite { path: "out.txt".into(), bytes: Bytes::from(bytes), mode, presence };
+        let Outcome::Write(pending) = call(text.as_bytes(), args) else {
+            panic!("{args} must write")
+        };
+        let write = FileWrite {
+            path: "out.txt".into(),
+            bytes: Bytes::from(bytes),
+            mode,
+            presence,
+        };
         assert_eq!(
             pending,
-            PendingWrite { write, asked_fd: "fd-1".into(), fd: FdId::Fd(1), lines, pretty: None },
+            PendingWrite {
+                write,
+                asked_fd: "fd-1".into(),
+                fd: FdId::Fd(1),
+                lines,
+                pretty: None
+            },
             "{args}"
         );
     }
@@ -61,11 +148,21 @@ fn bytes_and_lines_are_those_that_were_written() {
         (&[0, 0xff, b'\n', 0xff], 4, 2),
     ];
     for (content, bytes, lines) in cases {
-        let Outcome::Write(pending) = call(content, "") else { panic!("{content:?} must be written") };
+        let Outcome::Write(pending) = call(content, "") else {
+            panic!("{content:?} must be written")
+        };
         assert_eq!(pending.write.bytes, content, "raw bytes");
         let answer = pending.answer(Ok(()));
-        assert!(answer.text.contains(&format!("<bytes>{bytes}</bytes>")), "{}", answer.text);
-        assert!(answer.text.contains(&format!("<lines>{lines}</lines>")), "{}", answer.text);
+        assert!(
+            answer.text.contains(&format!("<bytes>{bytes}</bytes>")),
+            "{}",
+            answer.text
+        );
+        assert!(
+            answer.text.contains(&format!("<lines>{lines}</lines>")),
+            "{}",
+            answer.text
+        );
         assert!(!answer.is_error);
     }
 }
@@ -81,31 +178,84 @@ fn a_failed_write_is_an_error_of_its_kind() {
         (FileErrorKind::WriteError, "write_error"),
     ];
     for (kind, word) in kinds {
-        let Outcome::Write(pending) = call(b"x", "") else { panic!("it must write") };
-        let answer = pending.answer(Err(FileError { kind, message: "out.txt: why".into() }));
+        let Outcome::Write(pending) = call(b"x", "") else {
+            panic!("it must write")
+        };
+        let answer = pending.answer(Err(FileError {
+            kind,
+            message: "out.txt: why".into(),
+        }));
         assert!(answer.is_error);
-        assert!(answer.text.starts_with(&format!("<fd_error type=\"{word}\" fd=\"fd-1\">")), "{}", answer.text);
+        assert!(
+            answer
+                .text
+                .starts_with(&format!("<fd_error type=\"{word}\" fd=\"fd-1\">")),
+            "{}",
+            answer.text
+        );
     }
 }
 
 #[test]
 fn arguments_that_contradict_each_other_write_nothing() {
     let cases = [
-        (",'mode':'insert'", "invalid_parameter", "needs 'insert_at_line'"),
-        (",'insert_at_line':1", "invalid_parameter", "mode insert only"),
-        (",'mode':'append','insert_at_line':1", "invalid_parameter", "mode insert only"),
-        (",'mode':'insert','insert_at_line':0", "invalid_range", "count from 1"),
-        (",'mode':'line'", "invalid_parameter", "write, append, insert"),
-        (",'file_path':''", "invalid_parameter", "'file_path' is missing"),
-        (",'page':1,'start':1", "invalid_parameter", "'page' and 'start'"),
+        (
+            ",'mode':'insert'",
+            "invalid_parameter",
+            "needs 'insert_at_line'",
+        ),
+        (
+            ",'insert_at_line':1",
+            "invalid_parameter",
+            "mode insert only",
+        ),
+        (
+            ",'mode':'append','insert_at_line':1",
+            "invalid_parameter",
+            "mode insert only",
+        ),
+        (
+            ",'mode':'insert','insert_at_line':0",
+            "invalid_range",
+            "count from 1",
+        ),
+        (
+            ",'mode':'line'",
+            "invalid_parameter",
+            "write, append, insert",
+        ),
+        (
+            ",'file_path':''",
+            "invalid_parameter",
+            "'file_path' is missing",
+        ),
+        (
+            ",'page':1,'start':1",
+            "invalid_parameter",
+            "'page' and 'start'",
+        ),
         (",'page':9", "invalid_page", "Valid range: 1-1"),
         (",'select':'word'", "invalid_parameter", "page, line, char"),
-        (",'encoding':'utf8'", "invalid_parameter", "Unknown parameter 'encoding'"),
-        (",'create':'no'", "invalid_parameter", "'create' must be true or false"),
+        (
+            ",'encoding':'utf8'",
+            "invalid_parameter",
+            "Unknown parameter 'encoding'",
+        ),
+        (
+            ",'create':'no'",
+            "invalid_parameter",
+            "'create' must be true or false",
+        ),
     ];
     for (args, kind, message) in cases {
-        let Outcome::Answer(answer) = call(b"x", args) else { panic!("{args} must write nothing") };
-        assert!(answer.is_error && answer.text.contains(&format!("type=\"{kind}\"")), "{args}: {}", answer.text);
+        let Outcome::Answer(answer) = call(b"x", args) else {
+            panic!("{args} must write nothing")
+        };
+        assert!(
+            answer.is_error && answer.text.contains(&format!("type=\"{kind}\"")),
+            "{args}: {}",
+            answer.text
+        );
         assert!(answer.text.contains(message), "{args}: {}", answer.text);
     }
 }

@@ -17,15 +17,27 @@ fn table(text: &str, page_chars: u32) -> Table {
 }
 
 fn rows() -> Table {
-    table(&(1..=12).map(|n| format!("row{n:02}\n")).collect::<String>(), 18)
+    table(
+        &(1..=12).map(|n| format!("row{n:02}\n")).collect::<String>(),
+        18,
+    )
 }
 
 fn call(table: &Table, args: &str) -> Outcome {
-    read_fd(&Call::unbounded(table, &args.replace('\'', "\""), &DescriptorSettings::default(), 5))
+    read_fd(&Call::unbounded(
+        table,
+        &args.replace('\'', "\""),
+        &DescriptorSettings::default(),
+        5,
+    ))
 }
 
 fn answer(outcome: Outcome) -> String {
-    outcome.answer().expect("read_fd asks for nothing outside").text.to_string()
+    outcome
+        .answer()
+        .expect("read_fd asks for nothing outside")
+        .text
+        .to_string()
 }
 
 #[test]
@@ -34,29 +46,103 @@ fn each_form_serves_its_part_and_echoes_it() {
         ("{'fd':'fd:1'}", "page=\"1\"", "1-3"),
         ("{'fd':'fd-1','page':2}", "page=\"2\"", "4-6"),
         ("{'fd':'fd:1','page':'2'}", "page=\"2\"", "4-6"),
-        ("{'fd':'fd:1','page':2,'mode':'page','read_all':false}", "page=\"2\"", "4-6"),
+        (
+            "{'fd':'fd:1','page':2,'mode':'page','read_all':false}",
+            "page=\"2\"",
+            "4-6",
+        ),
         ("{'fd':'fd:1','start':2}", "page=\"2\"", "4-6"),
-        ("{'fd':'fd:1','mode':'page','start':2,'count':3}", "page=\"2-4\" start=\"2\" count=\"3\"", "4-12"),
-        ("{'fd':'fd:1','start':3,'count':50}", "page=\"3-4\" start=\"3\" count=\"2\"", "7-12"),
-        ("{'fd':'fd:1','start':4,'count':50}", "page=\"4\" start=\"4\" count=\"1\"", "10-12"),
-        ("{'fd':'fd:1','count':1}", "page=\"1\" start=\"1\" count=\"1\"", "1-3"),
-        ("{'fd':'fd:1','mode':'line'}", "mode=\"line\" start=\"1\" count=\"1\"", "1-1"),
-        ("{'fd':'fd:1','mode':'line','start':11,'count':50}", "mode=\"line\" start=\"11\" count=\"2\"", "11-12"),
-        ("{'fd':'fd:1','start_line':2,'end_line':'4'}", "mode=\"line\" start=\"2\" count=\"3\"", "2-4"),
-        ("{'fd':'fd:1','start_line':11}", "mode=\"line\" start=\"11\" count=\"2\"", "11-12"),
-        ("{'fd':'fd:1','end_line':2}", "mode=\"line\" start=\"1\" count=\"2\"", "1-2"),
-        ("{'fd':'fd:1','end_line':99}", "mode=\"line\" start=\"1\" count=\"12\"", "1-12"),
-        ("{'fd':'fd:1','mode':'char'}", "mode=\"char\" start=\"0\" count=\"1\"", "1-1"),
-        ("{'fd':'fd:1','mode':'char','start':3,'count':6}", "mode=\"char\" start=\"3\" count=\"6\"", "1-2"),
-        ("{'fd':'fd:1','mode':'char','start':70,'count':99}", "mode=\"char\" start=\"70\" count=\"2\"", "12-12"),
-        ("{'fd':'fd:1','unit':'paragraph','index':'1'}", "unit=\"paragraph\" index=\"1\"", "1-12"),
-        ("{'fd':'fd:1','read_all':true,'unit':'x','index':9}", "page=\"all\"", "1-12"),
-        ("{'fd':'fd:1','read_all':'true','page':99,'mode':'x','start_line':7}", "page=\"all\"", "1-12"),
+        (
+            "{'fd':'fd:1','mode':'page','start':2,'count':3}",
+            "page=\"2-4\" start=\"2\" count=\"3\"",
+            "4-12",
+        ),
+        (
+            "{'fd':'fd:1','start':3,'count':50}",
+            "page=\"3-4\" start=\"3\" count=\"2\"",
+            "7-12",
+        ),
+        (
+            "{'fd':'fd:1','start':4,'count':50}",
+            "page=\"4\" start=\"4\" count=\"1\"",
+            "10-12",
+        ),
+        (
+            "{'fd':'fd:1','count':1}",
+            "page=\"1\" start=\"1\" count=\"1\"",
+            "1-3",
+        ),
+        (
+            "{'fd':'fd:1','mode':'line'}",
+            "mode=\"line\" start=\"1\" count=\"1\"",
+            "1-1",
+        ),
+        (
+            "{'fd':'fd:1','mode':'line','start':11,'count':50}",
+            "mode=\"line\" start=\"11\" count=\"2\"",
+            "11-12",
+        ),
+        (
+            "{'fd':'fd:1','start_line':2,'end_line':'4'}",
+            "mode=\"line\" start=\"2\" count=\"3\"",
+            "2-4",
+        ),
+        (
+            "{'fd':'fd:1','start_line':11}",
+            "mode=\"line\" start=\"11\" count=\"2\"",
+            "11-12",
+        ),
+        (
+            "{'fd':'fd:1','end_line':2}",
+            "mode=\"line\" start=\"1\" count=\"2\"",
+            "1-2",
+        ),
+        (
+            "{'fd':'fd:1','end_line':99}",
+            "mode=\"line\" start=\"1\" count=\"12\"",
+            "1-12",
+        ),
+        (
+            "{'fd':'fd:1','mode':'char'}",
+            "mode=\"char\" start=\"0\" count=\"1\"",
+            "1-1",
+        ),
+        (
+            "{'fd':'fd:1','mode':'char','start':3,'count':6}",
+            "mode=\"char\" start=\"3\" count=\"6\"",
+            "1-2",
+        ),
+        (
+            "{'fd':'fd:1','mode':'char','start':70,'count':99}",
+            "mode=\"char\" start=\"70\" count=\"2\"",
+            "12-12",
+        ),
+        (
+            "{'fd':'fd:1','unit':'paragraph','index':'1'}",
+            "unit=\"paragraph\" index=\"1\"",
+            "1-12",
+        ),
+        (
+            "{'fd':'fd:1','read_all':true,'unit':'x','index':9}",
+            "page=\"all\"",
+            "1-12",
+        ),
+        (
+            "{'fd':'fd:1','read_all':'true','page':99,'mode':'x','start_line':7}",
+            "page=\"all\"",
+            "1-12",
+        ),
     ];
     for (args, served, lines) in cases {
         let xml = answer(call(&rows(), args));
-        assert!(xml.starts_with(&format!("<fd_content fd=\"fd:1\" {served} pages=\"4\" ")), "{args}: {xml}");
-        assert!(xml.contains(&format!("lines=\"{lines}\" total_lines=\"12\"")), "{args}: {xml}");
+        assert!(
+            xml.starts_with(&format!("<fd_content fd=\"fd:1\" {served} pages=\"4\" ")),
+            "{args}: {xml}"
+        );
+        assert!(
+            xml.contains(&format!("lines=\"{lines}\" total_lines=\"12\"")),
+            "{args}: {xml}"
+        );
     }
 }
 
@@ -67,48 +153,165 @@ fn what_cannot_be_served_is_answered_with_what_is_valid() {
         ("{'fd':'fd:2'}", NotFound, "fd:2 not found"),
         ("{'fd':'1'}", NotFound, "1 not found"),
         ("{'fd':'fd:1','page':0}", InvalidPage, "Valid range: 1-4"),
-        ("{'fd':'fd:1','page':5}", InvalidPage, "page number 5. Valid range: 1-4"),
+        (
+            "{'fd':'fd:1','page':5}",
+            InvalidPage,
+            "page number 5. Valid range: 1-4",
+        ),
         ("{'fd':'fd:1','start':-1}", InvalidPage, "Valid range: 1-4"),
         ("{'fd':'fd:1','start':1,'count':0}", InvalidRange, "count 0"),
-        ("{'fd':'fd:1','mode':'line','start':13}", InvalidRange, "Valid range: 1-12"),
-        ("{'fd':'fd:1','mode':'line','start':0}", InvalidRange, "Valid range: 1-12"),
-        ("{'fd':'fd:1','start_line':13,'end_line':14}", InvalidRange, "Valid range: 1-12"),
-        ("{'fd':'fd:1','start_line':3,'end_line':2}", InvalidRange, "Valid range: 3-12"),
-        ("{'fd':'fd:1','end_line':0}", InvalidRange, "Valid range: 1-12"),
-        ("{'fd':'fd:1','mode':'char','start':72}", InvalidRange, "Valid range: 0-71"),
-        ("{'fd':'fd:1','mode':'char','start':3,'count':-5}", InvalidRange, "count -5"),
-        ("{'fd':'fd:1','mode':'paragraph'}", InvalidParameter, "page, line, char"),
-        ("{'fd':'fd:1','page':1,'start_line':1}", InvalidParameter, "'page' and 'start_line'"),
-        ("{'fd':'fd:1','page':1,'start':1}", InvalidParameter, "'page' and 'start'"),
-        ("{'fd':'fd:1','page':1,'count':2}", InvalidParameter, "'page' and 'count'"),
-        ("{'fd':'fd:1','page':1,'mode':'line'}", InvalidParameter, "'page' and 'mode'"),
-        ("{'fd':'fd:1','end_line':1,'mode':'line'}", InvalidParameter, "'end_line' and 'mode'"),
-        ("{'fd':'fd:1','unit':'paragraph','index':3}", InvalidRange, "paragraph index 3. Valid range: 1-1"),
-        ("{'fd':'fd:1','unit':'paragraph','index':0}", InvalidRange, "Valid range: 1-1"),
-        ("{'fd':'fd:1','unit':'paragraph','name':'x'}", InvalidParameter, "no names"),
-        ("{'fd':'fd:1','unit':'line','index':1}", InvalidParameter, "paragraph, section, function, class"),
-        ("{'fd':'fd:1','unit':'section','index':1,'name':'x'}", InvalidParameter, "'index' and 'name'"),
-        ("{'fd':'fd:1','unit':'section','index':1}", InvalidParameter, "no Markdown heading"),
+        (
+            "{'fd':'fd:1','mode':'line','start':13}",
+            InvalidRange,
+            "Valid range: 1-12",
+        ),
+        (
+            "{'fd':'fd:1','mode':'line','start':0}",
+            InvalidRange,
+            "Valid range: 1-12",
+        ),
+        (
+            "{'fd':'fd:1','start_line':13,'end_line':14}",
+            InvalidRange,
+            "Valid range: 1-12",
+        ),
+        (
+            "{'fd':'fd:1','start_line':3,'end_line':2}",
+            InvalidRange,
+            "Valid range: 3-12",
+        ),
+        (
+            "{'fd':'fd:1','end_line':0}",
+            InvalidRange,
+            "Valid range: 1-12",
+        ),
+        (
+            "{'fd':'fd:1','mode':'char','start':72}",
+            InvalidRange,
+            "Valid range: 0-71",
+        ),
+        (
+            "{'fd':'fd:1','mode':'char','start':3,'count':-5}",
+            InvalidRange,
+            "count -5",
+        ),
+        (
+            "{'fd':'fd:1','mode':'paragraph'}",
+            InvalidParameter,
+            "page, line, char",
+        ),
+        (
+            "{'fd':'fd:1','page':1,'start_line':1}",
+            InvalidParameter,
+            "'page' and 'start_line'",
+        ),
+        (
+            "{'fd':'fd:1','page':1,'start':1}",
+            InvalidParameter,
+            "'page' and 'start'",
+        ),
+        (
+            "{'fd':'fd:1','page':1,'count':2}",
+            InvalidParameter,
+            "'page' and 'count'",
+        ),
+        (
+            "{'fd':'fd:1','page':1,'mode':'line'}",
+            InvalidParameter,
+            "'page' and 'mode'",
+        ),
+        (
+            "{'fd':'fd:1','end_line':1,'mode':'line'}",
+            InvalidParameter,
+            "'end_line' and 'mode'",
+        ),
+        (
+            "{'fd':'fd:1','unit':'paragraph','index':3}",
+            InvalidRange,
+            "paragraph index 3. Valid range: 1-1",
+        ),
+        (
+            "{'fd':'fd:1','unit':'paragraph','index':0}",
+            InvalidRange,
+            "Valid range: 1-1",
+        ),
+        (
+            "{'fd':'fd:1','unit':'paragraph','name':'x'}",
+            InvalidParameter,
+            "no names",
+        ),
+        (
+            "{'fd':'fd:1','unit':'line','index':1}",
+            InvalidParameter,
+            "paragraph, section, function, class",
+        ),
+        (
+            "{'fd':'fd:1','unit':'section','index':1,'name':'x'}",
+            InvalidParameter,
+            "'index' and 'name'",
+        ),
+        (
+            "{'fd':'fd:1','unit':'section','index':1}",
+            InvalidParameter,
+            "no Markdown heading",
+        ),
         ("{'fd':'fd:1','index':1}", InvalidParameter, "need 'unit'"),
         ("{'fd':'fd:1','name':'x'}", InvalidParameter, "need 'unit'"),
-        ("{'fd':'fd:1','unit':'section','page':1}", InvalidParameter, "'page' and 'unit'"),
-        ("{'fd':'fd:1','unit':'section','mode':'line'}", InvalidParameter, "'mode' and 'unit'"),
-        ("{'fd':'fd:1','name':'x','end_line':2}", InvalidParameter, "'end_line' and 'name'"),
-        ("{'fd':'fd:1','pag':3}", InvalidParameter, "Did you mean 'page'?"),
+        (
+            "{'fd':'fd:1','unit':'section','page':1}",
+            InvalidParameter,
+            "'page' and 'unit'",
+        ),
+        (
+            "{'fd':'fd:1','unit':'section','mode':'line'}",
+            InvalidParameter,
+            "'mode' and 'unit'",
+        ),
+        (
+            "{'fd':'fd:1','name':'x','end_line':2}",
+            InvalidParameter,
+            "'end_line' and 'name'",
+        ),
+        (
+            "{'fd':'fd:1','pag':3}",
+            InvalidParameter,
+            "Did you mean 'page'?",
+        ),
         ("{'page':3}", InvalidParameter, "'fd' is missing"),
-        ("{'fd':'fd:1','read_all':true,'page':'x'}", InvalidParameter, "'page' must be an integer"),
+        (
+            "{'fd':'fd:1','read_all':true,'page':'x'}",
+            InvalidParameter,
+            "'page' must be an integer",
+        ),
     ];
     for (args, kind, message) in cases {
-        for args in [args.to_owned(), args.replace('}', ",'extract_to_new_fd':true}")] {
-            let Outcome::Answer(answer) = call(&rows(), &args) else { panic!("{args} must open nothing") };
-            assert!(answer.is_error && answer.text.starts_with("<fd_error"), "{args}: {}", answer.text);
-            assert!(answer.text.contains(&format!("type=\"{}\"", kind.word())), "{args}: {}", answer.text);
+        for args in [
+            args.to_owned(),
+            args.replace('}', ",'extract_to_new_fd':true}"),
+        ] {
+            let Outcome::Answer(answer) = call(&rows(), &args) else {
+                panic!("{args} must open nothing")
+            };
+            assert!(
+                answer.is_error && answer.text.starts_with("<fd_error"),
+                "{args}: {}",
+                answer.text
+            );
+            assert!(
+                answer.text.contains(&format!("type=\"{}\"", kind.word())),
+                "{args}: {}",
+                answer.text
+            );
             assert!(
                 Document::parse(&answer.text)
                     .unwrap()
                     .root_element()
                     .children()
-                    .any(|message_element| { message_element.text().is_some_and(|text| text.contains(message)) }),
+                    .any(|message_element| {
+                        message_element
+                            .text()
+                            .is_some_and(|text| text.contains(message))
+                    }),
                 "{args}: {}",
                 answer.text
             );
@@ -125,42 +328,79 @@ fn an_extraction_is_a_new_descriptor_and_shows_no_content() {
     ];
     for (selection, text) in cases {
         let args = format!("{{'fd':'fd:1',{selection},'extract_to_new_fd':true}}");
-        let Outcome::Opened(extracted) = call(&rows(), &args) else { panic!("{args} must open") };
+        let Outcome::Opened(extracted) = call(&rows(), &args) else {
+            panic!("{args} must open")
+        };
         let (entry, answer) = (&extracted.entry, extracted.answer(&FdId::Fd(2)));
-        assert_eq!((&*entry.content.unbounded().text().unwrap(), entry.page_chars), (text, 18));
+        assert_eq!(
+            (
+                &*entry.content.unbounded().text().unwrap(),
+                entry.page_chars
+            ),
+            (text, 18)
+        );
         assert_eq!((&*entry.source, entry.opened_ms), ("extract:fd:1", 5));
-        assert!(answer.text.starts_with("<fd_extraction source_fd=\"fd:1\" new_fd=\"fd:2\" "), "{}", answer.text);
+        assert!(
+            answer
+                .text
+                .starts_with("<fd_extraction source_fd=\"fd:1\" new_fd=\"fd:2\" "),
+            "{}",
+            answer.text
+        );
         assert!(!answer.text.contains("row"), "{}", answer.text);
     }
-    for args in ["{'fd':'fd:1','extract_to_new_fd':true}", "{'fd':'fd:1','mode':'char','extract_to_new_fd':true}"] {
-        let Outcome::Opened(extracted) = call(&table("", 18), args) else { panic!("{args} must open") };
+    for args in [
+        "{'fd':'fd:1','extract_to_new_fd':true}",
+        "{'fd':'fd:1','mode':'char','extract_to_new_fd':true}",
+    ] {
+        let Outcome::Opened(extracted) = call(&table("", 18), args) else {
+            panic!("{args} must open")
+        };
         assert_eq!(extracted.entry.content, Content::new(""));
     }
 }
 
 #[test]
 fn an_extraction_is_not_bounded_by_what_may_be_shown() {
-    let settings = DescriptorSettings { max_read_chars: 10, ..DescriptorSettings::default() };
+    let settings = DescriptorSettings {
+        max_read_chars: 10,
+        ..DescriptorSettings::default()
+    };
     let args = r#"{"fd": "fd:1", "read_all": true, "extract_to_new_fd": true}"#;
     let Outcome::Opened(extracted) = read_fd(&Call::unbounded(&rows(), args, &settings, 0)) else {
         panic!("it must open")
     };
-    assert_eq!(extracted.entry.content.unbounded().total_chars().unwrap(), 72);
+    assert_eq!(
+        extracted.entry.content.unbounded().total_chars().unwrap(),
+        72
+    );
 }
 
-/// Reads and goes on as the answers say, to the end; what was read, joined, and the number of answers.
+/// Reads and goes on as the answers say, to the end; what was read, joined, and the number of
+/// answers.
 fn follow(table: &Table, mut args: String, max_read_chars: u64) -> (String, usize) {
-    let settings = DescriptorSettings { max_read_chars, ..DescriptorSettings::default() };
+    let settings = DescriptorSettings {
+        max_read_chars,
+        ..DescriptorSettings::default()
+    };
     let mut joined = String::new();
     for answers in 1.. {
         let xml = answer(read_fd(&Call::unbounded(table, &args, &settings, 0)));
         let document = Document::parse(&xml).unwrap();
         let root = document.root_element();
         let text: String = root.children().filter_map(|node| node.text()).collect();
-        assert!(text.chars().count() as u64 <= max_read_chars.max(1), "{xml}");
+        assert!(
+            text.chars().count() as u64 <= max_read_chars.max(1),
+            "{xml}"
+        );
         joined += &text;
-        let Some(mode) = root.attribute("next_mode") else { return (joined, answers) };
-        let (start, count) = (root.attribute("next_start").unwrap(), root.attribute("next_count").unwrap());
+        let Some(mode) = root.attribute("next_mode") else {
+            return (joined, answers);
+        };
+        let (start, count) = (
+            root.attribute("next_start").unwrap(),
+            root.attribute("next_count").unwrap(),
+        );
         args = format!(r#"{{"fd": "fd:1", "mode": "{mode}", "start": {start}, "count": {count}}}"#);
     }
     unreachable!("the loop has no end of its own")
@@ -176,7 +416,8 @@ proptest! {
         max_read_chars in 0_u64..40,
     ) {
         let table = table(&text, page_chars);
-        for args in ["\"read_all\": true", "\"count\": 9999", "\"start_line\": 1", "\"mode\": \"char\", \"count\": 9999"] {
+        for args in ["\"read_all\": true", "\"count\": 9999", "\"start_line\": 1", "\"mode\": \
+             \"char\", \"count\": 9999"] {
             let (joined, answers) = follow(&table, format!(r#"{{"fd": "fd:1", {args}}}"#), max_read_chars);
             prop_assert_eq!(&joined, &text);
             prop_assert!(answers == 1 || text.chars().count() as u64 > max_read_chars);
@@ -192,7 +433,11 @@ fn a_bounded_answer_is_cut_where_lines_or_pages_end() {
             "mode=\"line\" start=\"1\" count=\"6\"",
             "next_mode=\"line\" next_start=\"7\" next_count=\"6\"",
         ),
-        ("{'fd':'fd:1','start':2,'count':3}", "page=\"2-3\"", "next_mode=\"page\" next_start=\"4\" next_count=\"1\""),
+        (
+            "{'fd':'fd:1','start':2,'count':3}",
+            "page=\"2-3\"",
+            "next_mode=\"page\" next_start=\"4\" next_count=\"1\"",
+        ),
         (
             "{'fd':'fd:1','start_line':2}",
             "start=\"2\" count=\"6\"",
@@ -204,10 +449,21 @@ fn a_bounded_answer_is_cut_where_lines_or_pages_end() {
             "next_mode=\"char\" next_start=\"40\" next_count=\"32\"",
         ),
     ];
-    let settings = DescriptorSettings { max_read_chars: 40, ..DescriptorSettings::default() };
+    let settings = DescriptorSettings {
+        max_read_chars: 40,
+        ..DescriptorSettings::default()
+    };
     for (args, served, next) in cases {
-        let xml = answer(read_fd(&Call::unbounded(&rows(), &args.replace('\'', "\""), &settings, 0)));
-        assert!(xml.contains(served) && xml.contains(next) && xml.contains("complete=\"false\""), "{args}: {xml}");
+        let xml = answer(read_fd(&Call::unbounded(
+            &rows(),
+            &args.replace('\'', "\""),
+            &settings,
+            0,
+        )));
+        assert!(
+            xml.contains(served) && xml.contains(next) && xml.contains("complete=\"false\""),
+            "{args}: {xml}"
+        );
     }
 }
 
@@ -216,15 +472,43 @@ const MANUAL: &str = "# Manual\n\n## Set up\nfirst\nsecond\nthird\n\n## Use\n\n#
 #[test]
 fn a_unit_is_served_by_its_name_and_listed_without_one() {
     let table = table(MANUAL, 100);
-    let xml = answer(call(&table, "{'fd':'fd:1','unit':'section','name':'## Use'}"));
-    assert!(xml.starts_with("<fd_content fd=\"fd:1\" unit=\"section\" index=\"3\" name=\"Use\" pages=\"1\" "), "{xml}");
-    assert!(xml.contains("lines=\"8-11\"") && xml.contains(">## Use\n\n### Set up\nlast\n<"), "{xml}");
+    let xml = answer(call(
+        &table,
+        "{'fd':'fd:1','unit':'section','name':'## Use'}",
+    ));
+    assert!(
+        xml.starts_with(
+            "<fd_content fd=\"fd:1\" unit=\"section\" index=\"3\" name=\"Use\" pages=\"1\" "
+        ),
+        "{xml}"
+    );
+    assert!(
+        xml.contains("lines=\"8-11\"") && xml.contains(">## Use\n\n### Set up\nlast\n<"),
+        "{xml}"
+    );
     let xml = answer(call(&table, "{'fd':'fd:1','unit':'paragraph'}"));
-    assert!(xml.starts_with("<fd_units fd=\"fd:1\" unit=\"paragraph\" total=\"4\" total_lines=\"11\">"), "{xml}");
-    assert!(xml.contains("<unit index=\"2\" name=\"## Set up first second third\" lines=\"3-6\"/>"), "{xml}");
-    let bounded = DescriptorSettings { max_read_chars: 100, ..DescriptorSettings::default() };
-    let xml = answer(read_fd(&Call::unbounded(&table, r#"{"fd": "fd:1", "unit": "section"}"#, &bounded, 0)));
-    assert!(xml.contains("total=\"4\"") && xml.contains("The first 2 of 4 sections are listed."), "{xml}");
+    assert!(
+        xml.starts_with("<fd_units fd=\"fd:1\" unit=\"paragraph\" total=\"4\" total_lines=\"11\">"),
+        "{xml}"
+    );
+    assert!(
+        xml.contains("<unit index=\"2\" name=\"## Set up first second third\" lines=\"3-6\"/>"),
+        "{xml}"
+    );
+    let bounded = DescriptorSettings {
+        max_read_chars: 100,
+        ..DescriptorSettings::default()
+    };
+    let xml = answer(read_fd(&Call::unbounded(
+        &table,
+        r#"{"fd": "fd:1", "unit": "section"}"#,
+        &bounded,
+        0,
+    )));
+    assert!(
+        xml.contains("total=\"4\"") && xml.contains("The first 2 of 4 sections are listed."),
+        "{xml}"
+    );
     assert_eq!(xml.matches("<unit ").count(), 2, "{xml}");
 }
 
@@ -233,53 +517,120 @@ fn a_name_that_is_not_one_unit_is_answered_with_what_is() {
     let cases = [
         (
             "Set up",
-            &["2 sections are named 'Set up'", "'Set up' (index 2, lines 3-7); 'Set up' (index 4, lines 10-11)"][..],
+            &[
+                "2 sections are named 'Set up'",
+                "'Set up' (index 2, lines 3-7); 'Set up' (index 4, lines 10-11)",
+            ][..],
         ),
-        ("use", &["No section is named 'use'. Did you mean 'Use' (index 3, lines 8-11)?"]),
-        ("zzz", &["No section is named 'zzz'. The content has 4 sections: Manual, Set up, Use, Set up."]),
+        (
+            "use",
+            &["No section is named 'use'. Did you mean 'Use' (index 3, lines 8-11)?"],
+        ),
+        (
+            "zzz",
+            &[
+                "No section is named 'zzz'. The content has 4 sections: Manual, Set up, Use, Set \
+                 up.",
+            ],
+        ),
     ];
     for (name, expected) in cases {
-        let text = answer(call(&table(MANUAL, 100), &format!("{{'fd':'fd:1','unit':'section','name':'{name}'}}")));
+        let text = answer(call(
+            &table(MANUAL, 100),
+            &format!("{{'fd':'fd:1','unit':'section','name':'{name}'}}"),
+        ));
         for part in expected {
-            assert!(text.contains("type=\"invalid_parameter\"") && text.contains(part), "{text}");
+            assert!(
+                text.contains("type=\"invalid_parameter\"") && text.contains(part),
+                "{text}"
+            );
         }
     }
     let many: String = (0..30).map(|n| format!("# h{n}\n")).collect();
-    let text = answer(call(&table(&many, 100), "{'fd':'fd:1','unit':'section','name':'zzz'}"));
-    assert!(text.contains("h19, and 10 more.") && !text.contains("h20"), "{text}");
+    let text = answer(call(
+        &table(&many, 100),
+        "{'fd':'fd:1','unit':'section','name':'zzz'}",
+    ));
+    assert!(
+        text.contains("h19, and 10 more.") && !text.contains("h20"),
+        "{text}"
+    );
 }
 
 #[test]
 fn a_unit_is_extracted_whole_and_goes_on_by_lines_where_it_is_bounded() {
     let table = table(MANUAL, 100);
     let args = "{'fd':'fd:1','unit':'section','index':2,'extract_to_new_fd':true}";
-    let Outcome::Opened(extracted) = call(&table, args) else { panic!("it must open") };
+    let Outcome::Opened(extracted) = call(&table, args) else {
+        panic!("it must open")
+    };
     let extraction = extracted.answer(&FdId::Fd(2));
-    assert_eq!(extracted.entry.content.unbounded().text().unwrap(), "## Set up\nfirst\nsecond\nthird\n\n");
+    assert_eq!(
+        extracted.entry.content.unbounded().text().unwrap(),
+        "## Set up\nfirst\nsecond\nthird\n\n"
+    );
     assert!(
-        extraction.text.contains("unit=\"section\" index=\"2\" name=\"Set up\" lines=\"3-7\""),
+        extraction
+            .text
+            .contains("unit=\"section\" index=\"2\" name=\"Set up\" lines=\"3-7\""),
         "{}",
         extraction.text
     );
-    let listing = answer(call(&table, "{'fd':'fd:1','unit':'section','extract_to_new_fd':true}"));
-    assert!(listing.contains("Which section is not said. Use 'index' (1-4) or 'name'."), "{listing}");
-    let bounded = DescriptorSettings { max_read_chars: 17, ..DescriptorSettings::default() };
-    let xml =
-        answer(read_fd(&Call::unbounded(&table, r#"{"fd": "fd:1", "unit": "section", "index": 2}"#, &bounded, 0)));
-    assert!(xml.contains("unit=\"section\" index=\"2\"") && xml.contains("lines=\"3-4\""), "{xml}");
-    assert!(xml.contains("next_mode=\"line\" next_start=\"5\" next_count=\"3\""), "{xml}");
-    let (joined, answers) = follow(&table, r#"{"fd": "fd:1", "unit": "section", "index": 2}"#.to_owned(), 4);
-    assert_eq!((&*joined, answers > 4), ("## Set up\nfirst\nsecond\nthird\n\n", true));
+    let listing = answer(call(
+        &table,
+        "{'fd':'fd:1','unit':'section','extract_to_new_fd':true}",
+    ));
+    assert!(
+        listing.contains("Which section is not said. Use 'index' (1-4) or 'name'."),
+        "{listing}"
+    );
+    let bounded = DescriptorSettings {
+        max_read_chars: 17,
+        ..DescriptorSettings::default()
+    };
+    let xml = answer(read_fd(&Call::unbounded(
+        &table,
+        r#"{"fd": "fd:1", "unit": "section", "index": 2}"#,
+        &bounded,
+        0,
+    )));
+    assert!(
+        xml.contains("unit=\"section\" index=\"2\"") && xml.contains("lines=\"3-4\""),
+        "{xml}"
+    );
+    assert!(
+        xml.contains("next_mode=\"line\" next_start=\"5\" next_count=\"3\""),
+        "{xml}"
+    );
+    let (joined, answers) = follow(
+        &table,
+        r#"{"fd": "fd:1", "unit": "section", "index": 2}"#.to_owned(),
+        4,
+    );
+    assert_eq!(
+        (&*joined, answers > 4),
+        ("## Set up\nfirst\nsecond\nthird\n\n", true)
+    );
 }
 
 #[cfg(feature = "grammars")]
 #[test]
 fn a_method_is_served_by_its_qualified_name() {
-    let text =
-        "struct A;\n\nimpl A {\n    /// Of A.\n    fn new() -> A { A }\n}\n\nimpl B {\n    fn new() -> B { B }\n}\n";
+    let text = "struct A;\n\nimpl A {\n    /// Of A.\n    fn new() -> A { A }\n}\n\nimpl B {\n    \
+         fn new() -> B { B }\n}\n";
     let table = table(text, 100);
-    let xml = answer(call(&table, "{'fd':'fd:1','unit':'function','name':'A::new'}"));
-    assert!(xml.contains("unit=\"function\" index=\"1\" name=\"A.new\"") && xml.contains("lines=\"4-5\""), "{xml}");
+    let xml = answer(call(
+        &table,
+        "{'fd':'fd:1','unit':'function','name':'A::new'}",
+    ));
+    assert!(
+        xml.contains("unit=\"function\" index=\"1\" name=\"A.new\"")
+            && xml.contains("lines=\"4-5\""),
+        "{xml}"
+    );
     let xml = answer(call(&table, "{'fd':'fd:1','unit':'function','name':'new'}"));
-    assert!(xml.contains("'A.new' (index 1, lines 4-5); 'B.new' (index 2, lines 9-9)."), "{xml}");
+    assert!(
+        xml.contains("'A.new' (index 1, lines 4-5); 'B.new' (index 2, lines 9-9)."),
+        "{xml}"
+    );
 }

@@ -1,7 +1,7 @@
 //! A search of every descriptor of a table, in order of ids. Messages are not among them.
 //!
-//! Matches are numbered over all contents together, so that one number says where to go on. A content that several
-//! descriptors hold is searched for each of them.
+//! Matches are numbered over all contents together, so that one number says where to go on. A
+//! content that several descriptors hold is searched for each of them.
 
 use std::borrow::Cow;
 
@@ -36,8 +36,18 @@ struct FoundIn<'a> {
 
 impl FoundIn<'_> {
     fn group(&self) -> Group<'_> {
-        let Self { fd, matches, extent, ref excerpts } = *self;
-        Group { fd, matches, extent, excerpts: excerpts.iter().map(Excerpted::excerpt).collect() }
+        let Self {
+            fd,
+            matches,
+            extent,
+            ref excerpts,
+        } = *self;
+        Group {
+            fd,
+            matches,
+            extent,
+            excerpts: excerpts.iter().map(Excerpted::excerpt).collect(),
+        }
     }
 }
 
@@ -48,14 +58,30 @@ impl Found<'_> {
     }
 
     pub(super) fn answer(&self, search: &Search<'_>) -> Answer {
-        let Self { descriptors, found_in, shown, .. } = *self;
-        let (groups, unreadable) = (self.groups.iter().map(FoundIn::group).collect(), self.unreadable.clone());
-        view::search_all(&FoundInAll { query: search.query, descriptors, found_in, shown, groups, unreadable })
+        let Self {
+            descriptors,
+            found_in,
+            shown,
+            ..
+        } = *self;
+        let (groups, unreadable) = (
+            self.groups.iter().map(FoundIn::group).collect(),
+            self.unreadable.clone(),
+        );
+        view::search_all(&FoundInAll {
+            query: search.query,
+            descriptors,
+            found_in,
+            shown,
+            groups,
+            unreadable,
+        })
     }
 }
 
-/// What there is to be found. A descriptor whose matches come after those that are shown is listed with their number, as
-/// long as there is room; one that cannot be read is named. O(n) in all contents together.
+/// What there is to be found. A descriptor whose matches come after those that are shown is listed
+/// with their number, as long as there is room; one that cannot be read is named. O(n) in all
+/// contents together.
 ///
 /// # Errors
 /// Where they could not be searched in that time.
@@ -70,10 +96,12 @@ pub(super) fn find<'a>(
     let (mut groups, mut unreadable) = (Vec::new(), Vec::new());
     for (fd, entry) in searched(call.table) {
         descriptors += 1;
-        let searched = view(entry, asked, call).map_err(SearchError::Lost).and_then(|view| {
-            let matches = search.find(&mut scan, &view, total, excerpts)?;
-            Ok((matches, view.extent().map_err(SearchError::Lost)?))
-        });
+        let searched = view(entry, asked, call)
+            .map_err(SearchError::Lost)
+            .and_then(|view| {
+                let matches = search.find(&mut scan, &view, total, excerpts)?;
+                Ok((matches, view.extent().map_err(SearchError::Lost)?))
+            });
         let excerpts_here = excerpts.take();
         let (matches, extent) = match searched {
             Ok(searched) => searched,
@@ -89,20 +117,33 @@ pub(super) fn find<'a>(
         // What comes before those that are shown was listed by the call before.
         let is_ahead = matches > 0 && total >= search.start;
         if is_ahead && (excerpts.make_room() || extent.is_some()) {
-            groups.push(FoundIn { fd, matches, extent, excerpts: excerpts_here });
+            groups.push(FoundIn {
+                fd,
+                matches,
+                extent,
+                excerpts: excerpts_here,
+            });
         }
     }
     let shown = search.shown(total, excerpts.shown());
-    Ok(Found { descriptors, found_in, shown, groups, unreadable })
+    Ok(Found {
+        descriptors,
+        found_in,
+        shown,
+        groups,
+        unreadable,
+    })
 }
 
 /// The descriptors that are searched.
 pub(super) fn searched(table: &Table) -> impl Iterator<Item = (&FdId, &Entry<Content>)> {
-    table.iter().filter(|(id, _)| !matches!(id, FdId::Message { .. }))
+    table
+        .iter()
+        .filter(|(id, _)| !matches!(id, FdId::Message { .. }))
 }
 
-/// A descriptor in the form that is asked for. One that has no such form is searched as it is: what is asked of all of them
-/// need not fit each.
+/// A descriptor in the form that is asked for. One that has no such form is searched as it is: what
+/// is asked of all of them need not fit each.
 pub(super) fn view<'a>(
     entry: &'a Entry<Content>,
     asked: Option<Form>,
@@ -116,5 +157,9 @@ pub(super) fn view<'a>(
 }
 
 pub(super) fn lost(fd: &FdId, error: &Unreadable) -> FdError {
-    FdError { kind: FdErrorKind::ContentUnreadable, fd: Some(fd.to_string()), message: error.to_string() }
+    FdError {
+        kind: FdErrorKind::ContentUnreadable,
+        fd: Some(fd.to_string()),
+        message: error.to_string(),
+    }
 }

@@ -1,8 +1,8 @@
-//! The different texts that a query matches, each once, with how often it occurs: what `sort | uniq -c | sort -rn` makes
-//! of them.
+//! The different texts that a query matches, each once, with how often it occurs: what
+//! `sort | uniq -c | sort -rn` makes of them.
 //!
-//! Of a pattern with groups, the groups are the text. One pass over the content; what is kept is bounded, and a query whose
-//! matches differ more than that is refused.
+//! Of a pattern with groups, the groups are the text. One pass over the content; what is kept is
+//! bounded, and a query whose matches differ more than that is refused.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -24,15 +24,16 @@ const TEXT_BYTES: usize = 16 << 20;
 /// What keeps one of them is reckoned at.
 const ENTRY_BYTES: usize = 64;
 
-pub(super) const TOO_DIFFERENT: &str = "The matches of the query are too many different texts to be counted. Make it more \
-    specific, put a group around the part that matters, or leave out distinct";
+pub(super) const TOO_DIFFERENT: &str = "The matches of the query are too many different texts to \
+be counted. Make it more specific, put a group around the part that matters, or leave out distinct";
 
 /// Answers a call with `distinct`.
 pub(super) fn run(call: &Call<'_>, args: &Args, search: &Search<'_>) -> Result<Outcome, FdError> {
     if search.context_lines > 0 {
-        return Err(
-            args.invalid("Parameter 'context' does not go with distinct, which shows no places: give one of the two.")
-        );
+        return Err(args.invalid(
+            "Parameter 'context' does not go with distinct, which shows no places: \
+                 give one of the two.",
+        ));
     }
     let (fd, mut counts) = (args.fd()?, Counts::of(&search.matcher));
     if fd == ALL {
@@ -45,10 +46,19 @@ pub(super) fn run(call: &Call<'_>, args: &Args, search: &Search<'_>) -> Result<O
     search.check_start(args, counts.len())?;
     let sorted = counts.sorted();
     let found = shown(search, &sorted, matches, call.settings);
-    Ok(Outcome::Answer(view::distinct(&id, view.extent().map_err(|error| args.lost(error))?, &found)))
+    Ok(Outcome::Answer(view::distinct(
+        &id,
+        view.extent().map_err(|error| args.lost(error))?,
+        &found,
+    )))
 }
 
-fn in_all(call: &Call<'_>, args: &Args, search: &Search<'_>, mut counts: Counts<'_>) -> Result<Outcome, FdError> {
+fn in_all(
+    call: &Call<'_>,
+    args: &Args,
+    search: &Search<'_>,
+    mut counts: Counts<'_>,
+) -> Result<Outcome, FdError> {
     let (mut matches, mut descriptors, mut found_in, mut unreadable) = (0, 0, 0, Vec::new());
     let mut scan = search.matcher.scan(call.quota);
     for (fd, entry) in all::searched(call.table) {
@@ -60,7 +70,8 @@ fn in_all(call: &Call<'_>, args: &Args, search: &Search<'_>, mut counts: Counts<
                 found_in += u64::from(found > 0);
             }
             Err(SearchError::Lost(error)) => {
-                let has_room = (unreadable.len() as u64) < call.settings.max_read_chars / ELEMENT_CHARS;
+                let has_room =
+                    (unreadable.len() as u64) < call.settings.max_read_chars / ELEMENT_CHARS;
                 unreadable.extend(has_room.then(|| all::lost(fd, &error)));
             }
             Err(error) => return Err(error.answer(args)),
@@ -69,7 +80,12 @@ fn in_all(call: &Call<'_>, args: &Args, search: &Search<'_>, mut counts: Counts<
     search.check_start(args, counts.len())?;
     let sorted = counts.sorted();
     let found = shown(search, &sorted, matches, call.settings);
-    Ok(Outcome::Answer(view::distinct_in_all(descriptors, found_in, &found, &unreadable)))
+    Ok(Outcome::Answer(view::distinct_in_all(
+        descriptors,
+        found_in,
+        &found,
+        &unreadable,
+    )))
 }
 
 /// How often each text was matched.
@@ -87,7 +103,11 @@ struct Count {
 
 impl<'m> Counts<'m> {
     fn of(matcher: &'m Matcher<'_>) -> Self {
-        Self { groups: matcher.groups(), counts: BTreeMap::new(), bytes_left: TEXT_BYTES }
+        Self {
+            groups: matcher.groups(),
+            counts: BTreeMap::new(),
+            bytes_left: TEXT_BYTES,
+        }
     }
 
     fn len(&self) -> u64 {
@@ -123,7 +143,13 @@ impl<'m> Counts<'m> {
         }
         let left = self.bytes_left.checked_sub(key.len() + ENTRY_BYTES);
         self.bytes_left = left.ok_or(SearchError::TooDifferent)?;
-        self.counts.insert(key.into(), Count { count: 1, order: self.counts.len() });
+        self.counts.insert(
+            key.into(),
+            Count {
+                count: 1,
+                order: self.counts.len(),
+            },
+        );
         Ok(())
     }
 
@@ -131,7 +157,10 @@ impl<'m> Counts<'m> {
     fn sorted(self) -> Vec<(Box<str>, u64)> {
         let mut counts: Vec<_> = self.counts.into_iter().collect();
         counts.sort_unstable_by_key(|(_, Count { count, order })| (Reverse(*count), *order));
-        counts.into_iter().map(|(text, Count { count, .. })| (text, count)).collect()
+        counts
+            .into_iter()
+            .map(|(text, Count { count, .. })| (text, count))
+            .collect()
     }
 }
 
@@ -152,15 +181,38 @@ fn shown<'a>(
     };
     let start = usize::try_from(search.start - 1).unwrap_or(usize::MAX);
     let most = usize::try_from(search.max_matches).unwrap_or(usize::MAX);
-    let asked = sorted.iter().skip(start).take(most).enumerate().take_while(fits);
-    let values: Vec<_> = asked.map(|(_, (text, count))| value(text, *count, max_chars)).collect();
-    let shown = Shown { total: sorted.len() as u64, start: search.start, count: values.len() as u64 };
-    Distinct { query: search.query, matches, shown, values }
+    let asked = sorted
+        .iter()
+        .skip(start)
+        .take(most)
+        .enumerate()
+        .take_while(fits);
+    let values: Vec<_> = asked
+        .map(|(_, (text, count))| value(text, *count, max_chars))
+        .collect();
+    let shown = Shown {
+        total: sorted.len() as u64,
+        start: search.start,
+        count: values.len() as u64,
+    };
+    Distinct {
+        query: search.query,
+        matches,
+        shown,
+        values,
+    }
 }
 
 fn value(text: &str, count: u64, max_chars: u64) -> DistinctMatch<'_> {
-    let end = text.char_indices().nth(usize::try_from(max_chars).unwrap_or(usize::MAX)).map(|(at, _)| at);
-    DistinctMatch { text: &text[..end.unwrap_or(text.len())], count, truncated: end.is_some() }
+    let end = text
+        .char_indices()
+        .nth(usize::try_from(max_chars).unwrap_or(usize::MAX))
+        .map(|(at, _)| at);
+    DistinctMatch {
+        text: &text[..end.unwrap_or(text.len())],
+        count,
+        truncated: end.is_some(),
+    }
 }
 
 #[cfg(test)]

@@ -6,17 +6,19 @@ use dormouse_proto::descriptor::view::Excerpt;
 
 use crate::content::{Reader, Slice, Unreadable};
 
-/// Characters shown before and after a match on a line that is too long to show; such a line has more than twice as many.
+/// Characters shown before and after a match on a line that is too long to show; such a line has
+/// more than twice as many.
 const AROUND_CHARS: u64 = 200;
 
 /// Each line of context makes room for so many characters more, before and after.
 const CONTEXT_LINE_CHARS: u64 = 400;
 
-/// What the element around an excerpt is reckoned at, so that a flood of tiny ones is bounded as well.
+/// What the element around an excerpt is reckoned at, so that a flood of tiny ones is bounded as
+/// well.
 pub(super) const ELEMENT_CHARS: u64 = 64;
 
-/// The excerpts of one answer, bounded: beyond the bound matches are counted but not shown. The first is always shown, cut
-/// to the bound.
+/// The excerpts of one answer, bounded: beyond the bound matches are counted but not shown. The
+/// first is always shown, cut to the bound.
 #[derive(Debug)]
 pub(super) struct Excerpts {
     context_lines: u64,
@@ -41,8 +43,20 @@ pub(super) struct Excerpted {
 
 impl Excerpted {
     pub(super) fn excerpt(&self) -> Excerpt<'_> {
-        let Self { slice, line, page, char, count } = self;
-        Excerpt { part: slice.part(), line: *line, page: *page, char: *char, count: *count }
+        let Self {
+            slice,
+            line,
+            page,
+            char,
+            count,
+        } = self;
+        Excerpt {
+            part: slice.part(),
+            line: *line,
+            page: *page,
+            char: *char,
+            count: *count,
+        }
     }
 }
 
@@ -59,8 +73,8 @@ impl Excerpts {
         }
     }
 
-    /// Shows the match at these bytes of a content, if there is still room. Matches of another content come after
-    /// those before were [taken](Self::take).
+    /// Shows the match at these bytes of a content, if there is still room. Matches of another
+    /// content come after those before were [taken](Self::take).
     ///
     /// # Errors
     /// What stands around it cannot be read.
@@ -75,7 +89,9 @@ impl Excerpts {
             _ if self.is_full => return Ok(()),
             Some(last) if shared => last.count += 1,
             _ => {
-                let Some(excerpt) = self.excerpt(content, page_chars, &found)? else { return Ok(()) };
+                let Some(excerpt) = self.excerpt(content, page_chars, &found)? else {
+                    return Ok(());
+                };
                 self.excerpts.push(excerpt);
             }
         }
@@ -116,7 +132,8 @@ impl Excerpts {
         let mut slice = content.slice(bytes)?;
         // A line is shown without the LF that ends it: that is no cut.
         slice.truncated &= !is_feed(content, slice.bytes().end)?;
-        let single_line = slice.first_line == slice.last_line && !slice.continued && !slice.truncated;
+        let single_line =
+            slice.first_line == slice.last_line && !slice.continued && !slice.truncated;
         self.last_line = if single_line { slice.bytes() } else { 0..0 };
         Ok(Some(Excerpted {
             slice,
@@ -127,13 +144,24 @@ impl Excerpts {
         }))
     }
 
-    /// The lines of the match and of its context, without the last LF; cut around the match if they are too long.
-    fn window(&self, content: &Reader<'_>, found: &Range<usize>) -> Result<Range<usize>, Unreadable> {
-        let around = AROUND_CHARS.saturating_add(CONTEXT_LINE_CHARS.saturating_mul(self.context_lines));
+    /// The lines of the match and of its context, without the last LF; cut around the match if they
+    /// are too long.
+    fn window(
+        &self,
+        content: &Reader<'_>,
+        found: &Range<usize>,
+    ) -> Result<Range<usize>, Unreadable> {
+        let around =
+            AROUND_CHARS.saturating_add(CONTEXT_LINE_CHARS.saturating_mul(self.context_lines));
         // No context is wider than the answer.
         let around = around.min(self.max_chars / 2);
-        let first = content.line_at(found.start)?.saturating_sub(self.context_lines).max(1);
-        let last = content.line_at(found.end - 1)?.saturating_add(self.context_lines);
+        let first = content
+            .line_at(found.start)?
+            .saturating_sub(self.context_lines)
+            .max(1);
+        let last = content
+            .line_at(found.end - 1)?
+            .saturating_add(self.context_lines);
         let start = content.line_start(first)?;
         let mut end = content.line_start(last.saturating_add(1))?;
         if end > found.end && is_feed(content, end - 1)? {
@@ -145,9 +173,14 @@ impl Excerpts {
         }
         let found_char = content.char_at(found.start)?;
         // A match that is itself too long is shown by its beginning.
-        let found_end = content.char_at(found.end)?.min(found_char.saturating_add(around.max(1)));
+        let found_end = content
+            .char_at(found.end)?
+            .min(found_char.saturating_add(around.max(1)));
         let from = found_char.saturating_sub(around).max(start_char);
-        let to = found_end.saturating_add(around).min(end_char).min(from.saturating_add(self.max_chars));
+        let to = found_end
+            .saturating_add(around)
+            .min(end_char)
+            .min(from.saturating_add(self.max_chars));
         Ok(content.byte_at(from)?..content.byte_at(to)?)
     }
 }

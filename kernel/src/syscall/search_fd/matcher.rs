@@ -1,5 +1,5 @@
-//! Finding occurrences: a literal by a vectorised scan, everything else by an automaton whose work is bounded, so that no
-//! pattern of a model can hang the kernel.
+//! Finding occurrences: a literal by a vectorised scan, everything else by an automaton whose work
+//! is bounded, so that no pattern of a model can hang the kernel.
 
 mod budget;
 mod groups;
@@ -20,7 +20,8 @@ pub(super) use self::pattern::{PatternError, TooSlow};
 /// The most memory that a compiled pattern may take, and its cache after that.
 const PATTERN_BYTES: usize = 4 << 20;
 
-/// Bytes that are searched between two looks at whether the search is still wanted: a millisecond at most.
+/// Bytes that are searched between two looks at whether the search is still wanted: a millisecond
+/// at most.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Whether upper and lower case differ.
@@ -38,7 +39,11 @@ pub(super) enum Matcher<'a> {
 
 impl<'a> Matcher<'a> {
     /// Finds this text.
-    pub(super) fn literal(query: &'a str, case: Case, quota: &ReadQuota) -> Result<Self, PatternError> {
+    pub(super) fn literal(
+        query: &'a str,
+        case: Case,
+        quota: &ReadQuota,
+    ) -> Result<Self, PatternError> {
         match case {
             Case::Kept => Ok(Self::Literal(Box::new(Finder::new(query)))),
             Case::Ignored => Self::pattern(&regex::escape(query), case, quota),
@@ -46,8 +51,14 @@ impl<'a> Matcher<'a> {
     }
 
     /// Finds what this regular expression matches.
-    pub(super) fn pattern(query: &str, case: Case, quota: &ReadQuota) -> Result<Self, PatternError> {
-        Pattern::new(query, case, quota).map(Box::new).map(Self::Pattern)
+    pub(super) fn pattern(
+        query: &str,
+        case: Case,
+        quota: &ReadQuota,
+    ) -> Result<Self, PatternError> {
+        Pattern::new(query, case, quota)
+            .map(Box::new)
+            .map(Self::Pattern)
     }
 
     /// What tells the groups of its matches, if it has some.
@@ -58,7 +69,8 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// Begins a search, of one text or of several that share what it may cost. It ends early where the quota is used up.
+    /// Begins a search, of one text or of several that share what it may cost. It ends early where
+    /// the quota is used up.
     pub(super) fn scan<'m>(&'m self, quota: &'m ReadQuota) -> Scan<'m> {
         let engine = match self {
             Self::Literal(finder) => Engine::Literal(finder),
@@ -82,12 +94,16 @@ enum Engine<'m> {
 }
 
 impl Scan<'_> {
-    /// Tells where the query occurs in `text`, in bytes, from left to right and without overlaps. Empty matches are no
-    /// occurrences. O(n).
+    /// Tells where the query occurs in `text`, in bytes, from left to right and without overlaps.
+    /// Empty matches are no occurrences. O(n).
     ///
     /// # Errors
     /// Where it would take longer, or is no longer wanted: a part of the occurrences was told then.
-    pub(super) fn find_each(&mut self, text: &str, found: impl FnMut(Range<usize>)) -> Result<(), TooSlow> {
+    pub(super) fn find_each(
+        &mut self,
+        text: &str,
+        found: impl FnMut(Range<usize>),
+    ) -> Result<(), TooSlow> {
         match &mut self.engine {
             Engine::Literal(finder) => find_literal(finder, text.as_bytes(), self.quota, found),
             Engine::Pattern(scan) => scan.find_each(text, self.quota, found),
@@ -119,7 +135,11 @@ fn find_literal(
 
 /// Whether the search is still wanted.
 fn check(quota: &ReadQuota) -> Result<(), TooSlow> {
-    if quota.is_used_up() { Err(TooSlow::GivenUp) } else { Ok(()) }
+    if quota.is_used_up() {
+        Err(TooSlow::GivenUp)
+    } else {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -143,7 +163,10 @@ mod tests {
         let quota = ReadQuota::unlimited();
         let matcher = make(query, quota);
         let mut found = Vec::new();
-        matcher.scan(quota).find_each(text, |range| found.push(range)).unwrap();
+        matcher
+            .scan(quota)
+            .find_each(text, |range| found.push(range))
+            .unwrap();
         found
     }
 
@@ -152,23 +175,45 @@ mod tests {
         for shift in 0..5 {
             let before = "x".repeat(CHUNK_BYTES - shift);
             let text = format!("{before}abab\n{before}ababab\nab\n{before}\nabab");
-            let expected: Vec<_> = text.match_indices("abab").map(|(at, word)| at..at + word.len()).collect();
+            let expected: Vec<_> = text
+                .match_indices("abab")
+                .map(|(at, word)| at..at + word.len())
+                .collect();
             assert_eq!(found(literal, "abab", &text), expected, "{shift}");
-            for query in ["abab", "(ab)+$", "^ab", r"\bab.*", "ab\nx", "(?s)abab.", r"b\s+x"] {
-                let regex = regex::RegexBuilder::new(query).multi_line(true).build().unwrap();
+            for query in [
+                "abab",
+                "(ab)+$",
+                "^ab",
+                r"\bab.*",
+                "ab\nx",
+                "(?s)abab.",
+                r"b\s+x",
+            ] {
+                let regex = regex::RegexBuilder::new(query)
+                    .multi_line(true)
+                    .build()
+                    .unwrap();
                 let expected: Vec<_> = regex.find_iter(&text).map(|found| found.range()).collect();
                 assert_eq!(found(pattern, query, &text), expected, "{query} {shift}");
             }
         }
         let run = "a".repeat(2 * CHUNK_BYTES + 1);
-        assert_eq!(found(literal, "aa", &run).len(), CHUNK_BYTES, "occurrences do not overlap");
+        assert_eq!(
+            found(literal, "aa", &run).len(),
+            CHUNK_BYTES,
+            "occurrences do not overlap"
+        );
     }
 
     #[test]
     fn a_search_that_is_cancelled_ends_within_a_chunk() {
         let text = "a line without\n".repeat(CHUNK_BYTES / 4);
-        let cases: [(Make, &str); 4] =
-            [(literal, "line"), (pattern, "l.ne"), (literal, "nothing like it"), (pattern, "n[oO]thing like it")];
+        let cases: [(Make, &str); 4] = [
+            (literal, "line"),
+            (pattern, "l.ne"),
+            (literal, "nothing like it"),
+            (pattern, "n[oO]thing like it"),
+        ];
         for (make, query) in cases {
             let cancelled = Arc::new(AtomicBool::new(false));
             let quota = ReadQuota::until(cancelled.clone());
@@ -180,10 +225,16 @@ mod tests {
                 last = range.end;
             });
             if last > 0 {
-                assert!(matches!(end, Err(TooSlow::GivenUp)) && last <= 2 * CHUNK_BYTES, "{query}: {last}");
+                assert!(
+                    matches!(end, Err(TooSlow::GivenUp)) && last <= 2 * CHUNK_BYTES,
+                    "{query}: {last}"
+                );
             } else {
                 cancelled.store(true, Ordering::Relaxed);
-                assert!(matches!(scan.find_each(&text, |_| ()), Err(TooSlow::GivenUp)), "{query}");
+                assert!(
+                    matches!(scan.find_each(&text, |_| ()), Err(TooSlow::GivenUp)),
+                    "{query}"
+                );
             }
         }
     }

@@ -24,7 +24,12 @@ fn table(text: &str, page_chars: u32) -> Table {
 
 fn call(text: &str, args: &str) -> String {
     let args = format!(r#"{{"fd": "fd:1", {}}}"#, args.replace('\'', "\""));
-    match search_fd(&Call::unbounded(&table(text, 10), &args, &DescriptorSettings::default(), 0)) {
+    match search_fd(&Call::unbounded(
+        &table(text, 10),
+        &args,
+        &DescriptorSettings::default(),
+        0,
+    )) {
         Outcome::Answer(answer) => answer.text.to_string(),
         other => panic!("a search only answers: {other:?}"),
     }
@@ -35,34 +40,76 @@ fn seen(xml: &str) -> (String, Vec<String>) {
     let document = Document::parse(xml).unwrap();
     let root = document.root_element();
     let of = |name| root.attribute(name).unwrap_or("-");
-    let matches = root.children().filter(|node| node.is_element()).map(|node| {
-        let at = ["line", "page", "char", "count"].map(|name| node.attribute(name).unwrap_or("1"));
-        let text: String = node.children().filter_map(|child| child.text()).collect();
-        format!("{} {text}", at.join("."))
-    });
-    (format!("{} {}", of("matches"), of("shown")), matches.collect())
+    let matches = root
+        .children()
+        .filter(|node| node.is_element())
+        .map(|node| {
+            let at =
+                ["line", "page", "char", "count"].map(|name| node.attribute(name).unwrap_or("1"));
+            let text: String = node.children().filter_map(|child| child.text()).collect();
+            format!("{} {text}", at.join("."))
+        });
+    (
+        format!("{} {}", of("matches"), of("shown")),
+        matches.collect(),
+    )
 }
 
 #[test]
 fn matches_stand_with_their_place() {
     let text = "alpha\nBeta beta beta\n<é> beta\n";
     let cases: [(&str, &str, &[&str]); 11] = [
-        ("'query':'beta'", "3 1-3", &["2.2.11.2 Beta beta beta", "3.4.25.1 <é> beta"]),
-        ("'query':'beta','case_sensitive':false", "4 1-4", &["2.2.6.3 Beta beta beta", "3.4.25.1 <é> beta"]),
-        ("'query':'É','case_sensitive':'false'", "1 1-1", &["3.4.22.1 <é> beta"]),
-        ("'query':'beta','start':2", "3 2-3", &["2.3.16.1 Beta beta beta", "3.4.25.1 <é> beta"]),
-        ("'query':'beta','max_matches':1", "3 1-1", &["2.2.11.1 Beta beta beta"]),
-        ("'query':'alpha','context':1", "1 1-1", &["1.1.0.1 alpha\nBeta beta beta"]),
+        (
+            "'query':'beta'",
+            "3 1-3",
+            &["2.2.11.2 Beta beta beta", "3.4.25.1 <é> beta"],
+        ),
+        (
+            "'query':'beta','case_sensitive':false",
+            "4 1-4",
+            &["2.2.6.3 Beta beta beta", "3.4.25.1 <é> beta"],
+        ),
+        (
+            "'query':'É','case_sensitive':'false'",
+            "1 1-1",
+            &["3.4.22.1 <é> beta"],
+        ),
+        (
+            "'query':'beta','start':2",
+            "3 2-3",
+            &["2.3.16.1 Beta beta beta", "3.4.25.1 <é> beta"],
+        ),
+        (
+            "'query':'beta','max_matches':1",
+            "3 1-1",
+            &["2.2.11.1 Beta beta beta"],
+        ),
+        (
+            "'query':'alpha','context':1",
+            "1 1-1",
+            &["1.1.0.1 alpha\nBeta beta beta"],
+        ),
         ("'query':'nowhere'", "0 0", &[]),
-        ("'query':'^.e','regex':true", "1 1-1", &["2.2.6.1 Beta beta beta"]),
+        (
+            "'query':'^.e','regex':true",
+            "1 1-1",
+            &["2.2.6.1 Beta beta beta"],
+        ),
         ("'query':'x*','regex':true", "0 0", &[]),
-        ("'query':'a\\nB'", "1 1-1", &["1.1.4.1 alpha\nBeta beta beta"]),
+        (
+            "'query':'a\\nB'",
+            "1 1-1",
+            &["1.1.4.1 alpha\nBeta beta beta"],
+        ),
         ("'query':'<'", "1 1-1", &["3.4.21.1 <é> beta"]),
     ];
     for (args, totals, matches) in cases {
         assert_eq!(
             seen(&call(text, args)),
-            (totals.to_owned(), matches.iter().map(ToString::to_string).collect()),
+            (
+                totals.to_owned(),
+                matches.iter().map(ToString::to_string).collect()
+            ),
             "{args}"
         );
     }
@@ -71,20 +118,51 @@ fn matches_stand_with_their_place() {
 #[test]
 fn a_query_that_cannot_be_searched_for_is_an_error() {
     let cases = [
-        ("'case_sensitive':true", "invalid_parameter", "'query' is missing"),
+        (
+            "'case_sensitive':true",
+            "invalid_parameter",
+            "'query' is missing",
+        ),
         ("'query':''", "invalid_parameter", "'query' is missing"),
-        ("'query':'(','regex':true", "invalid_parameter", "cannot be searched for"),
-        ("'query':'(((a{99}){99}){99}){99}','regex':true", "invalid_parameter", "cannot be searched for"),
-        ("'query':'a','start':0", "invalid_range", "it must be 1 or more"),
+        (
+            "'query':'(','regex':true",
+            "invalid_parameter",
+            "cannot be searched for",
+        ),
+        (
+            "'query':'(((a{99}){99}){99}){99}','regex':true",
+            "invalid_parameter",
+            "cannot be searched for",
+        ),
+        (
+            "'query':'a','start':0",
+            "invalid_range",
+            "it must be 1 or more",
+        ),
         ("'query':'a','start':3", "invalid_range", "Valid range: 1-2"),
         ("'query':'z','start':2", "invalid_range", "Valid range: 1-1"),
-        ("'query':'a','max_matches':0", "invalid_range", "it must be 1 or more"),
-        ("'query':'a','context':-1", "invalid_range", "it must be 0 or more"),
-        ("'query':'a','limit':1", "invalid_parameter", "Unknown parameter 'limit'"),
+        (
+            "'query':'a','max_matches':0",
+            "invalid_range",
+            "it must be 1 or more",
+        ),
+        (
+            "'query':'a','context':-1",
+            "invalid_range",
+            "it must be 0 or more",
+        ),
+        (
+            "'query':'a','limit':1",
+            "invalid_parameter",
+            "Unknown parameter 'limit'",
+        ),
     ];
     for (args, kind, message) in cases {
         let xml = call("a a\n", args);
-        assert!(xml.contains(&format!("type=\"{kind}\"")) && xml.contains(message), "{args}: {xml}");
+        assert!(
+            xml.contains(&format!("type=\"{kind}\"")) && xml.contains(message),
+            "{args}: {xml}"
+        );
     }
 }
 
@@ -93,28 +171,57 @@ fn a_pattern_that_would_take_too_long_is_an_error_that_says_what_to_try() {
     let line = "A".repeat(1 << 20);
     let cases = [
         (call(&line, "'query':'.*[^A-Z]|[A-Z]','regex':true"), "fd:1"),
-        (call_all(&several(&["short", &line]), "'query':'(?s).*b|A','regex':true", 1000), "*"),
+        (
+            call_all(
+                &several(&["short", &line]),
+                "'query':'(?s).*b|A','regex':true",
+                1000,
+            ),
+            "*",
+        ),
     ];
     for (xml, fd) in cases {
-        assert!(xml.contains("type=\"invalid_parameter\"") && xml.contains(&format!("fd=\"{fd}\"")), "{xml}");
-        assert!(xml.contains("takes too long") && xml.contains("avoid alternatives that begin with .*"), "{xml}");
+        assert!(
+            xml.contains("type=\"invalid_parameter\"") && xml.contains(&format!("fd=\"{fd}\"")),
+            "{xml}"
+        );
+        assert!(
+            xml.contains("takes too long") && xml.contains("avoid alternatives that begin with .*"),
+            "{xml}"
+        );
     }
 }
 
 #[test]
 fn on_a_long_line_each_match_shows_its_surroundings() {
-    let text = format!("{}needle{}needle{}", "é".repeat(1000), "b".repeat(300), "c".repeat(100));
+    let text = format!(
+        "{}needle{}needle{}",
+        "é".repeat(1000),
+        "b".repeat(300),
+        "c".repeat(100)
+    );
     let xml = call(&text, "'query':'needle'");
     let (totals, matches) = seen(&xml);
     assert_eq!(totals, "2 1-2");
-    assert_eq!(matches[0], format!("1.101.1000.1 {}needle{}", "é".repeat(200), "b".repeat(200)));
-    assert_eq!(matches[1], format!("1.131.1306.1 {}needle{}", "b".repeat(200), "c".repeat(100)));
+    assert_eq!(
+        matches[0],
+        format!("1.101.1000.1 {}needle{}", "é".repeat(200), "b".repeat(200))
+    );
+    assert_eq!(
+        matches[1],
+        format!("1.131.1306.1 {}needle{}", "b".repeat(200), "c".repeat(100))
+    );
     let document = Document::parse(&xml).unwrap();
     let cuts: Vec<_> = document
         .root_element()
         .children()
         .filter(|node| node.is_element())
-        .map(|node| (node.attribute("continued").is_some(), node.attribute("truncated").is_some()))
+        .map(|node| {
+            (
+                node.attribute("continued").is_some(),
+                node.attribute("truncated").is_some(),
+            )
+        })
         .collect();
     assert_eq!(cuts, [(true, true), (true, false)]);
 }
@@ -122,11 +229,18 @@ fn on_a_long_line_each_match_shows_its_surroundings() {
 #[test]
 fn a_flood_of_matches_is_bounded_and_can_be_gone_on_with() {
     let text = "a needle in every line\n".repeat(1000);
-    let settings = DescriptorSettings { max_read_chars: 3000, ..DescriptorSettings::default() };
+    let settings = DescriptorSettings {
+        max_read_chars: 3000,
+        ..DescriptorSettings::default()
+    };
     let (mut start, mut seen_matches) = (1, 0);
     loop {
-        let args = format!(r#"{{"fd": "fd:1", "query": "needle", "max_matches": 999999, "start": {start}}}"#);
-        let Outcome::Answer(answer) = search_fd(&Call::unbounded(&table(&text, 100), &args, &settings, 0)) else {
+        let args = format!(
+            r#"{{"fd": "fd:1", "query": "needle", "max_matches": 999999, "start": {start}}}"#
+        );
+        let Outcome::Answer(answer) =
+            search_fd(&Call::unbounded(&table(&text, 100), &args, &settings, 0))
+        else {
             panic!("it answers")
         };
         assert!(answer.text.len() < 4000, "{}", answer.text.len());
@@ -146,38 +260,62 @@ fn a_flood_of_matches_is_bounded_and_can_be_gone_on_with() {
 fn several(texts: &[&str]) -> Table {
     let mut table = Table::new();
     for text in texts {
-        table.insert(table.next_id(), Entry::new(Content::new((*text).to_owned()), 10, "tool:t", 0));
+        table.insert(
+            table.next_id(),
+            Entry::new(Content::new((*text).to_owned()), 10, "tool:t", 0),
+        );
     }
     let messages = ["beta said", "beta noted"].map(|text| Arc::new(Message::user(text)));
     table.refer_to(messages.into_iter().collect(), 10);
-    table.note(&FdId::Message { number: 2, part: None }, &Note::Named { name: Some("noted".into()) });
+    table.note(
+        &FdId::Message {
+            number: 2,
+            part: None,
+        },
+        &Note::Named {
+            name: Some("noted".into()),
+        },
+    );
     table
 }
 
 fn call_all(table: &Table, args: &str, max_read_chars: u64) -> String {
     let args = format!(r#"{{"fd": "*", {}}}"#, args.replace('\'', "\""));
-    let settings = DescriptorSettings { max_read_chars, ..DescriptorSettings::default() };
-    search_fd(&Call::unbounded(table, &args, &settings, 0)).answer().expect("a search only answers").text.to_string()
+    let settings = DescriptorSettings {
+        max_read_chars,
+        ..DescriptorSettings::default()
+    };
+    search_fd(&Call::unbounded(table, &args, &settings, 0))
+        .answer()
+        .expect("a search only answers")
+        .text
+        .to_string()
 }
 
 /// The totals, and each descriptor's matches with the text of those that are shown.
 fn seen_in_all(xml: &str) -> (String, Vec<String>) {
     let document = Document::parse(xml).unwrap();
     let root = document.root_element();
-    let totals =
-        ["matches", "shown", "descriptors", "found_in", "next_start"].map(|name| root.attribute(name).unwrap_or("-"));
-    let groups = root.children().filter(|node| node.is_element()).map(|group| {
-        let shown = group.children().filter(|node| node.is_element()).map(|node| {
-            let text: String = node.children().filter_map(|child| child.text()).collect();
-            format!(" {}:{text}", node.attribute("char").unwrap())
+    let totals = ["matches", "shown", "descriptors", "found_in", "next_start"]
+        .map(|name| root.attribute(name).unwrap_or("-"));
+    let groups = root
+        .children()
+        .filter(|node| node.is_element())
+        .map(|group| {
+            let shown = group
+                .children()
+                .filter(|node| node.is_element())
+                .map(|node| {
+                    let text: String = node.children().filter_map(|child| child.text()).collect();
+                    format!(" {}:{text}", node.attribute("char").unwrap())
+                });
+            format!(
+                "{} {}{}",
+                group.attribute("fd").unwrap(),
+                group.attribute("matches").unwrap(),
+                shown.collect::<String>()
+            )
         });
-        format!(
-            "{} {}{}",
-            group.attribute("fd").unwrap(),
-            group.attribute("matches").unwrap(),
-            shown.collect::<String>()
-        )
-    });
     (totals.join(" "), groups.collect())
 }
 
@@ -185,20 +323,57 @@ fn seen_in_all(xml: &str) -> (String, Vec<String>) {
 fn a_search_of_all_numbers_matches_over_all_descriptors_and_leaves_messages_out() {
     let table = several(&["beta\nbeta", "nothing", "a beta", "beta"]);
     let cases: [(&str, &str, &[&str]); 7] = [
-        ("'query':'beta'", "4 1-4 4 3 -", &["fd:1 2 0:beta 5:beta", "fd:3 1 2:a beta", "fd:4 1 0:beta"]),
-        ("'query':'beta','max_matches':1", "4 1-1 4 3 2", &["fd:1 2 0:beta", "fd:3 1", "fd:4 1"]),
-        ("'query':'beta','max_matches':1,'start':2", "4 2-2 4 3 3", &["fd:1 2 5:beta", "fd:3 1", "fd:4 1"]),
-        ("'query':'beta','max_matches':1,'start':3", "4 3-3 4 3 4", &["fd:3 1 2:a beta", "fd:4 1"]),
-        ("'query':'beta','start':4", "4 4-4 4 3 -", &["fd:4 1 0:beta"]),
-        ("'query':'^A','regex':true,'case_sensitive':false", "1 1-1 4 1 -", &["fd:3 1 0:a beta"]),
+        (
+            "'query':'beta'",
+            "4 1-4 4 3 -",
+            &["fd:1 2 0:beta 5:beta", "fd:3 1 2:a beta", "fd:4 1 0:beta"],
+        ),
+        (
+            "'query':'beta','max_matches':1",
+            "4 1-1 4 3 2",
+            &["fd:1 2 0:beta", "fd:3 1", "fd:4 1"],
+        ),
+        (
+            "'query':'beta','max_matches':1,'start':2",
+            "4 2-2 4 3 3",
+            &["fd:1 2 5:beta", "fd:3 1", "fd:4 1"],
+        ),
+        (
+            "'query':'beta','max_matches':1,'start':3",
+            "4 3-3 4 3 4",
+            &["fd:3 1 2:a beta", "fd:4 1"],
+        ),
+        (
+            "'query':'beta','start':4",
+            "4 4-4 4 3 -",
+            &["fd:4 1 0:beta"],
+        ),
+        (
+            "'query':'^A','regex':true,'case_sensitive':false",
+            "1 1-1 4 1 -",
+            &["fd:3 1 0:a beta"],
+        ),
         ("'query':'nowhere'", "0 0 4 0 -", &[]),
     ];
     for (args, totals, groups) in cases {
-        let expected = (totals.to_owned(), groups.iter().map(ToString::to_string).collect());
-        assert_eq!(seen_in_all(&call_all(&table, args, 100_000)), expected, "{args}");
+        let expected = (
+            totals.to_owned(),
+            groups.iter().map(ToString::to_string).collect(),
+        );
+        assert_eq!(
+            seen_in_all(&call_all(&table, args, 100_000)),
+            expected,
+            "{args}"
+        );
     }
-    assert_eq!(seen_in_all(&call_all(&Table::new(), "'query':'beta'", 100)), ("0 0 0 0 -".to_owned(), vec![]));
-    for (args, message) in [("'query':'beta','start':5", "Valid range: 1-4"), ("'query':''", "'query' is missing")] {
+    assert_eq!(
+        seen_in_all(&call_all(&Table::new(), "'query':'beta'", 100)),
+        ("0 0 0 0 -".to_owned(), vec![])
+    );
+    for (args, message) in [
+        ("'query':'beta','start':5", "Valid range: 1-4"),
+        ("'query':''", "'query' is missing"),
+    ] {
         assert!(call_all(&table, args, 100).contains(message), "{args}");
     }
 }
@@ -212,41 +387,71 @@ fn a_flood_of_matches_in_all_is_bounded_and_each_is_shown_once() {
         loop {
             let args = format!("'query':'needle','max_matches':999999,'start':{start}");
             let xml = call_all(&table, &args, max_read_chars);
-            assert!(xml.len() as u64 <= 3 * max_read_chars + 1_000, "{} of {max_read_chars}", xml.len());
+            assert!(
+                xml.len() as u64 <= 3 * max_read_chars + 1_000,
+                "{} of {max_read_chars}",
+                xml.len()
+            );
             let (totals, groups) = seen_in_all(&xml);
-            assert!(totals.starts_with("2000 ") && totals.contains(" 50 50 "), "{totals}");
+            assert!(
+                totals.starts_with("2000 ") && totals.contains(" 50 50 "),
+                "{totals}"
+            );
             for group in groups {
-                let mut parts = group.split(' ').filter(|part| part.starts_with("fd:") || part.contains(":needle"));
+                let mut parts = group
+                    .split(' ')
+                    .filter(|part| part.starts_with("fd:") || part.contains(":needle"));
                 let fd = parts.next().unwrap().to_owned();
                 found.extend(parts.map(|part| format!("{fd} {part}")));
             }
-            match Document::parse(&xml).unwrap().root_element().attribute("next_start") {
+            match Document::parse(&xml)
+                .unwrap()
+                .root_element()
+                .attribute("next_start")
+            {
                 Some(next) => start = next.parse().unwrap(),
                 None => break,
             }
         }
         let distinct: BTreeSet<_> = found.iter().collect();
-        assert_eq!((found.len(), distinct.len()), (2_000, 2_000), "{max_read_chars}");
+        assert_eq!(
+            (found.len(), distinct.len()),
+            (2_000, 2_000),
+            "{max_read_chars}"
+        );
     }
 }
 
 #[test]
 fn what_is_shown_is_bounded_whatever_context_is_asked_for() {
-    let lines = format!("{}needle\n{}", "before\n".repeat(100), "after\n".repeat(100));
+    let lines = format!(
+        "{}needle\n{}",
+        "before\n".repeat(100),
+        "after\n".repeat(100)
+    );
     let long = format!("{}needle{}", "b".repeat(1000), "a".repeat(1000));
     for (text, query) in [(&lines, "needle"), (&long, "needle"), (&long, "[a-z]+")] {
         for context in [0, 7, i64::MAX] {
             for max_read_chars in [0, 1, 2, 3, 50, 700] {
-                let settings = DescriptorSettings { max_read_chars, ..DescriptorSettings::default() };
-                let args = format!(r#"{{"fd": "fd:1", "query": "{query}", "regex": true, "context": {context}}}"#);
-                let Outcome::Answer(answer) = search_fd(&Call::unbounded(&table(text, 100), &args, &settings, 0))
+                let settings = DescriptorSettings {
+                    max_read_chars,
+                    ..DescriptorSettings::default()
+                };
+                let args = format!(
+                    r#"{{"fd": "fd:1", "query": "{query}", "regex": true, "context": {context}}}"#
+                );
+                let Outcome::Answer(answer) =
+                    search_fd(&Call::unbounded(&table(text, 100), &args, &settings, 0))
                 else {
                     panic!("{args}")
                 };
                 let (totals, matches) = seen(&answer.text);
                 assert_eq!(totals, "1 1-1", "{args}");
                 let shown = matches[0].split_once(' ').unwrap().1.chars().count() as u64;
-                assert!((1..=max_read_chars.max(1)).contains(&shown), "{shown} of {max_read_chars}: {args}");
+                assert!(
+                    (1..=max_read_chars.max(1)).contains(&shown),
+                    "{shown} of {max_read_chars}: {args}"
+                );
             }
         }
     }
@@ -274,7 +479,8 @@ proptest! {
         let total: usize = counts.iter().sum();
         prop_assert!(totals.starts_with(&format!("{total} ")), "{totals}");
         let found: Vec<_> = groups.iter().map(|group| group.splitn(3, ' ').take(2).collect::<Vec<_>>().join(" ")).collect();
-        let expected = (1..).zip(&counts).filter(|(_, count)| **count > 0).map(|(number, count)| format!("fd:{number} {count}"));
+        let expected = (1..).zip(&counts).filter(|(_, count)| **count > 0).map(|(number, count)| format!("fd:{number} \
+             {count}"));
         prop_assert_eq!(found, expected.collect::<Vec<_>>());
     }
 }
@@ -283,7 +489,10 @@ proptest! {
 fn a_search_of_all_reads_json_in_the_form_that_is_asked_for() {
     let table = several(&["{\"a\":[1,2]}", "no JSON, 2"]);
     let places = |args: &str, pretty_json| {
-        let settings = DescriptorSettings { pretty_json, ..DescriptorSettings::default() };
+        let settings = DescriptorSettings {
+            pretty_json,
+            ..DescriptorSettings::default()
+        };
         let args = format!(r#"{{"fd": "*", "query": "2"{args}}}"#);
         let xml = search_fd(&Call::unbounded(&table, &args, &settings, 0))
             .answer()
@@ -291,9 +500,18 @@ fn a_search_of_all_reads_json_in_the_form_that_is_asked_for() {
             .text
             .to_string();
         let document = Document::parse(&xml).unwrap();
-        let matches = document.descendants().filter(|node| node.has_tag_name("match"));
-        let pretty = |node: &roxmltree::Node<'_, '_>| node.parent().unwrap().attribute("pretty").map(str::to_owned);
-        matches.map(|node| (node.attribute("line").unwrap().to_owned(), pretty(&node))).collect::<Vec<_>>()
+        let matches = document
+            .descendants()
+            .filter(|node| node.has_tag_name("match"));
+        let pretty = |node: &roxmltree::Node<'_, '_>| {
+            node.parent()
+                .unwrap()
+                .attribute("pretty")
+                .map(str::to_owned)
+        };
+        matches
+            .map(|node| (node.attribute("line").unwrap().to_owned(), pretty(&node)))
+            .collect::<Vec<_>>()
     };
     let place = |line: &str, pretty: Option<&str>| (line.to_owned(), pretty.map(str::to_owned));
     for (args, pretty_json, expected) in [
@@ -302,6 +520,10 @@ fn a_search_of_all_reads_json_in_the_form_that_is_asked_for() {
         (r#", "pretty": true"#, false, place("4", Some("true"))),
         (r#", "pretty": false"#, true, place("1", Some("false"))),
     ] {
-        assert_eq!(places(args, pretty_json), [expected, place("1", None)], "{args} {pretty_json}");
+        assert_eq!(
+            places(args, pretty_json),
+            [expected, place("1", None)],
+            "{args} {pretty_json}"
+        );
     }
 }

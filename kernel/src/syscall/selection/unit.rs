@@ -1,4 +1,5 @@
-//! Units of a content, such as paragraphs and functions: by `index` or `name`, or all of them in a list.
+//! Units of a content, such as paragraphs and functions: by `index` or `name`, or all of them in a
+//! list.
 
 use std::sync::Arc;
 
@@ -33,17 +34,20 @@ pub(in crate::syscall) enum Which {
 pub(super) fn parse(args: &Args) -> Result<(Unit, Which), FdError> {
     let kinds = Unit::ALL.map(Unit::word).join(", ");
     let Some(word) = args.text("unit") else {
-        return Err(args.invalid(format!("Parameters 'index' and 'name' need 'unit', which says of what: {kinds}.")));
+        return Err(args.invalid(format!(
+            "Parameters 'index' and 'name' need 'unit', which says of what: {kinds}."
+        )));
     };
     let unit = Unit::from_word(word);
-    let unit = unit.ok_or_else(|| args.invalid(format!("Unknown unit '{word}'. Accepted: {kinds}.")))?;
+    let unit =
+        unit.ok_or_else(|| args.invalid(format!("Unknown unit '{word}'. Accepted: {kinds}.")))?;
     match (args.integer("index"), args.has("name")) {
-        (Some(_), true) => {
-            Err(args.invalid("Parameters 'index' and 'name' cannot be combined: one of them is enough."))
-        }
+        (Some(_), true) => Err(args
+            .invalid("Parameters 'index' and 'name' cannot be combined: one of them is enough.")),
         (Some(index), false) => Ok((unit, Which::Index(index))),
         (None, true) if unit == Unit::Paragraph => {
-            Err(args.invalid("Paragraphs have no names. Use 'index', or find a place with search_fd."))
+            Err(args
+                .invalid("Paragraphs have no names. Use 'index', or find a place with search_fd."))
         }
         (None, true) => Ok((unit, Which::Name)),
         (None, false) => Ok((unit, Which::Unsaid)),
@@ -53,18 +57,34 @@ pub(super) fn parse(args: &Args) -> Result<(Unit, Which), FdError> {
 /// The unit that is asked for.
 ///
 /// # Errors
-/// `invalid_range`: no such index. `invalid_parameter`: there are no such units, none or several of that name, or it is not
-/// said which.
-pub(super) fn choose(args: &Args, view: &View<'_>, unit: Unit, which: Which) -> Result<Served, FdError> {
+/// `invalid_range`: no such index. `invalid_parameter`: there are no such units, none or several of
+/// that name, or it is not said which.
+pub(super) fn choose(
+    args: &Args,
+    view: &View<'_>,
+    unit: Unit,
+    which: Which,
+) -> Result<Served, FdError> {
     let units = &*outline(args, view, unit)?;
     let at = match which {
         Which::Index(index) => {
             let what = format!("{} index", unit.word());
-            within(args, FdErrorKind::InvalidRange, &what, index, (1, units.len() as u64))? as usize - 1
+            within(
+                args,
+                FdErrorKind::InvalidRange,
+                &what,
+                index,
+                (1, units.len() as u64),
+            )? as usize
+                - 1
         }
         Which::Name => named(args, units, unit)?,
         Which::Unsaid => {
-            let message = format!("Which {} is not said. Use 'index' (1-{}) or 'name'.", unit.word(), units.len());
+            let message = format!(
+                "Which {} is not said. Use 'index' (1-{}) or 'name'.",
+                unit.word(),
+                units.len()
+            );
             return Err(args.invalid(message));
         }
     };
@@ -82,7 +102,12 @@ pub(super) fn choose(args: &Args, view: &View<'_>, unit: Unit, which: Which) -> 
 ///
 /// # Errors
 /// `invalid_parameter`: there are no such units.
-pub(in crate::syscall) fn list(args: &Args, view: &View<'_>, unit: Unit, max_chars: u64) -> Result<Units, FdError> {
+pub(in crate::syscall) fn list(
+    args: &Args,
+    view: &View<'_>,
+    unit: Unit,
+    max_chars: u64,
+) -> Result<Units, FdError> {
     let units = outline(args, view, unit)?;
     let (mut chars, mut listed) = (0, Vec::new());
     for unit in &*units {
@@ -91,9 +116,17 @@ pub(in crate::syscall) fn list(args: &Args, view: &View<'_>, unit: Unit, max_cha
         if chars > max_chars && !listed.is_empty() {
             break;
         }
-        listed.push(Listed { name, lines: (unit.first_line, unit.last_line) });
+        listed.push(Listed {
+            name,
+            lines: (unit.first_line, unit.last_line),
+        });
     }
-    Ok(Units { unit: unit.word(), plural: unit.plural(), total: units.len() as u64, listed })
+    Ok(Units {
+        unit: unit.word(),
+        plural: unit.plural(),
+        total: units.len() as u64,
+        listed,
+    })
 }
 
 /// Its name, or its first words where it has none.
@@ -106,10 +139,12 @@ fn shown(view: &View<'_>, unit: &Outlined) -> Result<String, Unreadable> {
 }
 
 fn outline(args: &Args, view: &View<'_>, unit: Unit) -> Result<Arc<[Outlined]>, FdError> {
-    view.content.units(unit, &view.entry.source).map_err(|error| match error {
-        UnitError::Unreadable(error) => args.lost(error),
-        error => args.invalid(error.to_string()),
-    })
+    view.content
+        .units(unit, &view.entry.source)
+        .map_err(|error| match error {
+            UnitError::Unreadable(error) => args.lost(error),
+            error => args.invalid(error.to_string()),
+        })
 }
 
 fn named(args: &Args, units: &[Outlined], unit: Unit) -> Result<usize, FdError> {
@@ -123,7 +158,12 @@ fn named(args: &Args, units: &[Outlined], unit: Unit) -> Result<usize, FdError> 
             names(unit, units)
         ))),
         ref several => {
-            let which = several.iter().take(NAMES).map(|at| described(units, *at)).collect::<Vec<_>>().join("; ");
+            let which = several
+                .iter()
+                .take(NAMES)
+                .map(|at| described(units, *at))
+                .collect::<Vec<_>>()
+                .join("; ");
             let message = format!(
                 "{} {} are named '{asked}'. Say which with 'index' in place of 'name': {which}{}.",
                 several.len(),
@@ -136,20 +176,45 @@ fn named(args: &Args, units: &[Outlined], unit: Unit) -> Result<usize, FdError> 
 }
 
 fn suggestion(units: &[Outlined], asked: &str) -> String {
-    let nearest: Vec<_> = name::nearest(units, asked).into_iter().map(|at| described(units, at)).collect();
-    if nearest.is_empty() { String::new() } else { format!(" Did you mean {}?", nearest.join(", or ")) }
+    let nearest: Vec<_> = name::nearest(units, asked)
+        .into_iter()
+        .map(|at| described(units, at))
+        .collect();
+    if nearest.is_empty() {
+        String::new()
+    } else {
+        format!(" Did you mean {}?", nearest.join(", or "))
+    }
 }
 
 fn described(units: &[Outlined], at: usize) -> String {
-    let Outlined { name, first_line, last_line, .. } = &units[at];
-    format!("'{name}' (index {}, lines {first_line}-{last_line})", at + 1)
+    let Outlined {
+        name,
+        first_line,
+        last_line,
+        ..
+    } = &units[at];
+    format!(
+        "'{name}' (index {}, lines {first_line}-{last_line})",
+        at + 1
+    )
 }
 
 fn names(unit: Unit, units: &[Outlined]) -> String {
     let names: Vec<_> = units.iter().take(NAMES).map(|unit| &*unit.name).collect();
-    format!("The content has {} {}: {}{}", units.len(), unit.plural(), names.join(", "), more(units.len()))
+    format!(
+        "The content has {} {}: {}{}",
+        units.len(),
+        unit.plural(),
+        names.join(", "),
+        more(units.len())
+    )
 }
 
 fn more(of: usize) -> String {
-    if of > NAMES { format!(", and {} more", of - NAMES) } else { String::new() }
+    if of > NAMES {
+        format!(", and {} more", of - NAMES)
+    } else {
+        String::new()
+    }
 }

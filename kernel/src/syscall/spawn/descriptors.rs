@@ -14,35 +14,46 @@ use crate::program::Program;
 type Preload = (FdId, Entry<Content>, ShownPreload);
 
 /// What the call names, in its order, for a process of `child`.
-pub(super) fn preloads(args: &Args, call: &Call<'_>, child: &Program) -> Result<Vec<Preload>, String> {
+pub(super) fn preloads(
+    args: &Args,
+    call: &Call<'_>,
+    child: &Program,
+) -> Result<Vec<Preload>, String> {
     let mut found: Vec<Preload> = Vec::new();
-    for Handed { id, part, mut entry } in handed(args, FDS, call)? {
+    for Handed {
+        id,
+        part,
+        mut entry,
+    } in handed(args, FDS, call)?
+    {
         check_name(&id, child)?;
         if found.iter().any(|(known, ..)| *known == id) {
             return Err(format!(
-                "'{FDS}' names {id} twice, and the child would have one id for two contents. Make a part a descriptor of \
-                 its own (read_fd with extract_to_new_fd), then name that."
+                "'{FDS}' names {id} twice, and the child would have one id for two contents. Make \
+                 a part a descriptor of its own (read_fd with extract_to_new_fd), then name that."
             ));
         }
         if let Some(part) = part {
             entry.source = format!("{id} {part} of the parent").into();
         }
         let shown = ShownPreload::descriptor(&id, &entry, call.quota);
-        let shown = shown.map_err(|lost| format!("Nothing was started: a preload cannot be read. {lost}"))?;
+        let shown = shown
+            .map_err(|lost| format!("Nothing was started: a preload cannot be read. {lost}"))?;
         found.push((id, entry, shown));
     }
     Ok(found)
 }
 
-/// A message goes by its number in the conversation of its process: where the child counts its own so as well, the same id
-/// would mean two of them.
+/// A message goes by its number in the conversation of its process: where the child counts its own
+/// so as well, the same id would mean two of them.
 fn check_name(id: &FdId, child: &Program) -> Result<(), String> {
     if !matches!(id, FdId::Message { .. }) || !child.message_references() {
         return Ok(());
     }
     Err(format!(
-        "{id} cannot be preloaded, since program '{}' has messages of its own under such names. Make it a descriptor first: \
-         read_fd with fd=\"{id}\", read_all=true and extract_to_new_fd=true.",
+        "{id} cannot be preloaded, since program '{}' has messages of its own under such names. \
+         Make it a descriptor first: read_fd with fd=\"{id}\", read_all=true and \
+         extract_to_new_fd=true.",
         child.name()
     ))
 }

@@ -14,9 +14,15 @@ pub(super) fn texts(args: &Args, key: &str, what: &str) -> Result<Vec<String>, S
             Value::String(text) if text.is_empty() => {
                 return Err(format!("'{key}' holds an empty string: give {what}."));
             }
-            Value::String(text) if texts.contains(text) => return Err(format!("'{key}' names '{text}' twice.")),
+            Value::String(text) if texts.contains(text) => {
+                return Err(format!("'{key}' names '{text}' twice."));
+            }
             Value::String(text) => texts.push(text.clone()),
-            other => return Err(format!("'{key}' must be a list of strings, each {what}, and holds {other}.")),
+            other => {
+                return Err(format!(
+                    "'{key}' must be a list of strings, each {what}, and holds {other}."
+                ));
+            }
         }
     }
     Ok(texts)
@@ -27,7 +33,9 @@ pub(super) fn temp_files(args: &Args, key: &str) -> Result<Vec<TempId>, String> 
     const WHAT: &str = "the temp_file_id that create_temp_file gave";
     let mut files = Vec::new();
     for name in texts(args, key, WHAT)? {
-        let file = name.parse().map_err(|_| format!("'{name}' is not a temporary file: expected {WHAT}, temp:N."))?;
+        let file = name
+            .parse()
+            .map_err(|_| format!("'{name}' is not a temporary file: expected {WHAT}, temp:N."))?;
         if files.contains(&file) {
             return Err(format!("'{key}' names {file} twice."));
         }

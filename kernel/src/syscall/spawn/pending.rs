@@ -11,7 +11,8 @@ use dormouse_proto::xml::Element;
 use crate::content::{Content, ReadQuota, Reader, Unreadable};
 use crate::program::Program;
 
-/// The most bytes that the preloads of one child hold together, as they are shown: all of them stand in its system prompt.
+/// The most bytes that the preloads of one child hold together, as they are shown: all of them
+/// stand in its system prompt.
 pub const MAX_PRELOAD_BYTES: u64 = 16 << 20;
 
 /// A preload as the system prompt of a child shows it.
@@ -31,7 +32,10 @@ impl ShownPreload {
     /// # Errors
     /// It cannot be read.
     pub fn file(path: &str, content: &Reader<'_>) -> Lost<Self> {
-        Self::of(Element::new("preload_file").attribute("path", path), content)
+        Self::of(
+            Element::new("preload_file").attribute("path", path),
+            content,
+        )
     }
 
     /// A version of a temporary file. O(n).
@@ -39,7 +43,12 @@ impl ShownPreload {
     /// # Errors
     /// It cannot be read.
     pub fn temp_file(id: TempId, version: u64, content: &Reader<'_>) -> Lost<Self> {
-        Self::of(Element::new("preload_temp_file").attribute("temp_file_id", id).attribute("version", version), content)
+        Self::of(
+            Element::new("preload_temp_file")
+                .attribute("temp_file_id", id)
+                .attribute("version", version),
+            content,
+        )
     }
 
     /// A descriptor. O(n).
@@ -58,9 +67,19 @@ impl ShownPreload {
     fn of(element: Element, content: &Reader<'_>) -> Lost<Self> {
         let bytes = content.shown_bytes()? as u64;
         // What a child cannot be given is not read.
-        let text = if bytes > MAX_PRELOAD_BYTES { ByteString::new() } else { content.text()? };
+        let text = if bytes > MAX_PRELOAD_BYTES {
+            ByteString::new()
+        } else {
+            content.text()?
+        };
         let encoding = content.is_binary()?.then_some("base64");
-        Ok(Self { xml: element.attribute_if("encoding", encoding).text(&*text).to_xml(), bytes })
+        Ok(Self {
+            xml: element
+                .attribute_if("encoding", encoding)
+                .text(&*text)
+                .to_xml(),
+            bytes,
+        })
     }
 
     /// A file of a program, which is in memory. O(n).
@@ -108,7 +127,10 @@ pub enum FetchError {
     #[error(transparent)]
     File(FileError),
     /// A file holds too much.
-    #[error("{path} is larger than the {MAX_PRELOAD_BYTES} bytes that a process can be given at its start.")]
+    #[error(
+        "{path} is larger than the {MAX_PRELOAD_BYTES} bytes that a process can be given at its \
+         start."
+    )]
     TooLarge {
         /// The file, as the model wrote it.
         path: String,
@@ -145,24 +167,38 @@ impl PendingSpawn {
     /// # Errors
     /// A text for the model.
     pub fn preloads(&self, fetched: Result<Fetched, FetchError>) -> Result<Preloads, String> {
-        let Fetched { files, temp_files } = fetched.map_err(|error| format!("Nothing was started: {error}"))?;
+        let Fetched { files, temp_files } =
+            fetched.map_err(|error| format!("Nothing was started: {error}"))?;
         let descriptors = self.descriptors.iter().map(|(.., shown)| shown.clone());
-        let shown: Vec<_> = files.into_iter().chain(temp_files).chain(descriptors).collect();
+        let shown: Vec<_> = files
+            .into_iter()
+            .chain(temp_files)
+            .chain(descriptors)
+            .collect();
         check_size(&shown)?;
-        let descriptors = self.descriptors.iter().map(|(id, entry, _)| (id.clone(), entry.clone()));
-        Ok(Preloads { descriptors: descriptors.collect(), shown })
+        let descriptors = self
+            .descriptors
+            .iter()
+            .map(|(id, entry, _)| (id.clone(), entry.clone()));
+        Ok(Preloads {
+            descriptors: descriptors.collect(),
+            shown,
+        })
     }
 }
 
 /// # Errors
 /// A text for the model where a child would be given too much.
-pub(super) fn check_size<'a>(shown: impl IntoIterator<Item = &'a ShownPreload>) -> Result<(), String> {
+pub(super) fn check_size<'a>(
+    shown: impl IntoIterator<Item = &'a ShownPreload>,
+) -> Result<(), String> {
     let total: u64 = shown.into_iter().map(|shown| shown.bytes).sum();
     if total <= MAX_PRELOAD_BYTES {
         return Ok(());
     }
     Err(format!(
-        "Nothing was started: the preloads hold {total} bytes, and a process can be given {MAX_PRELOAD_BYTES} at its start, \
-         since they stand in its system prompt. Name parts, such as \"fd:1 lines 10-40\"."
+        "Nothing was started: the preloads hold {total} bytes, and a process can be given \
+         {MAX_PRELOAD_BYTES} at its start, since they stand in its system prompt. Name parts, such \
+         as \"fd:1 lines 10-40\"."
     ))
 }

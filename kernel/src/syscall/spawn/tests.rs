@@ -14,8 +14,10 @@ use crate::table::Table;
 /// A program with these sections that links `helper` and `numbering`, which numbers its messages.
 fn program(rest: &str) -> Program {
     let model = "[model]\nname = \"m\"\nprovider = \"scripted\"\n";
-    let numbering = "[tools]\nenabled = [\"read_fd\"]\n[file_descriptor]\nreference_messages = true\n";
-    let links = "[linked_programs]\nhelper = { path = \"h.toml\", description = \"Helps.\" }\nnumbering = \"n.toml\"\n";
+    let numbering =
+        "[tools]\nenabled = [\"read_fd\"]\n[file_descriptor]\nreference_messages = true\n";
+    let links = "[linked_programs]\nhelper = { path = \"h.toml\", description = \"Helps.\" \
+         }\nnumbering = \"n.toml\"\n";
     let read = &mut |path: &Path| {
         Ok(Bytes::from(match path.to_str() {
             Some("main.toml") => format!("{model}{rest}{links}"),
@@ -23,19 +25,46 @@ fn program(rest: &str) -> Program {
             _ => model.to_owned(),
         }))
     };
-    compile(Path::new("main.toml"), read, &[]).unwrap_or_else(|errors| panic!("{errors:?}")).program
+    compile(Path::new("main.toml"), read, &[])
+        .unwrap_or_else(|errors| panic!("{errors:?}"))
+        .program
 }
 
 const ALL: &str = "[tools]\nenabled = [\"spawn\", \"read_fd\", \"read_temp_file\"]\n";
 
 fn table() -> Table {
     let mut table = Table::new();
-    table.insert(table.next_id(), Entry::new(Content::new("one\ntwo\nthree\n"), 8, "tool:t", 7));
-    table.insert(table.next_id(), Entry::new(Content::new(vec![0, 0xff]), 8, "tool:b", 7));
-    let section = Section { start_line: 2, end_line: 3 };
-    table.note(&FdId::Fd(1), &Note::Marked { ref_id: "rest".into(), section });
-    table.note(&FdId::Fd(1), &Note::Named { name: Some("log".into()) });
-    table.refer_to([std::sync::Arc::new(Message::user("said"))].into_iter().collect(), 8);
+    table.insert(
+        table.next_id(),
+        Entry::new(Content::new("one\ntwo\nthree\n"), 8, "tool:t", 7),
+    );
+    table.insert(
+        table.next_id(),
+        Entry::new(Content::new(vec![0, 0xff]), 8, "tool:b", 7),
+    );
+    let section = Section {
+        start_line: 2,
+        end_line: 3,
+    };
+    table.note(
+        &FdId::Fd(1),
+        &Note::Marked {
+            ref_id: "rest".into(),
+            section,
+        },
+    );
+    table.note(
+        &FdId::Fd(1),
+        &Note::Named {
+            name: Some("log".into()),
+        },
+    );
+    table.refer_to(
+        [std::sync::Arc::new(Message::user("said"))]
+            .into_iter()
+            .collect(),
+        8,
+    );
     table
 }
 
@@ -46,15 +75,22 @@ fn checked(args: &str, program: &Program, table: &Table) -> Result<PendingSpawn,
 
 fn called(more: Value) -> Result<PendingSpawn, String> {
     let mut args = json!({ "program_name": "helper", "query": "do it" });
-    args.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    args.as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     checked(&args.to_string(), &program(ALL), &table())
 }
 
 /// The ids, texts and sources of what is preloaded.
 fn preloaded(fds: Value) -> Vec<(String, String, String)> {
-    let pending = called(json!({ FDS: fds.clone() })).unwrap_or_else(|message| panic!("{fds}: {message}"));
+    let pending =
+        called(json!({ FDS: fds.clone() })).unwrap_or_else(|message| panic!("{fds}: {message}"));
     let shown = |(id, entry, _): &(FdId, Entry<Content>, ShownPreload)| {
-        (id.to_string(), entry.content.unbounded().text().unwrap().to_string(), entry.source.to_string())
+        (
+            id.to_string(),
+            entry.content.unbounded().text().unwrap().to_string(),
+            entry.source.to_string(),
+        )
     };
     pending.descriptors.iter().map(shown).collect()
 }
@@ -63,36 +99,105 @@ fn preloaded(fds: Value) -> Vec<(String, String, String)> {
 fn a_descriptor_is_preloaded_whole_or_in_part_under_its_id() {
     let part = |words: &str| format!("fd:1 {words} of the parent");
     let cases = [
-        (json!("fd:1"), "fd:1", "one\ntwo\nthree\n", "tool:t".to_owned()),
-        (json!("log"), "fd:1", "one\ntwo\nthree\n", "tool:t".to_owned()),
+        (
+            json!("fd:1"),
+            "fd:1",
+            "one\ntwo\nthree\n",
+            "tool:t".to_owned(),
+        ),
+        (
+            json!("log"),
+            "fd:1",
+            "one\ntwo\nthree\n",
+            "tool:t".to_owned(),
+        ),
         (json!("fd-2"), "fd:2", "AP8=", "tool:b".to_owned()),
         (json!("msg:1"), "msg:1", "said", "user_input".to_owned()),
-        (json!("fd:1 lines 2-3"), "fd:1", "two\nthree\n", part("lines 2-3")),
+        (
+            json!("fd:1 lines 2-3"),
+            "fd:1",
+            "two\nthree\n",
+            part("lines 2-3"),
+        ),
         (json!("log line 1"), "fd:1", "one\n", part("line 1")),
-        (json!({ "fd": "fd:1" }), "fd:1", "one\ntwo\nthree\n", "tool:t".to_owned()),
-        (json!({ "fd": "log", "lines": "2-3" }), "fd:1", "two\nthree\n", part("lines 2-3")),
-        (json!({ "fd": "fd:1", "section": "rest" }), "fd:1", "two\nthree\n", part("section rest")),
-        (json!({ "fd": "fd:1", "pages": "1-1" }), "fd:1", "one\ntwo\n", part("pages 1-1")),
-        (json!({ "fd": "fd:1", "page": 2 }), "fd:1", "three\n", part("page 2")),
-        (json!({ "fd": "fd:1", "chars": "0-2" }), "fd:1", "one", part("chars 0-2")),
+        (
+            json!({ "fd": "fd:1" }),
+            "fd:1",
+            "one\ntwo\nthree\n",
+            "tool:t".to_owned(),
+        ),
+        (
+            json!({ "fd": "log", "lines": "2-3" }),
+            "fd:1",
+            "two\nthree\n",
+            part("lines 2-3"),
+        ),
+        (
+            json!({ "fd": "fd:1", "section": "rest" }),
+            "fd:1",
+            "two\nthree\n",
+            part("section rest"),
+        ),
+        (
+            json!({ "fd": "fd:1", "pages": "1-1" }),
+            "fd:1",
+            "one\ntwo\n",
+            part("pages 1-1"),
+        ),
+        (
+            json!({ "fd": "fd:1", "page": 2 }),
+            "fd:1",
+            "three\n",
+            part("page 2"),
+        ),
+        (
+            json!({ "fd": "fd:1", "chars": "0-2" }),
+            "fd:1",
+            "one",
+            part("chars 0-2"),
+        ),
     ];
     for (item, id, text, source) in cases {
-        assert_eq!(preloaded(json!([item])), [(id.to_owned(), text.to_owned(), source)], "{item}");
+        assert_eq!(
+            preloaded(json!([item])),
+            [(id.to_owned(), text.to_owned(), source)],
+            "{item}"
+        );
     }
-    let ids: Vec<_> = preloaded(json!(["fd:2", "fd:1"])).into_iter().map(|(id, ..)| id).collect();
+    let ids: Vec<_> = preloaded(json!(["fd:2", "fd:1"]))
+        .into_iter()
+        .map(|(id, ..)| id)
+        .collect();
     assert_eq!(ids, ["fd:2", "fd:1"], "in the order that they were named");
 }
 
 #[test]
 fn a_whole_keeps_its_notes_and_bytes_and_a_part_its_name() {
     let table = table();
-    let notes = |words: &str| called(json!({ FDS: [words] })).unwrap().descriptors.remove(0).1.notes;
+    let notes = |words: &str| {
+        called(json!({ FDS: [words] }))
+            .unwrap()
+            .descriptors
+            .remove(0)
+            .1
+            .notes
+    };
     let whole = table.get(&FdId::Fd(1)).unwrap();
     assert_eq!(notes("fd:1"), whole.notes);
     let part = notes("fd:1 lines 1-2");
-    assert_eq!((part.name.as_deref(), part.sections.len()), (Some("log"), 0), "marked lines are those of the whole");
-    let args = json!({ "program_name": "helper", "query": "x", FDS: ["fd:1 lines 2-2"] }).to_string();
-    let shared = checked(&args, &program(ALL), &table).unwrap().descriptors.remove(0).1.content;
+    assert_eq!(
+        (part.name.as_deref(), part.sections.len()),
+        (Some("log"), 0),
+        "marked lines are those of the whole"
+    );
+    let args =
+        json!({ "program_name": "helper", "query": "x", FDS: ["fd:1 lines 2-2"] }).to_string();
+    let shared = checked(&args, &program(ALL), &table)
+        .unwrap()
+        .descriptors
+        .remove(0)
+        .1
+        .content;
     assert_eq!(
         shared.unbounded().text().unwrap().as_ptr(),
         whole.content.unbounded().text().unwrap()[4..].as_ptr(),
@@ -106,7 +211,10 @@ fn a_message_is_preloaded_only_where_its_number_is_not_that_of_another() {
     assert!(asked("fd:1").is_ok());
     for message in ["msg:1", "msg:1.1", "msg:1 lines 1-1"] {
         let refused = asked(message).unwrap_err();
-        assert!(refused.contains("has messages of its own") && refused.contains("extract_to_new_fd"), "{refused}");
+        assert!(
+            refused.contains("has messages of its own") && refused.contains("extract_to_new_fd"),
+            "{refused}"
+        );
     }
 }
 
@@ -115,16 +223,38 @@ fn a_mistake_is_named_and_what_there_is_is_said() {
     let cases = [
         (
             json!({ FDS: ["fd:9"] }),
-            "There is no descriptor 'fd:9' for 'additional_preload_fds'. The descriptors are: fd:1 (log), fd:2, and messages up to msg:1",
+            "There is no descriptor 'fd:9' for 'additional_preload_fds'. The descriptors are: fd:1 \
+             (log), fd:2, and messages up to msg:1",
         ),
         (json!({ FDS: ["nobody"] }), "no descriptor 'nobody'"),
-        (json!({ FDS: [{ "fd": "fd:9", "lines": "1-2" }] }), "no descriptor 'fd:9'"),
-        (json!({ FDS: ["fd:1 lines 9"] }), "Invalid line 9. Valid range: 1-3"),
-        (json!({ FDS: ["fd:1 words 9"] }), "by 'words'. Parts: lines 10-40"),
-        (json!({ FDS: [{ "fd": "fd:1", "section": "bug" }] }), "The sections are: rest"),
-        (json!({ FDS: [{ "fd": "fd:1", "linse": "1" }] }), "no key 'linse'. Did you mean 'lines'?"),
-        (json!({ FDS: [{ "fd": "fd:1", "lines": "1", "page": 1 }] }), "several parts"),
-        (json!({ FDS: [{ "lines": "1" }] }), "holds {\"lines\":\"1\"}"),
+        (
+            json!({ FDS: [{ "fd": "fd:9", "lines": "1-2" }] }),
+            "no descriptor 'fd:9'",
+        ),
+        (
+            json!({ FDS: ["fd:1 lines 9"] }),
+            "Invalid line 9. Valid range: 1-3",
+        ),
+        (
+            json!({ FDS: ["fd:1 words 9"] }),
+            "by 'words'. Parts: lines 10-40",
+        ),
+        (
+            json!({ FDS: [{ "fd": "fd:1", "section": "bug" }] }),
+            "The sections are: rest",
+        ),
+        (
+            json!({ FDS: [{ "fd": "fd:1", "linse": "1" }] }),
+            "no key 'linse'. Did you mean 'lines'?",
+        ),
+        (
+            json!({ FDS: [{ "fd": "fd:1", "lines": "1", "page": 1 }] }),
+            "several parts",
+        ),
+        (
+            json!({ FDS: [{ "lines": "1" }] }),
+            "holds {\"lines\":\"1\"}",
+        ),
         (json!({ FDS: [1] }), "and holds 1"),
         (json!({ FDS: ["fd:1", "log lines 1"] }), "names fd:1 twice"),
         (json!({ FDS: "fd:1" }), "must be a list"),
@@ -132,8 +262,14 @@ fn a_mistake_is_named_and_what_there_is_is_said() {
         (json!({ FILES: [""] }), "empty string: give a path"),
         (json!({ FILES: [1] }), "holds 1"),
         (json!({ FILES: vec!["a"; 65] }), "up to 64 are valid"),
-        (json!({ TEMP_FILES: ["temp:1", "temp-1"] }), "names temp:1 twice"),
-        (json!({ TEMP_FILES: ["fd:1"] }), "'fd:1' is not a temporary file"),
+        (
+            json!({ TEMP_FILES: ["temp:1", "temp-1"] }),
+            "names temp:1 twice",
+        ),
+        (
+            json!({ TEMP_FILES: ["fd:1"] }),
+            "'fd:1' is not a temporary file",
+        ),
         (
             json!({ "program_name": "helpr" }),
             "no linked program 'helpr'. Did you mean 'helper'? The programs are: helper, numbering",
@@ -141,27 +277,46 @@ fn a_mistake_is_named_and_what_there_is_is_said() {
         (json!({ "program": "helper" }), "give one"),
         (json!({ "query": "" }), "'query' is missing"),
         (json!({ "wait": "no" }), "must be true or false"),
-        (json!({ "additional_preload_fd": [] }), "Did you mean 'additional_preload_fds'?"),
+        (
+            json!({ "additional_preload_fd": [] }),
+            "Did you mean 'additional_preload_fds'?",
+        ),
     ];
     for (more, message) in cases {
         let error = called(more.clone()).expect_err("it is refused");
         assert!(error.contains(message), "{more}: {error}");
     }
     let missing = checked(r#"{"query": "x"}"#, &program(ALL), &table()).unwrap_err();
-    assert!(missing.contains("'program_name' is missing. The programs are: helper"), "{missing}");
+    assert!(
+        missing.contains("'program_name' is missing. The programs are: helper"),
+        "{missing}"
+    );
 }
 
 #[test]
 fn both_names_of_the_program_and_quoted_flags_are_taken() {
     for (args, waits_for_it) in [
         (json!({ "program": "helper", "query": "x" }), true),
-        (json!({ "program_name": "helper", "query": "x", "wait": true }), true),
-        (json!({ "program_name": "helper", "query": "x", "wait": "false" }), false),
-        (json!({ "program": "helper", "query": "x", "wait": false, FDS: [{ "fd": "fd:1" }] }), false),
+        (
+            json!({ "program_name": "helper", "query": "x", "wait": true }),
+            true,
+        ),
+        (
+            json!({ "program_name": "helper", "query": "x", "wait": "false" }),
+            false,
+        ),
+        (
+            json!({ "program": "helper", "query": "x", "wait": false, FDS: [{ "fd": "fd:1" }] }),
+            false,
+        ),
     ] {
         let args = args.to_string();
         assert!(checked(&args, &program(ALL), &table()).is_ok(), "{args}");
-        assert_eq!((waits(&args), program_name(&args).as_deref()), (waits_for_it, Some("helper")), "{args}");
+        assert_eq!(
+            (waits(&args), program_name(&args).as_deref()),
+            (waits_for_it, Some("helper")),
+            "{args}"
+        );
     }
 }
 
@@ -170,23 +325,43 @@ fn the_schema_names_what_the_parser_takes_and_nothing_that_the_program_lacks() {
     let cases = [
         (ALL, true, true),
         ("[tools]\nenabled = [\"spawn\", \"read_fd\"]\n", true, false),
-        ("[tools]\nenabled = [\"spawn\", \"append_temp_file\"]\n", false, true),
+        (
+            "[tools]\nenabled = [\"spawn\", \"append_temp_file\"]\n",
+            false,
+            true,
+        ),
         ("[tools]\nenabled = [\"spawn\"]\n", false, false),
     ];
     for (tools, has_fds, has_temp_files) in cases {
         let program = program(tools);
         let spec = TOOL.spec(&program);
-        assert!(spec.description.contains("- helper: Helps."), "{}", spec.description);
+        assert!(
+            spec.description.contains("- helper: Helps."),
+            "{}",
+            spec.description
+        );
         let schema: Value = serde_json::from_str(&spec.schema).unwrap();
         let properties = schema["properties"].as_object().unwrap();
-        assert_eq!(properties["program_name"]["enum"], json!(["helper", "numbering"]));
-        for (name, expected) in [(FDS, has_fds), (TEMP_FILES, has_temp_files), (FILES, true), ("wait", true)] {
+        assert_eq!(
+            properties["program_name"]["enum"],
+            json!(["helper", "numbering"])
+        );
+        for (name, expected) in [
+            (FDS, has_fds),
+            (TEMP_FILES, has_temp_files),
+            (FILES, true),
+            ("wait", true),
+        ] {
             assert_eq!(properties.contains_key(name), expected, "{name}: {tools}");
         }
         for name in [FDS, TEMP_FILES, FILES] {
             let args = json!({ "program_name": "helper", "query": "x", name: [] }).to_string();
             let result = checked(&args, &program, &table());
-            assert_eq!(result.is_ok(), properties.contains_key(name), "{name}: {result:?}");
+            assert_eq!(
+                result.is_ok(),
+                properties.contains_key(name),
+                "{name}: {result:?}"
+            );
         }
     }
 }
@@ -195,17 +370,46 @@ fn the_schema_names_what_the_parser_takes_and_nothing_that_the_program_lacks() {
 fn preloads_are_bounded_together() {
     let mut table = table();
     let half = usize::try_from(MAX_PRELOAD_BYTES / 2).unwrap();
-    table.insert(FdId::Fd(3), Entry::new(Content::new("x".repeat(half)), 8000, "tool:t", 0));
-    table.insert(FdId::Fd(4), Entry::new(Content::new("y".repeat(half + 1)), 8000, "tool:t", 0));
+    table.insert(
+        FdId::Fd(3),
+        Entry::new(Content::new("x".repeat(half)), 8000, "tool:t", 0),
+    );
+    table.insert(
+        FdId::Fd(4),
+        Entry::new(Content::new("y".repeat(half + 1)), 8000, "tool:t", 0),
+    );
     let asked = |fds: Value| {
-        checked(&json!({ "program": "helper", "query": "x", FDS: fds }).to_string(), &program(ALL), &table)
+        checked(
+            &json!({ "program": "helper", "query": "x", FDS: fds }).to_string(),
+            &program(ALL),
+            &table,
+        )
     };
-    assert!(asked(json!(["fd:3", "fd:4"])).unwrap_err().contains("Name parts"));
+    assert!(
+        asked(json!(["fd:3", "fd:4"]))
+            .unwrap_err()
+            .contains("Name parts")
+    );
     let pending = asked(json!(["fd:3"])).unwrap();
-    let file =
-        |bytes: usize| Fetched { files: vec![ShownPreload::bytes("f", "z".repeat(bytes).into())], temp_files: vec![] };
-    let pending = PendingSpawn { files: vec!["f".into()], ..pending };
+    let file = |bytes: usize| Fetched {
+        files: vec![ShownPreload::bytes("f", "z".repeat(bytes).into())],
+        temp_files: vec![],
+    };
+    let pending = PendingSpawn {
+        files: vec!["f".into()],
+        ..pending
+    };
     assert!(pending.preloads(Ok(file(half))).is_ok());
-    assert!(pending.preloads(Ok(file(half + 1))).unwrap_err().contains("Nothing was started"));
-    assert!(pending.preloads(Err(FetchError::TooLarge { path: "f".into() })).unwrap_err().contains("f is larger"));
+    assert!(
+        pending
+            .preloads(Ok(file(half + 1)))
+            .unwrap_err()
+            .contains("Nothing was started")
+    );
+    assert!(
+        pending
+            .preloads(Err(FetchError::TooLarge { path: "f".into() }))
+            .unwrap_err()
+            .contains("f is larger")
+    );
 }

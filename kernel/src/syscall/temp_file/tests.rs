@@ -5,7 +5,9 @@ use std::sync::LazyLock;
 use dormouse_proto::record::Entry;
 
 use super::*;
-use crate::syscall::{Call, Tool, append_temp_file, create_temp_file, delete_temp_file, write_temp_file};
+use crate::syscall::{
+    Call, Tool, append_temp_file, create_temp_file, delete_temp_file, write_temp_file,
+};
 use crate::table::placement::contents;
 
 static CONTENT: LazyLock<Content> = LazyLock::new(|| Content::new("of a descriptor\n".repeat(3)));
@@ -17,9 +19,16 @@ pub(in crate::syscall) fn content_of_fd() -> Content {
 
 fn outcome(tool: &Tool, args: &str) -> Outcome {
     let mut table = Table::new();
-    table.insert(table.next_id(), Entry::new(content_of_fd(), 10, "tool:t", 0));
-    let settings = DescriptorSettings { max_content_bytes: 77, ..DescriptorSettings::default() };
-    tool.call(&Call::unbounded(&table, args, &settings, 0)).expect("it is a function of the table")
+    table.insert(
+        table.next_id(),
+        Entry::new(content_of_fd(), 10, "tool:t", 0),
+    );
+    let settings = DescriptorSettings {
+        max_content_bytes: 77,
+        ..DescriptorSettings::default()
+    };
+    tool.call(&Call::unbounded(&table, args, &settings, 0))
+        .expect("it is a function of the table")
 }
 
 fn pending(tool: &Tool, args: &str) -> PendingTempFile {
@@ -39,8 +48,14 @@ pub(in crate::syscall) fn op(tool: &Tool, args: &str) -> TempFileOp<Content> {
 /// A call must ask for nothing, and say why.
 pub(in crate::syscall) fn refused(tool: &Tool, args: &str, kind: &str, message: &str) {
     let outcome = outcome(tool, args);
-    let answer = outcome.answer().unwrap_or_else(|| panic!("{args} must be refused, not {outcome:?}"));
-    assert!(answer.is_error && answer.text.contains(&format!("type=\"{kind}\"")), "{args}: {}", answer.text);
+    let answer = outcome
+        .answer()
+        .unwrap_or_else(|| panic!("{args} must be refused, not {outcome:?}"));
+    assert!(
+        answer.is_error && answer.text.contains(&format!("type=\"{kind}\"")),
+        "{args}: {}",
+        answer.text
+    );
     assert!(answer.text.contains(message), "{args}: {}", answer.text);
 }
 
@@ -48,36 +63,76 @@ pub(in crate::syscall) fn refused(tool: &Tool, args: &str, kind: &str, message: 
 fn an_answer_names_the_file_and_its_version() {
     let calls = [
         (&create_temp_file::TOOL, r#"{"content": "x"}"#, "Created."),
-        (&write_temp_file::TOOL, r#"{"temp_file_id": "temp:1", "content": "x", "version": 1}"#, "Written."),
-        (&append_temp_file::TOOL, r#"{"temp_file_id": "temp:1", "content": "x"}"#, "Appended."),
-        (&delete_temp_file::TOOL, r#"{"temp_file_id": "temp:1"}"#, "Deleted"),
+        (
+            &write_temp_file::TOOL,
+            r#"{"temp_file_id": "temp:1", "content": "x", "version": 1}"#,
+            "Written.",
+        ),
+        (
+            &append_temp_file::TOOL,
+            r#"{"temp_file_id": "temp:1", "content": "x"}"#,
+            "Appended.",
+        ),
+        (
+            &delete_temp_file::TOOL,
+            r#"{"temp_file_id": "temp:1"}"#,
+            "Deleted",
+        ),
     ];
     for (tool, args, word) in calls {
         let answer = pending(tool, args).changed(TempId(1), 2, 9);
-        let start = format!("<temp_file id=\"temp:1\" version=\"2\" total_bytes=\"9\">\n  <message>{word}");
-        assert!(answer.text.starts_with(&start) && !answer.is_error, "{}", answer.text);
+        let start =
+            format!("<temp_file id=\"temp:1\" version=\"2\" total_bytes=\"9\">\n  <message>{word}");
+        assert!(
+            answer.text.starts_with(&start) && !answer.is_error,
+            "{}",
+            answer.text
+        );
     }
 }
 
 #[test]
 fn an_error_echoes_the_file_as_it_was_written() {
-    let pending = pending(&write_temp_file::TOOL, r#"{"temp_file_id": "temp-1", "content": "x", "version": 1}"#);
-    let answer = pending.refused(&TempFileError::Stale { id: TempId(1), asked: 1, current: 2 });
-    let start =
-        "<fd_error type=\"stale_version\" fd=\"temp-1\">\n  <message>temp:1 is at version 2, and version 1 was given";
-    assert!(answer.text.starts_with(start) && answer.is_error, "{}", answer.text);
+    let pending = pending(
+        &write_temp_file::TOOL,
+        r#"{"temp_file_id": "temp-1", "content": "x", "version": 1}"#,
+    );
+    let answer = pending.refused(&TempFileError::Stale {
+        id: TempId(1),
+        asked: 1,
+        current: 2,
+    });
+    let start = "<fd_error type=\"stale_version\" fd=\"temp-1\">\n  <message>temp:1 is at version \
+         2, and version 1 was given";
+    assert!(
+        answer.text.starts_with(start) && answer.is_error,
+        "{}",
+        answer.text
+    );
 }
 
 #[test]
 fn contents_are_shown_exactly_and_bytes_as_base64() {
     let cases = [
-        (Content::new("a < b"), "total_chars=\"5\"><![CDATA[a < b]]></temp_file>"),
-        (Content::new("</temp_file>"), "total_chars=\"12\"><![CDATA[<]]><![CDATA[/temp_file>]]></temp_file>"),
+        (
+            Content::new("a < b"),
+            "total_chars=\"5\"><![CDATA[a < b]]></temp_file>",
+        ),
+        (
+            Content::new("</temp_file>"),
+            "total_chars=\"12\"><![CDATA[<]]><![CDATA[/temp_file>]]></temp_file>",
+        ),
         (Content::new(""), "total_chars=\"0\"></temp_file>"),
-        (Content::new(vec![0, 0xff]), "total_chars=\"4\" encoding=\"base64\">AP8=</temp_file>"),
+        (
+            Content::new(vec![0, 0xff]),
+            "total_chars=\"4\" encoding=\"base64\">AP8=</temp_file>",
+        ),
     ];
     for (content, rest) in cases {
         let expected = format!("<temp_file id=\"temp:3\" version=\"4\" {rest}");
-        assert_eq!(*contents(TempId(3), 4, &content.unbounded()).unwrap().text, *expected);
+        assert_eq!(
+            *contents(TempId(3), 4, &content.unbounded()).unwrap().text,
+            *expected
+        );
     }
 }

@@ -30,11 +30,15 @@ pub fn attachment(fd: &FdId, attached: Attached<'_>) -> Element {
         .attribute_if("kept_bytes", attached.kept_bytes)
 }
 
-/// `fd_attachments`: how many attachments an output had, and how many became descriptors, where these differ.
+/// `fd_attachments`: how many attachments an output had, and how many became descriptors, where
+/// these differ.
 #[must_use]
 pub fn attachments_left_out(total: usize, kept: usize) -> Element {
     Element::new("fd_attachments")
         .attribute("total", total)
         .attribute("kept", kept)
-        .text(format!("Only the first {kept} became descriptors. Ask the tool for fewer at a time to get the others."))
+        .text(format!(
+            "Only the first {kept} became descriptors. Ask the tool for fewer at a time \
+             to get the others."
+        ))
 }

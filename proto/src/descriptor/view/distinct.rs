@@ -30,7 +30,8 @@ pub struct DistinctMatch<'a> {
     pub truncated: bool,
 }
 
-/// `fd_search` with one `match` for each different text, which says in `count` how many matches have it.
+/// `fd_search` with one `match` for each different text, which says in `count` how many matches
+/// have it.
 #[must_use]
 pub fn distinct(fd: &FdId, extent: Extent, found: &Distinct<'_>) -> Answer {
     let element = found
@@ -42,9 +43,15 @@ pub fn distinct(fd: &FdId, extent: Extent, found: &Distinct<'_>) -> Answer {
     Answer::shown(found.list(element))
 }
 
-/// The same of so many descriptors together, with an `fd_error` for each that could not be searched.
+/// The same of so many descriptors together, with an `fd_error` for each that could not be
+/// searched.
 #[must_use]
-pub fn distinct_in_all(descriptors: u64, found_in: u64, found: &Distinct<'_>, unreadable: &[FdError]) -> Answer {
+pub fn distinct_in_all(
+    descriptors: u64,
+    found_in: u64,
+    found: &Distinct<'_>,
+    unreadable: &[FdError],
+) -> Answer {
     let element = found
         .describe(Element::new("fd_search").attribute("fd", "*"))
         .attribute("descriptors", descriptors)
@@ -64,7 +71,9 @@ impl Distinct<'_> {
 
     fn list(&self, element: Element) -> Element {
         let element = go_on_listing(element, self.shown, "different matches", "search_fd");
-        self.values.iter().fold(element, |element, value| element.child(value.element()))
+        self.values
+            .iter()
+            .fold(element, |element, value| element.child(value.element()))
     }
 }
 

@@ -63,9 +63,15 @@ pub struct ListedFd<'a> {
 /// `fd_list`: one `descriptor` each, with its summary as the text.
 #[must_use]
 pub fn list(shown: Shown, listed: &[ListedFd<'_>]) -> Answer {
-    let element = Element::new("fd_list").attribute("total", shown.total).attribute("shown", shown.range());
+    let element = Element::new("fd_list")
+        .attribute("total", shown.total)
+        .attribute("shown", shown.range());
     let element = go_on_listing(element, shown, "descriptors", "list_fds");
-    Answer::shown(listed.iter().fold(element, |element, listed| element.child(listed.element())))
+    Answer::shown(
+        listed
+            .iter()
+            .fold(element, |element, listed| element.child(listed.element())),
+    )
 }
 
 impl ListedFd<'_> {
@@ -83,7 +89,9 @@ impl ListedFd<'_> {
                 .attribute("total_chars", extent.total_chars)
                 .attribute_if("encoding", extent.encoding.word())
                 .attribute_if("pretty", extent.pretty),
-            Err(why) => element.attribute("error", FdErrorKind::ContentUnreadable.word()).attribute("message", why),
+            Err(why) => element
+                .attribute("error", FdErrorKind::ContentUnreadable.word())
+                .attribute("message", why),
         };
         let element = element
             .attribute("page_size", self.page_chars)

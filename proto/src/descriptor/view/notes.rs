@@ -16,12 +16,22 @@ impl Section {
 #[must_use]
 pub fn renamed(fd: &FdId, name: Option<&str>, previous: Option<&str>) -> Answer {
     let element = Element::new("fd_renamed").attribute("fd", fd);
-    Answer::shown(element.attribute_if("name", name).attribute_if("previous", previous))
+    Answer::shown(
+        element
+            .attribute_if("name", name)
+            .attribute_if("previous", previous),
+    )
 }
 
 /// `fd_section`: these lines are marked. `replaced` are those that the same id stood for before.
 #[must_use]
-pub fn marked(fd: &FdId, extent: Extent, ref_id: &str, section: Section, replaced: Option<Section>) -> Answer {
+pub fn marked(
+    fd: &FdId,
+    extent: Extent,
+    ref_id: &str,
+    section: Section,
+    replaced: Option<Section>,
+) -> Answer {
     let element = section_of(fd, ref_id, section)
         .attribute("total_lines", extent.total_lines)
         .attribute_if("pretty", extent.pretty)
@@ -36,10 +46,14 @@ pub fn unmarked(fd: &FdId, ref_id: &str, section: Section) -> Answer {
 }
 
 fn section_of(fd: &FdId, ref_id: &str, section: Section) -> Element {
-    Element::new("fd_section").attribute("fd", fd).attribute("ref_id", ref_id).attribute("lines", section.lines())
+    Element::new("fd_section")
+        .attribute("fd", fd)
+        .attribute("ref_id", ref_id)
+        .attribute("lines", section.lines())
 }
 
-/// `fd_content` of marked lines. Where the answer is bounded, `rest` is what is still to be read of them.
+/// `fd_content` of marked lines. Where the answer is bounded, `rest` is what is still to be read of
+/// them.
 #[must_use]
 pub fn section(
     fd: &FdId,
@@ -49,7 +63,9 @@ pub fn section(
     part: Part<'_>,
     rest: Option<&Served>,
 ) -> Answer {
-    let element = Element::new("fd_content").attribute("fd", fd).attribute("section", ref_id);
+    let element = Element::new("fd_content")
+        .attribute("fd", fd)
+        .attribute("section", ref_id);
     content_in(element, extent, served, part, rest)
 }
 
@@ -76,7 +92,9 @@ pub fn sections(fd: &FdId, extent: Extent, shown: Shown, listed: &[ListedSection
     let element = go_on_listing(element, shown, "sections", "list_fd_sections");
     let sections = listed.iter().map(|listed| {
         let element = Element::new("section").attribute("ref_id", listed.ref_id);
-        element.attribute("lines", listed.section.lines()).text(listed.text.as_str())
+        element
+            .attribute("lines", listed.section.lines())
+            .text(listed.text.as_str())
     });
     Answer::shown(sections.fold(element, Element::child))
 }

@@ -6,7 +6,8 @@ use crate::id::FdId;
 use crate::tool::Answer;
 use crate::xml::Element;
 
-/// What a search of several descriptors found, and which of it is shown. Matches count over all of them.
+/// What a search of several descriptors found, and which of it is shown. Matches count over all of
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundInAll<'a> {
     /// The query as it was asked.
@@ -36,8 +37,8 @@ pub struct Group<'a> {
     pub excerpts: Vec<Excerpt<'a>>,
 }
 
-/// `fd_search` with one `fd_matches` for each descriptor, which holds its `match` elements; none where its matches are only
-/// counted; then an `fd_error` for each that could not be searched.
+/// `fd_search` with one `fd_matches` for each descriptor, which holds its `match` elements; none
+/// where its matches are only counted; then an `fd_error` for each that could not be searched.
 #[must_use]
 pub fn search_all(found: &FoundInAll<'_>) -> Answer {
     let element = Element::new("fd_search")
@@ -49,12 +50,21 @@ pub fn search_all(found: &FoundInAll<'_>) -> Answer {
         .attribute("found_in", found.found_in);
     let element = go_on_listing(element, found.shown, "matches", "search_fd");
     let errors = found.unreadable.iter().map(FdError::element);
-    Answer::shown(found.groups.iter().map(Group::element).chain(errors).fold(element, Element::child))
+    Answer::shown(
+        found
+            .groups
+            .iter()
+            .map(Group::element)
+            .chain(errors)
+            .fold(element, Element::child),
+    )
 }
 
 impl Group<'_> {
     fn element(&self) -> Element {
-        let element = Element::new("fd_matches").attribute("fd", self.fd).attribute("matches", self.matches);
+        let element = Element::new("fd_matches")
+            .attribute("fd", self.fd)
+            .attribute("matches", self.matches);
         let element = match self.extent {
             Some(extent) => element
                 .attribute("pages", extent.pages)
@@ -63,6 +73,8 @@ impl Group<'_> {
                 .attribute_if("pretty", extent.pretty),
             None => element,
         };
-        self.excerpts.iter().fold(element, |element, excerpt| element.child(excerpt.element()))
+        self.excerpts
+            .iter()
+            .fold(element, |element, excerpt| element.child(excerpt.element()))
     }
 }

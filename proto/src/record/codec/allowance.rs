@@ -4,8 +4,8 @@ use super::CodecError;
 
 /// Memory allowed for each byte of a record, whatever its length.
 const TIMES: u64 = 8;
-/// Extra memory for each byte of a record, up to [`MAX_EXTRA_BYTES`]: the smallest parts of a record, such as an empty text, take one
-/// byte of it and some dozen of memory.
+/// Extra memory for each byte of a record, up to [`MAX_EXTRA_BYTES`]: the smallest parts of a
+/// record, such as an empty text, take one byte of it and some dozen of memory.
 const EXTRA_TIMES: u64 = 64;
 /// The most extra memory.
 const MAX_EXTRA_BYTES: u64 = 64 << 20;
@@ -14,8 +14,9 @@ const BASE_BYTES: u64 = 4 << 10;
 
 /// A bound on the memory that decoded records take.
 ///
-/// Records of `n` bytes may take `8 n + min(64 n, 64 MiB) + 4 KiB` bytes of memory. Lists, maps, texts and boxed values are charged by
-/// the memory that they take. A list that grows while it is read is charged twice, since it has capacity for up to twice its length.
+/// Records of `n` bytes may take `8 n + min(64 n, 64 MiB) + 4 KiB` bytes of memory. Lists, maps,
+/// texts and boxed values are charged by the memory that they take. A list that grows while it is
+/// read is charged twice, since it has capacity for up to twice its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowance {
     /// The bytes of the records.
@@ -40,7 +41,10 @@ impl Allowance {
     #[must_use]
     pub fn total(&self) -> u64 {
         let extra = MAX_EXTRA_BYTES.min(self.bytes.saturating_mul(EXTRA_TIMES));
-        self.bytes.saturating_mul(TIMES).saturating_add(extra).saturating_add(BASE_BYTES)
+        self.bytes
+            .saturating_mul(TIMES)
+            .saturating_add(extra)
+            .saturating_add(BASE_BYTES)
     }
 
     /// The bytes of memory charged so far.

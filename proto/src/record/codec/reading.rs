@@ -1,18 +1,23 @@
 //! A serde deserializer for records in bincode's format that trusts no length in them.
 //!
-//! * A length is refused if fewer bytes follow than it claims, since each element takes at least one.
-//! * The memory that a list reserves before its elements are read is bounded by the bytes that follow.
-//! * Texts and bytes are borrowed from the payload, so that each is copied once, at its real length.
+//! * A length is refused if fewer bytes follow than it claims, since each element takes at least
+//!   one.
+//! * The memory that a list reserves before its elements are read is bounded by the bytes that
+//!   follow.
+//! * Texts and bytes are borrowed from the payload, so that each is copied once, at its real
+//!   length.
 //! * The memory that decoded values take is charged to an [`Allowance`].
 //!
-//! A value must be charged once, whether it is boxed or stored inline in its list or struct. The deserializer therefore tracks the
-//! size of the place that the next value is stored in, which is charged already: a struct larger than its place must be boxed.
+//! A value must be charged once, whether it is boxed or stored inline in its list or struct. The
+//! deserializer therefore tracks the size of the place that the next value is stored in, which is
+//! charged already: a struct larger than its place must be boxed.
 
 use bincode::de::read::Reader;
 use bincode::de::{Decode, Decoder, DecoderImpl};
 use bincode::error::DecodeError;
 use serde::de::{
-    DeserializeSeed, Deserializer, EnumAccess, Error, IntoDeserializer, MapAccess, SeqAccess, VariantAccess, Visitor,
+    DeserializeSeed, Deserializer, EnumAccess, Error, IntoDeserializer, MapAccess, SeqAccess,
+    VariantAccess, Visitor,
 };
 
 use super::allowance::Allowance;
@@ -24,9 +29,11 @@ const ALLOCATION_BYTES: usize = 24;
 const BYTES_PER_RESERVED: usize = 16;
 /// The most elements that a list reserves room for at once.
 const MAX_RESERVED: usize = 1 << 16;
-/// The elements that a list may reserve room for in any case. A vector that grows begins with as many.
+/// The elements that a list may reserve room for in any case. A vector that grows begins with as
+/// many.
 const MIN_RESERVED: usize = 4;
-/// The most bytes that serde reserves for a vector at once, whatever it is told of the number of elements.
+/// The most bytes that serde reserves for a vector at once, whatever it is told of the number of
+/// elements.
 const MAX_SERDE_RESERVED_BYTES: usize = 1 << 20;
 
 /// A record that is being read.
@@ -40,7 +47,11 @@ pub(super) struct Reading<'de, 'a> {
 impl<'de, 'a> Reading<'de, 'a> {
     /// Reads a value that is stored in a place of `place` bytes.
     pub(super) fn new(bytes: &'de [u8], allowance: &'a mut Allowance, place: usize) -> Self {
-        Self { decoder: DecoderImpl::new(Rest(bytes), limits(), ()), allowance, place }
+        Self {
+            decoder: DecoderImpl::new(Rest(bytes), limits(), ()),
+            allowance,
+            place,
+        }
     }
 
     /// How many bytes were not read yet.
@@ -55,8 +66,13 @@ impl<'de, 'a> Reading<'de, 'a> {
     /// A length, which the bytes that follow can hold.
     fn length(&mut self) -> Result<usize, CodecError> {
         let (claimed, left) = (self.number::<u64>()?, self.left());
-        let length = usize::try_from(claimed).ok().filter(|length| *length <= left);
-        length.ok_or(CodecError::Claim { claimed, left: left as u64 })
+        let length = usize::try_from(claimed)
+            .ok()
+            .filter(|length| *length <= left);
+        length.ok_or(CodecError::Claim {
+            claimed,
+            left: left as u64,
+        })
     }
 
     /// Bytes preceded by their length, charged as one copy of them.
@@ -76,7 +92,8 @@ impl<'de, 'a> Reading<'de, 'a> {
         self.allowance.charge(bytes as u64)
     }
 
-    /// Begins a value of `size` bytes that has parts. If its place is smaller, the value is boxed, and the box is charged.
+    /// Begins a value of `size` bytes that has parts. If its place is smaller, the value is boxed,
+    /// and the box is charged.
     fn enter(&mut self, size: usize) -> Result<(), CodecError> {
         if size > self.place {
             self.charge(size + ALLOCATION_BYTES)?;
@@ -93,9 +110,16 @@ impl<'de, 'a> Reading<'de, 'a> {
         value
     }
 
-    fn fields<V: Visitor<'de>>(&mut self, count: usize, visitor: V) -> Result<V::Value, CodecError> {
+    fn fields<V: Visitor<'de>>(
+        &mut self,
+        count: usize,
+        visitor: V,
+    ) -> Result<V::Value, CodecError> {
         self.enter(size_of::<V::Value>())?;
-        visitor.visit_seq(Fields { reading: self, count })
+        visitor.visit_seq(Fields {
+            reading: self,
+            count,
+        })
     }
 
     fn elements(&mut self) -> Result<Elements<'_, 'de, 'a>, CodecError> {
@@ -103,8 +127,15 @@ impl<'de, 'a> Reading<'de, 'a> {
         if count > 0 {
             self.charge(ALLOCATION_BYTES)?;
         }
-        let reserved = count.min(MAX_RESERVED).min((self.left() / BYTES_PER_RESERVED).max(MIN_RESERVED));
-        Ok(Elements { reading: self, total: count, count, reserved })
+        let reserved = count
+            .min(MAX_RESERVED)
+            .min((self.left() / BYTES_PER_RESERVED).max(MIN_RESERVED));
+        Ok(Elements {
+            reading: self,
+            total: count,
+            count,
+            reserved,
+        })
     }
 }
 
@@ -114,7 +145,10 @@ struct Rest<'de>(&'de [u8]);
 impl Reader for Rest<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> Result<(), DecodeError> {
         let additional = bytes.len().saturating_sub(self.0.len());
-        let (read, rest) = self.0.split_at_checked(bytes.len()).ok_or(DecodeError::UnexpectedEnd { additional })?;
+        let (read, rest) = self
+            .0
+            .split_at_checked(bytes.len())
+            .ok_or(DecodeError::UnexpectedEnd { additional })?;
         bytes.copy_from_slice(read);
         self.0 = rest;
         Ok(())
@@ -167,9 +201,9 @@ impl<'de> Deserializer<'de> for &mut Reading<'de, '_> {
         match self.number::<u8>()? {
             0 => visitor.visit_none(),
             1 => visitor.visit_some(self),
-            other => {
-                Err(CodecError::Decode(format!("{other} neither says that something is there nor that it is not")))
-            }
+            other => Err(CodecError::Decode(format!(
+                "{other} neither says that something is there nor that it is not"
+            ))),
         }
     }
 
@@ -177,11 +211,19 @@ impl<'de> Deserializer<'de> for &mut Reading<'de, '_> {
         visitor.visit_unit()
     }
 
-    fn deserialize_unit_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, CodecError> {
+    fn deserialize_unit_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, CodecError> {
         visitor.visit_unit()
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, CodecError> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, CodecError> {
         self.enter(size_of::<V::Value>())?;
         visitor.visit_newtype_struct(self)
     }
@@ -190,7 +232,11 @@ impl<'de> Deserializer<'de> for &mut Reading<'de, '_> {
         visitor.visit_seq(self.elements()?)
     }
 
-    fn deserialize_tuple<V: Visitor<'de>>(self, count: usize, visitor: V) -> Result<V::Value, CodecError> {
+    fn deserialize_tuple<V: Visitor<'de>>(
+        self,
+        count: usize,
+        visitor: V,
+    ) -> Result<V::Value, CodecError> {
         self.fields(count, visitor)
     }
 
@@ -252,8 +298,13 @@ struct Fields<'r, 'de, 'a> {
 impl<'de> SeqAccess<'de> for Fields<'_, 'de, '_> {
     type Error = CodecError;
 
-    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, CodecError> {
-        let Some(count) = self.count.checked_sub(1) else { return Ok(None) };
+    fn next_element_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, CodecError> {
+        let Some(count) = self.count.checked_sub(1) else {
+            return Ok(None);
+        };
         self.count = count;
         self.reading.part(seed).map(Some)
     }
@@ -276,7 +327,8 @@ struct Elements<'r, 'de, 'a> {
 impl<'de> Elements<'_, 'de, '_> {
     fn element<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, CodecError> {
         let size = size_of::<S::Value>();
-        let grows = self.reserved < self.total || self.total.saturating_mul(size) > MAX_SERDE_RESERVED_BYTES;
+        let grows = self.reserved < self.total
+            || self.total.saturating_mul(size) > MAX_SERDE_RESERVED_BYTES;
         // A list that grows may have capacity for twice its elements.
         self.reading.charge(if grows { 2 * size } else { size })?;
         self.reading.part(seed)
@@ -286,8 +338,13 @@ impl<'de> Elements<'_, 'de, '_> {
 impl<'de> SeqAccess<'de> for Elements<'_, 'de, '_> {
     type Error = CodecError;
 
-    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, CodecError> {
-        let Some(count) = self.count.checked_sub(1) else { return Ok(None) };
+    fn next_element_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, CodecError> {
+        let Some(count) = self.count.checked_sub(1) else {
+            return Ok(None);
+        };
         self.count = count;
         self.element(seed).map(Some)
     }
@@ -300,11 +357,17 @@ impl<'de> SeqAccess<'de> for Elements<'_, 'de, '_> {
 impl<'de> MapAccess<'de> for Elements<'_, 'de, '_> {
     type Error = CodecError;
 
-    fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, CodecError> {
+    fn next_key_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, CodecError> {
         self.next_element_seed(seed)
     }
 
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, CodecError> {
+    fn next_value_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<S::Value, CodecError> {
         self.element(seed)
     }
 
@@ -317,9 +380,15 @@ impl<'de> EnumAccess<'de> for &mut Reading<'de, '_> {
     type Error = CodecError;
     type Variant = Self;
 
-    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), CodecError> {
+    fn variant_seed<S: DeserializeSeed<'de>>(
+        self,
+        seed: S,
+    ) -> Result<(S::Value, Self), CodecError> {
         let variant: u32 = self.number()?;
-        Ok((seed.deserialize(IntoDeserializer::<CodecError>::into_deserializer(variant))?, self))
+        Ok((
+            seed.deserialize(IntoDeserializer::<CodecError>::into_deserializer(variant))?,
+            self,
+        ))
     }
 }
 
@@ -330,11 +399,18 @@ impl<'de> VariantAccess<'de> for &mut Reading<'de, '_> {
         Ok(())
     }
 
-    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, CodecError> {
+    fn newtype_variant_seed<S: DeserializeSeed<'de>>(
+        self,
+        seed: S,
+    ) -> Result<S::Value, CodecError> {
         self.part(seed)
     }
 
-    fn tuple_variant<V: Visitor<'de>>(self, count: usize, visitor: V) -> Result<V::Value, CodecError> {
+    fn tuple_variant<V: Visitor<'de>>(
+        self,
+        count: usize,
+        visitor: V,
+    ) -> Result<V::Value, CodecError> {
         self.fields(count, visitor)
     }
 

@@ -7,9 +7,15 @@ use std::sync::Arc;
 #[test]
 fn a_record_survives_and_anything_else_is_refused() {
     let bytes = encode(&(FactNumber(7), "seven")).unwrap();
-    assert_eq!(decode::<(FactNumber, String)>(&bytes).unwrap(), (FactNumber(7), "seven".to_owned()));
+    assert_eq!(
+        decode::<(FactNumber, String)>(&bytes).unwrap(),
+        (FactNumber(7), "seven".to_owned())
+    );
     let longer = [&bytes[..], &[0]].concat();
-    assert!(matches!(decode::<(FactNumber, String)>(&longer), Err(CodecError::Trailing(1))));
+    assert!(matches!(
+        decode::<(FactNumber, String)>(&longer),
+        Err(CodecError::Trailing(1))
+    ));
     assert!(decode::<(FactNumber, String)>(&bytes[..bytes.len() - 1]).is_err());
 }
 
@@ -20,7 +26,10 @@ fn a_length_that_the_bytes_cannot_hold_is_refused_by_every_kind_of_list() {
         let mut bytes = encode(&claimed).unwrap();
         bytes.extend([0; 40]);
         let found = decode::<T>(&bytes);
-        assert!(matches!(found, Err(CodecError::Claim { left: 40, .. })), "{claimed} elements: {found:?}");
+        assert!(
+            matches!(found, Err(CodecError::Claim { left: 40, .. })),
+            "{claimed} elements: {found:?}"
+        );
     }
     for claimed in [41, 1 << 16, 1 << 31, 1 << 32, 1 << 46, 1 << 60, u64::MAX] {
         refused::<Vec<u8>>(claimed);
@@ -40,9 +49,18 @@ fn a_length_that_the_bytes_cannot_hold_is_refused_by_every_kind_of_list() {
 fn many_empty_elements_are_refused_once_they_take_far_more_than_their_bytes() {
     let many = vec![0_u8; 24 << 20];
     let bytes = [encode(&(many.len() as u64)).unwrap(), many].concat();
-    assert!(matches!(decode::<Vec<Vec<u8>>>(&bytes), Err(CodecError::Expands { .. })));
-    assert!(matches!(decode::<Vector<Arc<str>>>(&bytes), Err(CodecError::Expands { .. })));
-    assert!(matches!(decode::<Vec<[u64; 0]>>(&[200, 1]), Err(CodecError::Claim { .. })));
+    assert!(matches!(
+        decode::<Vec<Vec<u8>>>(&bytes),
+        Err(CodecError::Expands { .. })
+    ));
+    assert!(matches!(
+        decode::<Vector<Arc<str>>>(&bytes),
+        Err(CodecError::Expands { .. })
+    ));
+    assert!(matches!(
+        decode::<Vec<[u64; 0]>>(&[200, 1]),
+        Err(CodecError::Claim { .. })
+    ));
     let few = encode(&vec![String::new(); 5_000]).unwrap();
     assert_eq!(decode::<Vec<String>>(&few).unwrap().len(), 5_000);
 }
@@ -73,7 +91,10 @@ fn what_stands_in_a_box_is_counted_and_what_stands_in_its_place_is_not_counted_t
     assert_eq!(taken((1_u64, (2_u64, Some(3_u64)))), 0);
     assert_eq!(taken(Box::new((1_u64, 2_u64))), 16 + 24);
     assert_eq!(taken((7_u8, Arc::new((1_u64, (2_u64, 3_u64))))), 24 + 24);
-    assert_eq!(taken(vec![(1_u64 << 40, (2_u64 << 40, 3_u64 << 40)); 10]), 10 * 24 + 24);
+    assert_eq!(
+        taken(vec![(1_u64 << 40, (2_u64 << 40, 3_u64 << 40)); 10]),
+        10 * 24 + 24
+    );
 }
 
 /// A list is charged at least what it holds room for, however large its elements are.
@@ -84,9 +105,27 @@ fn a_list_is_charged_its_capacity() {
         let mut allowance = Allowance::of(bytes.len() as u64);
         let list = decode_within::<Vec<T>>(&bytes, &mut allowance).unwrap();
         let held = list.capacity() * size_of::<T>();
-        assert!(held as u64 <= allowance.charged(), "{count} of {}: {held} of {allowance:?}", size_of::<T>());
+        assert!(
+            held as u64 <= allowance.charged(),
+            "{count} of {}: {held} of {allowance:?}",
+            size_of::<T>()
+        );
     }
-    for count in [1, 2, 3, 4, 5, 9, 100, 5_000, 40_000, (1 << 16) - 1, 1 << 16, (1 << 16) + 1, 70_000] {
+    for count in [
+        1,
+        2,
+        3,
+        4,
+        5,
+        9,
+        100,
+        5_000,
+        40_000,
+        (1 << 16) - 1,
+        1 << 16,
+        (1 << 16) + 1,
+        70_000,
+    ] {
         check(u64::MAX, count);
         check([u64::MAX; 16], count);
         check((u64::MAX, [u64::MAX; 9]), count);

@@ -1,7 +1,7 @@
 //! seccomp: system calls that are refused, since no rule about files can refuse what they do.
 //!
-//! What is refused answers "permission denied", so that programs say so. What programs do without where a system is too old for
-//! it answers "not implemented".
+//! What is refused answers "permission denied", so that programs say so. What programs do without
+//! where a system is too old for it answers "not implemented".
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -9,8 +9,8 @@ use std::io;
 
 use landlock::ABI;
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition, SeccompFilter,
-    SeccompRule, apply_filter,
+    BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition,
+    SeccompFilter, SeccompRule, apply_filter,
 };
 
 use super::{Confinement, Processes, Writes};
@@ -19,7 +19,8 @@ use crate::permissions::Network;
 /// The calls of a filter: each with the cases in which it is refused, none of which means always.
 type Calls = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Calls of Linux that the crate of numbers does not name everywhere. They have one number on every kind of machine.
+/// Calls of Linux that the crate of numbers does not name everywhere. They have one number on every
+/// kind of machine.
 const FCHMODAT2: i64 = 452;
 const SETXATTRAT: i64 = 463;
 const REMOVEXATTRAT: i64 = 466;
@@ -34,7 +35,8 @@ const F_SETSIG: u64 = 10;
 const F_SETOWN_EX: u64 = 15;
 const F_SETLEASE: u64 = 1024;
 
-/// Requests to an open file: typing into a terminal, pasting into a console, to whom its signals go.
+/// Requests to an open file: typing into a terminal, pasting into a console, to whom its signals
+/// go.
 const TIOCSTI: u64 = 0x5412;
 const TIOCLINUX: u64 = 0x541c;
 const FIOSETOWN: u64 = 0x8901;
@@ -49,11 +51,19 @@ pub(super) fn try_out() -> io::Result<()> {
 }
 
 /// Restricts the calling thread in what a Landlock of this version leaves open.
-pub(super) fn restrict(confinement: &Confinement, abi: ABI, processes: &Processes) -> io::Result<()> {
+pub(super) fn restrict(
+    confinement: &Confinement,
+    abi: ABI,
+    processes: &Processes,
+) -> io::Result<()> {
     let mut refused = everywhere();
     merge(&mut refused, network(&confinement.network));
     merge(&mut refused, scheduling(processes));
-    let mut missing = always([libc::SYS_io_uring_setup, libc::SYS_io_setup, libc::SYS_clone3]);
+    let mut missing = always([
+        libc::SYS_io_uring_setup,
+        libc::SYS_io_setup,
+        libc::SYS_clone3,
+    ]);
     let mut unsupported = Calls::new();
     match confinement.writes {
         Writes::Nothing => {
@@ -92,61 +102,118 @@ fn merge(calls: &mut Calls, more: Calls) {
     for (call, cases) in more {
         match calls.entry(call) {
             Entry::Vacant(entry) => drop(entry.insert(cases)),
-            Entry::Occupied(mut entry) if cases.is_empty() || entry.get().is_empty() => entry.get_mut().clear(),
+            Entry::Occupied(mut entry) if cases.is_empty() || entry.get().is_empty() => {
+                entry.get_mut().clear()
+            }
             Entry::Occupied(mut entry) => entry.get_mut().extend(cases),
         }
     }
 }
 
-/// Calls that succeed without effect. The limit for core files has to stay at one byte: a system that pipes cores to a program takes
-/// zero for no limit.
+/// Calls that succeed without effect. The limit for core files has to stay at one byte: a system
+/// that pipes cores to a program takes zero for no limit.
 fn without_effect() -> Calls {
     let cores = libc::RLIMIT_CORE as u64;
     Calls::from([
         (libc::SYS_setrlimit, vec![equals(0, cores)]),
-        (libc::SYS_prlimit64, vec![rule(vec![arg(0, Op::Eq, 0), arg(1, Op::Eq, cores), wide(2, Op::Ne, 0)])]),
+        (
+            libc::SYS_prlimit64,
+            vec![rule(vec![
+                arg(0, Op::Eq, 0),
+                arg(1, Op::Eq, cores),
+                wide(2, Op::Ne, 0),
+            ])],
+        ),
     ])
 }
 
 /// What no command does.
 fn everywhere() -> Calls {
-    let bit = |argument: u8, bit: libc::c_int| rule(vec![arg(argument, Op::MaskedEq(bit as u64), bit as u64)]);
+    let bit = |argument: u8, bit: libc::c_int| {
+        rule(vec![arg(argument, Op::MaskedEq(bit as u64), bit as u64)])
+    };
     let mut requests = changing_requests();
-    requests.extend([equals(1, TIOCSTI), equals(1, TIOCLINUX), equals(1, FIOSETOWN), equals(1, SIOCSPGRP)]);
+    requests.extend([
+        equals(1, TIOCSTI),
+        equals(1, TIOCLINUX),
+        equals(1, FIOSETOWN),
+        equals(1, SIOCSPGRP),
+    ]);
     let mut calls = Calls::from([
         (libc::SYS_ioctl, requests),
         (libc::SYS_fcntl, vec![equals(1, F_SETLEASE)]),
         // A rename that leaves a device behind.
-        (libc::SYS_renameat2, vec![bit(4, libc::RENAME_WHITEOUT as libc::c_int)]),
+        (
+            libc::SYS_renameat2,
+            vec![bit(4, libc::RENAME_WHITEOUT as libc::c_int)],
+        ),
         // A stack that grows is not counted as memory.
         (libc::SYS_mmap, vec![bit(3, libc::MAP_GROWSDOWN)]),
         // The limits and the priority of another process, or of all that the user has.
-        (libc::SYS_prlimit64, vec![rule(vec![arg(0, Op::Ne, 0), wide(2, Op::Ne, 0)])]),
-        (libc::SYS_setpriority, vec![rule(vec![arg(1, Op::Ne, 0)]), equals(0, libc::PRIO_USER as u64)]),
-        (libc::SYS_ioprio_set, vec![rule(vec![arg(1, Op::Ne, 0)]), equals(0, IOPRIO_WHO_USER)]),
+        (
+            libc::SYS_prlimit64,
+            vec![rule(vec![arg(0, Op::Ne, 0), wide(2, Op::Ne, 0)])],
+        ),
+        (
+            libc::SYS_setpriority,
+            vec![
+                rule(vec![arg(1, Op::Ne, 0)]),
+                equals(0, libc::PRIO_USER as u64),
+            ],
+        ),
+        (
+            libc::SYS_ioprio_set,
+            vec![rule(vec![arg(1, Op::Ne, 0)]), equals(0, IOPRIO_WHO_USER)],
+        ),
         // All rights, in a namespace of its own.
         (libc::SYS_unshare, vec![bit(0, libc::CLONE_NEWUSER)]),
         (libc::SYS_clone, vec![bit(0, libc::CLONE_NEWUSER)]),
     ]);
-    for call in [libc::SYS_sched_setscheduler, libc::SYS_sched_setparam, libc::SYS_sched_setattr] {
+    for call in [
+        libc::SYS_sched_setscheduler,
+        libc::SYS_sched_setparam,
+        libc::SYS_sched_setattr,
+    ] {
         calls.insert(call, vec![rule(vec![arg(0, Op::Ne, 0)])]);
     }
     // The keys that the system keeps for the user; other namespaces; the inside of the system.
-    let closed = [libc::SYS_add_key, libc::SYS_keyctl, libc::SYS_request_key, libc::SYS_setns];
+    let closed = [
+        libc::SYS_add_key,
+        libc::SYS_keyctl,
+        libc::SYS_request_key,
+        libc::SYS_setns,
+    ];
     merge(&mut calls, always(closed));
-    merge(&mut calls, always([libc::SYS_bpf, libc::SYS_perf_event_open, libc::SYS_userfaultfd]));
+    merge(
+        &mut calls,
+        always([
+            libc::SYS_bpf,
+            libc::SYS_perf_event_open,
+            libc::SYS_userfaultfd,
+        ]),
+    );
     calls
 }
 
-/// The cores that the kernel and the guard run on. Programs name their own threads in this call, so only these two numbers can be refused.
+/// The cores that the kernel and the guard run on. Programs name their own threads in this call, so
+/// only these two numbers can be refused.
 fn scheduling(processes: &Processes) -> Calls {
-    let keepers: Vec<_> = processes.keepers.iter().map(|keeper| equals(0, u64::from(*keeper))).collect();
-    if keepers.is_empty() { Calls::new() } else { Calls::from([(libc::SYS_sched_setaffinity, keepers)]) }
+    let keepers: Vec<_> = processes
+        .keepers
+        .iter()
+        .map(|keeper| equals(0, u64::from(*keeper)))
+        .collect();
+    if keepers.is_empty() {
+        Calls::new()
+    } else {
+        Calls::from([(libc::SYS_sched_setaffinity, keepers)])
+    }
 }
 
-/// Requests (ioctl) that change a file, a folder or its file system through a handle that is open for reading, whatever Landlock says of
-/// writing: all of the five kinds for file systems, except those that only query, and those that share what one file holds with another
-/// that is open for writing.
+/// Requests (ioctl) that change a file, a folder or its file system through a handle that is open
+/// for reading, whatever Landlock says of writing: all of the five kinds for file systems, except
+/// those that only query, and those that share what one file holds with another that is open for
+/// writing.
 fn changing_requests() -> Vec<SeccompRule> {
     const KIND: u64 = 0xff00;
     const HARMLESS: [u64; 12] = [
@@ -166,21 +233,39 @@ fn changing_requests() -> Vec<SeccompRule> {
     let all_but_harmless = |kind: u64| {
         let harmless = HARMLESS.iter().filter(|request| *request & KIND == kind);
         let others = harmless.map(|request| arg(1, Op::Ne, *request));
-        rule([arg(1, Op::MaskedEq(KIND), kind)].into_iter().chain(others).collect())
+        rule(
+            [arg(1, Op::MaskedEq(KIND), kind)]
+                .into_iter()
+                .chain(others)
+                .collect(),
+        )
     };
-    [0x6600, 0x7600, 0x5800, 0x9400, 0x7200].map(all_but_harmless).into()
+    [0x6600, 0x7600, 0x5800, 0x9400, 0x7200]
+        .map(all_but_harmless)
+        .into()
 }
 
-/// Setting the bits by which a program runs with the rights of its owner or group, on a file that is there or is made.
+/// Setting the bits by which a program runs with the rights of its owner or group, on a file that
+/// is there or is made.
 fn rights_of_files() -> Calls {
     let bits = [libc::S_ISUID, libc::S_ISGID].map(u64::from);
-    let given = |mode: u8| bits.map(|bit| rule(vec![arg(mode, Op::MaskedEq(bit), bit)])).to_vec();
+    let given = |mode: u8| {
+        bits.map(|bit| rule(vec![arg(mode, Op::MaskedEq(bit), bit)]))
+            .to_vec()
+    };
     // Where no file is made, the mode is whatever stood in its place.
     let made = |flags: u8, mode: u8| -> Vec<SeccompRule> {
         let making = [libc::O_CREAT, TMPFILE].map(|flag| flag as u64);
-        let cases = making.into_iter().flat_map(|flag| bits.map(|bit| (flag, bit)));
+        let cases = making
+            .into_iter()
+            .flat_map(|flag| bits.map(|bit| (flag, bit)));
         cases
-            .map(|(flag, bit)| rule(vec![arg(flags, Op::MaskedEq(flag), flag), arg(mode, Op::MaskedEq(bit), bit)]))
+            .map(|(flag, bit)| {
+                rule(vec![
+                    arg(flags, Op::MaskedEq(flag), flag),
+                    arg(mode, Op::MaskedEq(bit), bit),
+                ])
+            })
             .collect()
     };
     let mut calls = Calls::from([
@@ -206,7 +291,12 @@ fn network(network: &Network) -> Calls {
     let family = |number: libc::c_int| arg(0, Op::Ne, number as u64);
     let kind = |number: libc::c_int| rule(vec![arg(1, Op::MaskedEq(KIND), number as u64)]);
     let elsewhere = rule(vec![arg(0, Op::Ne, libc::AF_UNIX as u64)]);
-    let pair = vec![elsewhere, kind(libc::SOCK_DGRAM), kind(libc::SOCK_RAW), kind(libc::SOCK_RDM)];
+    let pair = vec![
+        elsewhere,
+        kind(libc::SOCK_DGRAM),
+        kind(libc::SOCK_RAW),
+        kind(libc::SOCK_RDM),
+    ];
     let pair = Calls::from([(libc::SYS_socketpair, pair)]);
     // A socket that listens is bound by itself, of which Landlock hears nothing.
     let listening = always([libc::SYS_listen, libc::SYS_accept, libc::SYS_accept4]);
@@ -215,7 +305,13 @@ fn network(network: &Network) -> Calls {
         Network::Ports(_) | Network::Machines => {
             // Landlock knows the ports of TCP, and of TCP only where it connects first.
             let protocol = |number: libc::c_int| arg(2, Op::Ne, number as u64);
-            let plain = [0, libc::IPPROTO_TCP, libc::IPPROTO_UDP, libc::IPPROTO_ICMP, libc::IPPROTO_ICMPV6];
+            let plain = [
+                0,
+                libc::IPPROTO_TCP,
+                libc::IPPROTO_UDP,
+                libc::IPPROTO_ICMP,
+                libc::IPPROTO_ICMPV6,
+            ];
             let other_protocol = rule(plain.map(protocol).into());
             let other_family = rule(vec![family(libc::AF_INET), family(libc::AF_INET6)]);
             let fast_open = |flags: u8| {
@@ -279,19 +375,30 @@ fn truncation() -> Calls {
         let mask = (libc::O_ACCMODE | libc::O_TRUNC) as u64;
         rule(vec![arg(flags, Op::MaskedEq(mask), libc::O_TRUNC as u64)])
     };
-    let mut calls = Calls::from([(libc::SYS_truncate, Vec::new()), (libc::SYS_openat, vec![cuts_for_reading(2)])]);
+    let mut calls = Calls::from([
+        (libc::SYS_truncate, Vec::new()),
+        (libc::SYS_openat, vec![cuts_for_reading(2)]),
+    ]);
     #[cfg(target_arch = "x86_64")]
     calls.insert(libc::SYS_open, vec![cuts_for_reading(1)]);
     calls
 }
 
-/// Before version 6 Landlock lets signals out. A thread's number stands for its process, and threads come and go: so what is
-/// allowed is named, the command's own group.
+/// Before version 6 Landlock lets signals out. A thread's number stands for its process, and
+/// threads come and go: so what is allowed is named, the command's own group.
 fn signals(processes: &Processes) -> Calls {
     let own = processes.own.map_or(0, u64::from);
     let group = u64::from(processes.own.map_or(0, u32::wrapping_neg));
-    let elsewhere = rule(vec![arg(0, Op::Ne, 0), arg(0, Op::Ne, own), arg(0, Op::Ne, group)]);
-    let to_keepers: Vec<_> = processes.keepers.iter().map(|keeper| equals(0, u64::from(*keeper))).collect();
+    let elsewhere = rule(vec![
+        arg(0, Op::Ne, 0),
+        arg(0, Op::Ne, own),
+        arg(0, Op::Ne, group),
+    ]);
+    let to_keepers: Vec<_> = processes
+        .keepers
+        .iter()
+        .map(|keeper| equals(0, u64::from(*keeper)))
+        .collect();
     let asks_for_signals = [F_SETOWN, F_SETSIG, F_SETOWN_EX].map(|command| equals(1, command));
     let mut calls = Calls::from([
         (libc::SYS_kill, vec![elsewhere]),
@@ -310,14 +417,18 @@ fn install(calls: Calls, errno: libc::c_int) -> io::Result<()> {
     if calls.is_empty() {
         return Ok(());
     }
-    let target = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
+    let target = std::env::consts::ARCH
+        .try_into()
+        .map_err(io::Error::other)?;
     let (others, these) = (SeccompAction::Allow, SeccompAction::Errno(errno as u32));
-    let filter = SeccompFilter::new(in_both_forms(calls), others, these, target).map_err(io::Error::other)?;
+    let filter = SeccompFilter::new(in_both_forms(calls), others, these, target)
+        .map_err(io::Error::other)?;
     let program: BpfProgram = filter.try_into().map_err(io::Error::other)?;
     apply_filter(&program).map_err(io::Error::other)
 }
 
-/// On x86-64 a program may make its calls by a second set of numbers (x32), where the system has it.
+/// On x86-64 a program may make its calls by a second set of numbers (x32), where the system has
+/// it.
 #[cfg(target_arch = "x86_64")]
 fn in_both_forms(calls: Calls) -> Calls {
     const X32: i64 = 0x4000_0000;
@@ -329,7 +440,10 @@ fn in_both_forms(calls: Calls) -> Calls {
         libc::SYS_rt_tgsigqueueinfo => 536,
         call => call,
     };
-    let second: Vec<_> = calls.iter().map(|(call, cases)| (X32 | other(*call), cases.clone())).collect();
+    let second: Vec<_> = calls
+        .iter()
+        .map(|(call, cases)| (X32 | other(*call), cases.clone()))
+        .collect();
     calls.into_iter().chain(second).collect()
 }
 
@@ -348,7 +462,8 @@ fn rule(conditions: Vec<SeccompCondition>) -> SeccompRule {
 
 /// A condition on the lower half of an argument, which is all that the kernel looks at in an `int`.
 fn arg(number: u8, op: Op, value: u64) -> SeccompCondition {
-    SeccompCondition::new(number, Len::Dword, op, value & 0xffff_ffff).expect("a call has six arguments")
+    SeccompCondition::new(number, Len::Dword, op, value & 0xffff_ffff)
+        .expect("a call has six arguments")
 }
 
 fn wide(number: u8, op: Op, value: u64) -> SeccompCondition {

@@ -1,7 +1,8 @@
 //! Landlock: which files may be read and written, which ports reached, who may be signalled.
 //!
-//! Landlock rules only allow. A sealed path is therefore left out by allowing each sibling of it, and each sibling of every folder above
-//! it. As a consequence, an entry that is created directly in one of these folders while a command runs is closed to that command.
+//! Landlock rules only allow. A sealed path is therefore left out by allowing each sibling of it,
+//! and each sibling of every folder above it. As a consequence, an entry that is created directly
+//! in one of these folders while a command runs is closed to that command.
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
@@ -11,8 +12,9 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, NetPort, PathBeneath,
-    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus,
+    NetPort, PathBeneath, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError,
+    RulesetStatus, Scope,
 };
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 
@@ -22,14 +24,15 @@ use crate::sealed::{Identity, Mounts, identities};
 
 /// Devices that anything may read and write: none of them keeps anything, none is a terminal.
 const DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
-/// What belongs to the system: terminals, disks, its own settings. No permitted folder reaches into it, nor into another place where
-/// the like is mounted.
+/// What belongs to the system: terminals, disks, its own settings. No permitted folder reaches into
+/// it, nor into another place where the like is mounted.
 const SYSTEM: [&str; 3] = ["/dev", "/proc", "/sys"];
 /// Where devices are.
 const DEVICE_FOLDER: &str = "/dev";
 /// What else of `/dev` may be read.
 const READABLE: [&str; 3] = ["/dev/random", "/dev/urandom", SHARED_MEMORY];
-/// Files in memory and semaphores, with names. The one folder of the system that can be permitted by its name.
+/// Files in memory and semaphores, with names. The one folder of the system that can be permitted
+/// by its name.
 const SHARED_MEMORY: &str = "/dev/shm";
 
 /// The version that this system has. Restricts the calling thread.
@@ -63,8 +66,8 @@ pub(super) fn scope_signals() -> io::Result<()> {
     }
 }
 
-/// Restricts the calling thread, as far as a Landlock of this version can. Costs a rule for each entry of every folder above a sealed
-/// path, some three microseconds each.
+/// Restricts the calling thread, as far as a Landlock of this version can. Costs a rule for each
+/// entry of every folder above a sealed path, some three microseconds each.
 pub(super) fn restrict(confinement: &Confinement, abi: ABI) -> io::Result<()> {
     let (sealed, mounts) = (&confinement.sealed, Mounts::read()?);
     let writing = writing(abi);
@@ -73,8 +76,15 @@ pub(super) fn restrict(confinement: &Confinement, abi: ABI) -> io::Result<()> {
         allow(&mut ruleset, &handle, AccessFs::ReadFile.into())
     })?;
     let mut to_write = |handle: OwnedFd| allow(&mut ruleset, &handle, writing | AccessFs::ReadFile);
-    DEVICES.iter().filter_map(|device| open(Path::new(device))).try_for_each(&mut to_write)?;
-    writable(&confinement.writes, &ClosedPaths::to_writers(sealed, &mounts), &mut to_write)?;
+    DEVICES
+        .iter()
+        .filter_map(|device| open(Path::new(device)))
+        .try_for_each(&mut to_write)?;
+    writable(
+        &confinement.writes,
+        &ClosedPaths::to_writers(sealed, &mounts),
+        &mut to_write,
+    )?;
     let status = ruleset.restrict_self().map_err(io::Error::other)?;
     match status.ruleset {
         RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(()),
@@ -98,7 +108,9 @@ fn ruleset(confinement: &Confinement, abi: ABI) -> Result<RulesetCreated, Rulese
     };
     if abi >= ABI::V4 {
         ruleset = match confinement.network {
-            Network::None | Network::Ports(_) => ruleset.handle_access(AccessNet::from_all(ABI::V4))?,
+            Network::None | Network::Ports(_) => {
+                ruleset.handle_access(AccessNet::from_all(ABI::V4))?
+            }
             // A command may connect, and may not listen.
             Network::Machines => ruleset.handle_access(AccessNet::BindTcp)?,
             Network::Any => ruleset,
@@ -107,24 +119,41 @@ fn ruleset(confinement: &Confinement, abi: ABI) -> Result<RulesetCreated, Rulese
     if abi >= ABI::V6 {
         ruleset = match confinement.network {
             Network::Any => ruleset.scope(Scope::Signal)?,
-            Network::None | Network::Ports(_) | Network::Machines => ruleset.scope(Scope::from_all(ABI::V6))?,
+            Network::None | Network::Ports(_) | Network::Machines => {
+                ruleset.scope(Scope::from_all(ABI::V6))?
+            }
         };
     }
     let created = ruleset.create()?;
     if abi < ABI::V4 {
         return Ok(created);
     }
-    created.add_rules(ports.iter().map(|port| Ok::<_, RulesetError>(NetPort::new(*port, AccessNet::ConnectTcp))))
+    created.add_rules(
+        ports
+            .iter()
+            .map(|port| Ok::<_, RulesetError>(NetPort::new(*port, AccessNet::ConnectTcp))),
+    )
 }
 
 /// Receives each file or folder that a rule is to cover.
 type Each<'a> = &'a mut dyn FnMut(OwnedFd) -> io::Result<()>;
 
-fn allow(ruleset: &mut RulesetCreated, handle: &OwnedFd, access: BitFlags<AccessFs>) -> io::Result<()> {
+fn allow(
+    ruleset: &mut RulesetCreated,
+    handle: &OwnedFd,
+    access: BitFlags<AccessFs>,
+) -> io::Result<()> {
     let is_folder = FileType::from_raw_mode(fstat(handle)?.st_mode) == FileType::Directory;
     // What can only be done in a folder cannot be allowed for a file.
-    let access = if is_folder { access } else { access & AccessFs::from_file(ABI::V5) };
-    ruleset.add_rule(PathBeneath::new(handle, access)).map(drop).map_err(io::Error::other)
+    let access = if is_folder {
+        access
+    } else {
+        access & AccessFs::from_file(ABI::V5)
+    };
+    ruleset
+        .add_rule(PathBeneath::new(handle, access))
+        .map(drop)
+        .map_err(io::Error::other)
 }
 
 /// The paths that no rule may cover.
@@ -145,13 +174,28 @@ impl<'a> ClosedPaths<'a> {
 
     /// To who writes: the sealed paths, and all of the system.
     fn to_writers(sealed: &'a [PathBuf], mounts: &Mounts) -> Self {
-        Self::of(sealed, mounts, mounts.of_the_system().chain(SYSTEM.map(Path::new)))
+        Self::of(
+            sealed,
+            mounts,
+            mounts.of_the_system().chain(SYSTEM.map(Path::new)),
+        )
     }
 
-    fn of<'p>(sealed: &'a [PathBuf], mounts: &Mounts, folders: impl Iterator<Item = &'p Path>) -> Self {
-        let names =
-            mounts.aliases(sealed.iter().map(|path| &**path)).into_iter().chain(mounts.aliases(folders)).collect();
-        Self { names, sealed, files: OnceCell::new() }
+    fn of<'p>(
+        sealed: &'a [PathBuf],
+        mounts: &Mounts,
+        folders: impl Iterator<Item = &'p Path>,
+    ) -> Self {
+        let names = mounts
+            .aliases(sealed.iter().map(|path| &**path))
+            .into_iter()
+            .chain(mounts.aliases(folders))
+            .collect();
+        Self {
+            names,
+            sealed,
+            files: OnceCell::new(),
+        }
     }
 
     /// Whether `path` is closed or lies in a closed folder.
@@ -164,7 +208,8 @@ impl<'a> ClosedPaths<'a> {
         self.names.iter().any(|closed| closed.starts_with(path))
     }
 
-    /// Whether an open file is a hard link to a sealed one. A Landlock rule holds for the inode, and so for each of its names.
+    /// Whether an open file is a hard link to a sealed one. A Landlock rule holds for the inode,
+    /// and so for each of its names.
     fn links(&self, file: &OwnedFd) -> io::Result<bool> {
         let stat = fstat(file)?;
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory || stat.st_nlink < 2 {
@@ -178,12 +223,17 @@ impl<'a> ClosedPaths<'a> {
 /// All that may be read.
 fn readable(closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Result<()> {
     around(Path::new("/"), closed, each)?;
-    READABLE.iter().filter_map(|path| open(Path::new(path))).try_for_each(each)
+    READABLE
+        .iter()
+        .filter_map(|path| open(Path::new(path)))
+        .try_for_each(each)
 }
 
 /// All that may be written.
 fn writable(writes: &Writes, closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Result<()> {
-    let Writes::Below(folders) = writes else { return Ok(()) };
+    let Writes::Below(folders) = writes else {
+        return Ok(());
+    };
     for folder in folders {
         let handle = reopened(folder)?;
         if closed.holds(&folder.path) && folder.path != Path::new(SHARED_MEMORY) {
@@ -200,17 +250,23 @@ fn writable(writes: &Writes, closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Re
 /// A permitted folder, which has to be the one that was permitted.
 fn reopened(folder: &Folder) -> io::Result<OwnedFd> {
     let shown = folder.path.display();
-    let handle = File::open(&folder.path).map_err(|error| io::Error::new(error.kind(), format!("{shown}: {error}")))?;
+    let handle = File::open(&folder.path)
+        .map_err(|error| io::Error::new(error.kind(), format!("{shown}: {error}")))?;
     match Identity::of(&handle)? == folder.identity {
         true => Ok(handle.into()),
-        false => Err(io::Error::other(format!("{shown} is another folder than the one that was permitted"))),
+        false => Err(io::Error::other(format!(
+            "{shown} is another folder than the one that was permitted"
+        ))),
     }
 }
 
-/// Opens each entry of `folder` that neither is closed nor holds a closed path; of a folder that holds one, its entries likewise.
+/// Opens each entry of `folder` that neither is closed nor holds a closed path; of a folder that
+/// holds one, its entries likewise.
 fn around(folder: &Path, closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Result<()> {
     // A folder that cannot be listed cannot be by the command either.
-    let Ok(entries) = std::fs::read_dir(folder) else { return Ok(()) };
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return Ok(());
+    };
     for entry in entries.flatten() {
         let path = entry.path();
         if closed.names.contains(&path) {
@@ -229,9 +285,16 @@ fn around(folder: &Path, closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Result
     Ok(())
 }
 
-/// Opens what stands at a path to name it in a rule. A link is no name: what it leads to is allowed by its own, or not.
+/// Opens what stands at a path to name it in a rule. A link is no name: what it leads to is allowed
+/// by its own, or not.
 fn open(path: &Path) -> Option<OwnedFd> {
-    let handle = openat(CWD, path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let handle = openat(
+        CWD,
+        path,
+        OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .ok()?;
     let kind = FileType::from_raw_mode(fstat(&handle).ok()?.st_mode);
     (kind != FileType::Symlink).then_some(handle)
 }

@@ -14,8 +14,8 @@ pub(in crate::command) struct ConfinementSupport {
 }
 
 impl ConfinementSupport {
-    /// What this system supports. The kernel probes it once and passes the result to its guards, which never probe: a guard that
-    /// failed to would have to guess.
+    /// What this system supports. The kernel probes it once and passes the result to its guards,
+    /// which never probe: a guard that failed to would have to guess.
     ///
     /// # Errors
     /// It cannot be asked, since no thread can be made.
@@ -27,9 +27,13 @@ impl ConfinementSupport {
         if let Some(this) = THIS.get() {
             return Ok(*this);
         }
-        let landlock = super::on_a_thread(|| Ok(super::filesystem::version().unwrap_or(ABI::Unsupported)))?;
+        let landlock =
+            super::on_a_thread(|| Ok(super::filesystem::version().unwrap_or(ABI::Unsupported)))?;
         let has_seccomp = super::on_a_thread(|| Ok(super::calls::try_out().is_ok()))?;
-        Ok(*THIS.get_or_init(|| Self { landlock, has_seccomp }))
+        Ok(*THIS.get_or_init(|| Self {
+            landlock,
+            has_seccomp,
+        }))
     }
 
     /// That of this system, which confines nothing.
@@ -55,7 +59,10 @@ impl ConfinementSupport {
         let landlock: i32 = landlock.parse().ok()?;
         let has_seccomp = has_seccomp.parse().ok()?;
         #[cfg(target_os = "linux")]
-        return Some(Self { landlock: ABI::from(landlock), has_seccomp });
+        return Some(Self {
+            landlock: ABI::from(landlock),
+            has_seccomp,
+        });
         #[cfg(not(target_os = "linux"))]
         return (landlock == 0).then_some(Self { has_seccomp });
     }
@@ -64,7 +71,10 @@ impl ConfinementSupport {
     #[cfg(all(test, target_os = "linux"))]
     pub(in crate::command) fn with(landlock: ABI) -> Self {
         let this = Self::of_this_system().expect("a test can make a thread");
-        Self { landlock: landlock.min(this.landlock), ..this }
+        Self {
+            landlock: landlock.min(this.landlock),
+            ..this
+        }
     }
 
     #[cfg(target_os = "linux")]
@@ -72,7 +82,8 @@ impl ConfinementSupport {
         self.landlock
     }
 
-    /// Confines the signals of the calling thread to itself and what it starts. It has to be the only thread.
+    /// Confines the signals of the calling thread to itself and what it starts. It has to be the
+    /// only thread.
     ///
     /// # Errors
     /// This system cannot.
@@ -113,15 +124,22 @@ impl ConfinementSupport {
     /// What it cannot do, as a sentence for the user; nothing where it can do all.
     pub(in crate::command) fn lacks(self) -> Option<String> {
         if !cfg!(target_os = "linux") {
-            return Some("this system cannot confine commands and tool servers: only Linux can.".to_owned());
+            return Some(
+                "this system cannot confine commands and tool servers: only Linux can.".to_owned(),
+            );
         }
         if !self.has_landlock() {
-            let why = "this system has no Landlock (Linux 5.13 or newer, not switched off at boot or by a container)";
-            return Some(format!("{why}: commands and tool servers cannot be confined."));
+            let why = "this system has no Landlock (Linux 5.13 or newer, not switched off at boot \
+                 or by a container)";
+            return Some(format!(
+                "{why}: commands and tool servers cannot be confined."
+            ));
         }
         if !self.has_seccomp {
             return Some(
-                "this system lets no seccomp filter be set: commands and tool servers cannot be confined.".to_owned(),
+                "this system lets no seccomp filter be set: commands and tool servers cannot be \
+                 confined."
+                    .to_owned(),
             );
         }
         self.is_older()
@@ -131,12 +149,16 @@ impl ConfinementSupport {
     fn is_older(self) -> Option<String> {
         let without = match self.landlock {
             ABI::V1 | ABI::V2 | ABI::V3 => {
-                "commands that may use the network reach every port, and may send signals to their own process group only"
+                "commands that may use the network reach every port, and may send signals to their \
+                 own process group only"
             }
             ABI::V4 | ABI::V5 => "commands may send signals to their own process group only",
             _ => return None,
         };
-        Some(format!("this system's Landlock is version {} (6 is complete, Linux 6.12): {without}.", self.landlock))
+        Some(format!(
+            "this system's Landlock is version {} (6 is complete, Linux 6.12): {without}.",
+            self.landlock
+        ))
     }
 
     #[cfg(not(target_os = "linux"))]

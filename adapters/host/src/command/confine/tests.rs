@@ -1,5 +1,5 @@
-//! Attacks on the confinement, one file each, under every version of Landlock that this system has (`tests/attacks` says how they
-//! are written). The kernel that they attack is this test.
+//! Attacks on the confinement, one file each, under every version of Landlock that this system has
+//! (`tests/attacks` says how they are written). The kernel that they attack is this test.
 
 #![cfg(target_os = "linux")]
 
@@ -37,29 +37,51 @@ impl Target {
             "read" => Writes::Nothing,
             _ => Writes::Below(vec![Folder::find(&self.base.join("inside")).unwrap()]),
         };
-        Confinement { writes, network: Network::None, sealed: vec![self.base.join("inside/store")] }
+        Confinement {
+            writes,
+            network: Network::None,
+            sealed: vec![self.base.join("inside/store")],
+        }
     }
 
-    fn run(&self, attack: &Path, confinement: &Confinement, support: ConfinementSupport, inside: &str) -> Output {
+    fn run(
+        &self,
+        attack: &Path,
+        confinement: &Confinement,
+        support: ConfinementSupport,
+        inside: &str,
+    ) -> Output {
         within(confinement, support, || {
             let mut command = Command::new("python3");
-            command.arg("-B").arg(attack).arg(self.argument(std::process::id(), inside));
-            command.env_clear().env("PATH", std::env::var("PATH").unwrap()).process_group(0).output()
+            command
+                .arg("-B")
+                .arg(attack)
+                .arg(self.argument(std::process::id(), inside));
+            command
+                .env_clear()
+                .env("PATH", std::env::var("PATH").unwrap())
+                .process_group(0)
+                .output()
         })
         .unwrap()
     }
 
     fn assert_store_is_whole(&self, after: &str) {
         let store = self.base.join("inside/store");
-        assert_eq!(fs::read(store.join("HEAD")).unwrap(), b"as it was", "{after}");
+        assert_eq!(
+            fs::read(store.join("HEAD")).unwrap(),
+            b"as it was",
+            "{after}"
+        );
         assert_eq!(fs::read_dir(store).unwrap().count(), 1, "{after}");
     }
 }
 
 /// The attacks that this test has the rights for.
 fn possible_attacks() -> Vec<Attack> {
-    let (possible, others): (Vec<_>, Vec<_>) =
-        attacks().into_iter().partition(|attack| !attack.needs_root || rustix::process::geteuid().is_root());
+    let (possible, others): (Vec<_>, Vec<_>) = attacks()
+        .into_iter()
+        .partition(|attack| !attack.needs_root || rustix::process::geteuid().is_root());
     if !others.is_empty() {
         skip("root", "some attacks are those of root");
     }
@@ -78,7 +100,10 @@ async fn no_attack_gets_through_under_any_version() {
     for version in VERSIONS {
         for attack in &attacks {
             for inside in ["inside", "inside/deep"] {
-                let (confinement, support) = (target.confinement(&attack.access), ConfinementSupport::with(version));
+                let (confinement, support) = (
+                    target.confinement(&attack.access),
+                    ConfinementSupport::with(version),
+                );
                 let output = target.run(&attack.path, &confinement, support, inside);
                 let name = attack.path.file_stem().unwrap().display();
                 let after = format!("{name}, version {version}: {output:?}");
@@ -105,9 +130,19 @@ async fn attacks_get_through_without_confinement() {
         // Another one than this test, which hears of no signal.
         let mut kernel = Command::new("sleep").arg("60").spawn().unwrap();
         let argument = target.argument(kernel.id(), "inside/deep");
-        let output = Command::new("python3").arg("-B").arg(&attack.path).arg(argument).output().unwrap();
+        let output = Command::new("python3")
+            .arg("-B")
+            .arg(&attack.path)
+            .arg(argument)
+            .output()
+            .unwrap();
         kernel.kill().and_then(|()| kernel.wait()).unwrap();
-        assert_eq!(output.status.code(), Some(0), "{}: {output:?}", attack.path.display());
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{}: {output:?}",
+            attack.path.display()
+        );
     }
 }
 
@@ -116,61 +151,128 @@ async fn attacks_get_through_without_confinement() {
 async fn what_is_permitted_works() {
     let target = target();
     let run = |network: Network, access: &str, script: &str| {
-        let confinement = Confinement { network, ..target.confinement(access) };
-        let output = within(&confinement, ConfinementSupport::of_this_system().unwrap(), || {
-            Command::new("python3").arg("-c").arg(script).current_dir(&target.base).output()
-        });
+        let confinement = Confinement {
+            network,
+            ..target.confinement(access)
+        };
+        let output = within(
+            &confinement,
+            ConfinementSupport::of_this_system().unwrap(),
+            || {
+                Command::new("python3")
+                    .arg("-c")
+                    .arg(script)
+                    .current_dir(&target.base)
+                    .output()
+            },
+        );
         let output = output.unwrap();
-        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
     };
     let port = target.tcp_port();
     let connect = format!("import socket; socket.create_connection(('127.0.0.1', {port}), 2)");
     let unix = "import socket; socket.socket(socket.AF_UNIX).connect('socket')";
     let many_ways = format!(
-        "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262); s.connect(('127.0.0.1', {port}))"
+        "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262); \
+         s.connect(('127.0.0.1', {port}))"
     );
-    let with_data = format!("import socket; s = socket.socket(); s.sendto(b'x', 0x20000000, ('127.0.0.1', {port}))");
+    let with_data = format!(
+        "import socket; s = socket.socket(); s.sendto(b'x', 0x20000000, ('127.0.0.1', {port}))"
+    );
     let listen = "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen()";
     let listen_unbound = "import socket; socket.socket().listen()";
     for (network, access, script, works) in [
-        (Network::None, "write", "open('inside/deep/new', 'w').write('x')", true),
-        (Network::None, "write", "open('inside/there', 'w').write('x')", true),
-        (Network::None, "write", "import os; os.rename('inside/deep/new', 'inside/deep/newer')", true),
-        (Network::None, "read", "open('inside/there').read(); open('/etc/passwd').read()", true),
-        (Network::None, "read", "import os; os.listdir('inside/store'); open('/dev/null', 'w').write('x')", true),
-        (
-            Network::None,
-            "read",
-            "import subprocess; subprocess.run(['sh', '-c', 'cat /etc/passwd | sort > /dev/null'], check=True)",
-            true,
-        ),
-        (Network::None, "write", "import shutil; shutil.copy2('inside/there', 'inside/deep/copied')", true),
         (
             Network::None,
             "write",
-            "import subprocess; subprocess.run(['cp', '-a', 'inside/there', 'inside/deep/kept'], check=True)",
-            true,
-        ),
-        (Network::None, "write", "import threading; t = threading.Thread(target=print); t.start(); t.join()", true),
-        (Network::None, "read", "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))", true),
-        // A request that only asks (FS_IOC_GETFLAGS) may fail where a file system has no answer, and is not refused.
-        (
-            Network::None,
-            "read",
-            "import fcntl\ntry: fcntl.ioctl(open('inside/there'), 0x80086601, bytearray(8))\nexcept OSError as e: assert e.errno not in (1, 13)",
+            "open('inside/deep/new', 'w').write('x')",
             true,
         ),
         (
             Network::None,
+            "write",
+            "open('inside/there', 'w').write('x')",
+            true,
+        ),
+        (
+            Network::None,
+            "write",
+            "import os; os.rename('inside/deep/new', 'inside/deep/newer')",
+            true,
+        ),
+        (
+            Network::None,
             "read",
-            "import fcntl\ntry: fcntl.ioctl(open('inside/there'), 0x40086602, bytearray(8))\nexcept OSError as e: assert e.errno not in (1, 13)",
+            "open('inside/there').read(); open('/etc/passwd').read()",
+            true,
+        ),
+        (
+            Network::None,
+            "read",
+            "import os; os.listdir('inside/store'); open('/dev/null', 'w').write('x')",
+            true,
+        ),
+        (
+            Network::None,
+            "read",
+            "import subprocess; subprocess.run(['sh', '-c', 'cat /etc/passwd | sort > /dev/null'], \
+             check=True)",
+            true,
+        ),
+        (
+            Network::None,
+            "write",
+            "import shutil; shutil.copy2('inside/there', 'inside/deep/copied')",
+            true,
+        ),
+        (
+            Network::None,
+            "write",
+            "import subprocess; subprocess.run(['cp', '-a', 'inside/there', 'inside/deep/kept'], \
+             check=True)",
+            true,
+        ),
+        (
+            Network::None,
+            "write",
+            "import threading; t = threading.Thread(target=print); t.start(); t.join()",
+            true,
+        ),
+        (
+            Network::None,
+            "read",
+            "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))",
+            true,
+        ),
+        // A request that only asks (FS_IOC_GETFLAGS) may fail where a file system has no answer,
+        // and is not refused.
+        (
+            Network::None,
+            "read",
+            "import fcntl\ntry: fcntl.ioctl(open('inside/there'), 0x80086601, \
+             bytearray(8))\nexcept OSError as e: assert e.errno not in (1, 13)",
+            true,
+        ),
+        (
+            Network::None,
+            "read",
+            "import fcntl\ntry: fcntl.ioctl(open('inside/there'), 0x40086602, \
+             bytearray(8))\nexcept OSError as e: assert e.errno not in (1, 13)",
             false,
         ),
         (Network::None, "read", &connect, false),
         (Network::Ports(vec![port]), "read", &connect, true),
         (Network::Machines, "read", &connect, true),
         (Network::Any, "read", &connect, true),
-        (Network::Ports(vec![1]), "read", &connect, ConfinementSupport::of_this_system().unwrap().abi() < ABI::V4),
+        (
+            Network::Ports(vec![1]),
+            "read",
+            &connect,
+            ConfinementSupport::of_this_system().unwrap().abi() < ABI::V4,
+        ),
         (Network::Ports(vec![1]), "read", &many_ways, false),
         (Network::Ports(vec![1]), "read", &with_data, false),
         (Network::Ports(vec![port]), "read", listen, false),
@@ -186,32 +288,71 @@ async fn what_is_permitted_works() {
     }
 }
 
-/// A folder with something closed in it is opened entry by entry, and a link among them opens nothing.
+/// A folder with something closed in it is opened entry by entry, and a link among them opens
+/// nothing.
 #[tokio::test]
 async fn a_link_beside_what_is_sealed_opens_nothing_outside() {
     let target = target();
-    std::os::unix::fs::symlink(target.base.join("outside"), target.base.join("inside/link")).unwrap();
+    std::os::unix::fs::symlink(target.base.join("outside"), target.base.join("inside/link"))
+        .unwrap();
     let confinement = target.confinement("write");
-    for (path, works) in [("inside/deep/new", true), ("inside/link/new", false), ("outside/new", false)] {
-        let output = within(&confinement, ConfinementSupport::of_this_system().unwrap(), || {
-            Command::new("sh").arg("-c").arg(format!("echo x > {path}")).current_dir(&target.base).output()
-        });
-        assert_eq!(output.as_ref().unwrap().status.success(), works, "{path}: {output:?}");
+    for (path, works) in [
+        ("inside/deep/new", true),
+        ("inside/link/new", false),
+        ("outside/new", false),
+    ] {
+        let output = within(
+            &confinement,
+            ConfinementSupport::of_this_system().unwrap(),
+            || {
+                Command::new("sh")
+                    .arg("-c")
+                    .arg(format!("echo x > {path}"))
+                    .current_dir(&target.base)
+                    .output()
+            },
+        );
+        assert_eq!(
+            output.as_ref().unwrap().status.success(),
+            works,
+            "{path}: {output:?}"
+        );
     }
 }
 
-/// A file of the kernel with a second name, beside what is sealed. Names in other folders are not looked for (docs/confinement.md).
+/// A file of the kernel with a second name, beside what is sealed. Names in other folders are not
+/// looked for (docs/confinement.md).
 #[tokio::test]
 async fn a_second_name_of_a_sealed_file_is_sealed_too() {
     let target = target();
-    fs::hard_link(target.base.join("inside/store/HEAD"), target.base.join("inside/second")).unwrap();
-    fs::hard_link(target.base.join("inside/there"), target.base.join("inside/other")).unwrap();
+    fs::hard_link(
+        target.base.join("inside/store/HEAD"),
+        target.base.join("inside/second"),
+    )
+    .unwrap();
+    fs::hard_link(
+        target.base.join("inside/there"),
+        target.base.join("inside/other"),
+    )
+    .unwrap();
     let confinement = target.confinement("write");
     for (path, works) in [("inside/second", false), ("inside/other", true)] {
-        let output = within(&confinement, ConfinementSupport::of_this_system().unwrap(), || {
-            Command::new("sh").arg("-c").arg(format!("echo x > {path}")).current_dir(&target.base).output()
-        });
-        assert_eq!(output.as_ref().unwrap().status.success(), works, "{path}: {output:?}");
+        let output = within(
+            &confinement,
+            ConfinementSupport::of_this_system().unwrap(),
+            || {
+                Command::new("sh")
+                    .arg("-c")
+                    .arg(format!("echo x > {path}"))
+                    .current_dir(&target.base)
+                    .output()
+            },
+        );
+        assert_eq!(
+            output.as_ref().unwrap().status.success(),
+            works,
+            "{path}: {output:?}"
+        );
     }
     target.assert_store_is_whole("a second name");
 }
@@ -220,13 +361,34 @@ async fn a_second_name_of_a_sealed_file_is_sealed_too() {
 async fn shared_memory_can_be_permitted_by_its_name() {
     let target = target();
     let script = "import multiprocessing as m; assert m.Pool(2).map(abs, [-1]) == [1]";
-    for (folders, works) in [(&["inside"][..], false), (&["inside", "/dev/shm"], true), (&["/"], false)] {
-        let folders = folders.iter().map(|folder| Folder::find(&target.base.join(folder)).unwrap());
-        let confinement = Confinement { writes: Writes::Below(folders.collect()), ..target.confinement("write") };
-        let output = within(&confinement, ConfinementSupport::of_this_system().unwrap(), || {
-            Command::new("python3").arg("-c").arg(script).current_dir(&target.base).output()
-        });
-        assert_eq!(output.as_ref().unwrap().status.success(), works, "{output:?}");
+    for (folders, works) in [
+        (&["inside"][..], false),
+        (&["inside", "/dev/shm"], true),
+        (&["/"], false),
+    ] {
+        let folders = folders
+            .iter()
+            .map(|folder| Folder::find(&target.base.join(folder)).unwrap());
+        let confinement = Confinement {
+            writes: Writes::Below(folders.collect()),
+            ..target.confinement("write")
+        };
+        let output = within(
+            &confinement,
+            ConfinementSupport::of_this_system().unwrap(),
+            || {
+                Command::new("python3")
+                    .arg("-c")
+                    .arg(script)
+                    .current_dir(&target.base)
+                    .output()
+            },
+        );
+        assert_eq!(
+            output.as_ref().unwrap().status.success(),
+            works,
+            "{output:?}"
+        );
     }
 }
 
@@ -236,6 +398,15 @@ async fn a_folder_that_took_the_place_of_a_permitted_one_is_not_permitted() {
     let confinement = target.confinement("write");
     fs::rename(target.base.join("inside"), target.base.join("before")).unwrap();
     std::os::unix::fs::symlink(target.base.join("outside"), target.base.join("inside")).unwrap();
-    let refused = within(&confinement, ConfinementSupport::of_this_system().unwrap(), || Command::new("true").output());
-    assert!(refused.as_ref().is_err_and(|error| error.to_string().contains("another folder")), "{refused:?}");
+    let refused = within(
+        &confinement,
+        ConfinementSupport::of_this_system().unwrap(),
+        || Command::new("true").output(),
+    );
+    assert!(
+        refused
+            .as_ref()
+            .is_err_and(|error| error.to_string().contains("another folder")),
+        "{refused:?}"
+    );
 }

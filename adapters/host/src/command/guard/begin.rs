@@ -1,4 +1,5 @@
-//! What becomes the command: limited and confined by itself, in a session of its own, and killed when its guard is.
+//! What becomes the command: limited and confined by itself, in a session of its own, and killed
+//! when its guard is.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -23,31 +24,48 @@ pub(super) fn run(arguments: Vec<OsString>) -> i32 {
 }
 
 fn begin(arguments: Vec<OsString>) -> Result<std::convert::Infallible, String> {
-    let (orders, command) = Orders::read(arguments).ok_or("the guard was told nothing that it understands")?;
-    let (program, arguments) = command.split_first().ok_or("the guard was told no command")?;
+    let (orders, command) =
+        Orders::read(arguments).ok_or("the guard was told nothing that it understands")?;
+    let (program, arguments) = command
+        .split_first()
+        .ok_or("the guard was told no command")?;
     let cannot = |doing: &str| {
         let doing = doing.to_owned();
         move |error: std::io::Error| format!("{} could not be {doing}: {error}", program.display())
     };
     let guard = getppid();
-    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|errno| cannot("guarded")(errno.into()))?;
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|errno| cannot("guarded")(errno.into()))?;
     // One that ended before it was watched is not the parent any more.
     if getppid() != guard || guard.is_none() {
         return Err(format!("{} lost its guard", program.display()));
     }
     setsid().map_err(|errno| cannot("given a session")(errno.into()))?;
-    // Where memory runs out, the command goes before its guard and the kernel. What it cannot have it does without.
+    // Where memory runs out, the command goes before its guard and the kernel. What it cannot have
+    // it does without.
     let _ = std::fs::write("/proc/self/oom_score_adj", "500");
     // Before it is confined: it may not change them then.
     if let Some(limits) = &orders.limits {
         limits::set_for(None, limits).map_err(cannot("limited"))?;
     }
     if let Some(confinement) = &orders.confinement {
-        let keepers = [Some(orders.kernel), guard.map(number)].into_iter().flatten().collect();
-        let processes = Processes { keepers, own: Some(number(getpid())) };
-        confinement.lay_on(orders.support, &processes).map_err(cannot("confined"))?;
+        let keepers = [Some(orders.kernel), guard.map(number)]
+            .into_iter()
+            .flatten()
+            .collect();
+        let processes = Processes {
+            keepers,
+            own: Some(number(getpid())),
+        };
+        confinement
+            .lay_on(orders.support, &processes)
+            .map_err(cannot("confined"))?;
     }
-    let error = Command::new(program).args(arguments).env_clear().envs(environment()).exec();
+    let error = Command::new(program)
+        .args(arguments)
+        .env_clear()
+        .envs(environment())
+        .exec();
     Err(cannot("started")(error))
 }
 

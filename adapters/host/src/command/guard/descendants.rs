@@ -1,10 +1,13 @@
-//! The descendants of the guard. The guard is their subreaper: a process whose parent ends becomes its child, so that none is lost.
+//! The descendants of the guard. The guard is their subreaper: a process whose parent ends becomes
+//! its child, so that none is lost.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group, wait};
+use rustix::process::{
+    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group, wait,
+};
 
 /// How long processes may take to vanish that were killed: some wait for a disk.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -26,14 +29,20 @@ pub(super) enum SignalScope {
 
 impl Descendants {
     pub(super) fn new(command: Pid, scope: SignalScope) -> Self {
-        Self { command, scope, command_status: None }
+        Self {
+            command,
+            scope,
+            command_status: None,
+        }
     }
 
     /// Takes note of all that have ended. Whether any is left.
     pub(super) fn reap(&mut self) -> bool {
         loop {
             match wait(WaitOptions::NOHANG) {
-                Ok(Some((pid, status))) if pid == self.command => self.command_status = Some(status),
+                Ok(Some((pid, status))) if pid == self.command => {
+                    self.command_status = Some(status)
+                }
                 Ok(Some(_)) | Err(Errno::INTR) => {}
                 Ok(None) => return true,
                 Err(_) => return false,
@@ -46,7 +55,8 @@ impl Descendants {
         let began = Instant::now();
         while began.elapsed() < LONGEST {
             if self.scope == SignalScope::Descendants {
-                // kill(-1): every process in scope, in one step that no fork escapes, also those that hide from /proc.
+                // kill(-1): every process in scope, in one step that no fork escapes, also those
+                // that hide from /proc.
                 let _ = Pid::from_raw(1).map(|all| kill_process_group(all, Signal::KILL));
             }
             // It fails where none is left of the group.
@@ -82,12 +92,24 @@ pub(super) fn descendants() -> Vec<Pid> {
 
 /// Every process of the system and its parent.
 fn parents() -> Vec<(i32, i32)> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    numbers.filter_map(|pid| Some((pid, parent(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)?))).collect()
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let numbers = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    numbers
+        .filter_map(|pid| {
+            Some((
+                pid,
+                parent(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)?,
+            ))
+        })
+        .collect()
 }
 
-/// The parent in a line of proc(5): number, name in parentheses, state, parent. A name may hold anything, and need not be text.
+/// The parent in a line of proc(5): number, name in parentheses, state, parent. A name may hold
+/// anything, and need not be text.
 fn parent(stat: &[u8]) -> Option<i32> {
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let rest = std::str::from_utf8(&stat[end + 1..]).ok()?;
@@ -107,15 +129,27 @@ mod tests {
 
     #[test]
     fn what_a_child_starts_is_below_this_process() {
-        let mut child = std::process::Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "sleep 60 & wait"])
+            .spawn()
+            .unwrap();
         let began = Instant::now();
         let pid = i32::try_from(child.id()).unwrap();
-        let below = || descendants().into_iter().map(|pid| pid.as_raw_nonzero().get()).collect::<Vec<_>>();
+        let below = || {
+            descendants()
+                .into_iter()
+                .map(|pid| pid.as_raw_nonzero().get())
+                .collect::<Vec<_>>()
+        };
         while !(below().contains(&pid) && parents().iter().any(|(_, parent)| *parent == pid)) {
             assert!(began.elapsed() < Duration::from_secs(10));
             std::thread::sleep(Duration::from_millis(5));
         }
-        let grandchild = parents().into_iter().find(|(_, parent)| *parent == pid).unwrap().0;
+        let grandchild = parents()
+            .into_iter()
+            .find(|(_, parent)| *parent == pid)
+            .unwrap()
+            .0;
         assert!(below().contains(&grandchild));
         kill_process(Pid::from_raw(grandchild).unwrap(), Signal::KILL).unwrap();
         child.wait().unwrap();

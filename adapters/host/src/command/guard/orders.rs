@@ -27,16 +27,43 @@ pub(in crate::command) struct Orders {
 
 impl Orders {
     pub(super) fn written(&self) -> Vec<OsString> {
-        let mut written = vec![pair("kernel", self.kernel.to_string()), pair("support", self.support.written())];
-        if let Some(CommandLimits { memory_bytes, processes, file_bytes, open_files }) = self.limits {
-            written.push(pair("limits", format!("{memory_bytes},{processes},{file_bytes},{open_files}")));
+        let mut written = vec![
+            pair("kernel", self.kernel.to_string()),
+            pair("support", self.support.written()),
+        ];
+        if let Some(CommandLimits {
+            memory_bytes,
+            processes,
+            file_bytes,
+            open_files,
+        }) = self.limits
+        {
+            written.push(pair(
+                "limits",
+                format!("{memory_bytes},{processes},{file_bytes},{open_files}"),
+            ));
         }
-        written.extend(self.temporary.iter().map(|folder| pair("temporary", folder)));
-        let Some(Confinement { writes, network, sealed }) = &self.confinement else { return written };
+        written.extend(
+            self.temporary
+                .iter()
+                .map(|folder| pair("temporary", folder)),
+        );
+        let Some(Confinement {
+            writes,
+            network,
+            sealed,
+        }) = &self.confinement
+        else {
+            return written;
+        };
         written.push(pair("network", shown(network)));
         if let Writes::Below(folders) = writes {
             written.push(pair("writes", ""));
-            for Folder { path, identity: Identity { device, inode } } in folders {
+            for Folder {
+                path,
+                identity: Identity { device, inode },
+            } in folders
+            {
                 let mut folder = OsString::from(format!("{device},{inode},"));
                 folder.push(path);
                 written.push(pair("folder", folder));
@@ -70,7 +97,13 @@ impl Orders {
             network,
             sealed,
         });
-        let orders = Self { kernel: kernel?, limits, temporary, confinement, support: support? };
+        let orders = Self {
+            kernel: kernel?,
+            limits,
+            temporary,
+            confinement,
+            support: support?,
+        };
         Some((orders, arguments.collect()))
     }
 }
@@ -85,13 +118,23 @@ fn pair(key: &str, value: impl AsRef<OsStr>) -> OsString {
 fn split(text: &OsStr, at: u8) -> Option<(OsString, OsString)> {
     let bytes = text.as_bytes();
     let found = bytes.iter().position(|byte| *byte == at)?;
-    Some((OsString::from_vec(bytes[..found].to_vec()), OsString::from_vec(bytes[found + 1..].to_vec())))
+    Some((
+        OsString::from_vec(bytes[..found].to_vec()),
+        OsString::from_vec(bytes[found + 1..].to_vec()),
+    ))
 }
 
 fn shown(network: &Network) -> String {
     match network {
         Network::None => "none".to_owned(),
-        Network::Ports(ports) => format!("ports:{}", ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",")),
+        Network::Ports(ports) => format!(
+            "ports:{}",
+            ports
+                .iter()
+                .map(u16::to_string)
+                .collect::<Vec<_>>()
+                .join(",")
+        ),
         Network::Machines => "machines".to_owned(),
         Network::Any => "any".to_owned(),
     }
@@ -104,23 +147,46 @@ fn read_network(text: &str) -> Option<Network> {
         "any" => Some(Network::Any),
         _ => {
             let ports = text.strip_prefix("ports:")?;
-            ports.split(',').map(|port| port.parse().ok()).collect::<Option<_>>().map(Network::Ports)
+            ports
+                .split(',')
+                .map(|port| port.parse().ok())
+                .collect::<Option<_>>()
+                .map(Network::Ports)
         }
     }
 }
 
 fn read_limits(text: &str) -> Option<CommandLimits> {
-    let numbers: Vec<u64> = text.split(',').map(|number| number.parse().ok()).collect::<Option<_>>()?;
-    let [memory_bytes, processes, file_bytes, open_files] = numbers[..] else { return None };
-    let (processes, open_files) = (u32::try_from(processes).ok()?, u32::try_from(open_files).ok()?);
-    Some(CommandLimits { memory_bytes, processes, file_bytes, open_files })
+    let numbers: Vec<u64> = text
+        .split(',')
+        .map(|number| number.parse().ok())
+        .collect::<Option<_>>()?;
+    let [memory_bytes, processes, file_bytes, open_files] = numbers[..] else {
+        return None;
+    };
+    let (processes, open_files) = (
+        u32::try_from(processes).ok()?,
+        u32::try_from(open_files).ok()?,
+    );
+    Some(CommandLimits {
+        memory_bytes,
+        processes,
+        file_bytes,
+        open_files,
+    })
 }
 
 fn read_folder(text: &OsStr) -> Option<Folder> {
     let (device, rest) = split(text, b',')?;
     let (inode, path) = split(&rest, b',')?;
-    let identity = Identity { device: device.to_str()?.parse().ok()?, inode: inode.to_str()?.parse().ok()? };
-    Some(Folder { path: PathBuf::from(path), identity })
+    let identity = Identity {
+        device: device.to_str()?.parse().ok()?,
+        inode: inode.to_str()?.parse().ok()?,
+    };
+    Some(Folder {
+        path: PathBuf::from(path),
+        identity,
+    })
 }
 
 #[cfg(test)]
@@ -130,25 +196,50 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let strange = PathBuf::from(OsString::from_vec(b"/a=b,c\xff --".to_vec()));
-        let folder = Folder { path: strange.clone(), identity: Identity { device: 7, inode: u64::MAX } };
-        let confinement = |writes, network| Confinement { writes, network, sealed: vec![strange.clone(), "/x".into()] };
+        let folder = Folder {
+            path: strange.clone(),
+            identity: Identity {
+                device: 7,
+                inode: u64::MAX,
+            },
+        };
+        let confinement = |writes, network| Confinement {
+            writes,
+            network,
+            sealed: vec![strange.clone(), "/x".into()],
+        };
         let cases = [
             None,
             Some(confinement(Writes::Nothing, Network::None)),
-            Some(confinement(Writes::Below(Vec::new()), Network::Ports(vec![1, 65535]))),
+            Some(confinement(
+                Writes::Below(Vec::new()),
+                Network::Ports(vec![1, 65535]),
+            )),
             Some(confinement(Writes::Below(vec![folder]), Network::Machines)),
             Some(confinement(Writes::Nothing, Network::Any)),
         ];
         for confinement in cases {
             for temporary in [None, Some(strange.clone())] {
-                let limits = temporary.is_some().then(|| CommandLimits { processes: 3, ..CommandLimits::default() });
+                let limits = temporary.is_some().then(|| CommandLimits {
+                    processes: 3,
+                    ..CommandLimits::default()
+                });
                 let support = ConfinementSupport::of_this_system().unwrap();
-                let orders = Orders { kernel: 42, limits, temporary, confinement: confinement.clone(), support };
+                let orders = Orders {
+                    kernel: 42,
+                    limits,
+                    temporary,
+                    confinement: confinement.clone(),
+                    support,
+                };
                 let command: Vec<_> = ["--", "sealed=y"].map(OsString::from).into();
                 let arguments = [orders.written(), vec!["--".into()], command.clone()].concat();
                 assert_eq!(Orders::read(arguments), Some((orders, command)));
             }
         }
-        assert_eq!(Orders::read(vec!["kernel=1".into(), "nonsense=2".into()]), None);
+        assert_eq!(
+            Orders::read(vec!["kernel=1".into(), "nonsense=2".into()]),
+            None
+        );
     }
 }

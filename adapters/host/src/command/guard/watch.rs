@@ -1,4 +1,5 @@
-//! The guard itself: starts the command, waits for its end, for the kernel's, or to be told, and ends all that is left.
+//! The guard itself: starts the command, waits for its end, for the kernel's, or to be told, and
+//! ends all that is left.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -10,8 +11,8 @@ use std::time::{Duration, Instant};
 use dormouse_proto::command::CommandLimits;
 use rustix::io::Errno;
 use rustix::process::{
-    DumpableBehavior, Pid, PidfdFlags, Signal, WaitStatus, getpid, getppid, kill_process, pidfd_open,
-    set_child_subreaper, set_dumpable_behavior, setsid, test_kill_process,
+    DumpableBehavior, Pid, PidfdFlags, Signal, WaitStatus, getpid, getppid, kill_process,
+    pidfd_open, set_child_subreaper, set_dumpable_behavior, setsid, test_kill_process,
 };
 use rustix::stdio::{dup2_stdin, dup2_stdout};
 use tokio::signal::unix::{SignalKind, signal};
@@ -46,9 +47,12 @@ pub(super) fn run(arguments: Vec<OsString>) -> i32 {
         complain("the guard was told nothing that it understands");
         return NOT_BEGUN;
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
     let mut made = None;
-    let guarded = runtime.and_then(|runtime| runtime.block_on(guarded(orders, &command, &mut made)));
+    let guarded =
+        runtime.and_then(|runtime| runtime.block_on(guarded(orders, &command, &mut made)));
     if let Some(folder) = made {
         // A failure is not reported: nobody could act on it.
         let _ = temporary::remove(&folder);
@@ -82,23 +86,35 @@ async fn guarded(
         Some(_) => scope_signals(orders.support, kernel),
         None => SignalScope::Everybody,
     };
-    // Not before it is known that the kernel's end and its word are heard: from here on it is removed.
+    // Not before it is known that the kernel's end and its word are heard: from here on it is
+    // removed.
     if let Some(path) = &orders.temporary {
         let folder = temporary::make_named(path)?;
         *made = Some(path.clone());
-        if let Some(Confinement { writes: Writes::Below(folders), .. }) = &mut orders.confinement {
+        if let Some(Confinement {
+            writes: Writes::Below(folders),
+            ..
+        }) = &mut orders.confinement
+        {
             folders.push(folder);
         }
     }
     let before = tasks().unwrap_or(0);
     let mut begun = Command::new(THIS_PROGRAM);
-    begun.arg(COMMAND).args(orders.written()).arg("--").args(command);
+    begun
+        .arg(COMMAND)
+        .args(orders.written())
+        .arg("--")
+        .args(command);
     let begun = process(begun.spawn()?.id())?;
     let nothing = File::options().read(true).write(true).open("/dev/null")?;
     dup2_stdin(&nothing)?;
     dup2_stdout(&nothing)?;
 
-    let (kernel_ended, ended) = (watch(kernel_fd)?, watch(pidfd_open(begun, PidfdFlags::NONBLOCK)?)?);
+    let (kernel_ended, ended) = (
+        watch(kernel_fd)?,
+        watch(pidfd_open(begun, PidfdFlags::NONBLOCK)?)?,
+    );
     let mut left = Descendants::new(begun, scope);
     let reason = tokio::select! {
         _ = ended.readable() => StopReason::Ended,
@@ -111,7 +127,8 @@ async fn guarded(
         StopReason::Unwanted => {}
         StopReason::TooMany(most) => {
             complain(&format!(
-                "ended, since it had more than {most} processes at once (command_processes in [limits])"
+                "ended, since it had more than {most} processes at once (command_processes in \
+                 [limits])"
             ));
         }
     }
@@ -119,8 +136,9 @@ async fn guarded(
     Ok(left.command_status)
 }
 
-/// Confines the signals of the guard to its descendants, where the system can. The scope is believed only once a signal to the kernel,
-/// which is no descendant, has been refused: [`Descendants::end`] signals everybody within it.
+/// Confines the signals of the guard to its descendants, where the system can. The scope is
+/// believed only once a signal to the kernel, which is no descendant, has been refused:
+/// [`Descendants::end`] signals everybody within it.
 fn scope_signals(support: ConfinementSupport, kernel: Pid) -> SignalScope {
     let is_laid = support.scope_signals().is_ok();
     match is_laid && test_kill_process(kernel) == Err(Errno::PERM) {
@@ -137,11 +155,16 @@ async fn leave(left: &mut Descendants) {
     }
 }
 
-/// Resolves with the limit when the command has more processes than that; never, without one. Counting them costs a look at every
-/// process of the system, so they are counted when the number of tasks in the system has grown by half the limit, and every two
-/// seconds.
+/// Resolves with the limit when the command has more processes than that; never, without one.
+/// Counting them costs a look at every process of the system, so they are counted when the number
+/// of tasks in the system has grown by half the limit, and every two seconds.
 async fn too_many(limits: Option<CommandLimits>, before: u64) -> u32 {
-    let Some(CommandLimits { processes: most, .. }) = limits else { return std::future::pending().await };
+    let Some(CommandLimits {
+        processes: most, ..
+    }) = limits
+    else {
+        return std::future::pending().await;
+    };
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut look = 0_u32;
@@ -149,7 +172,9 @@ async fn too_many(limits: Option<CommandLimits>, before: u64) -> u32 {
         looks.tick().await;
         look = look.wrapping_add(1);
         let has_grown = tasks().is_none_or(|tasks| tasks > before + u64::from(most / 2));
-        if (has_grown || look.is_multiple_of(COUNT_EVERY)) && descendants().len() as u64 > u64::from(most) {
+        if (has_grown || look.is_multiple_of(COUNT_EVERY))
+            && descendants().len() as u64 > u64::from(most)
+        {
             return most;
         }
     }
@@ -163,7 +188,9 @@ fn process(number: u32) -> io::Result<Pid> {
 /// Ends as the command did: by its signal, or with the code to end with.
 fn end_as(status: Option<WaitStatus>) -> i32 {
     const SIGNALLED: i32 = 128;
-    let Some(status) = status else { return SIGNALLED + Signal::KILL.as_raw() };
+    let Some(status) = status else {
+        return SIGNALLED + Signal::KILL.as_raw();
+    };
     if let Some(code) = status.exit_status() {
         return code;
     }

@@ -8,7 +8,11 @@ use serde_json::{Value, json};
 use super::super::Messages;
 use super::*;
 
-fn encode_request(request: &Request, delivery: Delivery, caching: Caching) -> Result<String, ModelError> {
+fn encode_request(
+    request: &Request,
+    delivery: Delivery,
+    caching: Caching,
+) -> Result<String, ModelError> {
     crate::wire::encode(&Messages, request, Purpose::Reply(delivery), caching)
 }
 
@@ -45,11 +49,18 @@ fn message(role: Role, blocks: Vec<Block>) -> Message {
 }
 
 fn result(id: &str, is_error: bool) -> Block {
-    Block::ToolResult { id: id.into(), text: "r".into(), is_error }
+    Block::ToolResult {
+        id: id.into(),
+        text: "r".into(),
+        is_error,
+    }
 }
 
 fn kept(json: &str, format: &str) -> Raw {
-    Raw { format: format.into(), json: json.into() }
+    Raw {
+        format: format.into(),
+        json: json.into(),
+    }
 }
 
 #[test]
@@ -67,23 +78,52 @@ fn the_body_is_the_one_that_the_provider_documents() {
 
 #[test]
 fn breakpoints_stand_where_they_never_move() {
-    let bare = Request { system: "".into(), ..request(vec![]) };
+    let bare = Request {
+        system: "".into(),
+        ..request(vec![])
+    };
     let body: Value = serde_json::from_str(&encode(&bare)).unwrap();
     assert_eq!(body["tools"][1]["cache_control"]["type"], "ephemeral");
-    assert_eq!((body.get("system"), body["tools"][0].get("cache_control")), (None, None));
-    let off = encode_request(&request(vec![Message::user("hi")]), Delivery::Whole, Caching::Off).unwrap();
-    assert!(!off.contains("cache_control") && off.contains("\"stream\":false"), "{off}");
+    assert_eq!(
+        (body.get("system"), body["tools"][0].get("cache_control")),
+        (None, None)
+    );
+    let off = encode_request(
+        &request(vec![Message::user("hi")]),
+        Delivery::Whole,
+        Caching::Off,
+    )
+    .unwrap();
+    assert!(
+        !off.contains("cache_control") && off.contains("\"stream\":false"),
+        "{off}"
+    );
     let parameters = json!({"cache_control": {"type": "ephemeral", "ttl": "1h"}, "max_tokens": 9});
-    let own = Request { parameters: Arc::new(parameters.as_object().unwrap().clone()), ..request(vec![]) };
+    let own = Request {
+        parameters: Arc::new(parameters.as_object().unwrap().clone()),
+        ..request(vec![])
+    };
     let body = encode(&own);
-    assert!(body.ends_with(",\"max_tokens\":9}") && body.matches("\"max_tokens\"").count() == 1, "{body}");
-    assert_eq!(body.matches("\"cache_control\"").count(), 2, "the program's at the top, ours at the system prompt");
+    assert!(
+        body.ends_with(",\"max_tokens\":9}") && body.matches("\"max_tokens\"").count() == 1,
+        "{body}"
+    );
+    assert_eq!(
+        body.matches("\"cache_control\"").count(),
+        2,
+        "the program's at the top, ours at the system prompt"
+    );
 }
 
 #[test]
 fn a_longer_conversation_starts_with_the_bytes_of_the_shorter_one() {
     let raw = r#"{"type":"tool_use","id":"t","name":"a","input":{"n": 1.0}}"#;
-    let used = Block::ToolUse { id: "t".into(), name: "a".into(), args: "{}".into(), raw: Some(kept(raw, FORMAT)) };
+    let used = Block::ToolUse {
+        id: "t".into(),
+        name: "a".into(),
+        args: "{}".into(),
+        raw: Some(kept(raw, FORMAT)),
+    };
     let conversation = [
         Message::user("go"),
         message(Role::Assistant, vec![Block::text("so"), used]),
@@ -92,31 +132,67 @@ fn a_longer_conversation_starts_with_the_bytes_of_the_shorter_one() {
         message(Role::Assistant, vec![Block::text("done")]),
         Message::user("more"),
     ];
-    let bodies: Vec<_> = (1..=conversation.len()).map(|n| encode(&request(conversation[..n].to_vec()))).collect();
+    let bodies: Vec<_> = (1..=conversation.len())
+        .map(|n| encode(&request(conversation[..n].to_vec())))
+        .collect();
     for pair in bodies.windows(2) {
         let shorter = pair[0].strip_suffix("],\"max_tokens\":4096}").unwrap();
-        assert!(pair[1].starts_with(shorter), "{} is no beginning of {}", pair[0], pair[1]);
+        assert!(
+            pair[1].starts_with(shorter),
+            "{} is no beginning of {}",
+            pair[0],
+            pair[1]
+        );
     }
 }
 
 #[test]
 fn what_came_from_this_provider_goes_back_verbatim_and_what_did_not_is_built() {
     let json = r#"{"type":"text",  "text":"h\u00e9", "new": 1.50}"#;
-    let text = |format| Block::Text { text: "hé".into(), raw: Some(kept(json, format)) };
+    let text = |format| Block::Text {
+        text: "hé".into(),
+        raw: Some(kept(json, format)),
+    };
     let body = encode(&request(vec![message(Role::Assistant, vec![text(FORMAT)])]));
     assert!(body.contains(json), "{body}");
-    let used = |args: &str| Block::ToolUse { id: "t".into(), name: "a".into(), args: args.into(), raw: None };
+    let used = |args: &str| Block::ToolUse {
+        id: "t".into(),
+        name: "a".into(),
+        args: args.into(),
+        raw: None,
+    };
     let cases = [
         (text("other"), json!([{"type": "text", "text": "hé"}])),
-        (used(r#"{"n":1}"#), json!([{"type": "tool_use", "id": "t", "name": "a", "input": {"n": 1}}])),
-        (used(r#"{"n":"#), json!([{"type": "tool_use", "id": "t", "name": "a", "input": {}}])),
-        (used("[1]"), json!([{"type": "tool_use", "id": "t", "name": "a", "input": {}}])),
-        (Block::Opaque(kept(r#"{"type":"x"}"#, FORMAT)), json!([{"type": "x"}])),
-        (result("t", true), json!([{"type": "tool_result", "tool_use_id": "t", "content": "r", "is_error": true}])),
-        (result("t", false), json!([{"type": "tool_result", "tool_use_id": "t", "content": "r"}])),
+        (
+            used(r#"{"n":1}"#),
+            json!([{"type": "tool_use", "id": "t", "name": "a", "input": {"n": 1}}]),
+        ),
+        (
+            used(r#"{"n":"#),
+            json!([{"type": "tool_use", "id": "t", "name": "a", "input": {}}]),
+        ),
+        (
+            used("[1]"),
+            json!([{"type": "tool_use", "id": "t", "name": "a", "input": {}}]),
+        ),
+        (
+            Block::Opaque(kept(r#"{"type":"x"}"#, FORMAT)),
+            json!([{"type": "x"}]),
+        ),
+        (
+            result("t", true),
+            json!([{"type": "tool_result", "tool_use_id": "t", "content": "r", "is_error": true}]),
+        ),
+        (
+            result("t", false),
+            json!([{"type": "tool_result", "tool_use_id": "t", "content": "r"}]),
+        ),
     ];
     for (block, content) in cases {
-        assert_eq!(messages_of(vec![message(Role::Assistant, vec![block])])[0]["content"], content);
+        assert_eq!(
+            messages_of(vec![message(Role::Assistant, vec![block])])[0]["content"],
+            content
+        );
     }
 }
 
@@ -124,20 +200,50 @@ fn what_came_from_this_provider_goes_back_verbatim_and_what_did_not_is_built() {
 fn answers_stand_together_and_in_front() {
     let kinds = |messages: Vec<Message>| -> Vec<String> {
         let turns = messages_of(messages);
-        let kind = |block: &Value| block["tool_use_id"].as_str().or(block["text"].as_str()).unwrap().to_owned();
-        let words = |turn: &Value| turn["content"].as_array().unwrap().iter().map(kind).collect::<Vec<_>>().join(" ");
+        let kind = |block: &Value| {
+            block["tool_use_id"]
+                .as_str()
+                .or(block["text"].as_str())
+                .unwrap()
+                .to_owned()
+        };
+        let words = |turn: &Value| {
+            turn["content"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(kind)
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
         turns.as_array().unwrap().iter().map(words).collect()
     };
     let answer = |id: &str| message(Role::User, vec![result(id, false)]);
     let cases = [
-        (vec![message(Role::User, vec![Block::text("x"), result("1", false), result("2", false)])], vec!["1 2 x"]),
+        (
+            vec![message(
+                Role::User,
+                vec![Block::text("x"), result("1", false), result("2", false)],
+            )],
+            vec!["1 2 x"],
+        ),
         (vec![answer("1"), Message::user("x")], vec!["1", "x"]),
         (vec![Message::user("x"), Message::user("y")], vec!["x", "y"]),
         (
-            vec![Message::user("x"), message(Role::Assistant, vec![Block::text(" ")]), Message::user("y")],
+            vec![
+                Message::user("x"),
+                message(Role::Assistant, vec![Block::text(" ")]),
+                Message::user("y"),
+            ],
             vec!["x", "y"],
         ),
-        (vec![message(Role::Assistant, vec![Block::Opaque(kept("{}", "other"))])], vec![]),
+        (
+            vec![message(
+                Role::Assistant,
+                vec![Block::Opaque(kept("{}", "other"))],
+            )],
+            vec![],
+        ),
     ];
     for (messages, expected) in cases {
         assert_eq!(kinds(messages), expected);
@@ -147,8 +253,12 @@ fn answers_stand_together_and_in_front() {
 #[test]
 fn the_first_own_block_of_a_fork_is_a_breakpoint_and_stays_one() {
     let fork = r#"{"type":"tool_use","id":"1","name":"fork","input":{}}"#;
-    let used =
-        |id: &str| Block::ToolUse { id: id.into(), name: "a".into(), args: "{}".into(), raw: Some(kept(fork, FORMAT)) };
+    let used = |id: &str| Block::ToolUse {
+        id: id.into(),
+        name: "a".into(),
+        args: "{}".into(),
+        raw: Some(kept(fork, FORMAT)),
+    };
     let conversation = vec![
         Message::user("go"),
         message(Role::Assistant, vec![used("1"), used("2")]),
@@ -157,30 +267,65 @@ fn the_first_own_block_of_a_fork_is_a_breakpoint_and_stays_one() {
         Message::user("more"),
     ];
     let parents = encode(&request(conversation[..1].to_vec()));
-    let child = |n: usize| encode(&Request { forked_at: vec![2], ..request(conversation[..n].to_vec()) });
+    let child = |n: usize| {
+        encode(&Request {
+            forked_at: vec![2],
+            ..request(conversation[..n].to_vec())
+        })
+    };
     let (first, second) = (child(3), child(5));
-    let shared = |body: &str| body.strip_suffix("],\"max_tokens\":4096}").unwrap().to_owned();
+    let shared = |body: &str| {
+        body.strip_suffix("],\"max_tokens\":4096}")
+            .unwrap()
+            .to_owned()
+    };
     assert!(first.starts_with(&shared(&parents)), "FORK-2");
     assert!(second.starts_with(&shared(&first)), "HIST-1");
     let body: Value = serde_json::from_str(&second).unwrap();
-    assert_eq!(body["messages"][2]["content"][0]["cache_control"], json!({"type": "ephemeral"}));
-    assert_eq!(second.matches("\"cache_control\"").count(), 3, "of the four that are allowed");
-    let more = vec![message(Role::Assistant, vec![Block::text("and done")]), Message::user("and more")];
+    assert_eq!(
+        body["messages"][2]["content"][0]["cache_control"],
+        json!({"type": "ephemeral"})
+    );
+    assert_eq!(
+        second.matches("\"cache_control\"").count(),
+        3,
+        "of the four that are allowed"
+    );
+    let more = vec![
+        message(Role::Assistant, vec![Block::text("and done")]),
+        Message::user("and more"),
+    ];
     let longer = [conversation.clone(), more].concat();
-    let of = |forked_at: &[usize]| encode(&Request { forked_at: forked_at.to_vec(), ..request(longer.clone()) });
+    let of = |forked_at: &[usize]| {
+        encode(&Request {
+            forked_at: forked_at.to_vec(),
+            ..request(longer.clone())
+        })
+    };
     let (grandchild, its_child) = (of(&[2, 4]), of(&[2, 4, 6]));
     assert!(grandchild.starts_with(&shared(&child(4))), "FORK-2");
     assert_eq!(grandchild, its_child, "no more than four are taken");
     assert_eq!(grandchild.matches("\"cache_control\"").count(), 4);
-    let off = Request { forked_at: vec![2], ..request(conversation) };
-    assert!(!encode_request(&off, Delivery::Stream, Caching::Off).unwrap().contains("cache_control"));
+    let off = Request {
+        forked_at: vec![2],
+        ..request(conversation)
+    };
+    assert!(
+        !encode_request(&off, Delivery::Stream, Caching::Off)
+            .unwrap()
+            .contains("cache_control")
+    );
 }
 
 #[test]
 fn media_stand_in_their_answer_and_what_is_not_taken_is_left_out() {
     let media = |fd: u32, kind: &str, answers: Option<&str>| Block::Media {
         answers: answers.map(Into::into),
-        media: Media { fd: FdId::Fd(fd), media_type: kind.into(), side_px: 0 },
+        media: Media {
+            fd: FdId::Fd(fd),
+            media_type: kind.into(),
+            side_px: 0,
+        },
     };
     let blocks = vec![
         result("1", false),
@@ -196,7 +341,10 @@ fn media_stand_in_their_answer_and_what_is_not_taken_is_left_out() {
     ];
     let bytes = [(1, "png"), (2, "pdf"), (3, "text"), (4, "wav")];
     let media = bytes.map(|(fd, bytes)| (FdId::Fd(fd), Bytes::from_static(bytes.as_bytes())));
-    let request = Request { media: media.into(), ..request(vec![message(Role::User, blocks)]) };
+    let request = Request {
+        media: media.into(),
+        ..request(vec![message(Role::User, blocks)])
+    };
     let body: Value = serde_json::from_str(&encode(&request)).unwrap();
     let image = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "cG5n"}});
     let expected = json!([
@@ -215,22 +363,46 @@ fn media_stand_in_their_answer_and_what_is_not_taken_is_left_out() {
 #[test]
 fn a_count_asks_with_what_bears_on_it_and_nothing_else() {
     let parameters = json!({"temperature": 0.5, "max_tokens": 9, "thinking": {"type": "enabled", "budget_tokens": 5}});
-    let request =
-        Request { parameters: Arc::new(parameters.as_object().unwrap().clone()), ..request(vec![Message::user("hi")]) };
-    let body = crate::wire::encode(&Messages, &request, Purpose::Count, Caching::Automatic).unwrap();
+    let request = Request {
+        parameters: Arc::new(parameters.as_object().unwrap().clone()),
+        ..request(vec![Message::user("hi")])
+    };
+    let body =
+        crate::wire::encode(&Messages, &request, Purpose::Count, Caching::Automatic).unwrap();
     let body: Value = serde_json::from_str(&body).unwrap();
-    let keys: Vec<_> = body.as_object().unwrap().keys().map(String::as_str).collect();
+    let keys: Vec<_> = body
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
     assert_eq!(keys, ["model", "thinking", "tools", "system", "messages"]);
 }
 
 #[test]
 fn what_cannot_be_sent_is_refused_by_name() {
     let parameters = json!({"stream": true});
-    let bad_tool = ToolSpec { name: "broken".into(), description: "".into(), schema: "{".into() };
+    let bad_tool = ToolSpec {
+        name: "broken".into(),
+        description: "".into(),
+        schema: "{".into(),
+    };
     let bad_block = message(Role::Assistant, vec![Block::Opaque(kept("{", FORMAT))]);
     let cases = [
-        (Request { parameters: Arc::new(parameters.as_object().unwrap().clone()), ..request(vec![]) }, "'stream'"),
-        (Request { tools: [bad_tool].into(), ..request(vec![]) }, "'broken'"),
+        (
+            Request {
+                parameters: Arc::new(parameters.as_object().unwrap().clone()),
+                ..request(vec![])
+            },
+            "'stream'",
+        ),
+        (
+            Request {
+                tools: [bad_tool].into(),
+                ..request(vec![])
+            },
+            "'broken'",
+        ),
         (request(vec![bad_block]), "kept block"),
     ];
     for (request, part) in cases {
@@ -243,7 +415,10 @@ fn what_cannot_be_sent_is_refused_by_name() {
 #[test]
 fn a_reply_that_was_cut_while_it_thought_does_not_end_in_a_thought() {
     let thought = |json: &str| Block::Opaque(kept(json, FORMAT));
-    let (first, second) = (r#"{"type":"thinking","thinking":"hm"}"#, r#"{"type":"redacted_thinking","data":"x"}"#);
+    let (first, second) = (
+        r#"{"type":"thinking","thinking":"hm"}"#,
+        r#"{"type":"redacted_thinking","data":"x"}"#,
+    );
     let other = r#"{"type":"server_tool_use","id":"s"}"#;
     let cases = [
         (
@@ -260,13 +435,19 @@ fn a_reply_that_was_cut_while_it_thought_does_not_end_in_a_thought() {
                 {"type": "server_tool_use", "id": "s"},
             ]),
         ),
-        (vec![thought(first), thought(second), Block::text(" ")], json!(null)),
+        (
+            vec![thought(first), thought(second), Block::text(" ")],
+            json!(null),
+        ),
     ];
     for (blocks, expected) in cases {
         let said = vec![message(Role::Assistant, blocks), Message::user("go on")];
         let body: Value = serde_json::from_str(&encode(&request(said))).unwrap();
         let sent = body["messages"].as_array().unwrap();
-        let replied = sent.iter().find(|message| message["role"] == "assistant").map(|message| &message["content"]);
+        let replied = sent
+            .iter()
+            .find(|message| message["role"] == "assistant")
+            .map(|message| &message["content"]);
         assert_eq!(replied.unwrap_or(&Value::Null), &expected);
         assert_eq!(sent.last().unwrap()["role"], "user");
     }
@@ -274,13 +455,28 @@ fn a_reply_that_was_cut_while_it_thought_does_not_end_in_a_thought() {
 
 #[test]
 fn a_call_of_another_provider_has_an_id_that_is_taken_and_so_has_its_answer() {
-    let call = |id: &str| Block::ToolUse { id: id.into(), name: "ls".into(), args: "{}".into(), raw: None };
+    let call = |id: &str| Block::ToolUse {
+        id: id.into(),
+        name: "ls".into(),
+        args: "{}".into(),
+        raw: None,
+    };
     let said = vec![
         message(Role::Assistant, vec![call("functions.ls:0")]),
         message(Role::User, vec![result("functions.ls:0", true)]),
     ];
     let body: Value = serde_json::from_str(&encode(&request(said))).unwrap();
-    let ids = [&body["messages"][0]["content"][0]["id"], &body["messages"][1]["content"][0]["tool_use_id"]];
+    let ids = [
+        &body["messages"][0]["content"][0]["id"],
+        &body["messages"][1]["content"][0]["tool_use_id"],
+    ];
     assert_eq!(ids[0], ids[1]);
-    assert!(ids[0].as_str().unwrap().chars().all(|c| c.is_ascii_alphanumeric() || c == '_'), "{ids:?}");
+    assert!(
+        ids[0]
+            .as_str()
+            .unwrap()
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || c == '_'),
+        "{ids:?}"
+    );
 }

@@ -6,12 +6,17 @@ use super::*;
 use crate::testing::{self, answered, failed, kept, media, message, streamed, used};
 use crate::wire::{Caching, Codec, encode};
 
-const COMPATIBLE: Completions = Completions { dialect: Dialect::Compatible };
+const COMPATIBLE: Completions = Completions {
+    dialect: Dialect::Compatible,
+};
 
 fn messages(said: Vec<Message>) -> Value {
     let body = streamed(&COMPATIBLE, &testing::request(said, json!({})));
     let mut messages = serde_json::from_str::<Value>(&body).unwrap()["messages"].take();
-    assert_eq!(messages.as_array_mut().unwrap().remove(0), json!({"role": "system", "content": "be brief"}));
+    assert_eq!(
+        messages.as_array_mut().unwrap().remove(0),
+        json!({"role": "system", "content": "be brief"})
+    );
     messages
 }
 
@@ -21,7 +26,9 @@ fn the_body_is_the_one_that_is_documented() {
     let request = testing::request(vec![Message::user("hi")], parameters);
     let schema = r#"{"type":"object", "properties":{"n":{"type":"integer"}}}"#;
     let tool = |name| {
-        format!(r#"{{"type":"function","function":{{"name":"{name}","description":"d","parameters":{schema}}}}}"#)
+        format!(
+            r#"{{"type":"function","function":{{"name":"{name}","description":"d","parameters":{schema}}}}}"#
+        )
     };
     let expected = [
         r#"{"model":"m","stream":true,"stream_options":{"include_usage":true},"stop":["END"],"temperature":0.5,"tools":["#,
@@ -32,19 +39,44 @@ fn the_body_is_the_one_that_is_documented() {
     ];
     assert_eq!(streamed(&COMPATIBLE, &request), expected.concat());
     let theirs = streamed(&Completions::default().at("api.openai.com"), &request);
-    assert!(theirs.ends_with(r#"],"max_completion_tokens":9}"#), "{theirs}");
-    assert_eq!(Completions::default().at("api.openai.com.example").dialect, Dialect::Compatible);
-    let whole = encode(&COMPATIBLE, &request, Purpose::Reply(Delivery::Whole), Caching::Automatic).unwrap();
-    assert!(whole.contains(r#""stream":false"#) && !whole.contains("stream_options"), "{whole}");
+    assert!(
+        theirs.ends_with(r#"],"max_completion_tokens":9}"#),
+        "{theirs}"
+    );
+    assert_eq!(
+        Completions::default().at("api.openai.com.example").dialect,
+        Dialect::Compatible
+    );
+    let whole = encode(
+        &COMPATIBLE,
+        &request,
+        Purpose::Reply(Delivery::Whole),
+        Caching::Automatic,
+    )
+    .unwrap();
+    assert!(
+        whole.contains(r#""stream":false"#) && !whole.contains("stream_options"),
+        "{whole}"
+    );
 }
 
 #[test]
 fn a_longer_conversation_starts_with_the_bytes_of_the_shorter_one() {
     let raw = r#"{"role":"assistant",  "content":"so","reasoning":"hm","tool_calls":[{"id":"t","type":"function","function":{"name":"a","arguments":"{\"n\": 1.0}"}}]}"#;
-    let reply = vec![Block::Text { text: "so".into(), raw: Some(kept(raw, FORMAT)) }, used("t", "a", "{\"n\": 1.0}")];
+    let reply = vec![
+        Block::Text {
+            text: "so".into(),
+            raw: Some(kept(raw, FORMAT)),
+        },
+        used("t", "a", "{\"n\": 1.0}"),
+    ];
     let bodies = testing::bodies_of_a_growing_conversation(&COMPATIBLE, reply);
     testing::check_prefixes(&bodies, "],\"max_tokens\":90}");
-    assert_eq!(bodies[1].matches(raw).count(), 1, "the message goes back as it came, once");
+    assert_eq!(
+        bodies[1].matches(raw).count(),
+        1,
+        "the message goes back as it came, once"
+    );
     assert_eq!(bodies[1].matches("\"role\":\"assistant\"").count(), 1);
 }
 
@@ -78,16 +110,26 @@ fn answers_are_messages_and_media_follow_all_of_them() {
 
 #[test]
 fn a_reply_of_another_provider_is_built_and_an_empty_one_is_left_out() {
-    let theirs = Block::Text { text: "hé".into(), raw: Some(kept(r#"{"type":"text"}"#, "anthropic")) };
-    let call = json!({"id": "1", "type": "function", "function": {"name": "a", "arguments": "{\"n\":1}"}});
+    let theirs = Block::Text {
+        text: "hé".into(),
+        raw: Some(kept(r#"{"type":"text"}"#, "anthropic")),
+    };
+    let call =
+        json!({"id": "1", "type": "function", "function": {"name": "a", "arguments": "{\"n\":1}"}});
     let cut = json!({"id": "1", "type": "function", "function": {"name": "a", "arguments": "{}"}});
     let cases = [
-        (vec![theirs.clone()], json!([{"role": "assistant", "content": "hé"}])),
+        (
+            vec![theirs.clone()],
+            json!([{"role": "assistant", "content": "hé"}]),
+        ),
         (
             vec![theirs, used("1", "a", "{\"n\":1}")],
             json!([{"role": "assistant", "content": "hé", "tool_calls": [call]}]),
         ),
-        (vec![used("1", "a", "{\"n\":")], json!([{"role": "assistant", "content": null, "tool_calls": [cut]}])),
+        (
+            vec![used("1", "a", "{\"n\":")],
+            json!([{"role": "assistant", "content": null, "tool_calls": [cut]}]),
+        ),
         (vec![Block::Opaque(kept("{}", "other"))], json!([])),
         (vec![Block::text(" ")], json!([])),
     ];

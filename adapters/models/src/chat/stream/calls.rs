@@ -1,10 +1,11 @@
 //! The calls of a streamed reply, whose parts servers tell apart each in their own way.
 //!
-//! * A part belongs to the call of its index; without one, to the call of its id, or to the one that grew last.
-//! * A new call begins with its name: where it comes with another id, or behind arguments that are whole. So every call may have
-//!   the same index, or none.
-//! * What is said again with each part (an id, a name) begins nothing, nor does an id that is made up anew for each part: the
-//!   first counts.
+//! * A part belongs to the call of its index; without one, to the call of its id, or to the one
+//!   that grew last.
+//! * A new call begins with its name: where it comes with another id, or behind arguments that are
+//!   whole. So every call may have the same index, or none.
+//! * What is said again with each part (an id, a name) begins nothing, nor does an id that is made
+//!   up anew for each part: the first counts.
 
 use dormouse_proto::model::{Delta, ModelError};
 use serde_json::value::RawValue;
@@ -49,9 +50,13 @@ struct Part {
 
 impl Calls {
     /// Takes in the parts of one event.
-    pub(super) fn grow(&mut self, parts: &RawValue, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
-        let parts: Vec<Fields> =
-            serde_json::from_str(parts.get()).map_err(|error| malformed_in("call", parts.get(), &error))?;
+    pub(super) fn grow(
+        &mut self,
+        parts: &RawValue,
+        deltas: &dyn Fn(Delta),
+    ) -> Result<(), ModelError> {
+        let parts: Vec<Fields> = serde_json::from_str(parts.get())
+            .map_err(|error| malformed_in("call", parts.get(), &error))?;
         let are_several = parts.len() > 1;
         for (beside, fields) in (0..).zip(parts) {
             let part = Part::of(fields, Some(beside).filter(|_| are_several))?;
@@ -79,17 +84,35 @@ impl Calls {
             Some(index) => self.calls.iter().rposition(|call| call.index == index)?,
             None => self.last,
         };
-        self.calls.get(at).filter(|call| !call.ends_before(part)).map(|_| at)
+        self.calls
+            .get(at)
+            .filter(|call| !call.ends_before(part))
+            .map(|_| at)
     }
 
     fn begin(&mut self, part: &Part) -> Result<usize, ModelError> {
         if self.calls.len() == MOST_CALLS {
-            return Err(malformed(format!("the reply has more than {MOST_CALLS} calls")));
+            return Err(malformed(format!(
+                "the reply has more than {MOST_CALLS} calls"
+            )));
         }
-        let behind = self.calls.iter().map(|call| call.place.saturating_add(1)).max().unwrap_or_default();
+        let behind = self
+            .calls
+            .iter()
+            .map(|call| call.place.saturating_add(1))
+            .max()
+            .unwrap_or_default();
         let index = part.index.or(part.beside).unwrap_or(behind);
-        let place = if self.calls.iter().any(|call| call.place == index) { behind } else { index };
-        self.calls.push(Call { index, place, ..Call::default() });
+        let place = if self.calls.iter().any(|call| call.place == index) {
+            behind
+        } else {
+            index
+        };
+        self.calls.push(Call {
+            index,
+            place,
+            ..Call::default()
+        });
         Ok(self.calls.len() - 1)
     }
 
@@ -102,11 +125,16 @@ impl Calls {
 
 impl Part {
     fn of(fields: Fields, beside: Option<u64>) -> Result<Self, ModelError> {
-        let function = fields.get("function").filter(|function| function.get() != "null").map_or("{}", RawValue::get);
-        let function: Fields =
-            serde_json::from_str(function).map_err(|error| malformed_in("call", function, &error))?;
+        let function = fields
+            .get("function")
+            .filter(|function| function.get() != "null")
+            .map_or("{}", RawValue::get);
+        let function: Fields = serde_json::from_str(function)
+            .map_err(|error| malformed_in("call", function, &error))?;
         Ok(Self {
-            index: fields.get("index").and_then(|index| serde_json::from_str(index.get()).ok()),
+            index: fields
+                .get("index")
+                .and_then(|index| serde_json::from_str(index.get()).ok()),
             beside,
             id: fields.text("id").unwrap_or_default(),
             name: function.text("name").unwrap_or_default(),
@@ -116,7 +144,9 @@ impl Part {
     }
 
     fn has_arguments(&self) -> bool {
-        self.function.get("arguments").is_some_and(|args| !matches!(args.get(), "null" | "\"\""))
+        self.function
+            .get("arguments")
+            .is_some_and(|args| !matches!(args.get(), "null" | "\"\""))
     }
 }
 
@@ -142,12 +172,17 @@ impl Call {
                 _ => self.fields.extend(name, value)?,
             }
         }
-        for (name, value) in part.function.iter().filter(|(_, value)| value.get() != "null") {
+        for (name, value) in part
+            .function
+            .iter()
+            .filter(|(_, value)| value.get() != "null")
+        {
             match name {
                 "name" if part.name.is_empty() || part.name == self.function.text("name") => {}
                 "arguments" => {
                     // Some servers give the object itself.
-                    self.arguments.follow(string(value).as_deref().unwrap_or(value.get()));
+                    self.arguments
+                        .follow(string(value).as_deref().unwrap_or(value.get()));
                     self.function.extend(name, value)?;
                 }
                 _ => self.function.extend(name, value)?,
@@ -163,7 +198,8 @@ impl Call {
     }
 }
 
-/// How deep in an object a text has come. Each part of it is looked at once, however many there are.
+/// How deep in an object a text has come. Each part of it is looked at once, however many there
+/// are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Nesting {
     #[default]
@@ -208,19 +244,30 @@ mod tests {
         let mut calls = Calls::default();
         for event in events {
             let parts = RawValue::from_string(format!("[{event}]")).unwrap();
-            calls.grow(&parts, &|delta| told.borrow_mut().push(delta)).unwrap();
+            calls
+                .grow(&parts, &|delta| told.borrow_mut().push(delta))
+                .unwrap();
         }
         let told = told.into_inner();
         assert_eq!(told.len(), expected.len(), "{events:?}: {told:?}");
         let found: Vec<_> = calls.finish().iter().map(parts_of).collect();
-        let found: Vec<_> = found.iter().map(|(id, name, args)| (id.as_str(), name.as_str(), args.as_str())).collect();
+        let found: Vec<_> = found
+            .iter()
+            .map(|(id, name, args)| (id.as_str(), name.as_str(), args.as_str()))
+            .collect();
         assert_eq!(found, expected, "{events:?}");
     }
 
     fn parts_of(call: &Fields) -> (String, String, String) {
         let function: Fields = serde_json::from_str(call.get("function").unwrap().get()).unwrap();
-        let args = function.text("arguments").or_else(|| Some(function.get("arguments")?.get().to_owned()));
-        (call.text("id").unwrap_or_default(), function.text("name").unwrap(), args.unwrap_or_default())
+        let args = function
+            .text("arguments")
+            .or_else(|| Some(function.get("arguments")?.get().to_owned()));
+        (
+            call.text("id").unwrap_or_default(),
+            function.text("name").unwrap(),
+            args.unwrap_or_default(),
+        )
     }
 
     #[test]
@@ -230,9 +277,17 @@ mod tests {
             r#"{"index":0,"id":"b","type":"function","function":{"name":"ls","arguments":"{\"n\":2}"}}"#,
         ];
         let unnumbered = ollama.map(|part| part.replace(r#""index":0,"#, ""));
-        let unnamed = ollama.map(|part| part.replace(r#""id":"a","#, "").replace(r#""id":"b","#, r#""id":"","#));
-        let neither = unnamed.clone().map(|part| part.replace(r#""index":0,"#, ""));
-        let object = neither.clone().map(|part| part.replace(r#""{\"n\":"#, r#"{"n":"#).replace("}\"}", "}}"));
+        let unnamed = ollama.map(|part| {
+            part.replace(r#""id":"a","#, "")
+                .replace(r#""id":"b","#, r#""id":"","#)
+        });
+        let neither = unnamed
+            .clone()
+            .map(|part| part.replace(r#""index":0,"#, ""));
+        let object = neither.clone().map(|part| {
+            part.replace(r#""{\"n\":"#, r#"{"n":"#)
+                .replace("}\"}", "}}")
+        });
         let same = [r#"{"n":1}"#, r#"{"n":2}"#];
         for (events, ids) in [
             (ollama.map(str::to_owned), ["a", "b"]),
@@ -250,7 +305,14 @@ mod tests {
         let bare = r#"{"function":{"name":"ls","arguments":""}},{"function":{"name":"cd","arguments":""}}"#;
         check(&[bare], &[("", "ls", ""), ("", "cd", "")]);
         let third = r#"{"index":1,"id":"c","function":{"name":"cd","arguments":"{}"}}"#;
-        check(&[ollama[0], ollama[1], third], &[("a", "ls", same[0]), ("b", "ls", same[1]), ("c", "cd", "{}")]);
+        check(
+            &[ollama[0], ollama[1], third],
+            &[
+                ("a", "ls", same[0]),
+                ("b", "ls", same[1]),
+                ("c", "cd", "{}"),
+            ],
+        );
     }
 
     #[test]
@@ -269,12 +331,23 @@ mod tests {
             check(&[begun, end, &last], &[("a", "ls", r#"{"n":1}"#)]);
         }
         let second = r#"{"index":0,"id":"b","function":{"name":"cd","arguments":"{"}}"#;
-        let late =
-            [r#"{"index":0,"id":"a","function":{"arguments":":1}"}}"#, r#"{"id":"b","function":{"arguments":"}"}}"#];
-        check(&[begun, second, late[0], late[1]], &[("a", "ls", r#"{"n":1}"#), ("b", "cd", "{}")]);
-        let pieces = [r#"{"index":0,"id":"a","function":{"name":"l"}}"#, r#"{"index":0,"function":{"name":"s"}}"#];
+        let late = [
+            r#"{"index":0,"id":"a","function":{"arguments":":1}"}}"#,
+            r#"{"id":"b","function":{"arguments":"}"}}"#,
+        ];
+        check(
+            &[begun, second, late[0], late[1]],
+            &[("a", "ls", r#"{"n":1}"#), ("b", "cd", "{}")],
+        );
+        let pieces = [
+            r#"{"index":0,"id":"a","function":{"name":"l"}}"#,
+            r#"{"index":0,"function":{"name":"s"}}"#,
+        ];
         check(&pieces, &[("a", "ls", "")]);
-        let named_late = [r#"{"index":0,"function":{"name":"ls"}}"#, r#"{"index":0,"id":"a"}"#];
+        let named_late = [
+            r#"{"index":0,"function":{"name":"ls"}}"#,
+            r#"{"index":0,"id":"a"}"#,
+        ];
         check(&named_late, &[("a", "ls", "")]);
     }
 

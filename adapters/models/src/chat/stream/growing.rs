@@ -1,5 +1,5 @@
-//! What still comes in, field by field. Nothing is lost where a field comes as a text here and as a list of parts there: then
-//! the text is a part.
+//! What still comes in, field by field. Nothing is lost where a field comes as a text here and as a
+//! list of parts there: then the text is a part.
 
 use dormouse_proto::model::ModelError;
 use serde_json::value::RawValue;
@@ -26,7 +26,10 @@ impl Part {
     fn of(value: &RawValue) -> Self {
         match (string(value), serde_json::from_str(value.get())) {
             (Some(text), _) => Self::Text(text),
-            (None, Ok(parts)) => Self::List { parts, text: String::new() },
+            (None, Ok(parts)) => Self::List {
+                parts,
+                text: String::new(),
+            },
             (None, Err(_)) => Self::Other(value.to_owned()),
         }
     }
@@ -34,7 +37,11 @@ impl Part {
     fn json(&self) -> Box<RawValue> {
         match self {
             Self::Text(text) => raw(text),
-            Self::List { parts, text } => raw(&parts.iter().cloned().chain(text_part(text)).collect::<Vec<_>>()),
+            Self::List { parts, text } => raw(&parts
+                .iter()
+                .cloned()
+                .chain(text_part(text))
+                .collect::<Vec<_>>()),
             Self::Other(json) => json.clone(),
         }
     }
@@ -49,7 +56,13 @@ impl Growing {
     /// What has come of a text.
     pub(super) fn text(&self, name: &str) -> &str {
         let part = self.0.iter().find(|(known, _)| known == name);
-        part.map_or("", |(_, part)| if let Part::Text(text) = part { text } else { "" })
+        part.map_or("", |(_, part)| {
+            if let Part::Text(text) = part {
+                text
+            } else {
+                ""
+            }
+        })
     }
 
     pub(super) fn replace(&mut self, name: &str, value: &RawValue) -> Result<(), ModelError> {
@@ -66,7 +79,9 @@ impl Growing {
             self.0.push((name.to_owned(), more));
             return match self.0.len() {
                 0..=MOST_FIELDS => Ok(()),
-                _ => Err(malformed(format!("the reply grows beyond {MOST_FIELDS} fields"))),
+                _ => Err(malformed(format!(
+                    "the reply grows beyond {MOST_FIELDS} fields"
+                ))),
             };
         };
         match (part, more) {
@@ -77,8 +92,15 @@ impl Growing {
                 parts.extend(more);
             }
             (part, Part::List { parts: more, .. }) => {
-                let before = if let Part::Text(text) = part { text_part(text) } else { None };
-                *part = Part::List { parts: before.into_iter().chain(more).collect(), text: String::new() };
+                let before = if let Part::Text(text) = part {
+                    text_part(text)
+                } else {
+                    None
+                };
+                *part = Part::List {
+                    parts: before.into_iter().chain(more).collect(),
+                    text: String::new(),
+                };
             }
             (part, more) => *part = more,
         }
@@ -86,6 +108,10 @@ impl Growing {
     }
 
     pub(super) fn finish(self) -> Fields {
-        self.0.iter().fold(Fields::default(), |fields, (name, part)| fields.with(name, &part.json()))
+        self.0
+            .iter()
+            .fold(Fields::default(), |fields, (name, part)| {
+                fields.with(name, &part.json())
+            })
     }
 }

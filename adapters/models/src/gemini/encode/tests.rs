@@ -16,7 +16,8 @@ fn the_body_is_the_one_that_is_documented() {
         "generationConfig": {"seed": 7}, "safetySettings": []});
     let request = testing::request(vec![Message::user("hi")], parameters);
     let schema = r#"{"type":"object", "properties":{"n":{"type":"integer"}}}"#;
-    let tool = |name| format!(r#"{{"name":"{name}","description":"d","parametersJsonSchema":{schema}}}"#);
+    let tool =
+        |name| format!(r#"{{"name":"{name}","description":"d","parametersJsonSchema":{schema}}}"#);
     let expected = [
         r#"{"safetySettings":[],"systemInstruction":{"parts":[{"text":"be brief"}]},"tools":[{"functionDeclarations":["#,
         &tool("a"),
@@ -26,13 +27,36 @@ fn the_body_is_the_one_that_is_documented() {
         r#""maxOutputTokens":9,"thinkingConfig":{"includeThoughts":true},"topP":0.5}}"#,
     ];
     assert_eq!(streamed(&GenerateContent, &request), expected.concat());
-    let bare = Request { system: "".into(), tools: [].into(), parameters: Default::default(), ..request.clone() };
-    assert_eq!(streamed(&GenerateContent, &bare), r#"{"contents":[{"role":"user","parts":[{"text":"hi"}]}]}"#);
-    let count = encode(&GenerateContent, &request, Purpose::Count, Caching::Automatic).unwrap();
+    let bare = Request {
+        system: "".into(),
+        tools: [].into(),
+        parameters: Default::default(),
+        ..request.clone()
+    };
+    assert_eq!(
+        streamed(&GenerateContent, &bare),
+        r#"{"contents":[{"role":"user","parts":[{"text":"hi"}]}]}"#
+    );
+    let count = encode(
+        &GenerateContent,
+        &request,
+        Purpose::Count,
+        Caching::Automatic,
+    )
+    .unwrap();
     let count: Value = serde_json::from_str(&count).unwrap();
     let inner = count["generateContentRequest"].as_object().unwrap();
     let keys: Vec<_> = inner.keys().map(String::as_str).collect();
-    assert_eq!(keys, ["model", "safetySettings", "systemInstruction", "tools", "contents"]);
+    assert_eq!(
+        keys,
+        [
+            "model",
+            "safetySettings",
+            "systemInstruction",
+            "tools",
+            "contents"
+        ]
+    );
     assert_eq!(inner["model"], "models/m");
 }
 
@@ -40,19 +64,38 @@ fn the_body_is_the_one_that_is_documented() {
 fn a_longer_conversation_starts_with_the_bytes_of_the_shorter_one() {
     let thought = r#"{"text":"hm",  "thought":true}"#;
     let call = r#"{"functionCall":{"name":"a","args":{"n": 1.0}},"thoughtSignature":"s=="}"#;
-    let used = Block::ToolUse { id: "t".into(), name: "a".into(), args: "{}".into(), raw: Some(kept(call, FORMAT)) };
+    let used = Block::ToolUse {
+        id: "t".into(),
+        name: "a".into(),
+        args: "{}".into(),
+        raw: Some(kept(call, FORMAT)),
+    };
     let reply = vec![Block::Opaque(kept(thought, FORMAT)), used];
     let bodies = testing::bodies_of_a_growing_conversation(&GenerateContent, reply);
-    testing::check_prefixes(&bodies, r#"],"generationConfig":{"maxOutputTokens":90,"temperature":0.5}}"#);
-    assert!(bodies[1].contains(&format!("{thought},{call}")), "parts go back as they came, in their order");
+    testing::check_prefixes(
+        &bodies,
+        r#"],"generationConfig":{"maxOutputTokens":90,"temperature":0.5}}"#,
+    );
+    assert!(
+        bodies[1].contains(&format!("{thought},{call}")),
+        "parts go back as they came, in their order"
+    );
 }
 
 #[test]
 fn answers_name_their_function_and_media_follow_all_of_them() {
     let ours = names::call_without_id("r", 0);
-    let asked = message(Role::Assistant, vec![used(&ours, "look", "{}"), used("c2", "read", "{}")]);
-    let said =
-        vec![answered(&ours, "r"), media(1, Some(&ours)), failed("c2", "no"), media(5, Some("c2")), Block::text("x")];
+    let asked = message(
+        Role::Assistant,
+        vec![used(&ours, "look", "{}"), used("c2", "read", "{}")],
+    );
+    let said = vec![
+        answered(&ours, "r"),
+        media(1, Some(&ours)),
+        failed("c2", "no"),
+        media(5, Some("c2")),
+        Block::text("x"),
+    ];
     let skipped = "skip_thought_signature_validator";
     let expected = json!([
         {"role": "model", "parts": [
@@ -72,9 +115,15 @@ fn answers_name_their_function_and_media_follow_all_of_them() {
 
 #[test]
 fn a_reply_of_another_provider_is_built_and_an_empty_one_is_left_out() {
-    let theirs = Block::Text { text: "hé".into(), raw: Some(kept(r#"{"type":"text"}"#, "anthropic")) };
+    let theirs = Block::Text {
+        text: "hé".into(),
+        raw: Some(kept(r#"{"type":"text"}"#, "anthropic")),
+    };
     let cases = [
-        (vec![theirs], json!([{"role": "model", "parts": [{"text": "hé"}]}])),
+        (
+            vec![theirs],
+            json!([{"role": "model", "parts": [{"text": "hé"}]}]),
+        ),
         (vec![Block::Opaque(kept("{}", "other"))], json!([])),
         (vec![Block::text(" ")], json!([])),
     ];

@@ -18,7 +18,9 @@ fn the_body_is_the_one_that_is_documented() {
     let request = testing::request(vec![Message::user("hi")], parameters);
     let schema = r#"{"type":"object", "properties":{"n":{"type":"integer"}}}"#;
     let tool = |name| {
-        format!(r#"{{"type":"function","name":"{name}","description":"d","parameters":{schema},"strict":false}}"#)
+        format!(
+            r#"{{"type":"function","name":"{name}","description":"d","parameters":{schema},"strict":false}}"#
+        )
     };
     let expected = [
         r#"{"model":"m","stream":true,"store":false,"include":["reasoning.encrypted_content"],"prompt_cache_key":"k","#,
@@ -29,24 +31,39 @@ fn the_body_is_the_one_that_is_documented() {
         r#"],"input":[{"role":"user","content":"hi"}],"max_output_tokens":90}"#,
     ];
     assert_eq!(streamed(&Responses, &request), expected.concat());
-    let without = Request { model: "gpt-4.1-mini".into(), ..request.clone() };
+    let without = Request {
+        model: "gpt-4.1-mini".into(),
+        ..request.clone()
+    };
     assert!(!streamed(&Responses, &without).contains("include"));
     let count = encode(&Responses, &request, Purpose::Count, Caching::Automatic).unwrap();
     let count: Value = serde_json::from_str(&count).unwrap();
-    let keys: Vec<_> = count.as_object().unwrap().keys().map(String::as_str).collect();
+    let keys: Vec<_> = count
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
     assert_eq!(keys, ["model", "instructions", "tools", "input"]);
 }
 
 #[test]
 fn a_longer_conversation_starts_with_the_bytes_of_the_shorter_one() {
     let reasoning = r#"{"id":"r", "type":"reasoning","summary":[],"encrypted_content":"x=="}"#;
-    let call =
-        r#"{"type":"function_call","id":"f","call_id":"t","name":"a","arguments":"{\"n\": 1.0}","status":"completed"}"#;
-    let used = Block::ToolUse { id: "t".into(), name: "a".into(), args: "{}".into(), raw: Some(kept(call, FORMAT)) };
+    let call = r#"{"type":"function_call","id":"f","call_id":"t","name":"a","arguments":"{\"n\": 1.0}","status":"completed"}"#;
+    let used = Block::ToolUse {
+        id: "t".into(),
+        name: "a".into(),
+        args: "{}".into(),
+        raw: Some(kept(call, FORMAT)),
+    };
     let reply = vec![Block::Opaque(kept(reasoning, FORMAT)), used];
     let bodies = testing::bodies_of_a_growing_conversation(&Responses, reply);
     testing::check_prefixes(&bodies, "],\"max_output_tokens\":90}");
-    assert!(bodies[1].contains(&format!("{reasoning},{call}")), "items go back as they came, in their order");
+    assert!(
+        bodies[1].contains(&format!("{reasoning},{call}")),
+        "items go back as they came, in their order"
+    );
 }
 
 #[test]
@@ -75,10 +92,17 @@ fn media_stand_in_their_answer() {
 
 #[test]
 fn a_reply_of_another_provider_is_built_and_an_empty_one_is_left_out() {
-    let theirs = Block::Text { text: "hé".into(), raw: Some(kept(r#"{"type":"text"}"#, "anthropic")) };
-    let call = json!({"type": "function_call", "call_id": "1", "name": "a", "arguments": "{\"n\":1}"});
+    let theirs = Block::Text {
+        text: "hé".into(),
+        raw: Some(kept(r#"{"type":"text"}"#, "anthropic")),
+    };
+    let call =
+        json!({"type": "function_call", "call_id": "1", "name": "a", "arguments": "{\"n\":1}"});
     let cases = [
-        (vec![theirs, used("1", "a", "{\"n\":1}")], json!([{"role": "assistant", "content": "hé"}, call])),
+        (
+            vec![theirs, used("1", "a", "{\"n\":1}")],
+            json!([{"role": "assistant", "content": "hé"}, call]),
+        ),
         (vec![Block::Opaque(kept("{}", "other"))], json!([])),
         (vec![Block::text(" ")], json!([])),
     ];
@@ -89,7 +113,12 @@ fn a_reply_of_another_provider_is_built_and_an_empty_one_is_left_out() {
 
 #[test]
 fn what_would_keep_a_conversation_at_the_provider_is_not_the_programs_to_say() {
-    for name in ["store", "previous_response_id", "conversation", "background"] {
+    for name in [
+        "store",
+        "previous_response_id",
+        "conversation",
+        "background",
+    ] {
         let request = testing::request(vec![Message::user("hi")], json!({name: true}));
         let error = encode(&Responses, &request, Purpose::Count, Caching::Off).unwrap_err();
         assert_eq!(error.kind, ModelErrorKind::InvalidRequest);
@@ -100,11 +129,30 @@ fn what_would_keep_a_conversation_at_the_provider_is_not_the_programs_to_say() {
 #[test]
 fn reasoning_that_nothing_followed_is_left_out() {
     let reasoning = Block::Opaque(kept(r#"{"type":"reasoning","summary":[]}"#, FORMAT));
-    let call = kept(r#"{"type":"function_call","call_id":"c","name":"ls","arguments":"{}"}"#, FORMAT);
-    let call = Block::ToolUse { id: "c".into(), name: "ls".into(), args: "{}".into(), raw: Some(call) };
-    assert_eq!(input(vec![message(Role::Assistant, vec![reasoning.clone()])]), json!([]));
-    let sent = input(vec![message(Role::Assistant, vec![reasoning.clone(), call, reasoning])]);
-    let kinds: Vec<_> = sent.as_array().unwrap().iter().map(|item| item["type"].as_str().unwrap()).collect();
+    let call = kept(
+        r#"{"type":"function_call","call_id":"c","name":"ls","arguments":"{}"}"#,
+        FORMAT,
+    );
+    let call = Block::ToolUse {
+        id: "c".into(),
+        name: "ls".into(),
+        args: "{}".into(),
+        raw: Some(call),
+    };
+    assert_eq!(
+        input(vec![message(Role::Assistant, vec![reasoning.clone()])]),
+        json!([])
+    );
+    let sent = input(vec![message(
+        Role::Assistant,
+        vec![reasoning.clone(), call, reasoning],
+    )]);
+    let kinds: Vec<_> = sent
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| item["type"].as_str().unwrap())
+        .collect();
     assert_eq!(kinds, ["reasoning", "function_call"]);
 }
 
@@ -119,7 +167,10 @@ fn models_that_do_not_reason_are_not_asked_for_it() {
         ("ft:gpt-4.1-mini:me", false),
         ("openai/gpt-4o", false),
     ] {
-        let request = Request { model: model.into(), ..testing::request(vec![Message::user("hi")], json!({})) };
+        let request = Request {
+            model: model.into(),
+            ..testing::request(vec![Message::user("hi")], json!({}))
+        };
         let body = testing::streamed(&Responses, &request);
         assert_eq!(body.contains("encrypted_content"), expected, "{model}");
     }
@@ -129,6 +180,9 @@ fn models_that_do_not_reason_are_not_asked_for_it() {
 fn a_reply_is_bounded_to_no_fewer_tokens_than_the_provider_takes() {
     for (asked, sent) in [(9, 16), (16, 16), (17, 17)] {
         let request = testing::request(vec![Message::user("hi")], json!({"max_tokens": asked}));
-        assert!(testing::streamed(&Responses, &request).ends_with(&format!("\"max_output_tokens\":{sent}}}")));
+        assert!(
+            testing::streamed(&Responses, &request)
+                .ends_with(&format!("\"max_output_tokens\":{sent}}}"))
+        );
     }
 }

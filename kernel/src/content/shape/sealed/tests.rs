@@ -18,7 +18,13 @@ fn shape(bytes: Vec<u8>, page_sizes: &[u32]) -> Shape {
 }
 
 fn texts() -> impl Strategy<Value = Vec<u8>> {
-    let pieces = prop_oneof![Just("a"), Just("\n"), Just("é😀"), Just("word word word\n"), Just("\r\n")];
+    let pieces = prop_oneof![
+        Just("a"),
+        Just("\n"),
+        Just("é😀"),
+        Just("word word word\n"),
+        Just("\r\n")
+    ];
     let text = (prop::collection::vec(pieces, 0..20), 1..600_usize)
         .prop_map(|(pieces, times)| pieces.concat().repeat(times).into_bytes());
     prop_oneof![4 => text, 1 => prop::collection::vec(any::<u8>(), 0..100)]
@@ -29,8 +35,14 @@ fn look_up(shape: &Shape, len: usize) {
     let opened = Content::new("x".repeat(len)).unbounded().open().unwrap();
     for at in [0, 1, len / 2, len] {
         let shown = at.min(shape.shown_len());
-        let _ = (shape.line_of(&opened, shown.min(len)), shape.char_of(&opened, shown.min(len)));
-        let _ = (shape.line_start(&opened, at as u64), shape.char_start(&opened, at as u64));
+        let _ = (
+            shape.line_of(&opened, shown.min(len)),
+            shape.char_of(&opened, shown.min(len)),
+        );
+        let _ = (
+            shape.line_start(&opened, at as u64),
+            shape.char_start(&opened, at as u64),
+        );
     }
     let _ = (shape.total_chars(), shape.total_lines(), shape.bytes());
 }
@@ -43,7 +55,8 @@ proptest! {
         let len = bytes.len();
         let shape = shape(bytes, &page_sizes);
         let sealed = shape.seal();
-        let unsealed = Shape::unseal(&sealed, len).expect("it was sealed from a content of this length");
+        let unsealed = Shape::unseal(&sealed, len).expect("it was sealed from a content of this \
+             length");
         prop_assert_eq!(format!("{unsealed:?}"), format!("{shape:?}"));
         prop_assert!(Shape::unseal(&sealed, len + 1).is_none(), "another content's length");
         for end in 0..sealed.len().min(400) {
@@ -95,7 +108,15 @@ fn counts_that_no_text_has_are_refused() {
     assert!(!changed(0, 2), "another version");
     assert!(!changed(1, 7), "neither text nor binary");
     assert!(!changed(4, 2), "neither open nor closed");
-    assert!(!changed(7, 0xff), "more line feeds than the block has bytes");
-    let huge = [VERSION, TEXT, 8, 1, 0, 0, 0, 1, 10, 0xff, 0xff, 0xff, 0xff, 0x0f];
-    assert!(Shape::unseal(&huge, 8).is_none(), "a table of more pages than are written");
+    assert!(
+        !changed(7, 0xff),
+        "more line feeds than the block has bytes"
+    );
+    let huge = [
+        VERSION, TEXT, 8, 1, 0, 0, 0, 1, 10, 0xff, 0xff, 0xff, 0xff, 0x0f,
+    ];
+    assert!(
+        Shape::unseal(&huge, 8).is_none(),
+        "a table of more pages than are written"
+    );
 }

@@ -20,8 +20,8 @@ struct Run {
 }
 
 impl Above {
-    /// A node after those before it. It counts if only others that count stand before it on its line, and it is not the line
-    /// that says what program runs a script.
+    /// A node after those before it. It counts if only others that count stand before it on its
+    /// line, and it is not the line that says what program runs a script.
     pub(super) fn push(&mut self, text: &str, node: Node<'_>) {
         let (bytes, start, end) = (text.as_bytes(), node.start_byte(), node.end_byte());
         let line_start = start - node.start_position().column;
@@ -29,19 +29,35 @@ impl Above {
         let from = before.as_ref().map_or(line_start, |run| run.end);
         let is_inside = from > start;
         // From its end: of many nodes on one line only the first finds nothing but white space.
-        if is_inside || !is_blank(bytes[from..start].iter().rev()) || text[start..end].starts_with("#!") {
+        if is_inside
+            || !is_blank(bytes[from..start].iter().rev())
+            || text[start..end].starts_with("#!")
+        {
             return;
         }
         let (first_line, last_line) = lines(node);
         let rest = bytes[end..].iter().take_while(|byte| **byte != b'\n');
         let is_alone = bytes[..end].ends_with(b"\n") || is_blank(rest);
         match before {
-            Some(run) => *run = Run { first_line: run.first_line, last_line, end, is_alone },
-            None => self.runs.push(Run { first_line, last_line, end, is_alone }),
+            Some(run) => {
+                *run = Run {
+                    first_line: run.first_line,
+                    last_line,
+                    end,
+                    is_alone,
+                }
+            }
+            None => self.runs.push(Run {
+                first_line,
+                last_line,
+                end,
+                is_alone,
+            }),
         }
     }
 
-    /// Where a definition that begins at this line begins with all that is above it, without a line or other code between.
+    /// Where a definition that begins at this line begins with all that is above it, without a line
+    /// or other code between.
     pub(super) fn first_line(&self, line: u64) -> u64 {
         let before = self.runs.partition_point(|run| run.first_line < line);
         let mut begins = line;
@@ -64,5 +80,8 @@ fn is_blank<'a>(mut bytes: impl Iterator<Item = &'a u8>) -> bool {
 pub(super) fn lines(node: Node<'_>) -> (u64, u64) {
     let (start, end) = (node.start_position(), node.end_position());
     let ends_before = end.column == 0 && end.row > start.row;
-    (start.row as u64 + 1, end.row as u64 + u64::from(!ends_before))
+    (
+        start.row as u64 + 1,
+        end.row as u64 + u64::from(!ends_before),
+    )
 }

@@ -4,13 +4,16 @@ use tree_sitter::Node;
 
 use super::super::name::tidy;
 
-/// The name in its parts, the outermost first: `Circle` and `area` for `double *Circle::area() const`, `Stack` for
-/// `Stack<T>`. Goes down as many nodes as the declarator nests, without a stack.
+/// The name in its parts, the outermost first: `Circle` and `area` for
+/// `double *Circle::area() const`, `Stack` for `Stack<T>`. Goes down as many nodes as the
+/// declarator nests, without a stack.
 pub(super) fn parts(name: Node<'_>, text: &str) -> Vec<String> {
     let mut parts = Vec::new();
     let mut node = name;
     while let Some(inner) = inner(node) {
-        if let ("qualified_identifier", Some(scope)) = (node.kind(), node.child_by_field_name("scope")) {
+        if let ("qualified_identifier", Some(scope)) =
+            (node.kind(), node.child_by_field_name("scope"))
+        {
             parts.push(written(innermost(scope), text));
         }
         node = inner;
@@ -26,14 +29,17 @@ fn innermost(mut node: Node<'_>) -> Node<'_> {
     node
 }
 
-/// The node that holds the name of this one: without what C declarators and generic arguments put around it.
+/// The node that holds the name of this one: without what C declarators and generic arguments put
+/// around it.
 fn inner(node: Node<'_>) -> Option<Node<'_>> {
     match node.kind() {
         "operator_cast" => None,
         "reference_declarator" | "parenthesized_declarator" => {
             node.named_child(node.named_child_count().checked_sub(1)? as u32)
         }
-        _ => ["declarator", "name", "type"].into_iter().find_map(|field| node.child_by_field_name(field)),
+        _ => ["declarator", "name", "type"]
+            .into_iter()
+            .find_map(|field| node.child_by_field_name(field)),
     }
 }
 

@@ -42,25 +42,41 @@ pub(super) fn definitions(text: &str, language: Language) -> Option<Definitions>
     let tree = parse(text, language)?;
     let (found, above) = captured(text, &tree, language);
     let mut outlined = outlined(text, found, &above);
-    let functions = outlined.extract_if(.., |(unit, _)| *unit == Unit::Function).map(|(_, unit)| unit).collect();
+    let functions = outlined
+        .extract_if(.., |(unit, _)| *unit == Unit::Function)
+        .map(|(_, unit)| unit)
+        .collect();
     let classes = outlined.into_iter().map(|(_, unit)| unit).collect();
-    Some(Definitions { functions: counted(Unit::Function, functions), classes: counted(Unit::Class, classes) })
+    Some(Definitions {
+        functions: counted(Unit::Function, functions),
+        classes: counted(Unit::Class, classes),
+    })
 }
 
-/// Each definition once, in the order of the text and from the outside in, and what may belong to one below it.
+/// Each definition once, in the order of the text and from the outside in, and what may belong to
+/// one below it.
 fn captured<'t>(text: &str, tree: &'t Tree, language: Language) -> (Vec<Definition<'t>>, Above) {
     let Patterns { query, roots } = language.patterns();
     let names = query.capture_names();
     let (mut found, mut above) = (Vec::new(), Above::default());
     let mut cursor = QueryCursor::new();
-    // The query is asked at each node for that node alone: asked at the root, it takes a time that grows with the depth.
+    // The query is asked at each node for that node alone: asked at the root, it takes a time that
+    // grows with the depth.
     cursor.set_max_start_depth(Some(0));
     walk(tree, |node| {
         let mut matches = cursor.matches(query, node, text.as_bytes());
-        while let Some(matched) = roots.contains(&node.kind_id()).then(|| matches.next()).flatten() {
+        while let Some(matched) = roots
+            .contains(&node.kind_id())
+            .then(|| matches.next())
+            .flatten()
+        {
             let captures = matched.captures().iter();
-            let node =
-                |name: &str| captures.clone().find(|found| names[found.index as usize] == name).map(|found| found.node);
+            let node = |name: &str| {
+                captures
+                    .clone()
+                    .find(|found| names[found.index as usize] == name)
+                    .map(|found| found.node)
+            };
             match node("above") {
                 Some(node) => above.push(text, node),
                 None => found.extend(definition(node)),
@@ -77,8 +93,15 @@ fn definition<'t>(node: impl Fn(&str) -> Option<Node<'t>>) -> Option<Definition<
     let function = node("function").map(|node| (Unit::Function, node));
     let (unit, whole) = function.or_else(|| node("class").map(|node| (Unit::Class, node)))?;
     let implemented = node("implemented");
-    let block = implemented.map(|_| node("trait").map_or(Block::Inherent, |implements| Block::Of { implements }));
-    Some(Definition { unit, node: whole, name: node("name").or(implemented)?, scope: node("scope"), block })
+    let block = implemented
+        .map(|_| node("trait").map_or(Block::Inherent, |implements| Block::Of { implements }));
+    Some(Definition {
+        unit,
+        node: whole,
+        name: node("name").or(implemented)?,
+        scope: node("scope"),
+        block,
+    })
 }
 
 fn outlined(text: &str, found: Vec<Definition<'_>>, above: &Above) -> Vec<(Unit, Outlined)> {
@@ -86,7 +109,8 @@ fn outlined(text: &str, found: Vec<Definition<'_>>, above: &Above) -> Vec<(Unit,
     let mut at = (0, 0);
     let units = found.into_iter().map(|it| {
         let lines = lines(it.node);
-        // Only the first on a line has anything above it, and what stands beside it is served with it.
+        // Only the first on a line has anything above it, and what stands beside it is served with
+        // it.
         if at.0 != lines.0 {
             at = (lines.0, above.first_line(lines.0));
         }
@@ -99,13 +123,22 @@ fn outlined(text: &str, found: Vec<Definition<'_>>, above: &Above) -> Vec<(Unit,
             end: it.node.end_byte(),
             name: parts.last().cloned().unwrap_or_default(),
         });
-        (it.unit, Outlined { name, implemented, first_line: at.1, last_line: lines.1 })
+        (
+            it.unit,
+            Outlined {
+                name,
+                implemented,
+                first_line: at.1,
+                last_line: lines.1,
+            },
+        )
     });
     units.collect()
 }
 
 impl Around {
-    /// A type on the very lines of another is a second name for it, as in `typedef struct node { … } Node;`.
+    /// A type on the very lines of another is a second name for it, as in
+    /// `typedef struct node { … } Node;`.
     fn holds(&self, inner: &Definition<'_>, lines: (u64, u64)) -> bool {
         let is_same = self.lines == lines && (self.unit, inner.unit) == (Unit::Class, Unit::Class);
         inner.node.start_byte() < self.end && !is_same
@@ -117,8 +150,14 @@ impl Definition<'_> {
     fn parts(&self, text: &str, around: &[Around]) -> Vec<String> {
         let nearest = around.len().saturating_sub(SCOPES);
         let outer = around[nearest..].iter().map(|outer| outer.name.clone());
-        let scope = self.scope.iter().flat_map(|scope| called::parts(*scope, text));
-        outer.chain(scope).chain(called::parts(self.name, text)).collect()
+        let scope = self
+            .scope
+            .iter()
+            .flat_map(|scope| called::parts(*scope, text));
+        outer
+            .chain(scope)
+            .chain(called::parts(self.name, text))
+            .collect()
     }
 
     /// Its name, and the type that it implements if it is an `impl` block.
@@ -128,9 +167,10 @@ impl Definition<'_> {
         match self.block {
             None => (path, Box::default()),
             Some(Block::Inherent) => (format!("impl {}", written(self.name)).into(), path),
-            Some(Block::Of { implements }) => {
-                (format!("impl {} for {}", written(implements), written(self.name)).into(), path)
-            }
+            Some(Block::Of { implements }) => (
+                format!("impl {} for {}", written(implements), written(self.name)).into(),
+                path,
+            ),
         }
     }
 }

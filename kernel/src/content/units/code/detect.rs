@@ -12,17 +12,19 @@ const LOOKED_AT: usize = 64 << 10;
 /// No language is told if more than one byte in this many is in error.
 const TOLERATED: usize = 10;
 
-/// The language in which the beginning of the text has the fewest bytes in error, if they are few enough. Parses it once for
-/// each language.
+/// The language in which the beginning of the text has the fewest bytes in error, if they are few
+/// enough. Parses it once for each language.
 pub(super) fn language(text: &str) -> Option<Language> {
     let beginning = beginning(text);
-    let errors = Language::ALL.into_iter().map(|language| (language, errors(beginning, language)));
+    let errors = Language::ALL
+        .into_iter()
+        .map(|language| (language, errors(beginning, language)));
     let (language, errors) = errors.min_by_key(|(_, errors)| *errors)?;
     (errors <= beginning.len() / TOLERATED).then_some(language)
 }
 
-/// Up to where something at the margin begins after a blank line, so that what is before it is whole; else to the end of a
-/// line.
+/// Up to where something at the margin begins after a blank line, so that what is before it is
+/// whole; else to the end of a line.
 fn beginning(text: &str) -> &str {
     if text.len() <= LOOKED_AT {
         return text;
@@ -34,10 +36,12 @@ fn beginning(text: &str) -> &str {
     &text[..text.floor_char_boundary(end)]
 }
 
-/// Bytes that the grammar makes nothing of, and a byte for each token that it misses. A definition inside of an error counts
-/// as well-formed: a beginning is cut in the middle of something.
+/// Bytes that the grammar makes nothing of, and a byte for each token that it misses. A definition
+/// inside of an error counts as well-formed: a beginning is cut in the middle of something.
 fn errors(text: &str, language: Language) -> usize {
-    let Some(tree) = parse(text, language) else { return usize::MAX };
+    let Some(tree) = parse(text, language) else {
+        return usize::MAX;
+    };
     let mut errors = 0;
     walk(&tree, |node| {
         errors += usize::from(node.is_missing());
@@ -52,6 +56,8 @@ fn errors(text: &str, language: Language) -> usize {
 fn well_formed(error: Node<'_>, language: Language) -> usize {
     let roots = &language.patterns().roots;
     let mut cursor = error.walk();
-    let defined = error.named_children(&mut cursor).filter(|child| roots.contains(&child.kind_id()));
+    let defined = error
+        .named_children(&mut cursor)
+        .filter(|child| roots.contains(&child.kind_id()));
     defined.map(|child| child.byte_range().len()).sum()
 }

@@ -19,7 +19,10 @@ pub(super) enum Language {
     Tsx,
 }
 
-const TYPESCRIPT: &str = concat!(include_str!("queries/ecmascript.scm"), include_str!("queries/typescript.scm"));
+const TYPESCRIPT: &str = concat!(
+    include_str!("queries/ecmascript.scm"),
+    include_str!("queries/typescript.scm")
+);
 
 impl Language {
     pub(super) const ALL: [Self; 9] = [
@@ -34,18 +37,25 @@ impl Language {
         Self::Tsx,
     ];
 
-    /// By the last word of a source that is the name of a file of one of them: `file:src/main.rs`, `tool:read /a/b.py`.
+    /// By the last word of a source that is the name of a file of one of them: `file:src/main.rs`,
+    /// `tool:read /a/b.py`.
     pub(super) fn of_source(source: &str) -> Option<Self> {
         source.split_whitespace().rev().find_map(|word| {
-            let (_, extension) = word.trim_end_matches(|c: char| !c.is_alphanumeric() && c != '+').rsplit_once('.')?;
-            Self::ALL.into_iter().find(|language| language.extensions().contains(&extension))
+            let (_, extension) = word
+                .trim_end_matches(|c: char| !c.is_alphanumeric() && c != '+')
+                .rsplit_once('.')?;
+            Self::ALL
+                .into_iter()
+                .find(|language| language.extensions().contains(&extension))
         })
     }
 
     /// By the program that a script names in its first line.
     pub(super) fn of_shebang(text: &str) -> Option<Self> {
         let line = text.strip_prefix("#!")?.lines().next()?;
-        let program = line.split(['/', ' ', '\t']).rfind(|word| word.chars().any(char::is_alphabetic))?;
+        let program = line
+            .split(['/', ' ', '\t'])
+            .rfind(|word| word.chars().any(char::is_alphabetic))?;
         match program.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.') {
             "python" | "pypy" => Some(Self::Python),
             "node" => Some(Self::JavaScript),
@@ -63,7 +73,9 @@ impl Language {
             Self::Go => &["go"],
             Self::Java => &["java"],
             Self::C => &["c"],
-            Self::Cpp => &["h", "cc", "cpp", "cxx", "c++", "hh", "hpp", "hxx", "h++", "C", "H"],
+            Self::Cpp => &[
+                "h", "cc", "cpp", "cxx", "c++", "hh", "hpp", "hxx", "h++", "C", "H",
+            ],
             Self::JavaScript => &["js", "jsx", "mjs", "cjs"],
             Self::TypeScript => &["ts", "mts", "cts"],
             Self::Tsx => &["tsx"],
@@ -87,7 +99,8 @@ impl Language {
 
     /// What is a definition in it. Compiled once.
     pub(super) fn patterns(self) -> &'static Patterns {
-        static PATTERNS: [OnceLock<Patterns>; Language::ALL.len()] = [const { OnceLock::new() }; Language::ALL.len()];
+        static PATTERNS: [OnceLock<Patterns>; Language::ALL.len()] =
+            [const { OnceLock::new() }; Language::ALL.len()];
         PATTERNS[self as usize].get_or_init(|| Patterns::new(&self.grammar(), self.query_text()))
     }
 
@@ -98,9 +111,15 @@ impl Language {
             Self::Go => include_str!("queries/go.scm"),
             Self::Java => include_str!("queries/java.scm"),
             Self::C => include_str!("queries/c.scm"),
-            Self::Cpp => concat!(include_str!("queries/c.scm"), include_str!("queries/cpp.scm")),
+            Self::Cpp => concat!(
+                include_str!("queries/c.scm"),
+                include_str!("queries/cpp.scm")
+            ),
             Self::JavaScript => {
-                concat!(include_str!("queries/ecmascript.scm"), include_str!("queries/javascript.scm"))
+                concat!(
+                    include_str!("queries/ecmascript.scm"),
+                    include_str!("queries/javascript.scm")
+                )
             }
             Self::TypeScript | Self::Tsx => TYPESCRIPT,
         }
@@ -116,10 +135,14 @@ pub(super) struct Patterns {
 
 impl Patterns {
     fn new(grammar: &tree_sitter::Language, text: &str) -> Self {
-        let query = Query::new(grammar, text).expect("a query is written for its grammar: tests compile each");
+        let query = Query::new(grammar, text)
+            .expect("a query is written for its grammar: tests compile each");
         let kind = |pattern: usize| {
             let pattern = text[query.start_byte_for_pattern(pattern)..].trim_start_matches('(');
-            let kind = pattern.split(|c: char| c != '_' && !c.is_ascii_lowercase()).next().unwrap_or_default();
+            let kind = pattern
+                .split(|c: char| c != '_' && !c.is_ascii_lowercase())
+                .next()
+                .unwrap_or_default();
             grammar.id_for_node_kind(kind, true)
         };
         let roots = (0..query.pattern_count()).map(kind).collect();

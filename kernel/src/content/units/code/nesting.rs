@@ -1,8 +1,9 @@
 //! How deep a text nests, told from its brackets before it is parsed.
 //!
-//! The parser keeps every reading of what is still open. Where something opens again and again and could be read in two
-//! ways (`a<a<a<…`, a comparison or a generic type), the end of the text costs it a time that is quadratic in the depth, and
-//! it cannot be interrupted there. No code that is written for a purpose nests so deeply.
+//! The parser keeps every reading of what is still open. Where something opens again and again and
+//! could be read in two ways (`a<a<a<…`, a comparison or a generic type), the end of the text costs
+//! it a time that is quadratic in the depth, and it cannot be interrupted there. No code that is
+//! written for a purpose nests so deeply.
 
 use super::language::Language;
 
@@ -16,8 +17,9 @@ struct Level {
     angles: usize,
 }
 
-/// Whether more brackets are open somewhere than the parser may be given. A semicolon ends what is open around it but for
-/// braces; those in strings and comments count like any other. Python has one reading for each. One pass.
+/// Whether more brackets are open somewhere than the parser may be given. A semicolon ends what is
+/// open around it but for braces; those in strings and comments count like any other. Python has
+/// one reading for each. One pass.
 pub(super) fn is_too_deep(text: &str, language: Language) -> bool {
     if language == Language::Python {
         return false;

@@ -1,4 +1,5 @@
-//! One small source for each language, with its definitions as they are found; and texts that are hard to read.
+//! One small source for each language, with its definitions as they are found; and texts that are
+//! hard to read.
 
 use super::*;
 use crate::content::Content;
@@ -9,7 +10,12 @@ fn listed(text: &str, source: &str) -> String {
     let mut listed = String::new();
     for unit in [Unit::Function, Unit::Class] {
         for found in &*content.unbounded().units(unit, source).unwrap_or_default() {
-            let super::super::Outlined { name, first_line, last_line, .. } = found;
+            let super::super::Outlined {
+                name,
+                first_line,
+                last_line,
+                ..
+            } = found;
             listed += &format!("{} {name} {first_line}-{last_line}\n", unit.word());
         }
     }
@@ -22,7 +28,8 @@ macro_rules! shapes {
     };
 }
 
-const SHAPES: [(&str, &str, &str); 9] = shapes!["rs", "py", "js", "ts", "tsx", "go", "java", "c", "cpp"];
+const SHAPES: [(&str, &str, &str); 9] =
+    shapes!["rs", "py", "js", "ts", "tsx", "go", "java", "c", "cpp"];
 
 #[test]
 fn definitions_of_every_language_are_found_with_what_stands_above_them() {
@@ -73,27 +80,60 @@ fn the_source_goes_before_the_first_line_and_that_before_the_text() {
         Err(UnitError::None(Unit::Function)),
         "it is read as C"
     );
-    assert_eq!(content.unbounded().units(Unit::Function, "x.py").map(|units| units.len()), Ok(1), "and then as Python");
+    assert_eq!(
+        content
+            .unbounded()
+            .units(Unit::Function, "x.py")
+            .map(|units| units.len()),
+        Ok(1),
+        "and then as Python"
+    );
 }
 
 #[test]
 fn what_is_no_source_code_is_in_no_language() {
-    let prose = "The quick brown fox jumps over the lazy dog, and then it sleeps; that is all.\n".repeat(1000);
+    let prose = "The quick brown fox jumps over the lazy dog, and then it sleeps; that is all.\n"
+        .repeat(1000);
     let log = "2024-01-01T00:00:00Z [INFO] 127.0.0.1 - GET /a?b=c&d 200 \"-\" <ok>\n".repeat(1000);
     for text in [&*prose, &log, "中文文本。没有代码。\n"] {
-        let error = Content::new(text.to_owned()).unbounded().units(Unit::Class, "tool:cat").map(|units| units.len());
-        assert_eq!(error, Err(UnitError::UnknownLanguage(Unit::Class)), "{text:.40}");
+        let error = Content::new(text.to_owned())
+            .unbounded()
+            .units(Unit::Class, "tool:cat")
+            .map(|units| units.len());
+        assert_eq!(
+            error,
+            Err(UnitError::UnknownLanguage(Unit::Class)),
+            "{text:.40}"
+        );
     }
 }
 
 #[test]
 fn what_is_nested_too_deeply_is_refused() {
-    let opened =
-        ["{", "(", "[", "fn f(){", "function f(){", "class A{", "struct A{", "if a {", "`${", "<", "a<", "{a<"];
+    let opened = [
+        "{",
+        "(",
+        "[",
+        "fn f(){",
+        "function f(){",
+        "class A{",
+        "struct A{",
+        "if a {",
+        "`${",
+        "<",
+        "a<",
+        "{a<",
+    ];
     for open in opened {
         let text = open.repeat(100_000);
-        for language in Language::ALL.into_iter().filter(|it| *it != Language::Python) {
-            assert!(definitions(&text, language).is_none(), "{open} in {language:?}");
+        for language in Language::ALL
+            .into_iter()
+            .filter(|it| *it != Language::Python)
+        {
+            assert!(
+                definitions(&text, language).is_none(),
+                "{open} in {language:?}"
+            );
         }
     }
 }
@@ -121,21 +161,34 @@ fn depth_costs_no_stack() {
         ("\u{0}\u{feff}é\"", Language::Rust),
     ];
     for (piece, language) in cases {
-        assert!(definitions(&piece.repeat(20_000), language).is_some(), "{piece} in {language:?}");
+        assert!(
+            definitions(&piece.repeat(20_000), language).is_some(),
+            "{piece} in {language:?}"
+        );
     }
 }
 
 #[test]
 fn a_depth_that_code_has_is_read() {
-    for (source, open, close) in
-        [("a.rs", "fn f(){", "}"), ("a.js", "function f(){", "}"), ("a.cpp", "struct f{", "};")]
-    {
+    for (source, open, close) in [
+        ("a.rs", "fn f(){", "}"),
+        ("a.js", "function f(){", "}"),
+        ("a.cpp", "struct f{", "};"),
+    ] {
         let nested = open.repeat(200) + &close.repeat(200);
         let content = Content::new(nested);
-        let unit = if source == "a.cpp" { Unit::Class } else { Unit::Function };
+        let unit = if source == "a.cpp" {
+            Unit::Class
+        } else {
+            Unit::Function
+        };
         let units = content.unbounded().units(unit, source).unwrap();
         // In C++ types on the same lines are names for the same thing.
-        let deepest = if source == "a.cpp" { "f" } else { "f.f.f.f.f.f.f.f" };
+        let deepest = if source == "a.cpp" {
+            "f"
+        } else {
+            "f.f.f.f.f.f.f.f"
+        };
         assert_eq!((units.len(), &*units[199].name), (200, deepest), "{source}");
     }
 }
@@ -143,16 +196,36 @@ fn a_depth_that_code_has_is_read() {
 #[test]
 fn what_stands_above_shares_no_line_with_other_code() {
     let cases = [
-        ("a.rs", "#[inline] fn a() {}\n#[inline] fn b() {}\n", "function a 1-1\nfunction b 2-2\n"),
-        ("a.rs", "#[a] #[b]\n/* c */ // d\n#[e] /* f\n*/ #[g]\nfn h() {}\n", "function h 1-5\n"),
-        ("a.rs", "/* x */ const A: u8 = 1;\nfn b() {}\n", "function b 2-2\n"),
-        ("a.rs", "/* x\n*/ const A: u8 = 1;\n// y\nfn b() {}\n", "function b 3-4\n"),
+        (
+            "a.rs",
+            "#[inline] fn a() {}\n#[inline] fn b() {}\n",
+            "function a 1-1\nfunction b 2-2\n",
+        ),
+        (
+            "a.rs",
+            "#[a] #[b]\n/* c */ // d\n#[e] /* f\n*/ #[g]\nfn h() {}\n",
+            "function h 1-5\n",
+        ),
+        (
+            "a.rs",
+            "/* x */ const A: u8 = 1;\nfn b() {}\n",
+            "function b 2-2\n",
+        ),
+        (
+            "a.rs",
+            "/* x\n*/ const A: u8 = 1;\n// y\nfn b() {}\n",
+            "function b 3-4\n",
+        ),
         (
             "a.c",
             "/* a */ int a(void) { return 1; }\n/* b */ int b(void) { return 2; } /* c */\n",
             "function a 1-1\nfunction b 2-2\n",
         ),
-        ("a.py", "@a\n# b\n@c # d\ndef e():\n    pass\n", "function e 1-5\n"),
+        (
+            "a.py",
+            "@a\n# b\n@c # d\ndef e():\n    pass\n",
+            "function e 1-5\n",
+        ),
     ];
     for (source, text, expected) in cases {
         assert_eq!(listed(text, source), expected, "{text}");

@@ -14,28 +14,48 @@ use dormouse_proto::record::Entry;
 fn answer(texts: &[&str], fd: &str, args: &str, max_read_chars: u64) -> String {
     let mut table = Table::new();
     for text in texts {
-        table.insert(table.next_id(), Entry::new(Content::new((*text).to_owned()), 10, "tool:t", 0));
+        table.insert(
+            table.next_id(),
+            Entry::new(Content::new((*text).to_owned()), 10, "tool:t", 0),
+        );
     }
-    let args = format!(r#"{{"fd": "{fd}", "distinct": true, {}}}"#, args.replace('\'', "\""));
-    let settings = DescriptorSettings { max_read_chars, ..DescriptorSettings::default() };
-    search_fd(&Call::unbounded(&table, &args, &settings, 0)).answer().expect("a search only answers").text.to_string()
+    let args = format!(
+        r#"{{"fd": "{fd}", "distinct": true, {}}}"#,
+        args.replace('\'', "\"")
+    );
+    let settings = DescriptorSettings {
+        max_read_chars,
+        ..DescriptorSettings::default()
+    };
+    search_fd(&Call::unbounded(&table, &args, &settings, 0))
+        .answer()
+        .expect("a search only answers")
+        .text
+        .to_string()
 }
 
 /// `matches`, `distinct`, `shown` and `next_start`; and each text with its count.
 fn seen(xml: &str) -> (String, Vec<String>) {
     let document = Document::parse(xml).unwrap();
     let root = document.root_element();
-    let totals = ["matches", "distinct", "shown", "next_start"].map(|name| root.attribute(name).unwrap_or("-"));
-    let matches = root.children().filter(|node| node.has_tag_name("match")).map(|node| {
-        let text: String = node.children().filter_map(|child| child.text()).collect();
-        let cut = node.attribute("truncated").map_or("", |_| "…");
-        format!("{} {text}{cut}", node.attribute("count").unwrap())
-    });
+    let totals = ["matches", "distinct", "shown", "next_start"]
+        .map(|name| root.attribute(name).unwrap_or("-"));
+    let matches = root
+        .children()
+        .filter(|node| node.has_tag_name("match"))
+        .map(|node| {
+            let text: String = node.children().filter_map(|child| child.text()).collect();
+            let cut = node.attribute("truncated").map_or("", |_| "…");
+            format!("{} {text}{cut}", node.attribute("count").unwrap())
+        });
     (totals.join(" "), matches.collect())
 }
 
 fn check(texts: &[&str], fd: &str, args: &str, totals: &str, matches: &[&str]) {
-    let expected = (totals.to_owned(), matches.iter().map(ToString::to_string).collect());
+    let expected = (
+        totals.to_owned(),
+        matches.iter().map(ToString::to_string).collect(),
+    );
     assert_eq!(seen(&answer(texts, fd, args, 1000)), expected, "{args}");
 }
 
@@ -43,15 +63,43 @@ fn check(texts: &[&str], fd: &str, args: &str, totals: &str, matches: &[&str]) {
 fn each_different_match_is_shown_once_the_most_frequent_first() {
     let text = "serde=1 syn=2 syn=1\nsyn=2 <b>=3 Serde=1";
     let cases: [(&str, &str, &[&str]); 10] = [
-        (r"'query':'[^ \n]+=','regex':true", "6 4 1-4 -", &["3 syn=", "1 serde=", "1 <b>=", "1 Serde="]),
-        (r"'query':'([^ \n]+)=','regex':true", "6 4 1-4 -", &["3 syn", "1 serde", "1 <b>", "1 Serde"]),
-        (r"'query':'(s[a-z]+)=(\\d)','regex':true", "4 3 1-3 -", &["2 syn\t2", "1 serde\t1", "1 syn\t1"]),
+        (
+            r"'query':'[^ \n]+=','regex':true",
+            "6 4 1-4 -",
+            &["3 syn=", "1 serde=", "1 <b>=", "1 Serde="],
+        ),
+        (
+            r"'query':'([^ \n]+)=','regex':true",
+            "6 4 1-4 -",
+            &["3 syn", "1 serde", "1 <b>", "1 Serde"],
+        ),
+        (
+            r"'query':'(s[a-z]+)=(\\d)','regex':true",
+            "4 3 1-3 -",
+            &["2 syn\t2", "1 serde\t1", "1 syn\t1"],
+        ),
         (r"'query':'(x)?syn','regex':true", "3 1 1-1 -", &["3 "]),
         (r"'query':'(?:s)yn','regex':true", "3 1 1-1 -", &["3 syn"]),
-        (r"'query':'^(s\\w+|<)','regex':true", "2 2 1-2 -", &["1 serde", "1 syn"]),
-        (r"'query':'(\\w+)=1$','regex':true", "2 2 1-2 -", &["1 syn", "1 Serde"]),
-        ("'query':'serde','case_sensitive':false", "2 2 1-2 -", &["1 serde", "1 Serde"]),
-        (r"'query':'=(\\d)','regex':true,'max_matches':1,'start':2", "6 3 2-2 3", &["2 2"]),
+        (
+            r"'query':'^(s\\w+|<)','regex':true",
+            "2 2 1-2 -",
+            &["1 serde", "1 syn"],
+        ),
+        (
+            r"'query':'(\\w+)=1$','regex':true",
+            "2 2 1-2 -",
+            &["1 syn", "1 Serde"],
+        ),
+        (
+            "'query':'serde','case_sensitive':false",
+            "2 2 1-2 -",
+            &["1 serde", "1 Serde"],
+        ),
+        (
+            r"'query':'=(\\d)','regex':true,'max_matches':1,'start':2",
+            "6 3 2-2 3",
+            &["2 2"],
+        ),
         ("'query':'nowhere'", "0 0 0 -", &[]),
     ];
     for (args, totals, matches) in cases {
@@ -62,7 +110,13 @@ fn each_different_match_is_shown_once_the_most_frequent_first() {
 #[test]
 fn a_search_of_all_counts_over_all() {
     let texts = ["b a", "c", "a b\na"];
-    check(&texts, "*", r"'query':'[ab]','regex':true", "5 2 1-2 -", &["3 a", "2 b"]);
+    check(
+        &texts,
+        "*",
+        r"'query':'[ab]','regex':true",
+        "5 2 1-2 -",
+        &["3 a", "2 b"],
+    );
     let xml = answer(&texts, "*", "'query':'a'", 1000);
     assert!(xml.contains(r#"descriptors="3" found_in="2""#), "{xml}");
 }
@@ -70,9 +124,15 @@ fn a_search_of_all_counts_over_all() {
 #[test]
 fn what_does_not_go_together_is_an_error() {
     let cases = [
-        ("'query':'a','context':1", "'context' does not go with distinct"),
+        (
+            "'query':'a','context':1",
+            "'context' does not go with distinct",
+        ),
         ("'query':'a','start':3", "Valid range: 1-1"),
-        ("'query':'a','distinct':1", "'distinct' must be true or false"),
+        (
+            "'query':'a','distinct':1",
+            "'distinct' must be true or false",
+        ),
     ];
     for (args, message) in cases {
         let xml = answer(&["a b a"], "fd:1", args, 1000);
@@ -89,16 +149,33 @@ fn a_flood_of_different_matches_is_bounded_and_can_be_gone_on_with() {
         let xml = answer(&[&text], "fd:1", &args, 3000);
         assert!(xml.len() < 4000, "{}", xml.len());
         found.extend(seen(&xml).1);
-        match Document::parse(&xml).unwrap().root_element().attribute("next_start") {
+        match Document::parse(&xml)
+            .unwrap()
+            .root_element()
+            .attribute("next_start")
+        {
             Some(next) => start = next.parse().unwrap(),
             None => break,
         }
     }
-    assert_eq!(found, (0..1000).map(|number| format!("1 n{number}")).collect::<Vec<_>>());
+    assert_eq!(
+        found,
+        (0..1000)
+            .map(|number| format!("1 n{number}"))
+            .collect::<Vec<_>>()
+    );
     for max_read_chars in [0, 1, 5] {
-        let (totals, matches) = seen(&answer(&["ééééééé b"], "fd:1", r"'query':'\\w+','regex':true", max_read_chars));
+        let (totals, matches) = seen(&answer(
+            &["ééééééé b"],
+            "fd:1",
+            r"'query':'\\w+','regex':true",
+            max_read_chars,
+        ));
         let shown = "é".repeat(max_read_chars.max(1) as usize);
-        assert_eq!((&*totals, matches), ("2 2 1-1 2", vec![format!("1 {shown}…")]));
+        assert_eq!(
+            (&*totals, matches),
+            ("2 2 1-1 2", vec![format!("1 {shown}…")])
+        );
     }
 }
 
@@ -109,11 +186,23 @@ fn what_would_take_too_much_is_refused_and_says_what_to_try() {
     let cases = [
         (&numbers, r"\\d+", "too many different texts"),
         // So many places for each byte of a match: the groups would be looked for in all of them.
-        (&line, "((?:a|b|ab|ba|aba|bab|abab){1,400})", "Shorten its repetitions"),
+        (
+            &line,
+            "((?:a|b|ab|ba|aba|bab|abab){1,400})",
+            "Shorten its repetitions",
+        ),
     ];
     for (text, query, message) in cases {
-        let xml = answer(&[text], "fd:1", &format!("'query':'{query}','regex':true"), 1000);
-        assert!(xml.contains("invalid_parameter") && xml.contains(message), "{query}: {xml}");
+        let xml = answer(
+            &[text],
+            "fd:1",
+            &format!("'query':'{query}','regex':true"),
+            1000,
+        );
+        assert!(
+            xml.contains("invalid_parameter") && xml.contains(message),
+            "{query}: {xml}"
+        );
     }
 }
 

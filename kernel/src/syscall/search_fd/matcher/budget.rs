@@ -1,7 +1,8 @@
-//! How much work a search may do: in proportion to the text, so that an answer comes in a time that can be waited for.
+//! How much work a search may do: in proportion to the text, so that an answer comes in a time that
+//! can be waited for.
 //!
-//! The unit is a step: one byte that an automaton reads in one of its places. It never looks at a clock, so that the same
-//! search of the same text always has the same answer.
+//! The unit is a step: one byte that an automaton reads in one of its places. It never looks at a
+//! clock, so that the same search of the same text always has the same answer.
 
 /// What any search may do, however short its texts are. Texts that are searched together share it.
 pub(super) const STEPS: u64 = 64 << 20;
@@ -22,7 +23,9 @@ impl Budget {
 
     /// Adds what is due for a text of so many bytes.
     pub(super) fn allow(&mut self, bytes: usize) {
-        self.left = self.left.saturating_add(STEPS_PER_BYTE.saturating_mul(bytes as u64));
+        self.left = self
+            .left
+            .saturating_add(STEPS_PER_BYTE.saturating_mul(bytes as u64));
     }
 
     /// Takes these steps off. Whether there were as many left; if not, none are taken.

@@ -1,10 +1,11 @@
 //! A regular expression, searched for with bounded work.
 //!
-//! An automaton finds one match in linear time, but all of them only if it stops soon after each: `.*b|A` reads a line of
-//! `A` to its end for every match of `A`. So what is read after a match is reckoned with, in two ways that find the same
-//! matches. The first engine is the quickest there is; it does not tell what it reads, but a bound of it can be told from
-//! the [shape](super::shape) of the pattern and the text. Where the bound is more than the budget, a
-//! [lazy DFA](super::lazy) goes on from there, which counts. Where its count is more than the budget too, the search is
+//! An automaton finds one match in linear time, but all of them only if it stops soon after each:
+//! `.*b|A` reads a line of `A` to its end for every match of `A`. So what is read after a match is
+//! reckoned with, in two ways that find the same matches. The first engine is the quickest there
+//! is; it does not tell what it reads, but a bound of it can be told from the [shape](super::shape)
+//! of the pattern and the text. Where the bound is more than the budget, a [lazy DFA](super::lazy)
+//! goes on from there, which counts. Where its count is more than the budget too, the search is
 //! refused.
 
 use std::ops::Range;
@@ -40,12 +41,16 @@ pub(in super::super) enum TooSlow {
     GivenUp,
     /// More was read than the budget allows.
     #[error(
-        "The query takes too long on this text: after each match it reads far ahead for a longer one, in vain. \
-        Make it more specific; avoid alternatives that begin with .* or can run over the rest of a long line"
+        "The query takes too long on this text: after each match it reads far ahead for a longer \
+         one, in vain. Make it more specific; avoid alternatives that begin with .* or can run \
+         over the rest of a long line"
     )]
     ReadsAhead,
     /// There are too many states to be built.
-    #[error("The query takes too long on this text: it can match in too many ways at once. Shorten its repetitions")]
+    #[error(
+        "The query takes too long on this text: it can match in too many ways at once. Shorten its \
+         repetitions"
+    )]
     Branches,
     /// A word boundary of Unicode met a byte that is not ASCII.
     #[error(
@@ -64,7 +69,9 @@ pub(in super::super) struct Pattern {
 impl Pattern {
     /// Takes a regular expression in which `^` and `$` match at lines.
     pub(super) fn new(query: &str, case: Case, quota: &ReadQuota) -> Result<Self, PatternError> {
-        let syntax = syntax::Config::new().case_insensitive(case == Case::Ignored).multi_line(true);
+        let syntax = syntax::Config::new()
+            .case_insensitive(case == Case::Ignored)
+            .multi_line(true);
         let hir = syntax::parse_with(query, &syntax).map_err(Box::new)?;
         let shape = Shape::of(&hir);
         quota.require_pool().map_err(|_| PatternError::GivenUp)?;
@@ -73,12 +80,16 @@ impl Pattern {
             .hybrid_cache_capacity(PATTERN_BYTES)
             // It clears its memory for every match, which is no step that could be reckoned with.
             .backtrack(false);
-        let regex = meta::Builder::new().configure(config).build_from_hir(&hir).map_err(Box::new)?;
+        let regex = meta::Builder::new()
+            .configure(config)
+            .build_from_hir(&hir)
+            .map_err(Box::new)?;
         Ok(Self { shape, hir, regex })
     }
 
-    /// Where a part of the text that begins at `at` ends that is searched at once. A match that cannot hold a line feed lies in one
-    /// line, so that a text is cut behind line feeds; where it can, nothing is cut.
+    /// Where a part of the text that begins at `at` ends that is searched at once. A match that
+    /// cannot hold a line feed lies in one line, so that a text is cut behind line feeds; where it
+    /// can, nothing is cut.
     fn end_of_chunk(&self, text: &str, at: usize) -> usize {
         let least = at.saturating_add(CHUNK_BYTES);
         if self.shape.takes(b'\n') || least >= text.len() {
@@ -93,7 +104,8 @@ impl Pattern {
     }
 }
 
-/// A pattern at work: its budgets, and the states that it has built, are shared by all texts of a search.
+/// A pattern at work: its budgets, and the states that it has built, are shared by all texts of a
+/// search.
 #[derive(Debug)]
 pub(in super::super) struct PatternScan<'p> {
     pattern: &'p Pattern,
@@ -106,7 +118,13 @@ pub(in super::super) struct PatternScan<'p> {
 impl<'p> PatternScan<'p> {
     pub(super) fn new(pattern: &'p Pattern) -> Self {
         let cache = pattern.regex.create_cache();
-        Self { pattern, cache, bounded: Budget::new(), counted: Budget::new(), lazy: None }
+        Self {
+            pattern,
+            cache,
+            bounded: Budget::new(),
+            counted: Budget::new(),
+            lazy: None,
+        }
     }
 
     /// Tells of every match that is not empty, from left to right and without overlaps.

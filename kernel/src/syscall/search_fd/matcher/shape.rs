@@ -1,5 +1,5 @@
-//! What a pattern says about its cost before it is run: which bytes a match can be made of, how long it can be, and in how
-//! many of its places an automaton can stand at once.
+//! What a pattern says about its cost before it is run: which bytes a match can be made of, how
+//! long it can be, and in how many of its places an automaton can stand at once.
 //!
 //! It only bounds from above, and never looks at a text but to see where a match must have ended.
 
@@ -20,7 +20,12 @@ impl Shape {
         let mut takes = [false; 256];
         let places = places(hir, &mut takes).max(1);
         let max_len = hir.properties().maximum_len().unwrap_or(usize::MAX);
-        Self { takes_all: takes == [true; 256], takes, max_len, places }
+        Self {
+            takes_all: takes == [true; 256],
+            takes,
+            max_len,
+            places,
+        }
     }
 
     /// Whether a match can hold this byte.
@@ -34,7 +39,10 @@ fn places(hir: &Hir, takes: &mut [bool; 256]) -> u64 {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => 1,
         HirKind::Literal(literal) => {
-            literal.0.iter().for_each(|&byte| takes[usize::from(byte)] = true);
+            literal
+                .0
+                .iter()
+                .for_each(|&byte| takes[usize::from(byte)] = true);
             most_frequent(&literal.0)
         }
         HirKind::Class(class) => {
@@ -46,16 +54,19 @@ fn places(hir: &Hir, takes: &mut [bool; 256]) -> u64 {
             places(&repetition.sub, takes).saturating_mul(times.into())
         }
         HirKind::Capture(capture) => places(&capture.sub, takes),
-        HirKind::Concat(parts) | HirKind::Alternation(parts) => {
-            parts.iter().fold(0, |sum: u64, part| sum.saturating_add(places(part, takes)))
-        }
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => parts
+            .iter()
+            .fold(0, |sum: u64, part| sum.saturating_add(places(part, takes))),
     }
 }
 
-/// In how many places of a literal an automaton can stand at once: all of them come after the same byte.
+/// In how many places of a literal an automaton can stand at once: all of them come after the same
+/// byte.
 fn most_frequent(literal: &[u8]) -> u64 {
     let mut counts = [0; 256];
-    literal.iter().for_each(|&byte| counts[usize::from(byte)] += 1);
+    literal
+        .iter()
+        .for_each(|&byte| counts[usize::from(byte)] += 1);
     counts.into_iter().max().unwrap_or(0)
 }
 
@@ -68,13 +79,17 @@ fn take_class(class: &Class, takes: &mut [bool; 256]) {
         }
     };
     match class {
-        Class::Unicode(class) => class.iter().for_each(|range| take(range.start().into(), range.end().into())),
-        Class::Bytes(class) => class.iter().for_each(|range| take(range.start().into(), range.end().into())),
+        Class::Unicode(class) => class
+            .iter()
+            .for_each(|range| take(range.start().into(), range.end().into())),
+        Class::Bytes(class) => class
+            .iter()
+            .for_each(|range| take(range.start().into(), range.end().into())),
     }
 }
 
-/// How far an automaton reads on in a text after it has seen a match, to see whether a better one of the same start
-/// follows. O(n) in the text over all matches together.
+/// How far an automaton reads on in a text after it has seen a match, to see whether a better one
+/// of the same start follows. O(n) in the text over all matches together.
 #[derive(Debug)]
 pub(super) struct Reach<'a> {
     shape: &'a Shape,
@@ -85,16 +100,30 @@ pub(super) struct Reach<'a> {
 
 impl<'a> Reach<'a> {
     pub(super) fn new(shape: &'a Shape, text: &'a str) -> Self {
-        Self { shape, text: text.as_bytes(), known: 0 }
+        Self {
+            shape,
+            text: text.as_bytes(),
+            known: 0,
+        }
     }
 
-    /// At most so many bytes after this match, which does not end before those that were asked about before.
+    /// At most so many bytes after this match, which does not end before those that were asked
+    /// about before.
     pub(super) fn after(&mut self, found: Match) -> u64 {
-        let longest = found.start().saturating_add(self.shape.max_len).min(self.text.len());
-        self.known = self.known.max(if self.shape.takes_all { longest } else { found.end() });
+        let longest = found
+            .start()
+            .saturating_add(self.shape.max_len)
+            .min(self.text.len());
+        self.known = self.known.max(if self.shape.takes_all {
+            longest
+        } else {
+            found.end()
+        });
         if self.known < longest {
             let ahead = &self.text[self.known..longest];
-            let taken = ahead.iter().position(|&byte| !self.shape.takes[usize::from(byte)]);
+            let taken = ahead
+                .iter()
+                .position(|&byte| !self.shape.takes[usize::from(byte)]);
             self.known += taken.unwrap_or(ahead.len());
         }
         self.known.min(longest).saturating_sub(found.end()) as u64
@@ -136,7 +165,17 @@ mod tests {
     fn a_match_reaches_no_farther_than_its_bytes_and_its_length() {
         let text = "aab é aaaa\nb\naa";
         let cases: [(&str, &[Reached]); 6] = [
-            ("a+|b", &[(0, 1, 2), (1, 2, 1), (2, 3, 0), (7, 8, 3), (12, 13, 0), (14, 15, 1)]),
+            (
+                "a+|b",
+                &[
+                    (0, 1, 2),
+                    (1, 2, 1),
+                    (2, 3, 0),
+                    (7, 8, 3),
+                    (12, 13, 0),
+                    (14, 15, 1),
+                ],
+            ),
             ("a{1,2}", &[(0, 1, 1), (7, 8, 1), (8, 10, 0), (15, 16, 0)]),
             (".*b|A", &[(0, 1, 10), (2, 3, 8), (12, 13, 0)]),
             ("(?s).*b|A", &[(0, 1, 15), (7, 8, 8), (15, 16, 0)]),

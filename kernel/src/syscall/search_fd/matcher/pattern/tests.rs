@@ -17,20 +17,39 @@ fn budget(steps: u64) -> Budget {
 }
 
 /// What is found when a bound of the cost may be `bounded`, and the cost that is counted `counted`.
-fn find(pattern: &Pattern, text: &str, bounded: u64, counted: u64) -> Result<Vec<Range<usize>>, TooSlow> {
+fn find(
+    pattern: &Pattern,
+    text: &str,
+    bounded: u64,
+    counted: u64,
+) -> Result<Vec<Range<usize>>, TooSlow> {
     let mut scan = PatternScan::new(pattern);
     (scan.bounded, scan.counted) = (budget(bounded), budget(counted));
     let mut ranges = Vec::new();
-    scan.find_within(text, 0..text.len(), &mut |range| ranges.push(range)).map(|()| ranges)
+    scan.find_within(text, 0..text.len(), &mut |range| ranges.push(range))
+        .map(|()| ranges)
 }
 
 fn expected(query: &str, case: Case, text: &str) -> Vec<Range<usize>> {
-    let regex = RegexBuilder::new(query).multi_line(true).case_insensitive(case == Case::Ignored).build().unwrap();
-    regex.find_iter(text).map(|found| found.range()).filter(|range| !range.is_empty()).collect()
+    let regex = RegexBuilder::new(query)
+        .multi_line(true)
+        .case_insensitive(case == Case::Ignored)
+        .build()
+        .unwrap();
+    regex
+        .find_iter(text)
+        .map(|found| found.range())
+        .filter(|range| !range.is_empty())
+        .collect()
 }
 
 /// Patterns that read a line of `A` to its end for each of its matches.
-const QUADRATIC: [&str; 4] = [".*[^A-Z]|[A-Z]", "(?s).*b|A", "(?:.*b)?A", r"A\b|(?s:A.+b)|A"];
+const QUADRATIC: [&str; 4] = [
+    ".*[^A-Z]|[A-Z]",
+    "(?s).*b|A",
+    "(?:.*b)?A",
+    r"A\b|(?s:A.+b)|A",
+];
 
 #[test]
 fn a_pattern_that_reads_ahead_for_every_match_is_refused() {
@@ -41,7 +60,11 @@ fn a_pattern_that_reads_ahead_for_every_match_is_refused() {
         // Less than there is, for the sake of time.
         (scan.bounded, scan.counted) = (budget(8 << 20), budget(8 << 20));
         let mut matches = 0;
-        assert_eq!(scan.find_within(&text, 0..text.len(), &mut |_| matches += 1), Err(TooSlow::ReadsAhead), "{query}");
+        assert_eq!(
+            scan.find_within(&text, 0..text.len(), &mut |_| matches += 1),
+            Err(TooSlow::ReadsAhead),
+            "{query}"
+        );
         assert!((1..20).contains(&matches), "{query}: {matches}");
     }
 }
@@ -51,7 +74,11 @@ fn the_same_pattern_is_searched_for_where_it_costs_little() {
     let lines = format!("{}\n", "A".repeat(80)).repeat(1000);
     for query in QUADRATIC {
         // Only what stays on its line costs little on many of them.
-        let lines = if query.contains("?s") { &lines[..1000] } else { &lines };
+        let lines = if query.contains("?s") {
+            &lines[..1000]
+        } else {
+            &lines
+        };
         for text in [lines, &"A".repeat(500), ""] {
             let mut ranges = Vec::new();
             PatternScan::new(&pattern(query))
@@ -65,9 +92,18 @@ fn the_same_pattern_is_searched_for_where_it_costs_little() {
 #[test]
 fn many_matches_on_one_long_line_are_counted_and_not_refused() {
     let text = r#"{"id": 12345, "name": "a näme", "none": null}"#.repeat(20_000);
-    for query in [r#""[a-z]+":\s*"[^"]*""#, r#""id":\s*\d+"#, "\"[^\"]*\"", r"\bname\b", r"(?i)\bn\w+\b", r"\w+\s?"] {
+    for query in [
+        r#""[a-z]+":\s*"[^"]*""#,
+        r#""id":\s*\d+"#,
+        "\"[^\"]*\"",
+        r"\bname\b",
+        r"(?i)\bn\w+\b",
+        r"\w+\s?",
+    ] {
         let mut ranges = Vec::new();
-        PatternScan::new(&pattern(query)).find_each(&text, ReadQuota::unlimited(), |range| ranges.push(range)).unwrap();
+        PatternScan::new(&pattern(query))
+            .find_each(&text, ReadQuota::unlimited(), |range| ranges.push(range))
+            .unwrap();
         assert_eq!(ranges, expected(query, Case::Kept, &text), "{query}");
         assert!(ranges.len() >= 20_000, "{query}");
     }
@@ -83,12 +119,20 @@ fn mixed(len: u32) -> String {
 fn what_is_refused_says_why() {
     let cases = [
         (".*b|A", "A".repeat(1000), TooSlow::ReadsAhead),
-        (r".*b\b|A", format!("é{}", "A".repeat(100)), TooSlow::WordBoundary),
+        (
+            r".*b\b|A",
+            format!("é{}", "A".repeat(100)),
+            TooSlow::WordBoundary,
+        ),
         ("[ab]*a[ab]{4000}c", mixed(10_000), TooSlow::Branches),
     ];
     for (query, text, why) in cases {
         assert_eq!(find(&pattern(query), &text, 0, 20_000), Err(why), "{query}");
-        assert!(why.to_string().starts_with("The query takes too long on this text: "), "{why}");
+        assert!(
+            why.to_string()
+                .starts_with("The query takes too long on this text: "),
+            "{why}"
+        );
     }
 }
 
@@ -98,7 +142,9 @@ fn texts_that_are_searched_together_share_what_any_search_may_cost() {
     let mut scan = PatternScan::new(&pattern);
     (scan.bounded, scan.counted) = (budget(0), budget(2 << 20));
     let text = "A".repeat(1024);
-    let refused = (1..=100).find(|_| scan.find_each(&text, ReadQuota::unlimited(), |_| {}) == Err(TooSlow::ReadsAhead));
+    let refused = (1..=100).find(|_| {
+        scan.find_each(&text, ReadQuota::unlimited(), |_| {}) == Err(TooSlow::ReadsAhead)
+    });
     // Each takes 512 times its length of steps, and adds 64 times.
     assert_eq!(refused, Some(5));
 }
