@@ -27,7 +27,7 @@ pub(crate) struct Bounds {
 }
 
 /// A provider's own server, or the one that programs name by its address.
-type Server = (&'static str, Option<String>);
+type Server = (String, Option<String>);
 
 /// The queues of all servers: of each provider's own, by the word that a program names it with, and
 /// of those that programs name by their addresses. They know nothing of each other.
@@ -46,7 +46,7 @@ impl Providers {
 
     /// The queue of a provider, or of the server that a program names in its place. O(log n) in the
     /// servers.
-    pub(crate) fn queue(&self, provider: &'static str, base_url: Option<&str>) -> Arc<Queue> {
+    pub(crate) fn queue(&self, provider: &str, base_url: Option<&str>) -> Arc<Queue> {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let bound = || {
             self.bounds
@@ -56,7 +56,7 @@ impl Providers {
                 .unwrap_or(self.bounds.each)
         };
         queues
-            .entry((provider, base_url.map(str::to_owned)))
+            .entry((provider.to_owned(), base_url.map(str::to_owned)))
             .or_insert_with(|| Arc::new(Queue::new(bound())))
             .clone()
     }

@@ -99,10 +99,7 @@ fn born(manifest: &Manifest) {
             .image
             .clone()
             .try_map(&mut |named| Ok::<_, ()>(held(named)))
-            .expect(
-                "it \
-                 cannot fail",
-            );
+            .expect("it cannot fail");
         let _ = birth.image(image, 7, Beginning::Running);
     }
 }

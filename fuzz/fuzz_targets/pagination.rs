@@ -64,8 +64,7 @@ fn pages(content: &Reader<'_>, chars: &[char], size: usize) {
         assert!(end - at <= size, "PAGE-2");
         assert!(
             page.text.chars().eq(chars[at..end].iter().copied()),
-            "PAGE-1 and greedy, page \
-             {number}"
+            "PAGE-1 and greedy, page {number}"
         );
         assert!(!page.truncated || end - at == size, "PAGE-3");
         line = stands_at(&page, chars, at, end, line);
@@ -123,8 +122,7 @@ fn ranges(content: &Reader<'_>, chars: &[char], lines: &[&str], first: usize, co
     assert_eq!(
         served.as_ref().map(|slice| slice.text.to_string()),
         expected,
-        "lines {first} \
-         {count}"
+        "lines {first} {count}"
     );
     let served = served
         .into_iter()

@@ -89,8 +89,7 @@ fn search(input: &Input<'_>, form: Form, query: &str, content: &str, is_exact: b
     let shown: usize = elements(root).map(|node| text(node).chars().count()).sum();
     assert!(
         shown <= usize::from(input.max_read_chars).max(1),
-        "{shown} characters are shown: \
-         {args}"
+        "{shown} characters are shown: {args}"
     );
     if is_exact {
         counts_and_places(root, query, content);

@@ -99,8 +99,7 @@ fn run(call: Syscall, args: &str, max_read_chars: u64) {
     assert_eq!(
         outcome,
         call(&Call::unbounded(table, args, &settings, 7)),
-        "a syscall is a \
-         function"
+        "a syscall is a function"
     );
     assert!(table == untouched, "FD-2: {args}");
     match outcome {

@@ -43,8 +43,7 @@ pub fn parse_xml(xml: &str) -> Document<'_> {
         .count();
     assert!(
         opening == written && closing <= written,
-        "a tag of the kernel stands in a text: \
-         {xml:?}"
+        "a tag of the kernel stands in a text: {xml:?}"
     );
     document
 }

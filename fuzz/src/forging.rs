@@ -41,8 +41,7 @@ pub fn within_bounds<T>(alloc: &PeakAlloc, bytes: usize, work: impl FnOnce() -> 
     let allowed = 2 * Allowance::of(bytes as u64).total() as usize + BESIDES_BYTES;
     assert!(
         taken <= allowed,
-        "{taken} bytes of memory were taken for {bytes} bytes: more than \
-         {allowed}"
+        "{taken} bytes of memory were taken for {bytes} bytes: more than {allowed}"
     );
     done
 }
@@ -145,10 +144,7 @@ pub fn member() -> Member {
     let member = export::records(EXPORT)
         .into_iter()
         .find(|record| record.kind == 2)
-        .expect(
-            "it \
-         holds a process",
-        );
+        .expect("it holds a process");
     let mut member: Member = codec::decode(&member.payload).expect("it was encoded by us");
     // The golden image is no process's: its table has a descriptor that was never given out.
     member.image.next_fd = 2;

@@ -4,17 +4,14 @@
 use std::sync::LazyLock;
 
 use arbitrary::Arbitrary;
-use dormouse_kernel::syscall::{Handler, Spec, Syscall, TOOLS, Tool};
+use dormouse_kernel::syscall::{Handler, Syscall, TOOLS, Tool};
 use serde_json::{Map, Value, json};
 
 /// Every tool that takes a table and arguments, with the schema of these.
 static ALL: LazyLock<Vec<(Syscall, Value)>> = LazyLock::new(|| {
-    let of = |tool: &Tool| match (tool.handler, tool.spec) {
-        (Handler::Table(syscall), Spec::Fixed { schema, .. }) => Some((
-            syscall,
-            serde_json::from_str(schema).expect("a schema is JSON"),
-        )),
-        _ => None,
+    let of = |tool: &Tool| match tool.handler {
+        Handler::Table(syscall) => Some((syscall, tool.schema())),
+        Handler::Process(_) => None,
     };
     TOOLS.iter().filter_map(of).collect()
 });
@@ -59,8 +56,7 @@ const TEXTS: [&str; 10] = [
     "(?s).",
     "<fd_error>",
     "temp:1",
-    "the \
-log",
+    "the log",
 ];
 
 impl Call<'_> {

@@ -205,6 +205,12 @@ impl Tool {
         }
     }
 
+    /// JSON schema of all arguments that it takes in any program.
+    #[must_use]
+    pub fn schema(&self) -> Value {
+        parameter::schema(self.parameters, Offered::ALL)
+    }
+
     /// The names of its parameters.
     pub fn parameter_names(&self) -> impl Iterator<Item = &'static str> {
         parameter::names(self.parameters, Offered::ALL)
@@ -409,7 +415,7 @@ mod tests {
         for tool in TOOLS {
             let names: std::collections::BTreeSet<_> = tool.parameter_names().collect();
             assert_eq!(names.len(), tool.parameter_names().count(), "{}", tool.name);
-            let schema = parameter::schema(tool.parameters, Offered::ALL);
+            let schema = tool.schema();
             for name in names {
                 let description = schema["properties"][name]["description"].as_str().unwrap();
                 assert!(

@@ -35,7 +35,11 @@ fn what_is_not_written_has_its_default() {
     assert_eq!((program.name(), program.key()), ("main", "main.toml"));
     let model = program.model();
     assert_eq!(
-        (model.name.as_str(), model.provider, model.max_iterations),
+        (
+            model.name.as_str(),
+            model.provider.clone(),
+            model.max_iterations
+        ),
         ("m", Provider::Anthropic, 10)
     );
     assert_eq!((program.system(), program.user()), ("", None));
@@ -546,7 +550,7 @@ fn a_model_names_its_server_and_the_variable_of_its_key() {
         let model = program(&format!("[model]\nname = \"m\"\nprovider = \"{word}\"\n"))
             .model()
             .clone();
-        assert_eq!((model.provider, model.provider.word()), (provider, word));
+        assert_eq!((&model.provider, model.provider.word()), (&provider, word));
         assert_eq!(
             (model.base_url, model.api_key_env, model.automatic_caching),
             (None, None, true)

@@ -51,6 +51,7 @@ pub use self::model::{FallbackSection, ModelEntry, ModelSection, Provider};
 pub use self::placeholder::{Placeholder, is_parameter_name, placeholders};
 pub use self::prompt::PromptSection;
 use self::reader::Reader;
+pub use self::reader::advice;
 pub use self::remark::{Label, Remark, Remarks, Severity, nearest, shorten};
 pub use self::surroundings::{
     DemoSection, ForkRelease, LimitsSection, Link, PreloadSection, RelativeTo,

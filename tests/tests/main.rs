@@ -31,6 +31,7 @@ mod large;
 mod messages;
 mod permits;
 mod processes;
+mod providers;
 mod quota;
 mod recovery;
 mod residents;

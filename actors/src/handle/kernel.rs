@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_kernel::process::Image;
-use dormouse_kernel::program::{Compiled, Program, ProgramErrors, compile};
+use dormouse_kernel::program::{Compiled, Program, ProgramErrors, Providers, Registered, compile};
 use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::process::{Origin, ProcessRow};
@@ -75,7 +75,7 @@ impl Kernel {
     pub fn load(&self, entry: impl AsRef<Path>) -> Result<Compiled, ProgramErrors> {
         let entry = entry.as_ref();
         let mut read = |path: &Path| self.world.host.read_program(entry, path);
-        self.fitting(compile(entry, &mut read, &self.tools())?)
+        self.compiled(entry, &mut read)
     }
 
     /// Compiles a program from text. Files that it names are read from the working directory, as
@@ -92,7 +92,7 @@ impl Kernel {
                 self.world.host.read(path)
             }
         };
-        self.fitting(compile(entry, &mut read, &self.tools())?)
+        self.compiled(entry, &mut read)
     }
 
     /// Compiles a program from files that are at hand, by their names; `entry` is the name of the
@@ -118,7 +118,7 @@ impl Kernel {
                 .cloned()
                 .ok_or_else(absent)
         };
-        self.fitting(compile(Path::new(entry), &mut read, &self.tools())?)
+        self.compiled(Path::new(entry), &mut read)
     }
 
     /// Begins to start a process.
@@ -299,8 +299,19 @@ impl Kernel {
         fitting.priced(&self.world.around.prices)
     }
 
-    fn tools(&self) -> Vec<&str> {
-        self.world.tools.keys().map(String::as_str).collect()
+    /// The program, compiled for what is registered here.
+    fn compiled(
+        &self,
+        entry: &Path,
+        read: &mut dyn FnMut(&Path) -> Result<Bytes, FileError>,
+    ) -> Result<Compiled, ProgramErrors> {
+        let tools: Vec<_> = self.world.tools.keys().map(String::as_str).collect();
+        let providers: Vec<_> = self.world.providers.keys().map(String::as_str).collect();
+        let registered = Registered {
+            tools: &tools,
+            providers: Providers::Only(&providers),
+        };
+        self.fitting(compile(entry, read, registered)?)
     }
 
     /// The process after fact `upto`. Without one: after its last fact, once all queued writes have

@@ -10,7 +10,7 @@ use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::program;
 use dormouse_proto::record::codec::{self, CodecError};
 
-use super::compile::{Compiled, compile_named};
+use super::compile::{Compiled, Providers, Registered, compile_named};
 use super::finding::ProgramErrors;
 use crate::syscall;
 
@@ -137,7 +137,11 @@ impl Bundle {
             };
             self.files.get(name).cloned().ok_or_else(missing)
         };
-        compile_named(&self.entry, &mut read, host_tools)
+        let registered = Registered {
+            tools: host_tools,
+            providers: Providers::Any,
+        };
+        compile_named(&self.entry, &mut read, registered)
     }
 
     /// The tools that these programs enable and that are neither the kernel's nor commands of

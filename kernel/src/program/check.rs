@@ -5,10 +5,10 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use dormouse_proto::program::{
     At, DemoSection, Link, ModelEntry, ModelSection, PreloadSection, ProgramFile, PromptSection,
-    RelativeTo, Remark, Remarks, ToolEntry,
+    Provider, RelativeTo, Remark, Remarks, ToolEntry, advice, shorten,
 };
 
-use super::compile::Reading;
+use super::compile::{Providers, Reading, Registered};
 use super::library::{Checked, Demo, LinkTo, ModelChoice};
 use super::{command, descriptors, path, servers, tools};
 
@@ -18,14 +18,20 @@ pub(super) fn check(
     key: &str,
     file: ProgramFile,
     reading: &mut Reading<'_>,
-    host_tools: &[&str],
+    registered: Registered<'_>,
     remarks: &mut Remarks,
 ) -> Checked {
     let name = name(key, &file.demo, &file.model);
+    check_providers(&file.model, registered.providers, remarks);
     let models = models(key, file.model, reading, remarks);
     let (system, user) = prompt(key, file.prompt, reading, remarks);
-    let commands = command::check(&file.commands, file.limits.commands, host_tools, remarks);
-    let choices = tools::check(&file.tools, &commands, host_tools, remarks);
+    let commands = command::check(
+        &file.commands,
+        file.limits.commands,
+        registered.tools,
+        remarks,
+    );
+    let choices = tools::check(&file.tools, &commands, registered.tools, remarks);
     let servers = servers::check(
         key,
         (file.mcp, file.served),
@@ -111,6 +117,7 @@ fn models(
         let ModelEntry {
             name,
             provider,
+            provider_span: _,
             script,
             base_url,
             api_key_env,
@@ -207,6 +214,28 @@ fn links(
         }
     }
     links
+}
+
+/// Remarks on every provider that neither every kernel knows nor the embedder registered.
+fn check_providers(section: &ModelSection, registered: Providers<'_>, remarks: &mut Remarks) {
+    let Providers::Only(registered) = registered else {
+        return;
+    };
+    let fallbacks = section.fallbacks.iter().map(|fallback| &fallback.model);
+    for model in std::iter::once(&section.model).chain(fallbacks) {
+        let Provider::Custom(word) = &model.provider else {
+            continue;
+        };
+        if registered.contains(&&**word) {
+            continue;
+        }
+        let mut valid: Vec<&str> = Provider::words().collect();
+        valid.extend(registered);
+        let message = format!("`model.provider` cannot be {:?}", shorten(word));
+        let span = model.provider_span.clone();
+        let remark = Remark::error(span, message, "not one of its values");
+        remarks.push(remark.help(advice(word, &valid, "values")));
+    }
 }
 
 fn warn_of_spawn_without_programs(tools: &[ToolEntry], links: &[Link], remarks: &mut Remarks) {

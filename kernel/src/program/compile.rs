@@ -23,17 +23,51 @@ pub struct Compiled {
     pub warnings: Vec<Finding>,
 }
 
+/// What an embedder registered with the kernel that is to run a program, by name.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Registered<'a> {
+    /// Tools.
+    pub tools: &'a [&'a str],
+    /// Providers of models.
+    pub providers: Providers<'a>,
+}
+
+/// Which providers a program may name beside those that every kernel knows.
+#[derive(Clone, Copy, Debug)]
+pub enum Providers<'a> {
+    /// These.
+    Only(&'a [&'a str]),
+    /// Any: the program was compiled before, and is asked of again when its model is.
+    Any,
+}
+
+impl Default for Providers<'_> {
+    fn default() -> Self {
+        Self::Only(&[])
+    }
+}
+
+impl<'a, const N: usize> From<&'a [&'a str; N]> for Registered<'a> {
+    fn from(tools: &'a [&'a str; N]) -> Self {
+        Self {
+            tools,
+            ..Self::default()
+        }
+    }
+}
+
 /// Compiles the program file `entry` and everything that it names.
 ///
 /// Files are read only through `files`, each once, by paths that start where `entry` does.
-/// `host_tools` names the tools that the embedder registered. Costs a pass over each file.
+/// `registered` names what the embedder registered: `&["grep"]` is a tool, and [`Registered`] names
+/// providers of models too. Costs a pass over each file.
 ///
 /// # Errors
 /// [`ProgramErrors`]: every mistake of every file.
-pub fn compile(
+pub fn compile<'a>(
     entry: &Path,
     files: &mut dyn FnMut(&Path) -> Result<Bytes, FileError>,
-    host_tools: &[&str],
+    registered: impl Into<Registered<'a>>,
 ) -> Result<Compiled, ProgramErrors> {
     let Some(name) = entry.file_name().and_then(|name| name.to_str()) else {
         return Err(entry_error(
@@ -45,7 +79,7 @@ pub fn compile(
     compile_named(
         name,
         &mut |name| files(&path::location(folder, name)),
-        host_tools,
+        registered.into(),
     )
 }
 
@@ -53,7 +87,7 @@ pub fn compile(
 pub(super) fn compile_named(
     entry: &str,
     read: &mut dyn FnMut(&str) -> Result<Bytes, FileError>,
-    host_tools: &[&str],
+    registered: Registered<'_>,
 ) -> Result<Compiled, ProgramErrors> {
     let mut reading = Reading {
         read,
@@ -66,7 +100,7 @@ pub(super) fn compile_named(
         .map_err(|message| entry_error(entry, message))?;
     let (mut programs, mut findings) = (Vec::new(), Vec::new());
     while let Some(name) = reading.programs.get(programs.len()).cloned() {
-        programs.push(one(&name, &mut reading, host_tools, &mut findings));
+        programs.push(one(&name, &mut reading, registered, &mut findings));
     }
     if findings
         .iter()
@@ -92,7 +126,7 @@ pub(super) fn compile_named(
 fn one(
     name: &str,
     reading: &mut Reading<'_>,
-    host_tools: &[&str],
+    registered: Registered<'_>,
     findings: &mut Vec<Finding>,
 ) -> Option<Checked> {
     let bytes = reading.files.get(name).cloned().unwrap_or_default();
@@ -102,7 +136,7 @@ fn one(
         Arc::from(*text.as_ref().unwrap_or(&"")),
     ));
     let (remarks, checked) = match text {
-        Ok(text) => checked(name, text, reading, host_tools),
+        Ok(text) => checked(name, text, reading, registered),
         Err(remark) => {
             let mut remarks = Remarks::default();
             remarks.push(remark);
@@ -122,13 +156,13 @@ fn checked(
     name: &str,
     text: &str,
     reading: &mut Reading<'_>,
-    host_tools: &[&str],
+    registered: Registered<'_>,
 ) -> (Remarks, Option<Checked>) {
     let parsed = parse(text);
     let mut remarks = parsed.remarks;
     let checked = parsed
         .is_toml
-        .then(|| check::check(name, parsed.file, reading, host_tools, &mut remarks));
+        .then(|| check::check(name, parsed.file, reading, registered, &mut remarks));
     (remarks, checked)
 }
 

@@ -42,8 +42,7 @@ const PARAMETERS: [Parameter; 17] = [
     Parameter::text("file_path", "The file; folders on the way to it are made").required(),
     Parameter::text(
         "mode",
-        "Replace the file (if left out), add to its end, or insert before a \
-         line",
+        "Replace the file (if left out), add to its end, or insert before a line",
     )
     .one_of(&["write", "append", "insert"]),
     Parameter::integer(
@@ -149,13 +148,11 @@ fn write_mode(args: &Args) -> Result<WriteMode, FdError> {
                 Err(args.error(FdErrorKind::InvalidRange, message))
             }
         },
-        ("insert", None) => Err(args.invalid(
-            "Mode insert needs 'insert_at_line': the line to \
-             insert before.",
-        )),
+        ("insert", None) => {
+            Err(args.invalid("Mode insert needs 'insert_at_line': the line to insert before."))
+        }
         (mode @ ("write" | "append"), Some(_)) => Err(args.invalid(format!(
-            "Parameter 'insert_at_line' goes with mode insert only, not \
-                 with mode {mode}."
+            "Parameter 'insert_at_line' goes with mode insert only, not with mode {mode}."
         ))),
         (mode, _) => Err(args.invalid(format!(
             "Unknown mode '{mode}'. Accepted: write, append, insert. To choose a part of the \

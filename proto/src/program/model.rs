@@ -1,7 +1,9 @@
 //! `[model]`: who answers.
 
+use std::sync::Arc;
+
 use super::reader::Reader;
-use super::{At, Remark};
+use super::{At, Remark, Span};
 
 const DEFAULT_MAX_ITERATIONS: u32 = 10;
 const MOST_ITERATIONS: u64 = 1_000_000;
@@ -18,7 +20,7 @@ const PROVIDERS: [(&str, Provider); 5] = [
 const OF_SERVERS: [&str; 3] = ["base_url", "api_key_env", "disable_automatic_caching"];
 
 /// Who serves a model.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Provider {
     /// The Anthropic Messages API.
     Anthropic,
@@ -31,31 +33,40 @@ pub enum Provider {
     /// A script that is part of the program: offline and deterministic.
     #[default]
     Scripted,
+    /// One that the embedder registered with the kernel, by this word.
+    Custom(Arc<str>),
 }
 
 impl Provider {
     /// The format in which its models are asked, and that the blocks of their replies are kept in.
     /// A script has none: it reads what everybody understands.
     #[must_use]
-    pub fn wire_format(self) -> Option<&'static str> {
+    pub fn wire_format(&self) -> Option<&str> {
         match self {
             Self::Anthropic => Some("anthropic"),
             Self::OpenAi => Some("openai-responses"),
             Self::OpenAiChat => Some("openai-chat"),
             Self::Gemini => Some("gemini"),
             Self::Scripted => None,
+            Self::Custom(word) => Some(word),
         }
+    }
+
+    /// The words of those that every kernel knows.
+    pub fn words() -> impl Iterator<Item = &'static str> {
+        PROVIDERS.iter().map(|(word, _)| *word)
     }
 
     /// The word for it in a program file.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn word(&self) -> &str {
         match self {
             Self::Anthropic => "anthropic",
             Self::OpenAi => "openai",
             Self::OpenAiChat => "openai-chat",
             Self::Gemini => "gemini",
             Self::Scripted => "scripted",
+            Self::Custom(word) => word,
         }
     }
 }
@@ -65,8 +76,10 @@ impl Provider {
 pub struct ModelEntry {
     /// The model's name at its provider. A scripted model needs none and is then called `scripted`.
     pub name: String,
-    /// Who serves it.
+    /// Who serves it. Whether one of another word is registered is not known here.
     pub provider: Provider,
+    /// Where that is said.
+    pub provider_span: Span,
     /// The script of a scripted model.
     pub script: Option<At<String>>,
     /// The server that is asked instead of the provider's own.
@@ -105,6 +118,7 @@ impl Default for ModelEntry {
         Self {
             name: Provider::Scripted.word().to_owned(),
             provider: Provider::Scripted,
+            provider_span: 0..0,
             script: None,
             base_url: None,
             api_key_env: None,
@@ -133,7 +147,8 @@ pub(super) fn read(root: &mut Reader<'_>) -> ModelSection {
             "`[model]` is missing",
             "a program needs a model",
         );
-        let words = PROVIDERS.map(|(word, _)| word).join(", ");
+        let words: Vec<_> = Provider::words().collect();
+        let words = words.join(", ");
         root.remark(remark.help(format!(
             "add [model] with `name` and `provider`; providers: {words}"
         )));
@@ -187,7 +202,8 @@ fn fallbacks(section: &mut Reader<'_>) -> Vec<FallbackSection> {
 
 /// What `[model]` and `[[model.fallback]]` have in common.
 fn entry(section: &mut Reader<'_>) -> ModelEntry {
-    let provider = provider(section);
+    let (provider, provider_span) =
+        provider(section).map_or((None, 0..0), |At { value, span }| (Some(value), span));
     let name = match provider {
         Some(Provider::Scripted) => section
             .text("name")
@@ -195,8 +211,8 @@ fn entry(section: &mut Reader<'_>) -> ModelEntry {
         _ => section.required_text("name").value,
     };
     let script = section.text("script");
-    match (&script, provider) {
-        (Some(script), Some(provider)) if provider != Provider::Scripted => {
+    match (&script, &provider) {
+        (Some(script), Some(provider)) if *provider != Provider::Scripted => {
             let message = "`model.script` is for the provider \"scripted\"";
             let label = format!("has no meaning for {:?}", provider.word());
             section.remark(Remark::error(script.span.clone(), message, label));
@@ -219,6 +235,7 @@ fn entry(section: &mut Reader<'_>) -> ModelEntry {
     ModelEntry {
         name,
         provider: provider.unwrap_or_default(),
+        provider_span,
         script,
         base_url,
         api_key_env,
@@ -276,12 +293,14 @@ fn api_key_env(section: &mut Reader<'_>) -> Option<String> {
     Some(value).filter(|_| is_one)
 }
 
-fn provider(section: &mut Reader<'_>) -> Option<Provider> {
+fn provider(section: &mut Reader<'_>) -> Option<At<Provider>> {
     if section.get("provider").is_none() {
         section.required_text("provider");
         return None;
     }
-    section
-        .word("provider", &PROVIDERS)
-        .map(|provider| provider.value)
+    let At { value, span } = section.text("provider")?;
+    let known = PROVIDERS.iter().find(|(word, _)| *word == value);
+    let provider = known.map(|(_, provider)| provider.clone());
+    let value = provider.unwrap_or_else(|| Provider::Custom(value.into()));
+    Some(At { value, span })
 }

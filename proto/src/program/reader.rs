@@ -332,8 +332,9 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// "did you mean … ?" where something is near, and always what is valid.
-pub(super) fn advice(word: &str, valid: &[&str], what: &str) -> String {
+/// The help of a remark: "did you mean … ?" if something is near, and always what is valid.
+#[must_use]
+pub fn advice(word: &str, valid: &[&str], what: &str) -> String {
     let list = format!("valid {what}: {}", valid.join(", "));
     match nearest(word, valid.iter().copied()) {
         Some(near) => format!("did you mean `{near}`? {list}"),

@@ -677,10 +677,7 @@ mod tests {
             in_event(&body.to_string()).unwrap().retry_after,
             Some(Duration::from_millis(7_500))
         );
-        let said = |code: &str| {
-            json!({"error": {"code": code, "message": "Please try again in \
-             11.054s. Visit x."}})
-        };
+        let said = |code: &str| json!({"error": {"code": code, "message": "Please try again in 11.054s. Visit x."}});
         let limited = said("rate_limit_exceeded");
         assert_eq!(
             in_event(&limited.to_string()).unwrap().retry_after,
