@@ -70,6 +70,7 @@
 //!
 //! Without any of them about 110 crates are compiled, with the default ones about 230.
 
+#[doc(inline)]
 pub use dormouse_actors::handle::{
     AskFn, Branch, Events, Export, FnTool, Import, Imported, Kernel, KernelBuilder, LogLine,
     Missing, Point, Process, ProcessInfo, Recover, Recovery, Start, Tree,
@@ -80,11 +81,13 @@ pub mod derive {
     pub use {schemars, serde};
 }
 
+#[doc(inline)]
 pub use dormouse_actors::{
     DescriptorView, Durability, Event, ExportFailure, Fact, KernelError, LoadError, NameError,
     NotFound, ProcessError, StartError, StoreFailure, View, garbage, ports,
 };
 #[cfg(feature = "host")]
+#[doc(inline)]
 pub use dormouse_host as host;
 pub use dormouse_kernel::budget::{Account, Reached};
 pub use dormouse_macros::tool;
@@ -99,15 +102,20 @@ pub mod export {
     pub use dormouse_kernel::export::{ExportError, Manifest, Place, Redact, Told};
     pub use dormouse_proto::export::{Facts, Head, Member, Redaction};
 }
+#[doc(inline)]
 pub use dormouse_kernel::{content, inventory, program, retention};
 #[cfg(feature = "mcp")]
+#[doc(inline)]
 pub use dormouse_mcp as mcp;
 #[cfg(feature = "scripted")]
+#[doc(inline)]
 pub use dormouse_models as models;
 pub use dormouse_proto::budget::{Amount, Budget, Price};
+#[doc(inline)]
 pub use dormouse_proto::{
     checkpoint, command, descriptor, file, id, mail, message, model, process, record, server,
     shown, spoken, tool,
 };
 #[cfg(feature = "store")]
+#[doc(inline)]
 pub use dormouse_store as store;

@@ -1,4 +1,4 @@
-//! Pages, lines and characters of any bytes, against a slow model of the rulings.
+//! Pages, lines and characters of any bytes, against a slow model of the rules.
 
 #![no_main]
 
@@ -81,7 +81,7 @@ fn pages(content: &Reader<'_>, chars: &[char], size: usize) {
     );
 }
 
-/// Ruling 4: a window that does not reach the end is cut after its last LF, if it has one.
+/// A window that does not reach the end is cut after its last LF, if it has one.
 fn page_end(chars: &[char], at: usize, size: usize) -> usize {
     match chars.get(at..at + size) {
         Some(window) if at + size < chars.len() => window

@@ -2,8 +2,7 @@
 //!
 //! Bytes that are UTF-8 are text; others are binary and shown as base64, and then pages, lines and
 //! characters are those of the base64 text. The unit is the Unicode scalar value; only LF ends a
-//! line, a final LF opens no further one, and empty content is one page and one line (ruling 3 of
-//! the design).
+//! line, a final LF opens no further one, and empty content is one page and one line.
 //!
 //! Creating a text content checks and indexes it in one go, close to memory bandwidth. After that
 //! nothing scans it from its start: any page, line or character range costs O(log n + what is

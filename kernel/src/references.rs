@@ -1,5 +1,4 @@
-//! References: parts of a reply that the model marked itself, as `<ref id="plan">…</ref>` (ruling
-//! 13 of the design).
+//! References: parts of a reply that the model marked itself, as `<ref id="plan">…</ref>`.
 //!
 //! The reply stays as it is; what stands between the tags becomes a descriptor, exactly. References
 //! may nest, the outer one keeps the inner tags as text; of several with one id the last wins. Tags

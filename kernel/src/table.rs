@@ -146,7 +146,7 @@ impl Table {
     }
 
     /// The descriptor that a model means by `fd`: `fd:N`, `fd-N`, `ref:ID`, `msg:N`, or a name that
-    /// it gave to one (ruling 1 of the design). O(log n); by a given name O(n).
+    /// it gave to one. O(log n); by a given name O(n).
     ///
     /// # Errors
     /// `not_found`, the same whether the name is malformed, of another process, or yet to be given

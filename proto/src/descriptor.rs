@@ -1,5 +1,5 @@
 //! Descriptors as they are set up and as a model sees them: settings, kinds of error, and the
-//! elements of section 5 of the design.
+//! elements that answers are made of.
 
 pub mod view;
 
@@ -12,7 +12,7 @@ use crate::xml::Element;
 pub const MAX_CONTENT_BYTES: u64 = 1_000_000_000;
 
 /// The sizes that decide when content becomes a descriptor and how much of it a context takes at
-/// once. All of them count Unicode scalar values (rulings 2 and 3 of the design).
+/// once. All of them count Unicode scalar values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DescriptorSettings {
     /// A tool's output of more characters than this becomes a descriptor.

@@ -1,4 +1,4 @@
-//! Writing content to a file: what is asked, and what came of it (rulings 7 to 9 of the design).
+//! Writing content to a file: what is asked, and what came of it.
 
 use bytes::Bytes;
 

@@ -116,7 +116,7 @@ impl fmt::Debug for ContentHash {
 
 /// The name of a descriptor in one process's table.
 ///
-/// Shown as `fd:1`, `ref:plan` or `msg:3`; `fd-1` is understood as well (ruling 1 of the design).
+/// Shown as `fd:1`, `ref:plan` or `msg:3`; `fd-1` is understood as well.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum FdId {
     /// A numbered descriptor. Counts from 1, never reused within a process (FD-1).

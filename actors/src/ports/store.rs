@@ -1,4 +1,4 @@
-//! What is durable: journals, contents, the process table (section 7 of the design).
+//! What is durable: journals, contents, the process table.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Files below permitted roots (rulings 7 to 9 of the design).
+//! Files below permitted roots.
 //!
 //! Every step is taken by handle from a root that was opened at the start. A path is only read as
 //! text to find its root and its parts; what it leads to is asked of the operating system by

@@ -1,4 +1,4 @@
-//! Where pages begin: greedily, from the first character on (ruling 4 of the design).
+//! Where pages begin: greedily, from the first character on.
 //!
 //! PAGE-1: the pages, joined, are the text. PAGE-2: none is longer than the page size. PAGE-3: one
 //! that ends inside a line is exactly as long.

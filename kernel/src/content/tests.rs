@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::*;
 use proptest::prelude::*;
 
-/// The rulings as they are written: (text, first line, last line, continued, truncated) of a range
+/// The rules of lines as they are written: (text, first line, last line, continued, truncated) of a range
 /// of characters.
 struct Model(Vec<char>);
 

@@ -1,4 +1,4 @@
-//! Whether the descriptor system is on, and how (ruling 10 of the design).
+//! Whether the descriptor system is on, and how.
 
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::program::{

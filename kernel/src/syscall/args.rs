@@ -1,7 +1,7 @@
 //! Arguments as a model writes them: JSON text, checked key by key.
 //!
 //! A key that a tool does not know, or a value of a wrong type, is an error that names the key and
-//! what is accepted (ruling 5 of the design). Real clients send numbers and truth values as
+//! what is accepted. Real clients send numbers and truth values as
 //! strings: a decimal integer and `true` or `false` are taken in quotes as well.
 
 use std::collections::BTreeMap;

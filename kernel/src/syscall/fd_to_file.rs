@@ -174,7 +174,7 @@ fn presence(args: &Args) -> Presence {
 }
 
 /// Lines that are written, counted as everywhere: a final LF opens no further line, and empty
-/// content is one (ruling 3).
+/// content is one.
 fn lines_of(bytes: &Bytes) -> u64 {
     let feeds = memchr::memchr_iter(b'\n', bytes).count() as u64;
     feeds + u64::from(bytes.last() != Some(&b'\n'))

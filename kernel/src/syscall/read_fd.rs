@@ -126,7 +126,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     )))
 }
 
-/// The new descriptor keeps the page size of its source (ruling 12 of the design).
+/// The new descriptor keeps the page size of its source.
 pub(super) fn extract(
     call: &Call<'_>,
     id: &FdId,

@@ -1,5 +1,4 @@
-//! Which part of a content a call asks for, and what of it is served (rulings 5 and 6 of the
-//! design).
+//! Which part of a content a call asks for, and what of it is served.
 //!
 //! Four forms, one at a time: `page`; `start_line` and `end_line`; a mode with `start` and `count`;
 //! a [`unit`] with `index` or `name`. `read_all` wins over all of them. Pages and lines count from

@@ -76,7 +76,7 @@ impl<'a> Placer<'a> {
         }
     }
 
-    /// Places what a tool produced: a result or an error, text or binary (ruling 11 of the design).
+    /// Places what a tool produced: a result or an error, text or binary.
     /// It becomes a descriptor if the text that would be shown has more characters than
     /// `max_direct_output_chars`. The preview of an error shows both of its ends. Bytes past
     /// `max_content_bytes` are dropped, and reported as `cut_bytes`. `source` says where it comes

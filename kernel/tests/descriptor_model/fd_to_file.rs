@@ -51,7 +51,7 @@ fn check(text: &str, page_chars: u32, selection: Selection, mode: WriteMode) {
             assert_eq!(
                 stats(&pending.answer(Ok(())).text),
                 (expected.len(), lines),
-                "ruling 9: {args}"
+                "the bytes that were written: {args}"
             );
         }
         (outcome, expected) => {

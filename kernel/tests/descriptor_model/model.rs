@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use roxmltree::Document;
 use serde_json::{Value, json};
 
-/// The rulings on pages, lines and characters as they are written (section 9 of the design).
+/// The rules of pages, lines and characters, written down once more.
 pub(crate) struct Model {
     chars: Vec<char>,
     page_chars: usize,
@@ -79,7 +79,7 @@ impl Model {
     }
 }
 
-/// The forms that `read_fd` and `fd_to_file` share (ruling 5).
+/// The forms that `read_fd` and `fd_to_file` share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Selection {
     Nothing,

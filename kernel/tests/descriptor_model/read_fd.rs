@@ -67,7 +67,7 @@ fn next_unit(model: &Model, next: &Value) -> String {
     }
 }
 
-/// The kind of error that a form answers with when it is out of range (ruling 6).
+/// The kind of error that a form answers with when it is out of range.
 fn refusal(selection: Selection, model: &Model) -> &'static str {
     match selection {
         Selection::Page(_) => "invalid_page",

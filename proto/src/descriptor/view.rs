@@ -1,5 +1,5 @@
 //! The elements that descriptor tools answer with, one function each. Attributes echo what was
-//! served, not what was asked for (ruling 6 of the design).
+//! served, not what was asked for.
 
 mod attached;
 mod distinct;
@@ -452,7 +452,7 @@ pub struct Written<'a> {
     pub file_path: &'a str,
     /// `write`, `append` or `insert`.
     pub mode: &'a str,
-    /// Bytes that were written: not the size of the file (ruling 9 of the design).
+    /// Bytes that were written: not the size of the file.
     pub bytes: u64,
     /// Lines that were written.
     pub lines: u64,
