@@ -12,7 +12,7 @@ pub use dormouse_kernel::content::Collected;
 pub use dormouse_kernel::inventory;
 pub use dormouse_kernel::program::FileUse;
 pub use history::{History, LostHistory, Written};
-pub use host::{Host, NoHost, ServerChild};
+pub use host::{Host, HostError, NoHost, ServerChild};
 pub use model::{Asked, Model, Provider};
 pub use servers::ToolServers;
 pub use store::{
@@ -24,4 +24,4 @@ pub use sweep::{
     Sweep, Swept,
 };
 pub(crate) use tool::Watcher;
-pub use tool::{OutputFull, OutputSink, Tool};
+pub use tool::{OutputFull, OutputSink, Tool, ToolError};

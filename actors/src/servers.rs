@@ -6,6 +6,7 @@ use dormouse_kernel::program::{Program, ServerChoice};
 use dormouse_proto::server::Offer;
 use futures_util::future::{FutureExt, join_all};
 
+use crate::ports::ToolError;
 use crate::world::World;
 
 /// What all servers of the program offer, asked side by side. One that is optional and cannot be
@@ -35,16 +36,14 @@ pub(crate) async fn offers(world: &World, program: &Program) -> Result<Vec<Offer
     Ok(offers?.into_iter().flatten().collect())
 }
 
-async fn asked(world: &World, choice: &ServerChoice) -> Result<Vec<Offer>, String> {
+async fn asked(world: &World, choice: &ServerChoice) -> Result<Vec<Offer>, ToolError> {
     let Some(servers) = &world.servers else {
-        return Err(
-            "this kernel reaches no tool servers: build it with `.tool_servers(…)`".to_owned(),
-        );
+        return Err("this kernel reaches no tool servers: build it with `.tool_servers(…)`".into());
     };
     // An adapter that panics is a server that cannot be used.
     let asking = AssertUnwindSafe(async { servers.offers(&world.host, &choice.server).await });
     asking
         .catch_unwind()
         .await
-        .unwrap_or_else(|_| Err("the adapter failed inside".to_owned()))
+        .unwrap_or_else(|_| Err("the adapter failed inside".into()))
 }

@@ -8,7 +8,7 @@ use dormouse::command::Command;
 use dormouse::file::{FileError, FileWrite};
 use dormouse::host::{LocalHost, Permissions};
 use dormouse::models::Scripted;
-use dormouse::ports::{Host, NoHost, OutputSink, Tool};
+use dormouse::ports::{Host, NoHost, OutputSink, Tool, ToolError};
 use dormouse::process::ExitStatus;
 use dormouse::store::LogStore;
 use dormouse::tool::{ToolPolicy, ToolSpec};
@@ -227,7 +227,7 @@ impl Tool for Standing {
         ToolPolicy::default()
     }
 
-    fn call(&self, _args: String, _out: OutputSink) -> BoxFuture<'static, Result<(), String>> {
+    fn call(&self, _args: String, _out: OutputSink) -> BoxFuture<'static, Result<(), ToolError>> {
         let gate = self.0.clone();
         async move {
             gate.pass().await;

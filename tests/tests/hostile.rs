@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use dormouse::id::Pid;
 use dormouse::model::{ModelError, ModelErrorKind, Request};
 use dormouse::models::Scripted;
-use dormouse::ports::{OutputSink, Tool};
+use dormouse::ports::{OutputSink, Tool, ToolError};
 use dormouse::process::ExitStatus;
 use dormouse::tool::{ToolPolicy, ToolSpec};
 use dormouse::{Event, FnTool, Kernel, KernelBuilder, KernelError, ProcessError};
@@ -143,7 +143,7 @@ impl Tool for Endless {
         }
     }
 
-    fn call(&self, _args: String, out: OutputSink) -> BoxFuture<'static, Result<(), String>> {
+    fn call(&self, _args: String, out: OutputSink) -> BoxFuture<'static, Result<(), ToolError>> {
         Box::pin(async move {
             loop {
                 let _full = out.push(b"again ");

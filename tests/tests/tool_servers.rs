@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use dormouse::host::{LocalHost, Permissions};
 use dormouse::model::Request;
-use dormouse::ports::{Host, OutputSink, ToolServers};
+use dormouse::ports::{Host, OutputSink, ToolError, ToolServers};
 use dormouse::process::ExitStatus;
 use dormouse::server::{Offer, Server};
 use dormouse::store::LogStore;
@@ -55,14 +55,14 @@ impl ToolServers for Servers {
         &self,
         _host: &Arc<dyn Host>,
         server: &Arc<Server>,
-    ) -> BoxFuture<'static, Result<Vec<Offer>, String>> {
+    ) -> BoxFuture<'static, Result<Vec<Offer>, ToolError>> {
         let (servers, name) = (self.clone(), server.name.clone());
         async move {
             if let Some(gate) = &servers.asked {
                 gate.pass().await;
             }
             let offered = servers.offered.lock().unwrap().get(&*name).cloned();
-            offered.ok_or_else(|| "nobody listens".to_owned())
+            offered.ok_or_else(|| "nobody listens".into())
         }
         .boxed()
     }
@@ -74,7 +74,7 @@ impl ToolServers for Servers {
         tool: &str,
         args: String,
         out: OutputSink,
-    ) -> BoxFuture<'static, Result<(), String>> {
+    ) -> BoxFuture<'static, Result<(), ToolError>> {
         let called = format!("{}/{tool} {args}", server.name);
         self.calls.lock().unwrap().push(called.clone());
         let is_there = self.offered.lock().unwrap()[&*server.name]
@@ -82,7 +82,7 @@ impl ToolServers for Servers {
             .any(|offer| *offer.name == *tool);
         async move {
             if !is_there {
-                return Err(format!("no tool {called}"));
+                return Err(format!("no tool {called}").into());
             }
             let _ = out.push(called.as_bytes());
             Ok(())

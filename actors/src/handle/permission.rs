@@ -3,6 +3,7 @@
 use dormouse_kernel::program::{Program, Requirement, Resource};
 
 use super::kernel::Kernel;
+use crate::ports::HostError;
 
 /// A requirement of a program that the host does not fulfil.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,7 +11,7 @@ pub struct Missing {
     /// The requirement.
     pub requirement: Requirement,
     /// Why the host refuses it, and how to permit it.
-    pub why: String,
+    pub why: HostError,
 }
 
 impl Kernel {
@@ -26,7 +27,7 @@ impl Kernel {
         missing.flatten().collect()
     }
 
-    fn permits(&self, resource: &Resource) -> Result<(), String> {
+    fn permits(&self, resource: &Resource) -> Result<(), HostError> {
         let host = &self.world.host;
         match resource {
             Resource::Command(argv) => argv
@@ -39,7 +40,9 @@ impl Kernel {
             Resource::Address {
                 url,
                 endpoint: None,
-            } => Err(format!("{url} is no address of a machine.")),
+            } => Err(HostError::Unsupported(format!(
+                "{url} is no address of a machine."
+            ))),
             Resource::Variable(name) => host.variable(name).map(drop),
             Resource::Files(file_use) => host.permits_files(*file_use),
             // They need no permission of their own.

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::ports::{OutputSink, Tool};
+use crate::ports::{OutputSink, Tool, ToolError};
 
 /// A tool made of an async function. The JSON schema that a model sees is derived from the argument
 /// type, doc comments included.
@@ -154,7 +154,7 @@ fn decode<A: DeserializeOwned>(args: &str, schema: &str) -> Result<A, serde_json
 
 /// How a function is called, and where what it gives goes.
 trait Function<A>: Send + Sync + 'static {
-    fn call(&self, arguments: A, out: OutputSink) -> BoxFuture<'static, Result<(), String>>;
+    fn call(&self, arguments: A, out: OutputSink) -> BoxFuture<'static, Result<(), ToolError>>;
 }
 
 impl<F, A, R, T, E> Function<A> for F
@@ -164,7 +164,7 @@ where
     T: Into<Bytes> + 'static,
     E: Display + 'static,
 {
-    fn call(&self, arguments: A, out: OutputSink) -> BoxFuture<'static, Result<(), String>> {
+    fn call(&self, arguments: A, out: OutputSink) -> BoxFuture<'static, Result<(), ToolError>> {
         let running = self(arguments);
         async move {
             let output = running.await.map_err(|error| error.to_string())?;
@@ -182,9 +182,9 @@ where
     R: Future<Output = Result<(), E>> + Send + 'static,
     E: Display + 'static,
 {
-    fn call(&self, arguments: A, out: OutputSink) -> BoxFuture<'static, Result<(), String>> {
+    fn call(&self, arguments: A, out: OutputSink) -> BoxFuture<'static, Result<(), ToolError>> {
         let running = (self.0)(arguments, out);
-        async move { running.await.map_err(|error| error.to_string()) }.boxed()
+        async move { running.await.map_err(|error| error.to_string().into()) }.boxed()
     }
 }
 
@@ -197,7 +197,7 @@ impl<F: Function<A>, A: DeserializeOwned + 'static> Tool for FnTool<F, A> {
         self.policy
     }
 
-    fn call(&self, args: String, out: OutputSink) -> BoxFuture<'static, Result<(), String>> {
+    fn call(&self, args: String, out: OutputSink) -> BoxFuture<'static, Result<(), ToolError>> {
         let args = if self.takes_nothing && matches!(args.trim(), "" | "{}") {
             "null"
         } else {
@@ -207,7 +207,7 @@ impl<F: Function<A>, A: DeserializeOwned + 'static> Tool for FnTool<F, A> {
             Ok(arguments) => self.function.call(arguments, out),
             Err(error) => {
                 let text = format!("{} does not take these arguments: {error}", self.spec.name);
-                std::future::ready(Err(text)).boxed()
+                std::future::ready(Err(text.into())).boxed()
             }
         }
     }

@@ -12,7 +12,30 @@ use dormouse_proto::server::ServerCommand;
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::tool::{OutputSink, Tool};
+use super::tool::{OutputSink, Tool, ToolError};
+
+/// Why a host does not do what a program asks, in words for the model and the user. It shows no
+/// secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostError {
+    /// The user has not permitted it, or what is permitted is not there. The text says which, and
+    /// what would permit it.
+    #[error("{0}")]
+    Refused(String),
+    /// This host never does it.
+    #[error("{0}")]
+    Unsupported(String),
+    /// It is permitted, and failed.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<HostError> for String {
+    fn from(error: HostError) -> Self {
+        error.to_string()
+    }
+}
 
 /// Files and programs of the host. An implementation decides what is permitted; what is not is
 /// refused with an error that names the missing permission, when it is used and not before.
@@ -25,13 +48,12 @@ pub trait Host: Send + Sync + 'static {
     /// default.
     ///
     /// # Errors
-    /// A text for the model and the user: that it is not permitted, and what permits it, or why it
-    /// cannot be started. It shows no value of the declaration.
-    fn serve(&self, server: &ServerCommand) -> Result<ServerChild, String> {
-        Err(format!(
+    /// Where it is not permitted, or cannot be started. It shows no value of the declaration.
+    fn serve(&self, server: &ServerCommand) -> Result<ServerChild, HostError> {
+        Err(HostError::Unsupported(format!(
             "this kernel's host starts no tool servers, and so not `{}`.",
             server.program
-        ))
+        )))
     }
 
     /// An environment variable, for a program that names it in `[env_info]`; nothing where it is
@@ -39,23 +61,23 @@ pub trait Host: Send + Sync + 'static {
     /// name, and no host does so by default.
     ///
     /// # Errors
-    /// A text for the model and the user: that it is not permitted, and what permits it.
-    fn variable(&self, name: &str) -> Result<Option<String>, String> {
-        Err(format!(
+    /// Where it is not permitted.
+    fn variable(&self, name: &str) -> Result<Option<String>, HostError> {
+        Err(HostError::Unsupported(format!(
             "this kernel's host hands on no environment variable, and so not {name}."
-        ))
+        )))
     }
 
     /// Whether a program may have the kernel connect to this port of this machine: a model server
     /// that it names by address, a tool server. No host permits any by default.
     ///
     /// # Errors
-    /// A text for the model and the user: that it is not permitted, and what permits it.
-    fn connect(&self, machine: &str, port: u16) -> Result<(), String> {
-        Err(format!(
+    /// Where it is not permitted.
+    fn connect(&self, machine: &str, port: u16) -> Result<(), HostError> {
+        Err(HostError::Unsupported(format!(
             "this kernel's host permits no connection that a program asks for, and so none to \
              {machine}:{port}."
-        ))
+        )))
     }
 
     /// Takes a file or folder, and all below it, out of what file tools, commands and tool servers
@@ -70,8 +92,8 @@ pub trait Host: Send + Sync + 'static {
     /// nothing is started. No host objects by default.
     ///
     /// # Errors
-    /// A text for the user: that it is not permitted, and what permits it, or that it is not there.
-    fn permits_program(&self, program: &str) -> Result<(), String> {
+    /// Where it is not permitted, or not there.
+    fn permits_program(&self, program: &str) -> Result<(), HostError> {
         let _ = program;
         Ok(())
     }
@@ -80,8 +102,8 @@ pub trait Host: Send + Sync + 'static {
     /// born, to tell the user. No host objects by default.
     ///
     /// # Errors
-    /// A text for the user: that there is none, and what permits one.
-    fn permits_files(&self, file_use: FileUse) -> Result<(), String> {
+    /// Where there is none.
+    fn permits_files(&self, file_use: FileUse) -> Result<(), HostError> {
         let _ = file_use;
         Ok(())
     }
@@ -157,17 +179,16 @@ impl Host for NoHost {
         })
     }
 
-    fn permits_program(&self, program: &str) -> Result<(), String> {
-        Err(format!(
+    fn permits_program(&self, program: &str) -> Result<(), HostError> {
+        Err(HostError::Unsupported(format!(
             "{program} cannot run: this kernel was built without a host. Build it with `.host(…)`."
-        ))
+        )))
     }
 
-    fn permits_files(&self, _: FileUse) -> Result<(), String> {
-        Err(
-            "files cannot be used: this kernel was built without a host. Build it with `.host(…)`."
-                .to_owned(),
-        )
+    fn permits_files(&self, _: FileUse) -> Result<(), HostError> {
+        let why =
+            "files cannot be used: this kernel was built without a host. Build it with `.host(…)`.";
+        Err(HostError::Unsupported(why.to_owned()))
     }
 
     fn write(&self, write: FileWrite) -> BoxFuture<'static, Result<(), FileError>> {
@@ -202,11 +223,11 @@ impl Tool for Refusing {
         self.command.policy
     }
 
-    fn call(&self, _args: String, _out: OutputSink) -> BoxFuture<'static, Result<(), String>> {
+    fn call(&self, _args: String, _out: OutputSink) -> BoxFuture<'static, Result<(), ToolError>> {
         let name = &self.command.name;
         let text = format!(
             "{name} cannot run: this kernel was built without a host. Build it with `.host(…)`."
         );
-        std::future::ready(Err(text)).boxed()
+        std::future::ready(Err(text.into())).boxed()
     }
 }

@@ -6,7 +6,7 @@ use dormouse_proto::server::{Offer, Server};
 use futures_util::future::BoxFuture;
 
 use super::host::Host;
-use super::tool::OutputSink;
+use super::tool::{OutputSink, ToolError};
 
 /// Who reaches tool servers, under the permissions of the kernel's host. One that is reached is
 /// kept for all processes that use it, until [`close`](Self::close). Every wait has an end: what a
@@ -22,7 +22,7 @@ pub trait ToolServers: Send + Sync + 'static {
         &self,
         host: &Arc<dyn Host>,
         server: &Arc<Server>,
-    ) -> BoxFuture<'static, Result<Vec<Offer>, String>>;
+    ) -> BoxFuture<'static, Result<Vec<Offer>, ToolError>>;
 
     /// Calls a tool once, by the name that the server calls it by. `args` is JSON text as the model
     /// wrote it; what comes goes into `out`. Dropping the future abandons the call, and the server
@@ -38,7 +38,7 @@ pub trait ToolServers: Send + Sync + 'static {
         tool: &str,
         args: String,
         out: OutputSink,
-    ) -> BoxFuture<'static, Result<(), String>>;
+    ) -> BoxFuture<'static, Result<(), ToolError>>;
 
     /// Leaves every server, and ends those that were started. Takes seconds at most.
     fn close(&self) -> BoxFuture<'static, ()>;

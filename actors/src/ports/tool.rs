@@ -21,9 +21,33 @@ pub trait Tool: Send + Sync + 'static {
     /// Dropping the future abandons the call, and nothing that it started may outlive that.
     ///
     /// # Errors
-    /// A text for the model: what went wrong and what to try. What is in `out` by then is kept in
-    /// front of it.
-    fn call(&self, args: String, out: OutputSink) -> BoxFuture<'static, Result<(), String>>;
+    /// Why it failed. What is in `out` by then is kept in front of that.
+    fn call(&self, args: String, out: OutputSink) -> BoxFuture<'static, Result<(), ToolError>>;
+}
+
+/// Why a tool failed, or why its server cannot be reached, in words for the model that called it:
+/// what went wrong and what to try. Made
+/// of any text: `Err("the table is locked: try again".into())`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ToolError(String);
+
+impl From<String> for ToolError {
+    fn from(message: String) -> Self {
+        Self(message)
+    }
+}
+
+impl From<&str> for ToolError {
+    fn from(message: &str) -> Self {
+        Self(message.to_owned())
+    }
+}
+
+impl From<ToolError> for String {
+    fn from(error: ToolError) -> Self {
+        error.0
+    }
 }
 
 /// Where a tool's output goes: bounded, so that a tool without end cannot fill the memory. Up to a

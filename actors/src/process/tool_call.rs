@@ -12,10 +12,11 @@ use futures_util::future::BoxFuture;
 use tokio::task::{JoinError, JoinSet};
 use tracing::Instrument;
 
-use crate::ports::OutputSink;
+use crate::ports::{OutputSink, ToolError};
 
 /// What runs once, and where its output goes.
-pub(crate) type Run = Box<dyn FnOnce(OutputSink) -> BoxFuture<'static, Result<(), String>> + Send>;
+pub(crate) type Run =
+    Box<dyn FnOnce(OutputSink) -> BoxFuture<'static, Result<(), ToolError>> + Send>;
 
 /// Runs the tool that is called `name` once, as `policy` says; its output goes into `sink`.
 /// Dropping the future abandons the tool: it runs in a task that ends with it.
@@ -29,7 +30,11 @@ pub(crate) async fn run(
     let out = sink.clone();
     task.spawn(async move { run(out).await }.in_current_span());
     let end = tokio::select! {
-        end = task.join_next() => end.map_or(Ok(()), |end| end.unwrap_or_else(|error| Err(failed(&name, error)))),
+        end = task.join_next() => match end {
+            Some(Ok(end)) => end.map_err(String::from),
+            Some(Err(error)) => Err(failed(&name, error)),
+            None => Ok(()),
+        },
         () = sink.full() => Ok(()),
         () = tokio::time::sleep(Duration::from_millis(policy.deadline_ms)) => Err(format!(
             "{name} was stopped: it did not finish within {} ms.",

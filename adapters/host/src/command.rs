@@ -31,7 +31,7 @@ mod skip;
 use std::process::Stdio;
 use std::sync::Arc;
 
-use dormouse_actors::ports::{OutputSink, Tool};
+use dormouse_actors::ports::{OutputSink, Tool, ToolError};
 use dormouse_proto::command::Command;
 use dormouse_proto::tool::{ToolPolicy, ToolSpec};
 use futures_util::future::{BoxFuture, FutureExt};
@@ -78,11 +78,11 @@ impl Tool for CommandTool {
         self.command.policy
     }
 
-    fn call(&self, args: String, out: OutputSink) -> BoxFuture<'static, Result<(), String>> {
+    fn call(&self, args: String, out: OutputSink) -> BoxFuture<'static, Result<(), ToolError>> {
         let (command, launcher) = (Arc::clone(&self.command), Arc::clone(&self.launcher));
         async move {
             let outcome = call(&command, &launcher, &args, &out).await;
-            outcome.map_err(|why| format!("{}: {why}", command.name))
+            outcome.map_err(|why| format!("{}: {why}", command.name).into())
         }
         .boxed()
     }

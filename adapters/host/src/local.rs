@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Collected, FileUse, Host, ServerChild, Tool};
+use dormouse_actors::ports::{Collected, FileUse, Host, HostError, ServerChild, Tool};
 use dormouse_proto::command::Command;
 use dormouse_proto::file::{FileError, FileErrorKind, FileWrite, Listing};
 use dormouse_proto::server::ServerCommand;
@@ -81,23 +81,24 @@ impl Host for LocalHost {
         ))
     }
 
-    fn serve(&self, server: &ServerCommand) -> Result<ServerChild, String> {
+    fn serve(&self, server: &ServerCommand) -> Result<ServerChild, HostError> {
         let filled = server.env.iter().map(|(name, value)| {
             let value = value
-                .filled(|variable| self.variable(variable))
-                .map_err(|why| format!("{name}: {why}"))?;
+                .filled(|variable| self.variable(variable).map_err(String::from))
+                .map_err(|why| HostError::Refused(format!("{name}: {why}")))?;
             Ok((name.clone(), value))
         });
         serve(
             &self.launcher,
             server,
             self.permissions.told_servers(),
-            filled.collect::<Result<_, String>>()?,
+            filled.collect::<Result<_, HostError>>()?,
         )
+        .map_err(HostError::Failed)
     }
 
-    fn variable(&self, name: &str) -> Result<Option<String>, String> {
-        let value = self.launcher.variable(name)?;
+    fn variable(&self, name: &str) -> Result<Option<String>, HostError> {
+        let value = self.launcher.variable(name).map_err(HostError::Refused)?;
         // Bytes that are no text are replaced.
         Ok(value.map(|value| value.to_string_lossy().into_owned()))
     }
@@ -106,21 +107,22 @@ impl Host for LocalHost {
         self.sealed.add(&self.working_dir.join(path));
     }
 
-    fn connect(&self, machine: &str, port: u16) -> Result<(), String> {
+    fn connect(&self, machine: &str, port: u16) -> Result<(), HostError> {
         if self.permissions.permits_net(machine, port) {
             return Ok(());
         }
-        Err(format!(
+        Err(HostError::Refused(format!(
             "this kernel may not connect to {machine}:{port}: the user has to start it with \
              --allow-net={machine}:{port}, or Permissions::allow_net(\"{machine}:{port}\")."
-        ))
+        )))
     }
 
-    fn permits_program(&self, program: &str) -> Result<(), String> {
-        self.launcher.find(program).map(drop)
+    fn permits_program(&self, program: &str) -> Result<(), HostError> {
+        let found = self.launcher.find(program).map_err(HostError::Refused);
+        found.map(drop)
     }
 
-    fn permits_files(&self, file_use: FileUse) -> Result<(), String> {
+    fn permits_files(&self, file_use: FileUse) -> Result<(), HostError> {
         let (is_permitted, done, flag) = match file_use {
             FileUse::Read => (self.permissions.read().next().is_some(), "read", "read"),
             FileUse::Write => (
@@ -132,10 +134,10 @@ impl Host for LocalHost {
         if is_permitted {
             return Ok(());
         }
-        Err(format!(
+        Err(HostError::Refused(format!(
             "no file can be {done}: the user has to start this kernel with --allow-{flag}=DIR, or \
              Permissions::allow_{flag}(\"DIR\")."
-        ))
+        )))
     }
 
     /// Runs on a thread where blocking is allowed. A write that was begun is finished even where
@@ -320,7 +322,10 @@ mod tests {
             (nothing.permits_files(FileUse::Write), "--allow-write=DIR,"),
         ];
         for (refused, flag) in refusals {
-            assert!(refused.clone().unwrap_err().contains(flag), "{refused:?}");
+            assert!(
+                refused.clone().unwrap_err().to_string().contains(flag),
+                "{refused:?}"
+            );
         }
         let permissions = Permissions::none()
             .allow_run("cat")
@@ -332,6 +337,7 @@ mod tests {
         assert!(
             host.permits_program("absent-7")
                 .unwrap_err()
+                .to_string()
                 .contains("there is no program")
         );
         assert_eq!(

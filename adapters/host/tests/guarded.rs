@@ -170,7 +170,8 @@ impl Bench {
         let ended = self
             .tool(argv, limits)
             .call("{}".to_owned(), out.clone())
-            .await;
+            .await
+            .map_err(String::from);
         (
             ended,
             String::from_utf8_lossy(&out.take().bytes).into_owned(),

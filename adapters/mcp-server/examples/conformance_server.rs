@@ -7,7 +7,7 @@
 #![expect(clippy::print_stdout, reason = "an example shows its result")]
 
 use dormouse_actors::handle::{FnTool, Kernel};
-use dormouse_actors::ports::{OutputSink, Tool};
+use dormouse_actors::ports::{OutputSink, Tool, ToolError};
 use dormouse_mcp_server::{
     Files, HttpSettings, Keeping, McpServer, ProxySettings, Upstream, proxy_program,
 };
@@ -47,7 +47,7 @@ impl Tool for Dialect {
         ToolPolicy::default()
     }
 
-    fn call(&self, args: String, out: OutputSink) -> BoxFuture<'static, Result<(), String>> {
+    fn call(&self, args: String, out: OutputSink) -> BoxFuture<'static, Result<(), ToolError>> {
         async move {
             // What does not fit is reported by the sink itself.
             let _ = out.push(args.as_bytes());

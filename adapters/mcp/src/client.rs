@@ -18,7 +18,7 @@ mod trust;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dormouse_actors::ports::{Host, OutputSink, ToolServers};
+use dormouse_actors::ports::{Host, OutputSink, ToolError, ToolServers};
 use dormouse_proto::server::{Offer, Server};
 use futures_util::future::{BoxFuture, FutureExt, join_all};
 
@@ -88,9 +88,9 @@ impl ToolServers for McpClient {
         &self,
         host: &Arc<dyn Host>,
         server: &Arc<Server>,
-    ) -> BoxFuture<'static, Result<Vec<Offer>, String>> {
+    ) -> BoxFuture<'static, Result<Vec<Offer>, ToolError>> {
         let (connection, host) = (self.connection(server), host.clone());
-        async move { listing::offers(&connection, &host).await }.boxed()
+        async move { Ok(listing::offers(&connection, &host).await?) }.boxed()
     }
 
     fn call(
@@ -100,7 +100,7 @@ impl ToolServers for McpClient {
         tool: &str,
         args: String,
         out: OutputSink,
-    ) -> BoxFuture<'static, Result<(), String>> {
+    ) -> BoxFuture<'static, Result<(), ToolError>> {
         let (connection, host, tool) = (self.connection(server), host.clone(), tool.to_owned());
         async move {
             let session = connection.session(&host).await.map_err(|why| {
@@ -109,12 +109,13 @@ impl ToolServers for McpClient {
                     connection.name()
                 )
             })?;
-            match resources::Reading::of(&tool) {
+            let called = match resources::Reading::of(&tool) {
                 Some(reading) if !session.has_own(&tool).await => {
                     reading.run(&session, &args, &out).await
                 }
                 _ => output::call(&session, &tool, &args, &out).await,
-            }
+            };
+            Ok(called?)
         }
         .boxed()
     }

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dormouse_actors::ports::{Asked, Host, Model, Provider};
+use dormouse_actors::ports::{Asked, Host, HostError, Model, Provider};
 use dormouse_kernel::program::ModelChoice;
 use dormouse_proto::model::{ModelError, ModelErrorKind};
 
@@ -122,8 +122,8 @@ fn variable(host: &Arc<dyn Host>, name: &str) -> Result<String, ModelError> {
     })
 }
 
-fn unavailable(message: String) -> ModelError {
-    ModelError::new(ModelErrorKind::Unavailable, message)
+fn unavailable(error: HostError) -> ModelError {
+    ModelError::new(ModelErrorKind::Unavailable, error.to_string())
 }
 
 #[cfg(test)]
@@ -148,18 +148,20 @@ mod tests {
             NoHost.command(command)
         }
 
-        fn variable(&self, name: &str) -> Result<Option<String>, String> {
+        fn variable(&self, name: &str) -> Result<Option<String>, HostError> {
             match name {
                 "THEIR_KEY" => Ok(Some("sk-theirs".to_owned())),
                 "UNSET" => Ok(None),
-                _ => Err(format!("{name} is not permitted")),
+                _ => Err(HostError::Refused(format!("{name} is not permitted"))),
             }
         }
 
-        fn connect(&self, machine: &str, port: u16) -> Result<(), String> {
+        fn connect(&self, machine: &str, port: u16) -> Result<(), HostError> {
             match (machine, port) {
                 ("models.example", 443 | 8443) | ("localhost", 1) => Ok(()),
-                _ => Err(format!("{machine}:{port} is not permitted")),
+                _ => Err(HostError::Refused(format!(
+                    "{machine}:{port} is not permitted"
+                ))),
             }
         }
 

@@ -2,7 +2,7 @@
 
 use dormouse::host::{LocalHost, Permissions};
 use dormouse::model::Request;
-use dormouse::ports::{OutputSink, Tool};
+use dormouse::ports::{OutputSink, Tool, ToolError};
 use dormouse::tool::{ToolPolicy, ToolSpec};
 use dormouse::{FnTool, Kernel, KernelBuilder, KernelError};
 use futures_util::future::BoxFuture;
@@ -67,7 +67,7 @@ impl Tool for Endless {
         }
     }
 
-    fn call(&self, _args: String, out: OutputSink) -> BoxFuture<'static, Result<(), String>> {
+    fn call(&self, _args: String, out: OutputSink) -> BoxFuture<'static, Result<(), ToolError>> {
         Box::pin(async move {
             loop {
                 let _full = out.push("again and again\n".repeat(256).as_bytes());

@@ -77,7 +77,10 @@ impl Bench {
     async fn run(&self, argv: &[&str], args: &str) -> (Result<(), String>, String) {
         let out = OutputSink::with_cap(CAP_BYTES);
         let done = self.tool(argv).call(args.to_owned(), out.clone()).await;
-        (done, String::from_utf8(out.take().bytes.to_vec()).unwrap())
+        (
+            done.map_err(String::from),
+            String::from_utf8(out.take().bytes.to_vec()).unwrap(),
+        )
     }
 
     async fn sh(&self, script: &str) -> (Result<(), String>, String) {
@@ -215,7 +218,8 @@ async fn a_program_that_is_not_permitted_is_refused_at_each_call() {
         let error = tool
             .call(String::new(), OutputSink::with_cap(9))
             .await
-            .unwrap_err();
+            .unwrap_err()
+            .to_string();
         assert!(
             error.contains("may not run `cat`") && error.contains("--allow-run=cat"),
             "{error}"
@@ -405,7 +409,8 @@ async fn a_command_writes_where_it_may_and_a_tool_that_reads_nowhere() {
         match part {
             None => assert_eq!(done, Ok(()), "{script}"),
             Some(part) => assert!(
-                done.as_ref().is_err_and(|why| why.contains(part)),
+                done.as_ref()
+                    .is_err_and(|why| why.to_string().contains(part)),
                 "{script}: {done:?}"
             ),
         }

@@ -131,13 +131,17 @@ mod tests {
     #[tokio::test]
     async fn what_is_not_permitted_is_not_started() {
         let host = LocalHost::new(Permissions::none(), ".").unwrap();
-        let refused = host.serve(&sh("true")).err().unwrap();
+        let refused = host.serve(&sh("true")).err().unwrap().to_string();
         assert!(refused.contains("--allow-run=sh"), "{refused}");
         let mut command = sh("true");
         command
             .env
             .push(("KEY".into(), ServerValue::new("${SOME_KEY}")));
-        let refused = self::host(Path::new(".")).serve(&command).err().unwrap();
+        let refused = self::host(Path::new("."))
+            .serve(&command)
+            .err()
+            .unwrap()
+            .to_string();
         assert!(refused.contains("--allow-env=SOME_KEY"), "{refused}");
     }
 
@@ -218,7 +222,7 @@ mod tests {
                 "{program} {variable}: {error:?}"
             );
             assert!(
-                error.is_none_or(|error| error.contains(refused.unwrap())),
+                error.is_none_or(|error| error.to_string().contains(refused.unwrap())),
                 "{program} {variable}"
             );
         }

@@ -53,7 +53,7 @@ fn filled(host: &dyn Host, headers: &[(String, ServerValue)]) -> Result<HeaderMa
     let mut filled = HeaderMap::new();
     for (name, value) in headers {
         let value = value
-            .filled(|variable| host.variable(variable))
+            .filled(|variable| host.variable(variable).map_err(String::from))
             .map_err(|why| format!("its header {name}: {why}"))?;
         let unfit = || format!("its header {name} is none that can be sent.");
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| unfit())?;

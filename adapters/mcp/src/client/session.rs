@@ -98,7 +98,9 @@ impl Session {
                     stdout,
                     stderr,
                     held,
-                } = host.serve(command).map_err(Unbegun::Failed)?;
+                } = host
+                    .serve(command)
+                    .map_err(|why| Unbegun::Failed(why.to_string()))?;
                 let following = tokio::spawn(stderr::follow(server.name.clone(), stderr));
                 let lines = Lines::new(stdout, stdin, most_bytes, left.clone());
                 let inbound =

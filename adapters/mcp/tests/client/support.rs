@@ -68,7 +68,7 @@ impl Place {
     }
 
     pub(crate) async fn offers(&self) -> Result<Vec<Offer>, String> {
-        within(self.client.offers(&self.host, &self.server)).await
+        Ok(within(self.client.offers(&self.host, &self.server)).await?)
     }
 
     /// What a tool says to `text`.
