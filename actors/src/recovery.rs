@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 
 use dormouse_kernel::journal::Tail;
 use dormouse_kernel::process::{State, StateError, evolve};
-use dormouse_kernel::program::{Bundle, MAX_PROGRAM_BYTES, Program};
+use dormouse_kernel::program::{Bundle, MAX_PROGRAM_BYTES, Program, Provider};
 use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::record::codec::{self, CodecError};
 use dormouse_proto::record::{ContentRef, Fact, Image};
@@ -228,8 +228,27 @@ pub(crate) fn compile(
     let compiled = bundle
         .compile(&tools)
         .map_err(|error| failed(error.to_string()))?;
-    compiled
+    let program = compiled
         .program
         .by_key(key)
-        .ok_or_else(|| failed(format!("its bundle holds no program {key}")))
+        .ok_or_else(|| failed(format!("its bundle holds no program {key}")))?;
+    match missing_provider(world, &program) {
+        Some(word) if purpose == Purpose::Run => Err(failed(format!(
+            "it names the model provider '{word}', which this kernel does not have: register it \
+             with `KernelBuilder::provider`"
+        ))),
+        _ => Ok(program),
+    }
+}
+
+/// A provider of an embedder that the program names for a model which is not registered by itself.
+fn missing_provider<'a>(world: &World, program: &'a Program) -> Option<&'a str> {
+    let models = program.models().iter();
+    models
+        .filter(|model| !world.models.contains_key(&model.name))
+        .filter_map(|model| match &model.provider {
+            Provider::Custom(word) => Some(&**word),
+            _ => None,
+        })
+        .find(|word| !world.providers.contains_key(*word))
 }

@@ -100,8 +100,7 @@ impl KernelBuilder {
     /// A provider, for programs that say `[model] provider = "name"` and whose model is not
     /// registered by name. One of your own, or another for a word that every kernel knows
     /// (`anthropic`, `openai`, `openai-chat`, `gemini`, `scripted`). A program that names one that is
-    /// not registered does not compile; a process that comes back without its provider says so in
-    /// its turn.
+    /// not registered does not compile, and a process that comes back without its provider is held.
     pub fn provider(mut self, name: impl Into<String>, provider: impl Provider) -> Self {
         self.providers.insert(name.into(), Arc::new(provider));
         self

@@ -94,7 +94,6 @@ impl Host for LocalHost {
             self.permissions.told_servers(),
             filled.collect::<Result<_, HostError>>()?,
         )
-        .map_err(HostError::Failed)
     }
 
     fn variable(&self, name: &str) -> Result<Option<String>, HostError> {

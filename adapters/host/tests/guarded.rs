@@ -352,11 +352,16 @@ fn as_many_processes_as_permitted_are_left_alone() {
 
 fn what_a_command_leaves_may_finish_a_line_and_is_ended() {
     let bench = Bench::new();
-    let script = "(sleep 0.05; echo late) & (sleep 30; echo never) & echo $! > pids; echo soon";
+    let script = "rm -f said; (while [ ! -e said ]; do sleep 0.01; done; echo late) & (sleep 30; \
+                  echo never) & echo $! > pids; echo soon; : > said";
     let began = Instant::now();
-    let (ended, out) = block_on(bench.sh(script));
-    assert_eq!((ended, out.as_str()), (Ok(()), "soon\nlate\n"));
-    assert!(began.elapsed() < Duration::from_secs(10));
+    // On a busy machine the line may come too late, but not each time.
+    let is_whole = (0..10).any(|_| {
+        let (ended, out) = block_on(bench.sh(script));
+        assert!(ended.is_ok() && !out.contains("never"), "{ended:?}: {out}");
+        out == "soon\nlate\n"
+    });
+    assert!(is_whole && began.elapsed() < Duration::from_secs(25));
     assert!(!is_alive(bench.pids("pids", 1)[0]));
     // One that leaves nothing is not waited for.
     let began = Instant::now();
@@ -384,10 +389,16 @@ fn who_leaves_the_group_is_ended_too() {
 fn a_call_that_is_given_up_leaves_nothing() {
     let bench = Bench::new();
     let script = "echo $$ > pids; setsid sleep 63 & echo $! >> pids; sleep 63";
+    let written = || fs::read_to_string(bench.dir().join("pids")).unwrap_or_default();
     block_on(async {
-        let call = bench.sh(script);
-        let given_up = tokio::time::timeout(Duration::from_secs(2), call).await;
-        assert!(given_up.is_err(), "it sleeps");
+        tokio::select! {
+            (ended, _) = bench.sh(script) => panic!("it sleeps: {ended:?}"),
+            () = async {
+                while written().lines().count() < 2 {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            } => {}
+        }
         let pids = bench.pids("pids", 2);
         wait_until("both are gone", || pids.iter().all(|pid| !is_alive(*pid)));
     });
@@ -445,6 +456,23 @@ fn a_command_does_not_outlive_its_guard() {
     });
 }
 
+/// A kernel in a process of its own, which does not outlive its test.
+struct Kernel(process::Child);
+
+impl Kernel {
+    fn end(&mut self) {
+        // It may have ended before.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 /// What the program itself was started with goes to no command either.
 fn nothing_outlives_a_kernel_that_is_killed() {
     let dir = tempfile::tempdir().unwrap();
@@ -453,13 +481,12 @@ fn nothing_outlives_a_kernel_that_is_killed() {
     start
         .args(["-c", "exec 7</dev/null; exec \"$0\""])
         .arg(std::env::current_exe().unwrap());
-    let mut kernel = start.env(KERNEL, &folder).spawn().unwrap();
+    let mut kernel = Kernel(start.env(KERNEL, &folder).spawn().unwrap());
     let bench = Bench::of(&folder);
     let pids = [bench.pids("pids", 2), bench.pids("apart", 1)].concat();
     assert!(pids.iter().all(|pid| is_alive(*pid)), "{pids:?}");
     let open = bench.pids("open", 3);
     assert!(!open.contains(&7), "{open:?}");
-    kernel.kill().unwrap();
-    kernel.wait().unwrap();
+    kernel.end();
     wait_until("all are gone", || pids.iter().all(|pid| !is_alive(*pid)));
 }

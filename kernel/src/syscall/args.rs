@@ -106,7 +106,8 @@ impl Args {
         if let Some(parameter) = known.clone().find(|parameter| parameter.name == name) {
             return Ok(parameter);
         }
-        let alike = known.map(|known| (strsim::jaro(known.name, name), known.name));
+        let listed = parameter::names(self.parameters, self.offered);
+        let alike = listed.map(|known| (strsim::jaro(known, name), known));
         let nearest = alike
             .max_by(|a, b| a.0.total_cmp(&b.0))
             .filter(|(likeness, _)| *likeness > 0.8);

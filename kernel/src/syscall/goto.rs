@@ -154,8 +154,8 @@ pub fn check_message(message: &str) -> Result<(), GotoError> {
     Ok(())
 }
 
-/// The last message that is kept of a conversation that stands at message `current`, counted from
-/// 1. O(1), but for replies that were paused.
+/// The last message that is kept of a conversation that stands at message `current`; messages count
+/// from 1. O(1), but for replies that were paused.
 ///
 /// # Errors
 /// [`GotoError::Unknown`], [`GotoError::Current`], [`GotoError::Future`].

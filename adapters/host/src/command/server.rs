@@ -4,7 +4,7 @@
 
 use std::process::Stdio;
 
-use dormouse_actors::ports::ServerChild;
+use dormouse_actors::ports::{HostError, ServerChild};
 use dormouse_proto::server::ServerCommand;
 use dormouse_proto::tool::Access;
 
@@ -21,13 +21,15 @@ pub(crate) fn serve(
     server: &ServerCommand,
     told: ServerEnvironment,
     env: Vec<(String, String)>,
-) -> Result<ServerChild, String> {
+) -> Result<ServerChild, HostError> {
     let argv: Vec<String> = std::iter::once(&server.program)
         .chain(&server.args)
         .cloned()
         .collect();
     let env = match told {
-        ServerEnvironment::Declared => launcher.declared(&server.program, env)?,
+        ServerEnvironment::Declared => launcher
+            .declared(&server.program, env)
+            .map_err(HostError::Refused)?,
         // The user named the server and its variables.
         ServerEnvironment::All => {
             let declared = env
@@ -43,8 +45,14 @@ pub(crate) fn serve(
         limits: server.limits,
         stdin: Stdio::piped(),
         folder: server.cwd.as_deref(),
-    })?;
-    let failed = |error| format!("`{}` could not be started: {error}.", server.program);
+    });
+    let prepared = prepared.map_err(HostError::Refused)?;
+    let failed = |error| {
+        HostError::Failed(format!(
+            "`{}` could not be started: {error}.",
+            server.program
+        ))
+    };
     let Started {
         mut group,
         stdout,
@@ -131,7 +139,9 @@ mod tests {
     #[tokio::test]
     async fn what_is_not_permitted_is_not_started() {
         let host = LocalHost::new(Permissions::none(), ".").unwrap();
-        let refused = host.serve(&sh("true")).err().unwrap().to_string();
+        let refused = host.serve(&sh("true")).err().unwrap();
+        assert!(matches!(refused, HostError::Refused(_)), "{refused:?}");
+        let refused = refused.to_string();
         assert!(refused.contains("--allow-run=sh"), "{refused}");
         let mut command = sh("true");
         command
