@@ -63,6 +63,7 @@ async fn a_program_names_a_provider_of_the_embedder_also_as_a_fallback_and_after
 async fn a_provider_that_nobody_registered_is_an_error_that_names_those_there_are() {
     let kernel = Kernel::builder()
         .provider("mine", provider("mine"))
+        .provider("gemini", provider("gemini"))
         .build()
         .await
         .unwrap();
@@ -77,7 +78,7 @@ async fn a_provider_that_nobody_registered_is_an_error_that_names_those_there_ar
         );
         let finding = format!("{:?}", errors.errors());
         assert!(
-            finding.contains(help) && finding.contains("scripted, mine"),
+            finding.contains(help) && finding.contains("gemini, scripted, mine\""),
             "{finding}"
         );
     }

@@ -230,7 +230,12 @@ fn check_providers(section: &ModelSection, registered: Providers<'_>, remarks: &
             continue;
         }
         let mut valid: Vec<&str> = Provider::words().collect();
-        valid.extend(registered);
+        // A known word may be registered as well, with what stands behind it.
+        valid.extend(
+            registered
+                .iter()
+                .filter(|word| !Provider::words().any(|known| known == **word)),
+        );
         let message = format!("`model.provider` cannot be {:?}", shorten(word));
         let span = model.provider_span.clone();
         let remark = Remark::error(span, message, "not one of its values");
