@@ -611,6 +611,23 @@ mod tests {
     }
 
     #[test]
+    fn an_ended_process_is_complete_if_its_last_fact_is_the_one_that_its_end_names() {
+        assert!(line(4).is_complete());
+        let cases = [
+            Line {
+                last: FactNumber(3),
+                ..line(4)
+            },
+            Line {
+                end: None,
+                ..line(4)
+            },
+            line(0),
+        ];
+        assert!(cases.iter().all(|line| !line.is_complete()), "{cases:?}");
+    }
+
+    #[test]
     fn the_digest_knows_the_lines_and_not_their_history() {
         assert_eq!(digest(&[(1, 1), (2, 5)]), digest(&[(2, 4), (1, 1), (2, 5)]));
         let others: [&[(u64, u64)]; 4] = [&[], &[(1, 1)], &[(1, 5), (2, 1)], &[(1, 1), (2, 4)]];
