@@ -249,7 +249,7 @@ impl Checkpoint {
     fn mark(&mut self, mark: Mark, in_use: &Arc<InUse>, reply: MarkReply) {
         if self.store.is_none() {
             // Who no longer waits has dropped its side.
-            return drop(reply.send(Err(KernelError::Store(StoreFailure::NoStore))));
+            return drop(reply.send(Err(StoreFailure::NoStore.into())));
         }
         self.last_mark += 1;
         let id = CheckpointId(self.last_mark);

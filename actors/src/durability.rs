@@ -58,27 +58,26 @@ fn ends_something(durable: &Durable) -> bool {
         Durable::Snapshot { .. } | Durable::TempFile { .. } | Durable::Content(_) => false,
         Durable::Facts { facts, .. } => facts.iter().any(|fact| match fact {
             Fact::Mail(MailFact::Queued { .. })
-            | Fact::Turn(TurnFact::Ended { .. })
+            | Fact::Turn(
+                TurnFact::Ended { .. } | TurnFact::WentTo { .. } | TurnFact::Interrupted { .. },
+            )
             | Fact::Exited { .. }
-            | Fact::Turn(TurnFact::WentTo { .. })
             | Fact::Restored { .. }
-            | Fact::Turn(TurnFact::Interrupted { .. })
-            | Fact::Control(ControlFact::Stopped)
-            | Fact::Control(ControlFact::Continued) => true,
-            Fact::Mail(MailFact::Received { .. })
-            | Fact::Mail(MailFact::Taken { .. })
+            | Fact::Control(ControlFact::Stopped | ControlFact::Continued) => true,
+            Fact::Mail(MailFact::Received { .. } | MailFact::Taken { .. })
             | Fact::Turn(TurnFact::Began)
-            | Fact::Descriptor(DescriptorFact::Opened { .. })
-            | Fact::Descriptor(DescriptorFact::Noted { .. })
-            | Fact::Call(CallFact::ModelCalled { .. })
-            | Fact::Call(CallFact::ModelReplied { .. })
-            | Fact::Call(CallFact::ModelSwitched { .. })
-            | Fact::Call(CallFact::HostCalled { .. })
-            | Fact::Call(CallFact::ToolCalled { .. })
-            | Fact::Child(ChildFact::Ended { .. })
-            | Fact::Child(ChildFact::Started { .. })
-            | Fact::Child(ChildFact::Reported { .. })
-            | Fact::Call(CallFact::ToolReturned { .. })
+            | Fact::Descriptor(DescriptorFact::Opened { .. } | DescriptorFact::Noted { .. })
+            | Fact::Call(
+                CallFact::ModelCalled { .. }
+                | CallFact::ModelReplied { .. }
+                | CallFact::ModelSwitched { .. }
+                | CallFact::HostCalled { .. }
+                | CallFact::ToolCalled { .. }
+                | CallFact::ToolReturned { .. },
+            )
+            | Fact::Child(
+                ChildFact::Ended { .. } | ChildFact::Started { .. } | ChildFact::Reported { .. },
+            )
             | Fact::Control(ControlFact::Frozen)
             | Fact::Budget(_) => false,
         }),

@@ -12,33 +12,32 @@ use crate::checkpoint::CommitError;
 use crate::ports::StoreError;
 use crate::recovery::LoadError;
 
-/// Why the kernel did not do what the host asked. The groups say whose matter it is; each has its
-/// own variants.
+/// Why the kernel did not do what the host asked, grouped by what is wrong.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KernelError {
-    /// What was asked for is not there.
+    /// A process, a name or a member of a checkpoint does not exist.
     #[error(transparent)]
     NotFound(#[from] NotFound),
-    /// A name cannot be given.
+    /// A name cannot be assigned.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// A process is not in a state to do it.
+    /// The process exists and cannot do it now.
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// A process was not started.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The store, or what is stored.
+    /// The store failed, or what it holds cannot be used.
     #[error(transparent)]
     Store(#[from] StoreFailure),
-    /// An export.
+    /// An export cannot be read or written.
     #[error(transparent)]
     Export(#[from] ExportFailure),
-    /// The model of a process did not do what the host asked of it.
+    /// The model of a process cannot be reached, or refused the request.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// The host does not give the file.
+    /// The host cannot provide a file.
     #[error("{0}")]
     File(#[from] FileError),
     /// The kernel is shutting down.
@@ -46,7 +45,7 @@ pub enum KernelError {
     Closed,
 }
 
-/// What is not there.
+/// What does not exist.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotFound {
@@ -81,7 +80,7 @@ pub enum NotFound {
     },
 }
 
-/// Why a name cannot be given.
+/// Why a name cannot be assigned.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
@@ -110,7 +109,7 @@ pub enum NameError {
     ReservedTool(String),
 }
 
-/// Why a process does not do what is asked of it now.
+/// Why a process cannot serve a request in its present state.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProcessError {
@@ -157,11 +156,11 @@ pub enum ProcessError {
     Unanswered(Pid),
 }
 
-/// Why a process was not started. Nothing of it is in the store.
+/// Why a process was not started. The store does not contain it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// What its program needs from outside cannot be had.
+    /// A tool server or another requirement of its program is not available.
     #[error("the process cannot start: {0}")]
     Unmet(String),
     /// What is to be bounded cannot be counted.
@@ -169,7 +168,7 @@ pub enum StartError {
     Unpriced(#[from] Unpriced),
 }
 
-/// What is wrong with the store, or with what it holds.
+/// What is wrong with the store or with its contents.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreFailure {
@@ -179,7 +178,7 @@ pub enum StoreFailure {
     /// The store could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A journal does not give a process.
+    /// No process can be rebuilt from a journal.
     #[error("{0}")]
     Load(Arc<LoadError>),
     /// The kernel was built without a store.
@@ -187,14 +186,14 @@ pub enum StoreFailure {
     NoStore,
 }
 
-/// Why an export is not written or read. Nothing of it is in the store.
+/// Why an export was not written or imported. An import that fails leaves nothing in the store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportFailure {
     /// The file is no export that can be used.
     #[error("{0}")]
     Unusable(#[from] ExportError),
-    /// It cannot be written, or not be read.
+    /// The operating system cannot read or write it.
     #[error("the export cannot be {doing}: {source}")]
     File {
         /// What was being done with it.

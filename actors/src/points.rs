@@ -241,9 +241,7 @@ pub(crate) async fn reading<T: Send + 'static>(
     world: &Arc<World>,
     read: impl FnOnce(&dyn Store, &World) -> Result<T, KernelError> + Send + 'static,
 ) -> Result<T, KernelError> {
-    let store = world
-        .store()
-        .ok_or(KernelError::Store(StoreFailure::NoStore))?;
+    let store = world.store().ok_or(StoreFailure::NoStore)?;
     let world = world.clone();
     tokio::task::spawn_blocking(move || read(&*store, &world))
         .await

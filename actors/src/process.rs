@@ -315,7 +315,7 @@ impl Running {
         let received = match received {
             Some(received) if is_message && self.state.exit().is_some() => {
                 // Who no longer waits has dropped its side.
-                let _ = received.send(Err(KernelError::Process(ProcessError::Ended(self.pid))));
+                let _ = received.send(Err(ProcessError::Ended(self.pid).into()));
                 None
             }
             received => received,
@@ -499,10 +499,10 @@ impl Running {
     /// The process cannot go on, since what it would do next might be lost: it stops, and its
     /// journal stays as it is.
     fn stop_undurable(&mut self, error: &CommitError) {
-        self.tell_supervisor(SupervisorMessage::Run(RunMessage::Undurable {
+        self.tell_supervisor(RunMessage::Undurable {
             pid: self.pid(),
             error: error.clone(),
-        }));
+        });
         self.myself.kill();
     }
 

@@ -25,10 +25,10 @@ use dormouse_proto::id::Pid;
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 
 use self::alias::Aliases;
-pub(crate) use self::birth::{BirthMessage, Newborn};
+pub(crate) use self::birth::{BirthMessage, PendingProcess};
 pub(crate) use self::branch::{Branching, Family, Graft, Grown, GrownReply, Launch};
 pub(crate) use self::entry::Ended;
-pub(crate) use self::lookup::{Lineage, LookupMessage, Seat, SeatReply, Taken};
+pub(crate) use self::lookup::{HandleGuard, HandleParts, HandleReply, Lineage, LookupMessage};
 pub(crate) use self::post::{MailMessage, Neighbours, Post};
 use self::recover::Recovering;
 pub(crate) use self::rest::RestMessage;
@@ -53,6 +53,26 @@ pub(crate) enum SupervisorMessage {
     Rest(RestMessage),
 }
 
+/// Each group becomes the message that holds it.
+macro_rules! groups {
+    ($($group:ident($message:ident)),*) => {
+        $(impl From<$message> for SupervisorMessage {
+            fn from(message: $message) -> Self {
+                Self::$group(message)
+            }
+        })*
+    };
+}
+
+groups!(
+    Lookup(LookupMessage),
+    Birth(BirthMessage),
+    Tree(TreeMessage),
+    Run(RunMessage),
+    Mail(MailMessage),
+    Rest(RestMessage)
+);
+
 pub(crate) struct SupervisorActor;
 
 pub(crate) struct Supervisor {
@@ -60,8 +80,8 @@ pub(crate) struct Supervisor {
     myself: ActorRef<SupervisorMessage>,
     table: Table,
     aliases: Aliases,
-    /// Newborns that wait for the first of their siblings.
-    held_back: BTreeMap<Pid, Newborn>,
+    /// New processes that wait for the first of their siblings.
+    held_back: BTreeMap<Pid, PendingProcess>,
     /// Messages that were taken to a receiver so far.
     posted: u64,
     recovering: Recovering,

@@ -195,10 +195,8 @@ async fn continue_stopped(
             match kernel.process(*root).await?.tree().cont().await {
                 // It did not wait for this. How it came to rest is shown in the end.
                 Ok(())
-                | Err(
-                    KernelError::Process(ProcessError::Ended(_))
-                    | KernelError::Process(ProcessError::Held { .. }),
-                ) => {}
+                | Err(KernelError::Process(ProcessError::Ended(_) | ProcessError::Held { .. })) => {
+                }
                 Err(error) => return Err(error.into()),
             }
         } else if is_stopped {

@@ -54,15 +54,15 @@ impl From<KernelError> for Failure {
             KernelError::Store(StoreFailure::Store(error @ StoreError::Key { .. })) => {
                 Self::Store(with_key_hint(&error))
             }
-            KernelError::Store(StoreFailure::Store(_))
-            | KernelError::Store(StoreFailure::NotDurable(_))
+            KernelError::Store(
+                StoreFailure::Store(_) | StoreFailure::NotDurable(_) | StoreFailure::Load(_),
+            )
             | KernelError::Process(ProcessError::Held { .. })
-            | KernelError::Store(StoreFailure::Load(_))
             | KernelError::NotFound(NotFound::MayBeLost { .. }) => Self::Store(error.to_string()),
-            KernelError::NotFound(NotFound::Process(_))
-            | KernelError::NotFound(NotFound::InCheckpoint { .. })
-            | KernelError::Export(ExportFailure::Unusable(_))
-            | KernelError::Export(ExportFailure::File { .. }) => Self::Usage(error.to_string()),
+            KernelError::NotFound(NotFound::Process(_) | NotFound::InCheckpoint { .. })
+            | KernelError::Export(ExportFailure::Unusable(_) | ExportFailure::File { .. }) => {
+                Self::Usage(error.to_string())
+            }
             _ => Self::Run(error.to_string()),
         }
     }

@@ -45,7 +45,7 @@ pub use dormouse_proto::program::{
 pub use self::bundle::{
     Bundle, BundleError, MAX_BUNDLE_BYTES, MAX_BUNDLE_FILES, MAX_PROGRAM_BYTES,
 };
-pub use self::compile::{Compiled, Providers, Registered, compile};
+pub use self::compile::{Compiled, KnownProviders, Registered, compile};
 pub use self::finding::{Finding, ProgramErrors};
 pub use self::library::{Demo, Limits, ModelChoice, Program, Script};
 pub use self::prices::{Unpriced, read_prices};

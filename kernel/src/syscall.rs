@@ -131,9 +131,9 @@ pub struct Tool {
     pub access: Access,
     /// What it does, for a model.
     pub description: &'static str,
-    /// What it takes, in the order in which a model is told of it.
+    /// Its parameters, in the order in which a model reads of them.
     pub parameters: &'static [Parameter],
-    /// What a model is told differently by the program of its process.
+    /// Adapts that to the program of a process.
     pub adapt: Option<Adapt>,
     /// How the instructions on descriptors show it: a call, and what it is for.
     pub example: Option<&'static str>,
@@ -156,12 +156,12 @@ pub enum Group {
     TempFiles,
 }
 
-/// Changes what a model is told of a tool by the program of its process.
-pub type Adapt = fn(&Program, &mut Told);
+/// Adapts what a model reads of a tool to the program of its process.
+pub type Adapt = fn(&Program, &mut SpecDraft);
 
-/// What a model is told of a tool.
+/// What a model reads of a tool, before it is written down.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct SpecDraft {
     /// What it does.
     pub(crate) description: String,
     /// JSON schema of the arguments.
@@ -182,22 +182,22 @@ pub enum Handler {
 pub struct ProcessHandler(pub(crate) fn(&mut Draft, CallId));
 
 impl Tool {
-    /// The tool as a model of a process of `program` is told of it. Costs some microseconds, once
+    /// The tool as a model of a process of `program` reads of it. Costs some microseconds, once
     /// in the life of a process.
     #[must_use]
     pub fn spec(&self, program: &Program) -> ToolSpec {
         let schema = parameter::schema(self.parameters, Offered::by(program));
-        let mut told = Told {
+        let mut draft = SpecDraft {
             description: self.description.to_owned(),
             schema,
         };
         if let Some(adapt) = self.adapt {
-            adapt(program, &mut told);
+            adapt(program, &mut draft);
         }
-        let Told {
+        let SpecDraft {
             description,
             schema,
-        } = told;
+        } = draft;
         ToolSpec {
             name: self.name.into(),
             description: description.into(),

@@ -156,8 +156,7 @@ impl Tree {
             }
             Effect::Report(Report::Exit { exit }) => self.ended(pid, exit),
             Effect::AnswerHost { .. }
-            | Effect::Report(Report::Switch { .. })
-            | Effect::Report(Report::Turn { .. }) => {}
+            | Effect::Report(Report::Switch { .. } | Report::Turn { .. }) => {}
             other => panic!("nothing else is asked for: {other:?}"),
         }
     }

@@ -269,9 +269,9 @@ impl World {
                     | Effect::KeepChildren { .. }
                     | Effect::FindChild { .. }
                     | Effect::AnswerHost { .. }
-                    | Effect::Report(Report::Switch { .. })
-                    | Effect::Report(Report::Turn { .. })
-                    | Effect::Report(Report::Exit { .. })
+                    | Effect::Report(
+                        Report::Switch { .. } | Report::Turn { .. } | Report::Exit { .. }
+                    )
             )
         };
         assert!(
@@ -380,9 +380,8 @@ impl World {
                 panic!("no such tool is enabled")
             }
             Effect::AnswerHost { .. }
-            | Effect::Report(Report::Switch { .. })
-            | Effect::Report(Report::Turn { .. })
-            | Effect::Report(Report::Exit { .. }) => {}
+            | Effect::Report(Report::Switch { .. } | Report::Turn { .. } | Report::Exit { .. }) => {
+            }
         }
     }
 

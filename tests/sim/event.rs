@@ -247,19 +247,11 @@ pub(crate) fn ticket(input: &Input) -> Option<Arc<str>> {
     match input {
         Input::Host {
             ticket,
-            request: HostRequest::Open { .. },
-        }
-        | Input::Host {
-            ticket,
-            request: HostRequest::Call { .. },
-        }
-        | Input::Host {
-            ticket,
-            request: HostRequest::SendBack { .. },
-        }
-        | Input::Host {
-            ticket,
-            request: HostRequest::TakeBack(_),
+            request:
+                HostRequest::Open { .. }
+                | HostRequest::Call { .. }
+                | HostRequest::SendBack { .. }
+                | HostRequest::TakeBack(_),
         } => Some(ticket.clone()),
         _ => None,
     }

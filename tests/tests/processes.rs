@@ -591,7 +591,7 @@ async fn an_input_during_a_turn_is_heard_at_its_end() {
             _ => false,
         });
         let events = last.await;
-        let (Some(Event::TurnEnded { outcome: end, .. }) | Some(Event::Exited { exit: end, .. })) =
+        let Some(Event::TurnEnded { outcome: end, .. } | Event::Exited { exit: end, .. }) =
             events.last()
         else {
             panic!("{events:#?}")

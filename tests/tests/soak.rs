@@ -280,15 +280,16 @@ fn is_expected(error: &KernelError) -> bool {
     }
     matches!(
         error,
-        KernelError::Process(ProcessError::Ended(_))
-            | KernelError::Process(ProcessError::Unanswered(_))
-            | KernelError::Process(ProcessError::Busy { .. })
-            | KernelError::Process(ProcessError::Pending { .. })
-            | KernelError::NotFound(NotFound::Process(_))
-            | KernelError::NotFound(NotFound::InCheckpoint { .. })
+        KernelError::Process(
+            ProcessError::Ended(_)
+                | ProcessError::Unanswered(_)
+                | ProcessError::Busy { .. }
+                | ProcessError::Pending { .. }
+        ) | KernelError::NotFound(NotFound::Process(_) | NotFound::InCheckpoint { .. })
             | KernelError::Store(StoreFailure::Store(
-                StoreError::UnknownFact { .. } | StoreError::ForgottenFact { .. }
+                StoreError::UnknownFact { .. }
+                    | StoreError::ForgottenFact { .. }
+                    | StoreError::UnknownProcess(_)
             ))
-            | KernelError::Store(StoreFailure::Store(StoreError::UnknownProcess(_)))
     )
 }

@@ -23,8 +23,7 @@ use crate::points::{self, Cut};
 use crate::ports::{History, Store, StoreError};
 use crate::recovery::{LoadError, Purpose};
 use crate::supervisor::{
-    BirthMessage, Branching, Family, Grown, GrownReply, Launch, LookupMessage, SupervisorMessage,
-    TreeMessage,
+    BirthMessage, Branching, Family, Grown, GrownReply, Launch, LookupMessage, TreeMessage,
 };
 use crate::world::World;
 
@@ -110,10 +109,10 @@ impl Branch {
                     .first()
                     .filter(|_| of == pid)
                     .map(|member| member.at);
-                let at = at.ok_or(KernelError::NotFound(NotFound::InCheckpoint {
+                let at = at.ok_or(NotFound::InCheckpoint {
                     pid,
                     checkpoint: id,
-                }))?;
+                })?;
                 kernel.copy_at(pid, Some(at), beginning).await
             }
             cut => kernel.grow(pid, cut, done_with, beginning).await,
@@ -227,7 +226,7 @@ impl Kernel {
         let loaded = self.read(from, at, Purpose::Run).await?;
         let (program, at) = (loaded.state.program().clone(), loaded.last);
         let image = begins(copied(loaded.state.image(), now_ms()), beginning);
-        self.seat(program, Box::new(image), Origin::Copied { from, at }, None)
+        self.create(program, Box::new(image), Origin::Copied { from, at }, None)
             .await
     }
 
@@ -331,19 +330,14 @@ impl Kernel {
     ) -> Result<(Process, Vec<Pid>), KernelError> {
         let events = self.world.watch();
         let (reply, grown) = oneshot::channel();
-        self.tell(SupervisorMessage::Birth(BirthMessage::Branch(Box::new(
-            branching(reply),
-        ))))?;
-        let Grown { seat, pids } = grown.await.map_err(|_| KernelError::Closed)??;
-        Ok((Process::new(self.clone(), seat, events), pids))
+        self.tell(BirthMessage::Branch(Box::new(branching(reply))))?;
+        let Grown { handle, pids } = grown.await.map_err(|_| KernelError::Closed)??;
+        Ok((Process::new(self.clone(), handle, events), pids))
     }
 
     pub(super) async fn family(&self, of: Pid) -> Result<Family, KernelError> {
         let (reply, family) = oneshot::channel();
-        self.tell(SupervisorMessage::Lookup(LookupMessage::ListFamily {
-            of,
-            reply,
-        }))?;
+        self.tell(LookupMessage::ListFamily { of, reply })?;
         family.await.map_err(|_| KernelError::Closed)?
     }
 
@@ -356,20 +350,14 @@ impl Kernel {
         label: Arc<str>,
     ) -> Result<(Checkpoint, CheckpointGuard), KernelError> {
         let (reply, made) = oneshot::channel();
-        self.tell(SupervisorMessage::Tree(TreeMessage::MakeCheckpoint {
+        self.tell(TreeMessage::MakeCheckpoint {
             of,
             scope,
             label,
             reply,
-        }))?;
+        })?;
         let guard = made.await.map_err(|_| KernelError::Closed)??;
         Ok((self.checkpoint(guard.id).await?, guard))
-    }
-
-    pub(super) fn tell(&self, message: SupervisorMessage) -> Result<(), KernelError> {
-        self.supervisor
-            .cast(message)
-            .map_err(|_| KernelError::Closed)
     }
 }
 
@@ -407,11 +395,10 @@ impl Process {
     /// [`ProcessError::Ended`](crate::ProcessError::Ended).
     pub async fn restore(&self, checkpoint: CheckpointId) -> Result<Answer, KernelError> {
         let (reply, lineage) = oneshot::channel();
-        self.kernel
-            .tell(SupervisorMessage::Lookup(LookupMessage::Lineage {
-                of: self.pid(),
-                reply,
-            }))?;
+        self.kernel.tell(LookupMessage::Lineage {
+            of: self.pid(),
+            reply,
+        })?;
         let (lineage, pid) = (lineage.await.map_err(|_| KernelError::Closed)?, self.pid());
         let read = points::reading(&self.kernel.world, move |store, world| {
             let standing = points::standing(store, world, checkpoint, &lineage)?;

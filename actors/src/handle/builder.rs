@@ -25,7 +25,7 @@ use crate::ports::{
 };
 use crate::readers::Readers;
 use crate::residents::Residents;
-use crate::supervisor::{RunMessage, SupervisorActor, SupervisorMessage, Table};
+use crate::supervisor::{RunMessage, SupervisorActor, Table};
 use crate::temp_files::TempFilesActor;
 use crate::world::{Limits, World};
 use dormouse_kernel::syscall;
@@ -250,7 +250,7 @@ impl KernelBuilder {
             self.tools.entry(name.to_owned()).or_insert(tool);
         }
         if let Some(name) = self.tools.keys().find(|name| syscall::tool(name).is_some()) {
-            return Err(KernelError::Name(NameError::ReservedTool(name.clone())));
+            return Err(NameError::ReservedTool(name.clone()).into());
         }
         if let Some(folder) = self.store.as_ref().and_then(|store| store.folder()) {
             self.host.seal(folder);
@@ -314,9 +314,7 @@ impl KernelBuilder {
         let spawned = SupervisorActor::spawn(None, SupervisorActor, (world.clone(), table)).await;
         let (supervisor, _task) = spawned.map_err(|_| KernelError::Closed)?;
         supervisor
-            .cast(SupervisorMessage::Run(RunMessage::Recover {
-                pids: resumed,
-            }))
+            .cast(RunMessage::Recover { pids: resumed }.into())
             .map_err(|_| KernelError::Closed)?;
         Ok(Kernel { world, supervisor })
     }

@@ -105,19 +105,17 @@ impl Export {
             redact,
         } = self;
         if !kernel.world.is_kept {
-            return Err(KernelError::Store(StoreFailure::NoStore));
+            return Err(StoreFailure::NoStore.into());
         }
         let mut guard = None;
         let cutting = match at {
             Point::Fact(fact) => Cutting::Behind(fact),
             Point::Checkpoint(id) => {
                 let checkpoint = kernel.checkpoint(id).await?;
-                checkpoint
-                    .standing(of)
-                    .ok_or(KernelError::NotFound(NotFound::InCheckpoint {
-                        pid: of,
-                        checkpoint: id,
-                    }))?;
+                checkpoint.standing(of).ok_or(NotFound::InCheckpoint {
+                    pid: of,
+                    checkpoint: id,
+                })?;
                 if checkpoint.scope == Scope::Process {
                     scope = Scope::Process;
                 }

@@ -13,7 +13,7 @@ use crate::clock::now_ms;
 use crate::error::{KernelError, StoreFailure};
 use crate::garbage::{Collection, Garbage, Unreadable, collect};
 use crate::ports::{Bounds, OwnerToken, Purpose};
-use crate::supervisor::{LookupMessage, SupervisorMessage};
+use crate::supervisor::LookupMessage;
 
 /// Says that nobody waits any more, when it is dropped.
 struct Waiting(Arc<AtomicBool>);
@@ -50,10 +50,7 @@ impl Kernel {
         // The lease comes second: whoever waits here for another collection does not hold up a
         // shutdown.
         let mut inventory = self.world.collecting.clone().lock_owned().await;
-        let store = self
-            .world
-            .store()
-            .ok_or(KernelError::Store(StoreFailure::NoStore))?;
+        let store = self.world.store().ok_or(StoreFailure::NoStore)?;
         let (owner, world, supervisor) = (
             OwnerToken(self.world.opening),
             self.world.clone(),
@@ -70,9 +67,12 @@ impl Kernel {
             // store holds.
             let forgot = &mut |pids: &BTreeSet<Pid>| {
                 // Where the supervisor is gone, so is its table.
-                let _ = supervisor.cast(SupervisorMessage::Lookup(LookupMessage::Forget {
-                    pids: pids.iter().copied().collect(),
-                }));
+                let _ = supervisor.cast(
+                    LookupMessage::Forget {
+                        pids: pids.iter().copied().collect(),
+                    }
+                    .into(),
+                );
             };
             let (retention, bounds, unreadable) =
                 (&retention, Bounds::default(), Unreadable::KeepAll);

@@ -187,12 +187,10 @@ fn image(store: &dyn Store, world: &World, (pid, at): (Pid, Point)) -> Result<Im
         Point::Fact(fact) => Some(fact),
         Point::Checkpoint(id) => {
             let standing = points::checkpoint(store, id)?.standing(pid);
-            Some(
-                standing.ok_or(KernelError::NotFound(NotFound::InCheckpoint {
-                    pid,
-                    checkpoint: id,
-                }))?,
-            )
+            Some(standing.ok_or(NotFound::InCheckpoint {
+                pid,
+                checkpoint: id,
+            })?)
         }
     };
     Ok(recovery::load(store, world, pid, upto, Purpose::Look)?

@@ -96,7 +96,7 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
             launch,
         } = self;
         if !kernel.world.is_kept {
-            return Err(KernelError::Store(StoreFailure::NoStore));
+            return Err(StoreFailure::NoStore.into());
         }
         let purpose = match launch {
             Launch::Run => Purpose::Run,

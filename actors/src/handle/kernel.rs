@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_kernel::process::Image;
-use dormouse_kernel::program::{Compiled, Program, ProgramErrors, Providers, Registered, compile};
+use dormouse_kernel::program::{
+    Compiled, KnownProviders, Program, ProgramErrors, Registered, compile,
+};
 use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::process::{Origin, ProcessRow};
@@ -22,7 +24,7 @@ use crate::event::View;
 use crate::ports::Store;
 use crate::recovery::{self, Loaded, Purpose};
 use crate::supervisor::{
-    BirthMessage, Listed, LookupMessage, RunMessage, SeatReply, SupervisorMessage, TreeMessage,
+    BirthMessage, HandleReply, Listed, LookupMessage, RunMessage, SupervisorMessage, TreeMessage,
     Which,
 };
 use crate::world::World;
@@ -170,12 +172,7 @@ impl Kernel {
 
     pub(super) async fn list(&self, which: Which) -> Result<Vec<ProcessInfo>, KernelError> {
         let (reply, listed) = oneshot::channel();
-        self.supervisor
-            .cast(SupervisorMessage::Lookup(LookupMessage::List {
-                which,
-                reply,
-            }))
-            .map_err(|_| KernelError::Closed)?;
+        self.tell(LookupMessage::List { which, reply })?;
         let listed = listed.await.map_err(|_| KernelError::Closed)?;
         Ok(listed.into_iter().map(ProcessInfo::from).collect())
     }
@@ -185,8 +182,7 @@ impl Kernel {
     /// # Errors
     /// [`NotFound::Process`](crate::NotFound::Process).
     pub async fn process(&self, pid: Pid) -> Result<Process, KernelError> {
-        self.ask(|reply| SupervisorMessage::Lookup(LookupMessage::Find { pid, reply }))
-            .await
+        self.ask(|reply| LookupMessage::Find { pid, reply }).await
     }
 
     /// A handle on the living process of this name, which [`Start::name`] gave it.
@@ -194,11 +190,9 @@ impl Kernel {
     /// # Errors
     /// [`NotFound::Name`](crate::NotFound::Name).
     pub async fn named(&self, name: &str) -> Result<Process, KernelError> {
-        self.ask(|reply| {
-            SupervisorMessage::Lookup(LookupMessage::FindNamed {
-                name: name.into(),
-                reply,
-            })
+        self.ask(|reply| LookupMessage::FindNamed {
+            name: name.into(),
+            reply,
         })
         .await
     }
@@ -209,8 +203,7 @@ impl Kernel {
     /// # Errors
     /// [`NotFound::Process`](crate::NotFound::Process).
     pub async fn resume(&self, pid: Pid) -> Result<Process, KernelError> {
-        self.ask(|reply| SupervisorMessage::Run(RunMessage::Resume { pid, reply }))
-            .await
+        self.ask(|reply| RunMessage::Resume { pid, reply }).await
     }
 
     /// Runs every process that has not ended. Returns those, by rising pid.
@@ -225,10 +218,7 @@ impl Kernel {
             }
             match self.resume(info.row.pid).await {
                 // Its birth was pending when it was listed, and was refused.
-                Err(
-                    KernelError::NotFound(NotFound::Process(_))
-                    | KernelError::NotFound(NotFound::MayBeLost { .. }),
-                ) => {}
+                Err(KernelError::NotFound(NotFound::Process(_) | NotFound::MayBeLost { .. })) => {}
                 other => resumed.push(other?),
             }
         }
@@ -244,9 +234,7 @@ impl Kernel {
     /// [`KernelError::Closed`].
     pub fn hold(&self, roots: impl IntoIterator<Item = Pid>) -> Result<(), KernelError> {
         let roots = roots.into_iter().collect();
-        self.supervisor
-            .cast(SupervisorMessage::Tree(TreeMessage::Hold { roots }))
-            .map_err(|_| KernelError::Closed)
+        self.tell(TreeMessage::Hold { roots })
     }
 
     /// How a process stood after its last durable fact, with its descriptors, read from its
@@ -309,7 +297,7 @@ impl Kernel {
         let providers: Vec<_> = self.world.providers.keys().map(String::as_str).collect();
         let registered = Registered {
             tools: &tools,
-            providers: Providers::Only(&providers),
+            providers: KnownProviders::Only(&providers),
         };
         self.fitting(compile(entry, read, registered)?)
     }
@@ -325,10 +313,7 @@ impl Kernel {
         if upto.is_none() {
             self.wait_for_queued_writes().await;
         }
-        let store = self
-            .world
-            .store()
-            .ok_or(KernelError::Store(StoreFailure::NoStore))?;
+        let store = self.world.store().ok_or(StoreFailure::NoStore)?;
         let world = self.world.clone();
         let load = move || recovery::load(&*store, &world, pid, upto, purpose);
         Ok(tokio::task::spawn_blocking(load)
@@ -348,36 +333,38 @@ impl Kernel {
         let _ = arrives.await;
     }
 
-    pub(super) async fn seat(
+    pub(super) async fn create(
         &self,
         program: Program,
         image: Box<Image>,
         origin: Origin,
         name: Option<Arc<str>>,
     ) -> Result<Process, KernelError> {
-        self.ask(|reply| {
-            SupervisorMessage::Birth(BirthMessage::Start {
-                program,
-                image,
-                origin,
-                name,
-                reply,
-            })
+        self.ask(|reply| BirthMessage::Start {
+            program,
+            image,
+            origin,
+            name,
+            reply,
         })
         .await
     }
 
-    pub(super) async fn ask(
+    pub(super) fn tell(&self, message: impl Into<SupervisorMessage>) -> Result<(), KernelError> {
+        self.supervisor
+            .cast(message.into())
+            .map_err(|_| KernelError::Closed)
+    }
+
+    pub(super) async fn ask<M: Into<SupervisorMessage>>(
         &self,
-        message: impl FnOnce(SeatReply) -> SupervisorMessage,
+        message: impl FnOnce(HandleReply) -> M,
     ) -> Result<Process, KernelError> {
         let events = self.world.watch();
-        let (reply, seat) = oneshot::channel();
-        self.supervisor
-            .cast(message(reply))
-            .map_err(|_| KernelError::Closed)?;
-        let seat = seat.await.map_err(|_| KernelError::Closed)??;
-        Ok(Process::new(self.clone(), seat, events))
+        let (reply, handle) = oneshot::channel();
+        self.tell(message(reply))?;
+        let handle = handle.await.map_err(|_| KernelError::Closed)??;
+        Ok(Process::new(self.clone(), handle, events))
     }
 }
 

@@ -29,7 +29,7 @@ use crate::ports::Watcher;
 use crate::process::{Asker, Copied, Delivery};
 use crate::recovery::Purpose;
 use crate::supervisor::{
-    Ended, MailMessage, RestMessage, RunMessage, Seat, SupervisorMessage, Taken, TreeMessage, Which,
+    Ended, HandleGuard, HandleParts, MailMessage, RestMessage, RunMessage, TreeMessage, Which,
 };
 
 /// Counts the calls of hosts within one program; the opening of the store tells those of an earlier
@@ -51,26 +51,30 @@ pub struct Process {
     view: watch::Receiver<Option<View>>,
     inbox: Arc<Semaphore>,
     /// Behind the fields that watch: when it goes, they have gone.
-    _taken: Arc<Taken>,
+    _guard: Arc<HandleGuard>,
     events: Arc<Mutex<Option<broadcast::Receiver<Event>>>>,
 }
 
 impl Process {
-    pub(super) fn new(kernel: Kernel, seat: Seat, events: broadcast::Receiver<Event>) -> Self {
-        let Seat {
+    pub(super) fn new(
+        kernel: Kernel,
+        parts: HandleParts,
+        events: broadcast::Receiver<Event>,
+    ) -> Self {
+        let HandleParts {
             pid,
             exit,
             view,
             inbox,
-            taken,
-        } = seat;
+            guard,
+        } = parts;
         Self {
             kernel,
             pid,
             exit,
             view,
             inbox,
-            _taken: taken,
+            _guard: guard,
             events: Arc::new(Mutex::new(Some(events))),
         }
     }
@@ -328,18 +332,11 @@ impl Process {
     /// [`ProcessError::Unanswered`](crate::ProcessError::Unanswered).
     pub async fn hibernate(&self) -> Result<(), KernelError> {
         let (reply, asleep) = oneshot::channel();
-        self.tell_rest(RestMessage::Hibernate {
+        self.kernel.tell(RestMessage::Hibernate {
             pid: self.pid,
             reply,
         })?;
         asleep.await.unwrap_or_else(|_| Err(self.why_unanswered()))
-    }
-
-    fn tell_rest(&self, message: RestMessage) -> Result<(), KernelError> {
-        self.kernel
-            .supervisor
-            .cast(SupervisorMessage::Rest(message))
-            .map_err(|_| KernelError::Closed)
     }
 
     /// Wakes it where it hibernates: whoever waits learns at once whether it can be read.
@@ -352,7 +349,7 @@ impl Process {
         if is_awake {
             Ok(())
         } else {
-            self.tell_rest(RestMessage::LookAt { pid: self.pid })
+            self.kernel.tell(RestMessage::LookAt { pid: self.pid })
         }
     }
 
@@ -398,19 +395,16 @@ impl Process {
     /// [`StoreFailure::Load`](crate::StoreFailure::Load) for one that does not run.
     pub async fn fork(&self) -> Result<Self, KernelError> {
         let (reply, copy) = oneshot::channel();
-        let message = SupervisorMessage::Run(RunMessage::Copy {
+        let message = RunMessage::Copy {
             pid: self.pid,
             reply,
-        });
-        self.kernel
-            .supervisor
-            .cast(message)
-            .map_err(|_| KernelError::Closed)?;
+        };
+        self.kernel.tell(message)?;
         match copy.await {
             Ok(Copied { program, image, at }) => {
                 let origin = Origin::Copied { from: self.pid, at };
                 self.kernel
-                    .seat(program, Box::new(copied(*image, now_ms())), origin, None)
+                    .create(program, Box::new(copied(*image, now_ms())), origin, None)
                     .await
             }
             Err(_) => self.kernel.copy(self.pid, None).await,
@@ -476,14 +470,11 @@ impl Process {
     /// [`StoreFailure::Load`](crate::StoreFailure::Load), [`KernelError::Closed`].
     pub async fn count_tokens(&self) -> Result<TokenCount, KernelError> {
         let (reply, copy) = oneshot::channel();
-        let message = SupervisorMessage::Run(RunMessage::Copy {
+        let message = RunMessage::Copy {
             pid: self.pid,
             reply,
-        });
-        self.kernel
-            .supervisor
-            .cast(message)
-            .map_err(|_| KernelError::Closed)?;
+        };
+        self.kernel.tell(message)?;
         let world = &self.kernel.world;
         let state = match copy.await {
             Ok(Copied { program, image, .. }) => {
@@ -593,15 +584,12 @@ impl Process {
 
     pub(super) async fn signal_tree(&self, signal: Signal) -> Result<(), KernelError> {
         let (received, durable) = oneshot::channel();
-        let message = SupervisorMessage::Tree(TreeMessage::SignalTree {
+        let message = TreeMessage::SignalTree {
             root: self.pid,
             signal,
             received,
-        });
-        self.kernel
-            .supervisor
-            .cast(message)
-            .map_err(|_| KernelError::Closed)?;
+        };
+        self.kernel.tell(message)?;
         durable.await.unwrap_or(Err(KernelError::Closed))
     }
 
@@ -618,14 +606,11 @@ impl Process {
             answer,
             received: Some(received),
         });
-        let message = SupervisorMessage::Mail(MailMessage::Deliver {
+        let message = MailMessage::Deliver {
             pid: self.pid,
             delivery,
-        });
-        self.kernel
-            .supervisor
-            .cast(message)
-            .map_err(|_| KernelError::Closed)?;
+        };
+        self.kernel.tell(message)?;
         durable.await.unwrap_or_else(|_| Err(self.why_unanswered()))
     }
 }

@@ -98,7 +98,7 @@ impl Start {
 
     async fn run(self) -> Result<Process, KernelError> {
         if let Some(name) = self.name.as_ref().filter(|name| !is_process_name(name)) {
-            return Err(KernelError::Name(NameError::Invalid(name.to_string())));
+            return Err(NameError::Invalid(name.to_string()).into());
         }
         // Content of any size is indexed here, beside the runtime.
         let around = self.kernel.world.around.clone();
@@ -138,7 +138,7 @@ impl Start {
             .map_err(|_| KernelError::Closed)?
             .map_err(StartError::Unmet)?;
         kernel
-            .seat(program, Box::new(image), Origin::Started, name)
+            .create(program, Box::new(image), Origin::Started, name)
             .await
     }
 }

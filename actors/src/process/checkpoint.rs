@@ -11,7 +11,7 @@ use crate::checkpoint::MarkReply;
 use crate::error::{KernelError, StoreFailure};
 use crate::points;
 use crate::ports::StoreError;
-use crate::supervisor::{Lineage, LookupMessage, SupervisorMessage, TreeMessage};
+use crate::supervisor::{Lineage, LookupMessage, TreeMessage};
 
 impl Running {
     /// What is to stand in a checkpoint is on its way to the store already: effects wait for the
@@ -19,20 +19,20 @@ impl Running {
     pub(super) fn ask_checkpoints(&mut self, call: CallId, op: CheckpointOp) {
         let (pid, world) = (self.pid(), self.world.clone());
         let (asked, lineage) = oneshot::channel();
-        self.tell_supervisor(SupervisorMessage::Lookup(LookupMessage::Lineage {
+        self.tell_supervisor(LookupMessage::Lineage {
             of: pid,
             reply: asked,
-        }));
+        });
         let made = match &op {
             CheckpointOp::Make { label } => {
                 let (reply, made): (MarkReply, _) = oneshot::channel();
                 let (scope, label) = (Scope::Process, label.clone());
-                self.tell_supervisor(SupervisorMessage::Tree(TreeMessage::MakeCheckpoint {
+                self.tell_supervisor(TreeMessage::MakeCheckpoint {
                     of: pid,
                     scope,
                     label,
                     reply,
-                }));
+                });
                 Some(made)
             }
             CheckpointOp::List | CheckpointOp::Read { .. } => None,

@@ -43,17 +43,14 @@ impl Running {
                 may_exist,
             } => self.start_children(children, may_exist),
             Effect::FindChild { call, index } => {
-                self.tell_supervisor(SupervisorMessage::Tree(TreeMessage::FindChild {
+                self.tell_supervisor(TreeMessage::FindChild {
                     parent: pid,
                     call,
                     index,
-                }));
+                });
             }
             Effect::KeepChildren { calls } => {
-                self.tell_supervisor(SupervisorMessage::Tree(TreeMessage::KeepChildren {
-                    parent: pid,
-                    calls,
-                }));
+                self.tell_supervisor(TreeMessage::KeepChildren { parent: pid, calls });
             }
             Effect::WakeAt { at_ms } => self.alarm = Some(Alarm::at(at_ms, self.myself.clone())),
             Effect::AnswerHost { ticket, answer } => {
@@ -74,7 +71,7 @@ impl Running {
                 self.world.report(Event::TurnEnded { pid, outcome })
             }
             Effect::Report(Report::Exit { exit }) => {
-                self.tell_supervisor(SupervisorMessage::Run(RunMessage::Ended { pid, exit }));
+                self.tell_supervisor(RunMessage::Ended { pid, exit });
                 self.myself.stop(None);
             }
         }
@@ -333,11 +330,11 @@ impl Running {
             .find(|child| environment::asks(child))
             .map(|c| &c.origin)
         else {
-            return self.tell_supervisor(SupervisorMessage::Birth(BirthMessage::StartChildren {
+            return self.tell_supervisor(BirthMessage::StartChildren {
                 parent,
                 children,
                 may_exist,
-            }));
+            });
         };
         let call = *call;
         let task = tokio::spawn(async move {
@@ -361,11 +358,11 @@ impl Running {
             Ok(children) => {
                 // It is a spawned one that asks, which was looked for before.
                 let (parent, may_exist) = (self.pid(), false);
-                self.tell_supervisor(SupervisorMessage::Birth(BirthMessage::StartChildren {
+                self.tell_supervisor(BirthMessage::StartChildren {
                     parent,
                     children,
                     may_exist,
-                }));
+                });
             }
             Err(why) => {
                 let why = format!("No child was made: {why}");
@@ -383,14 +380,14 @@ impl Running {
                 task.abort();
             }
         }
-        self.tell_supervisor(SupervisorMessage::Tree(TreeMessage::Abandon {
+        self.tell_supervisor(TreeMessage::Abandon {
             parent: self.pid(),
             calls,
-        }));
+        });
     }
 
-    pub(super) fn tell_supervisor(&self, message: SupervisorMessage) {
-        if self.supervisor.cast(message).is_err() {
+    pub(super) fn tell_supervisor(&self, message: impl Into<SupervisorMessage>) {
+        if self.supervisor.cast(message.into()).is_err() {
             tracing::debug!(pid = %self.pid(), "the kernel is shutting down");
         }
     }

@@ -37,10 +37,10 @@ impl Running {
 
     pub(super) fn list_processes(&mut self, call: CallId) {
         let (reply, listed) = oneshot::channel();
-        self.tell_supervisor(SupervisorMessage::Lookup(LookupMessage::ListNeighbours {
+        self.tell_supervisor(LookupMessage::ListNeighbours {
             of: self.pid(),
             reply,
-        }));
+        });
         let work = async { listed.await.unwrap_or_default() }.boxed();
         let completion = |Neighbours { known, hidden }| Completion::Listed { known, hidden };
         self.start(work, call, completion, |_| Neighbours::default());
@@ -78,7 +78,7 @@ impl Outgoing {
         // Where the supervisor is gone the receipt is dropped with the message.
         let _ = self
             .supervisor
-            .cast(SupervisorMessage::Mail(MailMessage::Post(Box::new(post))));
+            .cast(MailMessage::Post(Box::new(post)).into());
         received
     }
 

@@ -6,7 +6,7 @@ use dormouse_proto::id::Pid;
 use super::{ProcessMessage, Running};
 use crate::checkpoint::{CommitError, Durable, Imaged, Size};
 use crate::error::{KernelError, ProcessError};
-use crate::supervisor::{RestMessage, SupervisorMessage};
+use crate::supervisor::RestMessage;
 
 /// Why a process does not hibernate.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ impl Running {
     pub(super) fn report_rest(&mut self) {
         if !self.is_resting && self.world.hibernates() && self.unrest().is_none() {
             self.is_resting = true;
-            self.tell_rest(RestMessage::Rests { pid: self.pid() });
+            self.tell_supervisor(RestMessage::Rests { pid: self.pid() });
         }
     }
 
@@ -97,18 +97,14 @@ impl Running {
     /// Nothing arrived since it was told to, and nothing does from here on: it may go.
     fn fall_asleep(&mut self) {
         self.is_resting = true;
-        self.tell_rest(RestMessage::Asleep { pid: self.pid() });
+        self.tell_supervisor(RestMessage::Asleep { pid: self.pid() });
         self.myself.stop(None);
     }
 
     fn stay_awake(&mut self, why: StaysAwake) {
-        self.tell_rest(RestMessage::StaysAwake {
+        self.tell_supervisor(RestMessage::StaysAwake {
             pid: self.pid(),
             why,
         });
-    }
-
-    fn tell_rest(&self, message: RestMessage) {
-        self.tell_supervisor(SupervisorMessage::Rest(message));
     }
 }

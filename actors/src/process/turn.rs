@@ -14,10 +14,12 @@ impl Running {
     pub(super) fn trace_turn(&mut self, facts: &[Fact]) {
         for fact in facts {
             match fact {
-                Fact::Turn(TurnFact::Began)
-                | Fact::Turn(TurnFact::WentTo {
-                    by: Caller::Host, ..
-                }) => self.turn = Some(spans::turn(self.pid, &self.state, self.root)),
+                Fact::Turn(
+                    TurnFact::Began
+                    | TurnFact::WentTo {
+                        by: Caller::Host, ..
+                    },
+                ) => self.turn = Some(spans::turn(self.pid, &self.state, self.root)),
                 // Where it goes on from there in a turn, that one begins below.
                 Fact::Restored {
                     by: Caller::Host, ..

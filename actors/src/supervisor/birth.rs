@@ -9,9 +9,9 @@ use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::process::{Origin, ProcessRow};
 use dormouse_proto::record::Control;
 
+use super::Supervisor;
 use super::branch::{Branching, Growing};
-use super::lookup::SeatReply;
-use super::{Supervisor, SupervisorMessage};
+use super::lookup::HandleReply;
 use crate::checkpoint::{CommitError, Durable};
 use crate::error::{KernelError, NameError};
 use crate::process::Herald;
@@ -25,7 +25,7 @@ pub(crate) enum BirthMessage {
         image: Box<Image>,
         origin: Origin,
         name: Option<Arc<str>>,
-        reply: SeatReply,
+        reply: HandleReply,
     },
     /// Make the children of a call, except those that exist.
     StartChildren {
@@ -37,21 +37,21 @@ pub(crate) enum BirthMessage {
     Branch(Box<Branching>),
     /// Births are durable, or cannot be made so.
     Born {
-        newborns: Vec<Newborn>,
+        pending: Vec<PendingProcess>,
         result: Result<(), CommitError>,
-        reply: Option<SeatReply>,
+        reply: Option<HandleReply>,
     },
     /// The births of a branch are durable, or cannot be made so.
     Branched {
         growing: Box<Growing>,
         result: Result<(), CommitError>,
     },
-    /// Run newborns that are held back.
+    /// Run processes that are held back.
     Release { pids: Vec<Pid> },
 }
 
 /// A process that is about to be.
-pub(crate) struct Newborn {
+pub(crate) struct PendingProcess {
     pub(super) row: ProcessRow,
     pub(super) program: Program,
     pub(super) image: Box<Image>,
@@ -78,10 +78,10 @@ impl Supervisor {
             }
             BirthMessage::Branch(branching) => self.branch(*branching),
             BirthMessage::Born {
-                newborns,
+                pending,
                 result,
                 reply,
-            } => self.born(newborns, result, reply).await,
+            } => self.born(pending, result, reply).await,
             BirthMessage::Branched { growing, result } => self.branched(*growing, result).await,
             BirthMessage::Release { pids } => self.release(pids).await,
         }
@@ -93,37 +93,40 @@ impl Supervisor {
         image: Box<Image>,
         origin: Origin,
         name: Option<Arc<str>>,
-        reply: SeatReply,
+        reply: HandleReply,
     ) {
         if let Some((name, pid)) = name
             .as_ref()
             .and_then(|name| Some((name, self.table.named(name)?)))
         {
             // Who no longer waits has dropped its side.
-            return drop(reply.send(Err(KernelError::Name(NameError::Taken {
-                name: name.to_string(),
-                pid,
-            }))));
+            return drop(
+                reply.send(Err(NameError::Taken {
+                    name: name.to_string(),
+                    pid,
+                }
+                .into())),
+            );
         }
-        let mut newborn = self.newborn(None, program, image, origin);
-        newborn.row.name = name;
-        self.bear(vec![newborn], Some(reply));
+        let mut process = self.pending_process(None, program, image, origin);
+        process.row.name = name;
+        self.create(vec![process], Some(reply));
     }
 
-    pub(super) fn newborn(
+    pub(super) fn pending_process(
         &mut self,
         parent: Option<Pid>,
         program: Program,
         image: Box<Image>,
         origin: Origin,
-    ) -> Newborn {
+    ) -> PendingProcess {
         let pid = self.table.next_pid();
         let row = ProcessRow {
             parent,
             origin,
             ..ProcessRow::started(pid, program.name())
         };
-        Newborn {
+        PendingProcess {
             row,
             program,
             image,
@@ -132,59 +135,64 @@ impl Supervisor {
 
     /// Makes births durable, all together; they run once they are. In a tree that was stopped they
     /// are born stopped, which is as durable as they are.
-    pub(super) fn bear(&mut self, mut newborns: Vec<Newborn>, reply: Option<SeatReply>) {
-        for born in newborns
+    pub(super) fn create(&mut self, mut pending: Vec<PendingProcess>, reply: Option<HandleReply>) {
+        for born in pending
             .iter_mut()
             .filter(|born| self.table.is_halted(born.row.parent))
         {
             born.image.control = Control::Stopped;
         }
-        let kept = newborns.iter().filter(|_| self.world.is_kept);
+        let kept = pending.iter().filter(|_| self.world.is_kept);
         let entries = kept
             .map(|born| Durable::Born {
                 row: born.row.clone(),
                 image: born.image.clone(),
             })
             .collect();
-        newborns
+        pending
             .iter()
             .for_each(|born| self.table.reserve(born.row.clone()));
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |result: Result<_, _>| {
             // Where the supervisor is gone, the kernel is.
-            let _ = myself.cast(SupervisorMessage::Birth(BirthMessage::Born {
-                newborns,
-                result: result.map(drop),
-                reply,
-            }));
+            let _ = myself.cast(
+                BirthMessage::Born {
+                    pending,
+                    result: result.map(drop),
+                    reply,
+                }
+                .into(),
+            );
         });
         self.world.append(entries, acknowledge);
     }
 
     async fn born(
         &mut self,
-        newborns: Vec<Newborn>,
+        pending: Vec<PendingProcess>,
         result: Result<(), CommitError>,
-        reply: Option<SeatReply>,
+        reply: Option<HandleReply>,
     ) {
-        let pid = newborns.first().map(|born| born.row.pid);
+        let pid = pending.first().map(|born| born.row.pid);
         match &result {
             Ok(()) => {
-                let rows: Vec<_> = newborns.iter().map(|born| born.row.clone()).collect();
-                self.run_newborns(newborns).await;
+                let rows: Vec<_> = pending.iter().map(|born| born.row.clone()).collect();
+                self.run_pending(pending).await;
                 rows.iter().for_each(|row| self.report_start(row));
             }
-            Err(error) => newborns.iter().for_each(|born| self.stillborn(born, error)),
+            Err(error) => pending
+                .iter()
+                .for_each(|born| self.creation_failed(born, error)),
         }
         if let (Some(pid), Some(reply)) = (pid, reply) {
-            let seat = result
+            let handle = result
                 .map_err(KernelError::from)
-                .and_then(|()| self.seat(pid));
-            let _ = reply.send(seat);
+                .and_then(|()| self.handle_parts(pid));
+            let _ = reply.send(handle);
         }
     }
 
-    pub(super) async fn first_run(&mut self, born: Newborn, herald: Option<Herald>) {
+    pub(super) async fn first_run(&mut self, born: PendingProcess, herald: Option<Herald>) {
         let pid = born.row.pid;
         match State::from_image(
             born.row.known_as(),

@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 
 use super::entry::Run;
 use super::table::Keeps;
-use super::{BirthMessage, Newborn, Seat, Supervisor, SupervisorMessage};
+use super::{BirthMessage, HandleParts, PendingProcess, Supervisor};
 use crate::checkpoint::{CheckpointMessage, CommitError, Durable, Mark, MarkReply};
 use crate::error::{KernelError, NotFound};
 
@@ -74,7 +74,7 @@ pub(crate) enum Launch {
 /// What grew.
 pub(crate) struct Grown {
     /// A place at the process that was asked for.
-    pub(crate) seat: Seat,
+    pub(crate) handle: HandleParts,
     /// The new processes, in the order of what they grew from.
     pub(crate) pids: Vec<Pid>,
 }
@@ -84,7 +84,7 @@ pub(crate) type GrownReply = oneshot::Sender<Result<Grown, KernelError>>;
 
 /// New processes whose births are on their way to the disk.
 pub(crate) struct Growing {
-    newborns: Vec<Newborn>,
+    pending: Vec<PendingProcess>,
     asked: usize,
     launch: Launch,
     reply: GrownReply,
@@ -161,12 +161,12 @@ impl Supervisor {
             launch,
             reply,
         } = branching;
-        let newborns = self.grafted(grafts);
-        let Some(root) = newborns.first().map(|born| born.row.pid) else {
+        let pending = self.grafted(grafts);
+        let Some(root) = pending.first().map(|born| born.row.pid) else {
             return;
         };
         let mut entries = Vec::new();
-        for born in &newborns {
+        for born in &pending {
             entries.push(Durable::Born {
                 row: born.row.clone(),
                 image: born.image.clone(),
@@ -182,12 +182,12 @@ impl Supervisor {
                 .map(|record| Durable::TempFile { root, record }),
         );
         entries.extend(done_with.map(|id| Durable::CheckpointDropped { id }));
-        for born in &newborns {
+        for born in &pending {
             self.table.reserve(born.row.clone());
             self.aliases.note(root, &born.row);
         }
         let growing = Growing {
-            newborns,
+            pending,
             asked,
             launch,
             reply,
@@ -195,21 +195,24 @@ impl Supervisor {
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |result: Result<_, _>| {
             // Where the supervisor is gone, the kernel is.
-            let _ = myself.cast(SupervisorMessage::Birth(BirthMessage::Branched {
-                growing: Box::new(growing),
-                result: result.map(drop),
-            }));
+            let _ = myself.cast(
+                BirthMessage::Branched {
+                    growing: Box::new(growing),
+                    result: result.map(drop),
+                }
+                .into(),
+            );
         });
         self.world.append(entries, acknowledge);
     }
 
     /// New processes in place of those of the cut: parents come before their children. Their pids
     /// are greater than any number that stands in a conversation of theirs.
-    fn grafted(&mut self, grafts: Vec<Graft>) -> Vec<Newborn> {
+    fn grafted(&mut self, grafts: Vec<Graft>) -> Vec<PendingProcess> {
         let mut grown: BTreeMap<Pid, Pid> = BTreeMap::new();
         let foreign = grafts.iter().filter_map(|graft| graft.restored.foreign);
         foreign.for_each(|foreign| self.table.begin_after(foreign.last));
-        let newborn = |Graft {
+        let process = |Graft {
                            row,
                            restored,
                            program,
@@ -227,28 +230,28 @@ impl Supervisor {
                 exit: None,
                 ..row
             };
-            Newborn {
+            PendingProcess {
                 row,
                 program,
                 image,
             }
         };
-        grafts.into_iter().map(newborn).collect()
+        grafts.into_iter().map(process).collect()
     }
 
     pub(super) async fn branched(&mut self, growing: Growing, result: Result<(), CommitError>) {
         let Growing {
-            newborns,
+            pending,
             asked,
             launch,
             reply,
         } = growing;
-        let pids: Vec<Pid> = newborns.iter().map(|born| born.row.pid).collect();
+        let pids: Vec<Pid> = pending.iter().map(|born| born.row.pid).collect();
         let Some(root) = pids.first().copied() else {
             return;
         };
         if let Err(error) = result {
-            for born in &newborns {
+            for born in &pending {
                 self.aliases.forget(root, &born.row);
                 self.table.remove(&born.row);
             }
@@ -256,9 +259,8 @@ impl Supervisor {
             return drop(reply.send(Err(error.into())));
         }
         let asked = pids.get(asked).copied().unwrap_or(root);
-        let (ended, living): (Vec<_>, Vec<_>) = newborns
-            .into_iter()
-            .partition(|born| born.ended().is_some());
+        let (ended, living): (Vec<_>, Vec<_>) =
+            pending.into_iter().partition(|born| born.ended().is_some());
         for born in &ended {
             born.ended()
                 .iter()
@@ -271,10 +273,13 @@ impl Supervisor {
                 Launch::Hold => self.hold(born.row.pid),
             }
         }
-        let _ = reply.send(self.seat(asked).map(|seat| Grown { seat, pids }));
+        let _ = reply.send(
+            self.handle_parts(asked)
+                .map(|handle| Grown { handle, pids }),
+        );
     }
 
-    /// A newborn that is not to run by itself. Somebody may have spoken to it by its name.
+    /// A process that is not to run by itself. Somebody may have spoken to it by its name.
     fn hold(&mut self, pid: Pid) {
         self.table.set_run(pid, Run::Held);
         if self.table.is_spoken_to(pid) {
@@ -292,7 +297,7 @@ impl Supervisor {
     }
 }
 
-impl Newborn {
+impl PendingProcess {
     /// How the process had ended when the branch was cut, if it had.
     fn ended(&self) -> Option<Exit> {
         match &self.image.phase {

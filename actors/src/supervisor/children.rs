@@ -7,7 +7,7 @@ use dormouse_proto::process::{Exit, ExitStatus, Origin, ProcessRow};
 
 use super::entry::{Run, place};
 use super::table::Keeps;
-use super::{Newborn, Supervisor};
+use super::{PendingProcess, Supervisor};
 use crate::checkpoint::CommitError;
 use crate::event::Event;
 use crate::temp_files::TempFilesMessage;
@@ -21,7 +21,7 @@ impl Supervisor {
         if may_exist && self.world.missing().is_some() && children.iter().any(is_missing) {
             return self.hold_for_lost(parent);
         }
-        let mut newborns: Vec<Newborn> = Vec::new();
+        let mut pending: Vec<PendingProcess> = Vec::new();
         for Child {
             origin,
             program,
@@ -29,12 +29,17 @@ impl Supervisor {
         } in children
         {
             match self.table.child(parent, &origin) {
-                None => newborns.push(self.newborn(Some(parent), program, Box::new(image), origin)),
+                None => pending.push(self.pending_process(
+                    Some(parent),
+                    program,
+                    Box::new(image),
+                    origin,
+                )),
                 Some(row) => self.found(&row),
             }
         }
-        if !newborns.is_empty() {
-            self.bear(newborns, None);
+        if !pending.is_empty() {
+            self.create(pending, None);
         }
     }
 
@@ -91,7 +96,7 @@ impl Supervisor {
     }
 
     /// A child that cannot be written: its parent gets that as the child's end.
-    pub(super) fn report_stillborn(&mut self, born: &Newborn, error: &CommitError) {
+    pub(super) fn report_creation_failed(&mut self, born: &PendingProcess, error: &CommitError) {
         let exit = Exit::new(ExitStatus::Faulted, error.to_string()).after(Usage::default());
         self.report_to_parent(&ProcessRow {
             exit: Some(exit),

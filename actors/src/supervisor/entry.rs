@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::error::KernelError;
 use crate::event::View;
 use crate::process::{Delivery, ProcessMessage};
-use crate::supervisor::SeatReply;
+use crate::supervisor::HandleReply;
 
 pub(super) struct Entry {
     /// 0: none. Pids count from 1.
@@ -86,7 +86,7 @@ pub(super) struct Live {
     pub(super) waiting: Vec<Delivery>,
     pub(super) faults: Vec<Instant>,
     /// Who waits for it to run.
-    pub(super) awaiting: Vec<SeatReply>,
+    pub(super) awaiting: Vec<HandleReply>,
     /// Who asked it to hibernate.
     pub(super) to_hibernate: Vec<oneshot::Sender<Result<(), KernelError>>>,
     /// Its number among those at rest, and since when it is.

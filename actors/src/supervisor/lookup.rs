@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use super::branch::FamilyReply;
 use super::entry::Ended;
 use super::post::Neighbours;
-use super::table::{Desk, Listed, Which};
+use super::table::{HandleChannels, Listed, Which};
 use super::{RestMessage, Supervisor, SupervisorMessage};
 use crate::error::{KernelError, NotFound};
 use crate::event::View;
@@ -17,9 +17,9 @@ use crate::event::View;
 /// A question about the process table, or a change of it that concerns no process that runs.
 pub(crate) enum LookupMessage {
     /// The handle of a process, as it is.
-    Find { pid: Pid, reply: SeatReply },
+    Find { pid: Pid, reply: HandleReply },
     /// The handle of the living process of a name.
-    FindNamed { name: Arc<str>, reply: SeatReply },
+    FindNamed { name: Arc<str>, reply: HandleReply },
     /// Rows of the process table.
     List {
         which: Which,
@@ -46,40 +46,38 @@ pub(crate) enum LookupMessage {
 pub(crate) type Lineage = Vec<(Pid, Option<FactNumber>)>;
 
 /// What a handle of a process holds.
-pub(crate) struct Seat {
+pub(crate) struct HandleParts {
     pub(crate) pid: Pid,
     pub(crate) exit: watch::Receiver<Option<Ended>>,
     pub(crate) view: watch::Receiver<Option<View>>,
     pub(crate) inbox: Arc<Semaphore>,
-    pub(crate) taken: Arc<Taken>,
+    pub(crate) guard: Arc<HandleGuard>,
 }
 
-/// Tells the supervisor, when it is dropped, that nobody holds this seat any more.
-pub(crate) struct Taken {
+/// Tells the supervisor, when it is dropped, that no handle of this process is left.
+pub(crate) struct HandleGuard {
     pid: Pid,
     supervisor: ActorRef<SupervisorMessage>,
 }
 
-impl Drop for Taken {
+impl Drop for HandleGuard {
     fn drop(&mut self) {
         // Where the supervisor is gone, the kernel is.
         let _ = self
             .supervisor
-            .cast(SupervisorMessage::Rest(RestMessage::Vacated {
-                pid: self.pid,
-            }));
+            .cast(RestMessage::HandlesDropped { pid: self.pid }.into());
     }
 }
 
 /// Where the handle of a process goes.
-pub(crate) type SeatReply = oneshot::Sender<Result<Seat, KernelError>>;
+pub(crate) type HandleReply = oneshot::Sender<Result<HandleParts, KernelError>>;
 
 impl Supervisor {
     pub(super) fn handle_lookup(&mut self, message: LookupMessage) {
         // A requester that no longer waits has dropped its side of the reply.
         match message {
             LookupMessage::Find { pid, reply } => {
-                let _ = reply.send(self.seat(pid));
+                let _ = reply.send(self.handle_parts(pid));
             }
             LookupMessage::FindNamed { name, reply } => {
                 let _ = reply.send(self.find_named(&name));
@@ -96,30 +94,30 @@ impl Supervisor {
         }
     }
 
-    fn find_named(&mut self, name: &str) -> Result<Seat, KernelError> {
+    fn find_named(&mut self, name: &str) -> Result<HandleParts, KernelError> {
         let pid = self
             .table
             .named(name)
             .ok_or_else(|| self.or_lost(KernelError::NotFound(NotFound::Name(name.to_owned()))))?;
-        self.seat(pid)
+        self.handle_parts(pid)
     }
 
     /// A place at a process, for a handle.
-    pub(super) fn seat(&mut self, pid: Pid) -> Result<Seat, KernelError> {
-        let Desk { exit, view, inbox } = self
+    pub(super) fn handle_parts(&mut self, pid: Pid) -> Result<HandleParts, KernelError> {
+        let HandleChannels { exit, view, inbox } = self
             .table
-            .desk(pid)
+            .handle_channels(pid)
             .map_err(|unknown| self.or_lost(unknown))?;
-        let taken = Arc::new(Taken {
+        let guard = Arc::new(HandleGuard {
             pid,
             supervisor: self.myself.clone(),
         });
-        Ok(Seat {
+        Ok(HandleParts {
             pid,
             exit,
             view,
             inbox,
-            taken,
+            guard,
         })
     }
 

@@ -10,9 +10,9 @@ use dormouse_proto::id::Pid;
 use dormouse_proto::process::Origin;
 
 use super::entry::{Entry, Run};
-use super::{Newborn, Supervisor};
+use super::{PendingProcess, Supervisor};
 use crate::checkpoint::CommitError;
-use crate::error::{KernelError, NotFound};
+use crate::error::NotFound;
 
 impl Supervisor {
     /// Facts of a process were not made durable.
@@ -26,10 +26,10 @@ impl Supervisor {
     /// A child that could not be made durable never was. Its parent makes it again when it is
     /// resumed; where it is the child itself that cannot be written, its parent gets that as its
     /// end.
-    pub(super) fn stillborn(&mut self, born: &Newborn, error: &CommitError) {
+    pub(super) fn creation_failed(&mut self, born: &PendingProcess, error: &CommitError) {
         for reply in self.table.take_awaiting(born.row.pid) {
             // Who no longer waits has dropped its side.
-            let _ = reply.send(Err(KernelError::NotFound(NotFound::Process(born.row.pid))));
+            let _ = reply.send(Err(NotFound::Process(born.row.pid).into()));
         }
         self.table.remove(&born.row);
         match (born.row.parent, &born.row.origin) {
@@ -38,7 +38,7 @@ impl Supervisor {
             {
                 self.stop_all_above(parent, error);
             }
-            _ => self.report_stillborn(born, error),
+            _ => self.report_creation_failed(born, error),
         }
     }
 
@@ -80,7 +80,7 @@ impl Supervisor {
     fn answer_awaiting(&mut self, pid: Pid) {
         for reply in self.table.take_awaiting(pid) {
             // Who no longer waits has dropped its side.
-            let _ = reply.send(self.seat(pid));
+            let _ = reply.send(self.handle_parts(pid));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! When newborns begin to run: all at once, or, of a fork whose program wants it so, the first at
+//! When new processes begin to run: all at once, or, of a fork whose program wants it so, the first at
 //! once and the others when something has come of it. What they send begins with the same bytes,
 //! which the provider then has in its cache.
 //!
@@ -12,7 +12,7 @@ use dormouse_kernel::program::ForkRelease;
 use dormouse_proto::id::Pid;
 use dormouse_proto::process::Origin;
 
-use super::{BirthMessage, Newborn, Supervisor, SupervisorMessage};
+use super::{BirthMessage, PendingProcess, Supervisor};
 use crate::process::Herald;
 
 /// After so long nothing is waited for any more.
@@ -20,18 +20,18 @@ const LONGEST_HOLD: Duration = Duration::from_secs(2);
 
 impl Supervisor {
     /// Runs processes whose births are durable.
-    pub(super) async fn run_newborns(&mut self, newborns: Vec<Newborn>) {
-        let holds = newborns.len() > 1 && newborns.iter().all(Newborn::waits_for_its_sibling);
-        let mut newborns = newborns.into_iter();
-        if holds && let Some(first) = newborns.next() {
-            return self.hold_back(first, newborns.collect()).await;
+    pub(super) async fn run_pending(&mut self, pending: Vec<PendingProcess>) {
+        let holds = pending.len() > 1 && pending.iter().all(PendingProcess::waits_for_its_sibling);
+        let mut pending = pending.into_iter();
+        if holds && let Some(first) = pending.next() {
+            return self.hold_back(first, pending.collect()).await;
         }
-        for born in newborns {
+        for born in pending {
             self.first_run(born, None).await;
         }
     }
 
-    async fn hold_back(&mut self, first: Newborn, others: Vec<Newborn>) {
+    async fn hold_back(&mut self, first: PendingProcess, others: Vec<PendingProcess>) {
         let (herald, heard) = Herald::new();
         let pids: Vec<_> = others.iter().map(|born| born.row.pid).collect();
         self.held_back
@@ -48,7 +48,7 @@ impl Supervisor {
         tokio::spawn(async move {
             // Too late is as good as heard.
             let _ = tokio::time::timeout(LONGEST_HOLD, heard).await;
-            let _ = myself.cast(SupervisorMessage::Birth(BirthMessage::Release { pids }));
+            let _ = myself.cast(BirthMessage::Release { pids }.into());
         });
     }
 
@@ -67,14 +67,12 @@ impl Supervisor {
             // Where the supervisor is gone, the kernel is.
             let _ = self
                 .myself
-                .cast(SupervisorMessage::Birth(BirthMessage::Release {
-                    pids: vec![pid],
-                }));
+                .cast(BirthMessage::Release { pids: vec![pid] }.into());
         }
     }
 }
 
-impl Newborn {
+impl PendingProcess {
     fn waits_for_its_sibling(&self) -> bool {
         let is_forked = matches!(self.row.origin, Origin::Forked { .. });
         is_forked && self.program.limits().fork_release == ForkRelease::First

@@ -17,8 +17,8 @@ use dormouse_proto::id::Pid;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::Supervisor;
 use super::entry::{Entry, Run};
-use super::{Supervisor, SupervisorMessage};
 use crate::error::{KernelError, NotFound, ProcessError, StoreFailure};
 use crate::event::Event;
 use crate::process::{ProcessMessage, StaysAwake};
@@ -69,7 +69,7 @@ pub(crate) enum RestMessage {
     /// Somebody waits for a process.
     LookAt { pid: Pid },
     /// All handles of a process were dropped.
-    Vacated { pid: Pid },
+    HandlesDropped { pid: Pid },
 }
 
 impl Supervisor {
@@ -81,7 +81,7 @@ impl Supervisor {
             RestMessage::Asleep { pid } => self.asleep(pid),
             RestMessage::StaysAwake { pid, why } => self.stays_awake(pid, &why),
             RestMessage::LookAt { pid } => self.look_at(pid),
-            RestMessage::Vacated { pid } => self.vacated(pid),
+            RestMessage::HandlesDropped { pid } => self.handles_dropped(pid),
         }
     }
 
@@ -89,13 +89,14 @@ impl Supervisor {
     pub(super) fn hibernate(&mut self, pid: Pid, reply: HibernateReply) {
         let known = match self.table.run_of(pid) {
             None => Err(self.or_lost(KernelError::NotFound(NotFound::Process(pid)))),
-            Some(_) if !self.world.is_kept => Err(KernelError::Store(StoreFailure::NoStore)),
-            Some(Run::Ended) => Err(KernelError::Process(ProcessError::Ended(pid))),
+            Some(_) if !self.world.is_kept => Err(StoreFailure::NoStore.into()),
+            Some(Run::Ended) => Err(ProcessError::Ended(pid).into()),
             Some(Run::Held | Run::Hibernated { .. }) => Ok(()),
-            Some(Run::Loading) => Err(KernelError::Process(ProcessError::Pending {
+            Some(Run::Loading) => Err(ProcessError::Pending {
                 pid,
                 what: "it begins to run".to_owned(),
-            })),
+            }
+            .into()),
             Some(run @ (Run::Running | Run::FallingAsleep)) => {
                 if let Some(live) = self.table.live_mut(pid) {
                     live.to_hibernate.push(reply);
@@ -148,7 +149,7 @@ impl Supervisor {
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
             // Where the supervisor is gone, the kernel is.
-            let _ = myself.cast(SupervisorMessage::Rest(RestMessage::Due));
+            let _ = myself.cast(RestMessage::Due.into());
         });
     }
 
@@ -230,7 +231,7 @@ impl Supervisor {
     }
 
     /// The last handle of somebody on a process is gone.
-    pub(super) fn vacated(&mut self, pid: Pid) {
+    pub(super) fn handles_dropped(&mut self, pid: Pid) {
         if let Some(entry) = self.table.get_mut(pid) {
             entry.let_go();
         }

@@ -8,9 +8,9 @@ use dormouse_proto::process::{Exit, ExitStatus, ProcessRow};
 use ractor::{Actor, ActorId};
 use tokio::time::Instant;
 
+use super::Supervisor;
 use super::entry::Run;
-use super::lookup::SeatReply;
-use super::{Supervisor, SupervisorMessage};
+use super::lookup::HandleReply;
 use crate::checkpoint::{CommitError, Durable, Size};
 use crate::error::{KernelError, StoreFailure};
 use crate::event::{Event, View};
@@ -23,7 +23,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// Whether a process runs: what is asked, and what became of it.
 pub(crate) enum RunMessage {
     /// Run a process from its journal.
-    Resume { pid: Pid, reply: SeatReply },
+    Resume { pid: Pid, reply: HandleReply },
     /// Run these from their journals, a few at a time.
     Recover { pids: Vec<Pid> },
     /// A pause after a fault is over.
@@ -55,10 +55,10 @@ impl Supervisor {
     }
 
     /// Runs a process that is only its journal; the reply waits until that was read.
-    fn resume(&mut self, pid: Pid, reply: SeatReply) {
+    fn resume(&mut self, pid: Pid, reply: HandleReply) {
         if let Some(reply) = self.table.await_run(pid, reply) {
             // Who no longer waits has dropped its side.
-            let _ = reply.send(self.seat(pid));
+            let _ = reply.send(self.handle_parts(pid));
         }
         self.unhold_tree(pid);
         self.wake(pid);
@@ -92,10 +92,13 @@ impl Supervisor {
                     Some(store) => recovery::load(&*store, &world, pid, None, Purpose::Run),
                     None => Err(LoadError::NoStore),
                 };
-                let _ = myself.cast(SupervisorMessage::Run(RunMessage::Loaded {
-                    pid,
-                    result: loaded.map(Box::new),
-                }));
+                let _ = myself.cast(
+                    RunMessage::Loaded {
+                        pid,
+                        result: loaded.map(Box::new),
+                    }
+                    .into(),
+                );
             });
         };
         if is_asleep {
@@ -118,7 +121,7 @@ impl Supervisor {
                     return;
                 };
                 waiting.into_iter().for_each(|reply| {
-                    drop(reply.send(Err(KernelError::Store(StoreFailure::Load(error.clone())))))
+                    drop(reply.send(Err(StoreFailure::Load(error.clone()).into())))
                 });
             }
         }
@@ -201,7 +204,7 @@ impl Supervisor {
             .for_each(|delivery| self.deliver(pid, delivery));
         for reply in self.table.take_awaiting(pid) {
             // Who no longer waits has dropped its side.
-            let _ = reply.send(self.seat(pid));
+            let _ = reply.send(self.handle_parts(pid));
         }
         self.hibernate_due();
     }
@@ -251,7 +254,7 @@ impl Supervisor {
         let myself = self.myself.clone();
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
-            let _ = myself.cast(SupervisorMessage::Run(RunMessage::Restart { pid }));
+            let _ = myself.cast(RunMessage::Restart { pid }.into());
         });
     }
 
@@ -266,7 +269,7 @@ impl Supervisor {
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |_result| {
             // Durable or not, whoever waits has to know.
-            let _ = myself.cast(SupervisorMessage::Run(RunMessage::Ended { pid, exit }));
+            let _ = myself.cast(RunMessage::Ended { pid, exit }.into());
         });
         self.world.append(entries, acknowledge);
     }

@@ -17,7 +17,7 @@ use crate::error::{KernelError, NotFound, ProcessError};
 use crate::event::View;
 use crate::ports::Listing;
 use crate::process::{Delivery, ProcessMessage};
-use crate::supervisor::SeatReply;
+use crate::supervisor::HandleReply;
 
 pub(crate) struct Table {
     next_pid: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Table {
 }
 
 /// What a handle of a process is told by.
-pub(super) struct Desk {
+pub(super) struct HandleChannels {
     pub(super) exit: watch::Receiver<Option<Ended>>,
     pub(super) view: watch::Receiver<Option<View>>,
     pub(super) inbox: Arc<Semaphore>,
@@ -347,7 +347,7 @@ impl Table {
     }
 
     /// Keeps `reply` until the process runs; gives it back where that is not to be waited for.
-    pub(super) fn await_run(&mut self, pid: Pid, reply: SeatReply) -> Option<SeatReply> {
+    pub(super) fn await_run(&mut self, pid: Pid, reply: HandleReply) -> Option<HandleReply> {
         let inbox = self.inbox;
         match self.get_mut(pid) {
             Some(entry)
@@ -360,7 +360,7 @@ impl Table {
         }
     }
 
-    pub(super) fn take_awaiting(&mut self, pid: Pid) -> Vec<SeatReply> {
+    pub(super) fn take_awaiting(&mut self, pid: Pid) -> Vec<HandleReply> {
         self.live_mut(pid)
             .map(|live| std::mem::take(&mut live.awaiting))
             .unwrap_or_default()
@@ -471,13 +471,13 @@ impl Table {
         true
     }
 
-    pub(super) fn desk(&mut self, pid: Pid) -> Result<Desk, KernelError> {
+    pub(super) fn handle_channels(&mut self, pid: Pid) -> Result<HandleChannels, KernelError> {
         let inbox = self.inbox;
         let live = self
             .get_mut(pid)
-            .ok_or(KernelError::NotFound(NotFound::Process(pid)))?
+            .ok_or(NotFound::Process(pid))?
             .awake(inbox);
-        Ok(Desk {
+        Ok(HandleChannels {
             exit: live.exit.subscribe(),
             view: live.view.subscribe(),
             inbox: live.inbox.clone(),

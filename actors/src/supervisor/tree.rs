@@ -73,7 +73,7 @@ impl Supervisor {
     fn signal_tree(&mut self, root: Pid, signal: Signal, received: Received) {
         let told = match self.table.run_of(root) {
             None => Err(self.or_lost(KernelError::NotFound(NotFound::Process(root)))),
-            Some(Run::Ended) => Err(KernelError::Process(ProcessError::Ended(root))),
+            Some(Run::Ended) => Err(ProcessError::Ended(root).into()),
             Some(_) => Ok(()),
         };
         if let Err(error) = told {
@@ -99,8 +99,7 @@ impl Supervisor {
             let mut result = Ok(());
             for is_durable in durable {
                 match is_durable.await {
-                    Ok(Err(KernelError::Process(ProcessError::Ended(_)))) | Ok(Ok(())) | Err(_) => {
-                    }
+                    Ok(Err(KernelError::Process(ProcessError::Ended(_))) | Ok(())) | Err(_) => {}
                     Ok(Err(error)) => result = Err(error),
                 }
             }

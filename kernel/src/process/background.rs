@@ -12,7 +12,6 @@ use dormouse_proto::message::Message;
 use dormouse_proto::process::Exit;
 use dormouse_proto::xml::Element;
 
-use super::Fact;
 use super::decide::Draft;
 
 impl Draft {
@@ -30,10 +29,10 @@ impl Draft {
     }
 
     fn hear_of(&mut self, call: CallId, element: Element) {
-        self.emit(Fact::Child(ChildFact::Reported {
+        self.emit(ChildFact::Reported {
             call,
             message: Arc::new(Message::user(element.to_xml())),
-        }));
+        });
         self.notice();
     }
 }

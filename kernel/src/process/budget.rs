@@ -21,7 +21,7 @@ use dormouse_proto::tool::Access;
 use dormouse_proto::xml::Element;
 
 use super::decide::Draft;
-use super::{Effect, Fact, State};
+use super::{Effect, State};
 use crate::budget::{Asked, Multiply, Reached};
 use crate::program::Program;
 use crate::syscall::{fork, spawn};
@@ -31,7 +31,7 @@ const ABANDONED: &str =
 
 impl Draft {
     fn change(&mut self, change: Change) {
-        self.emit(Fact::Budget(change));
+        self.emit(change);
     }
 
     /// Whether the budget lets a model be asked. At a limit the process ends here.

@@ -16,7 +16,7 @@ use imbl::OrdMap;
 
 use super::decide::Draft;
 use super::evolve::{referable, results};
-use super::{Child, Effect, Fact, Image, State};
+use super::{Child, Effect, Image, State};
 use crate::syscall::fork;
 use crate::table::placement::{Placement, Placer};
 
@@ -147,12 +147,12 @@ impl Draft {
             return;
         }
         let caller = self.caller();
-        self.emit(Fact::Child(ChildFact::Ended {
+        self.emit(ChildFact::Ended {
             call,
             index,
             child,
             exit,
-        }));
+        });
         if self.answer_if_all_ended(call) {
             self.settle(caller);
         }

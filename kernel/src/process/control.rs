@@ -12,8 +12,8 @@ use dormouse_proto::process::{Exit, ExitStatus};
 use dormouse_proto::record::{Caller, Control, ControlFact, Phase, TurnFact};
 use dormouse_proto::tool::Answer;
 
+use super::Effect;
 use super::decide::Draft;
-use super::{Effect, Fact};
 
 const GIVEN_UP: &str =
     "Interrupted: this call was cancelled before it was done. Its effect is unknown.";
@@ -21,7 +21,7 @@ const GIVEN_UP: &str =
 impl Draft {
     pub(super) fn stop(&mut self) {
         if self.state.control == Control::Running {
-            self.emit(Fact::Control(ControlFact::Stopped));
+            self.emit(ControlFact::Stopped);
         }
     }
 
@@ -30,7 +30,7 @@ impl Draft {
         if before == Control::Running {
             return;
         }
-        self.emit(Fact::Control(ControlFact::Continued));
+        self.emit(ControlFact::Continued);
         match before {
             Control::Frozen => self.take_up(),
             _ => self.begin_what_waits(),
@@ -98,9 +98,9 @@ impl Draft {
         };
         let answer = Answer::failed(text);
         self.state.reading.end_calls();
-        self.emit(Fact::Turn(TurnFact::Interrupted {
+        self.emit(TurnFact::Interrupted {
             answer: answer.clone(),
-        }));
+        });
         self.perform(Effect::Abandon { calls });
         for ticket in tickets {
             self.perform(Effect::AnswerHost {

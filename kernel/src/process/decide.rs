@@ -76,7 +76,8 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    pub(super) fn emit(&mut self, fact: Fact) {
+    pub(super) fn emit(&mut self, fact: impl Into<Fact>) {
+        let fact = fact.into();
         evolve(&mut self.state, &fact);
         self.facts.push(fact);
     }
@@ -226,7 +227,7 @@ impl Draft {
                 })
             }
         };
-        self.emit(Fact::Mail(MailFact::Queued { from, message }));
+        self.emit(MailFact::Queued { from, message });
         self.notice();
     }
 
@@ -256,7 +257,7 @@ impl Draft {
     }
 
     pub(super) fn open(&mut self, id: FdId, entry: Entry<Content>) {
-        self.emit(Fact::Descriptor(DescriptorFact::Opened { id, entry }));
+        self.emit(DescriptorFact::Opened { id, entry });
     }
 
     pub(super) fn open_for_host(
@@ -304,11 +305,11 @@ impl Draft {
             let answer = Answer::failed(why);
             return self.perform(Effect::AnswerHost { ticket, answer });
         }
-        self.emit(Fact::Call(CallFact::HostCalled {
+        self.emit(CallFact::HostCalled {
             ticket,
             tool: tool.into(),
             args: args.into(),
-        }));
+        });
         self.begin_uncalled();
     }
 }

@@ -29,14 +29,14 @@ pub fn gist<C: Clone>(fact: &Fact<C>) -> String {
         }
         Fact::Mail(MailFact::Taken { at }) => format!("{} messages", at.len()),
         Fact::Turn(TurnFact::Began)
-        | Fact::Control(ControlFact::Stopped)
-        | Fact::Control(ControlFact::Frozen)
-        | Fact::Control(ControlFact::Continued) => String::new(),
+        | Fact::Control(ControlFact::Stopped | ControlFact::Frozen | ControlFact::Continued) => {
+            String::new()
+        }
         Fact::Descriptor(DescriptorFact::Opened { id, entry }) => {
             format!("{id} of {}", entry.source)
         }
         Fact::Descriptor(DescriptorFact::Noted { id, note }) => format!("{id}: {}", noted(note)),
-        Fact::Call(CallFact::ModelCalled { call }) | Fact::Call(CallFact::ToolCalled { call }) => {
+        Fact::Call(CallFact::ModelCalled { call } | CallFact::ToolCalled { call }) => {
             call.to_string()
         }
         Fact::Call(CallFact::ModelReplied { call, blocks, .. }) => {

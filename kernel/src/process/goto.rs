@@ -15,8 +15,8 @@ use dormouse_proto::spoken::SpokenPart;
 use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
 
+use super::Effect;
 use super::decide::Draft;
-use super::{Effect, Fact};
 use crate::syscall::goto::{self, GotoError};
 
 const ABANDONED: &str =
@@ -96,7 +96,7 @@ impl Draft {
             role: Role::User,
             blocks: vec![Block::text(element.to_xml())],
         });
-        self.emit(Fact::Turn(TurnFact::WentTo { to, message, by }));
+        self.emit(TurnFact::WentTo { to, message, by });
     }
 }
 

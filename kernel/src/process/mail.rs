@@ -21,7 +21,7 @@ use dormouse_proto::xml::Element;
 
 use super::decide::Draft;
 use super::read::Purpose;
-use super::{Effect, Fact, State, Work};
+use super::{Effect, State, Work};
 use crate::syscall::{PendingMessage, PlacedDescriptor, PlacedLetter, list_fds, list_processes};
 use crate::table::placement::Placement;
 
@@ -82,12 +82,12 @@ impl Draft {
             (None, Some(why)) => Answer::failed(why),
             (None, None) => {
                 let message = self.message_of_letter(from, letter);
-                self.emit(Fact::Mail(MailFact::Received {
+                self.emit(MailFact::Received {
                     from,
                     call,
                     settled,
                     message,
-                }));
+                });
                 receipt_of(self.state.pid)
             }
         };

@@ -16,7 +16,7 @@ use super::arrival::{Arrival, Placed};
 use super::decide::{Decision, Draft, decide};
 use super::read::{Found, Purpose, Read, Subject};
 use super::toolbox::Kind;
-use super::{Effect, Fact, Input, Work};
+use super::{Effect, Input, Work};
 use crate::content::{Content, ReadQuota};
 use crate::syscall::Outcome;
 
@@ -271,7 +271,7 @@ impl Draft {
                 self.answer_whole(call, answer);
             }
             Outcome::Noted { id, note, answer } => {
-                self.emit(Fact::Descriptor(DescriptorFact::Noted { id, note }));
+                self.emit(DescriptorFact::Noted { id, note });
                 self.answer_whole(call, answer);
             }
             Outcome::Write(pending) => {

@@ -6,7 +6,7 @@ use dormouse_proto::tool::Answer;
 
 use super::decide::Draft;
 use super::toolbox::Kind;
-use super::{Effect, Fact, Report};
+use super::{Effect, Report};
 
 const UNKNOWN: &str = "Interrupted: this call was begun and its result never came. Its effect is \
 unknown. Look before you call it again.";
@@ -20,7 +20,7 @@ impl Draft {
     /// facts.
     pub(super) fn resume(&mut self) {
         if self.state.control == Control::Stopped && self.state.exit().is_none() {
-            self.emit(Fact::Control(ControlFact::Frozen));
+            self.emit(ControlFact::Frozen);
         }
         let open = self
             .state
@@ -74,7 +74,7 @@ impl Draft {
                 if self.ends_at_limit() {
                     return;
                 }
-                self.emit(Fact::Call(CallFact::ModelCalled { call }));
+                self.emit(CallFact::ModelCalled { call });
                 self.call_model(call);
             }
             Phase::Acting { .. } => self.act(),
@@ -86,7 +86,7 @@ impl Draft {
     /// answered.
     pub(super) fn repeat_or_answer(&mut self, call: CallId, kind: &Kind) {
         if self.is_repeatable(call, kind) {
-            self.emit(Fact::Call(CallFact::ToolCalled { call }));
+            self.emit(CallFact::ToolCalled { call });
             self.perform_call(call, kind);
         } else {
             self.answer(call, Answer::failed(UNKNOWN), 0);

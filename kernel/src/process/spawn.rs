@@ -13,7 +13,7 @@ use dormouse_proto::xml::Element;
 use super::birth::{Birth, born};
 use super::decide::Draft;
 use super::read::Purpose;
-use super::{Child, Effect, Fact, Image, Work};
+use super::{Child, Effect, Image, Work};
 use crate::syscall::spawn::{self, FetchError, Fetched, PendingSpawn, Preloads};
 
 impl Draft {
@@ -127,7 +127,7 @@ impl Draft {
             return;
         }
         let (started, caller) = (started(slot, child), self.caller());
-        self.emit(Fact::Child(ChildFact::Started { call, child }));
+        self.emit(ChildFact::Started { call, child });
         self.answer_whole(call, started);
         self.settle(caller);
     }

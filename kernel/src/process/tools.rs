@@ -9,10 +9,10 @@ use dormouse_proto::record::{CallFact, Caller, DescriptorFact, Phase, Slot};
 use dormouse_proto::temp_file::{TempFileError, TempFileReply};
 use dormouse_proto::tool::{Answer, OutsideTool, ToolOutput};
 
+use super::Effect;
 use super::decide::Draft;
 use super::read::Purpose;
 use super::toolbox::Kind;
-use super::{Effect, Fact};
 use crate::content::Content;
 use crate::syscall::{
     Handler, PendingSummary, PendingTempFile, PendingWrite, ProcessHandler, Summarized, Tool,
@@ -114,7 +114,7 @@ impl Draft {
     /// Journals the intent, unless that was done before the kernel stopped.
     pub(super) fn intend(&mut self, call: CallId) {
         if !self.slot(call).called {
-            self.emit(Fact::Call(CallFact::ToolCalled { call }));
+            self.emit(CallFact::ToolCalled { call });
         }
     }
 
@@ -176,9 +176,7 @@ impl Draft {
         self.complete(call, |draft| {
             let Summarized { note, answer } = pending.settle(result);
             match note {
-                Some((id, note)) => {
-                    draft.emit(Fact::Descriptor(DescriptorFact::Noted { id, note }))
-                }
+                Some((id, note)) => draft.emit(DescriptorFact::Noted { id, note }),
                 None => draft.count(call, used),
             }
             draft.answer_whole(call, answer);
@@ -266,11 +264,11 @@ impl Draft {
     pub(super) fn answer(&mut self, call: CallId, answer: Answer, produced_chars: u64) {
         let (ticket, caller) = (self.slot(call).id.clone(), self.caller());
         self.state.reading.end(call);
-        self.emit(Fact::Call(CallFact::ToolReturned {
+        self.emit(CallFact::ToolReturned {
             call,
             answer: answer.clone(),
             produced_chars,
-        }));
+        });
         if caller == Caller::Host {
             self.perform(Effect::AnswerHost { ticket, answer });
         }

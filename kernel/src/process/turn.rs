@@ -19,7 +19,7 @@ impl Draft {
         if self.state.is_stopped() {
             return;
         }
-        self.emit(Fact::Turn(TurnFact::Began));
+        self.emit(TurnFact::Began);
         self.ask_model();
     }
 
@@ -48,7 +48,7 @@ impl Draft {
 
     fn ask(&mut self) {
         let call = self.state.next_call();
-        self.emit(Fact::Call(CallFact::ModelCalled { call }));
+        self.emit(CallFact::ModelCalled { call });
         self.call_model(call);
     }
 
@@ -91,10 +91,10 @@ impl Draft {
     fn switch(&mut self, to: u32, error: &ModelError) {
         let reason = Arc::from(error.to_string());
         let from = self.state.model().name.as_str().into();
-        self.emit(Fact::Call(CallFact::ModelSwitched {
+        self.emit(CallFact::ModelSwitched {
             to,
             reason: Arc::clone(&reason),
-        }));
+        });
         let to = self.state.model().name.as_str().into();
         self.perform(Effect::Report(Report::Switch { from, to, reason }));
         self.ask_again();
@@ -110,12 +110,12 @@ impl Draft {
         }: Reply,
     ) {
         let text = text_of(&blocks);
-        self.emit(Fact::Call(CallFact::ModelReplied {
+        self.emit(CallFact::ModelReplied {
             call,
             blocks,
             stop,
             usage,
-        }));
+        });
         self.open_references(text);
         match self.state.phase {
             Phase::Ready {
@@ -206,7 +206,7 @@ impl Draft {
             }
             Lifetime::Task | Lifetime::Session => {
                 let reason = (*exit.message != *self.last_words()).then(|| exit.message.clone());
-                self.emit(Fact::Turn(TurnFact::Ended { status, reason }));
+                self.emit(TurnFact::Ended { status, reason });
                 self.perform(Effect::Report(Report::Turn { outcome: exit }));
                 if more {
                     self.begin_turn();

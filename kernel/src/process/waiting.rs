@@ -12,7 +12,7 @@ use dormouse_proto::xml::Element;
 
 use super::decide::Draft;
 use super::toolbox::Kind;
-use super::{Effect, Fact, Work};
+use super::{Effect, Work};
 use crate::syscall::wait::Wait;
 use crate::syscall::{receive_messages, spawn, wait};
 
@@ -180,7 +180,7 @@ impl Draft {
             }
         }
         if !at.is_empty() {
-            self.emit(Fact::Mail(MailFact::Taken { at }));
+            self.emit(MailFact::Taken { at });
         }
         said
     }

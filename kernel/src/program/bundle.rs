@@ -10,7 +10,7 @@ use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::program;
 use dormouse_proto::record::codec::{self, CodecError};
 
-use super::compile::{Compiled, Providers, Registered, compile_named};
+use super::compile::{Compiled, KnownProviders, Registered, compile_named};
 use super::finding::ProgramErrors;
 use crate::syscall;
 
@@ -139,7 +139,7 @@ impl Bundle {
         };
         let registered = Registered {
             tools: host_tools,
-            providers: Providers::Any,
+            providers: KnownProviders::Any,
         };
         compile_named(&self.entry, &mut read, registered)
     }

@@ -8,7 +8,7 @@ use dormouse_proto::program::{
     Provider, RelativeTo, Remark, Remarks, ToolEntry, advice, shorten,
 };
 
-use super::compile::{Providers, Reading, Registered};
+use super::compile::{KnownProviders, Reading, Registered};
 use super::library::{Checked, Demo, LinkTo, ModelChoice};
 use super::{command, descriptors, path, servers, tools};
 
@@ -217,8 +217,8 @@ fn links(
 }
 
 /// Remarks on every provider that neither every kernel knows nor the embedder registered.
-fn check_providers(section: &ModelSection, registered: Providers<'_>, remarks: &mut Remarks) {
-    let Providers::Only(registered) = registered else {
+fn check_providers(section: &ModelSection, registered: KnownProviders<'_>, remarks: &mut Remarks) {
+    let KnownProviders::Only(registered) = registered else {
         return;
     };
     let fallbacks = section.fallbacks.iter().map(|fallback| &fallback.model);

@@ -28,20 +28,20 @@ pub struct Compiled {
 pub struct Registered<'a> {
     /// Tools.
     pub tools: &'a [&'a str],
-    /// Providers of models.
-    pub providers: Providers<'a>,
+    /// KnownProviders of models.
+    pub providers: KnownProviders<'a>,
 }
 
 /// Which providers a program may name beside those that every kernel knows.
 #[derive(Clone, Copy, Debug)]
-pub enum Providers<'a> {
+pub enum KnownProviders<'a> {
     /// These.
     Only(&'a [&'a str]),
     /// Any: the program was compiled before, and is asked of again when its model is.
     Any,
 }
 
-impl Default for Providers<'_> {
+impl Default for KnownProviders<'_> {
     fn default() -> Self {
         Self::Only(&[])
     }

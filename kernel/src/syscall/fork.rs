@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::args::Args;
 use super::parameter::Items;
-use super::{Group, Handler, Parameter, ProcessHandler, Told, Tool};
+use super::{Group, Handler, Parameter, ProcessHandler, SpecDraft, Tool};
 use crate::process::Draft;
 use crate::program::Program;
 
@@ -19,7 +19,7 @@ pub const TOOL: Tool = Tool {
     access: Access::Admin,
     description: DESCRIPTION,
     parameters: &PARAMETERS,
-    adapt: Some(bound),
+    adapt: Some(bound_prompts),
     example: None,
     may_repeat: super::always,
     handler: Handler::Process(ProcessHandler(Draft::fork)),
@@ -39,8 +39,8 @@ conversation and of all descriptors. The children work in parallel; you get the 
 each.";
 
 /// At least one prompt, and as many as the program lets a call have.
-fn bound(program: &Program, told: &mut Told) {
-    let prompts = &mut told.schema["properties"][PROMPTS];
+fn bound_prompts(program: &Program, draft: &mut SpecDraft) {
+    let prompts = &mut draft.schema["properties"][PROMPTS];
     prompts["minItems"] = 1.into();
     prompts["maxItems"] = program.limits().max_fork_children.into();
 }

@@ -18,7 +18,7 @@ pub use self::pending::{
 };
 use super::args::Args;
 use super::parameter::Items;
-use super::{Call, Group, Handler, Parameter, ProcessHandler, Told, Tool};
+use super::{Call, Group, Handler, Parameter, ProcessHandler, SpecDraft, Tool};
 use crate::process::Draft;
 use crate::program::Program;
 
@@ -29,7 +29,7 @@ pub const TOOL: Tool = Tool {
     access: Access::Admin,
     description: DESCRIPTION,
     parameters: &PARAMETERS,
-    adapt: Some(name_programs),
+    adapt: Some(list_programs),
     example: None,
     may_repeat: super::always,
     handler: Handler::Process(ProcessHandler(Draft::spawn)),
@@ -72,15 +72,15 @@ const DESCRIPTION: &str = "Starts a fresh process of a linked program and return
 message. With wait=false you get its pid at once and go on; its last message comes to you by \
 itself. Programs:";
 
-/// Names the linked programs.
-fn name_programs(program: &Program, told: &mut Told) {
+/// Lists the linked programs.
+fn list_programs(program: &Program, draft: &mut SpecDraft) {
     let names: Vec<_> = program.linked().map(|(name, ..)| name).collect();
-    let program_name = &mut told.schema["properties"]["program_name"];
+    let program_name = &mut draft.schema["properties"]["program_name"];
     *program_name =
         json!({ "type": "string", "enum": names, "description": program_name["description"] });
     for (name, description, _) in program.linked() {
         let description = ShownText::outside(&format!("program:{name}"), description);
-        told.description += &format!("\n- {name}: {description}");
+        draft.description += &format!("\n- {name}: {description}");
     }
 }
 

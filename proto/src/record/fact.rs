@@ -284,6 +284,27 @@ impl<C: Clone> Fact<C> {
     }
 }
 
+/// Each group becomes the fact that holds it.
+macro_rules! groups {
+    ($($group:ident($fact:ty)),*) => {
+        $(impl<C: Clone> From<$fact> for Fact<C> {
+            fn from(fact: $fact) -> Self {
+                Self::$group(fact)
+            }
+        })*
+    };
+}
+
+groups!(
+    Mail(MailFact),
+    Turn(TurnFact),
+    Call(CallFact),
+    Child(ChildFact),
+    Descriptor(DescriptorFact<C>),
+    Budget(Change),
+    Control(ControlFact)
+);
+
 impl MailFact {
     fn name(&self) -> &'static str {
         match self {

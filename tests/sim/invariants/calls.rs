@@ -55,18 +55,10 @@ impl World {
 /// The intent of a call is a fact before the call is begun.
 pub(super) fn intents(state: &State, effects: &[Effect]) -> Held {
     for effect in effects {
-        let (Effect::Begin {
+        let Effect::Begin {
             call,
-            work: Work::Tool { .. },
-        }
-        | Effect::Begin {
-            call,
-            work: Work::WriteFile(_),
-        }
-        | Effect::Begin {
-            call,
-            work: Work::TempFile(_),
-        }) = effect
+            work: Work::Tool { .. } | Work::WriteFile(_) | Work::TempFile(_),
+        } = effect
         else {
             continue;
         };

@@ -71,8 +71,7 @@ impl World {
             Fact::Call(CallFact::ToolReturned { answer, .. }) => {
                 self.check_told(pid, &answer.text, "an answer")
             }
-            Fact::Mail(MailFact::Queued { message, .. })
-            | Fact::Mail(MailFact::Received { message, .. })
+            Fact::Mail(MailFact::Queued { message, .. } | MailFact::Received { message, .. })
             | Fact::Child(ChildFact::Reported { message, .. })
             | Fact::Turn(TurnFact::WentTo { message, .. })
             | Fact::Restored { message, .. } => {
