@@ -116,6 +116,9 @@ pub use dormouse_proto::{
     checkpoint, command, descriptor, file, id, mail, message, model, process, record, server,
     shown, spoken, tool,
 };
+/// A store of one's own, above any log of records.
+#[doc(inline)]
+pub use dormouse_records as records;
 #[cfg(feature = "store")]
 #[doc(inline)]
 pub use dormouse_store as store;

@@ -13,13 +13,13 @@ use dormouse_proto::process::{Exit, ProcessRow};
 use dormouse_proto::record::codec;
 use serde::Serialize;
 
-use crate::chunks::Chunks;
 use crate::envelope::{Coding, HEADER_BYTES, Header, Kind, Part, StoreKey, Turn};
 use crate::error::{damaged, refused};
 use crate::finding::Finding;
 use crate::mark::Hash;
 use crate::packed::{Compression, Unpacked, cannot_pack};
 use crate::secret::Keys;
+use dormouse_records::chunks::Chunks;
 
 /// A record before its place in the log is known.
 #[derive(Debug)]

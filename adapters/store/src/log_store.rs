@@ -16,7 +16,6 @@ use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
 
 use crate::catalog::{Catalog, CatalogError};
-use crate::chunks::Chunks;
 use crate::disk::Disk;
 use crate::draft::Draft;
 use crate::error::io;
@@ -27,13 +26,16 @@ use crate::mark::Mark;
 use crate::options::Options;
 use crate::quota::Quota;
 use crate::recover;
-use crate::rules::{Checkpoints, check_entries, check_name, check_owner, needed, no_image};
-use crate::spared::Spared;
 use crate::stock::{Pass, number_of_a_store};
 use crate::stored::Suspects;
 use crate::sweep::Sweeper;
 use crate::table::{Line, row_is_lost};
 use crate::writer::{Placed, Writer};
+use dormouse_records::GcPins;
+use dormouse_records::chunks::Chunks;
+use dormouse_records::validator::{
+    StoredCheckpoints, check_entries, check_name, check_owner, needed, no_image,
+};
 
 /// A durable store in a folder. One at a time has it open, in this and all other processes of the
 /// system.
@@ -48,7 +50,7 @@ pub struct LogStore {
     pub(crate) suspects: Arc<Suspects>,
     /// Contents that commits brought or spared since the mark began, while there is one. Changed
     /// only by who holds the writer.
-    pub(crate) spared: Spared,
+    pub(crate) gc_pins: GcPins,
     pub(crate) quota: Quota,
     /// Tells it from every other that this program opens.
     pub(crate) number: u64,
@@ -124,7 +126,7 @@ impl LogStore {
             catalog: RwLock::new(catalog),
             writer: Mutex::new(writer),
             suspects: Arc::default(),
-            spared: Spared::default(),
+            gc_pins: GcPins::default(),
             quota: Quota::default(),
             number: number_of_a_store(),
             _lock: lock,
@@ -209,13 +211,17 @@ impl LogStore {
                 .is_some_and(|line| line.is_held())
         };
         let needs = |pid: Pid| needed(self.catalog().table().checkpoints(), pid);
-        let checkpoints = Checkpoints {
+        let checkpoints = StoredCheckpoints {
             last: self.catalog().table().last_checkpoint(),
             is_held: &is_held,
             needs: &needs,
         };
-        let stand_of = |pid: Pid| self.catalog().table().line(pid).as_ref().map(Line::stand);
-        let mut members = check_entries(entries, checkpoints, stand_of)?.into_iter();
+        let progress_of = |pid: Pid| {
+            let catalog = self.catalog();
+            catalog.table().line(pid).as_ref().map(Line::progress)
+        };
+        let checked = check_entries(entries, checkpoints, progress_of)?;
+        let mut members = checked.members.into_iter();
         let (mut drafts, mut fresh, mut last) = (Vec::new(), HashSet::new(), HashMap::new());
         for entry in entries {
             if let Entry::Facts { pid, first, facts } = entry {
@@ -226,7 +232,7 @@ impl LogStore {
             }
             match entry {
                 Entry::Ended { pid, exit } => {
-                    let stands_at = || stand_of(*pid).map_or(FactNumber(0), |stand| stand.last);
+                    let stands_at = || progress_of(*pid).map_or(FactNumber(0), |known| known.last);
                     let last = last.get(pid).copied().unwrap_or_else(stands_at);
                     drafts.push(Draft::ended(*pid, exit, last)?);
                 }
@@ -271,7 +277,7 @@ impl LogStore {
         fresh: &HashSet<ContentHash>,
     ) -> Result<(), StoreError> {
         let name = self.log.keys().name(hash);
-        self.spared.note(name);
+        self.gc_pins.pin(name);
         let catalog = self.catalog();
         // What was lost by damage can be referred to: everything else about who does goes on.
         let held = fresh.contains(&hash)
@@ -317,7 +323,7 @@ impl LogStore {
         fresh: &mut HashSet<ContentHash>,
     ) -> Result<Option<Draft>, StoreError> {
         let name = self.log.keys().name(hash);
-        self.spared.note(name);
+        self.gc_pins.pin(name);
         let held = self.catalog().holds_content(name) && !self.suspects.lock().contains(&name);
         if held || fresh.contains(&hash) {
             return Ok(None);
@@ -452,11 +458,11 @@ impl Store for LogStore {
         let writer = self.writer();
         writer.check_alive()?;
         check_owner(owner, writer.owner())?;
-        Ok(self.spared.begin())
+        Ok(self.gc_pins.begin())
     }
 
     fn end_mark(&self, mark: MarkToken) {
-        self.spared.end(mark);
+        self.gc_pins.end(mark);
     }
 
     fn take_stock(&self, order: StockTaking<'_>) -> Result<StockTaken, StoreError> {

@@ -13,10 +13,10 @@ use crate::finding::Finding;
 use crate::index::Run;
 use crate::log_store::LogStore;
 use crate::reader;
-use crate::rules::{check_kept, clip};
 use crate::scan::Lost;
 use crate::stored::Stored;
 use crate::table::{Line, row_is_lost};
+use dormouse_records::validator::{check_kept, clip};
 
 impl LogStore {
     pub(crate) fn read_journal(

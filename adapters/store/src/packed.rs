@@ -19,13 +19,13 @@ use bytes::Bytes;
 use dormouse_actors::ports::StoreError;
 use dormouse_proto::id::ContentHash;
 
-use crate::chunks::{CHUNK_BYTES, Chunks, list_length};
 use crate::envelope::{HEADER_BYTES, Header, Part};
 use crate::error::io as io_error;
 use crate::log::{Log, cannot_read, unlike_its_hash};
 use crate::mark::Location;
 use crate::secret::{Keys, SEAL_BYTES};
 use crate::segment::Segment;
+use dormouse_records::chunks::{CHUNK_BYTES, Chunks, list_length};
 
 const CHUNK: u64 = CHUNK_BYTES as u64;
 

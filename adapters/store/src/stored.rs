@@ -14,7 +14,6 @@ use bytes::{Bytes, BytesMut};
 use dormouse_actors::ports::{Backing, StoreError, Unreadable};
 use dormouse_proto::id::ContentHash;
 
-use crate::chunks::{CHUNK_BYTES, Chunks, list_length};
 use crate::envelope::Coding;
 use crate::envelope::{HEADER_BYTES, Header};
 use crate::error::damaged;
@@ -22,6 +21,7 @@ use crate::log::{Log, cannot_read, unlike_its_hash};
 use crate::mark::{Hash, Location};
 use crate::packed::Packed;
 use crate::segment::Segment;
+use dormouse_records::chunks::{CHUNK_BYTES, Chunks, list_length};
 
 const CHUNK: u64 = CHUNK_BYTES as u64;
 

@@ -36,10 +36,10 @@ use crate::index::{Fault, Name};
 use crate::log::end_of;
 use crate::log_store::LogStore;
 use crate::mark::{Hash, Location, Mark};
-use crate::rules::check_owner;
 use crate::scan::Lost;
 use crate::segment::Segment;
 use crate::writer::Writer;
+use dormouse_records::validator::check_owner;
 
 /// Records that are judged while the catalog is held.
 pub(crate) const JUDGED_AT_ONCE: usize = 256;
@@ -109,7 +109,7 @@ impl<'s, 'a> Sweeper<'s, 'a> {
         order: Sweep<'a>,
     ) -> Result<Self, StoreError> {
         if order.purpose == Purpose::Free {
-            store.spared.check(order.mark)?;
+            store.gc_pins.check(order.mark)?;
         }
         let losses = order.inventory.losses(order.forgotten);
         let bytes = store.log.bytes();
@@ -135,7 +135,7 @@ impl<'s, 'a> Sweeper<'s, 'a> {
         let outcome = self.segments();
         if self.order.purpose == Purpose::Free {
             self.swept.bytes_after = self.store.log.bytes();
-            self.store.spared.end(self.order.mark);
+            self.store.gc_pins.end(self.order.mark);
         }
         outcome.map(|()| self.swept)
     }
@@ -448,7 +448,9 @@ impl<'s, 'a> Sweeper<'s, 'a> {
                 .inventory
                 .is_referred_to(ShortName::of(&name), &self.losses)
         };
-        self.order.contents == Contents::All || is_referred_to() || self.store.spared.contain(name)
+        self.order.contents == Contents::All
+            || is_referred_to()
+            || self.store.gc_pins.is_pinned(name)
     }
 
     /// Moves all that is live to the log's end, so much at a time.
@@ -572,8 +574,8 @@ impl<'s, 'a> Sweeper<'s, 'a> {
         let mut writer = self.store.writer();
         check_owner(self.owner, writer.owner())?;
         writer.check_alive()?;
-        self.store.spared.check(self.order.mark)?;
-        self.save_spared(&mut writer, number, inspected)?;
+        self.store.gc_pins.check(self.order.mark)?;
+        self.copy_pinned(&mut writer, number, inspected)?;
         self.step(Step::Settle(number))?;
         writer
             .settle()
@@ -595,7 +597,7 @@ impl<'s, 'a> Sweeper<'s, 'a> {
     }
 
     /// Moves contents that looked like garbage and were named by a commit since.
-    fn save_spared(
+    fn copy_pinned(
         &mut self,
         writer: &mut Writer,
         number: u32,
@@ -604,7 +606,7 @@ impl<'s, 'a> Sweeper<'s, 'a> {
         let store = self.store;
         let named: Vec<_> = inspected
             .contents
-            .extract_if(|name, _| store.spared.contain(*name))
+            .extract_if(|name, _| store.gc_pins.is_pinned(*name))
             .collect();
         let at = |offset| Location {
             segment: number,

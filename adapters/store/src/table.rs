@@ -26,8 +26,8 @@ use crate::envelope::{Header, StoreKey};
 use crate::error::damaged;
 use crate::index::{Applied, checkpoint_key, line_key};
 use crate::mark::Location;
-use crate::rules::{Life, Stand};
 use crate::scan::Lost;
+use dormouse_records::validator::{ProcessProgress, ProcessState};
 
 pub(crate) use digest::Digest;
 use loading::Loading;
@@ -246,16 +246,16 @@ impl Line {
     }
 
     /// How far its journal and its tree's temporary files go.
-    pub(crate) fn stand(&self) -> Stand {
-        let life = if matches!(self.kept, Kept::Number(_)) {
-            Life::Forgotten
+    pub(crate) fn progress(&self) -> ProcessProgress {
+        let state = if matches!(self.kept, Kept::Number(_)) {
+            ProcessState::Deleted
         } else {
-            Life::Kept
+            ProcessState::Kept
         };
-        Stand {
+        ProcessProgress {
             last: self.last,
             temp_files: self.temp_files.last,
-            life,
+            state,
         }
     }
 

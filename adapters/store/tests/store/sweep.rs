@@ -7,7 +7,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use dormouse_actors::ports::{
-    Batch, Bounds, Entry, MarkToken, OwnerToken, Progress, Purpose, Step, Store, StoreError, Until,
+    Batch, Bounds, Entry, OwnerToken, Progress, Purpose, Step, Store, StoreError, Until,
 };
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use dormouse_store::{LogStore, MemoryStore, Repair, fsck};
@@ -530,66 +530,6 @@ fn an_older_owner_sweeps_nothing() {
         "{refused:?}"
     );
     assert_eq!(held(&store, &contents).len(), 12);
-}
-
-#[test]
-fn a_sweep_without_a_mark_is_refused() {
-    let folder = tempdir();
-    for store in [
-        Box::new(open(folder.path())) as Box<dyn Store>,
-        Box::new(MemoryStore::new()),
-    ] {
-        let owner = store.claim().unwrap();
-        let contents = fill(&*store, owner);
-        let error = sweep_watched(
-            &*store,
-            owner,
-            MarkToken::default(),
-            &only(&[]),
-            &mut |_| ControlFlow::Continue(()),
-        )
-        .unwrap_err();
-        assert!(error.to_string().contains("mark"), "{error}");
-        assert_eq!(held(&*store, &contents).len(), 12);
-    }
-}
-
-#[test]
-fn what_a_commit_named_is_kept_from_whoever_shows_an_earlier_mark() {
-    let folder = tempdir();
-    for store in [
-        Box::new(open(folder.path())) as Box<dyn Store>,
-        Box::new(MemoryStore::new()),
-    ] {
-        let owner = store.claim().unwrap();
-        let contents = fill(&*store, owner);
-        let first = store.begin_mark(owner).unwrap();
-        commit(
-            &*store,
-            owner,
-            &[
-                Entry::Held {
-                    hash: hash(&contents[5]),
-                },
-                facts(1, 13..=13),
-            ],
-        );
-        let second = store.begin_mark(owner).unwrap();
-        // What was named before the second began stands in a journal that whoever began the first
-        // may have read before.
-        let refused = sweep_watched(&*store, owner, first, &only(&[]), &mut |_| {
-            ControlFlow::Continue(())
-        })
-        .unwrap_err();
-        assert!(refused.to_string().contains("once at a time"), "{refused}");
-        store.end_mark(first);
-        assert_eq!(held(&*store, &contents).len(), 12);
-        sweep_watched(&*store, owner, second, &only(&[&contents[5]]), &mut |_| {
-            ControlFlow::Continue(())
-        })
-        .unwrap();
-        assert_eq!(held(&*store, &contents), [&contents[5]]);
-    }
 }
 
 #[test]

@@ -10,13 +10,14 @@ use blake3::hazmat::{
     ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root,
 };
 
-use crate::mark::Hash;
+/// The hash of a content.
+type Hash = [u8; 32];
 
 /// The length of a chunk. A power of two of BLAKE3's own chunks, so that each is a subtree.
-pub(crate) const CHUNK_BYTES: usize = 64 << 10;
+pub const CHUNK_BYTES: usize = 64 << 10;
 
 /// The number of hashes that a content of `length` bytes has in its list.
-pub(crate) fn list_length(length: u64) -> u64 {
+pub fn list_length(length: u64) -> u64 {
     if length <= CHUNK_BYTES as u64 {
         0
     } else {
@@ -26,7 +27,7 @@ pub(crate) fn list_length(length: u64) -> u64 {
 
 /// Collects a content chunk by chunk.
 #[derive(Debug, Default)]
-pub(crate) struct Chunks {
+pub struct Chunks {
     list: Vec<ChainingValue>,
     only: Option<Hash>,
     offset: u64,
@@ -34,7 +35,7 @@ pub(crate) struct Chunks {
 
 impl Chunks {
     /// Of a content that is in memory. Costs one pass.
-    pub(crate) fn of(content: &[u8]) -> Self {
+    pub fn of(content: &[u8]) -> Self {
         let mut chunks = Self::default();
         content
             .chunks(CHUNK_BYTES)
@@ -44,7 +45,7 @@ impl Chunks {
 
     /// From the list in a record of a content of so many bytes. Nothing is checked:
     /// [`Chunks::name`] tells whether it is right.
-    pub(crate) fn from_list(list: &[u8], length: u64) -> Self {
+    pub fn from_list(list: &[u8], length: u64) -> Self {
         Self {
             list: list.as_chunks().0.to_vec(),
             only: None,
@@ -53,12 +54,12 @@ impl Chunks {
     }
 
     /// Whether there is none.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
     /// Whether these are the bytes of a chunk, counted from 0, of a content of more than one.
-    pub(crate) fn fits(&self, chunk: u64, bytes: &[u8]) -> bool {
+    pub fn fits(&self, chunk: u64, bytes: &[u8]) -> bool {
         let hash = || {
             Hasher::new()
                 .set_input_offset(chunk * CHUNK_BYTES as u64)
@@ -71,7 +72,7 @@ impl Chunks {
     }
 
     /// Adds the next chunk. All but the last are [`CHUNK_BYTES`] long.
-    pub(crate) fn push(&mut self, chunk: &[u8]) {
+    pub fn push(&mut self, chunk: &[u8]) {
         self.only = (self.offset == 0).then(|| *blake3::hash(chunk).as_bytes());
         self.list.push(
             Hasher::new()
@@ -83,7 +84,7 @@ impl Chunks {
     }
 
     /// The content's name.
-    pub(crate) fn name(&self) -> Hash {
+    pub fn name(&self) -> Hash {
         match (self.only, &self.list[..]) {
             (Some(name), _) => name,
             (None, []) => *blake3::hash(b"").as_bytes(),
@@ -95,7 +96,7 @@ impl Chunks {
     }
 
     /// The list as it stands in the record.
-    pub(crate) fn list_bytes(&self) -> Vec<u8> {
+    pub fn list_bytes(&self) -> Vec<u8> {
         if self.list.len() < 2 {
             Vec::new()
         } else {

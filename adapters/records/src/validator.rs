@@ -1,5 +1,7 @@
-//! What a commit must be like. The same rules for every store of this crate; nothing is written of
-//! a commit that breaks one.
+//! The rules of a commit, which every store keeps: journals without gaps, births before facts,
+//! numbers that are never used again, and nothing deleted that a checkpoint needs.
+//!
+//! A store checks a whole commit before it writes any of it.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +17,7 @@ use crate::error::refused;
 ///
 /// # Errors
 /// [`StoreError::Stale`].
-pub(crate) fn check_owner(shown: OwnerToken, newest: OwnerToken) -> Result<(), StoreError> {
+pub fn check_owner(shown: OwnerToken, newest: OwnerToken) -> Result<(), StoreError> {
     if shown == newest {
         Ok(())
     } else {
@@ -26,63 +28,71 @@ pub(crate) fn check_owner(shown: OwnerToken, newest: OwnerToken) -> Result<(), S
     }
 }
 
-/// How far what is numbered goes for a process.
+/// How far the numbered records of a process go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stand {
+pub struct ProcessProgress {
     /// Its last fact.
-    pub(crate) last: FactNumber,
+    pub last: FactNumber,
     /// The last change of the temporary files of the tree that begins with it; 0 where there is
     /// none.
-    pub(crate) temp_files: u64,
-    /// Whether it is still there.
-    pub(crate) life: Life,
+    pub temp_files: u64,
+    /// Whether the process is still there.
+    pub state: ProcessState,
 }
 
 /// Whether a process that was born is still there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Life {
+pub enum ProcessState {
     /// It is.
     Kept,
-    /// It was given up, and its number is not given again.
-    Forgotten,
+    /// It was deleted. Its number is never given again.
+    Deleted,
 }
 
-/// Refuses entries that do not fit the journals as they stand. `stand_of` tells how a process
-/// stands, none where there is no such process. Answers with the members of each checkpoint among
-/// the entries, in order.
+/// What a commit that keeps the rules comes to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckedCommit {
+    /// The members of each checkpoint among its entries, in order.
+    pub members: Vec<Vec<Member>>,
+    /// How far each process that it continues has come after it.
+    pub progress: BTreeMap<Pid, ProcessProgress>,
+}
+
+/// Refuses entries that do not continue the journals. `progress_of` says how far a process has
+/// come; none for an unknown process.
 ///
 /// # Errors
 /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`] for a snapshot of the future, and
 /// [`StoreError::Refused`] for a gap, a second birth or an oversized part.
-pub(crate) fn check_entries(
+pub fn check_entries(
     entries: &[Entry],
-    checkpoints: Checkpoints<'_>,
-    stand_of: impl Fn(Pid) -> Option<Stand>,
-) -> Result<Vec<Vec<Member>>, StoreError> {
-    let (changed, members) = (BTreeMap::new(), Vec::new());
-    let mut journals = Journals {
-        stand_of: &stand_of,
-        changed,
+    checkpoints: StoredCheckpoints<'_>,
+    progress_of: impl Fn(Pid) -> Option<ProcessProgress>,
+) -> Result<CheckedCommit, StoreError> {
+    let mut validator = CommitValidator {
+        progress_of: &progress_of,
         checkpoints,
-        members,
+        checked: CheckedCommit::default(),
     };
-    entries.iter().try_for_each(|entry| journals.check(entry))?;
-    Ok(journals.members)
+    entries
+        .iter()
+        .try_for_each(|entry| validator.check(entry))?;
+    Ok(validator.checked)
 }
 
-/// What the checkpoints so far are.
+/// The checkpoints that a store holds.
 #[derive(Clone, Copy)]
-pub(crate) struct Checkpoints<'a> {
+pub struct StoredCheckpoints<'a> {
     /// The highest number that was ever given.
-    pub(crate) last: u64,
+    pub last: u64,
     /// Whether there is one of this number.
-    pub(crate) is_held: &'a dyn Fn(CheckpointId) -> bool,
+    pub is_held: &'a dyn Fn(CheckpointId) -> bool,
     /// How far a process had come at the first of them that it is in.
-    pub(crate) needs: &'a dyn Fn(Pid) -> Option<FactNumber>,
+    pub needs: &'a dyn Fn(Pid) -> Option<FactNumber>,
 }
 
-/// What [`Checkpoints::needs`] answers for these.
-pub(crate) fn needed<'a>(
+/// What [`StoredCheckpoints::needs`] answers for these checkpoints.
+pub fn needed<'a>(
     checkpoints: impl Iterator<Item = &'a Checkpoint>,
     pid: Pid,
 ) -> Option<FactNumber> {
@@ -96,7 +106,7 @@ pub(crate) fn needed<'a>(
 ///
 /// # Errors
 /// [`StoreError::ForgottenFact`].
-pub(crate) fn check_kept(pid: Pid, first: FactNumber, since: FactNumber) -> Result<(), StoreError> {
+pub fn check_kept(pid: Pid, first: FactNumber, since: FactNumber) -> Result<(), StoreError> {
     if since == FactNumber(0) || first > since {
         return Ok(());
     }
@@ -108,7 +118,7 @@ pub(crate) fn check_kept(pid: Pid, first: FactNumber, since: FactNumber) -> Resu
 }
 
 /// Takes from what was written together the facts that are no longer kept.
-pub(crate) fn clip(written: &mut Written, since: FactNumber) {
+pub fn clip(written: &mut Written, since: FactNumber) {
     if since > FactNumber(0) && written.first <= since {
         let gone = since.0 + 1 - written.first.0;
         (written.first, written.count) = (since.plus(1), written.count.saturating_sub(gone));
@@ -119,7 +129,7 @@ pub(crate) fn clip(written: &mut Written, since: FactNumber) {
 ///
 /// # Errors
 /// [`StoreError::Refused`].
-pub(crate) fn check_name(hash: ContentHash, chunks: &Chunks) -> Result<(), StoreError> {
+pub fn check_name(hash: ContentHash, chunks: &Chunks) -> Result<(), StoreError> {
     if chunks.name() == hash.0 {
         return Ok(());
     }
@@ -129,21 +139,20 @@ pub(crate) fn check_name(hash: ContentHash, chunks: &Chunks) -> Result<(), Store
     )))
 }
 
-struct Journals<'a> {
-    stand_of: &'a dyn Fn(Pid) -> Option<Stand>,
-    changed: BTreeMap<Pid, Stand>,
-    checkpoints: Checkpoints<'a>,
-    members: Vec<Vec<Member>>,
+struct CommitValidator<'a> {
+    progress_of: &'a dyn Fn(Pid) -> Option<ProcessProgress>,
+    checkpoints: StoredCheckpoints<'a>,
+    checked: CheckedCommit,
 }
 
-impl Journals<'_> {
+impl CommitValidator<'_> {
     fn check(&mut self, entry: &Entry) -> Result<(), StoreError> {
         match entry {
             Entry::Content { .. } | Entry::Held { .. } => Ok(()),
             Entry::Born { row, image } => self.born(row.pid, image),
             Entry::Facts { pid, first, facts } => self.facts(*pid, *first, facts),
             Entry::Snapshot { pid, at, image } => self.snapshot(*pid, *at, image),
-            Entry::Ended { pid, .. } => self.stand(*pid).map(|_| ()),
+            Entry::Ended { pid, .. } => self.progress(*pid).map(|_| ()),
             Entry::TempFile {
                 root,
                 number,
@@ -171,48 +180,49 @@ impl Journals<'_> {
             .filter_map(|pid| {
                 Some(Member {
                     pid: *pid,
-                    at: self.stand(*pid).ok()?.last,
+                    at: self.progress(*pid).ok()?.last,
                 })
             })
             .collect();
         members.sort_unstable_by_key(|member| member.pid);
         members.dedup();
-        self.members.push(members);
+        self.checked.members.push(members);
         Ok(())
     }
 
-    fn known(&self, pid: Pid) -> Option<Stand> {
-        self.changed
+    fn known(&self, pid: Pid) -> Option<ProcessProgress> {
+        self.checked
+            .progress
             .get(&pid)
             .copied()
-            .or_else(|| (self.stand_of)(pid))
+            .or_else(|| (self.progress_of)(pid))
     }
 
-    fn stand(&self, pid: Pid) -> Result<Stand, StoreError> {
+    fn progress(&self, pid: Pid) -> Result<ProcessProgress, StoreError> {
         self.known(pid)
-            .filter(|stand| stand.life == Life::Kept)
+            .filter(|progress| progress.state == ProcessState::Kept)
             .ok_or(StoreError::UnknownProcess(pid))
     }
 
     fn forgotten(&mut self, pid: Pid) -> Result<(), StoreError> {
-        let stand = self.stand(pid)?;
+        let progress = self.progress(pid)?;
         if let Some(at) = (self.checkpoints.needs)(pid) {
             return Err(refused(format!(
                 "process {pid} is in a checkpoint, at fact {at}: drop that first"
             )));
         }
-        self.changed.insert(
+        self.checked.progress.insert(
             pid,
-            Stand {
-                life: Life::Forgotten,
-                ..stand
+            ProcessProgress {
+                state: ProcessState::Deleted,
+                ..progress
             },
         );
         Ok(())
     }
 
     fn shortened(&self, pid: Pid, below: FactNumber) -> Result<(), StoreError> {
-        let last = self.stand(pid)?.last;
+        let last = self.progress(pid)?.last;
         if below > last {
             return Err(StoreError::UnknownFact {
                 pid,
@@ -226,7 +236,7 @@ impl Journals<'_> {
             )));
         }
         // What was brought by the same commit has no place yet.
-        if self.changed.contains_key(&pid) {
+        if self.checked.progress.contains_key(&pid) {
             return Err(refused(format!(
                 "the history of process {pid} cannot be given up by a commit that goes on with it"
             )));
@@ -240,31 +250,31 @@ impl Journals<'_> {
                 "process {pid} was born before: a pid is never used again"
             )));
         }
-        self.changed.insert(
+        self.checked.progress.insert(
             pid,
-            Stand {
+            ProcessProgress {
                 last: FactNumber(0),
                 temp_files: 0,
-                life: Life::Kept,
+                state: ProcessState::Kept,
             },
         );
         check_size(&format!("the image of process {pid}"), image)
     }
 
     fn facts(&mut self, pid: Pid, first: FactNumber, facts: &[Vec<u8>]) -> Result<(), StoreError> {
-        let stand = self.stand(pid)?;
-        let last = stand.last;
+        let progress = self.progress(pid)?;
+        let last = progress.last;
         if first != last.plus(1) {
             return Err(refused(format!(
                 "process {pid} stands at fact {last}: the next is {}, but {first} was given",
                 last.plus(1)
             )));
         }
-        self.changed.insert(
+        self.checked.progress.insert(
             pid,
-            Stand {
+            ProcessProgress {
                 last: last.plus(facts.len()),
-                ..stand
+                ..progress
             },
         );
         facts
@@ -273,7 +283,7 @@ impl Journals<'_> {
     }
 
     fn snapshot(&self, pid: Pid, at: FactNumber, image: &[u8]) -> Result<(), StoreError> {
-        let last = self.stand(pid)?.last;
+        let last = self.progress(pid)?.last;
         if at > last {
             return Err(StoreError::UnknownFact {
                 pid,
@@ -290,20 +300,20 @@ impl Journals<'_> {
     }
 
     fn temp_file(&mut self, root: Pid, number: u64, record: &[u8]) -> Result<(), StoreError> {
-        let stand = self.stand(root)?;
-        let next = stand.temp_files + 1;
+        let progress = self.progress(root)?;
+        let next = progress.temp_files + 1;
         if number != next {
             return Err(refused(format!(
                 "the temporary files of process {root} stand at change {}: the next is {next}, but \
                  {number} was given",
-                stand.temp_files
+                progress.temp_files
             )));
         }
-        self.changed.insert(
+        self.checked.progress.insert(
             root,
-            Stand {
+            ProcessProgress {
                 temp_files: number,
-                ..stand
+                ..progress
             },
         );
         check_size(
@@ -326,7 +336,7 @@ fn check_size(what: &str, bytes: &[u8]) -> Result<(), StoreError> {
 
 /// The error of a history that is to be given up before a fact where there is no image to begin
 /// from.
-pub(crate) fn no_image(pid: Pid, below: FactNumber) -> StoreError {
+pub fn no_image(pid: Pid, below: FactNumber) -> StoreError {
     refused(format!(
         "the history of process {pid} cannot begin at fact {below}: no image of it stands there"
     ))

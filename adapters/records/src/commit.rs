@@ -1,0 +1,346 @@
+//! A commit: checked against what is stored, and turned into changes of records.
+
+use std::collections::{BTreeMap, HashMap, HashSet, btree_map};
+
+use dormouse_actors::ports::{Batch, Entry, OwnerToken, StoreError};
+use dormouse_proto::checkpoint::{Checkpoint, Member};
+use dormouse_proto::id::{CheckpointId, CommitNumber, FactNumber, Pid};
+
+use crate::content;
+use crate::frame::{put, put_value};
+use crate::log::{NewContent, RecordBatch, RecordLog, RecordOp, Stream, StreamKind};
+use crate::row::{KeptRow, StoredRow};
+use crate::store::{LAST_CHECKPOINT, RecordStore, checkpoint_stream, stream};
+use crate::validator::{
+    CheckedCommit, ProcessProgress, StoredCheckpoints, check_entries, needed, no_image,
+};
+
+/// What a writer knows of its store without asking, while nobody else writes it.
+#[derive(Debug, Default)]
+pub(crate) struct WriterCache {
+    progress: HashMap<Pid, ProcessProgress>,
+    checkpoints: Option<KnownCheckpoints>,
+}
+
+#[derive(Debug)]
+struct KnownCheckpoints {
+    kept: BTreeMap<CheckpointId, Checkpoint>,
+    /// The highest number that was ever given.
+    last: u64,
+}
+
+impl WriterCache {
+    fn checkpoints(&mut self) -> &mut KnownCheckpoints {
+        self.checkpoints
+            .as_mut()
+            .expect("checkpoints are loaded before a commit is checked")
+    }
+}
+
+/// The changes that a commit consists of.
+#[derive(Default)]
+struct Changes {
+    contents: Vec<NewContent>,
+    ops: Vec<RecordOp>,
+    /// Rows that the commit changes; written once each, whatever happens to them.
+    rows: BTreeMap<Pid, StoredRow>,
+}
+
+impl<L: RecordLog> RecordStore<L> {
+    /// Checks and writes a batch. The cache is not to be believed any more if this fails.
+    pub(crate) fn commit_with(
+        &self,
+        cache: &mut WriterCache,
+        owner: OwnerToken,
+        batch: Batch<'_>,
+    ) -> Result<(), StoreError> {
+        self.load(cache, batch.entries)?;
+        let checked = self.check(cache, batch.entries)?;
+        let changes = self.changes(batch.entries, &checked.members, batch.at_ms)?;
+        let commit = self.log().append(
+            owner,
+            &RecordBatch {
+                contents: &changes.contents,
+                ops: &changes.ops,
+                at_ms: batch.at_ms,
+                until: batch.until,
+            },
+        )?;
+        note(cache, batch, checked, commit);
+        Ok(())
+    }
+
+    /// Fills the cache with what the check of these entries asks for.
+    fn load(&self, cache: &mut WriterCache, entries: &[Entry]) -> Result<(), StoreError> {
+        let pids = entries.iter().flat_map(|entry| match entry {
+            Entry::Born { row, .. } => vec![row.pid],
+            Entry::Facts { pid, .. }
+            | Entry::Snapshot { pid, .. }
+            | Entry::Ended { pid, .. }
+            | Entry::Forgotten { pid }
+            | Entry::Shortened { pid, .. } => vec![*pid],
+            Entry::TempFile { root, .. } => vec![*root],
+            Entry::Checkpoint { members, .. } => members.clone(),
+            Entry::Content { .. } | Entry::Held { .. } | Entry::CheckpointDropped { .. } => {
+                Vec::new()
+            }
+        });
+        for pid in pids {
+            if !cache.progress.contains_key(&pid)
+                && let Some(progress) = self.progress(pid)?
+            {
+                cache.progress.insert(pid, progress);
+            }
+        }
+        if cache.checkpoints.is_none() {
+            let kept = self.stored_checkpoints()?.into_iter();
+            cache.checkpoints = Some(KnownCheckpoints {
+                kept: kept.map(|checkpoint| (checkpoint.id, checkpoint)).collect(),
+                last: self.stored_last_checkpoint()?,
+            });
+        }
+        Ok(())
+    }
+
+    /// How far the records of a process go; none for an unknown process.
+    fn progress(&self, pid: Pid) -> Result<Option<ProcessProgress>, StoreError> {
+        let Some(row) = self.row(pid)? else {
+            return Ok(None);
+        };
+        let state = row.state();
+        let StoredRow::Kept(kept) = row else {
+            return Ok(Some(ProcessProgress {
+                last: FactNumber(0),
+                temp_files: 0,
+                state,
+            }));
+        };
+        Ok(Some(ProcessProgress {
+            last: self.last_fact(pid, &kept)?,
+            temp_files: self.last_number(stream(StreamKind::TempFile, pid))?,
+            state,
+        }))
+    }
+
+    fn check(
+        &self,
+        cache: &mut WriterCache,
+        entries: &[Entry],
+    ) -> Result<CheckedCommit, StoreError> {
+        let progress = std::mem::take(&mut cache.progress);
+        let known = cache.checkpoints();
+        let is_held = |id: CheckpointId| known.kept.contains_key(&id);
+        let needs = |pid: Pid| needed(known.kept.values(), pid);
+        let checkpoints = StoredCheckpoints {
+            last: known.last,
+            is_held: &is_held,
+            needs: &needs,
+        };
+        let checked = check_entries(entries, checkpoints, |pid| progress.get(&pid).copied())?;
+        cache.progress = progress;
+        for entry in entries {
+            if let Entry::Shortened { pid, below } = entry {
+                self.check_image(*pid, *below)?;
+            }
+        }
+        Ok(checked)
+    }
+
+    /// Refuses to let a history begin where no image stands.
+    fn check_image(&self, pid: Pid, below: FactNumber) -> Result<(), StoreError> {
+        let since = self.kept_row(pid)?.since;
+        if below < since {
+            return Err(StoreError::ForgottenFact {
+                pid,
+                asked: below,
+                since,
+            });
+        }
+        match self
+            .log()
+            .latest(stream(StreamKind::Snapshot, pid), below.0)?
+        {
+            Some(image) if image.number == below.0 => Ok(()),
+            _ => Err(no_image(pid, below)),
+        }
+    }
+
+    fn changes(
+        &self,
+        entries: &[Entry],
+        members: &[Vec<Member>],
+        at_ms: u64,
+    ) -> Result<Changes, StoreError> {
+        let mut changes = Changes::default();
+        let mut members = members.iter();
+        let mut brought = HashSet::new();
+        for entry in entries {
+            match entry {
+                Entry::Content { hash, bytes, index } => {
+                    self.pins().pin(hash.0);
+                    if brought.insert(*hash) && self.log().content(*hash)?.is_none() {
+                        changes
+                            .contents
+                            .push(content::to_store(*hash, bytes, index)?);
+                    }
+                }
+                Entry::Held { hash } => self.pins().pin(hash.0),
+                Entry::Checkpoint {
+                    id,
+                    label,
+                    of,
+                    root,
+                    scope,
+                    ..
+                } => {
+                    let checkpoint = Checkpoint {
+                        id: *id,
+                        label: label.clone(),
+                        of: *of,
+                        root: *root,
+                        scope: *scope,
+                        members: members.next().cloned().unwrap_or_default(),
+                        // Both are known of the record.
+                        commit: CommitNumber(0),
+                        at_ms: 0,
+                    };
+                    let place = checkpoint_stream(*id);
+                    changes.ops.push(put_value(place, 0, &checkpoint)?);
+                    changes.ops.push(put_value(LAST_CHECKPOINT, 0, &id.0)?);
+                }
+                Entry::CheckpointDropped { id } => changes.delete(checkpoint_stream(*id), u64::MAX),
+                _ => self.change_process(&mut changes, entry, at_ms)?,
+            }
+        }
+        for entry in entries {
+            if let Entry::Held { hash } = entry
+                && !brought.contains(hash)
+                && self.log().content(*hash)?.is_none()
+            {
+                return Err(StoreError::UnknownContent(*hash));
+            }
+        }
+        for (pid, row) in std::mem::take(&mut changes.rows) {
+            changes.ops.push(row.put(pid)?);
+        }
+        Ok(changes)
+    }
+
+    /// What an entry about one process changes.
+    fn change_process(
+        &self,
+        changes: &mut Changes,
+        entry: &Entry,
+        at_ms: u64,
+    ) -> Result<(), StoreError> {
+        match entry {
+            Entry::Born { row, image } => {
+                changes.rows.insert(row.pid, StoredRow::born(row.clone()));
+                let snapshots = stream(StreamKind::Snapshot, row.pid);
+                changes.ops.push(put(snapshots, 0, image));
+            }
+            Entry::Facts { pid, first, facts } => {
+                let place = stream(StreamKind::Fact, *pid);
+                let numbered = (first.0..).zip(facts);
+                changes
+                    .ops
+                    .extend(numbered.map(|(number, fact)| put(place, number, fact)));
+            }
+            Entry::Snapshot { pid, at, image } => {
+                let snapshots = stream(StreamKind::Snapshot, *pid);
+                changes.ops.push(put(snapshots, at.0, image));
+            }
+            Entry::TempFile {
+                root,
+                number,
+                record,
+            } => {
+                let place = stream(StreamKind::TempFile, *root);
+                changes.ops.push(put(place, *number, record));
+            }
+            Entry::Ended { pid, exit } => {
+                let kept = self.changing(changes, *pid)?;
+                kept.row.exit = Some(exit.clone());
+                kept.ended_ms = Some(at_ms);
+            }
+            Entry::Forgotten { pid } => {
+                changes.rows.insert(*pid, StoredRow::Deleted);
+                for kind in [StreamKind::Snapshot, StreamKind::Fact, StreamKind::TempFile] {
+                    changes.delete(stream(kind, *pid), u64::MAX);
+                }
+            }
+            Entry::Shortened { pid, below } => {
+                self.changing(changes, *pid)?.since = *below;
+                changes.delete(stream(StreamKind::Fact, *pid), below.0);
+                if let Some(before) = below.0.checked_sub(1) {
+                    changes.delete(stream(StreamKind::Snapshot, *pid), before);
+                }
+            }
+            Entry::Content { .. }
+            | Entry::Held { .. }
+            | Entry::Checkpoint { .. }
+            | Entry::CheckpointDropped { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// The row of a process, to be changed by this commit.
+    fn changing<'a>(
+        &self,
+        changes: &'a mut Changes,
+        pid: Pid,
+    ) -> Result<&'a mut KeptRow, StoreError> {
+        let row = match changes.rows.entry(pid) {
+            btree_map::Entry::Occupied(changed) => changed.into_mut(),
+            btree_map::Entry::Vacant(place) => {
+                place.insert(self.row(pid)?.ok_or(StoreError::UnknownProcess(pid))?)
+            }
+        };
+        match row {
+            StoredRow::Kept(kept) => Ok(kept),
+            StoredRow::Deleted => Err(StoreError::UnknownProcess(pid)),
+        }
+    }
+}
+
+impl Changes {
+    fn delete(&mut self, stream: Stream, upto: u64) {
+        self.ops.push(RecordOp::Delete { stream, upto });
+    }
+}
+
+/// Takes over what a commit has changed.
+fn note(cache: &mut WriterCache, batch: Batch<'_>, checked: CheckedCommit, commit: CommitNumber) {
+    cache.progress.extend(checked.progress);
+    let known = cache.checkpoints();
+    let mut members = checked.members.into_iter();
+    for entry in batch.entries {
+        match entry {
+            Entry::Checkpoint {
+                id,
+                label,
+                of,
+                root,
+                scope,
+                ..
+            } => {
+                let checkpoint = Checkpoint {
+                    id: *id,
+                    label: label.clone(),
+                    of: *of,
+                    root: *root,
+                    scope: *scope,
+                    members: members.next().unwrap_or_default(),
+                    commit,
+                    at_ms: batch.at_ms,
+                };
+                known.kept.insert(*id, checkpoint);
+                known.last = id.0;
+            }
+            Entry::CheckpointDropped { id } => {
+                known.kept.remove(id);
+            }
+            _ => {}
+        }
+    }
+}

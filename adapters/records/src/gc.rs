@@ -1,0 +1,173 @@
+//! Garbage collection: which contents journals refer to, and the deletion of the rest.
+//!
+//! Records of deleted processes and shortened histories are deleted by the commit that says so;
+//! only contents are left to a sweep.
+
+use std::ops::ControlFlow;
+
+use dormouse_actors::garbage::Piece;
+use dormouse_actors::ports::inventory::{Inventory, Need, ShortName};
+use dormouse_actors::ports::{
+    Contents, OwnerToken, Progress, Purpose, Step, StockTaken, StockTaking, StoreError, Sweep,
+    Swept,
+};
+use dormouse_proto::id::{ContentHash, FactNumber, Pid};
+
+use crate::frame;
+use crate::log::{Record, RecordLog, StreamKind};
+use crate::row::{KeptRow, StoredRow};
+use crate::store::{RecordStore, stream};
+
+/// How many contents are deleted at a time; commits go on in between.
+const DELETED_TOGETHER: usize = 1_000;
+
+impl<L: RecordLog> RecordStore<L> {
+    /// Looks at all journals each time.
+    pub(crate) fn take_stock_of_all(
+        &self,
+        mut order: StockTaking<'_>,
+    ) -> Result<StockTaken, StoreError> {
+        *order.inventory = Inventory::default();
+        let mut taken = StockTaken::default();
+        for (pid, record) in self.log().read_kind(StreamKind::Process)? {
+            if (order.watch)() == ControlFlow::Break(()) {
+                taken.progress = Progress::BrokenOff;
+                break;
+            }
+            let pid = Pid(pid);
+            match StoredRow::read(pid, &record) {
+                Ok(StoredRow::Kept(kept)) => {
+                    taken.records += self.take_stock_of(pid, &kept, &mut order)?;
+                }
+                Ok(StoredRow::Deleted) => {}
+                Err(error) => order
+                    .inventory
+                    .note_unreadable(Some(pid), error.to_string()),
+            }
+        }
+        order.inventory.settle();
+        Ok(taken)
+    }
+
+    /// Looks at one journal. Returns how many records it has.
+    fn take_stock_of(
+        &self,
+        pid: Pid,
+        kept: &KeptRow,
+        order: &mut StockTaking<'_>,
+    ) -> Result<u64, StoreError> {
+        let mut count = 0;
+        for kind in [StreamKind::Snapshot, StreamKind::Fact, StreamKind::TempFile] {
+            for record in self.log().read(stream(kind, pid), 0..=u64::MAX)? {
+                refer(order, pid, kind, &record);
+                count += 1;
+            }
+        }
+        if let Some(ended_ms) = kept.ended_ms {
+            order.inventory.ended(pid, ended_ms);
+        }
+        Ok(count)
+    }
+
+    /// Deletes the contents that nothing refers to, or counts them.
+    pub(crate) fn sweep_contents(
+        &self,
+        owner: OwnerToken,
+        sweep: Sweep<'_>,
+    ) -> Result<Swept, StoreError> {
+        if sweep.purpose == Purpose::Free {
+            self.check_owner(owner)?;
+            self.pins().check(sweep.mark)?;
+        }
+        let losses = sweep.inventory.losses(sweep.forgotten);
+        let is_kept = |hash: &ContentHash| {
+            let name = ShortName::of(&hash.0);
+            sweep.contents == Contents::All || sweep.inventory.is_referred_to(name, &losses)
+        };
+        let mut swept = Swept {
+            parts: 1,
+            ..Swept::default()
+        };
+        let mut dead = Vec::new();
+        for (hash, bytes) in self.log().contents()? {
+            swept.bytes_before += bytes;
+            if !is_kept(&hash) && !self.pins().is_pinned(hash.0) {
+                dead.push((hash, bytes));
+            }
+        }
+        for (group, contents) in (0..).zip(dead.chunks(DELETED_TOGETHER)) {
+            if sweep.purpose == Purpose::Free {
+                if (sweep.watch)(Step::Replace(group)) == ControlFlow::Break(()) {
+                    swept.progress = Progress::BrokenOff;
+                    break;
+                }
+                self.delete(owner, &sweep, contents, &mut swept)?;
+            } else {
+                contents
+                    .iter()
+                    .for_each(|content| drop_content(&mut swept, content));
+            }
+        }
+        swept.live_bytes = swept.bytes_before - swept.dropped_content_bytes;
+        swept.bytes_after = swept.live_bytes;
+        if sweep.purpose == Purpose::Free {
+            self.pins().end(sweep.mark);
+        }
+        Ok(swept)
+    }
+
+    /// Deletes contents, but for those that were committed again since they were looked at.
+    fn delete(
+        &self,
+        owner: OwnerToken,
+        sweep: &Sweep<'_>,
+        contents: &[(ContentHash, u64)],
+        swept: &mut Swept,
+    ) -> Result<(), StoreError> {
+        // No commit names a content between the look at its pin and its deletion.
+        let _no_commit = self.cache();
+        self.pins().check(sweep.mark)?;
+        let is_dead = |(hash, _): &&(ContentHash, u64)| !self.pins().is_pinned(hash.0);
+        let dead: Vec<_> = contents.iter().filter(is_dead).collect();
+        let hashes: Vec<_> = dead.iter().map(|(hash, _)| *hash).collect();
+        self.log().delete_contents(owner, &hashes)?;
+        dead.into_iter()
+            .for_each(|content| drop_content(swept, content));
+        Ok(())
+    }
+}
+
+fn drop_content(swept: &mut Swept, (_, bytes): &(ContentHash, u64)) {
+    swept.dropped_contents += 1;
+    swept.dropped_content_bytes += bytes;
+}
+
+/// Notes what a record of a process refers to.
+fn refer(order: &mut StockTaking<'_>, pid: Pid, kind: StreamKind, record: &Record) {
+    let payload = match frame::payload(stream(kind, pid), record) {
+        Ok(payload) => payload,
+        Err(error) => {
+            return order
+                .inventory
+                .note_unreadable(Some(pid), error.to_string());
+        }
+    };
+    let number = FactNumber(record.number);
+    let (need, piece) = match kind {
+        StreamKind::Snapshot => {
+            order.inventory.image(pid, number);
+            (Need::image(number), Piece::Image(&payload))
+        }
+        StreamKind::Fact => (Need::fact(number), Piece::Fact(&payload)),
+        _ => (Need::ALWAYS, Piece::TempFile(&payload)),
+    };
+    match (order.references)(piece) {
+        Ok(contents) => {
+            let names = contents.iter().map(|hash| ShortName::of(&hash.0));
+            order.inventory.refers(pid, need, names);
+        }
+        Err(error) => order
+            .inventory
+            .note_unreadable(Some(pid), error.to_string()),
+    }
+}

@@ -1,0 +1,82 @@
+//! Pins contents that are committed while garbage collection marks.
+//!
+//! The marker reads journals while writers append to them. A writer may reference a content after
+//! the marker has passed that journal, so every content referenced by a commit during a mark is
+//! pinned, and survives the sweep. Only one mark runs at a time; a later one invalidates the one
+//! before it, because the pins of the earlier mark are no longer known.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+
+use dormouse_actors::ports::{MarkToken, StoreError};
+
+/// The name that a store has for a content: its hash, or a keyed hash of that.
+type Name = [u8; 32];
+
+/// The contents that were named since the mark began.
+#[derive(Debug, Default)]
+pub struct GcPins(Mutex<Mark>);
+
+#[derive(Debug, Default)]
+struct Mark {
+    /// The number of the last mark that was begun.
+    last: u64,
+    /// None while no mark runs.
+    pinned: Option<HashSet<Name>>,
+}
+
+impl GcPins {
+    /// Begins a mark, in place of any other.
+    pub fn begin(&self) -> MarkToken {
+        self.with(|mark| {
+            *mark = Mark {
+                last: mark.last + 1,
+                pinned: Some(HashSet::new()),
+            };
+            MarkToken(mark.last)
+        })
+    }
+
+    /// Ends a mark, unless another was begun since.
+    pub fn end(&self, token: MarkToken) {
+        self.with(|mark| {
+            if mark.last == token.0 {
+                mark.pinned = None;
+            }
+        });
+    }
+
+    /// Refuses a mark whose pins are not known.
+    ///
+    /// # Errors
+    /// [`StoreError::MarkSuperseded`].
+    pub fn check(&self, token: MarkToken) -> Result<(), StoreError> {
+        self.with(|mark| match mark.pinned {
+            Some(_) if mark.last == token.0 => Ok(()),
+            Some(_) => Err(StoreError::MarkSuperseded {
+                why: "another mark was begun since",
+            }),
+            None => Err(StoreError::MarkSuperseded {
+                why: "no mark was begun",
+            }),
+        })
+    }
+
+    /// Pins a content that a commit names, if a mark runs.
+    pub fn pin(&self, name: Name) {
+        self.with(|mark| mark.pinned.as_mut().is_some_and(|names| names.insert(name)));
+    }
+
+    /// Whether a content is pinned.
+    pub fn is_pinned(&self, name: Name) -> bool {
+        self.with(|mark| {
+            mark.pinned
+                .as_ref()
+                .is_some_and(|names| names.contains(&name))
+        })
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Mark) -> T) -> T {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

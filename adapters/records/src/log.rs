@@ -1,0 +1,236 @@
+//! The port that a carrier of records implements: a database, a folder, memory.
+
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dormouse_actors::ports::{Backing, OwnerToken, StoreError, Until};
+use dormouse_proto::id::{CommitNumber, ContentHash};
+
+/// A log of records, addressed by stream and number, and of contents, addressed by hash.
+///
+/// An implementation keeps bytes and finds them again. It knows no process, decodes no record and
+/// checks no rule but the owner's: [`RecordStore`](crate::RecordStore) does the rest. It is called
+/// from threads where blocking is allowed, by several of them at once.
+///
+/// | operation | what it needs |
+/// |---|---|
+/// | [`append`](Self::append) | one transaction |
+/// | [`read`](Self::read), [`latest`](Self::latest), [`read_kind`](Self::read_kind) | an ordered index by (kind, id, number) |
+/// | [`content`](Self::content) and its relatives | an index by hash |
+///
+/// None of them needs a pass over the log, to open it either.
+pub trait RecordLog: Send + Sync + 'static {
+    /// The absolute path of the folder that the log is kept in, if it is kept in one of this
+    /// machine: the kernel closes the folder to its processes.
+    fn folder(&self) -> Option<&Path> {
+        None
+    }
+
+    /// Makes the caller the one writer, durably. Each token is greater than every one before it,
+    /// those of other openings and machines included.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    fn claim(&self) -> Result<OwnerToken, StoreError>;
+
+    /// Writes a batch, all or nothing, as one commit. When it returns, the batch is as durable as
+    /// `batch.until` asks for, and so is everything that was written before it. An empty batch
+    /// writes nothing, and is refused like any other if the owner is stale.
+    ///
+    /// Returns the number of the commit, greater than that of every one before it; for an empty
+    /// batch that of the last commit.
+    ///
+    /// The check of the owner and the write are one step: a writer that was superseded between
+    /// them must not succeed.
+    ///
+    /// # Errors
+    /// [`StoreError::Stale`] if `owner` is not the latest token; nothing is written then.
+    /// [`StoreError::Io`].
+    fn append(
+        &self,
+        owner: OwnerToken,
+        batch: &RecordBatch<'_>,
+    ) -> Result<CommitNumber, StoreError>;
+
+    /// The records of a stream with these numbers, in rising order; absent ones are left out.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    fn read(&self, stream: Stream, numbers: RangeInclusive<u64>)
+    -> Result<Vec<Record>, StoreError>;
+
+    /// The record of a stream with the highest number up to and including `upto`.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    fn latest(&self, stream: Stream, upto: u64) -> Result<Option<Record>, StoreError>;
+
+    /// All records of all streams of a kind, by rising id and number. Asked only of
+    /// [`StreamKind::Process`] and [`StreamKind::Checkpoint`], whose streams hold one record each.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    fn read_kind(&self, kind: StreamKind) -> Result<Vec<(u64, Record)>, StoreError>;
+
+    /// A content as it was written, to be read in parts, none of them empty; none if the log does
+    /// not hold it. Should cost no pass over its bytes. What the parts hold need not be checked.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    fn content(&self, hash: ContentHash) -> Result<Option<Arc<dyn Backing>>, StoreError>;
+
+    /// The contents that the log holds, and the length of each in bytes.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    fn contents(&self) -> Result<Vec<(ContentHash, u64)>, StoreError>;
+
+    /// Deletes contents. Absent ones are none of its business.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    fn delete_contents(&self, owner: OwnerToken, hashes: &[ContentHash]) -> Result<(), StoreError>;
+}
+
+/// Names a stream of records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Stream {
+    /// What its records are.
+    pub kind: StreamKind,
+    /// The pid of a process, or the number of a checkpoint.
+    pub id: u64,
+}
+
+/// What the records of a stream are. The numbers are part of what is stored, and never change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum StreamKind {
+    /// The row of a process in the process table: one record, number 0, written anew when the
+    /// process ends or is deleted.
+    Process = 1,
+    /// Images of a process, numbered by the last fact in them; 0 is the one of its birth.
+    Snapshot = 2,
+    /// Facts of a process, numbered from 1 without a gap.
+    Fact = 3,
+    /// Changes of the temporary files of a process tree, numbered from 1 without a gap.
+    TempFile = 4,
+    /// A checkpoint: one record, number 0.
+    Checkpoint = 5,
+    /// The highest number that a checkpoint ever had: one stream, id 0, with one record, number 0.
+    LastCheckpoint = 6,
+}
+
+/// A record as it was read back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its number in its stream.
+    pub number: u64,
+    /// The number of the commit that wrote it.
+    pub commit: CommitNumber,
+    /// The time of that commit: milliseconds since the epoch, UTC.
+    pub at_ms: u64,
+    /// What was written.
+    pub bytes: Bytes,
+}
+
+/// What is written together.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordBatch<'a> {
+    /// Contents, stored before the records that name them. One that the log holds already is
+    /// skipped.
+    pub contents: &'a [NewContent],
+    /// Changes of records, applied in this order.
+    pub ops: &'a [RecordOp],
+    /// The time: milliseconds since the epoch, UTC.
+    pub at_ms: u64,
+    /// What the batch must survive.
+    pub until: Until,
+}
+
+impl RecordBatch<'_> {
+    /// Whether it writes nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.contents.is_empty() && self.ops.is_empty()
+    }
+}
+
+/// A content to be stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewContent {
+    /// Its name.
+    pub hash: ContentHash,
+    /// Its bytes.
+    pub bytes: Bytes,
+    /// What [`Backing::index`] gives back of it; may be empty.
+    pub index: Bytes,
+}
+
+/// A change of a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordOp {
+    /// Writes a record. It replaces one of the same stream and number.
+    Put {
+        /// The stream.
+        stream: Stream,
+        /// The number in it.
+        number: u64,
+        /// The record.
+        bytes: Bytes,
+    },
+    /// Deletes the records of a stream up to and including a number.
+    Delete {
+        /// The stream.
+        stream: Stream,
+        /// The last number to go.
+        upto: u64,
+    },
+}
+
+impl<L: RecordLog + ?Sized> RecordLog for Arc<L> {
+    fn folder(&self) -> Option<&Path> {
+        (**self).folder()
+    }
+
+    fn claim(&self) -> Result<OwnerToken, StoreError> {
+        (**self).claim()
+    }
+
+    fn append(
+        &self,
+        owner: OwnerToken,
+        batch: &RecordBatch<'_>,
+    ) -> Result<CommitNumber, StoreError> {
+        (**self).append(owner, batch)
+    }
+
+    fn read(
+        &self,
+        stream: Stream,
+        numbers: RangeInclusive<u64>,
+    ) -> Result<Vec<Record>, StoreError> {
+        (**self).read(stream, numbers)
+    }
+
+    fn latest(&self, stream: Stream, upto: u64) -> Result<Option<Record>, StoreError> {
+        (**self).latest(stream, upto)
+    }
+
+    fn read_kind(&self, kind: StreamKind) -> Result<Vec<(u64, Record)>, StoreError> {
+        (**self).read_kind(kind)
+    }
+
+    fn content(&self, hash: ContentHash) -> Result<Option<Arc<dyn Backing>>, StoreError> {
+        (**self).content(hash)
+    }
+
+    fn contents(&self) -> Result<Vec<(ContentHash, u64)>, StoreError> {
+        (**self).contents()
+    }
+
+    fn delete_contents(&self, owner: OwnerToken, hashes: &[ContentHash]) -> Result<(), StoreError> {
+        (**self).delete_contents(owner, hashes)
+    }
+}

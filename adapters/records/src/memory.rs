@@ -1,0 +1,181 @@
+//! A log of records in memory: for tests, and for embedders who want no files.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::{Range, RangeInclusive};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use dormouse_actors::ports::{Backing, OwnerToken, StoreError, Unreadable};
+use dormouse_proto::id::{CommitNumber, ContentHash};
+
+use crate::log::{Record, RecordBatch, RecordLog, RecordOp, Stream, StreamKind};
+use crate::store::RecordStore;
+use crate::validator::check_owner;
+
+/// A store that forgets everything when it is dropped. It keeps the same rules as a durable one,
+/// and never touches a disk.
+pub type MemoryStore = RecordStore<MemoryLog>;
+
+impl MemoryStore {
+    /// An empty store.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+/// A log of records in memory.
+#[derive(Debug, Default)]
+pub struct MemoryLog(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    owner: u64,
+    commit: u64,
+    records: BTreeMap<(Stream, u64), Record>,
+    contents: HashMap<ContentHash, InMemory>,
+}
+
+/// A content that nothing can happen to.
+#[derive(Clone, Debug)]
+struct InMemory {
+    bytes: Bytes,
+    index: Bytes,
+}
+
+impl Backing for InMemory {
+    fn length(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn index(&self) -> Option<Bytes> {
+        Some(self.index.clone())
+    }
+
+    fn slice(&self, range: Range<u64>) -> Result<Bytes, Unreadable> {
+        let range = range.start as usize..range.end as usize;
+        if range.start <= range.end && range.end <= self.bytes.len() {
+            Ok(self.bytes.slice(range))
+        } else {
+            Err(Unreadable::new("the content is shorter than that"))
+        }
+    }
+}
+
+impl MemoryLog {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn check_owner(&self, owner: OwnerToken) -> Result<(), StoreError> {
+        check_owner(owner, OwnerToken(self.owner))
+    }
+
+    fn apply(&mut self, op: &RecordOp, at_ms: u64) {
+        match op {
+            RecordOp::Put {
+                stream,
+                number,
+                bytes,
+            } => {
+                let record = Record {
+                    number: *number,
+                    commit: CommitNumber(self.commit),
+                    at_ms,
+                    bytes: bytes.clone(),
+                };
+                self.records.insert((*stream, *number), record);
+            }
+            RecordOp::Delete { stream, upto } => {
+                let places = self.records.range((*stream, 0)..=(*stream, *upto));
+                let places: Vec<_> = places.map(|(place, _)| *place).collect();
+                for place in places {
+                    self.records.remove(&place);
+                }
+            }
+        }
+    }
+}
+
+impl RecordLog for MemoryLog {
+    fn claim(&self) -> Result<OwnerToken, StoreError> {
+        let mut state = self.state();
+        state.owner += 1;
+        Ok(OwnerToken(state.owner))
+    }
+
+    fn append(
+        &self,
+        owner: OwnerToken,
+        batch: &RecordBatch<'_>,
+    ) -> Result<CommitNumber, StoreError> {
+        let mut state = self.state();
+        state.check_owner(owner)?;
+        state.commit += u64::from(!batch.is_empty());
+        for new in batch.contents {
+            let (bytes, index) = (new.bytes.clone(), new.index.clone());
+            let content = InMemory { bytes, index };
+            state.contents.entry(new.hash).or_insert(content);
+        }
+        for op in batch.ops {
+            state.apply(op, batch.at_ms);
+        }
+        Ok(CommitNumber(state.commit))
+    }
+
+    fn read(
+        &self,
+        stream: Stream,
+        numbers: RangeInclusive<u64>,
+    ) -> Result<Vec<Record>, StoreError> {
+        if numbers.is_empty() {
+            return Ok(Vec::new());
+        }
+        let state = self.state();
+        let range = (stream, *numbers.start())..=(stream, *numbers.end());
+        let records = state.records.range(range);
+        Ok(records.map(|(_, record)| record.clone()).collect())
+    }
+
+    fn latest(&self, stream: Stream, upto: u64) -> Result<Option<Record>, StoreError> {
+        let state = self.state();
+        let latest = state
+            .records
+            .range((stream, 0)..=(stream, upto))
+            .next_back();
+        Ok(latest.map(|(_, record)| record.clone()))
+    }
+
+    fn read_kind(&self, kind: StreamKind) -> Result<Vec<(u64, Record)>, StoreError> {
+        let state = self.state();
+        let place = |id, number| (Stream { kind, id }, number);
+        let records = state.records.range(place(0, 0)..=place(u64::MAX, u64::MAX));
+        Ok(records
+            .map(|((stream, _), record)| (stream.id, record.clone()))
+            .collect())
+    }
+
+    fn content(&self, hash: ContentHash) -> Result<Option<Arc<dyn Backing>>, StoreError> {
+        let content = self.state().contents.get(&hash).cloned();
+        Ok(content.map(|content| Arc::new(content) as _))
+    }
+
+    fn contents(&self) -> Result<Vec<(ContentHash, u64)>, StoreError> {
+        let state = self.state();
+        let contents = state.contents.iter();
+        Ok(contents
+            .map(|(hash, content)| (*hash, content.length()))
+            .collect())
+    }
+
+    fn delete_contents(&self, owner: OwnerToken, hashes: &[ContentHash]) -> Result<(), StoreError> {
+        let mut state = self.state();
+        state.check_owner(owner)?;
+        for hash in hashes {
+            state.contents.remove(hash);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,80 @@
+//! The row of a process, as it is stored.
+
+use dormouse_actors::ports::StoreError;
+use dormouse_proto::id::{FactNumber, Pid};
+use dormouse_proto::process::ProcessRow;
+use serde::{Deserialize, Serialize};
+
+use crate::error::damaged;
+use crate::frame;
+use crate::log::{Record, RecordOp, Stream, StreamKind};
+use crate::validator::ProcessState;
+
+/// A row of the process table.
+#[expect(clippy::large_enum_variant, reason = "almost all are the large one")]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum StoredRow {
+    /// Of a process whose journal is kept.
+    Kept(KeptRow),
+    /// Of a process that was deleted: its pid is never given again.
+    Deleted,
+}
+
+/// The row of a process whose journal is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KeptRow {
+    pub(crate) row: ProcessRow,
+    /// The first fact that can be asked for.
+    pub(crate) since: FactNumber,
+    /// When the process ended: milliseconds since the epoch, UTC.
+    pub(crate) ended_ms: Option<u64>,
+}
+
+impl StoredRow {
+    /// Of a process that begins.
+    pub(crate) fn born(row: ProcessRow) -> Self {
+        Self::Kept(KeptRow {
+            row,
+            since: FactNumber(0),
+            ended_ms: None,
+        })
+    }
+
+    /// What stands in a record.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`].
+    pub(crate) fn read(pid: Pid, record: &Record) -> Result<Self, StoreError> {
+        let stored = frame::value(stream(pid), record)?;
+        match &stored {
+            // From child to parent the pids fall, so that a walk up the tree comes to an end.
+            Self::Kept(kept) if !kept.row.is_younger_than_its_parent() => Err(damaged(format!(
+                "process {pid} is said to be older than its parent"
+            ))),
+            _ => Ok(stored),
+        }
+    }
+
+    /// The change that stores it.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] if it cannot be encoded.
+    pub(crate) fn put(&self, pid: Pid) -> Result<RecordOp, StoreError> {
+        frame::put_value(stream(pid), 0, self)
+    }
+
+    pub(crate) fn state(&self) -> ProcessState {
+        match self {
+            Self::Kept(_) => ProcessState::Kept,
+            Self::Deleted => ProcessState::Deleted,
+        }
+    }
+}
+
+/// The stream of a process's row.
+pub(crate) fn stream(pid: Pid) -> Stream {
+    Stream {
+        kind: StreamKind::Process,
+        id: pid.0,
+    }
+}

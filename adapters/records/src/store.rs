@@ -1,0 +1,394 @@
+//! The store: answers about processes, from records.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use std::path::Path;
+
+use dormouse_actors::ports::{
+    Backing, Batch, History, Journal, Listing, MarkToken, OwnerToken, StockTaken, StockTaking,
+    Store, StoreError, Sweep, Swept, TempFileChange, Written,
+};
+use dormouse_proto::checkpoint::Checkpoint;
+use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
+
+use crate::commit::WriterCache;
+use crate::content::CheckedContent;
+use crate::error::damaged;
+use crate::frame;
+use crate::gc_pins::GcPins;
+use crate::log::{Record, RecordBatch, RecordLog, Stream, StreamKind};
+use crate::row::{self, KeptRow, StoredRow};
+use crate::validator::check_kept;
+
+/// Where the highest number of a checkpoint is kept.
+pub(crate) const LAST_CHECKPOINT: Stream = Stream {
+    kind: StreamKind::LastCheckpoint,
+    id: 0,
+};
+
+/// The stream of a checkpoint.
+pub(crate) fn checkpoint_stream(id: CheckpointId) -> Stream {
+    Stream {
+        kind: StreamKind::Checkpoint,
+        id: id.0,
+    }
+}
+
+/// A stream of a process.
+pub(crate) fn stream(kind: StreamKind, pid: Pid) -> Stream {
+    Stream { kind, id: pid.0 }
+}
+
+/// A store above a log of records. Opening it reads nothing.
+///
+/// A commit costs one [`RecordLog::append`], and the questions to the log that its check needs:
+/// two for each process that this store did not write to before. Answers cost the records that
+/// they are made of; a [history](Store::history) reads all facts of its process. Taking stock reads
+/// all journals each time.
+#[derive(Debug, Default)]
+pub struct RecordStore<L> {
+    log: L,
+    /// Held while a commit is written: what a commit is checked against does not change before it
+    /// is written.
+    cache: Mutex<WriterCache>,
+    pins: GcPins,
+}
+
+impl<L: RecordLog> RecordStore<L> {
+    /// A store above this log. Costs nothing.
+    #[must_use]
+    pub fn new_on(log: L) -> Self {
+        Self {
+            log,
+            cache: Mutex::default(),
+            pins: GcPins::default(),
+        }
+    }
+
+    /// The log that it stands on.
+    pub fn log(&self) -> &L {
+        &self.log
+    }
+
+    pub(crate) fn pins(&self) -> &GcPins {
+        &self.pins
+    }
+
+    pub(crate) fn cache(&self) -> MutexGuard<'_, WriterCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses any owner but the newest.
+    pub(crate) fn check_owner(&self, owner: OwnerToken) -> Result<(), StoreError> {
+        let empty = RecordBatch {
+            contents: &[],
+            ops: &[],
+            at_ms: 0,
+            until: dormouse_actors::ports::Until::Written,
+        };
+        self.log.append(owner, &empty).map(|_| ())
+    }
+
+    /// The row of a process; none for an unknown one.
+    pub(crate) fn row(&self, pid: Pid) -> Result<Option<StoredRow>, StoreError> {
+        let record = self.log.latest(row::stream(pid), 0)?;
+        record
+            .map(|record| StoredRow::read(pid, &record))
+            .transpose()
+    }
+
+    /// The row of a process that is still there.
+    pub(crate) fn kept_row(&self, pid: Pid) -> Result<KeptRow, StoreError> {
+        match self.row(pid)? {
+            Some(StoredRow::Kept(kept)) => Ok(kept),
+            Some(StoredRow::Deleted) | None => Err(StoreError::UnknownProcess(pid)),
+        }
+    }
+
+    /// Reads something of a process that is still there. The log is asked several questions for it;
+    /// if a commit deleted records between two of them, all are asked again.
+    fn read_of<T>(
+        &self,
+        pid: Pid,
+        read: impl Fn(&KeptRow) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let mut kept = self.kept_row(pid)?;
+        loop {
+            let answer = read(&kept);
+            let now = self.kept_row(pid)?;
+            if now.since == kept.since {
+                return answer;
+            }
+            kept = now;
+        }
+    }
+
+    /// The highest number in a stream; 0 if it is empty.
+    pub(crate) fn last_number(&self, stream: Stream) -> Result<u64, StoreError> {
+        let last = self.log.latest(stream, u64::MAX)?;
+        Ok(last.map_or(0, |record| record.number))
+    }
+
+    /// The last fact of a process.
+    pub(crate) fn last_fact(&self, pid: Pid, kept: &KeptRow) -> Result<FactNumber, StoreError> {
+        let last = self.last_number(stream(StreamKind::Fact, pid))?;
+        Ok(FactNumber(last).max(kept.since))
+    }
+
+    /// The records of a stream with these numbers.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] where one of them is missing.
+    fn whole(&self, stream: Stream, first: u64, upto: u64) -> Result<Vec<Record>, StoreError> {
+        let records = self.log.read(stream, first..=upto)?;
+        match missing(&records, first, upto) {
+            None => Ok(records),
+            Some(number) => Err(lost(stream, number)),
+        }
+    }
+
+    fn payloads(&self, stream: Stream, first: u64, upto: u64) -> Result<Vec<Vec<u8>>, StoreError> {
+        let records = self.whole(stream, first, upto)?;
+        let payloads = records.iter().map(|record| frame::payload(stream, record));
+        payloads.map(|payload| payload.map(Vec::from)).collect()
+    }
+
+    /// The latest image up to a fact that can be used, and the fact that it stands at.
+    fn image(&self, pid: Pid, upto: FactNumber) -> Result<(FactNumber, Vec<u8>), StoreError> {
+        let snapshots = stream(StreamKind::Snapshot, pid);
+        let (mut upto, mut damage) = (upto.0, None);
+        loop {
+            let Some(record) = self.log.latest(snapshots, upto)? else {
+                return Err(damage.unwrap_or_else(|| lost(snapshots, upto)));
+            };
+            match frame::payload(snapshots, &record) {
+                Ok(image) => return Ok((FactNumber(record.number), image.into())),
+                // An earlier image gives the same process, by more facts.
+                Err(error) => match record.number.checked_sub(1) {
+                    Some(before) => (upto, damage) = (before, damage.or(Some(error))),
+                    None => return Err(damage.unwrap_or(error)),
+                },
+            }
+        }
+    }
+
+    pub(crate) fn stored_checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
+        let records = self.log.read_kind(StreamKind::Checkpoint)?.into_iter();
+        records
+            .map(|(id, record)| {
+                let place = checkpoint_stream(CheckpointId(id));
+                let checkpoint: Checkpoint = frame::value(place, &record)?;
+                Ok(Checkpoint {
+                    commit: record.commit,
+                    at_ms: record.at_ms,
+                    ..checkpoint
+                })
+            })
+            .collect()
+    }
+
+    pub(crate) fn stored_last_checkpoint(&self) -> Result<u64, StoreError> {
+        let record = self.log.latest(LAST_CHECKPOINT, 0)?;
+        record.map_or(Ok(0), |record| frame::value(LAST_CHECKPOINT, &record))
+    }
+
+    /// The changes of temporary files up to a commit, each with the commit that wrote it.
+    fn temp_file_changes(
+        &self,
+        root: Pid,
+        by: CommitNumber,
+    ) -> Result<Vec<TempFileChange>, StoreError> {
+        let files = stream(StreamKind::TempFile, root);
+        self.read_of(root, |_| {
+            let records = self.log.read(files, 1..=u64::MAX)?;
+            let mut changes = Vec::new();
+            for (number, record) in (1..).zip(&records) {
+                if record.number != number {
+                    return Err(lost(files, number));
+                }
+                if record.commit > by {
+                    break;
+                }
+                changes.push(TempFileChange {
+                    commit: record.commit,
+                    record: frame::payload(files, record)?.into(),
+                });
+            }
+            Ok(changes)
+        })
+    }
+}
+
+/// The first number between `first` and `upto` that no record has.
+fn missing(records: &[Record], first: u64, upto: u64) -> Option<u64> {
+    let mut numbers = first..=upto;
+    let mut records = records.iter();
+    numbers.find(|number| records.next().is_none_or(|record| record.number != *number))
+}
+
+fn lost(stream: Stream, number: u64) -> StoreError {
+    damaged(format!(
+        "{} is lost. Everything else can still be read",
+        frame::name(stream, number)
+    ))
+}
+
+/// Refuses a fact that is not among those of a process.
+fn check_asked(
+    pid: Pid,
+    asked: FactNumber,
+    since: FactNumber,
+    last: FactNumber,
+) -> Result<(), StoreError> {
+    if asked < since {
+        return Err(StoreError::ForgottenFact { pid, asked, since });
+    }
+    if asked > last {
+        return Err(StoreError::UnknownFact { pid, asked, last });
+    }
+    Ok(())
+}
+
+impl<L: RecordLog> Store for RecordStore<L> {
+    fn folder(&self) -> Option<&Path> {
+        self.log.folder()
+    }
+
+    fn claim(&self) -> Result<OwnerToken, StoreError> {
+        let mut cache = self.cache();
+        // Another owner may have written in between.
+        *cache = WriterCache::default();
+        self.log.claim()
+    }
+
+    fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError> {
+        let mut cache = self.cache();
+        let committed = self.commit_with(&mut cache, owner, batch);
+        if committed.is_err() {
+            // A write that failed may have been written all the same.
+            *cache = WriterCache::default();
+        }
+        committed
+    }
+
+    fn processes(&self) -> Result<Listing, StoreError> {
+        let mut listing = Listing::default();
+        for (pid, record) in self.log.read_kind(StreamKind::Process)? {
+            listing.last = listing.last.max(pid);
+            match StoredRow::read(Pid(pid), &record) {
+                Ok(StoredRow::Kept(kept)) => listing.rows.push(kept.row),
+                Ok(StoredRow::Deleted) => {}
+                Err(error) => listing.lost.push(error.to_string()),
+            }
+        }
+        Ok(listing)
+    }
+
+    fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
+        self.read_of(pid, |kept| {
+            let last = self.last_fact(pid, kept)?;
+            let asked = upto.unwrap_or(last);
+            check_asked(pid, asked, kept.since, last)?;
+            let (base, image) = self.image(pid, asked)?;
+            let facts = stream(StreamKind::Fact, pid);
+            Ok(Journal {
+                row: kept.row.clone(),
+                base,
+                image,
+                facts: self.payloads(facts, base.0 + 1, asked.0)?,
+            })
+        })
+    }
+
+    fn facts(
+        &self,
+        pid: Pid,
+        first: FactNumber,
+        upto: FactNumber,
+    ) -> Result<Vec<Vec<u8>>, StoreError> {
+        self.read_of(pid, |kept| {
+            check_asked(pid, upto, kept.since, self.last_fact(pid, kept)?)?;
+            let first = first.max(FactNumber(1));
+            check_kept(pid, first, kept.since)?;
+            self.payloads(stream(StreamKind::Fact, pid), first.0, upto.0)
+        })
+    }
+
+    fn history(&self, pid: Pid) -> Result<History, StoreError> {
+        self.read_of(pid, |kept| {
+            let mut written = Vec::new();
+            if kept.since == FactNumber(0) {
+                let births = self.log.read(stream(StreamKind::Snapshot, pid), 0..=0)?;
+                births.iter().for_each(|birth| append(&mut written, birth));
+            }
+            let facts = stream(StreamKind::Fact, pid);
+            for fact in self.log.read(facts, kept.since.0 + 1..=u64::MAX)? {
+                append(&mut written, &fact);
+            }
+            Ok(History::whole(pid, written))
+        })
+    }
+
+    fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
+        self.stored_checkpoints()
+    }
+
+    fn last_checkpoint(&self) -> Result<u64, StoreError> {
+        self.stored_last_checkpoint()
+    }
+
+    fn content(&self, hash: ContentHash) -> Result<Arc<dyn Backing>, StoreError> {
+        let stored = self.log.content(hash)?;
+        let stored = stored.ok_or(StoreError::UnknownContent(hash))?;
+        Ok(Arc::new(CheckedContent::open(hash, stored)?))
+    }
+
+    fn temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError> {
+        self.temp_file_changes(root, CommitNumber(u64::MAX))
+    }
+
+    fn temp_files_by(
+        &self,
+        root: Pid,
+        commit: CommitNumber,
+    ) -> Result<Vec<TempFileChange>, StoreError> {
+        self.temp_file_changes(root, commit)
+    }
+
+    fn begin_mark(&self, owner: OwnerToken) -> Result<MarkToken, StoreError> {
+        self.check_owner(owner)?;
+        Ok(self.pins.begin())
+    }
+
+    fn end_mark(&self, mark: MarkToken) {
+        self.pins.end(mark);
+    }
+
+    fn take_stock(&self, order: StockTaking<'_>) -> Result<StockTaken, StoreError> {
+        self.take_stock_of_all(order)
+    }
+
+    fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {
+        self.sweep_contents(owner, sweep)
+    }
+}
+
+/// Adds a fact to those that were written together, or begins anew with it.
+fn append(written: &mut Vec<Written>, fact: &Record) {
+    match written.last_mut() {
+        // A birth stands for itself.
+        Some(last)
+            if last.commit == fact.commit
+                && last.last().0 + 1 == fact.number
+                && fact.number > 1 =>
+        {
+            last.count += 1;
+        }
+        _ => written.push(Written {
+            commit: fact.commit,
+            at_ms: fact.at_ms,
+            first: FactNumber(fact.number),
+            count: 1,
+        }),
+    }
+}

@@ -1,0 +1,104 @@
+//! Checkpoints: cuts through journals.
+
+use dormouse_actors::ports::{Entry, StoreError};
+use dormouse_proto::checkpoint::Checkpoint;
+use dormouse_proto::id::{CheckpointId, Pid};
+
+use crate::entries::*;
+use crate::subject::*;
+
+pub(crate) fn a_checkpoint_is_a_cut_through_the_journals(subject: &mut Subject) {
+    let owner = claim(subject);
+    assert!(ask(subject, |store| store.checkpoints().unwrap()).is_empty());
+    write(subject, owner, &[born(1), born(2), facts(1, 1..=2)]);
+    write(
+        subject,
+        owner,
+        &[
+            facts(2, 1..=1),
+            checkpoint(1, &[1, 2, 9]),
+            facts(2, 2..=2),
+            facts(1, 3..=3),
+        ],
+    );
+    write(subject, owner, &[checkpoint(5, &[2])]);
+    let found = ask(subject, |store| store.checkpoints().unwrap());
+    let members = |found: &Checkpoint| {
+        found
+            .members
+            .iter()
+            .map(|member| (member.pid.0, member.at.0))
+            .collect()
+    };
+    let seen: Vec<(u64, Vec<_>)> = found
+        .iter()
+        .map(|found| (found.id.0, members(found)))
+        .collect();
+    assert_eq!(seen, [(1, vec![(1, 2), (2, 1)]), (5, vec![(2, 2)])]);
+    let history = ask(subject, |store| store.history(Pid(1)).unwrap().written);
+    assert_eq!(
+        found[0].commit,
+        history.last().unwrap().commit,
+        "it stands in the commit that it was made in"
+    );
+    assert_eq!(
+        (&*found[0].label, found[0].of, found[0].at_ms),
+        ("before", Pid(1), NOW_MS)
+    );
+    for id in [0, 4, 5] {
+        let text = refused(subject, owner, &[checkpoint(id, &[1])]).to_string();
+        assert!(text.contains("the next checkpoint is cp:6"), "{text}");
+    }
+    write(
+        subject,
+        owner,
+        &[Entry::CheckpointDropped {
+            id: CheckpointId(5),
+        }],
+    );
+    assert_eq!(
+        ask(subject, |store| store.checkpoints().unwrap()),
+        found[..1]
+    );
+    let gone = refused(
+        subject,
+        owner,
+        &[Entry::CheckpointDropped {
+            id: CheckpointId(5),
+        }],
+    );
+    assert!(
+        matches!(gone, StoreError::UnknownCheckpoint(CheckpointId(5))),
+        "{gone}"
+    );
+    let text = refused(subject, owner, &[checkpoint(5, &[1])]).to_string();
+    assert!(
+        text.contains("the next checkpoint is cp:6"),
+        "a number is never used again: {text}"
+    );
+    assert_eq!(ask(subject, |store| store.last_checkpoint().unwrap()), 5);
+}
+
+pub(crate) fn what_a_checkpoint_needs_is_not_forgotten(subject: &mut Subject) {
+    let owner = claim(subject);
+    write(subject, owner, &[born(1), facts(1, 1..=2), snapshot(1, 2)]);
+    write(subject, owner, &[facts(1, 3..=3), checkpoint(1, &[1])]);
+    write(subject, owner, &[facts(1, 4..=4), snapshot(1, 4)]);
+    for entry in [forgotten(1), shortened(1, 4)] {
+        let text = refused(subject, owner, std::slice::from_ref(&entry)).to_string();
+        assert!(
+            text.contains("in a checkpoint") && text.contains("drop that first"),
+            "{entry:?}: {text}"
+        );
+    }
+    write(subject, owner, &[shortened(1, 2)]);
+    write(
+        subject,
+        owner,
+        &[Entry::CheckpointDropped {
+            id: CheckpointId(1),
+        }],
+    );
+    write(subject, owner, &[shortened(1, 4)]);
+    write(subject, owner, &[forgotten(1)]);
+}

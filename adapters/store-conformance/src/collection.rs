@@ -1,0 +1,243 @@
+//! Garbage collection: what a sweep drops, and what it never touches.
+
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+use dormouse_actors::garbage::Piece;
+use dormouse_actors::ports::inventory::Inventory;
+use dormouse_actors::ports::{
+    Bounds, Contents, Entry, Forgotten, MarkToken, OwnerToken, Purpose, Step, StockTaking, Store,
+    StoreError, Sweep, Swept,
+};
+use dormouse_proto::id::ContentHash;
+
+use crate::entries::*;
+use crate::subject::*;
+
+/// Segments of whatever is live but for a little, in small steps.
+pub const THOROUGH: Bounds = Bounds {
+    live_percent: 99,
+    step_bytes: 400,
+    close_bytes: u64::MAX,
+};
+
+/// The contents that journals refer to; by default all stay, whatever refers to them.
+#[derive(Clone, Debug, Default)]
+pub struct Live(Option<Vec<ContentHash>>);
+
+impl Live {
+    /// Whether a content stays.
+    #[must_use]
+    pub fn contain(&self, hash: ContentHash) -> bool {
+        self.0.as_ref().is_none_or(|hashes| hashes.contains(&hash))
+    }
+}
+
+/// Only these contents stay: every record of a journal refers to each of them.
+#[must_use]
+pub fn only(contents: &[&Bytes]) -> Live {
+    Live(Some(contents.iter().map(|bytes| hash(bytes)).collect()))
+}
+
+/// A sweep by an inventory that is made for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    /// The mark that it shows.
+    pub mark: MarkToken,
+    /// Whether it frees.
+    pub purpose: Purpose,
+    /// How it divides its work.
+    pub bounds: Bounds,
+}
+
+/// Takes stock, and sweeps.
+///
+/// # Errors
+/// Those of [`Store::take_stock`] and [`Store::sweep`].
+pub fn sweep_as(
+    store: &dyn Store,
+    owner: OwnerToken,
+    live: &Live,
+    Order {
+        mark,
+        purpose,
+        bounds,
+    }: Order,
+    watch: &mut dyn FnMut(Step) -> ControlFlow<()>,
+) -> Result<Swept, StoreError> {
+    let inventory = &mut Inventory::default();
+    let references = &mut |_: Piece<'_>| Ok(live.0.clone().unwrap_or_default());
+    store.take_stock(StockTaking {
+        inventory,
+        references,
+        watch: &mut || ControlFlow::Continue(()),
+    })?;
+    let contents = if live.0.is_some() {
+        Contents::Referred
+    } else {
+        Contents::All
+    };
+    store.sweep(
+        owner,
+        Sweep {
+            mark,
+            inventory,
+            contents,
+            forgotten: &Forgotten::default(),
+            purpose,
+            bounds,
+            watch,
+        },
+    )
+}
+
+/// Sweeps as thoroughly as can be, and asks `watch` before each step.
+///
+/// # Errors
+/// Those of [`sweep_as`].
+pub fn sweep_watched(
+    store: &dyn Store,
+    owner: OwnerToken,
+    mark: MarkToken,
+    live: &Live,
+    watch: &mut dyn FnMut(Step) -> ControlFlow<()>,
+) -> Result<Swept, StoreError> {
+    let order = Order {
+        mark,
+        purpose: Purpose::Free,
+        bounds: THOROUGH,
+    };
+    sweep_as(store, owner, live, order, watch)
+}
+
+/// Begins a mark and sweeps as thoroughly as can be.
+///
+/// # Panics
+/// The store refuses it.
+pub fn sweep(store: &dyn Store, owner: OwnerToken, live: &Live) -> Swept {
+    let mark = store.begin_mark(owner).unwrap();
+    sweep_watched(store, owner, mark, live, &mut go_on).unwrap()
+}
+
+/// What a sweep would do.
+///
+/// # Panics
+/// The store refuses it.
+pub fn count(store: &dyn Store, owner: OwnerToken, live: &Live) -> Swept {
+    let order = Order {
+        mark: MarkToken::default(),
+        purpose: Purpose::Count,
+        bounds: THOROUGH,
+    };
+    sweep_as(store, owner, live, order, &mut go_on).unwrap()
+}
+
+fn go_on(_: Step) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+/// A process, and contents that its commits bring.
+fn fill(subject: &mut Subject, owner: OwnerToken) -> Vec<Bytes> {
+    let contents: Vec<_> = (0..12).map(|seed| bytes(seed, 600)).collect();
+    write(subject, owner, &[born(1), born(2)]);
+    for (number, bytes) in (1..).zip(&contents) {
+        write(
+            subject,
+            owner,
+            &[
+                content(bytes),
+                facts(1, number..=number),
+                temp_file(1, number),
+            ],
+        );
+    }
+    contents
+}
+
+/// Those of the contents that can be read.
+fn readable<'a>(subject: &mut Subject, contents: &'a [Bytes]) -> Vec<&'a Bytes> {
+    let is_read = |bytes: &&Bytes| ask(subject, |store| read(store, hash(bytes)).is_ok());
+    contents.iter().filter(is_read).collect()
+}
+
+pub(crate) fn a_sweep_without_a_mark_is_refused(subject: &mut Subject) {
+    let owner = claim(subject);
+    let contents = fill(subject, owner);
+    let error = ask(subject, |store| {
+        let none = MarkToken::default();
+        sweep_watched(store, owner, none, &only(&[]), &mut go_on).unwrap_err()
+    });
+    assert!(
+        matches!(error, StoreError::MarkSuperseded { .. }),
+        "{error}"
+    );
+    assert_eq!(readable(subject, &contents).len(), 12);
+}
+
+pub(crate) fn a_sweep_drops_what_nothing_refers_to(subject: &mut Subject) {
+    let owner = claim(subject);
+    let contents = fill(subject, owner);
+    let live = only(&[&contents[3], &contents[8]]);
+    ask(subject, |store| {
+        // What is appended behind the contents makes room for what a log still writes to.
+        sweep(store, owner, &live);
+    });
+    for kept in [&contents[3], &contents[8]] {
+        let found = ask(subject, |store| read(store, hash(kept)).unwrap());
+        assert_eq!(found, *kept);
+    }
+    check_journal(subject, 1, None, "image of 1", 0, 12);
+    let files = ask(subject, |store| {
+        store.temp_files(dormouse_proto::id::Pid(1)).unwrap().len()
+    });
+    assert_eq!(files, 12);
+    // What was dropped can come back.
+    write(subject, owner, &[content(&contents[0])]);
+    let found = ask(subject, |store| read(store, hash(&contents[0])).unwrap());
+    assert_eq!(found, contents[0]);
+}
+
+pub(crate) fn a_count_changes_nothing(subject: &mut Subject) {
+    let owner = claim(subject);
+    let contents = fill(subject, owner);
+    ask(subject, |store| {
+        count(store, owner, &only(&[]));
+    });
+    assert_eq!(readable(subject, &contents).len(), 12);
+}
+
+pub(crate) fn what_a_commit_named_is_kept_from_an_earlier_mark(subject: &mut Subject) {
+    let owner = claim(subject);
+    let contents = fill(subject, owner);
+    let kept = &contents[5];
+    let held = Entry::Held { hash: hash(kept) };
+    ask(subject, |store| {
+        let first = store.begin_mark(owner).unwrap();
+        commit(store, owner, &[held.clone(), facts(1, 13..=13)]);
+        let second = store.begin_mark(owner).unwrap();
+        // The journal that names the content may have been read for the first mark before.
+        let refused = sweep_watched(store, owner, first, &only(&[]), &mut go_on).unwrap_err();
+        assert!(
+            matches!(refused, StoreError::MarkSuperseded { .. }),
+            "{refused}"
+        );
+        store.end_mark(first);
+        commit(store, owner, std::slice::from_ref(&held));
+        sweep_watched(store, owner, second, &only(&[]), &mut go_on).unwrap();
+        assert_eq!(read(store, hash(kept)).unwrap(), *kept);
+    });
+}
+
+pub(crate) fn only_the_newest_owner_sweeps(subject: &mut Subject) {
+    let old = claim(subject);
+    let contents = fill(subject, old);
+    ask(subject, |store| {
+        let mark = store.begin_mark(old).unwrap();
+        store.claim().unwrap();
+        let refused = sweep_watched(store, old, mark, &only(&[]), &mut go_on).unwrap_err();
+        assert!(matches!(refused, StoreError::Stale { .. }), "{refused}");
+        let refused = store.begin_mark(old).unwrap_err();
+        assert!(matches!(refused, StoreError::Stale { .. }), "{refused}");
+    });
+    assert_eq!(readable(subject, &contents).len(), 12);
+}

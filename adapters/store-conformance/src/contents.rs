@@ -1,0 +1,94 @@
+//! Contents: kept by hash, read in parts.
+
+use bytes::Bytes;
+use dormouse_actors::ports::{Entry, StoreError};
+
+use crate::entries::*;
+use crate::subject::*;
+
+pub(crate) fn contents_are_kept_by_hash(subject: &mut Subject) {
+    let owner = claim(subject);
+    let lengths = [0, 1, 65_535, 65_536, 65_537, 200_000];
+    let contents: Vec<_> = lengths.iter().map(|length| bytes(3, *length)).collect();
+    let entries: Vec<_> = contents.iter().chain(&contents[..2]).map(content).collect();
+    write(subject, owner, &entries);
+    write(subject, owner, &entries[2..]);
+    for expected in &contents {
+        let found = ask(subject, |store| read(store, hash(expected)).unwrap());
+        assert!(
+            found == expected,
+            "a content of {} bytes comes back otherwise",
+            expected.len()
+        );
+    }
+    let lie = Entry::Content {
+        hash: hash(b"another"),
+        bytes: contents[1].clone(),
+        index: Bytes::new(),
+    };
+    let error = refused(subject, owner, &[born(1), lie]);
+    assert!(
+        error.to_string().contains("does not have this hash"),
+        "{error}"
+    );
+}
+
+pub(crate) fn contents_are_read_in_parts_and_bring_their_index(subject: &mut Subject) {
+    let owner = claim(subject);
+    for (length, index) in [
+        (100, &b""[..]),
+        (65_537, b""),
+        (400_000, b"an index"),
+        (65_537, b"another"),
+    ] {
+        let bytes = bytes(length as u8 ^ index.len() as u8, length);
+        let index = Bytes::from_static(index);
+        let entry = Entry::Content {
+            hash: hash(&bytes),
+            bytes: bytes.clone(),
+            index: index.clone(),
+        };
+        write(subject, owner, std::slice::from_ref(&entry));
+        let kept = ask(subject, |store| {
+            store.content(hash(&bytes)).unwrap().index()
+        });
+        assert_eq!(kept, (!index.is_empty()).then_some(index), "{length}");
+        let length = length as u64;
+        let ranges = [
+            0..0,
+            0..1,
+            length - 1..length,
+            length..length,
+            0..length,
+            7..length / 2,
+            65_535..65_537,
+            60_000..200_000,
+        ];
+        for range in ranges {
+            let part = ask(subject, |store| {
+                store.content(hash(&bytes)).unwrap().slice(range.clone())
+            });
+            let expected = (range.end <= length)
+                .then(|| bytes.slice(range.start as usize..range.end as usize));
+            assert_eq!(part.ok(), expected, "{range:?} of {length}");
+        }
+    }
+}
+
+pub(crate) fn a_content_that_is_said_to_be_held_is(subject: &mut Subject) {
+    let owner = claim(subject);
+    let (one, two) = (bytes(1, 10), bytes(2, 10));
+    let held = |bytes: &Bytes| Entry::Held { hash: hash(bytes) };
+    let unknown = refused(subject, owner, &[held(&one)]);
+    assert!(
+        matches!(unknown, StoreError::UnknownContent(_)),
+        "{unknown}"
+    );
+    write(subject, owner, &[content(&one), held(&one)]);
+    write(subject, owner, &[held(&one)]);
+    let unknown = refused(subject, owner, &[held(&one), held(&two)]);
+    assert!(
+        matches!(unknown, StoreError::UnknownContent(_)),
+        "{unknown}"
+    );
+}

@@ -1,0 +1,138 @@
+//! Processes that are deleted, and histories that are shortened.
+
+use dormouse_actors::ports::{Store, StoreError};
+use dormouse_proto::id::{FactNumber, Pid};
+
+use crate::entries::*;
+use crate::subject::*;
+
+pub(crate) fn what_is_forgotten_leaves_its_number(subject: &mut Subject) {
+    let owner = claim(subject);
+    write(
+        subject,
+        owner,
+        &[
+            born(1),
+            born(2),
+            facts(2, 1..=3),
+            temp_file(2, 1),
+            snapshot(2, 2),
+            ended(2),
+        ],
+    );
+    write(subject, owner, &[facts(1, 1..=2)]);
+    write(subject, owner, &[forgotten(2)]);
+    write(subject, owner, &[facts(1, 3..=3)]);
+    let listing = ask(subject, |store| store.processes().unwrap());
+    assert_eq!(
+        (&listing.rows[..], listing.last, listing.lost),
+        (&[row(1)][..], 2, vec![])
+    );
+    let unknown =
+        |error: Option<StoreError>| matches!(error, Some(StoreError::UnknownProcess(Pid(2))));
+    assert!(unknown(ask(subject, |store| store
+        .journal(Pid(2), None)
+        .err())));
+    assert!(unknown(ask(subject, |store| store
+        .journal(Pid(2), Some(FactNumber(0)))
+        .err())));
+    assert!(unknown(ask(subject, |store| store.history(Pid(2)).err())));
+    assert!(unknown(ask(subject, |store| store
+        .temp_files(Pid(2))
+        .err())));
+    for entry in [
+        facts(2, 4..=4),
+        ended(2),
+        forgotten(2),
+        shortened(2, 2),
+        temp_file(2, 2),
+    ] {
+        let error = refused(subject, owner, std::slice::from_ref(&entry));
+        assert!(
+            matches!(error, StoreError::UnknownProcess(Pid(2))),
+            "{entry:?}: {error}"
+        );
+    }
+    let again = refused(subject, owner, &[born(2)]).to_string();
+    assert!(again.contains("a pid is never used again"), "{again}");
+    check_journal(subject, 1, None, "image of 1", 0, 3);
+    write(subject, owner, &[forgotten(1)]);
+    write(subject, owner, &[born(3)]);
+    let listing = ask(subject, |store| store.processes().unwrap());
+    assert_eq!((&listing.rows[..], listing.last), (&[row(3)][..], 3));
+}
+
+pub(crate) fn a_history_that_is_shortened_begins_with_an_image(subject: &mut Subject) {
+    let owner = claim(subject);
+    write(subject, owner, &[born(1), facts(1, 1..=3), snapshot(1, 3)]);
+    write(subject, owner, &[facts(1, 4..=6), ended(1)]);
+    write(subject, owner, &[facts(1, 7..=7), snapshot(1, 5)]);
+    write(subject, owner, &[facts(1, 8..=8)]);
+    let complaint = refused(subject, owner, &[shortened(1, 4)]).to_string();
+    assert!(
+        complaint.contains("no image of it stands there"),
+        "{complaint}"
+    );
+    let complaint = refused(subject, owner, &[shortened(1, 9)]);
+    assert!(
+        matches!(complaint, StoreError::UnknownFact { .. }),
+        "{complaint}"
+    );
+    write(subject, owner, &[shortened(1, 3)]);
+    check_journal(subject, 1, Some(4), "image of 1 at 3", 3, 4);
+    write(subject, owner, &[shortened(1, 5)]);
+    write(subject, owner, &[facts(1, 9..=9)]);
+    check_journal(subject, 1, None, "image of 1 at 5", 5, 9);
+    check_journal(subject, 1, Some(5), "image of 1 at 5", 5, 5);
+    for asked in [0, 3, 4] {
+        let gone = ask(subject, |store| {
+            store.journal(Pid(1), Some(FactNumber(asked)))
+        });
+        assert!(
+            matches!(
+                gone,
+                Err(StoreError::ForgottenFact {
+                    since: FactNumber(5),
+                    ..
+                })
+            ),
+            "{gone:?}"
+        );
+    }
+    let history = ask(subject, |store| store.history(Pid(1)).unwrap().written);
+    let seen: Vec<_> = history
+        .iter()
+        .map(|written| (written.first.0, written.count))
+        .collect();
+    assert_eq!(seen, [(6, 1), (7, 1), (8, 1), (9, 1)]);
+    let read = |first, upto| {
+        move |store: &dyn Store| store.facts(Pid(1), FactNumber(first), FactNumber(upto))
+    };
+    assert_eq!(ask(subject, read(6, 9)).unwrap().len(), 4);
+    for (first, upto, since) in [(0, 9, 6), (1, 9, 6), (5, 9, 6), (5, 5, 6), (1, 4, 5)] {
+        match ask(subject, read(first, upto)) {
+            Err(StoreError::ForgottenFact {
+                since: FactNumber(told),
+                ..
+            }) => assert_eq!(told, since),
+            other => panic!("{first} to {upto}: {other:?}"),
+        }
+    }
+    let mut over = row(1);
+    over.exit = Some(exit());
+    assert_eq!(
+        ask(subject, |store| store.processes().unwrap()).rows,
+        [over]
+    );
+    let backwards = refused(subject, owner, &[shortened(1, 3)]);
+    assert!(
+        matches!(
+            backwards,
+            StoreError::ForgottenFact {
+                since: FactNumber(5),
+                ..
+            }
+        ),
+        "{backwards}"
+    );
+}

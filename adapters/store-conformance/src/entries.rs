@@ -1,0 +1,166 @@
+//! Entries to write, and what is read back of them. For the suite, and for other tests of a store.
+
+use std::ops::RangeInclusive;
+
+use bytes::Bytes;
+use dormouse_actors::ports::{Batch, Entry, OwnerToken, Store, StoreError, TempFileChange};
+use dormouse_proto::checkpoint::Scope;
+use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
+use dormouse_proto::process::{Exit, ExitStatus, ProcessRow};
+
+/// When everything happens: milliseconds since the epoch, UTC.
+pub const NOW_MS: u64 = 1_700_000_000_000;
+
+/// The row of a process.
+#[must_use]
+pub fn row(pid: u64) -> ProcessRow {
+    ProcessRow::started(Pid(pid), "worker")
+}
+
+/// A process begins.
+#[must_use]
+pub fn born(pid: u64) -> Entry {
+    Entry::Born {
+        row: row(pid),
+        image: format!("image of {pid}").into_bytes(),
+    }
+}
+
+/// The bytes of a fact.
+#[must_use]
+pub fn fact(pid: u64, number: u64) -> Vec<u8> {
+    format!("fact {number} of {pid}").into_bytes()
+}
+
+/// The facts `numbers` of a process, in one entry.
+#[must_use]
+pub fn facts(pid: u64, numbers: RangeInclusive<u64>) -> Entry {
+    let first = FactNumber(*numbers.start());
+    Entry::Facts {
+        pid: Pid(pid),
+        first,
+        facts: numbers.map(|number| fact(pid, number)).collect(),
+    }
+}
+
+/// An image of a process after a fact.
+#[must_use]
+pub fn snapshot(pid: u64, at: u64) -> Entry {
+    Entry::Snapshot {
+        pid: Pid(pid),
+        at: FactNumber(at),
+        image: format!("image of {pid} at {at}").into_bytes(),
+    }
+}
+
+/// A process ends.
+#[must_use]
+pub fn ended(pid: u64) -> Entry {
+    Entry::Ended {
+        pid: Pid(pid),
+        exit: exit(),
+    }
+}
+
+/// The bytes of a change of temporary files.
+#[must_use]
+pub fn change(root: u64, number: u64) -> Vec<u8> {
+    format!("change {number} of the files of {root}").into_bytes()
+}
+
+/// A change of the temporary files of a tree.
+#[must_use]
+pub fn temp_file(root: u64, number: u64) -> Entry {
+    Entry::TempFile {
+        root: Pid(root),
+        number,
+        record: change(root, number),
+    }
+}
+
+/// What changes of temporary files say.
+#[must_use]
+pub fn records(changes: Vec<TempFileChange>) -> Vec<Vec<u8>> {
+    changes.into_iter().map(|change| change.record).collect()
+}
+
+/// A checkpoint of a tree that begins with process 1.
+#[must_use]
+pub fn checkpoint(id: u64, members: &[u64]) -> Entry {
+    Entry::Checkpoint {
+        id: CheckpointId(id),
+        label: "before".into(),
+        of: Pid(1),
+        root: Pid(1),
+        scope: Scope::Tree,
+        members: members.iter().copied().map(Pid).collect(),
+    }
+}
+
+/// How every process ends.
+#[must_use]
+pub fn exit() -> Exit {
+    Exit::new(ExitStatus::Done, "all found")
+}
+
+/// A content that is like no other of another seed or length.
+#[must_use]
+pub fn bytes(seed: u8, length: usize) -> Bytes {
+    (0..length)
+        .map(|at| (at / 251 + at * 7) as u8 ^ seed)
+        .collect()
+}
+
+/// The name of a content.
+#[must_use]
+pub fn hash(bytes: &[u8]) -> ContentHash {
+    ContentHash(*blake3::hash(bytes).as_bytes())
+}
+
+/// A content without an index.
+#[must_use]
+pub fn content(bytes: &Bytes) -> Entry {
+    Entry::Content {
+        hash: hash(bytes),
+        bytes: bytes.clone(),
+        index: Bytes::new(),
+    }
+}
+
+/// All bytes of a content.
+///
+/// # Errors
+/// Those of [`Store::content`], and [`StoreError::Damaged`] if the bytes cannot be read.
+pub fn read(store: &dyn Store, hash: ContentHash) -> Result<Bytes, StoreError> {
+    let backing = store.content(hash)?;
+    backing
+        .slice(0..backing.length())
+        .map_err(|error| StoreError::Damaged {
+            what: error.to_string(),
+        })
+}
+
+/// Commits entries, durably.
+///
+/// # Panics
+/// The store refuses them.
+pub fn commit(store: &dyn Store, owner: OwnerToken, entries: &[Entry]) {
+    store
+        .commit(owner, Batch::durable(entries, NOW_MS))
+        .unwrap_or_else(|error| panic!("{entries:?} is refused: {error}"));
+}
+
+/// A process is deleted.
+#[must_use]
+pub fn forgotten(pid: u64) -> Entry {
+    Entry::Forgotten { pid: Pid(pid) }
+}
+
+/// The history of a process before a fact is deleted.
+#[must_use]
+pub fn shortened(pid: u64, below: u64) -> Entry {
+    Entry::Shortened {
+        pid: Pid(pid),
+        below: FactNumber(below),
+    }
+}

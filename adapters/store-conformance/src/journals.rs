@@ -1,0 +1,255 @@
+//! Journals: images, facts and histories.
+
+use dormouse_actors::ports::{Batch, Entry, Store, StoreError, Until, Written};
+use dormouse_proto::id::{FactNumber, Pid};
+
+use crate::entries::*;
+use crate::subject::*;
+use crate::temp_files::check_temp_files;
+
+pub(crate) fn an_empty_store_knows_nothing(subject: &mut Subject) {
+    assert!(ask(subject, |store| store.processes().unwrap().rows).is_empty());
+    let journal = ask(subject, |store| store.journal(Pid(1), None));
+    assert!(
+        matches!(journal, Err(StoreError::UnknownProcess(Pid(1)))),
+        "{journal:?}"
+    );
+    let content = ask(subject, |store| read(store, hash(b"?")));
+    assert!(
+        matches!(content, Err(StoreError::UnknownContent(unknown)) if unknown == hash(b"?")),
+        "{content:?}"
+    );
+}
+
+pub(crate) fn a_journal_is_the_latest_image_and_what_follows(subject: &mut Subject) {
+    let owner = claim(subject);
+    write(subject, owner, &[born(1)]);
+    check_journal(subject, 1, None, "image of 1", 0, 0);
+    write(subject, owner, &[facts(1, 1..=4), facts(1, 5..=5)]);
+    write(
+        subject,
+        owner,
+        &[facts(1, 6..=9), snapshot(1, 7), snapshot(1, 3)],
+    );
+    let cases = [
+        (None, "image of 1 at 7", 7, 9),
+        (Some(9), "image of 1 at 7", 7, 9),
+        (Some(8), "image of 1 at 7", 7, 8),
+        (Some(7), "image of 1 at 7", 7, 7),
+        (Some(6), "image of 1 at 3", 3, 6),
+        (Some(3), "image of 1 at 3", 3, 3),
+        (Some(2), "image of 1", 0, 2),
+        (Some(0), "image of 1", 0, 0),
+    ];
+    for (upto, image, base, last) in cases {
+        check_journal(subject, 1, upto, image, base, last);
+    }
+    let beyond = ask(subject, |store| store.journal(Pid(1), Some(FactNumber(10))));
+    let expected = matches!(
+        beyond,
+        Err(StoreError::UnknownFact {
+            last: FactNumber(9),
+            asked: FactNumber(10),
+            ..
+        })
+    );
+    assert!(expected, "{beyond:?}");
+}
+
+pub(crate) fn a_commit_is_all_or_nothing(subject: &mut Subject) {
+    let owner = claim(subject);
+    let brought = bytes(1, 100);
+    write(subject, owner, &[born(1)]);
+    let error = refused(
+        subject,
+        owner,
+        &[content(&brought), born(2), facts(1, 1..=3), facts(1, 5..=5)],
+    );
+    assert!(
+        error
+            .to_string()
+            .contains("stands at fact 3: the next is 4, but 5 was given"),
+        "{error}"
+    );
+    check_journal(subject, 1, None, "image of 1", 0, 0);
+    assert_eq!(
+        ask(subject, |store| store.processes().unwrap().rows),
+        [row(1)]
+    );
+    assert!(ask(subject, |store| read(store, hash(&brought))).is_err());
+    write(subject, owner, &[]);
+    write(
+        subject,
+        owner,
+        &[Entry::Facts {
+            pid: Pid(1),
+            first: FactNumber(1),
+            facts: Vec::new(),
+        }],
+    );
+}
+
+pub(crate) fn journals_have_no_gaps(subject: &mut Subject) {
+    let owner = claim(subject);
+    write(subject, owner, &[born(1), facts(1, 1..=2)]);
+    let cases = [
+        (facts(1, 4..=4), "the next is 3, but 4 was given"),
+        (facts(1, 2..=2), "the next is 3, but 2 was given"),
+        (born(1), "process 1 was born before"),
+        (facts(9, 1..=1), "no process 9"),
+        (snapshot(9, 0), "no process 9"),
+        (ended(9), "no process 9"),
+        (snapshot(1, 3), "no fact 3"),
+        (snapshot(1, 0), "at fact 0 is the one that it was born with"),
+    ];
+    for (entry, complaint) in cases {
+        let error = refused(subject, owner, std::slice::from_ref(&entry));
+        let text = format!("{error}");
+        assert!(text.contains(complaint), "{entry:?}: {text}");
+    }
+    write(
+        subject,
+        owner,
+        &[facts(1, 3..=3), born(2), facts(2, 1..=1), snapshot(2, 1)],
+    );
+    check_journal(subject, 1, None, "image of 1", 0, 3);
+    check_journal(subject, 2, None, "image of 2 at 1", 1, 1);
+}
+
+pub(crate) fn processes_do_not_mix(subject: &mut Subject) {
+    let owner = claim(subject);
+    let pids = [1, 2, 255, 256, 257, u64::MAX];
+    write(subject, owner, &pids.map(born));
+    for number in 1..=5 {
+        write(subject, owner, &pids.map(|pid| facts(pid, number..=number)));
+    }
+    for pid in pids {
+        check_journal(subject, pid, None, &format!("image of {pid}"), 0, 5);
+        check_journal(subject, pid, Some(3), &format!("image of {pid}"), 0, 3);
+    }
+}
+
+pub(crate) fn facts_are_read_where_a_snapshot_stands_for_them_too(subject: &mut Subject) {
+    let owner = claim(subject);
+    write(subject, owner, &[born(1), facts(1, 1..=3)]);
+    write(
+        subject,
+        owner,
+        &[facts(1, 4..=6), snapshot(1, 5), facts(1, 7..=7)],
+    );
+    for (first, upto) in [(1, 7), (2, 3), (5, 5), (4, 6), (7, 7), (6, 5)] {
+        let found = ask(subject, |store| {
+            store
+                .facts(Pid(1), FactNumber(first), FactNumber(upto))
+                .unwrap()
+        });
+        let expected: Vec<_> = (first..=upto).map(|number| fact(1, number)).collect();
+        assert_eq!(found, expected, "facts {first} to {upto}");
+    }
+    let beyond = ask(subject, |store| {
+        store.facts(Pid(1), FactNumber(1), FactNumber(8))
+    });
+    assert!(
+        matches!(
+            beyond,
+            Err(StoreError::UnknownFact {
+                last: FactNumber(7),
+                ..
+            })
+        ),
+        "{beyond:?}"
+    );
+    let unknown = ask(subject, |store| {
+        store.facts(Pid(9), FactNumber(1), FactNumber(1))
+    });
+    assert!(
+        matches!(unknown, Err(StoreError::UnknownProcess(Pid(9)))),
+        "{unknown:?}"
+    );
+}
+
+pub(crate) fn what_is_only_written_is_read_like_any_other(subject: &mut Subject) {
+    let owner = claim(subject);
+    let written = |entries: &[Entry]| {
+        let entries = entries.to_vec();
+        move |store: &dyn Store| {
+            store
+                .commit(
+                    owner,
+                    Batch {
+                        entries: &entries,
+                        at_ms: NOW_MS,
+                        until: Until::Written,
+                    },
+                )
+                .unwrap();
+        }
+    };
+    ask(subject, written(&[born(1), facts(1, 1..=2)]));
+    ask(subject, written(&[facts(1, 3..=3), temp_file(1, 1)]));
+    check_journal(subject, 1, None, "image of 1", 0, 3);
+    write(subject, owner, &[]);
+    write(subject, owner, &[facts(1, 4..=4)]);
+    ask(subject, written(&[facts(1, 5..=5)]));
+    check_journal(subject, 1, None, "image of 1", 0, 5);
+    check_temp_files(subject, 1, 1);
+}
+
+pub(crate) fn a_history_says_when_each_fact_was_written(subject: &mut Subject) {
+    let owner = claim(subject);
+    let unknown = ask(subject, |store| store.history(Pid(1)));
+    assert!(
+        matches!(unknown, Err(StoreError::UnknownProcess(Pid(1)))),
+        "{unknown:?}"
+    );
+    let at = |at_ms, entries: &[Entry]| {
+        let entries = entries.to_vec();
+        move |store: &dyn Store| {
+            store
+                .commit(
+                    owner,
+                    Batch {
+                        entries: &entries,
+                        at_ms,
+                        until: Until::Synced,
+                    },
+                )
+                .unwrap();
+        }
+    };
+    ask(subject, at(10, &[born(2), born(1)]));
+    ask(subject, at(20, &[facts(1, 1..=3), snapshot(1, 2)]));
+    ask(subject, at(30, &[facts(2, 1..=1)]));
+    ask(
+        subject,
+        at(25, &[facts(1, 4..=4), facts(1, 5..=6), temp_file(1, 1)]),
+    );
+    let history = ask(subject, |store| store.history(Pid(1)).unwrap().written);
+    let seen: Vec<_> = by_commit(&history)
+        .iter()
+        .map(|written| (written.at_ms, written.first.0, written.count))
+        .collect();
+    assert_eq!(seen, [(10, 0, 1), (20, 1, 3), (25, 4, 3)]);
+    let other = ask(subject, |store| store.history(Pid(2)).unwrap().written);
+    let change = ask(subject, |store| store.temp_files(Pid(1)).unwrap()[0].commit);
+    let commits = [
+        history[0].commit,
+        history[1].commit,
+        other[1].commit,
+        history[2].commit,
+    ];
+    assert!(commits.is_sorted_by(|a, b| a < b), "{commits:?}");
+    assert_eq!((other[0].commit, change), (commits[0], commits[3]));
+}
+
+/// A history by commits: a store may show the facts of one commit in several parts.
+fn by_commit(history: &[Written]) -> Vec<Written> {
+    let mut commits: Vec<Written> = Vec::new();
+    for written in history {
+        match commits.last_mut() {
+            Some(last) if last.commit == written.commit => last.count += written.count,
+            _ => commits.push(*written),
+        }
+    }
+    commits
+}

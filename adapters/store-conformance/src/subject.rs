@@ -1,0 +1,62 @@
+//! The store under test, and short ways to write to it and to ask it.
+
+use dormouse_actors::ports::{Batch, Entry, OwnerToken, Store, StoreError};
+use dormouse_proto::id::{FactNumber, Pid};
+
+use crate::entries::{NOW_MS, commit, fact};
+
+/// Runs one operation on the store under test. Between two operations anything may happen to the
+/// store that must not change an answer: it may be closed and opened again, or be looked at by
+/// somebody else.
+pub type Subject = Box<dyn FnMut(&mut dyn FnMut(&dyn Store))>;
+
+pub(crate) fn ask<T>(subject: &mut Subject, question: impl Fn(&dyn Store) -> T) -> T {
+    let mut answer = None;
+    subject(&mut |store| answer = Some(question(store)));
+    answer.expect("the subject runs the operation")
+}
+
+pub(crate) fn claim(subject: &mut Subject) -> OwnerToken {
+    ask(subject, |store| store.claim().unwrap())
+}
+
+pub(crate) fn write(subject: &mut Subject, owner: OwnerToken, entries: &[Entry]) {
+    ask(subject, |store| commit(store, owner, entries));
+}
+
+pub(crate) fn refused(subject: &mut Subject, owner: OwnerToken, entries: &[Entry]) -> StoreError {
+    ask(subject, |store| {
+        store
+            .commit(owner, Batch::durable(entries, NOW_MS))
+            .expect_err("the commit breaks a rule")
+    })
+}
+
+/// The journal must begin with `image` at fact `base`, and lead to fact `last`.
+pub(crate) fn check_journal(
+    subject: &mut Subject,
+    pid: u64,
+    upto: Option<u64>,
+    image: &str,
+    base: u64,
+    last: u64,
+) {
+    let journal = ask(subject, |store| {
+        store.journal(Pid(pid), upto.map(FactNumber)).unwrap()
+    });
+    let facts: Vec<_> = (base + 1..=last).map(|number| fact(pid, number)).collect();
+    assert_eq!(
+        journal.base,
+        FactNumber(base),
+        "base of process {pid} up to {upto:?}"
+    );
+    assert_eq!(
+        String::from_utf8_lossy(&journal.image),
+        image,
+        "image of process {pid} up to {upto:?}"
+    );
+    assert_eq!(
+        journal.facts, facts,
+        "facts of process {pid} up to {upto:?}"
+    );
+}

@@ -1,0 +1,98 @@
+//! Changes of temporary files: a journal of each process tree.
+
+use dormouse_actors::ports::StoreError;
+use dormouse_proto::id::Pid;
+
+use crate::entries::*;
+use crate::subject::*;
+
+pub(crate) fn check_temp_files(subject: &mut Subject, root: u64, last: u64) {
+    let found = ask(subject, |store| {
+        records(store.temp_files(Pid(root)).unwrap())
+    });
+    let expected: Vec<_> = (1..=last).map(|number| change(root, number)).collect();
+    assert_eq!(found, expected, "the temporary files of process {root}");
+}
+
+pub(crate) fn temporary_files_are_a_journal_of_their_own(subject: &mut Subject) {
+    let owner = claim(subject);
+    let roots = [1, 2, 255, 256, u64::MAX];
+    let unknown = ask(subject, |store| store.temp_files(Pid(1)));
+    assert!(
+        matches!(unknown, Err(StoreError::UnknownProcess(Pid(1)))),
+        "{unknown:?}"
+    );
+    write(subject, owner, &roots.map(born));
+    roots
+        .iter()
+        .for_each(|root| check_temp_files(subject, *root, 0));
+    let many: Vec<_> = (1..=300).map(|number| temp_file(256, number)).collect();
+    write(subject, owner, &many);
+    let brought = bytes(4, 90);
+    write(
+        subject,
+        owner,
+        &[
+            content(&brought),
+            temp_file(1, 1),
+            facts(1, 1..=2),
+            temp_file(1, 2),
+            temp_file(2, 1),
+        ],
+    );
+    write(
+        subject,
+        owner,
+        &[
+            snapshot(1, 2),
+            temp_file(u64::MAX, 1),
+            ended(1),
+            facts(2, 1..=1),
+        ],
+    );
+    write(subject, owner, &[temp_file(1, 3)]);
+    for (root, last) in [(1, 3), (2, 1), (255, 0), (256, 300), (u64::MAX, 1)] {
+        check_temp_files(subject, root, last);
+    }
+    check_journal(subject, 1, None, "image of 1 at 2", 2, 2);
+    check_journal(subject, 2, None, "image of 2", 0, 1);
+    check_journal(subject, 256, None, "image of 256", 0, 0);
+    assert_eq!(
+        ask(subject, |store| read(store, hash(&brought)).unwrap()),
+        brought
+    );
+}
+
+pub(crate) fn changes_of_temporary_files_have_no_gaps(subject: &mut Subject) {
+    let owner = claim(subject);
+    write(subject, owner, &[born(1), temp_file(1, 1)]);
+    let cases = [
+        (
+            temp_file(1, 1),
+            "stand at change 1: the next is 2, but 1 was given",
+        ),
+        (
+            temp_file(1, 3),
+            "stand at change 1: the next is 2, but 3 was given",
+        ),
+        (
+            temp_file(1, 0),
+            "stand at change 1: the next is 2, but 0 was given",
+        ),
+        (temp_file(9, 1), "no process 9"),
+    ];
+    for (entry, complaint) in cases {
+        let text = refused(subject, owner, std::slice::from_ref(&entry)).to_string();
+        assert!(text.contains(complaint), "{entry:?}: {text}");
+    }
+    let text = refused(subject, owner, &[temp_file(1, 2), temp_file(1, 4)]).to_string();
+    assert!(text.contains("stand at change 2: the next is 3"), "{text}");
+    check_temp_files(subject, 1, 1);
+    write(
+        subject,
+        owner,
+        &[temp_file(1, 2), born(2), temp_file(2, 1), temp_file(1, 3)],
+    );
+    check_temp_files(subject, 1, 3);
+    check_temp_files(subject, 2, 1);
+}

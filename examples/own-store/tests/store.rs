@@ -1,0 +1,88 @@
+//! What the store is worth: the conformance suite, damage, and a program that is killed.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use dormouse::id::{FactNumber, Pid};
+use dormouse::ports::{Store, StoreError};
+use dormouse_own_store::SqliteLog;
+use dormouse_store_conformance::check_store;
+use dormouse_store_conformance::entries::{born, commit, facts};
+
+#[test]
+fn the_store_conforms() {
+    check_store(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteLog::open(&folder.path().join("store.db")).unwrap();
+        Box::new(move |operation| {
+            let _in_use = &folder;
+            operation(&store);
+        })
+    });
+}
+
+#[test]
+fn the_store_conforms_that_is_opened_anew_for_each_operation() {
+    check_store(|| {
+        let folder = tempfile::tempdir().unwrap();
+        Box::new(move |operation| {
+            operation(&SqliteLog::open(&folder.path().join("store.db")).unwrap());
+        })
+    });
+}
+
+#[test]
+fn what_somebody_changed_is_reported_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("store.db");
+    let store = SqliteLog::open(&file).unwrap();
+    let owner = store.claim().unwrap();
+    commit(&store, owner, &[born(1), facts(1, 1..=3)]);
+    drop(store);
+    rusqlite::Connection::open(&file)
+        .unwrap()
+        .execute(
+            "UPDATE record SET bytes = zeroblob(40) WHERE kind = 3 AND number = ?1",
+            [2 ^ i64::MIN],
+        )
+        .unwrap();
+    let store = SqliteLog::open(&file).unwrap();
+    let whole = store.journal(Pid(1), Some(FactNumber(1))).unwrap();
+    assert_eq!(whole.facts.len(), 1);
+    let error = store.journal(Pid(1), None).unwrap_err();
+    assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+    assert!(error.to_string().contains("fact 2 of process 1"), "{error}");
+}
+
+fn session(file: &Path, text: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse-own-store"));
+    command.arg(file).arg(text);
+    command
+}
+
+#[test]
+fn a_conversation_continues_whenever_its_program_was_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("session.db");
+    let mut turns = 0;
+    for round in 0..12 {
+        let mut killed = session(&file, "Hello?")
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(round * 7));
+        killed.kill().unwrap();
+        killed.wait().unwrap();
+        let output = session(&file, "Are you there?").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let error = String::from_utf8_lossy(&output.stderr);
+        let turn = said
+            .split_whitespace()
+            .nth(3)
+            .and_then(|turn| turn.parse::<u64>().ok());
+        let turn = turn.unwrap_or_else(|| panic!("{said}{error}"));
+        assert!(turn >= turns, "turn {turn} after turn {turns}");
+        turns = turn;
+    }
+    assert!(turns >= 11, "{turns} turns");
+}
