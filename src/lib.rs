@@ -86,6 +86,8 @@ pub use dormouse_actors::{
     DescriptorView, Durability, Event, ExportFailure, Fact, KernelError, LoadError, NameError,
     NotFound, ProcessError, StartError, StoreFailure, View, garbage, ports,
 };
+#[doc(inline)]
+pub use dormouse_content as content;
 #[cfg(feature = "host")]
 #[doc(inline)]
 pub use dormouse_host as host;
@@ -103,7 +105,7 @@ pub mod export {
     pub use dormouse_proto::export::{Facts, Head, Member, Redaction};
 }
 #[doc(inline)]
-pub use dormouse_kernel::{content, inventory, program, retention};
+pub use dormouse_kernel::{inventory, program, retention};
 #[cfg(feature = "mcp")]
 #[doc(inline)]
 pub use dormouse_mcp as mcp;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use dormouse_content::Content;
 use dormouse_kernel::budget::Account;
-use dormouse_kernel::content::Content;
 use dormouse_kernel::process::{State, Tools};
 use dormouse_kernel::program::Program;
 use dormouse_kernel::table::Table;

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use dormouse_kernel::content::Content;
+use dormouse_content::Content;
 use dormouse_kernel::export::{
     Framer, Masker, Naming, Redact, Unmasked, mask_text, masked_bundle, named,
 };

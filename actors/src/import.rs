@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, SeekFrom};
 
-use dormouse_kernel::content::Content;
+use dormouse_content::Content;
 use dormouse_kernel::export::{Birth, Checker, ExportError, Keep, Manifest, Told};
 use dormouse_kernel::process::{Beginning, State};
 use dormouse_kernel::program::Program;

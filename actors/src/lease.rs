@@ -8,7 +8,7 @@ use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use dormouse_kernel::content::{Backing, Source, Unreadable};
+use dormouse_content::{Backing, Source, Unreadable};
 use dormouse_proto::id::ContentHash;
 use dormouse_proto::record::ContentRef;
 use tokio::sync::mpsc;

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dormouse_kernel::content::Content;
+use dormouse_content::Content;
 use dormouse_kernel::process::{Beginning, Kept, Standing, branched};
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, FactNumber, Pid};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use dormouse_kernel::content::{Content, ReadQuota};
+use dormouse_content::{Content, ReadQuota};
 use dormouse_kernel::process::{Input, Read};
 use dormouse_proto::id::FdId;
 use tokio::sync::Semaphore;

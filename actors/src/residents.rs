@@ -16,7 +16,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dormouse_kernel::content::{Content, Reads, Source, WeakContent};
+use dormouse_content::{Content, Reads, Source, WeakContent};
 use dormouse_kernel::memory::{Resident, to_offload};
 use dormouse_proto::id::ContentHash;
 use dormouse_proto::record::ContentRef;

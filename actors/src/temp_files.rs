@@ -15,7 +15,7 @@ mod tree;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dormouse_kernel::content::{Content, Unreadable};
+use dormouse_content::{Content, Unreadable};
 use dormouse_kernel::temp_files::{Pieces, TempFiles};
 use dormouse_proto::id::Pid;
 use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempFileOrigin, TempFileReply, TempId};

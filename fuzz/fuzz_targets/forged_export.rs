@@ -6,7 +6,7 @@
 use arbitrary::Unstructured;
 use dormouse_fuzz::forge::export::{self, Record};
 use dormouse_fuzz::forging::{EXPORT, facts, forgeries, member, recover, within_bounds};
-use dormouse_kernel::content::Content;
+use dormouse_content::Content;
 use dormouse_kernel::export::{Checker, ExportError, Keep, Manifest, Told};
 use dormouse_kernel::process::{Beginning, gist};
 use dormouse_proto::export::Facts;

@@ -5,7 +5,7 @@
 use arbitrary::Arbitrary;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use dormouse_kernel::content::{Content, Reader, Slice, Unreadable};
+use dormouse_content::{Content, Reader, Slice, Unreadable};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use arbitrary::{Arbitrary, Unstructured};
-use dormouse_kernel::content::{Backing, Content, Source, Unreadable};
+use dormouse_content::{Backing, Content, Source, Unreadable};
 use dormouse_kernel::process::{State, Surroundings, evolve, gist};
 use dormouse_kernel::program::Bundle;
 use dormouse_proto::budget::{Budget, Change as BudgetChange};

@@ -11,7 +11,7 @@ pub mod forge;
 pub mod forging;
 pub mod tools;
 
-use dormouse_kernel::content::Content;
+use dormouse_content::Content;
 use dormouse_kernel::table::Table;
 use dormouse_proto::record::Entry;
 

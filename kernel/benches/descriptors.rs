@@ -8,7 +8,7 @@ use std::hint::black_box;
 use bytes::Bytes;
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
-use dormouse_kernel::content::{Content, Slice};
+use dormouse_content::{Content, Slice};
 use dormouse_kernel::syscall::Call;
 use dormouse_kernel::syscall::search_fd;
 use dormouse_kernel::table::Table;

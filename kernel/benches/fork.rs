@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use divan::Bencher;
 use divan::counter::BytesCount;
-use dormouse_kernel::content::Content;
+use dormouse_content::Content;
 use dormouse_kernel::process::{
     Birth, Completion, Effect, Input, Preloads, Signal, State, Surroundings, born, decide, evolve,
 };

@@ -25,7 +25,6 @@
 //! ```
 
 pub mod budget;
-pub mod content;
 pub mod export;
 pub mod inventory;
 pub mod journal;

@@ -63,13 +63,13 @@ pub use served::{NotOffered, give_tools};
 pub use state::{State, StateError};
 pub use toolbox::{HostTool, Surroundings, Tools};
 
-use crate::content::Content;
 pub use crate::syscall::checkpoint::{
     CheckpointError, CheckpointOp, CheckpointReply, Kept, Standing,
 };
 pub use crate::syscall::spawn::{
     FetchError, Fetched, MAX_PRELOAD_BYTES, PendingSpawn, Preloads, ShownPreload,
 };
+use dormouse_content::Content;
 
 /// A fact with its content at hand.
 pub type Fact = dormouse_proto::record::Fact<Content>;

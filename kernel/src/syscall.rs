@@ -72,10 +72,10 @@ pub use summarize_fd::{PendingSummary, Summarized, summarize_fd};
 pub use temp_file::PendingTempFile;
 
 use self::parameter::Offered;
-use crate::content::{Content, ReadQuota, Unreadable};
 use crate::process::Draft;
 use crate::program::Program;
 use crate::table::{NewDescriptor, Table, View, served};
+use dormouse_content::{Content, ReadQuota, Unreadable};
 
 /// A call of a tool that is a function of its caller's table.
 #[derive(Clone, Copy, Debug)]

@@ -31,7 +31,7 @@ use dormouse_proto::record::{Entry, Note};
 use imbl::{OrdMap, Vector};
 
 use self::conversation::Conversation;
-use crate::content::{Content, Reader, Unreadable};
+use dormouse_content::{Content, Reader, Unreadable};
 
 /// Descriptors by name. Cloning costs O(1).
 #[derive(Clone, Debug, PartialEq, Eq)]

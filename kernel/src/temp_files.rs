@@ -18,7 +18,7 @@ use dormouse_proto::temp_file::{
 };
 use imbl::{OrdMap, Vector};
 
-use crate::content::Content;
+use dormouse_content::Content;
 
 /// The most files that a tree has at once.
 pub const MAX_FILES: usize = 1_000;

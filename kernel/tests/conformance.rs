@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_kernel::content::Content;
+use dormouse_content::Content;
 use dormouse_kernel::syscall::Call;
 use dormouse_kernel::syscall::{Outcome, fd_to_file, read_fd};
 use dormouse_kernel::table::Table;

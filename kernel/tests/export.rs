@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use bytes::Bytes;
-use dormouse_kernel::content::Content;
+use dormouse_content::Content;
 use dormouse_kernel::export::{
     Checker, ExportError, Framer, Manifest, Masker, Place, Redact, Told, mask_text,
 };

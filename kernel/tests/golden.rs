@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use dormouse_kernel::content::{Content, ReadQuota};
+use dormouse_content::{Content, ReadQuota};
 use dormouse_kernel::syscall::Call;
 use dormouse_kernel::syscall::{
     Group, HANDLES, MESSAGES, Outcome, PendingTempFile, REFERENCES, Syscall,

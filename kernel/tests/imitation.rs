@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_kernel::content::{Content, ReadQuota};
+use dormouse_content::{Content, ReadQuota};
 use dormouse_kernel::process::{
     Birth, CheckpointReply, ChildEvent, Completion, Effect, Fetched, Gathered, HostRequest,
     HostTool, Input, Kept, Preloads, ShownPreload, State, Surroundings, Work, born, give_tools,
@@ -749,7 +749,7 @@ fn program_that_preloads(text: &str) -> String {
 
 fn host_opens(text: &str) -> String {
     let mut run = begun();
-    let collected = dormouse_kernel::content::Collected {
+    let collected = dormouse_content::Collected {
         bytes: Bytes::from(text.to_owned()),
         cut_bytes: 0,
     };

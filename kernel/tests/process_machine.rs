@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_kernel::content::{Content, ReadQuota};
+use dormouse_content::{Content, ReadQuota};
 use dormouse_kernel::process::{
     Birth, Child, ChildEvent, Completion, Decision, Effect, Fact, FetchError, Fetched, Found,
     HostRequest, HostTool, Input, PendingSpawn, Preloads, Read, Report, ShownPreload, Signal,

@@ -242,7 +242,7 @@ fn what_was_given_up_is_not_sent_again() {
 fn descriptors_travel_by_content_and_say_where_they_come_from() {
     let mut sender = session(1, &with_descriptors(), "");
     for text in ["one\ntwo\nthree\n", "other"] {
-        let collected = dormouse_kernel::content::Collected {
+        let collected = dormouse_content::Collected {
             bytes: text.into(),
             cut_bytes: 0,
         };
@@ -348,7 +348,7 @@ fn a_full_mailbox_and_a_reader_without_descriptors_refuse_and_keep_nothing() {
     );
 
     let mut handing = session(1, &with_descriptors(), "");
-    let collected = dormouse_kernel::content::Collected {
+    let collected = dormouse_content::Collected {
         bytes: "x".into(),
         cut_bytes: 0,
     };
@@ -376,7 +376,7 @@ fn a_full_mailbox_and_a_reader_without_descriptors_refuse_and_keep_nothing() {
 #[test]
 fn what_would_use_up_the_receivers_budget_is_refused_and_ends_nobody() {
     let mut handing = session(1, &with_descriptors(), "");
-    let collected = dormouse_kernel::content::Collected {
+    let collected = dormouse_content::Collected {
         bytes: "x".repeat(20).into(),
         cut_bytes: 0,
     };

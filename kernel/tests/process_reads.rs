@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use dormouse_kernel::content::{Backing, Collected, Content, ReadQuota, Source, Unreadable};
+use dormouse_content::{Backing, Collected, Content, ReadQuota, Source, Unreadable};
 use dormouse_kernel::process::{
     Birth, Completion, Decision, Effect, Fact, HostRequest, HostTool, Input, Preloads, Read,
     Signal, State, Surroundings, Unrest, Work, born, decide,

@@ -154,7 +154,7 @@ fn a_model_that_goes_back_stands_behind_its_own_call_and_is_told_so() {
     run.feed(Input::Host {
         ticket: "t".into(),
         request: HostRequest::Open {
-            collected: dormouse_kernel::content::Collected {
+            collected: dormouse_content::Collected {
                 bytes: "x\n".repeat(900).into(),
                 cut_bytes: 0,
             },
@@ -369,7 +369,7 @@ fn a_diff_says_where_two_points_part() {
         call,
         result: Completion::Checkpoint(Ok(CheckpointReply::Listed(Vec::new()))),
     });
-    let collected = dormouse_kernel::content::Collected {
+    let collected = dormouse_content::Collected {
         bytes: "y".repeat(9).into(),
         cut_bytes: 0,
     };

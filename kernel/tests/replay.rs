@@ -1,7 +1,7 @@
 //! A process that is fed: it keeps its facts, and checks after each input that they give the state
 //! again.
 
-use dormouse_kernel::content::Content;
+use dormouse_content::Content;
 use dormouse_kernel::process::{
     Completion, Decision, Effect, Fact, Input, Signal, State, Work, decide, evolve,
 };

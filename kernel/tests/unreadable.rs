@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_kernel::content::{Backing, Content, ReadQuota, Source, Unreadable};
+use dormouse_content::{Backing, Content, ReadQuota, Source, Unreadable};
 use dormouse_kernel::syscall::{self, Call, Outcome, handle};
 use dormouse_kernel::table::{NewDescriptor, Table};
 use dormouse_proto::descriptor::{DescriptorSettings, Preview};

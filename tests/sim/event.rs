@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_kernel::content::Content;
+use dormouse_content::Content;
 use dormouse_kernel::process::{Child, ChildEvent, Completion, HostRequest, Image, Input, Signal};
 use dormouse_kernel::program::Program;
 use dormouse_kernel::syscall::PendingTempFile;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::BytesMut;
-use dormouse_kernel::content::Content;
+use dormouse_content::Content;
 use dormouse_kernel::process::Completion;
 use dormouse_kernel::temp_files::{Decided, Pieces, TempFiles, decide, evolve};
 use dormouse_proto::id::Pid;

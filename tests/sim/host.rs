@@ -1,7 +1,7 @@
 //! The host of the simulated kernel: starts processes, speaks, hands over contents, calls tools,
 //! sends back, forks, signals, and pulls the plug.
 
-use dormouse_kernel::content::Collected;
+use dormouse_content::Collected;
 use dormouse_kernel::process::{Birth, HostRequest, Input, Kept, Preloads, Signal, Standing, born};
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};

@@ -3,7 +3,7 @@
 //!
 //! To add an effect: a line in [`World::perform`], and an event or a task that brings its input.
 
-use dormouse_kernel::content::{Content, ReadQuota};
+use dormouse_content::{Content, ReadQuota};
 use dormouse_kernel::process::{
     Completion, Effect, FetchError, Fetched, Input, PendingSpawn, Read, Report, ShownPreload, Work,
 };

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use dormouse_kernel::content::ReadQuota;
+use dormouse_content::ReadQuota;
 use dormouse_kernel::process::{
     Completion, Decision, Effect, Fact, Input, Read, Signal, State, Work, copied, decide, evolve,
 };

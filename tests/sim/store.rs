@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use dormouse_kernel::content::Content;
+use dormouse_content::Content;
 use dormouse_kernel::process::{Fact, Image, State, evolve};
 use dormouse_proto::id::{ContentHash, Pid};
 use dormouse_proto::process::{Exit, ProcessRow};

@@ -1,6 +1,6 @@
 //! Where the world makes the mistakes of a [`Defect`] that concern the facts of a process.
 
-use dormouse_kernel::content::Content;
+use dormouse_content::Content;
 use dormouse_kernel::process::{Fact, Image, Input, State, evolve};
 use dormouse_proto::budget::Change;
 use dormouse_proto::id::{FdId, Pid};

@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use dormouse_kernel::content::Collected;
+use dormouse_content::Collected;
 use dormouse_kernel::table::attachment::shown_type;
 use dormouse_proto::file::{DirEntry, EntryKind, FileError, Listing};
 use dormouse_proto::tool::{Access, Attachment};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use dormouse_kernel::content::{Builder, Collected};
+use dormouse_content::{Builder, Collected};
 use dormouse_kernel::process::{HostRequest, Input, Signal, State, copied};
 use dormouse_proto::descriptor::MAX_CONTENT_BYTES;
 use dormouse_proto::id::Pid;

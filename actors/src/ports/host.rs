@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_kernel::content::Collected;
+use dormouse_content::Collected;
 use dormouse_kernel::program::FileUse;
 use dormouse_proto::command::Command;
 use dormouse_proto::file::{FileError, FileErrorKind, FileWrite, Listing};

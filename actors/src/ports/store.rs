@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-pub use dormouse_kernel::content::{Backing, Unreadable};
+pub use dormouse_content::{Backing, Unreadable};
 use dormouse_proto::checkpoint::{Checkpoint, Scope};
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse_proto::process::{Exit, ProcessRow};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dormouse_kernel::content::{Builder, Collected};
+use dormouse_content::{Builder, Collected};
 use dormouse_proto::tool::{Attachment, Progress, ToolPolicy, ToolSpec};
 use futures_util::future::BoxFuture;
 use tokio::sync::Notify;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use dormouse_kernel::content::{Collected, Content};
+use dormouse_content::{Collected, Content};
 use dormouse_kernel::process::{
     Completion, FetchError, Fetched, MAX_PRELOAD_BYTES, PendingSpawn, ShownPreload,
 };

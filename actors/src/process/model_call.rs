@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
-use dormouse_kernel::content::Content;
+use dormouse_content::Content;
 use dormouse_kernel::permits::Asker;
 use dormouse_kernel::program::{ModelChoice, Program};
 use dormouse_proto::id::{FdId, Pid};

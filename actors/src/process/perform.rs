@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 
-use dormouse_kernel::content::Content;
+use dormouse_content::Content;
 use dormouse_kernel::permits::Asker;
 use dormouse_kernel::process::{Child, ChildEvent, Completion, Effect, Input, Report, Work};
 use dormouse_kernel::program::ModelChoice;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use dormouse_kernel::content::Collected;
+use dormouse_content::Collected;
 use dormouse_proto::tool::{ToolOutput, ToolPolicy};
 use futures_util::future::BoxFuture;
 use tokio::task::{JoinError, JoinSet};

@@ -4,7 +4,7 @@ use std::collections::HashMap as Map;
 use std::ops::Range;
 
 use bytes::Bytes;
-use dormouse_kernel::content::{Backing, Unreadable};
+use dormouse_content::{Backing, Unreadable};
 
 use super::*;
 

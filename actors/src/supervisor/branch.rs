@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dormouse_kernel::content::Content;
+use dormouse_content::Content;
 use dormouse_kernel::process::Image;
 use dormouse_kernel::program::Program;
 use dormouse_proto::checkpoint::Scope;

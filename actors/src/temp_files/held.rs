@@ -1,7 +1,7 @@
 //! What temporary files hold: contents one after the other, and how they become one.
 
 use bytes::BytesMut;
-use dormouse_kernel::content::{Content, Unreadable};
+use dormouse_content::{Content, Unreadable};
 use dormouse_kernel::temp_files::{Pieces, TempFiles, evolve};
 use dormouse_proto::id::Pid;
 use dormouse_proto::record::{ContentRef, codec};

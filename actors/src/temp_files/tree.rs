@@ -3,7 +3,7 @@
 //! It knows no actor and no store: it is told what happened and says what to commit and what to
 //! answer.
 
-use dormouse_kernel::content::Content;
+use dormouse_content::Content;
 use dormouse_kernel::temp_files::{Decided, Pieces, TempFiles, decide, evolve};
 use dormouse_proto::temp_file::{TempFileError, TempFileRecord, TempFileReply};
 

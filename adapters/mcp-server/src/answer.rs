@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use dormouse_actors::View;
 use dormouse_actors::handle::Process;
-use dormouse_kernel::content::Content;
+use dormouse_content::Content;
 use dormouse_proto::message::Media;
 use dormouse_proto::tool::Answer;
 use rmcp::model::{
@@ -71,10 +71,7 @@ fn said(text: String) -> ContentBlock {
     ContentBlock::Text(TextContent::new(text))
 }
 
-fn block(
-    content: &Content,
-    media: &Media,
-) -> Result<ContentBlock, dormouse_kernel::content::Unreadable> {
+fn block(content: &Content, media: &Media) -> Result<ContentBlock, dormouse_content::Unreadable> {
     let (data, kind) = (
         STANDARD.encode(content.unbounded().bytes()?),
         &*media.media_type,

@@ -4,7 +4,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use dormouse_actors::View;
-use dormouse_kernel::content::{Content, Unreadable};
+use dormouse_content::{Content, Unreadable};
 use dormouse_proto::id::FdId;
 use rmcp::model::{Resource, ResourceContents, ResourceTemplate};
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dormouse_bench::{Outcome, Spread, asks, line};
-use dormouse_kernel::content::Content;
+use dormouse_content::Content;
 use dormouse_kernel::process::{
     Birth, Completion, Effect, Input, Preloads, Signal, State, Surroundings, born, decide, evolve,
 };

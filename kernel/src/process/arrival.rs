@@ -7,10 +7,10 @@ use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::Speaker;
 use dormouse_proto::spoken::Spoken;
 
-use crate::content::{Collected, Unreadable};
 use crate::syscall::{Letter, PlacedLetter};
 use crate::table::NewDescriptor;
 use crate::table::placement::{Placement, Placer};
+use dormouse_content::{Collected, Unreadable};
 
 /// An arrival. Its fields are those of the [`Input`](super::Input) that brought it.
 #[derive(Clone, Debug)]

@@ -7,8 +7,8 @@ use dormouse_proto::tool::{OutsideTool, ToolSpec};
 
 use super::Preloads;
 use super::toolbox::{Surroundings, Toolbox};
-use crate::content::Content;
 use crate::program::Program;
+use dormouse_content::Content;
 
 /// What the processes of one program share, in surroundings that are the same.
 pub(crate) struct Common {

@@ -12,9 +12,9 @@ use super::arrival::Arrival;
 use super::{
     ChildEvent, Completion, Effect, Fact, HostRequest, Input, Placed, Read, Signal, State, evolve,
 };
-use crate::content::{Content, Unreadable};
 use crate::table::placement::Placement;
 use crate::table::{NewDescriptor, unreadable};
+use dormouse_content::{Content, Unreadable};
 
 /// How many calls of the host a process has in flight at most. They run side by side, each for
 /// itself.

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::Image;
 use super::gist::said;
-use crate::content::Content;
+use dormouse_content::Content;
 
 /// What differs between a left and a right point.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

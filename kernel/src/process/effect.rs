@@ -9,11 +9,11 @@ use dormouse_proto::process::{Exit, Origin};
 use dormouse_proto::tool::{Answer, OutsideTool};
 
 use super::Image;
-use crate::content::Content;
 use crate::program::{ModelChoice, Program};
 use crate::syscall::checkpoint::CheckpointOp;
 use crate::syscall::spawn::PendingSpawn;
 use crate::syscall::{PendingMessage, PendingSummary, PendingTempFile, PendingWrite};
+use dormouse_content::Content;
 
 /// Something to be done, after the facts before it are durable.
 #[derive(Clone, Debug)]

@@ -12,10 +12,10 @@ use dormouse_proto::temp_file::{TempFileError, TempFileReply};
 use dormouse_proto::tool::{Answer, ToolOutput};
 
 use super::{Found, Placed};
-use crate::content::{Collected, Content};
 use crate::syscall::checkpoint::{CheckpointError, CheckpointReply, Standing};
 use crate::syscall::spawn::{FetchError, Fetched, PendingSpawn};
 use crate::syscall::{Letter, PendingSummary, PendingTempFile, PendingWrite};
+use dormouse_content::{Collected, Content};
 
 /// Something that happened to a process.
 #[derive(Clone, Debug)]

@@ -17,12 +17,12 @@ use dormouse_proto::tool::ToolOutput;
 
 use super::arrival::Arrival;
 use super::{Completion, Input};
-use crate::content::{Content, ReadQuota};
 use crate::program::Program;
 use crate::syscall::spawn::{self, PendingSpawn};
 use crate::syscall::{Call, Outcome, PendingMessage, Syscall, handle, send_message};
 use crate::table::Table;
 use crate::table::placement::{PlacedOutput, Placement, Placer};
+use dormouse_content::{Content, ReadQuota};
 
 /// A read that a decision asked for. Cloning costs a few pointers.
 #[derive(Clone, Debug)]

@@ -17,8 +17,8 @@ use super::decide::{Decision, Draft, decide};
 use super::read::{Found, Purpose, Read, Subject};
 use super::toolbox::Kind;
 use super::{Effect, Input, Work};
-use crate::content::{Content, ReadQuota};
 use crate::syscall::Outcome;
+use dormouse_content::{Content, ReadQuota};
 
 impl Decision {
     /// Performs the reads that stay within `bytes` of what is in memory, and decides on their

@@ -20,11 +20,11 @@ use super::reading::Reading;
 use super::toolbox::{Surroundings, Toolbox, Tools};
 use super::{Fact, Image};
 use crate::budget::Account;
-use crate::content::Content;
 use crate::program::{ModelChoice, Program};
 use crate::syscall::summarize_fd;
 use crate::table::Table;
 use crate::table::attachment::Gallery;
+use dormouse_content::Content;
 
 /// What providers call the bound of a reply, in tokens.
 const BOUNDS: [&str; 4] = [

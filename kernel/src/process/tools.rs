@@ -13,13 +13,13 @@ use super::Effect;
 use super::decide::Draft;
 use super::read::Purpose;
 use super::toolbox::Kind;
-use crate::content::Content;
 use crate::syscall::{
     Handler, PendingSummary, PendingTempFile, PendingWrite, ProcessHandler, Summarized, Tool,
     handle, send_message,
 };
 use crate::table::attachment::{MOST_ATTACHED, NewAttachment};
 use crate::table::placement::PlacedOutput;
+use dormouse_content::Content;
 
 impl Draft {
     /// Starts or answers every open tool use of the turn, in order, then goes on if that was all.

@@ -11,8 +11,8 @@ use dormouse_proto::record::{CallFact, Entry, Lifetime, Phase, TurnFact};
 
 use super::decide::Draft;
 use super::{Effect, Fact, Report, Work};
-use crate::content::Content;
 use crate::references::references;
+use dormouse_content::Content;
 
 impl Draft {
     pub(super) fn begin_turn(&mut self) {

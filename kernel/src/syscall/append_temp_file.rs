@@ -60,7 +60,7 @@ mod tests {
 
     use super::super::temp_file::tests::{content_of_fd, op, refused};
     use super::*;
-    use crate::content::Content;
+    use dormouse_content::Content;
 
     #[test]
     fn it_takes_a_file_and_a_content() {

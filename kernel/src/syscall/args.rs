@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use super::Tool;
 use super::parameter::{self, Kind, Offered, Parameter};
-use crate::content::Unreadable;
 use crate::program::Program;
+use dormouse_content::Unreadable;
 
 /// The longest name that can be given to something, in characters.
 const MAX_LABEL_CHARS: usize = 64;

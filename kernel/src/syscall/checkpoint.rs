@@ -10,7 +10,7 @@ use dormouse_proto::record::Image;
 use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
 
-use crate::content::Content;
+use dormouse_content::Content;
 
 /// What a process asks of the checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -55,7 +55,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
 mod tests {
     use super::super::temp_file::tests::{content_of_fd, op, refused};
     use super::*;
-    use crate::content::Content;
+    use dormouse_content::Content;
 
     #[test]
     fn it_takes_a_text_or_a_descriptor() {

@@ -54,8 +54,8 @@ mod tests {
     use dormouse_proto::record::{Entry, Section};
 
     use super::*;
-    use crate::content::Content;
     use crate::table::Table;
+    use dormouse_content::Content;
     use dormouse_proto::descriptor::DescriptorSettings;
 
     fn call(table: &Table, ref_id: &str) -> Outcome {

@@ -8,8 +8,8 @@ use dormouse_proto::tool::Access;
 
 use super::args::Args;
 use super::{Call, Group, Handler, Outcome, Parameter, Tool, form};
-use crate::content::Collected;
 use crate::table::placement::Placer;
+use dormouse_content::Collected;
 use unified::Diff;
 
 /// `diff_fd` as a tool.
@@ -175,8 +175,8 @@ mod tests {
     use roxmltree::Document;
 
     use super::*;
-    use crate::content::Content;
     use crate::table::Table;
+    use dormouse_content::Content;
 
     fn table(contents: &[&[u8]]) -> Table {
         let mut table = Table::new();

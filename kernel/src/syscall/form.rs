@@ -7,8 +7,8 @@ use dormouse_proto::record::Entry;
 
 use super::Call;
 use super::args::Args;
-use crate::content::{Content, PrettyError};
 use crate::table::{Form, View, view_of};
+use dormouse_content::{Content, PrettyError};
 
 /// The form that a call asks for, if it does.
 pub(super) fn asked(args: &Args) -> Option<Form> {

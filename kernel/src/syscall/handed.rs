@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::Call;
 use super::args::Args;
 use super::part::{Named, PARTS, UNITS};
-use crate::content::Content;
+use dormouse_content::Content;
 
 /// How many descriptors an error names.
 const SHOWN: usize = 20;

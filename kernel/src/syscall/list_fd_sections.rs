@@ -10,7 +10,7 @@ use dormouse_proto::tool::Access;
 use super::args::Args;
 use super::window::{Window, cut};
 use super::{Call, Group, Handler, Outcome, Parameter, Tool};
-use crate::content::Reader;
+use dormouse_content::Reader;
 
 /// `list_fd_sections` as a tool.
 pub const TOOL: Tool = Tool {
@@ -97,8 +97,8 @@ mod tests {
     use roxmltree::Document;
 
     use super::*;
-    use crate::content::Content;
     use crate::table::Table;
+    use dormouse_content::Content;
     use dormouse_proto::descriptor::DescriptorSettings;
     use dormouse_proto::record::Entry;
 

@@ -14,8 +14,8 @@ use time::OffsetDateTime;
 use super::args::Args;
 use super::window::{Window, cut};
 use super::{Call, Group, Handler, Outcome, Parameter, Tool};
-use crate::content::{Content, ReadQuota};
 use crate::table::{Table, served};
+use dormouse_content::{Content, ReadQuota};
 
 /// `list_fds` as a tool.
 pub const TOOL: Tool = Tool {

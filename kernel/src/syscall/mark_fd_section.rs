@@ -106,8 +106,8 @@ mod tests {
     use dormouse_proto::record::Entry;
 
     use super::*;
-    use crate::content::Content;
     use crate::table::Table;
+    use dormouse_content::Content;
     use dormouse_proto::descriptor::DescriptorSettings;
 
     fn table(text: &str) -> Table {

@@ -13,8 +13,8 @@ use super::Call;
 use super::args::Args;
 use super::get_fd_section;
 use super::selection::Selection;
-use crate::content::{Content, Slice};
 use crate::table::View;
+use dormouse_content::{Content, Slice};
 
 /// What parts there are, as errors say it.
 pub(super) const PARTS: &str = "lines 10-40, page 2, pages 2-4, chars 0-99, or section ID";

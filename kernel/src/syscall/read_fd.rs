@@ -9,8 +9,8 @@ use super::args::Args;
 use super::selection::unit::{self, Which};
 use super::selection::{Bounded, Chosen, Selection};
 use super::{Call, Group, Handler, Outcome, Parameter, Tool, form};
-use crate::content::Unreadable;
 use crate::table::{NewDescriptor, View};
+use dormouse_content::Unreadable;
 
 /// `read_fd` as a tool.
 pub const TOOL: Tool = Tool {

@@ -112,8 +112,8 @@ mod tests {
     use dormouse_proto::record::Entry;
 
     use super::*;
-    use crate::content::Content;
     use crate::syscall::read_fd;
+    use dormouse_content::Content;
     use dormouse_proto::descriptor::DescriptorSettings;
 
     fn table() -> Table {

@@ -21,8 +21,8 @@ use self::excerpt::{Excerpted, Excerpts};
 use self::matcher::{Case, Matcher, Scan, TooSlow};
 use super::args::Args;
 use super::{Call, Group, Handler, Outcome, Parameter, Tool, form};
-use crate::content::{ReadQuota, Unreadable};
 use crate::table::View;
+use dormouse_content::{ReadQuota, Unreadable};
 
 /// `search_fd` as a tool.
 pub const TOOL: Tool = Tool {

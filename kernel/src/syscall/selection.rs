@@ -13,9 +13,9 @@ use dormouse_proto::descriptor::view::Served;
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 
 use super::args::Args;
-use crate::content::units::Unit;
-use crate::content::{Slice, Unreadable};
 use crate::table::View;
+use dormouse_content::units::Unit;
+use dormouse_content::{Slice, Unreadable};
 
 /// What is asked for, unchecked against any content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

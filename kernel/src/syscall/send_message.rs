@@ -15,10 +15,10 @@ use super::args::Args;
 use super::handed::{Handed, handed};
 use super::parameter::Items;
 use super::{Call, Group, Handler, Parameter, ProcessHandler, Tool, list_fds};
-use crate::content::Content;
 use crate::process::Draft;
 use crate::program::Program;
 use crate::table::placement::{Placement, Placer};
+use dormouse_content::Content;
 
 /// `send_message` as a tool.
 pub const TOOL: Tool = Tool {
@@ -190,9 +190,9 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::content::Content;
     use crate::program::compile;
     use crate::table::Table;
+    use dormouse_content::Content;
 
     fn program(tools: &str) -> Program {
         let text = format!(

@@ -17,8 +17,8 @@ use dormouse_proto::tool::{Access, Answer};
 use super::args::Args;
 use super::window::cut;
 use super::{Call, Group, Handler, Outcome, Parameter, Tool};
-use crate::content::Unreadable;
 use crate::table::View;
+use dormouse_content::Unreadable;
 
 /// `summarize_fd` as a tool.
 pub const TOOL: Tool = Tool {
@@ -202,8 +202,8 @@ mod tests {
     use dormouse_proto::model::{ModelErrorKind, StopReason};
 
     use super::*;
-    use crate::content::{Content, ReadQuota};
     use crate::table::Table;
+    use dormouse_content::{Content, ReadQuota};
     use dormouse_proto::descriptor::DescriptorSettings;
     use dormouse_proto::record::Entry;
 

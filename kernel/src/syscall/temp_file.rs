@@ -10,8 +10,8 @@ use dormouse_proto::tool::Answer;
 
 use super::Outcome;
 use super::args::Args;
-use crate::content::Content;
 use crate::table::Table;
+use dormouse_content::Content;
 
 /// An operation that the tree's files are asked for. The same arguments and table give the same
 /// one.

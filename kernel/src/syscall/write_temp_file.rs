@@ -71,7 +71,7 @@ mod tests {
 
     use super::super::temp_file::tests::{content_of_fd, op, refused};
     use super::*;
-    use crate::content::Content;
+    use dormouse_content::Content;
 
     #[test]
     fn it_takes_a_file_a_content_and_the_version_that_was_read() {

@@ -16,7 +16,7 @@ use dormouse_proto::xml::Element;
 use imagesize::ImageType;
 
 use super::placement::{Capped, Placer};
-use crate::content::{Content, Unreadable};
+use dormouse_content::{Content, Unreadable};
 
 /// The most attachments of one output that become descriptors.
 pub const MOST_ATTACHED: usize = 64;

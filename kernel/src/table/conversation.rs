@@ -11,7 +11,7 @@ use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::record::Entry;
 use imbl::Vector;
 
-use crate::content::Content;
+use dormouse_content::Content;
 
 /// What a model reads behind a message that is a descriptor: the name that it goes by.
 pub(crate) fn marker(number: usize) -> String {

@@ -9,7 +9,7 @@ use dormouse_proto::record::{Entry, Note, Section};
 use proptest::prelude::*;
 
 use super::Table;
-use crate::content::Content;
+use dormouse_content::Content;
 
 fn entry(text: &str) -> Entry<Content> {
     Entry::new(Content::new(text.to_owned()), 10, "tool:t", 0)

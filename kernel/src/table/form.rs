@@ -10,7 +10,7 @@ use dormouse_proto::descriptor::view::Extent;
 use dormouse_proto::record::Entry;
 
 use super::extent;
-use crate::content::{Content, PrettyError, ReadQuota, Reader, Unreadable};
+use dormouse_content::{Content, PrettyError, ReadQuota, Reader, Unreadable};
 
 /// A form of a content's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl<'a> View<'a> {
 
 /// The form of a descriptor that a call is served: the one that it asked for; else JSON on a single
 /// line is reformatted where the settings say so, and everything else is plain. Costs what
-/// [`Reader::pretty`](crate::content::Reader::pretty) costs where JSON is reformatted for the first
+/// [`Reader::pretty`](dormouse_content::Reader::pretty) costs where JSON is reformatted for the first
 /// time, otherwise nothing.
 ///
 /// # Errors

@@ -13,7 +13,7 @@ use dormouse_proto::tool::Answer;
 
 use super::preview::{self, Shown};
 use super::served;
-use crate::content::{Content, ReadQuota, Unreadable};
+use dormouse_content::{Content, ReadQuota, Unreadable};
 
 /// A descriptor that is about to be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]

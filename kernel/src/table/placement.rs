@@ -23,7 +23,7 @@ use dormouse_proto::tool::{Answer, ToolOutput};
 
 use super::attachment::{MOST_ATTACHED, NewAttachment};
 use super::new_descriptor::{NewDescriptor, cut, unreadable};
-use crate::content::{Collected, Content, ReadQuota, Reader, Unreadable};
+use dormouse_content::{Collected, Content, ReadQuota, Reader, Unreadable};
 
 /// Where an output or input goes.
 #[derive(Clone, Debug, PartialEq, Eq)]

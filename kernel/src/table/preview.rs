@@ -4,7 +4,7 @@ use dormouse_proto::descriptor::Preview;
 use dormouse_proto::descriptor::view::{Omitted, Previewed, Tail};
 
 use super::View;
-use crate::content::{Slice, Unreadable};
+use dormouse_content::{Slice, Unreadable};
 
 /// What is shown of a descriptor: parts that share its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ fn skipped(text: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::content::{Content, ReadQuota};
+    use dormouse_content::{Content, ReadQuota};
     use dormouse_proto::record::Entry;
     use proptest::prelude::*;
     use std::borrow::Cow;

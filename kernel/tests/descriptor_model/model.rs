@@ -1,6 +1,6 @@
 //! A slow and obvious model of a content, texts and selections to try, and calls.
 
-use dormouse_kernel::content::Content;
+use dormouse_content::Content;
 use dormouse_kernel::syscall::{Call, Outcome, Syscall};
 use dormouse_kernel::table::Table;
 use dormouse_proto::descriptor::DescriptorSettings;

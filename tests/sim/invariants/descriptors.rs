@@ -1,6 +1,6 @@
 //! FD-1 and FD-2: numbers are given once, and what a descriptor holds never changes.
 
-use dormouse_kernel::content::Content;
+use dormouse_content::Content;
 use dormouse_kernel::process::Fact;
 use dormouse_proto::id::{FdId, Pid};
 use dormouse_proto::record::DescriptorFact;

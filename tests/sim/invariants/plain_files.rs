@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_kernel::content::Content;
+use dormouse_content::Content;
 use dormouse_kernel::temp_files::Pieces;
 use dormouse_proto::temp_file::{
     TempFileChange, TempFileError, TempFileOp, TempFileOrigin, TempFileRecord, TempFileReply,

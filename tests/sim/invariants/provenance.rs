@@ -1,7 +1,7 @@
 //! FD-3: a process reads only what it made, inherited, or was handed. Followed by tokens: none
 //! turns up where it was not brought.
 
-use dormouse_kernel::content::Content;
+use dormouse_content::Content;
 use dormouse_kernel::process::{ChildEvent, Completion, Fact, HostRequest, Image, Input};
 use dormouse_proto::id::Pid;
 use dormouse_proto::message::{Block, Message};

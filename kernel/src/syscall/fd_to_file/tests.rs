@@ -5,8 +5,8 @@ use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
 
 use super::*;
-use crate::content::Content;
 use crate::table::Table;
+use dormouse_content::Content;
 use dormouse_proto::descriptor::DescriptorSettings;
 
 fn table(bytes: &[u8]) -> Table {

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use roxmltree::Document;
 
 use super::*;
-use crate::content::Content;
 use crate::table::Table;
+use dormouse_content::Content;
 use dormouse_proto::descriptor::DescriptorSettings;
 
 fn table(text: &str, page_chars: u32) -> Table {

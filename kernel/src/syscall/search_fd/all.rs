@@ -13,9 +13,9 @@ use dormouse_proto::tool::Answer;
 
 use super::excerpt::{Excerpted, Excerpts};
 use super::{Search, SearchError};
-use crate::content::{Content, PrettyError, Unreadable};
 use crate::syscall::Call;
 use crate::table::{Form, Table, View, view_of};
+use dormouse_content::{Content, PrettyError, Unreadable};
 
 /// What was found.
 pub(super) struct Found<'a> {

@@ -15,9 +15,9 @@ use dormouse_proto::descriptor::{DescriptorSettings, FdError};
 use super::excerpt::ELEMENT_CHARS;
 use super::matcher::{Groups, Matcher, Scan};
 use super::{ALL, Search, SearchError, all};
-use crate::content::Reader;
 use crate::syscall::args::Args;
 use crate::syscall::{Call, Outcome, form};
+use dormouse_content::Reader;
 
 /// The most memory that the texts of one search may take, with what keeps them.
 const TEXT_BYTES: usize = 16 << 20;

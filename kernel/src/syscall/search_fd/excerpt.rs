@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use dormouse_proto::descriptor::view::Excerpt;
 
-use crate::content::{Reader, Slice, Unreadable};
+use dormouse_content::{Reader, Slice, Unreadable};
 
 /// Characters shown before and after a match on a line that is too long to show; such a line has
 /// more than twice as many.

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use memchr::memmem::Finder;
 
-use crate::content::ReadQuota;
+use dormouse_content::ReadQuota;
 
 pub(super) use self::groups::Groups;
 use self::pattern::{Pattern, PatternScan};

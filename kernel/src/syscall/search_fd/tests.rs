@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use roxmltree::Document;
 
 use super::*;
-use crate::content::Content;
 use crate::table::Table;
+use dormouse_content::Content;
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::record::Entry;
 

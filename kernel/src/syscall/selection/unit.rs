@@ -8,9 +8,9 @@ use dormouse_proto::descriptor::{FdError, FdErrorKind};
 
 use super::super::args::Args;
 use super::within;
-use crate::content::Unreadable;
-use crate::content::units::{Outlined, Unit, UnitError, name};
 use crate::table::View;
+use dormouse_content::Unreadable;
+use dormouse_content::units::{Outlined, Unit, UnitError, name};
 
 /// The most names that an error lists.
 const NAMES: usize = 20;

@@ -7,8 +7,8 @@ use super::super::Call;
 use super::super::args::Args;
 use super::super::handed::{Handed, handed};
 use super::{FDS, ShownPreload};
-use crate::content::Content;
 use crate::program::Program;
+use dormouse_content::Content;
 
 /// A descriptor under the name that the child has for it, and how it is shown.
 type Preload = (FdId, Entry<Content>, ShownPreload);

@@ -8,8 +8,8 @@ use dormouse_proto::record::Entry;
 use dormouse_proto::temp_file::{TempFileError, TempId};
 use dormouse_proto::xml::Element;
 
-use crate::content::{Content, ReadQuota, Reader, Unreadable};
 use crate::program::Program;
+use dormouse_content::{Content, ReadQuota, Reader, Unreadable};
 
 /// The most bytes that the preloads of one child hold together, as they are shown: all of them
 /// stand in its system prompt.

@@ -7,9 +7,9 @@ use dormouse_proto::record::{Entry, Note, Section};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::content::Content;
 use crate::program::compile;
 use crate::table::Table;
+use dormouse_content::Content;
 
 /// A program with these sections that links `helper` and `numbering`, which numbers its messages.
 fn program(rest: &str) -> Program {

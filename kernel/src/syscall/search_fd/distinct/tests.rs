@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use roxmltree::Document;
 
 use super::*;
-use crate::content::Content;
 use crate::syscall::search_fd::search_fd;
 use crate::table::Table;
+use dormouse_content::Content;
 use dormouse_proto::record::Entry;
 
 fn answer(texts: &[&str], fd: &str, args: &str, max_read_chars: u64) -> String {

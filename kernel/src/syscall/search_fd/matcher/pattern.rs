@@ -20,7 +20,7 @@ use super::groups::Groups;
 use super::lazy::Lazy;
 use super::shape::{Reach, Shape};
 use super::{CHUNK_BYTES, Case, PATTERN_BYTES, check};
-use crate::content::ReadQuota;
+use dormouse_content::ReadQuota;
 
 /// Why a query is no pattern.
 #[derive(Debug, thiserror::Error)]

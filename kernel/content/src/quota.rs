@@ -63,7 +63,10 @@ impl ReadQuota {
     }
 
     /// Takes the bytes that are about to be read, or the work of as many, off the quota.
-    pub(crate) fn charge(&self, bytes: usize) -> Result<(), Unreadable> {
+    ///
+    /// # Errors
+    /// The quota is used up, or the read was cancelled.
+    pub fn charge(&self, bytes: usize) -> Result<(), Unreadable> {
         match &self.0 {
             Quota::Inline {
                 bytes_left,
@@ -82,7 +85,10 @@ impl ReadQuota {
 
     /// Refuses work that no handler does: a read from disk, or work whose cost is not in proportion
     /// to the bytes, such as a search by a pattern.
-    pub(crate) fn require_pool(&self) -> Result<(), Unreadable> {
+    ///
+    /// # Errors
+    /// This is a read within a handler.
+    pub fn require_pool(&self) -> Result<(), Unreadable> {
         if let Quota::Inline { is_used_up, .. } = &self.0 {
             is_used_up.store(true, Ordering::Relaxed);
         }

@@ -146,7 +146,7 @@ impl<'q> Reader<'q> {
     }
 
     /// Makes the table of pages of this size where there is none and the bytes are in memory, so
-    /// that it is [sealed](crate::content::Content::sealed_index) with them.
+    /// that it is [sealed](crate::Content::sealed_index) with them.
     pub fn prepare(&self, page_chars: u32) {
         if self.content.is_resident() && self.len_bytes() > UNSEALED_BYTES {
             // Where the bytes have left since, it is made when it is needed.

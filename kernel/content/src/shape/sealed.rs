@@ -8,8 +8,8 @@
 use bytes::Bytes;
 
 use super::Shape;
-use crate::content::index::Index;
-use crate::content::pages::PageTables;
+use crate::index::Index;
+use crate::pages::PageTables;
 
 const VERSION: u8 = 1;
 const TEXT: u8 = 0;
@@ -19,7 +19,7 @@ const BINARY: u8 = 1;
 const MAX_TABLES: u64 = 64;
 
 impl Shape {
-    pub(in crate::content) fn seal(&self) -> Bytes {
+    pub(crate) fn seal(&self) -> Bytes {
         let mut out = vec![VERSION];
         match self {
             Self::Binary { len } => {
@@ -45,7 +45,7 @@ impl Shape {
     }
 
     /// The shape of a content of `len` bytes; none where the bytes are not one's.
-    pub(in crate::content) fn unseal(sealed: &[u8], len: usize) -> Option<Self> {
+    pub(crate) fn unseal(sealed: &[u8], len: usize) -> Option<Self> {
         let mut sealed = Sealed(sealed);
         let (version, kind) = (sealed.byte()?, sealed.byte()?);
         if version != VERSION || sealed.number()? != len as u64 {
@@ -99,16 +99,16 @@ fn put(out: &mut Vec<u8>, mut number: u64) {
 }
 
 /// What is left to be read of a sealed shape.
-pub(in crate::content) struct Sealed<'a>(&'a [u8]);
+pub(crate) struct Sealed<'a>(&'a [u8]);
 
 impl<'a> Sealed<'a> {
-    pub(in crate::content) fn byte(&mut self) -> Option<u8> {
+    pub(crate) fn byte(&mut self) -> Option<u8> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(*first)
     }
 
-    pub(in crate::content) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+    pub(crate) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
         Some(taken)

@@ -1,6 +1,6 @@
 //! Leaving memory, and what a ledger of contents in memory has to know of each.
 //!
-//! Nothing here decides what goes: see [`memory`](crate::memory). A content that was offloaded is
+//! Nothing here decides what goes: see the kernel's `memory`. A content that was offloaded is
 //! the same value for whoever holds it; a part of it that was served before stays where it was.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -15,7 +15,7 @@ mod parse;
 
 use std::sync::OnceLock;
 
-use super::{Outline, Unit, UnitError, reckoned};
+use super::{Outline, OutlineError, Unit, reckoned};
 use definition::definitions;
 use language::Language;
 
@@ -50,11 +50,11 @@ impl Code {
         let detected = || *self.detected.get_or_init(|| detect::language(text));
         let language = named
             .or_else(detected)
-            .ok_or(UnitError::UnknownLanguage(unit))?;
+            .ok_or(OutlineError::UnknownLanguage(unit))?;
         let found = self.by_language[language as usize].get_or_init(|| definitions(text, language));
-        let found = found.as_ref().ok_or(UnitError::Tangled(unit))?;
+        let found = found.as_ref().ok_or(OutlineError::Tangled(unit))?;
         if named.is_none() && found.is_empty() {
-            return Err(UnitError::UnknownLanguage(unit));
+            return Err(OutlineError::UnknownLanguage(unit));
         }
         if unit == Unit::Class {
             found.classes.clone()

@@ -4,7 +4,6 @@ use tree_sitter::Node;
 
 use super::language::Language;
 use super::parse::{parse, walk};
-use crate::content::pages::cut;
 
 /// So much of the beginning is looked at: each language takes its time for it.
 const LOOKED_AT: usize = 64 << 10;
@@ -32,7 +31,7 @@ fn beginning(text: &str) -> &str {
     let bytes = text.as_bytes();
     let at_margin = |at: &usize| bytes.get(at + 2).is_some_and(u8::is_ascii_alphabetic);
     let blank = memchr::memmem::rfind_iter(&bytes[..LOOKED_AT], b"\n\n").find(at_margin);
-    let end = blank.unwrap_or_else(|| cut(bytes, 0, LOOKED_AT));
+    let end = blank.unwrap_or_else(|| last_line_end(&bytes[..LOOKED_AT]));
     &text[..text.floor_char_boundary(end)]
 }
 
@@ -60,4 +59,9 @@ fn well_formed(error: Node<'_>, language: Language) -> usize {
         .named_children(&mut cursor)
         .filter(|child| roots.contains(&child.kind_id()));
     defined.map(|child| child.byte_range().len()).sum()
+}
+
+/// Behind the last line feed; the whole where there is none.
+fn last_line_end(bytes: &[u8]) -> usize {
+    memchr::memrchr(b'\n', bytes).map_or(bytes.len(), |feed| feed + 1)
 }

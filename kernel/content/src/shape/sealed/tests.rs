@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::content::Content;
-use crate::content::place::Data;
+use crate::Content;
+use crate::place::Data;
 
 fn shape(bytes: Vec<u8>, page_sizes: &[u32]) -> Shape {
     let data = Data::new(bytes.into());

@@ -5,8 +5,8 @@
 
 use std::sync::{Arc, OnceLock, PoisonError};
 
-use super::units::Outlines;
 use super::{Content, PrettyError, Reader, Unreadable, pretty};
+use dormouse_outlines::Outlines;
 
 #[derive(Default)]
 pub(super) struct Derived {

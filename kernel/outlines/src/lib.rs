@@ -1,15 +1,23 @@
-//! Semantic units: a content as paragraphs, Markdown sections, functions and classes.
+//! Outlines: a text as paragraphs, Markdown sections, functions and classes.
 //!
-//! A unit is a run of whole lines, in the order of the content, numbered from 1 by whoever shows
-//! it. Sections, functions and classes nest: a line can be in several. What is found depends on the
-//! text and, for functions and classes, on the language that the name of its source tells.
+//! A unit is a run of whole lines, in the order of the text. Sections, functions and classes nest:
+//! a line can be in several. Functions and classes depend on the language, which the name of the
+//! text's source says, or its first line, or what the text looks like.
 //!
-//! An outline is made when it is first asked for, in one pass, and kept with the content, as its
-//! tables of pages are: a content never changes. It is bounded by [`MAX_UNITS`]; what has to be
-//! parsed is bounded by [`MAX_PARSED_BYTES`].
+//! An outline is bounded by [`MAX_UNITS`]. A caller parses at most [`MAX_PARSED_BYTES`].
 //!
-//! This module never executes, resolves or completes what it reads: source code with mistakes gives
-//! the units that can be told, and hostile text costs no more stack than any other.
+//! This crate never executes, resolves or completes what it reads. Source code with mistakes gives
+//! the units that can be recognised, and hostile text costs no more stack than any other. It
+//! imports nothing else of the workspace.
+//!
+//! ```
+//! use dormouse_outlines::{Outlines, Unit};
+//!
+//! let text = "# Mice\n\nThey sleep.\n\n# Bats\n\nThey hang.\n";
+//! let sections = Outlines::default().make(Unit::Section, text, "file:animals.md")?;
+//! assert_eq!((&*sections[1].name, sections[1].first_line), ("Bats", 5));
+//! # Ok::<(), dormouse_outlines::OutlineError>(())
+//! ```
 
 #[cfg(feature = "grammars")]
 mod code;
@@ -18,8 +26,6 @@ mod paragraph;
 mod section;
 
 use std::sync::{Arc, OnceLock};
-
-use super::{Reader, Unreadable};
 
 /// The most bytes that are parsed for sections, functions and classes. While source code is parsed
 /// its tree takes tens of times as much memory, and this much takes seconds.
@@ -100,7 +106,7 @@ impl Outlined {
 
 /// Why there is no outline. Another unit, or lines, can be read instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UnitError {
+pub enum OutlineError {
     /// Base64 has no units.
     #[error("Binary content has no {}. Read it by page or by characters.", .0.plural())]
     Binary(Unit),
@@ -138,9 +144,6 @@ pub enum UnitError {
     #[error("This kernel was built without grammars (the feature `grammars`), so it cannot find \
          {}. Read by lines.", .0.plural())]
     NoGrammars(Unit),
-    /// The content cannot be read.
-    #[error(transparent)]
-    Unreadable(#[from] Unreadable),
 }
 
 fn absent(unit: Unit) -> &'static str {
@@ -151,11 +154,12 @@ fn absent(unit: Unit) -> &'static str {
     }
 }
 
-type Outline = Result<Arc<[Outlined]>, UnitError>;
+/// The units of a kind, or why there are none.
+pub type Outline = Result<Arc<[Outlined]>, OutlineError>;
 
-/// The outlines of one text, each made when it is first asked for.
+/// The outlines of one text, each kept once it was made.
 #[derive(Debug, Default)]
-pub(super) struct Outlines {
+pub struct Outlines {
     made: OnceLock<Box<Made>>,
 }
 
@@ -169,7 +173,8 @@ struct Made {
 
 impl Outlines {
     /// About what they take in memory. O(1).
-    pub(super) fn bytes(&self) -> u64 {
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
         let Some(made) = self.made.get() else {
             return 0;
         };
@@ -178,6 +183,58 @@ impl Outlines {
         let listed = listed + made.code.bytes();
         listed
     }
+
+    /// An outline that was made before. None of functions and classes: which language they are of
+    /// is read from the text.
+    #[must_use]
+    pub fn kept(&self, unit: Unit) -> Option<Outline> {
+        let made = self.made.get()?;
+        match unit {
+            Unit::Paragraph => made.paragraphs.get().cloned(),
+            Unit::Section => made.sections.get().cloned(),
+            Unit::Function | Unit::Class => None,
+        }
+    }
+
+    /// The units of a kind in `text`, at least one, in the order of their first lines. `source` is
+    /// where the text comes from (`file:src/main.rs`). One pass; for source code at some 3 MB/s.
+    ///
+    /// # Errors
+    /// There are none, or they cannot be recognised: see [`OutlineError`].
+    pub fn make(&self, unit: Unit, text: &str, source: &str) -> Outline {
+        let made = self.made.get_or_init(Box::default);
+        match unit {
+            Unit::Paragraph => made
+                .paragraphs
+                .get_or_init(|| paragraph::outline(text).and_then(|units| some(unit, units)))
+                .clone(),
+            Unit::Section => made
+                .sections
+                .get_or_init(|| section::outline(text).and_then(|units| some(unit, units)))
+                .clone(),
+            #[cfg(feature = "grammars")]
+            Unit::Function | Unit::Class => made
+                .code
+                .outline(unit, text, source)
+                .and_then(|units| some(unit, units)),
+            #[cfg(not(feature = "grammars"))]
+            Unit::Function | Unit::Class => Err(without_grammars(unit, source)),
+        }
+    }
+}
+
+/// The units, or the error that there are none.
+fn some(unit: Unit, units: Arc<[Outlined]>) -> Outline {
+    if units.is_empty() {
+        Err(OutlineError::None(unit))
+    } else {
+        Ok(units)
+    }
+}
+
+#[cfg(not(feature = "grammars"))]
+fn without_grammars(unit: Unit, _source: &str) -> OutlineError {
+    OutlineError::NoGrammars(unit)
 }
 
 fn bytes_of(outline: &OnceLock<Outline>) -> u64 {
@@ -192,80 +249,11 @@ fn reckoned(outline: &Outline) -> u64 {
     })
 }
 
-impl Reader<'_> {
-    /// The units of a kind, at least one, in the order of their first lines. `source` is where the
-    /// content comes from, as its descriptor says (`file:src/main.rs`). One pass when first asked
-    /// for, at some 3 MB/s for source code; O(1) afterwards, until the content is offloaded.
-    ///
-    /// # Errors
-    /// There are none, or they cannot be told: see [`UnitError`].
-    pub fn units(&self, unit: Unit, source: &str) -> Result<Arc<[Outlined]>, UnitError> {
-        if self.is_binary()? {
-            return Err(UnitError::Binary(unit));
-        }
-        let derived = self.content().derived();
-        let made = derived.outlines.made.get_or_init(Box::default);
-        let before = derived.bytes();
-        let units = match unit {
-            Unit::Paragraph => self.kept(&made.paragraphs, paragraph::outline)?,
-            Unit::Section => {
-                self.check_size(unit)?;
-                self.kept(&made.sections, section::outline)?
-            }
-            #[cfg(feature = "grammars")]
-            Unit::Function | Unit::Class => {
-                self.check_size(unit)?;
-                let text = self.text()?;
-                // Some 3 MB/s, where a pass takes 1 GB/s and more.
-                self.charge(text.len().saturating_mul(256))?;
-                made.code.outline(unit, &text, source)?
-            }
-            #[cfg(not(feature = "grammars"))]
-            Unit::Function | Unit::Class => return Err(without_grammars(unit, source)),
-        };
-        self.content()
-            .inner
-            .stamp
-            .grown(derived.bytes().saturating_sub(before));
-        if units.is_empty() {
-            Err(UnitError::None(unit))
-        } else {
-            Ok(units)
-        }
-    }
-
-    /// The outline that is kept; where there is none, the text is read and it is made.
-    fn kept(&self, outline: &OnceLock<Outline>, make: fn(&str) -> Outline) -> Outline {
-        if let Some(outline) = outline.get() {
-            return outline.clone();
-        }
-        let text = self.text()?;
-        outline.get_or_init(|| make(&text)).clone()
-    }
-
-    fn check_size(&self, unit: Unit) -> Result<(), UnitError> {
-        let len = self.shown_bytes()?;
-        if len > MAX_PARSED_BYTES {
-            Err(UnitError::TooLarge { unit, len })
-        } else {
-            Ok(())
-        }
-    }
-}
-
-#[cfg(not(feature = "grammars"))]
-fn without_grammars(unit: Unit, _source: &str) -> UnitError {
-    UnitError::NoGrammars(unit)
-}
-
 /// So many, or an error.
 fn counted(unit: Unit, units: Vec<Outlined>) -> Outline {
     if units.len() > MAX_UNITS {
-        Err(UnitError::TooMany(unit))
+        Err(OutlineError::TooMany(unit))
     } else {
         Ok(units.into())
     }
 }
-
-#[cfg(test)]
-mod tests;

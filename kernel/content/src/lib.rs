@@ -94,7 +94,8 @@ impl Content {
     }
 
     /// The bytes of a text that others hold as well: nothing is copied.
-    pub(crate) fn bytes_of(text: Arc<str>) -> Bytes {
+    #[must_use]
+    pub fn bytes_of(text: Arc<str>) -> Bytes {
         Bytes::from_owner(Shared(text))
     }
 

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::content::Content;
+use crate::Content;
 
 fn listed(text: &str, unit: Unit) -> Vec<(String, u64, u64)> {
     let content = Content::new(text.to_owned());
@@ -47,7 +47,7 @@ fn paragraphs_end_at_blank_lines() {
     );
     assert_eq!(
         Content::new(" \n").unbounded().units(Unit::Paragraph, ""),
-        Err(UnitError::None(Unit::Paragraph))
+        Err(OutlineError::None(Unit::Paragraph).into())
     );
 }
 
@@ -83,7 +83,7 @@ fn sections_run_to_the_next_heading_of_their_level() {
         Content::new("no\nheading\n")
             .unbounded()
             .units(Unit::Section, ""),
-        Err(UnitError::None(Unit::Section))
+        Err(OutlineError::None(Unit::Section).into())
     );
 }
 
@@ -106,17 +106,18 @@ fn what_is_not_text_or_is_too_much_is_refused() {
     for unit in Unit::ALL {
         assert_eq!(
             binary.unbounded().units(unit, "a.rs"),
-            Err(UnitError::Binary(unit))
+            Err(OutlineError::Binary(unit).into())
         );
     }
     let len = MAX_PARSED_BYTES + 1;
     let large = Content::new("a\n".repeat(len)[..len].to_owned());
     assert_eq!(
         large.unbounded().units(Unit::Section, ""),
-        Err(UnitError::TooLarge {
+        Err(OutlineError::TooLarge {
             unit: Unit::Section,
             len
-        })
+        }
+        .into())
     );
     assert_eq!(
         large
@@ -128,14 +129,14 @@ fn what_is_not_text_or_is_too_much_is_refused() {
     let many = Content::new("a\n\n".repeat(MAX_UNITS + 1));
     assert_eq!(
         many.unbounded().units(Unit::Paragraph, ""),
-        Err(UnitError::TooMany(Unit::Paragraph))
+        Err(OutlineError::TooMany(Unit::Paragraph).into())
     );
     #[cfg(not(feature = "grammars"))]
     assert_eq!(
         Content::new("fn f() {}")
             .unbounded()
             .units(Unit::Function, "a.rs"),
-        Err(UnitError::NoGrammars(Unit::Function))
+        Err(OutlineError::NoGrammars(Unit::Function).into())
     );
 }
 

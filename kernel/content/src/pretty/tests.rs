@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::*;
-use crate::content::Content;
+use crate::Content;
 
 fn without_space(json: &str) -> String {
     let (mut in_string, mut is_escaped) = (false, false);

@@ -2,14 +2,14 @@
 //! hard to read.
 
 use super::*;
-use crate::content::Content;
+use crate::Outlines;
 
 /// Every unit of a text as `function name first-last`, one a line.
 fn listed(text: &str, source: &str) -> String {
-    let content = Content::new(text.to_owned());
+    let outlines = Outlines::default();
     let mut listed = String::new();
     for unit in [Unit::Function, Unit::Class] {
-        for found in &*content.unbounded().units(unit, source).unwrap_or_default() {
+        for found in &*outlines.make(unit, text, source).unwrap_or_default() {
             let super::super::Outlined {
                 name,
                 first_line,
@@ -74,16 +74,15 @@ fn the_source_goes_before_the_first_line_and_that_before_the_text() {
         assert_eq!(Language::of_shebang(line), language, "{line}");
     }
     assert_eq!(listed(text, "tool:cat"), "function f 2-3\n");
-    let content = Content::new(text);
+    let outlines = Outlines::default();
     assert_eq!(
-        content.unbounded().units(Unit::Function, "x.c"),
-        Err(UnitError::None(Unit::Function)),
+        outlines.make(Unit::Function, text, "x.c"),
+        Err(OutlineError::None(Unit::Function)),
         "it is read as C"
     );
     assert_eq!(
-        content
-            .unbounded()
-            .units(Unit::Function, "x.py")
+        outlines
+            .make(Unit::Function, text, "x.py")
             .map(|units| units.len()),
         Ok(1),
         "and then as Python"
@@ -96,13 +95,12 @@ fn what_is_no_source_code_is_in_no_language() {
         .repeat(1000);
     let log = "2024-01-01T00:00:00Z [INFO] 127.0.0.1 - GET /a?b=c&d 200 \"-\" <ok>\n".repeat(1000);
     for text in [&*prose, &log, "中文文本。没有代码。\n"] {
-        let error = Content::new(text.to_owned())
-            .unbounded()
-            .units(Unit::Class, "tool:cat")
+        let error = Outlines::default()
+            .make(Unit::Class, text, "tool:cat")
             .map(|units| units.len());
         assert_eq!(
             error,
-            Err(UnitError::UnknownLanguage(Unit::Class)),
+            Err(OutlineError::UnknownLanguage(Unit::Class)),
             "{text:.40}"
         );
     }
@@ -176,13 +174,12 @@ fn a_depth_that_code_has_is_read() {
         ("a.cpp", "struct f{", "};"),
     ] {
         let nested = open.repeat(200) + &close.repeat(200);
-        let content = Content::new(nested);
         let unit = if source == "a.cpp" {
             Unit::Class
         } else {
             Unit::Function
         };
-        let units = content.unbounded().units(unit, source).unwrap();
+        let units = Outlines::default().make(unit, &nested, source).unwrap();
         // In C++ types on the same lines are names for the same thing.
         let deepest = if source == "a.cpp" {
             "f"

@@ -1,0 +1,65 @@
+//! The units of a content: its outlines, each made when it is first asked for and kept with it.
+
+use std::sync::Arc;
+
+pub use dormouse_outlines::{MAX_PARSED_BYTES, MAX_UNITS, OutlineError, Outlined, Unit, name};
+
+use super::{Reader, Unreadable};
+
+/// Why the units of a content cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnitError {
+    /// There are none, or they cannot be recognised.
+    #[error(transparent)]
+    Outline(#[from] OutlineError),
+    /// The content cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+}
+
+/// Source code is parsed at some 3 MB/s, where a pass takes 1 GB/s and more.
+const PARSING_COST: usize = 256;
+
+impl Reader<'_> {
+    /// The units of a kind, at least one, in the order of their first lines. `source` is where the
+    /// content comes from, as its descriptor says (`file:src/main.rs`). One pass when first asked
+    /// for, at some 3 MB/s for source code; O(1) afterwards, until the content is offloaded.
+    ///
+    /// # Errors
+    /// There are none, or they cannot be recognised: see [`UnitError`].
+    pub fn units(&self, unit: Unit, source: &str) -> Result<Arc<[Outlined]>, UnitError> {
+        if self.is_binary()? {
+            return Err(OutlineError::Binary(unit).into());
+        }
+        let derived = self.content().derived();
+        let before = derived.bytes();
+        let is_parsed_code =
+            matches!(unit, Unit::Function | Unit::Class) && cfg!(feature = "grammars");
+        if unit == Unit::Section || is_parsed_code {
+            self.check_size(unit)?;
+        }
+        if let Some(kept) = derived.outlines.kept(unit) {
+            return Ok(kept?);
+        }
+        let text = self.text()?;
+        if is_parsed_code {
+            self.charge(text.len().saturating_mul(PARSING_COST))?;
+        }
+        let made = derived.outlines.make(unit, &text, source);
+        let grown = derived.bytes().saturating_sub(before);
+        self.content().inner.stamp.grown(grown);
+        Ok(made?)
+    }
+
+    fn check_size(&self, unit: Unit) -> Result<(), UnitError> {
+        let len = self.shown_bytes()?;
+        if len > MAX_PARSED_BYTES {
+            return Err(OutlineError::TooLarge { unit, len }.into());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "units_tests.rs"]
+mod tests;
