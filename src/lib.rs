@@ -116,7 +116,7 @@ pub use dormouse_proto::budget::{Amount, Budget, Price};
 #[doc(inline)]
 pub use dormouse_proto::{
     checkpoint, command, descriptor, file, id, mail, message, model, process, record, server,
-    shown, spoken, tool,
+    shown, tool, user_input,
 };
 /// A store of one's own, above any log of records.
 #[doc(inline)]

@@ -23,18 +23,18 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 
 use crate::clock::now_ms;
+use crate::content_cache::ContentCache;
 use crate::durability::Durability;
 use crate::error::{KernelError, StoreFailure};
 use crate::in_use::{CheckpointGuard, InUse};
-use crate::lease::Lease;
 use crate::ports::{Batch, Entry, OwnerToken, Store, StoreError, Until};
-use crate::residents::Residents;
+use crate::store_handle::StoreHandle;
 
 /// After so long what was only written is synced.
 const SYNC_AFTER: Duration = Duration::from_secs(1);
 
 /// Something to be made durable.
-pub(crate) enum Durable {
+pub(crate) enum LogRecord {
     Born {
         row: ProcessRow,
         image: Box<Image>,
@@ -129,7 +129,7 @@ pub(crate) enum Imaged {
 
 /// An append on its way: an empty one is acknowledged after those before it.
 pub(crate) struct Append {
-    pub(crate) entries: Vec<Durable>,
+    pub(crate) entries: Vec<LogRecord>,
     pub(crate) acknowledge: Acknowledge,
 }
 
@@ -156,7 +156,7 @@ pub(crate) enum CheckpointMessage {
 /// Makes `entries` durable together; `acknowledge` is told when that is done, or that it cannot be.
 pub(crate) fn append(
     checkpoint: &ActorRef<CheckpointMessage>,
-    entries: Vec<Durable>,
+    entries: Vec<LogRecord>,
     acknowledge: Acknowledge,
 ) {
     let message = CheckpointMessage::Append(Append {
@@ -173,8 +173,8 @@ pub(crate) fn append(
 pub(crate) struct CheckpointActor;
 
 pub(crate) struct Checkpoint {
-    store: Option<(Lease, OwnerToken)>,
-    residents: Arc<Residents>,
+    store: Option<(StoreHandle, OwnerToken)>,
+    content_cache: Arc<ContentCache>,
     durability: Durability,
     /// The highest number of a checkpoint that was given.
     last_mark: u64,
@@ -191,17 +191,22 @@ pub(crate) struct Checkpoint {
 impl Actor for CheckpointActor {
     type Msg = CheckpointMessage;
     type State = Checkpoint;
-    type Arguments = (Option<(Lease, OwnerToken)>, u64, Arc<Residents>, Durability);
+    type Arguments = (
+        Option<(StoreHandle, OwnerToken)>,
+        u64,
+        Arc<ContentCache>,
+        Durability,
+    );
 
     async fn pre_start(
         &self,
         _myself: ActorRef<Self::Msg>,
-        (store, last_mark, residents, durability): Self::Arguments,
+        (store, last_mark, content_cache, durability): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
         Ok(Checkpoint {
             store,
             last_mark,
-            residents,
+            content_cache,
             durability,
             queue: Vec::new(),
             committing: false,
@@ -258,7 +263,7 @@ impl Checkpoint {
             let _ = reply.send(result.map(|_| marked).map_err(KernelError::from));
         });
         self.append(Append {
-            entries: vec![Durable::Checkpoint { id, mark }],
+            entries: vec![LogRecord::Checkpoint { id, mark }],
             acknowledge,
         });
     }
@@ -309,7 +314,12 @@ impl Checkpoint {
         }
     }
 
-    fn commit(&mut self, store: Lease, owner: OwnerToken, myself: ActorRef<CheckpointMessage>) {
+    fn commit(
+        &mut self,
+        store: StoreHandle,
+        owner: OwnerToken,
+        myself: ActorRef<CheckpointMessage>,
+    ) {
         let batch = std::mem::take(&mut self.queue);
         let entries = batch.iter().flat_map(|append| &append.entries);
         let until = if self.syncing {
@@ -318,13 +328,13 @@ impl Checkpoint {
             self.durability.until(entries)
         };
         (self.committing, self.syncing) = (true, false);
-        let residents = self.residents.clone();
+        let content_cache = self.content_cache.clone();
         tokio::task::spawn_blocking(move || {
             let Committed { waiting, contents } = commit(&*store, owner, batch, until);
             // The store is let go of before anyone hears that this is done.
             drop(store);
             let _ = myself.cast(CheckpointMessage::Committed { waiting, until });
-            residents.keep(contents);
+            content_cache.keep(contents);
         });
     }
 
@@ -512,7 +522,7 @@ fn is_refusal(error: &StoreError) -> bool {
 
 /// Encodes one thing; the contents that it refers to stand before it (DUR-3).
 fn encode(
-    durable: Durable,
+    durable: LogRecord,
     Written { entries, contents }: &mut Written,
     size: &mut Size,
 ) -> Result<(), CodecError> {
@@ -537,11 +547,11 @@ fn encode(
         Ok::<ContentRef, CodecError>(reference)
     };
     let entry = match durable {
-        Durable::Born { row, image } => Entry::Born {
+        LogRecord::Born { row, image } => Entry::Born {
             row,
             image: codec::encode(&image.try_map(&mut refer)?)?,
         },
-        Durable::Snapshot {
+        LogRecord::Snapshot {
             pid,
             at,
             image,
@@ -560,7 +570,7 @@ fn encode(
             size.image = Imaged::Kept(image.len() as u64);
             Entry::Snapshot { pid, at, image }
         }
-        Durable::Facts { pid, first, facts } => {
+        LogRecord::Facts { pid, first, facts } => {
             let encoded = facts
                 .iter()
                 .map(|fact| codec::encode(&fact.clone().try_map(&mut refer)?));
@@ -568,8 +578,8 @@ fn encode(
             size.facts += facts.iter().map(|fact| fact.len() as u64).sum::<u64>();
             Entry::Facts { pid, first, facts }
         }
-        Durable::Ended { pid, exit } => Entry::Ended { pid, exit },
-        Durable::TempFile { root, record } => {
+        LogRecord::Ended { pid, exit } => Entry::Ended { pid, exit },
+        LogRecord::TempFile { root, record } => {
             let number = record.number;
             Entry::TempFile {
                 root,
@@ -577,7 +587,7 @@ fn encode(
                 record: codec::encode(&record.try_map(&mut refer)?)?,
             }
         }
-        Durable::Checkpoint {
+        LogRecord::Checkpoint {
             id,
             mark:
                 Mark {
@@ -595,8 +605,8 @@ fn encode(
             scope,
             members,
         },
-        Durable::CheckpointDropped { id } => Entry::CheckpointDropped { id },
-        Durable::Content(content) => return refer(content).map(drop),
+        LogRecord::CheckpointDropped { id } => Entry::CheckpointDropped { id },
+        LogRecord::Content(content) => return refer(content).map(drop),
     };
     entries.push(entry);
     Ok(())

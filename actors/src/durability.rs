@@ -10,7 +10,7 @@ use dormouse_proto::record::{
     CallFact, ChildFact, ControlFact, DescriptorFact, MailFact, TurnFact,
 };
 
-use crate::checkpoint::Durable;
+use crate::checkpoint::LogRecord;
 use crate::ports::Until;
 
 /// When facts have to be on the disk.
@@ -35,11 +35,16 @@ pub enum Durability {
 impl Durability {
     /// How far a commit of these must have come before anyone hears of it; none where there is
     /// nothing to commit.
-    pub(crate) fn until<'a>(self, entries: impl IntoIterator<Item = &'a Durable>) -> Option<Until> {
+    pub(crate) fn until<'a>(
+        self,
+        entries: impl IntoIterator<Item = &'a LogRecord>,
+    ) -> Option<Until> {
         let each = entries.into_iter().map(|entry| match self {
             // It only saves the reading of facts, which are durable without it; or is nothing
             // before what refers to it is durable.
-            _ if matches!(entry, Durable::Snapshot { .. } | Durable::Content(_)) => Until::Written,
+            _ if matches!(entry, LogRecord::Snapshot { .. } | LogRecord::Content(_)) => {
+                Until::Written
+            }
             Self::EveryFact => Until::Synced,
             Self::EveryTurn if ends_something(entry) => Until::Synced,
             Self::EveryTurn | Self::Relaxed => Until::Written,
@@ -49,14 +54,14 @@ impl Durability {
 }
 
 /// Whether somebody relies on it who is not part of a turn.
-fn ends_something(durable: &Durable) -> bool {
+fn ends_something(durable: &LogRecord) -> bool {
     match durable {
-        Durable::Born { .. }
-        | Durable::Ended { .. }
-        | Durable::Checkpoint { .. }
-        | Durable::CheckpointDropped { .. } => true,
-        Durable::Snapshot { .. } | Durable::TempFile { .. } | Durable::Content(_) => false,
-        Durable::Facts { facts, .. } => facts.iter().any(|fact| match fact {
+        LogRecord::Born { .. }
+        | LogRecord::Ended { .. }
+        | LogRecord::Checkpoint { .. }
+        | LogRecord::CheckpointDropped { .. } => true,
+        LogRecord::Snapshot { .. } | LogRecord::TempFile { .. } | LogRecord::Content(_) => false,
+        LogRecord::Facts { facts, .. } => facts.iter().any(|fact| match fact {
             Fact::Mail(MailFact::Queued { .. })
             | Fact::Turn(
                 TurnFact::Ended { .. } | TurnFact::WentTo { .. } | TurnFact::Interrupted { .. },

@@ -9,9 +9,7 @@ use std::collections::BTreeMap;
 use std::env;
 use std::panic::AssertUnwindSafe;
 
-use dormouse_kernel::process::{
-    Child, Gathered, Image, Surroundings, give_tools, tell_environment,
-};
+use dormouse_kernel::process::{Child, Gathered, HostContext, Image, give_tools, tell_environment};
 use dormouse_kernel::program::{EnvCommand, EnvVar, Program};
 use dormouse_proto::command::Command;
 use dormouse_proto::process::Origin;
@@ -20,10 +18,10 @@ use dormouse_proto::tool::{ToolOutput, ToolPolicy};
 use futures_util::future::{FutureExt, join, join_all};
 
 use crate::clock::now_ms;
+use crate::context::KernelContext;
 use crate::ports::OutputSink;
 use crate::process::tool_call;
 use crate::servers;
-use crate::world::World;
 
 /// After so long a command is ended.
 const DEADLINE_MS: u64 = 5_000;
@@ -58,19 +56,19 @@ pub(crate) fn standard() -> BTreeMap<String, String> {
 
 /// What a program asks for beyond the standard facts. Its commands run side by side; takes as long
 /// as the slowest, and never longer than their deadline. Dropping the future ends them.
-async fn gather(world: &World, program: &Program) -> Gathered {
+async fn gather(context: &KernelContext, program: &Program) -> Gathered {
     let choice = program.environment();
     let commands = join_all(
         choice
             .commands
             .iter()
-            .map(|command| run(world, program, command)),
+            .map(|command| run(context, program, command)),
     );
     let found = async {
         let env_vars = choice
             .env_vars
             .iter()
-            .map(|var| variable(world, program, var))
+            .map(|var| variable(context, program, var))
             .collect();
         Gathered {
             env_vars,
@@ -101,14 +99,17 @@ pub(crate) struct FoundOut {
 ///
 /// # Errors
 /// A text: why the process cannot be born.
-pub(crate) async fn find_out(world: &World, program: &Program) -> Result<FoundOut, String> {
+pub(crate) async fn find_out(
+    context: &KernelContext,
+    program: &Program,
+) -> Result<FoundOut, String> {
     let facts = async {
         match program.environment().is_gathered() {
-            true => Some(gather(world, program).await),
+            true => Some(gather(context, program).await),
             false => None,
         }
     };
-    let (facts, offers) = join(facts, servers::offers(world, program)).await;
+    let (facts, offers) = join(facts, servers::offers(context, program)).await;
     Ok(FoundOut {
         facts,
         offers: offers?,
@@ -124,7 +125,7 @@ impl FoundOut {
         self,
         image: &mut Image,
         program: &Program,
-        around: &Surroundings,
+        around: &HostContext,
     ) -> Result<(), String> {
         if let Some(facts) = self.facts {
             tell_environment(image, program, around, &facts, now_ms());
@@ -142,16 +143,19 @@ pub(crate) fn asks(child: &Child) -> bool {
 ///
 /// # Errors
 /// A text: why one of them cannot be born.
-pub(crate) async fn told(world: &World, mut children: Vec<Child>) -> Result<Vec<Child>, String> {
+pub(crate) async fn told(
+    context: &KernelContext,
+    mut children: Vec<Child>,
+) -> Result<Vec<Child>, String> {
     for child in children.iter_mut().filter(|child| asks(child)) {
-        let found = find_out(world, &child.program).await?;
-        found.tell(&mut child.image, &child.program, &world.around)?;
+        let found = find_out(context, &child.program).await?;
+        found.tell(&mut child.image, &child.program, &context.around)?;
     }
     Ok(children)
 }
 
-fn variable(world: &World, program: &Program, var: &EnvVar) -> Option<String> {
-    match world.host.variable(&var.name) {
+fn variable(context: &KernelContext, program: &Program, var: &EnvVar) -> Option<String> {
+    match context.host.variable(&var.name) {
         Ok(value) => value
             .map(|value| shown(value.as_bytes(), 0))
             .filter(|value| !value.is_empty()),
@@ -162,7 +166,7 @@ fn variable(world: &World, program: &Program, var: &EnvVar) -> Option<String> {
     }
 }
 
-async fn run(world: &World, program: &Program, command: &EnvCommand) -> String {
+async fn run(context: &KernelContext, program: &Program, command: &EnvCommand) -> String {
     let Some(argv) = &command.argv else {
         return "not run: it asks for a shell, and none reads it.".to_owned();
     };
@@ -179,7 +183,7 @@ async fn run(world: &World, program: &Program, command: &EnvCommand) -> String {
         },
         limits: program.limits().commands,
     };
-    let tool = world.host.command(&command);
+    let tool = context.host.command(&command);
     let (name, policy) = (command.name.as_str().into(), command.policy);
     let sink = OutputSink::keeping(KEPT_BYTES as u64, policy.output_cap_bytes);
     let ToolOutput {

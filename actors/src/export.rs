@@ -20,11 +20,11 @@ use dormouse_proto::record::codec::{self, CodecError};
 use dormouse_proto::record::masked::Masked;
 use dormouse_proto::record::{ContentRef, Fact};
 
+use crate::context::KernelContext;
 use crate::error::{ExportFailure, KernelError};
 use crate::points::{self, Cut};
 use crate::ports::{Backing, Store, StoreError, Unreadable, Written};
 use crate::recovery::{self, LoadError, Purpose};
-use crate::world::World;
 
 /// So much of a content is read at once.
 const PART_BYTES: u64 = 1 << 20;
@@ -128,12 +128,12 @@ fn failed(source: io::Error) -> KernelError {
 /// What the store, a journal or `to` fails with.
 pub(crate) fn write<W: Write>(
     store: &dyn Store,
-    world: &World,
+    context: &KernelContext,
     order: &Order,
     to: W,
 ) -> Result<(W, Exported), KernelError> {
     let redact = order.redact.as_deref();
-    let files = points::files(store, world, order.root, &order.cut)?;
+    let files = points::files(store, context, order.root, &order.cut)?;
     let mut refer = |content: Content| Ok::<_, KernelError>(content.reference());
     let files: Vec<_> = files
         .into_iter()
@@ -149,7 +149,7 @@ pub(crate) fn write<W: Write>(
         .try_for_each(|file| file.clone().try_map(&mut note).map(drop))?;
     if redact.is_some() {
         for row in order.rows() {
-            contents.note_member(&order.member(store, world, row)?);
+            contents.note_member(&order.member(store, context, row)?);
         }
     }
     if let Some(redact) = redact {
@@ -180,7 +180,7 @@ pub(crate) fn write<W: Write>(
     record(&mut out, Record::Head(order.head(first)), first.pid)?;
     let mut processes = 0;
     for row in order.rows() {
-        let mut member = order.member(store, world, row)?;
+        let mut member = order.member(store, context, row)?;
         if redact.is_none() {
             contents.note_member(&member);
         }
@@ -254,11 +254,11 @@ impl Order {
     fn member(
         &self,
         store: &dyn Store,
-        world: &World,
+        context: &KernelContext,
         row: &ProcessRow,
     ) -> Result<Member, LoadError> {
         let at = self.cut.members.get(&row.pid).copied();
-        let loaded = recovery::load(store, world, row.pid, at, Purpose::Look)?;
+        let loaded = recovery::load(store, context, row.pid, at, Purpose::Look)?;
         let refer = &mut |content: Content| Ok::<_, LoadError>(content.reference());
         let image = loaded.state.image().try_map(refer)?;
         Ok(Member {

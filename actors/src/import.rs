@@ -16,12 +16,12 @@ use dormouse_proto::record::ContentRef;
 use dormouse_proto::temp_file::TempFileRecord;
 use tokio::sync::oneshot;
 
-use crate::checkpoint::{CommitError, Durable};
+use crate::checkpoint::{CommitError, LogRecord};
 use crate::clock::now_ms;
+use crate::context::KernelContext;
 use crate::error::{ExportFailure, KernelError};
 use crate::recovery::{self, LoadError, Purpose};
-use crate::supervisor::Graft;
-use crate::world::World;
+use crate::supervisor::ImportedProcess;
 
 /// So much of the file is read at once.
 const PART_BYTES: usize = 1 << 20;
@@ -91,7 +91,7 @@ pub(crate) struct Plan {
 /// [`ExportFailure::File`](crate::ExportFailure::File),
 /// [`StoreFailure::Load`](crate::StoreFailure::Load).
 pub(crate) fn plan(
-    world: &World,
+    context: &KernelContext,
     file: &mut (impl Read + Seek),
     purpose: Purpose,
 ) -> Result<Plan, KernelError> {
@@ -109,12 +109,12 @@ pub(crate) fn plan(
                     what: format!("process {pid} has no program"),
                 };
                 let bundle = manifest.programs.get(&of.0).ok_or_else(lost)?;
-                let program = recovery::compile(world, pid, bundle, of.1, purpose)?;
+                let program = recovery::compile(context, pid, bundle, of.1, purpose)?;
                 compiled.insert(of, program.clone());
                 program
             }
         };
-        check(world, birth, &program, purpose)?;
+        check(context, birth, &program, purpose)?;
         programs.push(program);
     }
     drop(compiled);
@@ -123,27 +123,37 @@ pub(crate) fn plan(
 
 /// That an image makes a process. Nothing of its contents is read.
 fn check(
-    world: &World,
+    context: &KernelContext,
     birth: Birth<'_>,
     program: &Program,
     purpose: Purpose,
 ) -> Result<(), LoadError> {
     let row = birth.row();
-    let image = begun(world, birth, Beginning::Running);
-    let state = State::from_image(row.known_as(), program.clone(), world.around.clone(), image)
-        .map_err(|source| LoadError::State {
-            pid: row.pid,
-            source,
-        })?;
-    recovery::check_prices(world, &state, purpose).map_err(|reason| LoadError::Program {
+    let image = begun(context, birth, Beginning::Running);
+    let state = State::from_image(
+        row.known_as(),
+        program.clone(),
+        context.around.clone(),
+        image,
+    )
+    .map_err(|source| LoadError::State {
+        pid: row.pid,
+        source,
+    })?;
+    recovery::check_prices(context, &state, purpose).map_err(|reason| LoadError::Program {
         pid: row.pid,
         reason,
     })
 }
 
-fn begun(world: &World, birth: Birth<'_>, beginning: Beginning) -> dormouse_kernel::process::Image {
-    let mut held =
-        |content: ContentRef| Ok::<_, std::convert::Infallible>(world.residents.content(content));
+fn begun(
+    context: &KernelContext,
+    birth: Birth<'_>,
+    beginning: Beginning,
+) -> dormouse_kernel::process::Image {
+    let mut held = |content: ContentRef| {
+        Ok::<_, std::convert::Infallible>(context.content_cache.content(content))
+    };
     let Ok(image) = birth.member().image.clone().try_map(&mut held);
     birth.image(image, now_ms(), beginning)
 }
@@ -156,7 +166,7 @@ fn begun(world: &World, birth: Birth<'_>, beginning: Beginning) -> dormouse_kern
 /// [`ExportFailure::Unusable`](crate::ExportFailure::Unusable) where the file is no longer what it
 /// was.
 pub(crate) fn bring(
-    world: &World,
+    context: &KernelContext,
     file: &mut (impl Read + Seek),
     plan: &Plan,
 ) -> Result<(), KernelError> {
@@ -167,11 +177,11 @@ pub(crate) fn bring(
         Keep::Programs,
         &mut batch,
         &mut |batch| match batch.is_full() {
-            true => batch.commit(world),
+            true => batch.commit(context),
             false => Ok(()),
         },
     )?;
-    batch.commit(world)?;
+    batch.commit(context)?;
     if again.id != plan.manifest.id {
         let what = "it was replaced by another while it was read".to_owned();
         return Err(ExportError::Invalid { what }.into());
@@ -180,10 +190,14 @@ pub(crate) fn bring(
 }
 
 /// What the processes of an export grow from, once its contents are durable.
-pub(crate) fn grafts(world: &World, plan: &Plan, beginning: Beginning) -> Vec<Graft> {
+pub(crate) fn grafts(
+    context: &KernelContext,
+    plan: &Plan,
+    beginning: Beginning,
+) -> Vec<ImportedProcess> {
     let graft = |(birth, program): (Birth<'_>, &Program)| {
-        let image = Box::new(begun(world, birth, beginning));
-        Graft {
+        let image = Box::new(begun(context, birth, beginning));
+        ImportedProcess {
             row: birth.row(),
             restored: birth.restored(),
             program: program.clone(),
@@ -198,9 +212,10 @@ pub(crate) fn grafts(world: &World, plan: &Plan, beginning: Beginning) -> Vec<Gr
 }
 
 /// The changes of its temporary files.
-pub(crate) fn files(world: &World, plan: &Plan) -> Vec<TempFileRecord<Content>> {
-    let mut held =
-        |content: ContentRef| Ok::<_, std::convert::Infallible>(world.residents.content(content));
+pub(crate) fn files(context: &KernelContext, plan: &Plan) -> Vec<TempFileRecord<Content>> {
+    let mut held = |content: ContentRef| {
+        Ok::<_, std::convert::Infallible>(context.content_cache.content(content))
+    };
     let held = |change: &TempFileRecord<ContentRef>| {
         let Ok(change) = change.clone().try_map(&mut held);
         change
@@ -210,8 +225,8 @@ pub(crate) fn files(world: &World, plan: &Plan) -> Vec<TempFileRecord<Content>> 
 
 /// Whether the store still has the contents that were brought: what nothing refers to yet may be
 /// swept meanwhile.
-pub(crate) fn has_all(world: &World, plan: &Plan) -> bool {
-    let Some(store) = world.store() else {
+pub(crate) fn has_all(context: &KernelContext, plan: &Plan) -> bool {
+    let Some(store) = context.store() else {
         return true;
     };
     plan.manifest
@@ -250,14 +265,14 @@ impl Batch {
     }
 
     /// Awaits that they are written: the births that follow make the disk have them.
-    fn commit(&mut self, world: &World) -> Result<(), KernelError> {
+    fn commit(&mut self, context: &KernelContext) -> Result<(), KernelError> {
         let entries = std::mem::take(&mut self.contents)
             .into_iter()
-            .map(Durable::Content)
+            .map(LogRecord::Content)
             .collect();
         self.bytes = 0;
         let (written, heard) = oneshot::channel();
-        world.append(
+        context.append(
             entries,
             Box::new(move |result: Result<_, CommitError>| drop(written.send(result.map(drop)))),
         );

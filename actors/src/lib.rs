@@ -12,6 +12,8 @@
 
 mod checkpoint;
 mod clock;
+mod content_cache;
+mod context;
 mod durability;
 mod environment;
 mod error;
@@ -21,19 +23,17 @@ pub mod garbage;
 pub mod handle;
 mod import;
 mod in_use;
-mod lease;
 mod permits;
 mod points;
 pub mod ports;
 mod process;
 mod readers;
 mod recovery;
-mod residents;
 mod servers;
 mod spans;
+mod store_handle;
 mod supervisor;
 mod temp_files;
-mod world;
 
 pub use durability::Durability;
 pub use error::{

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use dormouse_kernel::permits::{Asker, Permits, Ticket};
+use dormouse_kernel::permits::{PermitTicket, Permits, Requester};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -72,7 +72,7 @@ pub(crate) struct Queue {
 struct Inner {
     permits: Permits,
     /// Where it is told that a ticket was granted; gone once it was told or given up.
-    waiting: BTreeMap<Ticket, oneshot::Sender<()>>,
+    waiting: BTreeMap<PermitTicket, oneshot::Sender<()>>,
     /// Ends the pause, while there is one.
     timer: Option<AbortHandle>,
 }
@@ -81,7 +81,7 @@ struct Inner {
 #[must_use = "a permit is given back when it is dropped"]
 pub(crate) struct Permit {
     queue: Arc<Queue>,
-    ticket: Ticket,
+    ticket: PermitTicket,
 }
 
 impl Queue {
@@ -98,7 +98,7 @@ impl Queue {
     }
 
     /// Waits for a permit. Dropping the future leaves the queue.
-    pub(crate) async fn acquire(self: &Arc<Self>, asker: Asker) -> Permit {
+    pub(crate) async fn acquire(self: &Arc<Self>, asker: Requester) -> Permit {
         let (told, granted) = oneshot::channel();
         // It holds the ticket while it waits too: whatever becomes of the wait, the ticket is given
         // up.
@@ -109,7 +109,7 @@ impl Queue {
         permit
     }
 
-    fn enter(self: &Arc<Self>, asker: Asker, told: oneshot::Sender<()>) -> Permit {
+    fn enter(self: &Arc<Self>, asker: Requester, told: oneshot::Sender<()>) -> Permit {
         let ticket = self.change(|inner| {
             let ticket = inner.permits.enter(asker);
             inner.waiting.insert(ticket, told);
@@ -207,8 +207,8 @@ mod tests {
 
     use super::*;
 
-    fn asker(tree: u64) -> Asker {
-        Asker {
+    fn asker(tree: u64) -> Requester {
+        Requester {
             priority: Priority::Normal,
             tree: Pid(tree),
         }

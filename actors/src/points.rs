@@ -1,5 +1,5 @@
 //! Points that processes can go back to, as the store has them: which checkpoints a process is in,
-//! how it stood there, and what cut of a whole family a fact number means.
+//! how it stood there, and what cut of a whole process tree a fact number means.
 //!
 //! Everything here reads the store and blocks. Any cut between two commits is a state that the
 //! kernel was once in, messages in flight included, since every effect waits for the facts before
@@ -17,11 +17,11 @@ use dormouse_proto::record::{ContentRef, codec};
 use dormouse_proto::temp_file::TempFileRecord;
 
 use crate::clock::now_ms;
+use crate::context::KernelContext;
 use crate::error::{KernelError, StoreFailure};
 use crate::ports::{Store, StoreError, Written};
 use crate::recovery::{self, LoadError, Purpose};
-use crate::supervisor::{Family, Graft, Lineage};
-use crate::world::World;
+use crate::supervisor::{ImportedProcess, Lineage, ProcessTree};
 
 /// A state that the store was once in.
 #[derive(Clone, Debug)]
@@ -50,21 +50,21 @@ impl Cut {
     }
 
     /// The state after the commit that holds fact `at` of process `of`. Costs a read for each
-    /// commit of each process of the family.
+    /// commit of each process of the process tree.
     ///
     /// # Errors
     /// As [`History::at`](crate::ports::History::at); [`StoreError::ForgottenFact`] also where what
-    /// is kept of one of the family does not reach back to it, [`StoreError::Damaged`] where it is
+    /// is kept of one of the process tree does not reach back to it, [`StoreError::Damaged`] where it is
     /// lost how one of them stood then.
     pub(crate) fn behind(
         store: &dyn Store,
         of: Pid,
         at: FactNumber,
-        family: &Family,
+        process_tree: &ProcessTree,
     ) -> Result<Self, StoreError> {
         let Written { commit, at_ms, .. } = store.history(of)?.at(at)?;
         let mut members = BTreeMap::new();
-        for row in &family.rows {
+        for row in &process_tree.rows {
             let history = match store.history(row.pid) {
                 // Its birth is on its way: it was not born then.
                 Err(StoreError::UnknownProcess(_)) => continue,
@@ -135,7 +135,7 @@ pub(crate) fn kept(store: &dyn Store, lineage: &Lineage) -> Result<Vec<Kept>, St
 /// What the journal fails with.
 pub(crate) fn standing(
     store: &dyn Store,
-    world: &World,
+    context: &KernelContext,
     id: CheckpointId,
     lineage: &Lineage,
 ) -> Result<Option<Standing>, LoadError> {
@@ -144,7 +144,7 @@ pub(crate) fn standing(
     let Some((pid, kept)) = of.and_then(|checkpoint| place(checkpoint, lineage)) else {
         return Ok(None);
     };
-    let image = recovery::load(store, world, pid, Some(kept.at), Purpose::Run)?
+    let image = recovery::load(store, context, pid, Some(kept.at), Purpose::Run)?
         .state
         .image();
     Ok(Some(Standing { kept, image }))
@@ -170,23 +170,23 @@ fn place(checkpoint: &Checkpoint, lineage: &Lineage) -> Option<(Pid, Kept)> {
     ))
 }
 
-/// What new processes grow from: those of the family that are in the cut, as they stood there.
+/// What new processes grow from: those of the process tree that are in the cut, as they stood there.
 ///
 /// # Errors
 /// What a journal fails with.
 pub(crate) fn grafts(
     store: &dyn Store,
-    world: &World,
-    family: Vec<ProcessRow>,
+    context: &KernelContext,
+    process_tree: Vec<ProcessRow>,
     cut: &Cut,
     beginning: Beginning,
-) -> Result<Vec<Graft>, LoadError> {
+) -> Result<Vec<ImportedProcess>, LoadError> {
     let mut grafts = Vec::new();
-    for row in family {
+    for row in process_tree {
         let Some(at) = cut.members.get(&row.pid).copied() else {
             continue;
         };
-        let state = recovery::load(store, world, row.pid, Some(at), Purpose::Run)?.state;
+        let state = recovery::load(store, context, row.pid, Some(at), Purpose::Run)?.state;
         let image = Box::new(branched(state.image(), cut.at_ms, now_ms(), beginning));
         // A branch of what was brought from elsewhere goes on knowing whom it knew there.
         let foreign = row.restored.and_then(|restored| restored.foreign);
@@ -201,7 +201,7 @@ pub(crate) fn grafts(
             foreign,
         };
         let (row, program) = (ProcessRow { name: None, ..row }, state.program().clone());
-        grafts.push(Graft {
+        grafts.push(ImportedProcess {
             row,
             restored,
             program,
@@ -217,13 +217,14 @@ pub(crate) fn grafts(
 /// What the store fails with; [`StoreError::Damaged`] for a change that has no meaning.
 pub(crate) fn files(
     store: &dyn Store,
-    world: &World,
+    context: &KernelContext,
     root: Pid,
     cut: &Cut,
 ) -> Result<Vec<TempFileRecord<Content>>, StoreError> {
     let changes = store.temp_files_by(root, cut.commit)?.into_iter();
     let held = |record: TempFileRecord<ContentRef>| {
-        record.try_map(&mut |reference| Ok::<_, StoreError>(world.residents.content(reference)))
+        record
+            .try_map(&mut |reference| Ok::<_, StoreError>(context.content_cache.content(reference)))
     };
     let damaged = |error: codec::CodecError| StoreError::Damaged {
         what: format!("a change of the temporary files of process {root} has no meaning: {error}"),
@@ -238,12 +239,12 @@ pub(crate) fn files(
 /// # Errors
 /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), and what it fails with.
 pub(crate) async fn reading<T: Send + 'static>(
-    world: &Arc<World>,
-    read: impl FnOnce(&dyn Store, &World) -> Result<T, KernelError> + Send + 'static,
+    context: &Arc<KernelContext>,
+    read: impl FnOnce(&dyn Store, &KernelContext) -> Result<T, KernelError> + Send + 'static,
 ) -> Result<T, KernelError> {
-    let store = world.store().ok_or(StoreFailure::NoStore)?;
-    let world = world.clone();
-    tokio::task::spawn_blocking(move || read(&*store, &world))
+    let store = context.store().ok_or(StoreFailure::NoStore)?;
+    let context = context.clone();
+    tokio::task::spawn_blocking(move || read(&*store, &context))
         .await
         .map_err(|_| KernelError::Closed)?
 }

@@ -8,7 +8,7 @@ pub mod store;
 pub mod sweep;
 pub mod tool;
 
-pub use dormouse_content::Collected;
+pub use dormouse_content::CappedBytes;
 pub use dormouse_kernel::inventory;
 pub use dormouse_kernel::program::FileUse;
 pub use history::{History, LostHistory, Written};

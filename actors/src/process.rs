@@ -10,12 +10,12 @@ mod arrivals;
 mod checkpoint;
 mod copy;
 mod fetch;
-mod herald;
 mod model_call;
 mod perform;
 mod post;
 mod read;
 mod rest;
+mod started;
 pub(crate) mod tool_call;
 mod turn;
 
@@ -35,19 +35,19 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use tokio::task::JoinHandle;
 use tracing::Span;
 
-use crate::checkpoint::{CommitError, Durable, Imaged, Size};
+use crate::checkpoint::{CommitError, Imaged, LogRecord, Size};
 use crate::clock::now_ms;
+use crate::context::KernelContext;
 use crate::error::{KernelError, ProcessError};
 use crate::event::{Event, View};
 use crate::ports::Watcher;
 use crate::supervisor::{RunMessage, SupervisorMessage};
-use crate::world::World;
 
 use alarm::Alarm;
 use arrivals::Arrivals;
 pub(crate) use copy::{Copied, CopyReply};
-pub(crate) use herald::Herald;
 pub(crate) use rest::StaysAwake;
+pub(crate) use started::StartedSignal;
 
 pub(crate) enum ProcessMessage {
     /// Something happened to the process.
@@ -82,19 +82,19 @@ pub(crate) struct Delivery {
     /// The place in the inbox that it takes until it is handled; a message, until its turn begins.
     pub(crate) permit: Option<OwnedSemaphorePermit>,
     /// Who is answered, by the ticket in `input`.
-    pub(crate) answer: Option<(Arc<str>, Asker)>,
+    pub(crate) answer: Option<(Arc<str>, Requester)>,
     /// Who wants to know that it is durable.
     pub(crate) received: Option<Received>,
 }
 
 /// Who waits for the answer to a call, or to a message.
-pub(crate) struct Asker {
+pub(crate) struct Requester {
     pub(crate) reply: oneshot::Sender<Answer>,
     /// Told how far a tool has come.
     pub(crate) watcher: Option<Watcher>,
 }
 
-impl From<oneshot::Sender<Answer>> for Asker {
+impl From<oneshot::Sender<Answer>> for Requester {
     fn from(reply: oneshot::Sender<Answer>) -> Self {
         Self {
             reply,
@@ -134,7 +134,7 @@ impl Delivery {
 /// What a process actor starts from.
 pub(crate) struct Begin {
     pub(crate) pid: Pid,
-    pub(crate) world: Arc<World>,
+    pub(crate) context: Arc<KernelContext>,
     pub(crate) supervisor: ActorRef<SupervisorMessage>,
     pub(crate) state: State,
     /// The process that its tree begins with.
@@ -144,7 +144,7 @@ pub(crate) struct Begin {
     pub(crate) tail: Tail,
     pub(crate) view: watch::Sender<Option<View>>,
     /// Told when something has come of the process, where somebody waits for that.
-    pub(crate) herald: Option<Herald>,
+    pub(crate) started: Option<StartedSignal>,
 }
 
 pub(crate) struct ProcessActor;
@@ -152,7 +152,7 @@ pub(crate) struct ProcessActor;
 pub(crate) struct Running {
     /// Its number in the kernel; within its tree it goes by that of its state.
     pid: Pid,
-    world: Arc<World>,
+    context: Arc<KernelContext>,
     supervisor: ActorRef<SupervisorMessage>,
     myself: ActorRef<ProcessMessage>,
     state: State,
@@ -161,7 +161,7 @@ pub(crate) struct Running {
     /// What follows its latest image; of what is not durable yet only how much it is.
     tail: Tail,
     view: watch::Sender<Option<View>>,
-    herald: Option<Herald>,
+    started: Option<StartedSignal>,
     /// The span of the turn that it is in.
     turn: Option<Span>,
     undurable: VecDeque<Pending>,
@@ -172,7 +172,7 @@ pub(crate) struct Running {
     /// The supervisor was told that it is at rest.
     is_resting: bool,
     alarm: Option<Alarm>,
-    tickets: BTreeMap<Arc<str>, Asker>,
+    tickets: BTreeMap<Arc<str>, Requester>,
 }
 
 /// What waits for facts to become durable.
@@ -200,18 +200,18 @@ impl Actor for ProcessActor {
     ) -> Result<Self::State, ActorProcessingErr> {
         let Begin {
             pid,
-            world,
+            context,
             supervisor,
             state,
             root,
             last,
             tail,
             view,
-            herald,
+            started,
         } = begin;
         Ok(Running {
             pid,
-            world,
+            context,
             supervisor,
             myself,
             state,
@@ -219,7 +219,7 @@ impl Actor for ProcessActor {
             last,
             tail,
             view,
-            herald,
+            started,
             turn: None,
             undurable: VecDeque::new(),
             waiting: Vec::new(),
@@ -299,10 +299,10 @@ impl Running {
                 result: Completion::Model(_),
                 ..
             },
-            Some(herald),
-        ) = (&input, &self.herald)
+            Some(started),
+        ) = (&input, &self.started)
         {
-            herald.speak();
+            started.speak();
         }
         if matches!(input, Input::Placed(_)) {
             self.arrivals.finish();
@@ -419,7 +419,7 @@ impl Running {
             permits,
             copy: None,
         };
-        let is_durable = facts.is_empty() || !self.world.is_kept;
+        let is_durable = facts.is_empty() || !self.context.is_kept;
         if is_durable && self.undurable.is_empty() {
             return self.settle(pending);
         }
@@ -443,15 +443,15 @@ impl Running {
     fn append(&mut self, first: FactNumber, facts: Arc<[Fact]>) {
         let (pid, upto) = (self.pid(), self.last);
         self.tail = self.tail.and(facts.len() as u64, 0);
-        let mut entries = vec![Durable::Facts { pid, first, facts }];
+        let mut entries = vec![LogRecord::Facts { pid, first, facts }];
         if let Some(exit) = self.state.exit() {
-            entries.push(Durable::Ended {
+            entries.push(LogRecord::Ended {
                 pid,
                 exit: exit.clone(),
             });
-        } else if let Some(worth) = self.world.limits.image_due(self.tail) {
+        } else if let Some(worth) = self.context.limits.image_due(self.tail) {
             self.tail = self.tail.looked_at();
-            entries.push(Durable::Snapshot {
+            entries.push(LogRecord::Snapshot {
                 pid,
                 at: self.last,
                 image: Box::new(self.state.image()),
@@ -463,7 +463,7 @@ impl Running {
             // Where the process is gone, its successor reads the journal.
             let _ = myself.cast(ProcessMessage::Committed { upto, result });
         });
-        self.world.append(entries, acknowledge);
+        self.context.append(entries, acknowledge);
     }
 
     /// Reports and performs what waited for facts up to `upto`.
@@ -508,7 +508,7 @@ impl Running {
 
     fn report(&self, upto: FactNumber, facts: &[Fact]) {
         let pid = self.pid();
-        if !self.world.is_watched() {
+        if !self.context.is_watched() {
             return;
         }
         let first = upto.0 + 1 - facts.len() as u64;
@@ -516,7 +516,7 @@ impl Running {
             let Ok(fact) = fact
                 .clone()
                 .try_map(&mut |content| Ok::<_, Infallible>(content.reference()));
-            self.world.report(Event::Fact {
+            self.context.report(Event::Fact {
                 pid,
                 number: FactNumber(number),
                 fact: Arc::new(fact),

@@ -10,8 +10,8 @@ use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::record::codec::{self, CodecError};
 use dormouse_proto::record::{ContentRef, Fact, Image};
 
+use crate::context::KernelContext;
 use crate::ports::{Journal, Store, StoreError, Unreadable};
-use crate::world::World;
 
 /// Why a journal does not give a process.
 #[derive(Debug, thiserror::Error)]
@@ -74,7 +74,7 @@ pub(crate) enum Purpose {
 /// its latest snapshot.
 pub(crate) fn load(
     store: &dyn Store,
-    world: &World,
+    context: &KernelContext,
     pid: Pid,
     upto: Option<FactNumber>,
     purpose: Purpose,
@@ -87,16 +87,16 @@ pub(crate) fn load(
     } = store.journal(pid, upto)?;
     let record = |source| LoadError::Record { pid, source };
     let mut content =
-        |reference: ContentRef| Ok::<_, LoadError>(world.residents.content(reference));
+        |reference: ContentRef| Ok::<_, LoadError>(context.content_cache.content(reference));
     let tail = Tail::of(image.len() as u64);
     let tail = tail.and(
         facts.len() as u64,
         facts.iter().map(|fact| fact.len() as u64).sum(),
     );
     let image: Image<ContentRef> = codec::decode(&image).map_err(record)?;
-    let program = compiled(world, pid, &image, purpose)?;
+    let program = compiled(context, pid, &image, purpose)?;
     let image = image.try_map(&mut content)?;
-    let mut state = State::from_image(row.known_as(), program, world.around.clone(), image)
+    let mut state = State::from_image(row.known_as(), program, context.around.clone(), image)
         .map_err(|source| LoadError::State { pid, source })?;
     for fact in &facts {
         let fact: Fact<ContentRef> = codec::decode(fact).map_err(record)?;
@@ -106,7 +106,7 @@ pub(crate) fn load(
             .map_err(|source| LoadError::State { pid, source })?;
         evolve(&mut state, &fact);
     }
-    check_prices(world, &state, purpose).map_err(|reason| LoadError::Program { pid, reason })?;
+    check_prices(context, &state, purpose).map_err(|reason| LoadError::Program { pid, reason })?;
     Ok(Loaded {
         pid,
         state,
@@ -116,12 +116,16 @@ pub(crate) fn load(
 }
 
 /// A process whose cost is bounded does not run where it cannot be counted.
-pub(crate) fn check_prices(world: &World, state: &State, purpose: Purpose) -> Result<(), String> {
+pub(crate) fn check_prices(
+    context: &KernelContext,
+    state: &State,
+    purpose: Purpose,
+) -> Result<(), String> {
     let is_bounded = state.budget().limits().cost_nanos.is_some() && state.exit().is_none();
     match (purpose, is_bounded) {
         (Purpose::Run, true) => state
             .program()
-            .check_prices(&world.around.prices)
+            .check_prices(&context.around.prices)
             .map_err(|error| error.to_string()),
         _ => Ok(()),
     }
@@ -165,13 +169,13 @@ impl Compiled {
 
 /// The program of an image, which is compiled where no other process has brought it.
 fn compiled(
-    world: &World,
+    context: &KernelContext,
     pid: Pid,
     image: &Image<ContentRef>,
     purpose: Purpose,
 ) -> Result<Program, LoadError> {
     let cache = || {
-        world
+        context
             .compiled
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -186,9 +190,9 @@ fn compiled(
         );
         return Err(LoadError::Program { pid, reason });
     }
-    let bundle = world.residents.content(image.bundle);
+    let bundle = context.content_cache.content(image.bundle);
     let program = compile(
-        world,
+        context,
         pid,
         &bundle.unbounded().bytes()?,
         &image.program,
@@ -206,7 +210,7 @@ fn compiled(
 
 /// The program of this key, compiled from the files that it was made of.
 pub(crate) fn compile(
-    world: &World,
+    context: &KernelContext,
     pid: Pid,
     bundle: &[u8],
     key: &str,
@@ -219,7 +223,7 @@ pub(crate) fn compile(
     } else {
         Vec::new()
     };
-    let tools: Vec<&str> = world
+    let tools: Vec<&str> = context
         .tools
         .keys()
         .chain(&foreign)
@@ -232,7 +236,7 @@ pub(crate) fn compile(
         .program
         .by_key(key)
         .ok_or_else(|| failed(format!("its bundle holds no program {key}")))?;
-    match missing_provider(world, &program) {
+    match missing_provider(context, &program) {
         Some(word) if purpose == Purpose::Run => Err(failed(format!(
             "it names the model provider '{word}', which this kernel does not have: register it \
              with `KernelBuilder::provider`"
@@ -242,13 +246,13 @@ pub(crate) fn compile(
 }
 
 /// A provider of an embedder that the program names for a model which is not registered by itself.
-fn missing_provider<'a>(world: &World, program: &'a Program) -> Option<&'a str> {
+fn missing_provider<'a>(context: &KernelContext, program: &'a Program) -> Option<&'a str> {
     let models = program.models().iter();
     models
-        .filter(|model| !world.models.contains_key(&model.name))
+        .filter(|model| !context.models.contains_key(&model.name))
         .filter_map(|model| match &model.provider {
             Provider::Custom(word) => Some(&**word),
             _ => None,
         })
-        .find(|word| !world.providers.contains_key(*word))
+        .find(|word| !context.providers.contains_key(*word))
 }

@@ -6,17 +6,20 @@ use dormouse_kernel::program::{Program, ServerChoice};
 use dormouse_proto::server::Offer;
 use futures_util::future::{FutureExt, join_all};
 
+use crate::context::KernelContext;
 use crate::ports::ToolError;
-use crate::world::World;
 
 /// What all servers of the program offer, asked side by side. One that is optional and cannot be
 /// reached offers nothing.
 ///
 /// # Errors
 /// A text that names the server that cannot be reached, and why.
-pub(crate) async fn offers(world: &World, program: &Program) -> Result<Vec<Offer>, String> {
+pub(crate) async fn offers(
+    context: &KernelContext,
+    program: &Program,
+) -> Result<Vec<Offer>, String> {
     let asked = program.servers().iter().map(|choice| async move {
-        match asked(world, choice).await {
+        match asked(context, choice).await {
             Err(why) if choice.server.optional => {
                 tracing::warn!(
                     program = program.name(),
@@ -36,12 +39,12 @@ pub(crate) async fn offers(world: &World, program: &Program) -> Result<Vec<Offer
     Ok(offers?.into_iter().flatten().collect())
 }
 
-async fn asked(world: &World, choice: &ServerChoice) -> Result<Vec<Offer>, ToolError> {
-    let Some(servers) = &world.servers else {
+async fn asked(context: &KernelContext, choice: &ServerChoice) -> Result<Vec<Offer>, ToolError> {
+    let Some(servers) = &context.servers else {
         return Err("this kernel reaches no tool servers: build it with `.tool_servers(…)`".into());
     };
     // An adapter that panics is a server that cannot be used.
-    let asking = AssertUnwindSafe(async { servers.offers(&world.host, &choice.server).await });
+    let asking = AssertUnwindSafe(async { servers.offers(&context.host, &choice.server).await });
     asking
         .catch_unwind()
         .await

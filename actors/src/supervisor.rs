@@ -26,7 +26,9 @@ use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 
 use self::alias::Aliases;
 pub(crate) use self::birth::{BirthMessage, PendingProcess};
-pub(crate) use self::branch::{Branching, Family, Graft, Grown, GrownReply, Launch};
+pub(crate) use self::branch::{
+    Branched, BranchedReply, Branching, ImportedProcess, Launch, ProcessTree,
+};
 pub(crate) use self::entry::Ended;
 pub(crate) use self::lookup::{HandleGuard, HandleParts, HandleReply, Lineage, LookupMessage};
 pub(crate) use self::post::{MailMessage, Neighbours, Post};
@@ -35,7 +37,7 @@ pub(crate) use self::rest::RestMessage;
 pub(crate) use self::run::RunMessage;
 pub(crate) use self::table::{Listed, Table, Which};
 pub(crate) use self::tree::TreeMessage;
-use crate::world::World;
+use crate::context::KernelContext;
 
 /// What the supervisor is asked and told, by the part of it that answers.
 pub(crate) enum SupervisorMessage {
@@ -76,7 +78,7 @@ groups!(
 pub(crate) struct SupervisorActor;
 
 pub(crate) struct Supervisor {
-    world: Arc<World>,
+    context: Arc<KernelContext>,
     myself: ActorRef<SupervisorMessage>,
     table: Table,
     aliases: Aliases,
@@ -92,18 +94,18 @@ pub(crate) struct Supervisor {
 impl Actor for SupervisorActor {
     type Msg = SupervisorMessage;
     type State = Supervisor;
-    type Arguments = (Arc<World>, Table);
+    type Arguments = (Arc<KernelContext>, Table);
 
     async fn pre_start(
         &self,
         myself: ActorRef<Self::Msg>,
-        (world, table): Self::Arguments,
+        (context, table): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
         let (held_back, recovering) = (BTreeMap::new(), Recovering::default());
         let aliases = table.aliases();
         let kept_held = BTreeSet::new();
         Ok(Supervisor {
-            world,
+            context,
             myself,
             table,
             aliases,

@@ -24,9 +24,9 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use self::tree::{Answered, Tree};
-use crate::checkpoint::{self, CheckpointMessage, CommitError, Durable};
-use crate::lease::Lease;
-use crate::residents::Residents;
+use crate::checkpoint::{self, CheckpointMessage, CommitError, LogRecord};
+use crate::content_cache::ContentCache;
+use crate::store_handle::StoreHandle;
 
 /// What a process asks of its tree's files.
 pub(crate) struct Request {
@@ -62,12 +62,12 @@ pub(crate) enum TempFilesMessage {
 
 pub(crate) struct TempFilesActor;
 
-pub(crate) struct Forest {
+pub(crate) struct TempFileTrees {
     myself: ActorRef<TempFilesMessage>,
     checkpoint: ActorRef<CheckpointMessage>,
     /// None for a kernel without one, and after the end.
-    store: Option<Lease>,
-    residents: Arc<Residents>,
+    store: Option<StoreHandle>,
+    content_cache: Arc<ContentCache>,
     trees: BTreeMap<Pid, Tree>,
     /// What reads the store.
     reading: JoinSet<()>,
@@ -75,19 +75,23 @@ pub(crate) struct Forest {
 
 impl Actor for TempFilesActor {
     type Msg = TempFilesMessage;
-    type State = Forest;
-    type Arguments = (ActorRef<CheckpointMessage>, Option<Lease>, Arc<Residents>);
+    type State = TempFileTrees;
+    type Arguments = (
+        ActorRef<CheckpointMessage>,
+        Option<StoreHandle>,
+        Arc<ContentCache>,
+    );
 
     async fn pre_start(
         &self,
         myself: ActorRef<Self::Msg>,
-        (checkpoint, store, residents): Self::Arguments,
+        (checkpoint, store, content_cache): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        Ok(Forest {
+        Ok(TempFileTrees {
             myself,
             checkpoint,
             store,
-            residents,
+            content_cache,
             trees: BTreeMap::new(),
             reading: JoinSet::new(),
         })
@@ -121,7 +125,7 @@ impl Actor for TempFilesActor {
     }
 }
 
-impl Forest {
+impl TempFileTrees {
     fn take(&mut self, request: Request) {
         let root = request.root;
         if !self.trees.contains_key(&root) {
@@ -139,9 +143,9 @@ impl Forest {
         let Some(store) = self.store.clone() else {
             return Tree::new(Some(TempFiles::default()));
         };
-        let (myself, residents) = (self.myself.clone(), self.residents.clone());
+        let (myself, content_cache) = (self.myself.clone(), self.content_cache.clone());
         self.reading.spawn_blocking(move || {
-            let result = held::load(&*store, &residents, root);
+            let result = held::load(&*store, &content_cache, root);
             drop(store);
             // Where the actor is gone, nobody waits.
             let _ = myself.cast(TempFilesMessage::Loaded { root, result });
@@ -178,7 +182,7 @@ impl Forest {
         }
         let entries = records
             .into_iter()
-            .map(|record| Durable::TempFile { root, record })
+            .map(|record| LogRecord::TempFile { root, record })
             .collect();
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |result: Result<_, _>| {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use dormouse::spoken::{Spoken, SpokenPart, USER_INPUT};
+use dormouse::user_input::{InputPart, USER_INPUT, UserInput};
 
 use crate::args::RunFlags;
 use crate::compose::{Composition, load};
@@ -56,7 +56,7 @@ pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
     let program = load(&kernel, &args.program)?;
     let mut start = kernel.start(program.clone());
     match input_parts(args.input)? {
-        Some(spoken) => start = start.input(spoken),
+        Some(user_input) => start = start.input(user_input),
         None if program.user().is_none() => return Err(Failure::Usage(no_input(program.name()))),
         None => {}
     }
@@ -77,21 +77,21 @@ fn no_input(program: &str) -> String {
 
 /// The parts in the order text, files, standard input. A single part is the source `user_input`,
 /// wherever it was read from; only `--input` counts as typed by the user.
-fn input_parts(input: Input) -> Result<Option<Spoken>, Failure> {
-    let mut parts: Vec<_> = input.input.map(SpokenPart::text).into_iter().collect();
+fn input_parts(input: Input) -> Result<Option<UserInput>, Failure> {
+    let mut parts: Vec<_> = input.input.map(InputPart::text).into_iter().collect();
     for path in input.input_file {
         let bytes = std::fs::read(&path)
             .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
-        parts.push(SpokenPart::new(format!("file:{}", path.display()), bytes));
+        parts.push(InputPart::new(format!("file:{}", path.display()), bytes));
     }
     if input.stdin.is_some() {
         let mut bytes = Vec::new();
         let read = std::io::stdin().read_to_end(&mut bytes);
         read.map_err(|error| Failure::Usage(format!("standard input: {error}")))?;
-        parts.push(SpokenPart::new("stdin", bytes));
+        parts.push(InputPart::new("stdin", bytes));
     }
     if let [alone] = &mut parts[..] {
         alone.source = USER_INPUT.into();
     }
-    Ok((!parts.is_empty()).then_some(Spoken { parts }))
+    Ok((!parts.is_empty()).then_some(UserInput { parts }))
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use arbitrary::{Arbitrary, Unstructured};
 use dormouse_content::{Backing, Content, Source, Unreadable};
-use dormouse_kernel::process::{State, Surroundings, evolve, gist};
+use dormouse_kernel::process::{State, HostContext, evolve, gist};
 use dormouse_kernel::program::Bundle;
 use dormouse_proto::budget::{Budget, Change as BudgetChange};
 use dormouse_proto::export::Member;
 use dormouse_proto::id::{CallId, FdId, Pid};
-use dormouse_proto::mail::Speaker;
+use dormouse_proto::mail::Sender;
 use dormouse_proto::message::{Block, Message};
 use dormouse_proto::model::{StopReason, Usage};
 use dormouse_proto::record::codec::{self, Allowance};
@@ -175,7 +175,7 @@ pub fn facts() -> Vec<Vec<u8>> {
     ];
     let facts: Vec<Fact<ContentRef>> = vec![
         Fact::Mail(MailFact::Queued {
-            from: Speaker::Host,
+            from: Sender::Host,
             message: message(),
         }),
         Fact::Mail(MailFact::Received {
@@ -270,7 +270,7 @@ pub fn recover(pid: Pid, image: Image<ContentRef>, bundle: Option<&[u8]>, facts:
     let Ok(image) = image.try_map(&mut held) else {
         return;
     };
-    let Ok(mut state) = State::from_image(pid, program, Arc::new(Surroundings::default()), image)
+    let Ok(mut state) = State::from_image(pid, program, Arc::new(HostContext::default()), image)
     else {
         return;
     };

@@ -10,7 +10,7 @@ use divan::Bencher;
 use divan::counter::BytesCount;
 use dormouse_content::Content;
 use dormouse_kernel::process::{
-    Birth, Completion, Effect, Input, Preloads, Signal, State, Surroundings, born, decide, evolve,
+    Birth, Completion, Effect, HostContext, Input, Preloads, Signal, State, born, decide, evolve,
 };
 use dormouse_kernel::program::compile;
 use dormouse_proto::id::{FdId, Pid};
@@ -45,7 +45,7 @@ fn holding(count: u32, len: usize) -> State {
     );
     let (program, around) = (
         compiled.expect("the program is valid").program,
-        Arc::new(Surroundings::default()),
+        Arc::new(HostContext::default()),
     );
     let said = "go".into();
     let birth = Birth {
@@ -105,7 +105,7 @@ fn child_from_image(bencher: Bencher<'_, '_>, (count, len): (u32, usize)) {
     let Some(Effect::StartChildren { children, .. }) = effects.pop() else {
         unreachable!("a child is made")
     };
-    let around = Arc::new(Surroundings::default());
+    let around = Arc::new(HostContext::default());
     let parts = || {
         (
             children[0].program.clone(),

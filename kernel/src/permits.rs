@@ -23,11 +23,11 @@ use self::class::Class;
 
 /// A place in the queue of one provider, then a permit of it. Never given out twice by one queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(u64);
+pub struct PermitTicket(u64);
 
 /// Who wants a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asker {
+pub struct Requester {
     /// Its class.
     pub priority: Priority,
     /// Its tree, by the process at the top.
@@ -51,7 +51,7 @@ pub struct Permits {
     /// The class that was served last had come so far.
     reached: u64,
     classes: BTreeMap<Priority, Class>,
-    tickets: BTreeMap<Ticket, (Asker, Standing)>,
+    tickets: BTreeMap<PermitTicket, (Requester, Standing)>,
 }
 
 impl Permits {
@@ -71,8 +71,8 @@ impl Permits {
     }
 
     /// Stands in the queue. O(log n) in the tickets that are out.
-    pub fn enter(&mut self, asker: Asker) -> Ticket {
-        let ticket = Ticket(self.next);
+    pub fn enter(&mut self, asker: Requester) -> PermitTicket {
+        let ticket = PermitTicket(self.next);
         self.next += 1;
         let class = self.classes.entry(asker.priority).or_default();
         class.enter(asker.tree, ticket, self.reached + stride(asker.priority));
@@ -83,7 +83,7 @@ impl Permits {
     /// Grants a permit to whoever is next; none where nobody waits, all permits are out, or the
     /// queue is paused at `now_ms`. To be called until there is none, after each change and at the
     /// end of a pause. O(log n) in the tickets that are out.
-    pub fn grant(&mut self, now_ms: u64) -> Option<Ticket> {
+    pub fn grant(&mut self, now_ms: u64) -> Option<PermitTicket> {
         if self.granted >= self.bound || self.paused_until(now_ms).is_some() {
             return None;
         }
@@ -105,7 +105,7 @@ impl Permits {
     /// Withdraws a ticket that waits, or gives back its permit. Whoever gives up need not know
     /// which it is: it may have been granted in the same instant. One that is gone already changes
     /// nothing. O(log n) in the tickets that are out.
-    pub fn leave(&mut self, ticket: Ticket) {
+    pub fn leave(&mut self, ticket: PermitTicket) {
         let Some((asker, standing)) = self.tickets.remove(&ticket) else {
             return;
         };

@@ -47,7 +47,7 @@ mod waiting;
 
 pub use arrival::Placed;
 pub use birth::{Birth, born};
-pub(crate) use common::Common;
+pub(crate) use common::ProgramCache;
 pub use copy::{Beginning, begins, branched, copied};
 pub(crate) use decide::Draft;
 pub use decide::{Decision, decide};
@@ -61,7 +61,7 @@ pub use read::{Found, Read};
 pub use rest::Unrest;
 pub use served::{NotOffered, give_tools};
 pub use state::{State, StateError};
-pub use toolbox::{HostTool, Surroundings, Tools};
+pub use toolbox::{HostContext, HostTool, Tools};
 
 pub use crate::syscall::checkpoint::{
     CheckpointError, CheckpointOp, CheckpointReply, Kept, Standing,

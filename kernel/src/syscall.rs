@@ -67,7 +67,7 @@ pub use parameter::Parameter;
 pub use read_fd::read_fd;
 pub use rename_fd::rename_fd;
 pub use search_fd::search_fd;
-pub use send_message::{Letter, PendingMessage, PlacedDescriptor, PlacedLetter};
+pub use send_message::{Envelope, PendingMessage, PlacedDescriptor, PlacedEnvelope};
 pub use summarize_fd::{PendingSummary, Summarized, summarize_fd};
 pub use temp_file::PendingTempFile;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_kernel::process::{Birth, HostTool, Preloads, State, Surroundings, born};
+use dormouse_kernel::process::{Birth, HostContext, HostTool, Preloads, State, born};
 use dormouse_kernel::program::{Program, compile};
 use dormouse_proto::budget::Price;
 use dormouse_proto::file::{FileError, FileErrorKind};
@@ -38,7 +38,7 @@ pub(crate) fn program(budget: &str) -> Program {
         .program
 }
 
-pub(crate) fn around(price: u64) -> Arc<Surroundings> {
+pub(crate) fn around(price: u64) -> Arc<HostContext> {
     let spec = ToolSpec {
         name: "grep".into(),
         description: "finds".into(),
@@ -52,10 +52,10 @@ pub(crate) fn around(price: u64) -> Arc<Surroundings> {
         },
     )]);
     let prices = BTreeMap::from([("m".to_owned(), Price::new(price, price))]);
-    Arc::new(Surroundings {
+    Arc::new(HostContext {
         tools,
         prices,
-        ..Surroundings::default()
+        ..HostContext::default()
     })
 }
 

@@ -12,7 +12,7 @@ use dormouse_kernel::process::{
 };
 use dormouse_proto::budget::Amount;
 use dormouse_proto::id::{CallId, Pid};
-use dormouse_proto::mail::Speaker;
+use dormouse_proto::mail::Sender;
 use dormouse_proto::message::Block;
 use dormouse_proto::model::{Reply, StopReason, Usage};
 use dormouse_proto::process::{Exit, ExitStatus, Origin};
@@ -317,8 +317,8 @@ impl Tree {
                     self.feed(
                         1,
                         Input::Spoke {
-                            from: Speaker::Host,
-                            spoken: "go on".into(),
+                            from: Sender::Host,
+                            user_input: "go on".into(),
                         },
                     );
                 }

@@ -13,8 +13,8 @@ use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::file::{FileError, FileErrorKind, Presence, WriteMode};
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
-use dormouse_proto::spoken::SpokenPart;
 use dormouse_proto::tool::{Answer, ToolOutput};
+use dormouse_proto::user_input::InputPart;
 use roxmltree::Document;
 use serde_json::{Map, Value, json};
 
@@ -284,7 +284,7 @@ fn descriptor_tools_are_not_wrapped(case: &Case) {
 
 fn user_input(case: &Case) {
     let placement =
-        Placer::unlimited(Some(&settings(case)), 0).input(&SpokenPart::text(&case.content));
+        Placer::unlimited(Some(&settings(case)), 0).input(&InputPart::text(&case.content));
     let replaced = matches!(placement, Placement::Descriptor(_));
     assert_eq!(case.expected["replaced"], replaced, "{}", case.name);
     if let Placement::Descriptor(new) = placement {

@@ -9,7 +9,7 @@ use dormouse_content::Content;
 use dormouse_kernel::export::{
     Checker, ExportError, Framer, Manifest, Masker, Place, Redact, Told, mask_text,
 };
-use dormouse_kernel::process::{Birth, Preloads, Surroundings, born};
+use dormouse_kernel::process::{Birth, HostContext, Preloads, born};
 use dormouse_kernel::program::{Bundle, compile};
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::export::{Facts, Head, Member, Record, Redaction};
@@ -48,7 +48,7 @@ fn image() -> Image<ContentRef> {
         preloads,
         input: None,
     };
-    let mut image = born(&program, &Surroundings::default(), birth, 0);
+    let mut image = born(&program, &HostContext::default(), birth, 0);
     // What a model is told may change, and the golden file is not about that.
     (image.system, image.tools) = ("s".into(), Vec::new().into());
     image.table.insert(

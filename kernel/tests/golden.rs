@@ -20,9 +20,9 @@ use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::FdId;
 use dormouse_proto::model::Usage;
 use dormouse_proto::record::{Entry, Note, Section};
-use dormouse_proto::spoken::SpokenPart;
 use dormouse_proto::temp_file::{TempFileError, TempId};
 use dormouse_proto::tool::{Attachment, ToolOutput};
+use dormouse_proto::user_input::InputPart;
 use dormouse_proto::xml::Element;
 use dormouse_proto::xml::text::sanitize;
 
@@ -293,7 +293,7 @@ fn every_element_is_as_it_was() {
             "fd_result_user_input.xml",
             placed(
                 &Placer::unlimited(Some(&settings()), 0)
-                    .input(&SpokenPart::text("hello & goodbye\n".repeat(9))),
+                    .input(&InputPart::text("hello & goodbye\n".repeat(9))),
             ),
         ),
         (

@@ -10,24 +10,24 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_content::{Content, ReadQuota};
 use dormouse_kernel::process::{
-    Birth, CheckpointReply, ChildEvent, Completion, Effect, Fetched, Gathered, HostRequest,
-    HostTool, Input, Kept, Preloads, ShownPreload, State, Surroundings, Work, born, give_tools,
+    Birth, CheckpointReply, ChildEvent, Completion, Effect, Fetched, Gathered, HostContext,
+    HostRequest, HostTool, Input, Kept, Preloads, ShownPreload, State, Work, born, give_tools,
     tell_environment,
 };
 use dormouse_kernel::program::{Program, compile};
-use dormouse_kernel::syscall::{Handed, Letter};
+use dormouse_kernel::syscall::{Envelope, Handed};
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::{CallId, CheckpointId, FactNumber, FdId, Pid};
-use dormouse_proto::mail::{Neighbour, Speaker};
+use dormouse_proto::mail::{Neighbour, Sender};
 use dormouse_proto::message::Block;
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, Request, StopReason, Usage};
 use dormouse_proto::process::{Exit, ExitStatus, Priority};
 use dormouse_proto::record::{Entry, Lifetime, Phase};
 use dormouse_proto::server::Offer;
-use dormouse_proto::spoken::{Spoken, SpokenPart};
 use dormouse_proto::temp_file::{TempFileReply, TempId};
 use dormouse_proto::tool::{Access, Attachment, ToolOutput, ToolPolicy, ToolSpec};
+use dormouse_proto::user_input::{InputPart, UserInput};
 use dormouse_proto::xml::imitation::ELEMENT_PREFIXES;
 use dormouse_proto::xml::text::sanitize;
 use proptest::prelude::*;
@@ -66,7 +66,7 @@ fn program() -> Program {
     )
 }
 
-fn surroundings() -> Surroundings {
+fn surroundings() -> HostContext {
     let spec = ToolSpec {
         name: "grep".into(),
         description: "finds".into(),
@@ -79,13 +79,13 @@ fn surroundings() -> Surroundings {
             policy: ToolPolicy::default(),
         },
     )]);
-    Surroundings {
+    HostContext {
         tools,
-        ..Surroundings::default()
+        ..HostContext::default()
     }
 }
 
-fn birth<'a>(preloads: &'a Preloads, input: Option<&'a Spoken>) -> Birth<'a> {
+fn birth<'a>(preloads: &'a Preloads, input: Option<&'a UserInput>) -> Birth<'a> {
     let (lifetime, priority) = (Lifetime::Task, Priority::Normal);
     Birth {
         access: Access::Admin,
@@ -102,13 +102,13 @@ fn run_of(image: dormouse_kernel::process::Image, program: Program) -> Replay {
     Replay::of(state.expect("a new image is valid"), 0)
 }
 
-fn begun_with(spoken: &Spoken) -> Replay {
+fn begun_with(user_input: &UserInput) -> Replay {
     let program = program();
     run_of(
         born(
             &program,
             &surroundings(),
-            birth(&Preloads::default(), Some(spoken)),
+            birth(&Preloads::default(), Some(user_input)),
             0,
         ),
         program,
@@ -278,7 +278,7 @@ fn output_with_an_attachment(text: &str) -> String {
 }
 
 fn user_file(text: &str) -> String {
-    begun_with(&SpokenPart::new("file:x", text.to_owned()).into()).shown()
+    begun_with(&InputPart::new("file:x", text.to_owned()).into()).shown()
 }
 
 fn unknown_tool(text: &str) -> String {
@@ -403,7 +403,7 @@ fn message(text: &str) -> Replay {
         part: Some(text.into()),
         entry,
     };
-    let letter = Letter {
+    let letter = Envelope {
         program: text.into(),
         text: text.into(),
         descriptors: vec![handed],
@@ -433,8 +433,8 @@ fn message_that_a_tool_shows(text: &str) -> String {
 fn host_speaks_for_a_process(text: &str) -> String {
     let mut run = begun();
     run.feed(Input::Spoke {
-        from: Speaker::Process(Pid(5)),
-        spoken: text.into(),
+        from: Sender::Process(Pid(5)),
+        user_input: text.into(),
     });
     run.reply(&[]);
     run.shown()
@@ -749,7 +749,7 @@ fn program_that_preloads(text: &str) -> String {
 
 fn host_opens(text: &str) -> String {
     let mut run = begun();
-    let collected = dormouse_content::Collected {
+    let collected = dormouse_content::CappedBytes {
         bytes: Bytes::from(text.to_owned()),
         cut_bytes: 0,
     };

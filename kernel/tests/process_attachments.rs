@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_kernel::process::{
-    Birth, Completion, Effect, HostRequest, HostTool, Input, Preloads, State, Surroundings, born,
+    Birth, Completion, Effect, HostContext, HostRequest, HostTool, Input, Preloads, State, born,
 };
 use dormouse_kernel::program::compile;
 use dormouse_kernel::table::attachment::MOST_ATTACHED;
@@ -45,9 +45,9 @@ fn process(tools: &str) -> Replay {
             policy: ToolPolicy::default(),
         },
     )]);
-    let around = Arc::new(Surroundings {
+    let around = Arc::new(HostContext {
         tools,
-        ..Surroundings::default()
+        ..HostContext::default()
     });
     let birth = Birth {
         access: Access::Admin,
@@ -163,7 +163,7 @@ fn a_fork_shows_what_its_parent_was_shown_and_knows_what_it_inherited() {
     let child = children.expect("a child begins").remove(0);
     let (program, around) = (
         run.state.program().clone(),
-        Arc::new(Surroundings::default()),
+        Arc::new(HostContext::default()),
     );
     let mut child = Replay::of(
         State::from_image(Pid(2), program, around, child.image).expect("it is valid"),

@@ -10,7 +10,7 @@ use dormouse_kernel::process::{
 };
 use dormouse_proto::budget::{Amount, Budget, Change};
 use dormouse_proto::id::{CallId, Pid};
-use dormouse_proto::mail::Speaker;
+use dormouse_proto::mail::Sender;
 use dormouse_proto::message::{Block, Role};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, StopReason, Usage};
 use dormouse_proto::process::{Exit, ExitStatus, Origin, Priority};
@@ -639,8 +639,8 @@ fn a_restored_process_is_a_root_with_its_limits_what_it_used_and_all_of_its_time
         "and its shares are reserved"
     );
     restored.feed(Input::Spoke {
-        from: Speaker::Host,
-        spoken: "more".into(),
+        from: Sender::Host,
+        user_input: "more".into(),
     });
 }
 

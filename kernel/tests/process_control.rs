@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_kernel::process::{
-    Birth, Completion, Decision, Effect, Fact, HostRequest, HostTool, Image, Input, Preloads,
-    Signal, State, Surroundings, Unrest, Work, born, decide, evolve,
+    Birth, Completion, Decision, Effect, Fact, HostContext, HostRequest, HostTool, Image, Input,
+    Preloads, Signal, State, Unrest, Work, born, decide, evolve,
 };
 use dormouse_kernel::program::compile;
 use dormouse_proto::id::{CallId, FdId, Pid};
-use dormouse_proto::mail::Speaker;
+use dormouse_proto::mail::Sender;
 use dormouse_proto::message::Block;
 use dormouse_proto::model::{Reply, Request, StopReason, Usage};
 use dormouse_proto::process::{ExitStatus, Priority};
@@ -53,9 +53,9 @@ fn process(lifetime: Lifetime, tools: &str) -> State {
             policy: ToolPolicy::default(),
         },
     )]);
-    let around = Arc::new(Surroundings {
+    let around = Arc::new(HostContext {
         tools,
-        ..Surroundings::default()
+        ..HostContext::default()
     });
     let said = "go".into();
     let (priority, preloads) = (Priority::Normal, &Preloads::default());
@@ -347,8 +347,8 @@ fn an_interrupt_and_a_goto_begin_an_epoch() {
     run.feed(Input::Signal(Signal::Interrupt));
     assert_eq!(run.state.image().epoch, 1, "after an interrupt");
     run.feed(Input::Spoke {
-        from: Speaker::Host,
-        spoken: "on".into(),
+        from: Sender::Host,
+        user_input: "on".into(),
     });
     assert_eq!(run.thinking().epoch, 1);
     run.reply(&[("grep", "{}")]);
@@ -437,8 +437,8 @@ fn calls_of_the_host_run_side_by_side_and_are_answered_each_for_itself() {
     });
     assert_eq!(answered(&run), [("a".to_owned(), "one".to_owned())]);
     run.feed(Input::Spoke {
-        from: Speaker::Host,
-        spoken: "hear this".into(),
+        from: Sender::Host,
+        user_input: "hear this".into(),
     });
     run.feed(Input::Host {
         ticket: "d".into(),
@@ -587,8 +587,8 @@ fn a_stopped_process_takes_in_what_was_in_flight_and_begins_nothing_until_it_is_
         "the turn does not end"
     );
     run.feed(Input::Spoke {
-        from: Speaker::Host,
-        spoken: "more".into(),
+        from: Sender::Host,
+        user_input: "more".into(),
     });
     assert_eq!((run.state.waiting_messages(), run.effects.len()), (1, 0));
     run.feed(Input::Signal(Signal::Continue));
@@ -682,8 +682,8 @@ fn a_process_is_at_rest_where_nothing_happens_before_somebody_speaks_to_it() {
         "what is in flight the machine leaves to the shell"
     );
     run.feed(Input::Spoke {
-        from: Speaker::Host,
-        spoken: "more".into(),
+        from: Sender::Host,
+        user_input: "more".into(),
     });
     assert_eq!(run.state.unrest(), Some(Unrest::Mail));
     run.feed(Input::Signal(Signal::Interrupt));
@@ -740,7 +740,7 @@ fn one_restored_from_right_after_an_interrupt_does_not_ask_after_its_own_last_wo
         let state = State::from_image(
             Pid(2),
             state.program().clone(),
-            Arc::new(Surroundings::default()),
+            Arc::new(HostContext::default()),
             image,
         );
         let Decision { effects, .. } = decide(

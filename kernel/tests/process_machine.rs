@@ -10,8 +10,8 @@ use bytes::Bytes;
 use dormouse_content::{Content, ReadQuota};
 use dormouse_kernel::process::{
     Birth, Child, ChildEvent, Completion, Decision, Effect, Fact, FetchError, Fetched, Found,
-    HostRequest, HostTool, Input, PendingSpawn, Preloads, Read, Report, ShownPreload, Signal,
-    State, Surroundings, Work, born, decide, evolve,
+    HostContext, HostRequest, HostTool, Input, PendingSpawn, Preloads, Read, Report, ShownPreload,
+    Signal, State, Work, born, decide, evolve,
 };
 use dormouse_kernel::program::{Program, compile};
 use dormouse_kernel::syscall::Call;
@@ -22,14 +22,14 @@ use dormouse_kernel::syscall::{
 use dormouse_kernel::table::Table;
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::id::{CallId, FdId, Pid};
-use dormouse_proto::mail::Speaker;
+use dormouse_proto::mail::Sender;
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, Request, StopReason, Usage};
 use dormouse_proto::process::{Exit, ExitStatus, Origin, Priority};
 use dormouse_proto::record::{DescriptorFact, Entry, Lifetime, Phase, TurnFact};
-use dormouse_proto::spoken::Spoken;
 use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempFileReply, TempId};
 use dormouse_proto::tool::{Access, Answer, ToolOutput, ToolPolicy, ToolSpec};
+use dormouse_proto::user_input::UserInput;
 use proptest::prelude::*;
 
 const PROGRAM: &str = r#"
@@ -67,7 +67,7 @@ fn compiled(text: &str) -> Program {
         .program
 }
 
-fn surroundings() -> Arc<Surroundings> {
+fn surroundings() -> Arc<HostContext> {
     let spec = ToolSpec {
         name: "grep".into(),
         description: "finds".into(),
@@ -80,9 +80,9 @@ fn surroundings() -> Arc<Surroundings> {
             policy: ToolPolicy::default(),
         },
     )]);
-    Arc::new(Surroundings {
+    Arc::new(HostContext {
         tools,
-        ..Surroundings::default()
+        ..HostContext::default()
     })
 }
 
@@ -450,8 +450,8 @@ impl World {
     fn input(&mut self, step: Step) -> Option<Input> {
         match step {
             Step::Speak(size) => Some(Input::Spoke {
-                from: Speaker::Host,
-                spoken: ("x\n".repeat(size / 2) + "y").into(),
+                from: Sender::Host,
+                user_input: ("x\n".repeat(size / 2) + "y").into(),
             }),
             Step::HostCall => {
                 let args = r#"{"fd": "fd:1"}"#.to_owned();
@@ -1036,7 +1036,7 @@ fn a_forked_child_is_told_who_it_is_and_may_not_fork() {
 
 #[test]
 fn nothing_said_at_birth_is_no_message() {
-    let (program, around, said) = (program(), surroundings(), Spoken { parts: Vec::new() });
+    let (program, around, said) = (program(), surroundings(), UserInput { parts: Vec::new() });
     let birth = Birth {
         access: Access::Admin,
         depth: 0,
@@ -1564,8 +1564,8 @@ fn children_beyond_the_limit_are_refused_whatever_calls_made_the_others() {
         state = after(
             &says_last(&state, "next").0,
             Input::Spoke {
-                from: Speaker::Host,
-                spoken: "on".into(),
+                from: Sender::Host,
+                user_input: "on".into(),
             },
         )
         .0;

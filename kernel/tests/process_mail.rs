@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_kernel::process::{
-    Birth, ChildEvent, Completion, Effect, HostRequest, Input, Preloads, Signal, State,
-    Surroundings, Work, born, copied,
+    Birth, ChildEvent, Completion, Effect, HostContext, HostRequest, Input, Preloads, Signal,
+    State, Work, born, copied,
 };
 use dormouse_kernel::program::compile;
 use dormouse_kernel::syscall::PendingMessage;
 use dormouse_proto::id::{CallId, FdId, Pid};
-use dormouse_proto::mail::{Address, Speaker};
+use dormouse_proto::mail::{Address, Sender};
 use dormouse_proto::message::Block;
 use dormouse_proto::process::{Exit, ExitStatus, Priority};
 use dormouse_proto::record::{Lifetime, Phase};
@@ -38,7 +38,7 @@ fn session(pid: u64, tools: &str, rest: &str) -> Replay {
     };
     let compiled = compile(Path::new("p.toml"), read, &[]);
     let program = compiled.unwrap_or_else(|errors| panic!("{errors}")).program;
-    let (around, preloads) = (Arc::new(Surroundings::default()), Preloads::default());
+    let (around, preloads) = (Arc::new(HostContext::default()), Preloads::default());
     let birth = Birth {
         access: Access::Admin,
         depth: 0,
@@ -57,7 +57,7 @@ impl Replay {
     fn restart(&mut self) {
         let (program, around) = (
             self.state.program().clone(),
-            Arc::new(Surroundings::default()),
+            Arc::new(HostContext::default()),
         );
         let back = State::from_image(self.state.pid(), program, around, self.replayed().image());
         self.state = back.expect("an image of a living process is valid");
@@ -67,8 +67,8 @@ impl Replay {
     /// Somebody speaks, and its model answers with these calls.
     fn calls(&mut self, calls: &[(&str, &str)]) {
         self.feed(Input::Spoke {
-            from: Speaker::Host,
-            spoken: "go".into(),
+            from: Sender::Host,
+            user_input: "go".into(),
         });
         self.reply(calls);
     }
@@ -242,7 +242,7 @@ fn what_was_given_up_is_not_sent_again() {
 fn descriptors_travel_by_content_and_say_where_they_come_from() {
     let mut sender = session(1, &with_descriptors(), "");
     for text in ["one\ntwo\nthree\n", "other"] {
-        let collected = dormouse_content::Collected {
+        let collected = dormouse_content::CappedBytes {
             bytes: text.into(),
             cut_bytes: 0,
         };
@@ -322,8 +322,8 @@ fn a_long_text_becomes_a_descriptor_of_the_receiver() {
 fn a_full_mailbox_and_a_reader_without_descriptors_refuse_and_keep_nothing() {
     let mut receiver = session(2, MAIL, "[limits]\nmax_mailbox = 2\n");
     receiver.feed(Input::Spoke {
-        from: Speaker::Host,
-        spoken: "work".into(),
+        from: Sender::Host,
+        user_input: "work".into(),
     });
     let mut sender = session(1, MAIL, "");
     sender.calls(&[("send_message", HELLO); 3]);
@@ -348,7 +348,7 @@ fn a_full_mailbox_and_a_reader_without_descriptors_refuse_and_keep_nothing() {
     );
 
     let mut handing = session(1, &with_descriptors(), "");
-    let collected = dormouse_content::Collected {
+    let collected = dormouse_content::CappedBytes {
         bytes: "x".into(),
         cut_bytes: 0,
     };
@@ -376,7 +376,7 @@ fn a_full_mailbox_and_a_reader_without_descriptors_refuse_and_keep_nothing() {
 #[test]
 fn what_would_use_up_the_receivers_budget_is_refused_and_ends_nobody() {
     let mut handing = session(1, &with_descriptors(), "");
-    let collected = dormouse_content::Collected {
+    let collected = dormouse_content::CappedBytes {
         bytes: "x".repeat(20).into(),
         cut_bytes: 0,
     };
@@ -475,17 +475,17 @@ fn receive_messages_shows_what_processes_said_and_leaves_the_users_words_for_the
     let (_, message) = sending(HELLO);
     let mut receiver = session(2, MAIL, "");
     receiver.feed(Input::Spoke {
-        from: Speaker::Host,
-        spoken: "work".into(),
+        from: Sender::Host,
+        user_input: "work".into(),
     });
     receiver.takes(1, &message);
     receiver.feed(Input::Spoke {
-        from: Speaker::Process(Pid(7)),
-        spoken: "from afar".into(),
+        from: Sender::Process(Pid(7)),
+        user_input: "from afar".into(),
     });
     receiver.feed(Input::Spoke {
-        from: Speaker::Host,
-        spoken: "and more".into(),
+        from: Sender::Host,
+        user_input: "and more".into(),
     });
     receiver.reply(&[("receive_messages", "{}"), ("receive_messages", "{}")]);
     let [first, second] = &receiver.heard()[..] else {
@@ -730,14 +730,14 @@ fn an_answer_shows_as_many_messages_as_it_may_hold_and_the_rest_waits() {
         "[file_descriptor]\nmax_read_chars = 250\n",
     );
     receiver.feed(Input::Spoke {
-        from: Speaker::Host,
-        spoken: "work".into(),
+        from: Sender::Host,
+        user_input: "work".into(),
     });
     for sender in 5..=9 {
         let text = "x".repeat(40);
         receiver.feed(Input::Spoke {
-            from: Speaker::Process(Pid(sender)),
-            spoken: text.into(),
+            from: Sender::Process(Pid(sender)),
+            user_input: text.into(),
         });
     }
     let mut shown = Vec::new();
@@ -766,7 +766,7 @@ fn a_copy_of_a_process_does_not_send_again_what_the_other_sends() {
     let (mut sender, message) = sending(HELLO);
     let (program, around) = (
         sender.state.program().clone(),
-        Arc::new(Surroundings::default()),
+        Arc::new(HostContext::default()),
     );
     let image = copied(sender.state.image(), 9);
     let copy = Replay::of(
@@ -816,7 +816,7 @@ fn a_forked_child_has_heard_nobody() {
         _ => None,
     });
     let child = child.expect("a child is made");
-    let around = Arc::new(Surroundings::default());
+    let around = Arc::new(HostContext::default());
     let child = State::from_image(Pid(3), child.program, around, child.image)
         .expect("a child's image is valid");
     let mut child = Replay::of(child, 9);

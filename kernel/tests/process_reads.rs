@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use dormouse_content::{Backing, Collected, Content, ReadQuota, Source, Unreadable};
+use dormouse_content::{Backing, CappedBytes, Content, ReadQuota, Source, Unreadable};
 use dormouse_kernel::process::{
-    Birth, Completion, Decision, Effect, Fact, HostRequest, HostTool, Input, Preloads, Read,
-    Signal, State, Surroundings, Unrest, Work, born, decide,
+    Birth, Completion, Decision, Effect, Fact, HostContext, HostRequest, HostTool, Input, Preloads,
+    Read, Signal, State, Unrest, Work, born, decide,
 };
 use dormouse_kernel::program::compile;
-use dormouse_kernel::syscall::Letter;
+use dormouse_kernel::syscall::Envelope;
 use dormouse_proto::id::{CallId, FdId, Pid};
-use dormouse_proto::mail::Speaker;
+use dormouse_proto::mail::Sender;
 use dormouse_proto::message::Block;
 use dormouse_proto::model::{Reply, StopReason, Usage};
 use dormouse_proto::process::Priority;
@@ -99,9 +99,9 @@ impl Run {
             ..ToolPolicy::default()
         };
         let tools = BTreeMap::from([("grep".into(), HostTool { spec, policy })]);
-        let around = Arc::new(Surroundings {
+        let around = Arc::new(HostContext {
             tools,
-            ..Surroundings::default()
+            ..HostContext::default()
         });
         let (said, preloads) = ("go".into(), Preloads::default());
         let birth = Birth {
@@ -332,18 +332,18 @@ fn the_calls_of_a_model_wait_for_the_read_before_them() {
 #[test]
 fn whatever_arrives_with_bytes_is_placed_by_a_read() {
     let text = "a long line\n".repeat(9);
-    let letter = || Letter {
+    let letter = || Envelope {
         program: "other".into(),
         text: text.clone().into(),
         descriptors: Vec::new(),
     };
     let (ticket, call) = (|| "t".into(), CallId { epoch: 0, seq: 0 });
-    let collected = || Collected::capped(text.clone().into(), u64::MAX);
+    let collected = || CappedBytes::capped(text.clone().into(), u64::MAX);
     let arrivals = || {
         [
             Input::Spoke {
-                from: Speaker::Host,
-                spoken: text.as_str().into(),
+                from: Sender::Host,
+                user_input: text.as_str().into(),
             },
             Input::Messaged {
                 ticket: ticket(),
@@ -398,8 +398,8 @@ fn whatever_arrives_with_bytes_is_placed_by_a_read() {
 fn what_arrives_after_something_that_is_still_read_waits_for_it() {
     let mut run = Run::new();
     let says = |text: &str| Input::Spoke {
-        from: Speaker::Host,
-        spoken: text.into(),
+        from: Sender::Host,
+        user_input: text.into(),
     };
     let decide = |run: &mut Run, input: Input, bytes: u64| {
         let Decision {
@@ -560,8 +560,8 @@ fn an_interrupt_leaves_what_arrives_in_its_order() {
     run.reply(&[READ]);
     run.reads.clear();
     let says = |text: &str| Input::Spoke {
-        from: Speaker::Host,
-        spoken: text.into(),
+        from: Sender::Host,
+        user_input: text.into(),
     };
     run.feed(says(&"large".repeat(1_000)));
     run.feed(Input::Signal(Signal::Interrupt));

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_kernel::process::{
-    Beginning, Birth, CheckpointOp, CheckpointReply, ChildEvent, Completion, Effect, HostRequest,
-    Image, Input, Kept, Preloads, Signal, Standing, State, Surroundings, Work, begins, born,
+    Beginning, Birth, CheckpointOp, CheckpointReply, ChildEvent, Completion, Effect, HostContext,
+    HostRequest, Image, Input, Kept, Preloads, Signal, Standing, State, Work, begins, born,
     branched, diff,
 };
 use dormouse_kernel::program::compile;
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CallId, CheckpointId, FactNumber, FdId, Pid};
-use dormouse_proto::mail::Speaker;
+use dormouse_proto::mail::Sender;
 use dormouse_proto::message::Block;
 use dormouse_proto::process::{Exit, ExitStatus, Priority};
 use dormouse_proto::record::{Control, Lifetime, Phase};
@@ -32,7 +32,7 @@ fn begun(lifetime: Lifetime) -> Replay {
     let program = compiled
         .unwrap_or_else(|errors| panic!("{errors:?}"))
         .program;
-    let around = Arc::new(Surroundings::default());
+    let around = Arc::new(HostContext::default());
     let said = "go".into();
     let (priority, preloads) = (Priority::Normal, &Preloads::default());
     let birth = Birth {
@@ -154,7 +154,7 @@ fn a_model_that_goes_back_stands_behind_its_own_call_and_is_told_so() {
     run.feed(Input::Host {
         ticket: "t".into(),
         request: HostRequest::Open {
-            collected: dormouse_content::Collected {
+            collected: dormouse_content::CappedBytes {
                 bytes: "x\n".repeat(900).into(),
                 cut_bytes: 0,
             },
@@ -239,8 +239,8 @@ fn children_that_were_made_since_are_given_up_and_mail_waits_again() {
     assert_eq!(run.state.phase(), &Phase::Idle);
     run.feed(Input::Signal(Signal::Stop));
     run.feed(Input::Spoke {
-        from: Speaker::Host,
-        spoken: "later".into(),
+        from: Sender::Host,
+        user_input: "later".into(),
     });
     let standing = run.standing(1);
     run.feed(Input::Signal(Signal::Continue));
@@ -369,7 +369,7 @@ fn a_diff_says_where_two_points_part() {
         call,
         result: Completion::Checkpoint(Ok(CheckpointReply::Listed(Vec::new()))),
     });
-    let collected = dormouse_content::Collected {
+    let collected = dormouse_content::CappedBytes {
         bytes: "y".repeat(9).into(),
         cut_bytes: 0,
     };

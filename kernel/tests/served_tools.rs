@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_kernel::process::{
-    Birth, Completion, Effect, HostTool, Image, Input, Preloads, Signal, State, Surroundings, Work,
+    Birth, Completion, Effect, HostContext, HostTool, Image, Input, Preloads, Signal, State, Work,
     born, decide, give_tools,
 };
 use dormouse_kernel::program::{Program, compile};
@@ -53,7 +53,7 @@ fn offer(server: &str, name: &str, access: Access) -> Offer {
     }
 }
 
-fn image(program: &Program, around: &Surroundings) -> Image {
+fn image(program: &Program, around: &HostContext) -> Image {
     let (said, preloads) = ("go".into(), &Preloads::default());
     let (lifetime, priority) = (Lifetime::Task, Priority::Normal);
     let birth = Birth {
@@ -68,7 +68,7 @@ fn image(program: &Program, around: &Surroundings) -> Image {
 }
 
 fn given(program: &Program, offers: &[Offer]) -> Image {
-    let mut image = image(program, &Surroundings::default());
+    let mut image = image(program, &HostContext::default());
     give_tools(&mut image, program, offers).unwrap();
     image
 }
@@ -224,7 +224,7 @@ fn a_tool_that_was_chosen_and_is_not_offered_is_named() {
     let offers = [offer("s", "here", Access::Read)];
     let strict = program("");
     let error = give_tools(
-        &mut image(&strict, &Surroundings::default()),
+        &mut image(&strict, &HostContext::default()),
         &strict,
         &offers,
     )
@@ -254,9 +254,9 @@ fn a_process_keeps_the_tools_that_it_was_born_with() {
             ..ToolPolicy::default()
         };
         let tools = BTreeMap::from([("grep".into(), HostTool { spec, policy })]);
-        Arc::new(Surroundings {
+        Arc::new(HostContext {
             tools,
-            ..Surroundings::default()
+            ..HostContext::default()
         })
     };
     let text = "[tools]\nenabled = [{ name = \"fork\", access = \"write\" }, \

@@ -30,7 +30,7 @@ pub mod program;
 pub mod record;
 pub mod server;
 pub mod shown;
-pub mod spoken;
 pub mod temp_file;
 pub mod tool;
+pub mod user_input;
 pub mod xml;

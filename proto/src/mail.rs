@@ -13,7 +13,7 @@ pub const MAX_NAME_CHARS: usize = 64;
 
 /// Who speaks to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Speaker {
+pub enum Sender {
     /// The host, for a user.
     Host,
     /// Another process.
@@ -24,7 +24,7 @@ pub enum Speaker {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mail {
     /// Who said it.
-    pub from: Speaker,
+    pub from: Sender,
     /// What is heard, large content already replaced by descriptors.
     pub message: Arc<Message>,
 }

@@ -168,10 +168,10 @@ pub(crate) struct Request {
 pub(crate) struct Reply {
     pub(crate) life: u64,
     pub(crate) task: u64,
-    pub(crate) to: Asker,
+    pub(crate) to: Requester,
 }
 
-pub(crate) enum Asker {
+pub(crate) enum Requester {
     Tool(Box<PendingTempFile>),
     /// One of the files that a child is to be given.
     Fetch {

@@ -15,7 +15,7 @@ use dormouse_proto::temp_file::{
 };
 
 use crate::defect::Defect;
-use crate::event::{Ack, Asker, Event, FilesMessage, Reply, Request};
+use crate::event::{Ack, Event, FilesMessage, Reply, Request, Requester};
 use crate::invariants::{Held, Violation};
 use crate::schedule::FILES;
 use crate::store::{Entry, encode_record};
@@ -211,7 +211,7 @@ impl World {
             },
         });
         match to {
-            Asker::Tool(pending) => {
+            Requester::Tool(pending) => {
                 let delay = self.random.below(20);
                 self.finish(
                     pid,
@@ -225,7 +225,7 @@ impl World {
                     },
                 );
             }
-            Asker::Fetch { index } => {
+            Requester::Fetch { index } => {
                 if let Some(gathering) = self.gatherings.get_mut(&task) {
                     gathering.temp_files[index] = Some(result);
                 }

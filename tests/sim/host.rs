@@ -1,11 +1,11 @@
 //! The host of the simulated kernel: starts processes, speaks, hands over contents, calls tools,
 //! sends back, forks, signals, and pulls the plug.
 
-use dormouse_content::Collected;
+use dormouse_content::CappedBytes;
 use dormouse_kernel::process::{Birth, HostRequest, Input, Kept, Preloads, Signal, Standing, born};
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
-use dormouse_proto::mail::Speaker;
+use dormouse_proto::mail::Sender;
 use dormouse_proto::process::{Origin, Priority};
 use dormouse_proto::record::Lifetime;
 use dormouse_proto::tool::Access;
@@ -103,15 +103,15 @@ impl World {
     fn speak(&mut self, pid: Pid) {
         let text = self.words(pid);
         let from = if self.random.percent(20) {
-            Speaker::Process(Pid(77))
+            Sender::Process(Pid(77))
         } else {
-            Speaker::Host
+            Sender::Host
         };
         self.tell(
             pid,
             Input::Spoke {
                 from,
-                spoken: text.as_str().into(),
+                user_input: text.as_str().into(),
             },
         );
     }
@@ -124,7 +124,7 @@ impl World {
     fn open(&mut self, pid: Pid) {
         let (ticket, token) = (self.new_ticket(), self.tokens.make(Some(pid)));
         let text = format!("handed over {token}\n").repeat(self.random.index(6));
-        let collected = Collected {
+        let collected = CappedBytes {
             bytes: text.into(),
             cut_bytes: self.random.below(2),
         };

@@ -14,7 +14,9 @@ use dormouse_proto::process::Origin;
 use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempFileReply};
 
 use crate::defect::Defect;
-use crate::event::{Asker, Event, FilesMessage, ProcessMessage, Reply, Request, SupervisorMessage};
+use crate::event::{
+    Event, FilesMessage, ProcessMessage, Reply, Request, Requester, SupervisorMessage,
+};
 use crate::invariants::{Held, Violation};
 use crate::process::{After, Running};
 use crate::programs::is_idempotent;
@@ -167,7 +169,7 @@ impl World {
                 let task = self.new_task(running, call);
                 let op = pending.op.clone();
                 let max_bytes = pending.max_bytes;
-                let to = Asker::Tool(Box::new(pending));
+                let to = Requester::Tool(Box::new(pending));
                 self.ask_files(
                     running,
                     call,
@@ -379,7 +381,7 @@ impl World {
             let reply = Reply {
                 life: running.life,
                 task,
-                to: Asker::Fetch { index },
+                to: Requester::Fetch { index },
             };
             self.ask_files(running, call, TempFileOp::Read { id: *id }, u64::MAX, reply);
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_kernel::process::{HostTool, Surroundings};
+use dormouse_kernel::process::{HostContext, HostTool};
 use dormouse_kernel::program::{Program, compile};
 use dormouse_proto::tool::{ToolPolicy, ToolSpec};
 
@@ -106,7 +106,7 @@ pub(crate) fn is_idempotent(tool: &str) -> bool {
 
 /// Everything that is the same in all worlds.
 pub(crate) struct Programs {
-    pub(crate) around: Arc<Surroundings>,
+    pub(crate) around: Arc<HostContext>,
     pub(crate) roots: Vec<Program>,
     /// The bytes of each root's bundle.
     bundles: Vec<Bytes>,
@@ -127,9 +127,9 @@ impl Programs {
             (Arc::from(name), HostTool { spec, policy })
         };
         let tools: BTreeMap<_, _> = HOST_TOOLS.into_iter().map(tool).collect();
-        let around = Arc::new(Surroundings {
+        let around = Arc::new(HostContext {
             tools,
-            ..Surroundings::default()
+            ..HostContext::default()
         });
         let roots = ["lead.toml", "worker.toml", "thrifty.toml", "hurried.toml"]
             .map(compiled)

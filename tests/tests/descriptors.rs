@@ -5,8 +5,8 @@ use bytes::Bytes;
 use dormouse::host::{LocalHost, Permissions};
 use dormouse::message::{Block, Role};
 use dormouse::models::Scripted;
-use dormouse::spoken::SpokenPart;
 use dormouse::store::LogStore;
+use dormouse::user_input::InputPart;
 use dormouse::{FnTool, Kernel, KernelBuilder, KernelError};
 use dormouse_tests::{Requests, program, within};
 use schemars::JsonSchema;
@@ -67,10 +67,10 @@ async fn only_the_large_parts_of_an_input_become_descriptors_and_all_keep_their_
         "[tools]\nenabled = [\"read_fd\"]\n[file_descriptor]\nmax_input_chars = 100\n",
     );
     let parts = [
-        SpokenPart::text("What grows here?"),
-        SpokenPart::new("file:fruit.txt", fruit()),
-        SpokenPart::new("file:image", vec![0_u8, 0xff]),
-        SpokenPart::text("Answer in one word."),
+        InputPart::text("What grows here?"),
+        InputPart::new("file:fruit.txt", fruit()),
+        InputPart::new("file:image", vec![0_u8, 0xff]),
+        InputPart::text("Answer in one word."),
     ];
     let process = kernel.start(program).input(parts).await.unwrap();
     within(process.wait()).await.unwrap();

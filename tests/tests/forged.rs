@@ -16,7 +16,7 @@ use dormouse::store::{LogStore, Repair, fsck};
 use dormouse_kernel::export::{Checker, ExportError, Keep};
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
-use dormouse_proto::mail::Speaker;
+use dormouse_proto::mail::Sender;
 use dormouse_proto::message::Message;
 use dormouse_proto::process::{Exit, ExitStatus, ProcessRow};
 use dormouse_proto::temp_file::TempFileRecord;
@@ -85,7 +85,7 @@ fn seed() -> (Head, Member, Vec<u8>) {
             .clone()
     };
     let said: Fact<ContentRef> = Fact::Mail(MailFact::Queued {
-        from: Speaker::Host,
+        from: Sender::Host,
         message: Message::user("a word").into(),
     });
     let head: Head = codec::decode(&of(1)).unwrap();

@@ -15,17 +15,18 @@ use super::kernel::Kernel;
 use super::process::Process;
 use super::temporary_checkpoint::TemporaryCheckpoint;
 use super::tree::Tree;
-use crate::checkpoint::Durable;
+use crate::checkpoint::LogRecord;
 use crate::clock::now_ms;
+use crate::context::KernelContext;
 use crate::error::{KernelError, NotFound};
 use crate::in_use::CheckpointGuard;
 use crate::points::{self, Cut};
 use crate::ports::{History, Store, StoreError};
 use crate::recovery::{LoadError, Purpose};
 use crate::supervisor::{
-    BirthMessage, Branching, Family, Grown, GrownReply, Launch, LookupMessage, TreeMessage,
+    BirthMessage, Branched, BranchedReply, Branching, Launch, LookupMessage, ProcessTree,
+    TreeMessage,
 };
-use crate::world::World;
 
 /// A point of a process's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +92,7 @@ impl Branch {
             }
             Of::Branch(pid, Point::Fact(fact)) => (pid, Cutting::Behind(fact)),
             Of::Branch(pid, Point::Now) => {
-                let Family { root, .. } = kernel.family(pid).await?;
+                let ProcessTree { root, .. } = kernel.process_tree(pid).await?;
                 let (checkpoint, guard) = kernel.mark(root, Scope::Tree, "branch".into()).await?;
                 done_with = Some(guard);
                 (pid, Cutting::Checkpoint(checkpoint))
@@ -205,7 +206,8 @@ impl Kernel {
     /// The last fact of a process in the commit that holds `fact`.
     async fn end_of_commit(&self, of: Pid, fact: FactNumber) -> Result<FactNumber, KernelError> {
         let end = move |history: History| Ok(history.by(history.at(fact)?.commit)?.unwrap_or(fact));
-        let last = move |store: &dyn Store, _: &World| match store.history(of).and_then(end) {
+        let last = move |store: &dyn Store, _: &KernelContext| match store.history(of).and_then(end)
+        {
             Ok(last) => Ok(last),
             // A shortened history begins at an image, and none is made in the middle of a commit's
             // facts.
@@ -214,7 +216,7 @@ impl Kernel {
             }
             Err(error) => Err(LoadError::from(error).into()),
         };
-        points::reading(&self.world, last).await
+        points::reading(&self.context, last).await
     }
 
     async fn copy_at(
@@ -236,7 +238,7 @@ impl Kernel {
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
     /// [`StoreFailure::Store`](crate::StoreFailure::Store).
     pub async fn checkpoints(&self) -> Result<Vec<Checkpoint>, KernelError> {
-        points::reading(&self.world, |store, _| Ok(store.checkpoints()?)).await
+        points::reading(&self.context, |store, _| Ok(store.checkpoints()?)).await
     }
 
     /// The checkpoint of this number.
@@ -245,7 +247,7 @@ impl Kernel {
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
     /// [`StoreFailure::Store`](crate::StoreFailure::Store) where there is none.
     pub async fn checkpoint(&self, id: CheckpointId) -> Result<Checkpoint, KernelError> {
-        points::reading(&self.world, move |store, _| {
+        points::reading(&self.context, move |store, _| {
             Ok(points::checkpoint(store, id)?)
         })
         .await
@@ -262,8 +264,8 @@ impl Kernel {
         self.checkpoint(id).await?;
         let (reply, dropped) = oneshot::channel();
         let acknowledge = Box::new(move |result: Result<_, _>| drop(reply.send(result.map(drop))));
-        self.world
-            .append(vec![Durable::CheckpointDropped { id }], acknowledge);
+        self.context
+            .append(vec![LogRecord::CheckpointDropped { id }], acknowledge);
         Ok(dropped.await.map_err(|_| KernelError::Closed)??)
     }
 
@@ -278,11 +280,11 @@ impl Kernel {
     ) -> Result<Process, KernelError> {
         let top = match &cut {
             Cutting::Checkpoint(checkpoint) => checkpoint.of,
-            Cutting::Behind(_) => self.family(pid).await?.root,
+            Cutting::Behind(_) => self.process_tree(pid).await?.root,
         };
         let temporary = TemporaryCheckpoint::of(self, done_with);
-        let family = self.family(top).await?;
-        let read = points::reading(&self.world, move |store, world| {
+        let process_tree = self.process_tree(top).await?;
+        let read = points::reading(&self.context, move |store, context| {
             let cut = match &cut {
                 Cutting::Checkpoint(checkpoint) => {
                     let missing = KernelError::NotFound(NotFound::InCheckpoint {
@@ -292,11 +294,14 @@ impl Kernel {
                     checkpoint.standing(pid).ok_or(missing)?;
                     Cut::of(checkpoint)
                 }
-                Cutting::Behind(fact) => Cut::behind(store, pid, *fact, &family)?,
+                Cutting::Behind(fact) => Cut::behind(store, pid, *fact, &process_tree)?,
             };
-            let Family { root, rows, .. } = family;
-            let files = points::files(store, world, root, &cut)?;
-            Ok((points::grafts(store, world, rows, &cut, beginning)?, files))
+            let ProcessTree { root, rows, .. } = process_tree;
+            let files = points::files(store, context, root, &cut)?;
+            Ok((
+                points::grafts(store, context, rows, &cut, beginning)?,
+                files,
+            ))
         });
         let (grafts, files) = read.await?;
         let asked = grafts
@@ -326,19 +331,19 @@ impl Kernel {
     /// Makes new processes: the one that was asked for, and the pids of all.
     pub(super) async fn grown(
         &self,
-        branching: impl FnOnce(GrownReply) -> Branching,
+        branching: impl FnOnce(BranchedReply) -> Branching,
     ) -> Result<(Process, Vec<Pid>), KernelError> {
-        let events = self.world.watch();
+        let events = self.context.watch();
         let (reply, grown) = oneshot::channel();
         self.tell(BirthMessage::Branch(Box::new(branching(reply))))?;
-        let Grown { handle, pids } = grown.await.map_err(|_| KernelError::Closed)??;
+        let Branched { handle, pids } = grown.await.map_err(|_| KernelError::Closed)??;
         Ok((Process::new(self.clone(), handle, events), pids))
     }
 
-    pub(super) async fn family(&self, of: Pid) -> Result<Family, KernelError> {
-        let (reply, family) = oneshot::channel();
-        self.tell(LookupMessage::ListFamily { of, reply })?;
-        family.await.map_err(|_| KernelError::Closed)?
+    pub(super) async fn process_tree(&self, of: Pid) -> Result<ProcessTree, KernelError> {
+        let (reply, process_tree) = oneshot::channel();
+        self.tell(LookupMessage::ListTree { of, reply })?;
+        process_tree.await.map_err(|_| KernelError::Closed)?
     }
 
     /// Makes a checkpoint, which no collection gives up before what says that it is in use is
@@ -400,8 +405,8 @@ impl Process {
             reply,
         })?;
         let (lineage, pid) = (lineage.await.map_err(|_| KernelError::Closed)?, self.pid());
-        let read = points::reading(&self.kernel.world, move |store, world| {
-            let standing = points::standing(store, world, checkpoint, &lineage)?;
+        let read = points::reading(&self.kernel.context, move |store, context| {
+            let standing = points::standing(store, context, checkpoint, &lineage)?;
             standing.ok_or(KernelError::NotFound(NotFound::InCheckpoint {
                 pid,
                 checkpoint,

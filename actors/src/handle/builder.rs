@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
-use dormouse_kernel::process::{HostTool, Surroundings};
+use dormouse_kernel::process::{HostContext, HostTool};
 use dormouse_proto::budget::Price;
 use dormouse_proto::id::Pid;
 use dormouse_proto::mail::Reach;
@@ -15,19 +15,19 @@ use super::file_tools::file_tools;
 use super::kernel::Kernel;
 use super::recovery::Recovery;
 use crate::checkpoint::CheckpointActor;
+use crate::content_cache::ContentCache;
+use crate::context::{KernelContext, Limits};
 use crate::durability::Durability;
 use crate::environment;
 use crate::error::{KernelError, NameError};
-use crate::lease::{Lease, Leased};
 use crate::permits::{Bounds, Providers};
 use crate::ports::{
     Host, Listing, Model, NoHost, OwnerToken, Provider, Store, StoreError, Tool, ToolServers,
 };
 use crate::readers::Readers;
-use crate::residents::Residents;
+use crate::store_handle::{StoreHandle, StoreSlot};
 use crate::supervisor::{RunMessage, SupervisorActor, Table};
 use crate::temp_files::TempFilesActor;
-use crate::world::{Limits, World};
 use dormouse_kernel::syscall;
 
 const EVENTS: usize = 8192;
@@ -266,32 +266,39 @@ impl KernelBuilder {
         let opening = claimed.as_ref().map_or(0, |(_, owner)| owner.0);
         let (claimed, held) = match claimed {
             Some((store, owner)) => {
-                let (lease, returns) = Lease::of(store);
-                (Some((lease.clone(), owner)), Some((lease, returns)))
+                let (store_handle, returns) = StoreHandle::of(store);
+                (
+                    Some((store_handle.clone(), owner)),
+                    Some((store_handle, returns)),
+                )
             }
             None => (None, None),
         };
         let is_kept = held.is_some();
-        let store = Arc::new(Leased::new(held));
-        let residents = Arc::new(Residents::new(store.clone(), self.resident_bytes));
+        let store = Arc::new(StoreSlot::new(held));
+        let content_cache = Arc::new(ContentCache::new(store.clone(), self.resident_bytes));
         let spawned = CheckpointActor::spawn(
             None,
             CheckpointActor,
-            (claimed, last_mark, residents.clone(), self.durability),
+            (claimed, last_mark, content_cache.clone(), self.durability),
         )
         .await;
         let (checkpoint, _task) = spawned.map_err(|_| KernelError::Closed)?;
-        let files = (checkpoint.clone(), store.lease(), residents.clone());
+        let files = (
+            checkpoint.clone(),
+            store.store_handle(),
+            content_cache.clone(),
+        );
         let spawned = TempFilesActor::spawn(None, TempFilesActor, files).await;
         let (temp_files, _task) = spawned.map_err(|_| KernelError::Closed)?;
-        let world = Arc::new(World {
+        let context = Arc::new(KernelContext {
             is_kept,
             lost,
             acknowledged,
             store,
-            residents,
+            content_cache,
             opening,
-            around: Arc::new(Surroundings {
+            around: Arc::new(HostContext {
                 tools: host_tools(&self.tools),
                 environment: environment::standard(),
                 prices: self.prices,
@@ -311,12 +318,15 @@ impl KernelBuilder {
             readers: Readers::new(),
             compiled: Mutex::default(),
         });
-        let spawned = SupervisorActor::spawn(None, SupervisorActor, (world.clone(), table)).await;
+        let spawned = SupervisorActor::spawn(None, SupervisorActor, (context.clone(), table)).await;
         let (supervisor, _task) = spawned.map_err(|_| KernelError::Closed)?;
         supervisor
             .cast(RunMessage::Recover { pids: resumed }.into())
             .map_err(|_| KernelError::Closed)?;
-        Ok(Kernel { world, supervisor })
+        Ok(Kernel {
+            context,
+            supervisor,
+        })
     }
 
     /// Claims the store, and reads its process table.

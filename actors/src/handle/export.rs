@@ -10,12 +10,12 @@ use dormouse_proto::id::{CommitNumber, FactNumber, Pid};
 use super::branch::Point;
 use super::kernel::Kernel;
 use super::temporary_checkpoint::TemporaryCheckpoint;
+use crate::context::KernelContext;
 use crate::error::{KernelError, NotFound, StoreFailure};
 use crate::export::{self, Exported, Order};
 use crate::points::{self, Cut};
 use crate::ports::{Store, StoreError, Written};
-use crate::supervisor::Family;
-use crate::world::World;
+use crate::supervisor::ProcessTree;
 
 /// An export about to be made: [`write`](Export::write) makes it.
 #[must_use = "an export is made when it is written"]
@@ -104,7 +104,7 @@ impl Export {
             at,
             redact,
         } = self;
-        if !kernel.world.is_kept {
+        if !kernel.context.is_kept {
             return Err(StoreFailure::NoStore.into());
         }
         let mut guard = None;
@@ -121,7 +121,7 @@ impl Export {
                 }
                 Cutting::Checkpoint(checkpoint)
             }
-            Point::Now if kernel.world.is_read_only() => Cutting::End,
+            Point::Now if kernel.context.is_read_only() => Cutting::End,
             Point::Now => {
                 let (checkpoint, made) = kernel.mark(of, scope, "export".into()).await?;
                 guard = Some(made);
@@ -129,20 +129,20 @@ impl Export {
             }
         };
         let temporary = TemporaryCheckpoint::of(&kernel, guard);
-        let mut family = kernel.family(of).await?;
+        let mut process_tree = kernel.process_tree(of).await?;
         if scope == Scope::Process {
-            family.rows.retain(|row| row.pid == of);
+            process_tree.rows.retain(|row| row.pid == of);
         }
-        let write = move |store: &dyn Store, world: &World| {
+        let write = move |store: &dyn Store, context: &KernelContext| {
             let cut = match &cutting {
                 Cutting::Checkpoint(checkpoint) => Cut::of(checkpoint),
-                Cutting::Behind(fact) => Cut::behind(store, of, *fact, &family)?,
-                Cutting::End => end(store, &family)?,
+                Cutting::Behind(fact) => Cut::behind(store, of, *fact, &process_tree)?,
+                Cutting::End => end(store, &process_tree)?,
             };
-            let Family { root, rows, last } = family;
+            let ProcessTree { root, rows, last } = process_tree;
             export::write(
                 store,
-                world,
+                context,
                 &Order {
                     scope,
                     rows,
@@ -154,7 +154,7 @@ impl Export {
                 to,
             )
         };
-        let written = points::reading(&kernel.world, write).await;
+        let written = points::reading(&kernel.context, write).await;
         if let Some(guard) = temporary.hand_over() {
             let dropped = kernel.drop_checkpoint(guard.id).await;
             return written.and_then(|written| dropped.map(|()| written));
@@ -171,14 +171,14 @@ enum Cutting {
     End,
 }
 
-/// All that the store holds of a family.
-fn end(store: &dyn Store, family: &Family) -> Result<Cut, StoreError> {
+/// All that the store holds of a process tree.
+fn end(store: &dyn Store, process_tree: &ProcessTree) -> Result<Cut, StoreError> {
     let mut cut = Cut {
         commit: CommitNumber(u64::MAX),
         at_ms: 0,
         members: Default::default(),
     };
-    for row in &family.rows {
+    for row in &process_tree.rows {
         if let Some(written) = store.history(row.pid)?.readable()?.last() {
             cut.at_ms = cut.at_ms.max(written.at_ms);
             cut.members.insert(row.pid, Written::last(written));

@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use dormouse_content::Collected;
+use dormouse_content::CappedBytes;
 use dormouse_kernel::table::attachment::shown_type;
 use dormouse_proto::file::{DirEntry, EntryKind, FileError, Listing};
 use dormouse_proto::tool::{Access, Attachment};
@@ -100,7 +100,8 @@ async fn blocking<T: Send + 'static>(
 }
 
 fn read_file(host: &dyn Host, path: &str, out: &OutputSink) -> Result<(), String> {
-    let Collected { bytes, cut_bytes } = host.collect(Path::new(path), READ_BYTES).map_err(said)?;
+    let CappedBytes { bytes, cut_bytes } =
+        host.collect(Path::new(path), READ_BYTES).map_err(said)?;
     // What does not fit is reported by the sink itself.
     let _ = match shown_type(&bytes).filter(|_| cut_bytes == 0) {
         Some(media_type) => {

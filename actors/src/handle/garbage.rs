@@ -47,19 +47,19 @@ impl Kernel {
         retention: Retention,
         purpose: Purpose,
     ) -> Result<Garbage, KernelError> {
-        // The lease comes second: whoever waits here for another collection does not hold up a
+        // The store handle comes second: whoever waits here for another collection does not hold up a
         // shutdown.
-        let mut inventory = self.world.collecting.clone().lock_owned().await;
-        let store = self.world.store().ok_or(StoreFailure::NoStore)?;
-        let (owner, world, supervisor) = (
-            OwnerToken(self.world.opening),
-            self.world.clone(),
+        let mut inventory = self.context.collecting.clone().lock_owned().await;
+        let store = self.context.store().ok_or(StoreFailure::NoStore)?;
+        let (owner, context, supervisor) = (
+            OwnerToken(self.context.opening),
+            self.context.clone(),
             self.supervisor.clone(),
         );
         let waits = Arc::new(AtomicBool::new(true));
         let waiting = Waiting(waits.clone());
         let work = move || {
-            let watch = &mut |_| match world.is_open() && waits.load(Ordering::Relaxed) {
+            let watch = &mut |_| match context.is_open() && waits.load(Ordering::Relaxed) {
                 true => ControlFlow::Continue(()),
                 false => ControlFlow::Break(()),
             };
@@ -78,7 +78,7 @@ impl Kernel {
                 (&retention, Bounds::default(), Unreadable::KeepAll);
             let now_ms = now_ms();
             let inventory = &mut *inventory;
-            let in_use = &|| world.in_use.list();
+            let in_use = &|| context.in_use.list();
             let order = Collection {
                 owner,
                 inventory,

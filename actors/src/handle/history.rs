@@ -8,11 +8,11 @@ use dormouse_proto::record::{ContentRef, Fact};
 
 use super::branch::Point;
 use super::kernel::Kernel;
+use crate::context::KernelContext;
 use crate::error::{KernelError, NotFound};
 use crate::points;
 use crate::ports::{Store, StoreError, Written};
 use crate::recovery::{self, LoadError, Purpose};
-use crate::world::World;
 
 /// A fact as it is listed: each is a point that a branch can begin at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Kernel {
         &self,
         pid: Pid,
     ) -> Result<(Vec<LogLine>, Option<KernelError>), KernelError> {
-        points::reading(&self.world, move |store, _| readable_log(store, pid)).await
+        points::reading(&self.context, move |store, _| readable_log(store, pid)).await
     }
 
     /// What differs between a point of one process and one of the same or another: a fact
@@ -67,13 +67,13 @@ impl Kernel {
     /// [`NotFound::InCheckpoint`](crate::NotFound::InCheckpoint),
     /// [`StoreFailure::Load`](crate::StoreFailure::Load).
     pub async fn diff(&self, left: (Pid, Point), right: (Pid, Point)) -> Result<Diff, KernelError> {
-        let read = move |store: &dyn Store, world: &World| {
+        let read = move |store: &dyn Store, context: &KernelContext| {
             Ok(diff(
-                &image(store, world, left)?,
-                &image(store, world, right)?,
+                &image(store, context, left)?,
+                &image(store, context, right)?,
             ))
         };
-        points::reading(&self.world, read).await
+        points::reading(&self.context, read).await
     }
 }
 
@@ -181,7 +181,11 @@ fn named(pid: Pid, fact: &[u8]) -> Result<(&'static str, String), LoadError> {
     Ok((fact.name(), gist(&fact)))
 }
 
-fn image(store: &dyn Store, world: &World, (pid, at): (Pid, Point)) -> Result<Image, KernelError> {
+fn image(
+    store: &dyn Store,
+    context: &KernelContext,
+    (pid, at): (Pid, Point),
+) -> Result<Image, KernelError> {
     let upto = match at {
         Point::Now => None,
         Point::Fact(fact) => Some(fact),
@@ -193,7 +197,7 @@ fn image(store: &dyn Store, world: &World, (pid, at): (Pid, Point)) -> Result<Im
             })?)
         }
     };
-    Ok(recovery::load(store, world, pid, upto, Purpose::Look)?
+    Ok(recovery::load(store, context, pid, upto, Purpose::Look)?
         .state
         .image())
 }

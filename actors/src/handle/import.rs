@@ -95,7 +95,7 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
             beginning,
             launch,
         } = self;
-        if !kernel.world.is_kept {
+        if !kernel.context.is_kept {
             return Err(StoreFailure::NoStore.into());
         }
         let purpose = match launch {
@@ -104,10 +104,10 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
         };
         let mut tries = 1;
         loop {
-            let world = kernel.world.clone();
+            let context = kernel.context.clone();
             let bring = move || {
-                let plan = import::plan(&world, &mut file, purpose)?;
-                import::bring(&world, &mut file, &plan)?;
+                let plan = import::plan(&context, &mut file, purpose)?;
+                import::bring(&context, &mut file, &plan)?;
                 Ok::<_, KernelError>((file, plan))
             };
             let (read, plan) = tokio::task::spawn_blocking(bring)
@@ -115,8 +115,8 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
                 .map_err(|_| KernelError::Closed)??;
             file = read;
             let (grafts, files) = (
-                import::grafts(&kernel.world, &plan, beginning),
-                import::files(&kernel.world, &plan),
+                import::grafts(&kernel.context, &plan, beginning),
+                import::files(&kernel.context, &plan),
             );
             let there: Vec<Pid> = grafts.iter().map(|graft| graft.row.pid).collect();
             let branching = |reply| Branching {
@@ -137,9 +137,9 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
                     });
                 }
                 Err(error @ KernelError::Store(StoreFailure::NotDurable(_))) if tries < TRIES => {
-                    let world = kernel.world.clone();
+                    let context = kernel.context.clone();
                     let has_all =
-                        tokio::task::spawn_blocking(move || import::has_all(&world, &plan));
+                        tokio::task::spawn_blocking(move || import::has_all(&context, &plan));
                     if has_all.await.map_err(|_| KernelError::Closed)? {
                         return Err(error);
                     }

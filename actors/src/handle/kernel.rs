@@ -19,6 +19,7 @@ use super::builder::KernelBuilder;
 use super::events::Events;
 use super::process::Process;
 use super::start::Start;
+use crate::context::KernelContext;
 use crate::error::{KernelError, NotFound, StoreFailure};
 use crate::event::View;
 use crate::ports::Store;
@@ -27,7 +28,6 @@ use crate::supervisor::{
     BirthMessage, HandleReply, Listed, LookupMessage, RunMessage, SupervisorMessage, TreeMessage,
     Which,
 };
-use crate::world::World;
 
 /// So many lines of the process table are read at once.
 const LISTED_AT_ONCE: usize = 4096;
@@ -36,7 +36,7 @@ const LISTED_AT_ONCE: usize = 4096;
 /// [`shutdown`](Self::shutdown) does.
 #[derive(Clone)]
 pub struct Kernel {
-    pub(super) world: Arc<World>,
+    pub(super) context: Arc<KernelContext>,
     pub(super) supervisor: ActorRef<SupervisorMessage>,
 }
 
@@ -76,7 +76,7 @@ impl Kernel {
     /// All that is wrong with it, each with its place in the file.
     pub fn load(&self, entry: impl AsRef<Path>) -> Result<Compiled, ProgramErrors> {
         let entry = entry.as_ref();
-        let mut read = |path: &Path| self.world.host.read_program(entry, path);
+        let mut read = |path: &Path| self.context.host.read_program(entry, path);
         self.compiled(entry, &mut read)
     }
 
@@ -91,7 +91,7 @@ impl Kernel {
             if path == entry {
                 Ok(text.clone())
             } else {
-                self.world.host.read(path)
+                self.context.host.read(path)
             }
         };
         self.compiled(entry, &mut read)
@@ -151,7 +151,7 @@ impl Kernel {
     /// which is not listed: it would be made again.
     #[must_use]
     pub fn lost(&self) -> &[String] {
-        &self.world.lost
+        &self.context.lost
     }
 
     /// Losses that a repair of the store has acknowledged, beside those of [`lost`](Self::lost).
@@ -159,7 +159,7 @@ impl Kernel {
     /// child among them does not go on.
     #[must_use]
     pub fn acknowledged_losses(&self) -> &[String] {
-        &self.world.acknowledged
+        &self.context.acknowledged
     }
 
     /// Contents of the store that could not be read since this kernel was built, and why; the first
@@ -167,7 +167,7 @@ impl Kernel {
     /// a run.
     #[must_use]
     pub fn unreadable(&self) -> Vec<String> {
-        self.world.store.unreadable()
+        self.context.store.unreadable()
     }
 
     pub(super) async fn list(&self, which: Which) -> Result<Vec<ProcessInfo>, KernelError> {
@@ -206,7 +206,7 @@ impl Kernel {
         self.ask(|reply| RunMessage::Resume { pid, reply }).await
     }
 
-    /// Runs every process that has not ended. Returns those, by rising pid.
+    /// Runs every process that has not ended. ShutdownBarrier those, by rising pid.
     ///
     /// # Errors
     /// [`KernelError::Closed`].
@@ -253,13 +253,13 @@ impl Kernel {
     /// O(live contents).
     #[must_use]
     pub fn resident_bytes(&self) -> u64 {
-        self.world.residents.bytes()
+        self.context.content_cache.bytes()
     }
 
     /// Events of all processes from now on.
     #[must_use]
     pub fn events(&self) -> Events {
-        Events::new(self.world.watch(), None)
+        Events::new(self.context.watch(), None)
     }
 
     /// Stops all actors, makes durable what is on its way, and lets go of the store. What was going
@@ -271,20 +271,20 @@ impl Kernel {
             .await;
         // A supervisor that is gone already needs no stopping.
         let _ = self.supervisor.stop_and_wait(None, None).await;
-        self.world.close().await;
+        self.context.close().await;
     }
 
     /// The same, if what it says of the tools of the host fits them, and what it bounds can be
     /// counted.
     fn fitting(&self, compiled: Compiled) -> Result<Compiled, ProgramErrors> {
-        let tools = &self.world.around.tools;
+        let tools = &self.context.around.tools;
         let fitting = compiled.fits(
             &tools
                 .iter()
                 .map(|(name, tool)| (&**name, &*tool.spec.schema))
                 .collect(),
         )?;
-        fitting.priced(&self.world.around.prices)
+        fitting.priced(&self.context.around.prices)
     }
 
     /// The program, compiled for what is registered here.
@@ -293,8 +293,8 @@ impl Kernel {
         entry: &Path,
         read: &mut dyn FnMut(&Path) -> Result<Bytes, FileError>,
     ) -> Result<Compiled, ProgramErrors> {
-        let tools: Vec<_> = self.world.tools.keys().map(String::as_str).collect();
-        let providers: Vec<_> = self.world.providers.keys().map(String::as_str).collect();
+        let tools: Vec<_> = self.context.tools.keys().map(String::as_str).collect();
+        let providers: Vec<_> = self.context.providers.keys().map(String::as_str).collect();
         let registered = Registered {
             tools: &tools,
             providers: KnownProviders::Only(&providers),
@@ -313,9 +313,9 @@ impl Kernel {
         if upto.is_none() {
             self.wait_for_queued_writes().await;
         }
-        let store = self.world.store().ok_or(StoreFailure::NoStore)?;
-        let world = self.world.clone();
-        let load = move || recovery::load(&*store, &world, pid, upto, purpose);
+        let store = self.context.store().ok_or(StoreFailure::NoStore)?;
+        let context = self.context.clone();
+        let load = move || recovery::load(&*store, &context, pid, upto, purpose);
         Ok(tokio::task::spawn_blocking(load)
             .await
             .map_err(|_| KernelError::Closed)??)
@@ -328,7 +328,7 @@ impl Kernel {
             // Who no longer waits has dropped its side.
             let _ = arrived.send(());
         });
-        self.world.append(Vec::new(), acknowledge);
+        self.context.append(Vec::new(), acknowledge);
         // Where the checkpoint actor is gone, nothing is on its way.
         let _ = arrives.await;
     }
@@ -360,7 +360,7 @@ impl Kernel {
         &self,
         message: impl FnOnce(HandleReply) -> M,
     ) -> Result<Process, KernelError> {
-        let events = self.world.watch();
+        let events = self.context.watch();
         let (reply, handle) = oneshot::channel();
         self.tell(message(reply))?;
         let handle = handle.await.map_err(|_| KernelError::Closed)??;

@@ -28,7 +28,7 @@ impl Kernel {
     }
 
     fn permits(&self, resource: &Resource) -> Result<(), HostError> {
-        let host = &self.world.host;
+        let host = &self.context.host;
         match resource {
             Resource::Command(argv) => argv
                 .first()

@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use dormouse_content::{Builder, Collected};
+use dormouse_content::{Builder, CappedBytes};
 use dormouse_kernel::process::{HostRequest, Input, Signal, State, copied};
 use dormouse_proto::descriptor::MAX_CONTENT_BYTES;
 use dormouse_proto::id::Pid;
-use dormouse_proto::mail::Speaker;
+use dormouse_proto::mail::Sender;
 use dormouse_proto::model::{ModelError, ModelErrorKind, TokenCount};
 use dormouse_proto::process::{Exit, Origin};
 use dormouse_proto::record::Phase;
-use dormouse_proto::spoken::Spoken;
 use dormouse_proto::tool::{Answer, Progress};
+use dormouse_proto::user_input::UserInput;
 use futures_util::stream::{Stream, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, oneshot, watch};
 
@@ -26,7 +26,7 @@ use crate::clock::now_ms;
 use crate::error::{KernelError, ProcessError};
 use crate::event::{Event, View};
 use crate::ports::Watcher;
-use crate::process::{Asker, Copied, Delivery};
+use crate::process::{Copied, Delivery, Requester};
 use crate::recovery::Purpose;
 use crate::supervisor::{
     Ended, HandleGuard, HandleParts, MailMessage, RestMessage, RunMessage, TreeMessage, Which,
@@ -93,11 +93,11 @@ impl Process {
     /// [`ProcessError::Busy`](crate::ProcessError::Busy) where its inbox is full,
     /// [`ProcessError::Ended`](crate::ProcessError::Ended),
     /// [`ProcessError::Unanswered`](crate::ProcessError::Unanswered).
-    pub async fn input(&self, spoken: impl Into<Spoken>) -> Result<(), KernelError> {
+    pub async fn input(&self, user_input: impl Into<UserInput>) -> Result<(), KernelError> {
         self.deliver(
             Input::Spoke {
-                from: Speaker::Host,
-                spoken: spoken.into(),
+                from: Sender::Host,
+                user_input: user_input.into(),
             },
             None,
         )
@@ -109,11 +109,15 @@ impl Process {
     ///
     /// # Errors
     /// As [`input`](Self::input).
-    pub async fn message(&self, from: Pid, spoken: impl Into<Spoken>) -> Result<(), KernelError> {
+    pub async fn message(
+        &self,
+        from: Pid,
+        user_input: impl Into<UserInput>,
+    ) -> Result<(), KernelError> {
         self.deliver(
             Input::Spoke {
-                from: Speaker::Process(from),
-                spoken: spoken.into(),
+                from: Sender::Process(from),
+                user_input: user_input.into(),
             },
             None,
         )
@@ -217,7 +221,7 @@ impl Process {
     ) -> Result<Answer, KernelError> {
         self.open_collected(
             source.into(),
-            Collected {
+            CappedBytes {
                 bytes: bytes.into(),
                 cut_bytes: 0,
             },
@@ -239,7 +243,7 @@ impl Process {
     ) -> Result<Answer, KernelError> {
         let path = path.as_ref().to_owned();
         let source = format!("file:{}", path.display());
-        let host = self.kernel.world.host.clone();
+        let host = self.kernel.context.host.clone();
         let collected = tokio::task::spawn_blocking(move || host.collect(&path, MAX_CONTENT_BYTES));
         let collected = collected.await.map_err(|_| KernelError::Closed)??;
         self.open_collected(source, collected, page_chars).await
@@ -268,7 +272,7 @@ impl Process {
     async fn open_collected(
         &self,
         source: String,
-        collected: Collected,
+        collected: CappedBytes,
         page_chars: Option<u32>,
     ) -> Result<Answer, KernelError> {
         self.ask(|ticket| Input::Host {
@@ -475,20 +479,20 @@ impl Process {
             reply,
         };
         self.kernel.tell(message)?;
-        let world = &self.kernel.world;
+        let context = &self.kernel.context;
         let state = match copy.await {
             Ok(Copied { program, image, .. }) => {
-                State::from_image(self.pid, program, world.around.clone(), *image)
+                State::from_image(self.pid, program, context.around.clone(), *image)
                     .expect("the image of a process that runs is valid")
             }
             Err(_) => self.kernel.read(self.pid, None, Purpose::Look).await?.state,
         };
         let choice = state.model();
-        let model = world.model(state.program(), choice)?;
+        let model = context.model(state.program(), choice)?;
         let mut request = state.request();
-        request.media = world.readers.bytes(state.media()).await;
+        request.media = context.readers.bytes(state.media()).await;
         let counting =
-            tokio::time::timeout(world.limits.model_deadline, model.count_tokens(&request));
+            tokio::time::timeout(context.limits.model_deadline, model.count_tokens(&request));
         let late = |_| {
             ModelError::new(
                 ModelErrorKind::Deadline,
@@ -522,7 +526,7 @@ impl Process {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         Events::new(
-            kept.unwrap_or_else(|| self.kernel.world.watch()),
+            kept.unwrap_or_else(|| self.kernel.context.watch()),
             Some(self.pid),
         )
     }
@@ -537,7 +541,7 @@ impl Process {
 
     fn new_ticket(&self) -> Arc<str> {
         let number = TICKETS.fetch_add(1, Ordering::Relaxed);
-        format!("host:{}.{number}", self.kernel.world.opening).into()
+        format!("host:{}.{number}", self.kernel.context.opening).into()
     }
 
     async fn ask_as(
@@ -547,7 +551,7 @@ impl Process {
         watcher: Option<Watcher>,
     ) -> Result<Answer, KernelError> {
         let (reply, answered) = oneshot::channel();
-        self.deliver(input, Some((ticket, Asker { reply, watcher })))
+        self.deliver(input, Some((ticket, Requester { reply, watcher })))
             .await?;
         answered.await.map_err(|_| self.why_unanswered())
     }
@@ -564,9 +568,9 @@ impl Process {
     async fn deliver(
         &self,
         input: Input,
-        answer: Option<(Arc<str>, Asker)>,
+        answer: Option<(Arc<str>, Requester)>,
     ) -> Result<(), KernelError> {
-        let limit = self.kernel.world.limits.inbox;
+        let limit = self.kernel.context.limits.inbox;
         let permit = self.inbox.clone().try_acquire_owned();
         let permit = permit.map_err(|_| {
             KernelError::Process(ProcessError::Busy {
@@ -597,7 +601,7 @@ impl Process {
         &self,
         input: Input,
         permit: Option<OwnedSemaphorePermit>,
-        answer: Option<(Arc<str>, Asker)>,
+        answer: Option<(Arc<str>, Requester)>,
     ) -> Result<(), KernelError> {
         let (received, durable) = oneshot::channel();
         let delivery = Box::new(Delivery {

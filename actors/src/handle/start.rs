@@ -9,8 +9,8 @@ use dormouse_proto::budget::Budget;
 use dormouse_proto::mail::is_process_name;
 use dormouse_proto::process::{Origin, Priority};
 use dormouse_proto::record::Lifetime;
-use dormouse_proto::spoken::Spoken;
 use dormouse_proto::tool::Access;
+use dormouse_proto::user_input::UserInput;
 use futures_util::future::BoxFuture;
 
 use super::kernel::Kernel;
@@ -25,7 +25,7 @@ use crate::error::{KernelError, NameError, StartError};
 pub struct Start {
     kernel: Kernel,
     program: Program,
-    input: Option<Spoken>,
+    input: Option<UserInput>,
     lifetime: Lifetime,
     priority: Priority,
     access: Access,
@@ -35,7 +35,7 @@ pub struct Start {
 
 impl Start {
     pub(super) fn new(kernel: Kernel, program: Program) -> Self {
-        let input = program.user().map(Spoken::from);
+        let input = program.user().map(UserInput::from);
         Self {
             kernel,
             program,
@@ -50,8 +50,8 @@ impl Start {
 
     /// What is said to it first, in place of the `user` prompt of its program: a text, or several
     /// parts in order.
-    pub fn input(mut self, spoken: impl Into<Spoken>) -> Self {
-        self.input = Some(spoken.into());
+    pub fn input(mut self, user_input: impl Into<UserInput>) -> Self {
+        self.input = Some(user_input.into());
         self
     }
 
@@ -101,7 +101,7 @@ impl Start {
             return Err(NameError::Invalid(name.to_string()).into());
         }
         // Content of any size is indexed here, beside the runtime.
-        let around = self.kernel.world.around.clone();
+        let around = self.kernel.context.around.clone();
         let Self {
             kernel,
             program,
@@ -116,7 +116,7 @@ impl Start {
             program.check_prices(&around.prices)?;
         }
         let named = program.clone();
-        let found = environment::find_out(&kernel.world, &program)
+        let found = environment::find_out(&kernel.context, &program)
             .await
             .map_err(StartError::Unmet)?;
         let image = tokio::task::spawn_blocking(move || {

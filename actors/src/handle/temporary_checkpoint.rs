@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::kernel::Kernel;
-use crate::checkpoint::Durable;
+use crate::checkpoint::LogRecord;
+use crate::context::KernelContext;
 use crate::in_use::CheckpointGuard;
-use crate::world::World;
 
 /// A checkpoint that is given up when this is dropped, also if the future that holds it is dropped.
 pub(super) struct TemporaryCheckpoint {
-    world: Arc<World>,
+    context: Arc<KernelContext>,
     checkpoint: Option<CheckpointGuard>,
 }
 
@@ -17,7 +17,7 @@ impl TemporaryCheckpoint {
     /// None: there is nothing to give up.
     pub(super) fn of(kernel: &Kernel, checkpoint: Option<CheckpointGuard>) -> Self {
         Self {
-            world: kernel.world.clone(),
+            context: kernel.context.clone(),
             checkpoint,
         }
     }
@@ -33,8 +33,8 @@ impl Drop for TemporaryCheckpoint {
         if let Some(CheckpointGuard { id, .. }) = self.checkpoint {
             // The result is not awaited. If this fails, the checkpoint stays listed and can be
             // dropped.
-            self.world
-                .append(vec![Durable::CheckpointDropped { id }], Box::new(drop));
+            self.context
+                .append(vec![LogRecord::CheckpointDropped { id }], Box::new(drop));
         }
     }
 }

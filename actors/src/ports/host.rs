@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_content::Collected;
+use dormouse_content::CappedBytes;
 use dormouse_kernel::program::FileUse;
 use dormouse_proto::command::Command;
 use dormouse_proto::file::{FileError, FileErrorKind, FileWrite, Listing};
@@ -126,8 +126,8 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`Host::read`].
-    fn collect(&self, path: &Path, cap_bytes: u64) -> Result<Collected, FileError> {
-        Ok(Collected::capped(self.read(path)?, cap_bytes))
+    fn collect(&self, path: &Path, cap_bytes: u64) -> Result<CappedBytes, FileError> {
+        Ok(CappedBytes::capped(self.read(path)?, cap_bytes))
     }
 
     /// Lists a directory of the permitted roots. It may leave entries out where there are very

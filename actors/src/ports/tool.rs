@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dormouse_content::{Builder, Collected};
+use dormouse_content::{Builder, CappedBytes};
 use dormouse_proto::tool::{Attachment, Progress, ToolPolicy, ToolSpec};
 use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
@@ -184,7 +184,7 @@ impl OutputSink {
 
     /// Takes out what was kept, and how much was not.
     #[must_use]
-    pub fn take(&self) -> Collected {
+    pub fn take(&self) -> CappedBytes {
         let mut taken = self
             .shared
             .taken
@@ -256,7 +256,7 @@ mod tests {
         let sink = OutputSink::keeping(2, 5);
         assert_eq!(sink.push(b"abcd"), Ok(()));
         assert_eq!(sink.push(b"ef"), Err(OutputFull));
-        let Collected { bytes, cut_bytes } = sink.take();
+        let CappedBytes { bytes, cut_bytes } = sink.take();
         assert_eq!((&bytes[..], cut_bytes), (&b"ab"[..], 3));
     }
 }

@@ -64,7 +64,7 @@ impl Running {
         else {
             return;
         };
-        let (readers, myself) = (self.world.readers.clone(), self.myself.clone());
+        let (readers, myself) = (self.context.readers.clone(), self.myself.clone());
         self.arrivals.task = Some(tokio::spawn(async move {
             match readers.perform(read).await {
                 Ok(input) => {

@@ -17,7 +17,7 @@ impl Running {
     /// What is to stand in a checkpoint is on its way to the store already: effects wait for the
     /// facts before them.
     pub(super) fn ask_checkpoints(&mut self, call: CallId, op: CheckpointOp) {
-        let (pid, world) = (self.pid(), self.world.clone());
+        let (pid, context) = (self.pid(), self.context.clone());
         let (asked, lineage) = oneshot::channel();
         self.tell_supervisor(LookupMessage::Lineage {
             of: pid,
@@ -49,11 +49,12 @@ impl Running {
                 ),
                 None => None,
             };
-            let read = move |store: &dyn crate::ports::Store, world: &crate::world::World| match (
+            let read = move |store: &dyn crate::ports::Store,
+                             context: &crate::context::KernelContext| match (
                 op, made,
             ) {
                 (CheckpointOp::Read { id }, _) => {
-                    let standing = points::standing(store, world, id, &lineage)?;
+                    let standing = points::standing(store, context, id, &lineage)?;
                     let standing = standing.ok_or(StoreError::UnknownCheckpoint(id))?;
                     Ok(CheckpointReply::Read(Box::new(standing)))
                 }
@@ -63,7 +64,7 @@ impl Running {
                 )?)),
                 (_, None) => Ok(CheckpointReply::Listed(points::kept(store, &lineage)?)),
             };
-            points::reading(&world, read).await.map_err(unavailable)
+            points::reading(&context, read).await.map_err(unavailable)
         };
         self.start(work.boxed(), call, Completion::Checkpoint, |why| {
             Err(CheckpointError::Unavailable(why))

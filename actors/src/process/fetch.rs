@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use dormouse_content::{Collected, Content};
+use dormouse_content::{CappedBytes, Content};
 use dormouse_kernel::process::{
     Completion, FetchError, Fetched, MAX_PRELOAD_BYTES, PendingSpawn, ShownPreload,
 };
@@ -23,7 +23,7 @@ impl Running {
             .map(|id| self.temp_file(call, TempFileOp::Read { id: *id }, MAX_PRELOAD_BYTES));
         let temp_files: Vec<_> = asked.collect();
         let (host, paths, ids) = (
-            self.world.host.clone(),
+            self.context.host.clone(),
             pending.files.clone(),
             pending.temp_files.clone(),
         );
@@ -61,11 +61,11 @@ fn read(host: &dyn Host, path: &str) -> Result<ShownPreload, FetchError> {
         .collect(Path::new(path), MAX_PRELOAD_BYTES)
         .map_err(FetchError::File)?
     {
-        Collected {
+        CappedBytes {
             bytes,
             cut_bytes: 0,
         } => Ok(ShownPreload::bytes(path, bytes)),
-        Collected { .. } => Err(FetchError::TooLarge {
+        CappedBytes { .. } => Err(FetchError::TooLarge {
             path: path.to_owned(),
         }),
     }

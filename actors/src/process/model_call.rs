@@ -1,4 +1,4 @@
-//! Asking a model: permits, attempts, the deadline, and the stream of deltas to whoever watches.
+//! ModelRequest a model: permits, attempts, the deadline, and the stream of deltas to whoever watches.
 //!
 //! A permit is held while an attempt lasts, never while a call backs off. A provider that says how
 //! long it wants to be left alone is left alone by everybody; where it says nothing, only the call
@@ -10,16 +10,16 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use dormouse_content::Content;
-use dormouse_kernel::permits::Asker;
+use dormouse_kernel::permits::Requester;
 use dormouse_kernel::program::{ModelChoice, Program};
 use dormouse_proto::id::{FdId, Pid};
 use dormouse_proto::model::{Delta, ModelError, ModelErrorKind, Reply, Request};
 
-use super::Herald;
+use super::StartedSignal;
+use crate::context::KernelContext;
 use crate::event::Event;
 use crate::permits::Queue;
 use crate::ports::Model;
-use crate::world::World;
 
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 const LONGEST_DELAY: Duration = Duration::from_secs(60);
@@ -29,18 +29,18 @@ const LONGEST_HINT: Duration = Duration::from_secs(900);
 /// Who is told of a reply while it comes in.
 #[derive(Clone, Debug)]
 pub(super) enum Listeners {
-    /// Whoever watches the process, and the herald that something has come.
-    Watchers(Option<Herald>),
+    /// Whoever watches the process, and the signal that something has come.
+    Watchers(Option<StartedSignal>),
     /// Nobody: it is no part of the conversation.
     Nobody,
 }
 
 /// A call that is to be made, and for whom.
-pub(super) struct Asking {
-    pub(super) world: Arc<World>,
+pub(super) struct ModelRequest {
+    pub(super) context: Arc<KernelContext>,
     pub(super) program: Program,
     pub(super) model: ModelChoice,
-    pub(super) asker: Asker,
+    pub(super) asker: Requester,
     pub(super) request: Request,
     /// What the request shows, yet to be read.
     pub(super) media: BTreeMap<FdId, Content>,
@@ -48,9 +48,9 @@ pub(super) struct Asking {
 }
 
 /// Asks until there is a reply, an error that no further attempt can mend, or no attempt left.
-pub(super) async fn ask(asking: Asking) -> Result<Reply, ModelError> {
-    let Asking {
-        world,
+pub(super) async fn ask(asking: ModelRequest) -> Result<Reply, ModelError> {
+    let ModelRequest {
+        context,
         program,
         model: choice,
         asker,
@@ -58,17 +58,17 @@ pub(super) async fn ask(asking: Asking) -> Result<Reply, ModelError> {
         media,
         listeners,
     } = asking;
-    request.media = world.readers.bytes(media).await;
-    let model = world.model(&program, &choice)?;
-    let queue = world
+    request.media = context.readers.bytes(media).await;
+    let model = context.model(&program, &choice)?;
+    let queue = context
         .model_permits
         .queue(choice.provider.word(), choice.base_url.as_deref());
-    let attempts = choice.failures.unwrap_or(world.limits.model_attempts);
+    let attempts = choice.failures.unwrap_or(context.limits.model_attempts);
     let mut delays = delays();
     let mut attempt = 1;
     loop {
         let permit = queue.acquire(asker).await;
-        let end = once(&world, &*model, request.clone(), &listeners).await;
+        let end = once(&context, &*model, request.clone(), &listeners).await;
         // Before the permit is given back, so that it goes to nobody in between.
         end.as_ref()
             .err()
@@ -77,7 +77,7 @@ pub(super) async fn ask(asking: Asking) -> Result<Reply, ModelError> {
         drop(permit);
         match end {
             Err(error) if attempt < attempts && may_repeat(&error) => {
-                back_off(&world, request.pid, delays.next(), &error).await;
+                back_off(&context, request.pid, delays.next(), &error).await;
                 attempt += 1;
             }
             end => return end,
@@ -101,22 +101,22 @@ fn leave_alone(queue: &Arc<Queue>, error: &ModelError) {
 
 /// One attempt.
 async fn once(
-    world: &World,
+    context: &KernelContext,
     model: &dyn Model,
     request: Request,
     listeners: &Listeners,
 ) -> Result<Reply, ModelError> {
     let pid = request.pid;
     let deltas = move |delta| {
-        let Listeners::Watchers(herald) = listeners else {
+        let Listeners::Watchers(started) = listeners else {
             return;
         };
-        herald.iter().for_each(Herald::speak);
+        started.iter().for_each(StartedSignal::speak);
         if let Some(event) = event(pid, delta) {
-            world.report(event);
+            context.report(event);
         }
     };
-    let deadline = world.limits.model_deadline;
+    let deadline = context.limits.model_deadline;
     tokio::time::timeout(deadline, model.call(request, &deltas))
         .await
         .unwrap_or_else(|_| {
@@ -133,9 +133,14 @@ fn event(pid: Pid, delta: Delta) -> Option<Event> {
     }
 }
 
-async fn back_off(world: &World, pid: Pid, unasked: Option<Duration>, error: &ModelError) {
+async fn back_off(
+    context: &KernelContext,
+    pid: Pid,
+    unasked: Option<Duration>,
+    error: &ModelError,
+) {
     let delay = delay(unasked, error);
-    world.report(Event::Retrying {
+    context.report(Event::Retrying {
         pid,
         reason: error.to_string(),
         delay_ms: delay.as_millis() as u64,

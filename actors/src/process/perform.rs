@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 
 use dormouse_content::Content;
-use dormouse_kernel::permits::Asker;
+use dormouse_kernel::permits::Requester;
 use dormouse_kernel::process::{Child, ChildEvent, Completion, Effect, Input, Report, Work};
 use dormouse_kernel::program::ModelChoice;
 use dormouse_kernel::syscall::{PendingTempFile, PendingWrite};
@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use tracing::Span;
 
 use super::alarm::Alarm;
-use super::model_call::{Asking, Listeners};
+use super::model_call::{Listeners, ModelRequest};
 use super::{Delivery, ProcessMessage, Running, model_call, tool_call};
 use crate::environment;
 use crate::event::Event;
@@ -60,7 +60,7 @@ impl Running {
                 }
             }
             Effect::Report(Report::Switch { from, to, reason }) => {
-                self.world.report(Event::ModelSwitched {
+                self.context.report(Event::ModelSwitched {
                     pid,
                     from,
                     to,
@@ -68,7 +68,7 @@ impl Running {
                 });
             }
             Effect::Report(Report::Turn { outcome }) => {
-                self.world.report(Event::TurnEnded { pid, outcome })
+                self.context.report(Event::TurnEnded { pid, outcome })
             }
             Effect::Report(Report::Exit { exit }) => {
                 self.tell_supervisor(RunMessage::Ended { pid, exit });
@@ -84,7 +84,7 @@ impl Running {
                 media,
                 model,
             } => {
-                let listeners = Listeners::Watchers(self.herald.clone());
+                let listeners = Listeners::Watchers(self.started.clone());
                 let ask = self.ask((request, media), model, listeners, &self.turn_span());
                 self.start(ask, call, Completion::Model, model_failed);
             }
@@ -109,7 +109,7 @@ impl Running {
                 written,
             } => {
                 let pid = self.pid();
-                self.world.report(Event::ToolCalled {
+                self.context.report(Event::ToolCalled {
                     pid,
                     tool: tool.known_as().clone(),
                     args: written,
@@ -176,16 +176,16 @@ impl Running {
         listeners: Listeners,
         parent: &Span,
     ) -> BoxFuture<'static, Result<Reply, ModelError>> {
-        let (world, program) = (self.world.clone(), self.state.program().clone());
+        let (context, program) = (self.context.clone(), self.state.program().clone());
         // Outside of its tree it goes by its own number.
         request.pid = self.pid;
         let span = spans::model_call(parent, model.provider.word(), self.root, &request);
-        let asker = Asker {
+        let asker = Requester {
             priority: self.state.priority(),
             tree: self.root,
         };
-        let asking = Asking {
-            world,
+        let asking = ModelRequest {
+            context,
             program,
             model,
             asker,
@@ -206,7 +206,10 @@ impl Running {
 
     fn call_tool(&mut self, call: CallId, tool: &OutsideTool, args: &str) {
         let work: BoxFuture<'static, ToolOutput> =
-            match self.world.tool(self.state.program(), tool, args.to_owned()) {
+            match self
+                .context
+                .tool(self.state.program(), tool, args.to_owned())
+            {
                 Ok(run) => Box::pin(tool_call::run(
                     tool.given.clone(),
                     tool.policy,
@@ -228,7 +231,7 @@ impl Running {
             .program()
             .descriptors()
             .map_or(u64::MAX, |settings| settings.max_content_bytes);
-        let (world, pid, tool_name) = (self.world.clone(), self.pid, tool.known_as().clone());
+        let (context, pid, tool_name) = (self.context.clone(), self.pid, tool.known_as().clone());
         let asker = match self.state.phase() {
             Phase::Acting {
                 caller: Caller::Host,
@@ -241,7 +244,7 @@ impl Running {
             if let Some(host) = &host {
                 host(progress.clone());
             }
-            world.report(Event::ToolProgress {
+            context.report(Event::ToolProgress {
                 pid,
                 tool: tool_name.clone(),
                 progress,
@@ -261,7 +264,7 @@ impl Running {
     fn write_file(&mut self, call: CallId, pending: PendingWrite) {
         let work = in_tool(
             self.tool_span(call),
-            self.world.host.write(pending.write.clone()),
+            self.context.host.write(pending.write.clone()),
             Result::is_err,
         );
         let completion = move |result| Completion::FileWritten { pending, result };
@@ -310,7 +313,7 @@ impl Running {
         };
         // Where the files are gone the reply is dropped with the request.
         let _ = self
-            .world
+            .context
             .temp_files
             .cast(TempFilesMessage::Request(request));
         async move {
@@ -324,7 +327,7 @@ impl Running {
     /// What a child asks to be told of the environment is found out first, beside the actor: giving
     /// up the call ends that, and no child comes of it.
     fn start_children(&mut self, children: Vec<Child>, may_exist: bool) {
-        let (parent, myself, world) = (self.pid(), self.myself.clone(), self.world.clone());
+        let (parent, myself, context) = (self.pid(), self.myself.clone(), self.context.clone());
         let Some(Origin::Spawned { call }) = children
             .iter()
             .find(|child| environment::asks(child))
@@ -338,7 +341,7 @@ impl Running {
         };
         let call = *call;
         let task = tokio::spawn(async move {
-            let children = environment::told(&world, children).await;
+            let children = environment::told(&context, children).await;
             // Through the process, which knows whether the call was given up meanwhile. Where it is
             // gone, so is the call.
             let _ = myself.cast(ProcessMessage::Told { call, children });

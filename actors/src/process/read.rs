@@ -17,7 +17,7 @@ impl Running {
     /// Starts the read of a call on the pool. Abandoning the call cancels it.
     pub(super) fn start_read(&mut self, call: CallId, read: Read) {
         let is_tool = read.is_tool();
-        let work = Box::pin(self.world.readers.clone().perform(read));
+        let work = Box::pin(self.context.readers.clone().perform(read));
         // A tool outside has a span of its own.
         let work = if is_tool {
             in_tool(self.tool_span(call), work, Result::is_err)

@@ -4,7 +4,7 @@ use dormouse_kernel::process::Unrest;
 use dormouse_proto::id::Pid;
 
 use super::{ProcessMessage, Running};
-use crate::checkpoint::{CommitError, Durable, Imaged, Size};
+use crate::checkpoint::{CommitError, Imaged, LogRecord, Size};
 use crate::error::{KernelError, ProcessError};
 use crate::supervisor::RestMessage;
 
@@ -48,7 +48,7 @@ impl Running {
 
     /// Says once that it has come to rest, where somebody wants to know.
     pub(super) fn report_rest(&mut self) {
-        if !self.is_resting && self.world.hibernates() && self.unrest().is_none() {
+        if !self.is_resting && self.context.hibernates() && self.unrest().is_none() {
             self.is_resting = true;
             self.tell_supervisor(RestMessage::Rests { pid: self.pid() });
         }
@@ -70,8 +70,8 @@ impl Running {
             // Where the process is gone, its successor reads the journal.
             let _ = myself.cast(ProcessMessage::Imaged { result });
         });
-        self.world.append(
-            vec![Durable::Snapshot {
+        self.context.append(
+            vec![LogRecord::Snapshot {
                 pid,
                 at,
                 image,

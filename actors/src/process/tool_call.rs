@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use dormouse_content::Collected;
+use dormouse_content::CappedBytes;
 use dormouse_proto::tool::{ToolOutput, ToolPolicy};
 use futures_util::future::BoxFuture;
 use tokio::task::{JoinError, JoinSet};
@@ -80,7 +80,7 @@ pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
 
 /// What the tool wrote, and behind it what went wrong.
 fn output(sink: &OutputSink, end: Result<(), String>) -> ToolOutput {
-    let Collected { bytes, cut_bytes } = sink.take();
+    let CappedBytes { bytes, cut_bytes } = sink.take();
     let output = match end {
         Ok(()) => ToolOutput::ok(bytes),
         Err(reason) if bytes.is_empty() => ToolOutput::error(reason),

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use dormouse_kernel::process::Input;
 use dormouse_proto::id::Pid;
-use dormouse_proto::mail::{Neighbour, Speaker};
+use dormouse_proto::mail::{Neighbour, Sender};
 use dormouse_proto::process::{Origin, ProcessRow};
 
 use super::entry::Entry;
@@ -111,7 +111,7 @@ impl Supervisor {
     /// What the host says in the name of a process, as its receiver knows that.
     pub(super) fn addressed(&self, to: Pid, mut delivery: Delivery) -> Delivery {
         if let Input::Spoke {
-            from: Speaker::Process(from),
+            from: Sender::Process(from),
             ..
         } = &mut delivery.input
         {

@@ -10,11 +10,11 @@ use dormouse_proto::process::{Origin, ProcessRow};
 use dormouse_proto::record::Control;
 
 use super::Supervisor;
-use super::branch::{Branching, Growing};
+use super::branch::{Branching, PendingBranch};
 use super::lookup::HandleReply;
-use crate::checkpoint::{CommitError, Durable};
+use crate::checkpoint::{CommitError, LogRecord};
 use crate::error::{KernelError, NameError};
-use crate::process::Herald;
+use crate::process::StartedSignal;
 use crate::recovery::Loaded;
 
 /// New processes: those that are asked for, and those whose birth is durable.
@@ -43,7 +43,7 @@ pub(crate) enum BirthMessage {
     },
     /// The births of a branch are durable, or cannot be made so.
     Branched {
-        growing: Box<Growing>,
+        growing: Box<PendingBranch>,
         result: Result<(), CommitError>,
     },
     /// Run processes that are held back.
@@ -142,9 +142,9 @@ impl Supervisor {
         {
             born.image.control = Control::Stopped;
         }
-        let kept = pending.iter().filter(|_| self.world.is_kept);
+        let kept = pending.iter().filter(|_| self.context.is_kept);
         let entries = kept
-            .map(|born| Durable::Born {
+            .map(|born| LogRecord::Born {
                 row: born.row.clone(),
                 image: born.image.clone(),
             })
@@ -164,7 +164,7 @@ impl Supervisor {
                 .into(),
             );
         });
-        self.world.append(entries, acknowledge);
+        self.context.append(entries, acknowledge);
     }
 
     async fn born(
@@ -192,12 +192,12 @@ impl Supervisor {
         }
     }
 
-    pub(super) async fn first_run(&mut self, born: PendingProcess, herald: Option<Herald>) {
+    pub(super) async fn first_run(&mut self, born: PendingProcess, started: Option<StartedSignal>) {
         let pid = born.row.pid;
         match State::from_image(
             born.row.known_as(),
             born.program,
-            self.world.around.clone(),
+            self.context.around.clone(),
             *born.image,
         ) {
             Ok(state) => {
@@ -208,7 +208,7 @@ impl Supervisor {
                         last: FactNumber(0),
                         tail: Tail::of(0),
                     },
-                    herald,
+                    started,
                 )
                 .await
             }

@@ -23,11 +23,11 @@ use tokio::sync::oneshot;
 use super::entry::Run;
 use super::table::Keeps;
 use super::{BirthMessage, HandleParts, PendingProcess, Supervisor};
-use crate::checkpoint::{CheckpointMessage, CommitError, Durable, Mark, MarkReply};
+use crate::checkpoint::{CheckpointMessage, CommitError, LogRecord, Mark, MarkReply};
 use crate::error::{KernelError, NotFound};
 
 /// A process, and all below it.
-pub(crate) struct Family {
+pub(crate) struct ProcessTree {
     /// The process that their tree begins with.
     pub(crate) root: Pid,
     /// By rising pid, which is parents first.
@@ -36,13 +36,13 @@ pub(crate) struct Family {
     pub(crate) last: Pid,
 }
 
-/// Where the members of a family go.
-pub(crate) type FamilyReply = oneshot::Sender<Result<Family, KernelError>>;
+/// Where the members of a process tree go.
+pub(crate) type FamilyReply = oneshot::Sender<Result<ProcessTree, KernelError>>;
 
 /// What new processes grow from.
 pub(crate) struct Branching {
     /// The processes, each after its parent.
-    pub(crate) grafts: Vec<Graft>,
+    pub(crate) grafts: Vec<ImportedProcess>,
     /// Which of them is answered with.
     pub(crate) asked: usize,
     /// The changes of the temporary files of the tree.
@@ -50,11 +50,11 @@ pub(crate) struct Branching {
     /// A checkpoint that was made for this only.
     pub(crate) done_with: Option<CheckpointId>,
     pub(crate) launch: Launch,
-    pub(crate) reply: GrownReply,
+    pub(crate) reply: BranchedReply,
 }
 
 /// A process as it stood at the cut.
-pub(crate) struct Graft {
+pub(crate) struct ImportedProcess {
     /// Its row there. It keeps its name where nobody here has it.
     pub(crate) row: ProcessRow,
     pub(crate) restored: Restored,
@@ -72,7 +72,7 @@ pub(crate) enum Launch {
 }
 
 /// What grew.
-pub(crate) struct Grown {
+pub(crate) struct Branched {
     /// A place at the process that was asked for.
     pub(crate) handle: HandleParts,
     /// The new processes, in the order of what they grew from.
@@ -80,14 +80,14 @@ pub(crate) struct Grown {
 }
 
 /// Where it goes.
-pub(crate) type GrownReply = oneshot::Sender<Result<Grown, KernelError>>;
+pub(crate) type BranchedReply = oneshot::Sender<Result<Branched, KernelError>>;
 
 /// New processes whose births are on their way to the disk.
-pub(crate) struct Growing {
+pub(crate) struct PendingBranch {
     pending: Vec<PendingProcess>,
     asked: usize,
     launch: Launch,
-    reply: GrownReply,
+    reply: BranchedReply,
 }
 
 impl Supervisor {
@@ -102,7 +102,7 @@ impl Supervisor {
         }
         let members = match scope {
             Scope::Process => vec![of],
-            Scope::Tree => self.family(of),
+            Scope::Tree => self.process_tree(of),
         };
         let mark = Mark {
             label,
@@ -112,42 +112,42 @@ impl Supervisor {
             members,
         };
         // Where the actor is gone the reply is dropped with the message.
-        let _ = self.world.checkpoint.cast(CheckpointMessage::Mark {
+        let _ = self.context.checkpoint.cast(CheckpointMessage::Mark {
             mark,
-            in_use: self.world.in_use.clone(),
+            in_use: self.context.in_use.clone(),
             reply,
         });
     }
 
     pub(super) fn list_family(&self, of: Pid, reply: FamilyReply) {
         let rows = self
-            .family(of)
+            .process_tree(of)
             .into_iter()
             .filter_map(|pid| self.table.row(pid));
-        let family = Family {
+        let process_tree = ProcessTree {
             root: self.table.root(of),
             rows: rows.collect(),
             last: self.table.last_pid(),
         };
         // Who no longer waits has dropped its side.
-        let is_unknown = family.rows.is_empty();
+        let is_unknown = process_tree.rows.is_empty();
         let _ = reply.send(if is_unknown {
             Err(self.or_lost(KernelError::NotFound(NotFound::Process(of))))
         } else {
-            Ok(family)
+            Ok(process_tree)
         });
     }
 
     /// A process and all below it, living or not, by rising pid.
-    fn family(&self, of: Pid) -> Vec<Pid> {
-        let mut family = vec![of];
+    fn process_tree(&self, of: Pid) -> Vec<Pid> {
+        let mut process_tree = vec![of];
         let mut next = 0;
-        while let Some(parent) = family.get(next).copied() {
-            family.extend(self.table.children_of(parent).map(|(child, _)| child));
+        while let Some(parent) = process_tree.get(next).copied() {
+            process_tree.extend(self.table.children_of(parent).map(|(child, _)| child));
             next += 1;
         }
-        family.sort_unstable();
-        family
+        process_tree.sort_unstable();
+        process_tree
     }
 
     /// Makes births durable, all together; what becomes of the processes then is said by how they
@@ -167,11 +167,11 @@ impl Supervisor {
         };
         let mut entries = Vec::new();
         for born in &pending {
-            entries.push(Durable::Born {
+            entries.push(LogRecord::Born {
                 row: born.row.clone(),
                 image: born.image.clone(),
             });
-            entries.extend(born.ended().map(|exit| Durable::Ended {
+            entries.extend(born.ended().map(|exit| LogRecord::Ended {
                 pid: born.row.pid,
                 exit,
             }));
@@ -179,14 +179,14 @@ impl Supervisor {
         entries.extend(
             files
                 .into_iter()
-                .map(|record| Durable::TempFile { root, record }),
+                .map(|record| LogRecord::TempFile { root, record }),
         );
-        entries.extend(done_with.map(|id| Durable::CheckpointDropped { id }));
+        entries.extend(done_with.map(|id| LogRecord::CheckpointDropped { id }));
         for born in &pending {
             self.table.reserve(born.row.clone());
             self.aliases.note(root, &born.row);
         }
-        let growing = Growing {
+        let growing = PendingBranch {
             pending,
             asked,
             launch,
@@ -203,16 +203,16 @@ impl Supervisor {
                 .into(),
             );
         });
-        self.world.append(entries, acknowledge);
+        self.context.append(entries, acknowledge);
     }
 
     /// New processes in place of those of the cut: parents come before their children. Their pids
     /// are greater than any number that stands in a conversation of theirs.
-    fn grafted(&mut self, grafts: Vec<Graft>) -> Vec<PendingProcess> {
+    fn grafted(&mut self, grafts: Vec<ImportedProcess>) -> Vec<PendingProcess> {
         let mut grown: BTreeMap<Pid, Pid> = BTreeMap::new();
         let foreign = grafts.iter().filter_map(|graft| graft.restored.foreign);
         foreign.for_each(|foreign| self.table.begin_after(foreign.last));
-        let process = |Graft {
+        let process = |ImportedProcess {
                            row,
                            restored,
                            program,
@@ -239,8 +239,12 @@ impl Supervisor {
         grafts.into_iter().map(process).collect()
     }
 
-    pub(super) async fn branched(&mut self, growing: Growing, result: Result<(), CommitError>) {
-        let Growing {
+    pub(super) async fn branched(
+        &mut self,
+        growing: PendingBranch,
+        result: Result<(), CommitError>,
+    ) {
+        let PendingBranch {
             pending,
             asked,
             launch,
@@ -275,7 +279,7 @@ impl Supervisor {
         }
         let _ = reply.send(
             self.handle_parts(asked)
-                .map(|handle| Grown { handle, pids }),
+                .map(|handle| Branched { handle, pids }),
         );
     }
 

@@ -18,7 +18,7 @@ impl Supervisor {
     /// its journal finds its children. One that hibernates has nothing to do, and sleeps on.
     pub(super) fn start_children(&mut self, parent: Pid, children: Vec<Child>, may_exist: bool) {
         let is_missing = |child: &Child| self.table.child(parent, &child.origin).is_none();
-        if may_exist && self.world.missing().is_some() && children.iter().any(is_missing) {
+        if may_exist && self.context.missing().is_some() && children.iter().any(is_missing) {
             return self.hold_for_lost(parent);
         }
         let mut pending: Vec<PendingProcess> = Vec::new();
@@ -47,7 +47,7 @@ impl Supervisor {
     pub(super) fn find_child(&mut self, parent: Pid, call: CallId, index: u32) {
         match self.table.child_at(parent, call, index) {
             Some(row) => self.found(&row),
-            None if self.world.missing().is_none() => self.tell_parent(
+            None if self.context.missing().is_none() => self.tell_parent(
                 parent,
                 Input::Child {
                     call,
@@ -62,7 +62,7 @@ impl Supervisor {
     /// again, it would repeat its calls, so its parent stops, and with it all that wait for the
     /// parent.
     fn hold_for_lost(&mut self, parent: Pid) {
-        let lost = self.world.missing().unwrap_or_default();
+        let lost = self.context.missing().unwrap_or_default();
         self.stop_with_all_above(
             parent,
             &format!("it may have made a child of which the store has lost the record: {lost}"),
@@ -105,7 +105,7 @@ impl Supervisor {
     }
 
     pub(super) fn ended(&mut self, pid: Pid, exit: Exit) {
-        let keeps = if self.world.is_kept {
+        let keeps = if self.context.is_kept {
             Keeps::Journal
         } else {
             Keeps::Nothing
@@ -113,13 +113,13 @@ impl Supervisor {
         let Some(row) = self.table.end(pid, &exit, keeps) else {
             return;
         };
-        self.world.report(Event::Exited { pid, exit });
+        self.context.report(Event::Exited { pid, exit });
         self.report_to_parent(&row);
         self.kill_children(pid, |_| true);
         if row.parent.is_none() {
             // Where the files are gone there is nothing to be forgotten.
             let _ = self
-                .world
+                .context
                 .temp_files
                 .cast(TempFilesMessage::TreeEnded { root: pid });
         }

@@ -31,7 +31,7 @@ pub(crate) enum LookupMessage {
         reply: oneshot::Sender<Neighbours>,
     },
     /// A process and all below it, including those that have ended.
-    ListFamily { of: Pid, reply: FamilyReply },
+    ListTree { of: Pid, reply: FamilyReply },
     /// The processes that a process continues.
     Lineage {
         of: Pid,
@@ -86,7 +86,7 @@ impl Supervisor {
                 let _ = reply.send(self.table.list(which));
             }
             LookupMessage::ListNeighbours { of, reply } => self.list_neighbours(of, reply),
-            LookupMessage::ListFamily { of, reply } => self.list_family(of, reply),
+            LookupMessage::ListTree { of, reply } => self.list_family(of, reply),
             LookupMessage::Lineage { of, reply } => {
                 let _ = reply.send(self.lineage(of));
             }
@@ -123,7 +123,7 @@ impl Supervisor {
 
     /// That a process is not in the table is known only where the store could list all.
     pub(super) fn or_lost(&self, unknown: KernelError) -> KernelError {
-        match self.world.missing() {
+        match self.context.missing() {
             None => unknown,
             Some(lost) => KernelError::NotFound(NotFound::MayBeLost {
                 unknown: unknown.to_string(),

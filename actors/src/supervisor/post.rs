@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dormouse_kernel::process::Input;
-use dormouse_kernel::syscall::Letter;
+use dormouse_kernel::syscall::Envelope;
 use dormouse_kernel::syscall::list_processes::MAX_SHOWN;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::{Address, Neighbour, Reach};
@@ -36,7 +36,7 @@ pub(crate) struct Post {
     pub(crate) call: CallId,
     pub(crate) settled: u32,
     pub(crate) to: Address,
-    pub(crate) letter: Letter,
+    pub(crate) letter: Envelope,
     /// Where the receipt goes. Dropped where the receiver stopped before it could give one.
     pub(crate) receipt: oneshot::Sender<Answer>,
 }
@@ -124,11 +124,11 @@ impl Supervisor {
     /// Answers a message to a process that has ended. It may have received the message before: a
     /// sender that was restarted sends again. Reads its journal.
     fn find_receipt(&self, pid: Pid, known: Pid, why: String, Post { call, receipt, .. }: Post) {
-        let world = self.world.clone();
+        let context = self.context.clone();
         tokio::task::spawn_blocking(move || {
-            let journal = world
+            let journal = context
                 .store()
-                .and_then(|store| recovery::load(&*store, &world, pid, None, Purpose::Look).ok());
+                .and_then(|store| recovery::load(&*store, &context, pid, None, Purpose::Look).ok());
             let taken = journal.and_then(|journal| journal.state.receipt(known, call));
             // Who no longer waits has dropped its side.
             let _ = receipt.send(taken.unwrap_or_else(|| Answer::failed(why)));
@@ -143,7 +143,7 @@ impl Supervisor {
         };
         let (to, ended) = self
             .table
-            .receiver(from, to, meant, self.world.limits.reach)?;
+            .receiver(from, to, meant, self.context.limits.reach)?;
         let root = self.table.root(to);
         if ended.is_none() && self.kept_held.contains(&root) && self.table.root(from) != root {
             return Err(format!(
@@ -164,7 +164,7 @@ impl Supervisor {
     }
 
     pub(super) fn list_neighbours(&self, of: Pid, reply: oneshot::Sender<Neighbours>) {
-        let Neighbours { known, hidden } = self.table.neighbours(of, self.world.limits.reach);
+        let Neighbours { known, hidden } = self.table.neighbours(of, self.context.limits.reach);
         let known = known
             .into_iter()
             .filter_map(|neighbour| self.told_of(of, neighbour))

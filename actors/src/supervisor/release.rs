@@ -13,7 +13,7 @@ use dormouse_proto::id::Pid;
 use dormouse_proto::process::Origin;
 
 use super::{BirthMessage, PendingProcess, Supervisor};
-use crate::process::Herald;
+use crate::process::StartedSignal;
 
 /// After so long nothing is waited for any more.
 const LONGEST_HOLD: Duration = Duration::from_secs(2);
@@ -32,11 +32,11 @@ impl Supervisor {
     }
 
     async fn hold_back(&mut self, first: PendingProcess, others: Vec<PendingProcess>) {
-        let (herald, heard) = Herald::new();
+        let (started, heard) = StartedSignal::new();
         let pids: Vec<_> = others.iter().map(|born| born.row.pid).collect();
         self.held_back
             .extend(others.into_iter().map(|born| (born.row.pid, born)));
-        self.first_run(first, Some(herald)).await;
+        self.first_run(first, Some(started)).await;
         self.release(
             pids.iter()
                 .copied()

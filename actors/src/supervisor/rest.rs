@@ -89,7 +89,7 @@ impl Supervisor {
     pub(super) fn hibernate(&mut self, pid: Pid, reply: HibernateReply) {
         let known = match self.table.run_of(pid) {
             None => Err(self.or_lost(KernelError::NotFound(NotFound::Process(pid)))),
-            Some(_) if !self.world.is_kept => Err(StoreFailure::NoStore.into()),
+            Some(_) if !self.context.is_kept => Err(StoreFailure::NoStore.into()),
             Some(Run::Ended) => Err(ProcessError::Ended(pid).into()),
             Some(Run::Held | Run::Hibernated { .. }) => Ok(()),
             Some(Run::Loading) => Err(ProcessError::Pending {
@@ -120,8 +120,8 @@ impl Supervisor {
     /// Sends to sleep who has rested for so long, and whoever there is no room for.
     pub(super) fn hibernate_due(&mut self) {
         let (after, most) = (
-            self.world.limits.hibernate_after,
-            self.world.limits.max_awake,
+            self.context.limits.hibernate_after,
+            self.context.limits.max_awake,
         );
         while let Some((pid, since)) = self.longest_at_rest() {
             let is_due = after.is_some_and(|after| since.elapsed() >= after);
@@ -185,7 +185,7 @@ impl Supervisor {
         let replies = std::mem::take(&mut live.to_hibernate);
         let is_awaited = !live.waiting.is_empty();
         self.table.set_run(pid, Run::Hibernated { is_stopped });
-        self.world.report(Event::Hibernated { pid });
+        self.context.report(Event::Hibernated { pid });
         // Who no longer waits has dropped its side.
         replies
             .into_iter()

@@ -11,10 +11,10 @@ use tokio::time::Instant;
 use super::Supervisor;
 use super::entry::Run;
 use super::lookup::HandleReply;
-use crate::checkpoint::{CommitError, Durable, Size};
+use crate::checkpoint::{CommitError, LogRecord, Size};
 use crate::error::{KernelError, StoreFailure};
 use crate::event::{Event, View};
-use crate::process::{Begin, CopyReply, Herald, ProcessActor, ProcessMessage};
+use crate::process::{Begin, CopyReply, ProcessActor, ProcessMessage, StartedSignal};
 use crate::recovery::{self, LoadError, Loaded, Purpose};
 
 const WINDOW: Duration = Duration::from_secs(600);
@@ -85,11 +85,11 @@ impl Supervisor {
         if let Some(live) = self.table.live_mut(pid) {
             live.is_waking = is_asleep;
         }
-        let (world, myself) = (self.world.clone(), self.myself.clone());
+        let (context, myself) = (self.context.clone(), self.myself.clone());
         let read = move |_durable| {
             tokio::task::spawn_blocking(move || {
-                let loaded = match world.store() {
-                    Some(store) => recovery::load(&*store, &world, pid, None, Purpose::Run),
+                let loaded = match context.store() {
+                    Some(store) => recovery::load(&*store, &context, pid, None, Purpose::Run),
                     None => Err(LoadError::NoStore),
                 };
                 let _ = myself.cast(
@@ -104,7 +104,7 @@ impl Supervisor {
         if is_asleep {
             read(Ok(Size::default()))
         } else {
-            self.world.append(Vec::new(), Box::new(read))
+            self.context.append(Vec::new(), Box::new(read))
         }
     }
 
@@ -157,7 +157,7 @@ impl Supervisor {
             last,
             tail,
         }: Loaded,
-        herald: Option<Herald>,
+        started: Option<StartedSignal>,
     ) {
         let root = self.table.root(pid);
         let Some(entry) = self
@@ -183,21 +183,21 @@ impl Supervisor {
         let supervisor = self.myself.clone();
         let begin = Begin {
             pid,
-            world: self.world.clone(),
+            context: self.context.clone(),
             supervisor,
             state,
             root,
             last,
             tail,
             view,
-            herald,
+            started,
         };
         let spawned =
             ProcessActor::spawn_linked(None, ProcessActor, begin, self.myself.get_cell()).await;
         let Ok((actor, _task)) = spawned else {
             return self.give_up(pid, "its actor could not be started");
         };
-        self.world.report(event);
+        self.context.report(event);
         self.table.running(pid, actor);
         waiting
             .into_iter()
@@ -229,7 +229,7 @@ impl Supervisor {
         if self.table.has_stopped(pid) {
             return self.load(pid);
         }
-        let limit = self.world.limits.restarts as usize;
+        let limit = self.context.limits.restarts as usize;
         let Some(live) = self
             .table
             .get_mut(pid)
@@ -262,15 +262,15 @@ impl Supervisor {
     pub(super) fn give_up(&mut self, pid: Pid, reason: &str) {
         let exit = Exit::new(ExitStatus::Faulted, reason);
         tracing::error!(%pid, reason, "a process was given up");
-        let entries = vec![Durable::Ended {
+        let entries = vec![LogRecord::Ended {
             pid,
             exit: exit.clone(),
         }];
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |_result| {
-            // Durable or not, whoever waits has to know.
+            // LogRecord or not, whoever waits has to know.
             let _ = myself.cast(RunMessage::Ended { pid, exit }.into());
         });
-        self.world.append(entries, acknowledge);
+        self.context.append(entries, acknowledge);
     }
 }

@@ -407,7 +407,7 @@ impl Table {
     }
 
     /// Puts off the reading of a journal until the actor of the process has stopped, since the
-    /// actor may still write to it. Returns false if there is nothing to wait for.
+    /// actor may still write to it. ShutdownBarrier false if there is nothing to wait for.
     pub(super) fn read_after_stop(&mut self, pid: Pid) -> bool {
         let stopping = self.stopping.get_mut(&pid);
         stopping
@@ -415,13 +415,13 @@ impl Table {
             .is_some()
     }
 
-    /// Notes that the actor of a process has stopped. Returns whether to read the journal now.
+    /// Notes that the actor of a process has stopped. ShutdownBarrier whether to read the journal now.
     pub(super) fn has_stopped(&mut self, pid: Pid) -> bool {
         self.stopping.remove(&pid).unwrap_or_default() && self.run_of(pid) == Some(Run::Loading)
     }
 
     /// Notes how a process ended, durably, and tells who waits. `last` is how it stood, where no
-    /// journal says so. Returns its row; none where that is known already.
+    /// journal says so. ShutdownBarrier its row; none where that is known already.
     pub(super) fn end(&mut self, pid: Pid, exit: &Exit, keeps: Keeps) -> Option<ProcessRow> {
         let entry = self.get_mut(pid).filter(|entry| entry.run != Run::Ended)?;
         let last = match keeps {

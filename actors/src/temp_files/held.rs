@@ -7,8 +7,8 @@ use dormouse_proto::id::Pid;
 use dormouse_proto::record::{ContentRef, codec};
 use dormouse_proto::temp_file::TempFileRecord;
 
+use crate::content_cache::ContentCache;
 use crate::ports::Store;
-use crate::residents::Residents;
 
 /// The files of a tree as the store has them; none of what they hold is read. Blocks; costs a read
 /// for each change.
@@ -17,7 +17,7 @@ use crate::residents::Residents;
 /// Why the store cannot give them.
 pub(super) fn load(
     store: &dyn Store,
-    residents: &Residents,
+    content_cache: &ContentCache,
     root: Pid,
 ) -> Result<TempFiles<Content>, String> {
     let mut files = TempFiles::default();
@@ -26,7 +26,7 @@ pub(super) fn load(
             codec::decode(&change.record).map_err(|error| error.to_string())?;
         evolve(
             &mut files,
-            &record.try_map(&mut |reference| Ok::<_, String>(residents.content(reference)))?,
+            &record.try_map(&mut |reference| Ok::<_, String>(content_cache.content(reference)))?,
         );
     }
     Ok(files)

@@ -28,7 +28,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use dormouse_actors::ports::Collected;
+use dormouse_actors::ports::CappedBytes;
 use dormouse_proto::file::{FileError, FileWrite, Listing, Presence, WriteMode};
 
 use self::asked::{Asked, Purpose};
@@ -122,7 +122,7 @@ impl Files {
 
     /// Reads a file whole, up to a bound.
     pub(crate) fn read(&self, path: &Path) -> Result<Bytes, FileError> {
-        let Collected { bytes, cut_bytes } = self.collect(path, READ_CAP_BYTES)?;
+        let CappedBytes { bytes, cut_bytes } = self.collect(path, READ_CAP_BYTES)?;
         if cut_bytes > 0 {
             Err(Asked::new(Purpose::Read, path).too_large(READ_CAP_BYTES))
         } else {
@@ -131,7 +131,7 @@ impl Files {
     }
 
     /// The first `cap_bytes` of a file, and how many come after them. Reads no more than it keeps.
-    pub(crate) fn collect(&self, path: &Path, cap_bytes: u64) -> Result<Collected, FileError> {
+    pub(crate) fn collect(&self, path: &Path, cap_bytes: u64) -> Result<CappedBytes, FileError> {
         let asked = Asked::new(Purpose::Read, path);
         let place = self.read.place(&asked)?;
         let target = match place.folder(&asked)? {
@@ -150,9 +150,9 @@ impl Files {
             .take(cap_bytes.saturating_add(1))
             .read_to_end(&mut bytes);
         let read = read.map_err(|error| asked.io("read", &error))? as u64;
-        let Collected { bytes, cut_bytes } = Collected::capped(bytes.into(), cap_bytes);
+        let CappedBytes { bytes, cut_bytes } = CappedBytes::capped(bytes.into(), cap_bytes);
         let unread = target.size.saturating_sub(read);
-        Ok(Collected {
+        Ok(CappedBytes {
             bytes,
             cut_bytes: if cut_bytes > 0 { cut_bytes + unread } else { 0 },
         })

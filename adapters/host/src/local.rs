@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Collected, FileUse, Host, HostError, ServerChild, Tool};
+use dormouse_actors::ports::{CappedBytes, FileUse, Host, HostError, ServerChild, Tool};
 use dormouse_proto::command::Command;
 use dormouse_proto::file::{FileError, FileErrorKind, FileWrite, Listing};
 use dormouse_proto::server::ServerCommand;
@@ -155,7 +155,7 @@ impl Host for LocalHost {
         self.files.read(path)
     }
 
-    fn collect(&self, path: &Path, cap_bytes: u64) -> Result<Collected, FileError> {
+    fn collect(&self, path: &Path, cap_bytes: u64) -> Result<CappedBytes, FileError> {
         self.files.collect(path, cap_bytes)
     }
 

@@ -59,7 +59,7 @@ use futures_util::future::BoxFuture;
 pub use self::error::{Complaint, ScriptError};
 use self::history::History;
 pub use self::provider::ScriptedProvider;
-use self::script::{Script, Spoken, Turn};
+use self::script::{Script, ScriptedReply, Turn};
 
 /// Into how many pieces a text is streamed.
 const PIECES: usize = 4;
@@ -111,7 +111,7 @@ impl Scripted {
         Self { script: None }
     }
 
-    fn choose(&self, request: &Request) -> Result<(&Turn, Spoken), ModelError> {
+    fn choose(&self, request: &Request) -> Result<(&Turn, ScriptedReply), ModelError> {
         let script = self
             .script
             .as_ref()
@@ -142,7 +142,7 @@ impl Model for Scripted {
         deltas: &'a (dyn Fn(Delta) + Send + Sync),
     ) -> BoxFuture<'a, Result<Reply, ModelError>> {
         async move {
-            let (turn, spoken) = self.choose(&request)?;
+            let (turn, scripted) = self.choose(&request)?;
             if !turn.delay.is_zero() {
                 tokio::time::sleep(turn.delay).await;
             }
@@ -152,41 +152,41 @@ impl Model for Scripted {
                     format!("the script's {} fails", turn.name),
                 ));
             }
-            stream(&spoken, deltas);
-            Ok(reply(&request, spoken))
+            stream(&scripted, deltas);
+            Ok(reply(&request, scripted))
         }
         .boxed()
     }
 }
 
-fn stream(spoken: &Spoken, deltas: &(dyn Fn(Delta) + Send + Sync)) {
-    let chars: Vec<char> = spoken.text.chars().collect();
+fn stream(scripted: &ScriptedReply, deltas: &(dyn Fn(Delta) + Send + Sync)) {
+    let chars: Vec<char> = scripted.text.chars().collect();
     for piece in chars.chunks(chars.len().div_ceil(PIECES).max(1)) {
         deltas(Delta::Text(piece.iter().collect()));
     }
-    for (tool, _) in &spoken.calls {
+    for (tool, _) in &scripted.calls {
         deltas(Delta::ToolUse(tool.clone()));
     }
 }
 
-fn reply(request: &Request, spoken: Spoken) -> Reply {
+fn reply(request: &Request, scripted: ScriptedReply) -> Reply {
     let turn = request
         .messages
         .iter()
         .filter(|m| m.role == dormouse_proto::message::Role::Assistant)
         .count();
-    let finished = if spoken.calls.is_empty() {
+    let finished = if scripted.calls.is_empty() {
         StopReason::EndTurn
     } else {
         StopReason::ToolUse
     };
-    let stop = spoken.stop.unwrap_or(finished);
-    let text = Some(spoken.text)
+    let stop = scripted.stop.unwrap_or(finished);
+    let text = Some(scripted.text)
         .filter(|text| !text.is_empty())
         .map(Block::text);
     // The number of the reply makes the name unique in its conversation, in a fork as well as in
     // its parent.
-    let uses = spoken
+    let uses = scripted
         .calls
         .into_iter()
         .enumerate()

@@ -7,7 +7,7 @@ use std::path::Path;
 use dormouse::export::{Facts, Member};
 use dormouse::record::{ContentRef, Fact, MailFact, codec};
 use dormouse_proto::id::{CommitNumber, FactNumber};
-use dormouse_proto::mail::Speaker;
+use dormouse_proto::mail::Sender;
 use dormouse_proto::message::Message;
 use dormouse_tests::forge::export::{self, Record};
 use dormouse_tests::forge::number;
@@ -59,7 +59,7 @@ fn session(messages: usize, text: &str) -> Result<Vec<Record>, codec::CodecError
     let (mut member, mut records) = (member()?, export::records(SEED)[..1].to_vec());
     member.image.messages = (0..messages).map(|_| Message::user(text).into()).collect();
     let fact: Fact<ContentRef> = Fact::Mail(MailFact::Queued {
-        from: Speaker::Host,
+        from: Sender::Host,
         message: Message::user(text).into(),
     });
     let facts = vec![codec::encode(&fact)?; 4];

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use dormouse_bench::{Outcome, Spread, asks, line};
 use dormouse_content::Content;
 use dormouse_kernel::process::{
-    Birth, Completion, Effect, Input, Preloads, Signal, State, Surroundings, born, decide, evolve,
+    Birth, Completion, Effect, HostContext, Input, Preloads, Signal, State, born, decide, evolve,
 };
 use dormouse_kernel::program::compile;
 use dormouse_proto::id::{FdId, Pid};
@@ -40,7 +40,7 @@ fn main() -> Outcome {
 
 fn measure(count: u32, bytes: usize) -> Outcome<serde_json::Value> {
     let state = holding(count, bytes)?;
-    let around = Arc::new(Surroundings::default());
+    let around = Arc::new(HostContext::default());
     let (mut decisions, mut children) = (Vec::new(), Vec::new());
     for _ in 0..FORKS {
         let input = fork(&state);
@@ -98,7 +98,7 @@ fn holding(count: u32, bytes: usize) -> Outcome<State> {
         &[],
     )?
     .program;
-    let (around, said) = (Arc::new(Surroundings::default()), "go".into());
+    let (around, said) = (Arc::new(HostContext::default()), "go".into());
     let (access, lifetime, preloads) = (Access::Admin, Lifetime::Task, &Preloads::default());
     let (priority, input) = (Priority::Normal, Some(&said));
     let birth = Birth {

@@ -17,7 +17,7 @@ pub struct Builder {
 
 /// What was collected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Collected {
+pub struct CappedBytes {
     /// The beginning of what came, all of it where nothing was cut.
     pub bytes: Bytes,
     /// How many bytes came after it.
@@ -45,12 +45,12 @@ impl Builder {
 
     /// What was collected. Copies nothing.
     #[must_use]
-    pub fn finish(self) -> Collected {
+    pub fn finish(self) -> CappedBytes {
         let Self {
             kept, cut_bytes, ..
         } = self;
         match cut_bytes {
-            0 => Collected {
+            0 => CappedBytes {
                 bytes: kept.freeze(),
                 cut_bytes,
             },
@@ -59,7 +59,7 @@ impl Builder {
     }
 }
 
-impl Collected {
+impl CappedBytes {
     /// The beginning of `bytes`, no more than `cap_bytes` of it. Copies nothing.
     #[must_use]
     pub fn capped(bytes: Bytes, cap_bytes: u64) -> Self {
@@ -77,7 +77,7 @@ impl Collected {
 
 /// Where the cut went through a character, its beginning is cut off as well. A character has at
 /// most four bytes.
-fn without_half_character(bytes: Bytes, cut_bytes: u64) -> Collected {
+fn without_half_character(bytes: Bytes, cut_bytes: u64) -> CappedBytes {
     let last = bytes
         .iter()
         .rev()
@@ -86,7 +86,7 @@ fn without_half_character(bytes: Bytes, cut_bytes: u64) -> Collected {
     let start = last.map_or(bytes.len(), |behind| bytes.len() - 1 - behind);
     let half = std::str::from_utf8(&bytes[start..]).is_err_and(|error| error.error_len().is_none());
     let end = if half { start } else { bytes.len() };
-    Collected {
+    CappedBytes {
         cut_bytes: cut_bytes + (bytes.len() - end) as u64,
         bytes: bytes.slice(..end),
     }
@@ -96,7 +96,7 @@ fn without_half_character(bytes: Bytes, cut_bytes: u64) -> Collected {
 mod tests {
     use super::*;
 
-    fn collected<'a>(chunks: impl IntoIterator<Item = &'a [u8]>, cap_bytes: u64) -> Collected {
+    fn collected<'a>(chunks: impl IntoIterator<Item = &'a [u8]>, cap_bytes: u64) -> CappedBytes {
         let mut builder = Builder::with_cap(cap_bytes);
         chunks.into_iter().for_each(|chunk| builder.push(chunk));
         builder.finish()
@@ -122,7 +122,7 @@ mod tests {
             ),
         ];
         for (came, cap, kept, cut_bytes) in cases {
-            let expected = Collected {
+            let expected = CappedBytes {
                 bytes: Bytes::copy_from_slice(kept),
                 cut_bytes,
             };
@@ -134,7 +134,7 @@ mod tests {
                 );
             }
             assert_eq!(
-                Collected::capped(Bytes::copy_from_slice(came), cap),
+                CappedBytes::capped(Bytes::copy_from_slice(came), cap),
                 expected,
                 "{came:?} {cap}"
             );
@@ -145,7 +145,7 @@ mod tests {
     fn every_cut_of_a_text_is_text() {
         let text = "aé一😀\n".repeat(5);
         for cap in 0..=text.len() as u64 + 1 {
-            let Collected { bytes, cut_bytes } = collected([text.as_bytes()], cap);
+            let CappedBytes { bytes, cut_bytes } = collected([text.as_bytes()], cap);
             let kept = std::str::from_utf8(&bytes).unwrap();
             assert!(text.starts_with(kept) && bytes.len() as u64 <= cap);
             assert_eq!(kept.len() as u64 + cut_bytes, text.len() as u64);

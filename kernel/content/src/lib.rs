@@ -39,7 +39,7 @@ use bytestring::ByteString;
 use dormouse_proto::id::ContentHash;
 use dormouse_proto::record::ContentRef;
 
-pub use builder::{Builder, Collected};
+pub use builder::{Builder, CappedBytes};
 use derived::Derived;
 use place::{Data, Place};
 pub use pretty::PrettyError;

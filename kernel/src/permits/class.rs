@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_proto::id::Pid;
 
-use super::Ticket;
+use super::PermitTicket;
 
 #[derive(Debug, Default)]
 pub(super) struct Class {
@@ -22,15 +22,15 @@ pub(super) struct Class {
     trees: BTreeMap<Pid, Tree>,
     /// The trees that wait, by turn. The ticket tells trees of one turn apart: it is the first that
     /// waited when they were put here.
-    line: BTreeSet<(u64, Ticket, Pid)>,
+    line: BTreeSet<(u64, PermitTicket, Pid)>,
 }
 
 #[derive(Debug)]
 struct Tree {
     /// Its place in the line, while it waits.
     turn: u64,
-    since: Ticket,
-    waiting: BTreeSet<Ticket>,
+    since: PermitTicket,
+    waiting: BTreeSet<PermitTicket>,
     granted: usize,
 }
 
@@ -45,7 +45,7 @@ impl Class {
 
     /// A class that nobody waited in has saved nothing up: it stands at `least`, one permit of its
     /// own behind where the classes have come.
-    pub(super) fn enter(&mut self, tree: Pid, ticket: Ticket, least: u64) {
+    pub(super) fn enter(&mut self, tree: Pid, ticket: PermitTicket, least: u64) {
         if !self.waits() {
             self.pass = self.pass.max(least);
         }
@@ -68,7 +68,7 @@ impl Class {
 
     /// Serves the tree whose turn it is. Its next call, if one waits, comes after a round of those
     /// that wait now.
-    pub(super) fn serve(&mut self, stride: u64) -> Option<Ticket> {
+    pub(super) fn serve(&mut self, stride: u64) -> Option<PermitTicket> {
         let (_, _, pid) = self.line.pop_first()?;
         let tree = self
             .trees
@@ -86,7 +86,7 @@ impl Class {
         Some(ticket)
     }
 
-    pub(super) fn withdraw(&mut self, pid: Pid, ticket: Ticket) {
+    pub(super) fn withdraw(&mut self, pid: Pid, ticket: PermitTicket) {
         let tree = self
             .trees
             .get_mut(&pid)

@@ -6,18 +6,18 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn asker(priority: Priority, tree: u64) -> Asker {
-    Asker {
+fn asker(priority: Priority, tree: u64) -> Requester {
+    Requester {
         priority,
         tree: Pid(tree),
     }
 }
 
-fn normal(tree: u64) -> Asker {
+fn normal(tree: u64) -> Requester {
     asker(Priority::Normal, tree)
 }
 
-fn crowd(permits: &mut Permits, count: usize, asker: Asker) {
+fn crowd(permits: &mut Permits, count: usize, asker: Requester) {
     for _ in 0..count {
         permits.enter(asker);
     }
@@ -25,7 +25,7 @@ fn crowd(permits: &mut Permits, count: usize, asker: Asker) {
 
 /// Grants one permit after the other, each given back at once, until nobody waits: who they went
 /// to.
-fn drain(permits: &mut Permits) -> Vec<Asker> {
+fn drain(permits: &mut Permits) -> Vec<Requester> {
     let mut served = Vec::new();
     while let Some(ticket) = permits.grant(0) {
         served.push(permits.tickets[&ticket].0);
@@ -78,7 +78,7 @@ fn trees_take_turns_and_each_serves_its_calls_in_their_order() {
             .collect();
         assert_eq!(by_tree, expected, "{enter:?}");
         for tree in [1, 2, 3] {
-            let own = |all: &[Ticket]| {
+            let own = |all: &[PermitTicket]| {
                 all.iter()
                     .filter(|ticket| enter[ticket.0 as usize] == tree)
                     .copied()
@@ -240,10 +240,10 @@ struct Model {
     bound: usize,
     until: u64,
     reached: u64,
-    out: Vec<(Ticket, Asker)>,
-    waiting: Vec<(Ticket, Asker)>,
+    out: Vec<(PermitTicket, Requester)>,
+    waiting: Vec<(PermitTicket, Requester)>,
     classes: Vec<(Priority, u64, u64)>,
-    turns: Vec<(Asker, u64, Ticket)>,
+    turns: Vec<(Requester, u64, PermitTicket)>,
 }
 
 impl Model {
@@ -257,7 +257,7 @@ impl Model {
             .unwrap()
     }
 
-    fn enter(&mut self, ticket: Ticket, asker: Asker) {
+    fn enter(&mut self, ticket: PermitTicket, asker: Requester) {
         let reached = self.reached;
         let is_alone = self
             .waiting
@@ -280,7 +280,7 @@ impl Model {
         self.waiting.push((ticket, asker));
     }
 
-    fn grant(&mut self, now: u64) -> Option<Ticket> {
+    fn grant(&mut self, now: u64) -> Option<PermitTicket> {
         if now < self.until || self.out.len() >= self.bound {
             return None;
         }
@@ -295,7 +295,7 @@ impl Model {
             .filter(waits)
             .min_by_key(|class| (class.1, Reverse(class.0)))?;
         let (priority, pass, _) = *class;
-        let in_line = |(asker, ..): &&(Asker, u64, Ticket)| {
+        let in_line = |(asker, ..): &&(Requester, u64, PermitTicket)| {
             asker.priority == priority && self.waiting.iter().any(|(_, other)| other == asker)
         };
         let (asker, ..) = *self
@@ -337,7 +337,7 @@ impl Model {
         Some(ticket)
     }
 
-    fn leave(&mut self, ticket: Ticket) {
+    fn leave(&mut self, ticket: PermitTicket) {
         self.out.retain(|(other, _)| *other != ticket);
         self.waiting.retain(|(other, _)| *other != ticket);
     }

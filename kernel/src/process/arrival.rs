@@ -4,23 +4,23 @@
 use std::sync::Arc;
 
 use dormouse_proto::id::{CallId, Pid};
-use dormouse_proto::mail::Speaker;
-use dormouse_proto::spoken::Spoken;
+use dormouse_proto::mail::Sender;
+use dormouse_proto::user_input::UserInput;
 
-use crate::syscall::{Letter, PlacedLetter};
+use crate::syscall::{Envelope, PlacedEnvelope};
 use crate::table::NewDescriptor;
 use crate::table::placement::{Placement, Placer};
-use dormouse_content::{Collected, Unreadable};
+use dormouse_content::{CappedBytes, Unreadable};
 
 /// An arrival. Its fields are those of the [`Input`](super::Input) that brought it.
 #[derive(Clone, Debug)]
 pub(super) enum Arrival {
     /// Someone speaks to the process.
-    Spoke { from: Speaker, spoken: Spoken },
+    Spoke { from: Sender, user_input: UserInput },
     /// The host hands over a content.
     Opened {
         ticket: Arc<str>,
-        collected: Collected,
+        collected: CappedBytes,
         source: String,
         page_chars: Option<u32>,
     },
@@ -30,7 +30,7 @@ pub(super) enum Arrival {
         from: Pid,
         call: CallId,
         settled: u32,
-        letter: Letter,
+        letter: Envelope,
     },
 }
 
@@ -40,7 +40,7 @@ pub enum Placed {
     /// Where the parts of what somebody said go.
     Spoke {
         /// Who said it.
-        from: Speaker,
+        from: Sender,
         /// The parts, in order.
         parts: Vec<Placement>,
     },
@@ -62,16 +62,16 @@ pub enum Placed {
         /// The sender waits for no call below this number.
         settled: u32,
         /// What it says.
-        letter: PlacedLetter,
+        letter: PlacedEnvelope,
     },
 }
 
 impl Arrival {
     pub(super) fn place(self, placer: &Placer<'_>) -> Placed {
         match self {
-            Self::Spoke { from, spoken } => Placed::Spoke {
+            Self::Spoke { from, user_input } => Placed::Spoke {
                 from,
-                parts: placer.spoken(&spoken),
+                parts: placer.user_input(&user_input),
             },
             Self::Opened {
                 ticket,
@@ -89,7 +89,7 @@ impl Arrival {
                 settled,
                 letter,
             } => {
-                let letter = PlacedLetter::new(from, letter, placer);
+                let letter = PlacedEnvelope::new(from, letter, placer);
                 Placed::Messaged {
                     ticket,
                     from,

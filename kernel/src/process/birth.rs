@@ -4,18 +4,18 @@
 use std::sync::Arc;
 
 use dormouse_proto::budget::{Budget, Ledger};
-use dormouse_proto::mail::{Mail, Speaker};
+use dormouse_proto::mail::{Mail, Sender};
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::Priority;
 use dormouse_proto::record::{Control, Lifetime, Phase, Tally};
-use dormouse_proto::spoken::Spoken;
 use dormouse_proto::tool::Access;
+use dormouse_proto::user_input::UserInput;
 use imbl::Vector;
 
-use super::common::Common;
+use super::common::ProgramCache;
 use super::environment::{Gathered, tell_environment};
-use super::toolbox::{Surroundings, Toolbox};
+use super::toolbox::{HostContext, Toolbox};
 use super::{Image, Preloads};
 use crate::budget::DEFAULT_PROCESSES;
 use crate::program::Program;
@@ -48,7 +48,7 @@ pub struct Birth<'a> {
     /// What it starts with beside what its program says.
     pub preloads: &'a Preloads,
     /// The first thing said to it.
-    pub input: Option<&'a Spoken>,
+    pub input: Option<&'a UserInput>,
 }
 
 /// The image of a new process. Costs what its preloads and input bring. Its budget is its
@@ -57,8 +57,8 @@ pub struct Birth<'a> {
 /// Where [`EnvironmentChoice::is_gathered`](crate::program::EnvironmentChoice::is_gathered), it is
 /// not whole before [`tell_environment`] has told it what was found out.
 #[must_use]
-pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: u64) -> Image {
-    let common = Common::of(program, around);
+pub fn born(program: &Program, around: &HostContext, birth: Birth<'_>, now_ms: u64) -> Image {
+    let common = ProgramCache::of(program, around);
     let mut table = Table::default();
     // Where descriptors are off, nothing could read one.
     for (id, entry) in birth
@@ -70,9 +70,11 @@ pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: 
         table.insert(id.clone(), entry.clone());
     }
     let mut held_bytes = 0;
-    let said = birth.input.filter(|spoken| !spoken.parts.is_empty());
-    let mailbox = said.map(|spoken| {
-        let parts = Placer::unlimited(program.descriptors(), now_ms).spoken(spoken);
+    let said = birth
+        .input
+        .filter(|user_input| !user_input.parts.is_empty());
+    let mailbox = said.map(|user_input| {
+        let parts = Placer::unlimited(program.descriptors(), now_ms).user_input(user_input);
         let blocks = parts.into_iter().map(|part| match part {
             Placement::Context { answer, .. } => Block::text(answer.text),
             Placement::Descriptor(new) => {
@@ -84,7 +86,7 @@ pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: 
             }
         });
         Mail {
-            from: Speaker::Host,
+            from: Sender::Host,
             message: Arc::new(Message {
                 role: Role::User,
                 blocks: blocks.collect(),
@@ -185,7 +187,7 @@ enabled = [{ name = "read_fd", alias = "look" }, "list_fds"]
         let read = &mut |_: &Path| Ok(Bytes::from_static(PROGRAM.as_bytes()));
         let (program, around) = (
             compile(Path::new("p.toml"), read, &[]).unwrap().program,
-            Surroundings::default(),
+            HostContext::default(),
         );
         let birth = Birth {
             access: Access::Read,

@@ -6,13 +6,13 @@ use std::sync::{Arc, OnceLock};
 use dormouse_proto::tool::{OutsideTool, ToolSpec};
 
 use super::Preloads;
-use super::toolbox::{Surroundings, Toolbox};
+use super::toolbox::{HostContext, Toolbox};
 use crate::program::Program;
 use dormouse_content::Content;
 
 /// What the processes of one program share, in surroundings that are the same.
-pub(crate) struct Common {
-    around: Surroundings,
+pub(crate) struct ProgramCache {
+    around: HostContext,
     pub(super) toolbox: Arc<Toolbox>,
     /// That of the first process that was given others: of servers, or by an earlier life of the
     /// kernel.
@@ -23,10 +23,10 @@ pub(crate) struct Common {
     system: OnceLock<Arc<str>>,
 }
 
-impl Common {
+impl ProgramCache {
     /// That of `program`. Costs a comparison of the surroundings, but for the first time; in a
     /// second kernel, which has other ones, it is made each time.
-    pub(super) fn of(program: &Program, around: &Surroundings) -> Arc<Self> {
+    pub(super) fn of(program: &Program, around: &HostContext) -> Arc<Self> {
         let kept = program.common(|| Arc::new(Self::new(program, around)));
         if kept.around == *around {
             kept
@@ -35,7 +35,7 @@ impl Common {
         }
     }
 
-    fn new(program: &Program, around: &Surroundings) -> Self {
+    fn new(program: &Program, around: &HostContext) -> Self {
         Self {
             around: around.clone(),
             toolbox: Arc::new(Toolbox::new(program, around)),

@@ -1,7 +1,7 @@
 //! From a state and an input to facts and effects.
 
 use dormouse_proto::id::{CallId, FdId};
-use dormouse_proto::mail::Speaker;
+use dormouse_proto::mail::Sender;
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::record::{CallFact, Caller, DescriptorFact, Entry, MailFact, Phase};
 use dormouse_proto::tool::Answer;
@@ -93,8 +93,10 @@ impl Draft {
         match input {
             Input::Signal(Signal::Resume) => self.resume(),
             _ if self.state.exit().is_some() => self.refuse(&input),
-            Input::Spoke { spoken, .. } if spoken.parts.is_empty() => {}
-            Input::Spoke { from, spoken } => self.place_arrival(Arrival::Spoke { from, spoken }),
+            Input::Spoke { user_input, .. } if user_input.parts.is_empty() => {}
+            Input::Spoke { from, user_input } => {
+                self.place_arrival(Arrival::Spoke { from, user_input })
+            }
             Input::Messaged {
                 ticket,
                 from,
@@ -213,10 +215,10 @@ impl Draft {
 
     /// Somebody said something: a block for each part, in order; one element if it is another
     /// process's.
-    pub(super) fn hear(&mut self, from: Speaker, parts: Vec<Placement>) {
+    pub(super) fn hear(&mut self, from: Sender, parts: Vec<Placement>) {
         let message = match from {
-            Speaker::Process(pid) => self.message_of(pid, parts),
-            Speaker::Host => {
+            Sender::Process(pid) => self.message_of(pid, parts),
+            Sender::Host => {
                 let blocks = parts
                     .into_iter()
                     .map(|part| Block::text(self.placed(part).text))

@@ -10,7 +10,7 @@ use dormouse_proto::xml::Element;
 use time::OffsetDateTime;
 
 use super::Image;
-use super::toolbox::Surroundings;
+use super::toolbox::HostContext;
 use crate::program::{EnvironmentChoice, Program};
 
 /// What was found out for one process, before its birth.
@@ -28,7 +28,7 @@ pub struct Gathered {
 pub fn tell_environment(
     image: &mut Image,
     program: &Program,
-    around: &Surroundings,
+    around: &HostContext,
     found: &Gathered,
     now_ms: u64,
 ) {
@@ -46,7 +46,7 @@ pub fn tell_environment(
 /// A line for each fact that is known; several for a command.
 fn lines(
     choice: &EnvironmentChoice,
-    around: &Surroundings,
+    around: &HostContext,
     found: &Gathered,
     now_ms: u64,
 ) -> Vec<String> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dormouse_proto::budget::Change;
 use dormouse_proto::id::CallId;
-use dormouse_proto::mail::{Mail, Speaker};
+use dormouse_proto::mail::{Mail, Sender};
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::StopReason;
 use dormouse_proto::record::{
@@ -71,7 +71,7 @@ fn evolve_mail(state: &mut State, fact: &MailFact) {
                 .entry(*from)
                 .or_default()
                 .note(call.seq, *settled);
-            queue(state, Speaker::Process(*from), message);
+            queue(state, Sender::Process(*from), message);
         }
         MailFact::Taken { at } => {
             let mut places = 0..;
@@ -157,7 +157,7 @@ fn evolve_child(state: &mut State, fact: &ChildFact) {
         }
         ChildFact::Reported { call, message } => {
             if let Some(child) = state.background.remove(call) {
-                queue(state, Speaker::Process(child), message);
+                queue(state, Sender::Process(child), message);
             }
         }
     }
@@ -168,7 +168,7 @@ fn evolve_child(state: &mut State, fact: &ChildFact) {
 const NOT_RUN: &str =
     "Not run: the reply was cut before it was complete. Ask again in a shorter reply.";
 
-fn queue(state: &mut State, from: Speaker, message: &Arc<Message>) {
+fn queue(state: &mut State, from: Sender, message: &Arc<Message>) {
     state.mailbox.push_back(Mail {
         from,
         message: message.clone(),

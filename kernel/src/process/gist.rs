@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use dormouse_proto::mail::Speaker;
+use dormouse_proto::mail::Sender;
 use dormouse_proto::message::{Block, Message};
 use dormouse_proto::record::{
     CallFact, ChildFact, ControlFact, DescriptorFact, Fact, MailFact, Note, TurnFact,
@@ -80,10 +80,10 @@ pub fn gist<C: Clone>(fact: &Fact<C>) -> String {
     }
 }
 
-fn speaker(from: Speaker) -> String {
+fn speaker(from: Sender) -> String {
     match from {
-        Speaker::Host => "host".to_owned(),
-        Speaker::Process(pid) => format!("process {pid}"),
+        Sender::Host => "host".to_owned(),
+        Sender::Process(pid) => format!("process {pid}"),
     }
 }
 

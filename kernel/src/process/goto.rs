@@ -11,8 +11,8 @@ use std::sync::Arc;
 use dormouse_proto::id::CallId;
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::record::{Caller, TurnFact};
-use dormouse_proto::spoken::SpokenPart;
 use dormouse_proto::tool::Answer;
+use dormouse_proto::user_input::InputPart;
 use dormouse_proto::xml::Element;
 
 use super::Effect;
@@ -86,7 +86,7 @@ impl Draft {
     }
 
     fn go(&mut self, Way { from, to, message }: Way, by: Caller) {
-        let part = SpokenPart::text(message);
+        let part = InputPart::text(message);
         let element = Element::new("goto")
             .attribute("from", position(from))
             .attribute("to", position(to));

@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use dormouse_proto::file::FileError;
 use dormouse_proto::id::{CallId, Pid};
-use dormouse_proto::mail::{Neighbour, Speaker};
+use dormouse_proto::mail::{Neighbour, Sender};
 use dormouse_proto::model::{ModelError, Reply};
 use dormouse_proto::process::Exit;
-use dormouse_proto::spoken::Spoken;
 use dormouse_proto::temp_file::{TempFileError, TempFileReply};
 use dormouse_proto::tool::{Answer, ToolOutput};
+use dormouse_proto::user_input::UserInput;
 
 use super::{Found, Placed};
 use crate::syscall::checkpoint::{CheckpointError, CheckpointReply, Standing};
 use crate::syscall::spawn::{FetchError, Fetched, PendingSpawn};
-use crate::syscall::{Letter, PendingSummary, PendingTempFile, PendingWrite};
-use dormouse_content::{Collected, Content};
+use crate::syscall::{Envelope, PendingSummary, PendingTempFile, PendingWrite};
+use dormouse_content::{CappedBytes, Content};
 
 /// Something that happened to a process.
 #[derive(Clone, Debug)]
@@ -23,9 +23,9 @@ pub enum Input {
     /// Someone speaks to it.
     Spoke {
         /// Who.
-        from: Speaker,
+        from: Sender,
         /// What.
-        spoken: Spoken,
+        user_input: UserInput,
     },
     /// Another process says something, for the first time or again.
     Messaged {
@@ -38,7 +38,7 @@ pub enum Input {
         /// The sender waits for no call below this number.
         settled: u32,
         /// What it says.
-        letter: Letter,
+        letter: Envelope,
     },
     /// An arrival was read, and it is known where it goes.
     Placed(Placed),
@@ -78,7 +78,7 @@ pub enum HostRequest {
     /// To take a content as a descriptor.
     Open {
         /// The content, and what was cut off of it.
-        collected: Collected,
+        collected: CappedBytes,
         /// Where it comes from.
         source: String,
         /// Characters per page; none: as the program says.

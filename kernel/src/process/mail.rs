@@ -22,7 +22,7 @@ use dormouse_proto::xml::Element;
 use super::decide::Draft;
 use super::read::Purpose;
 use super::{Effect, State, Work};
-use crate::syscall::{PendingMessage, PlacedDescriptor, PlacedLetter, list_fds, list_processes};
+use crate::syscall::{PendingMessage, PlacedDescriptor, PlacedEnvelope, list_fds, list_processes};
 use crate::table::placement::Placement;
 
 impl State {
@@ -75,7 +75,7 @@ impl Draft {
         ticket: Arc<str>,
         (from, call): (Pid, CallId),
         settled: u32,
-        letter: PlacedLetter,
+        letter: PlacedEnvelope,
     ) {
         let answer = match (self.state.receipt(from, call), self.refusal(&letter)) {
             (Some(receipt), _) => receipt,
@@ -96,7 +96,7 @@ impl Draft {
     }
 
     /// Why a further message is not taken.
-    fn refusal(&self, letter: &PlacedLetter) -> Option<String> {
+    fn refusal(&self, letter: &PlacedEnvelope) -> Option<String> {
         let (pid, program) = (self.state.pid, &self.state.program);
         let limit = program.limits().max_mailbox;
         if self.state.mailbox.len() >= limit as usize {
@@ -128,7 +128,7 @@ impl Draft {
     }
 
     /// The message as it is heard; a large text and what is handed over become descriptors.
-    fn message_of_letter(&mut self, from: Pid, letter: PlacedLetter) -> Arc<Message> {
+    fn message_of_letter(&mut self, from: Pid, letter: PlacedEnvelope) -> Arc<Message> {
         let mut element = Element::new("process_message")
             .attribute("from", from)
             .attribute("program", &letter.program);

@@ -6,8 +6,8 @@ use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::Origin;
 use dormouse_proto::record::{ChildFact, Lifetime, Slot};
-use dormouse_proto::spoken::{SpokenPart, USER_INPUT};
 use dormouse_proto::tool::Answer;
+use dormouse_proto::user_input::{InputPart, USER_INPUT};
 use dormouse_proto::xml::Element;
 
 use super::birth::{Birth, born};
@@ -93,7 +93,7 @@ impl Draft {
         preloads: &Preloads,
     ) -> Child {
         // A model wrote it, and may have copied what others wrote.
-        let said = SpokenPart::new(USER_INPUT, query.clone()).into();
+        let said = InputPart::new(USER_INPUT, query.clone()).into();
         let birth = Birth {
             access: self.state.access,
             depth: self.state.depth + 1,

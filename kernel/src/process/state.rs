@@ -15,15 +15,15 @@ use dormouse_proto::tool::{Access, Answer};
 use imbl::{OrdMap, Vector};
 use serde_json::{Map, Value};
 
-use super::common::Common;
+use super::common::ProgramCache;
 use super::reading::Reading;
-use super::toolbox::{Surroundings, Toolbox, Tools};
+use super::toolbox::{HostContext, Toolbox, Tools};
 use super::{Fact, Image};
 use crate::budget::Account;
 use crate::program::{ModelChoice, Program};
 use crate::syscall::summarize_fd;
 use crate::table::Table;
-use crate::table::attachment::Gallery;
+use crate::table::attachment::MediaBudget;
 use dormouse_content::Content;
 
 /// What providers call the bound of a reply, in tokens.
@@ -43,7 +43,7 @@ pub struct State {
     pub(super) pid: Pid,
     pub(super) program: Program,
     pub(super) bundle: Content,
-    pub(super) around: Arc<Surroundings>,
+    pub(super) around: Arc<HostContext>,
     pub(super) toolbox: Arc<Toolbox>,
     pub(super) system: Arc<str>,
     pub(super) access: Access,
@@ -122,7 +122,7 @@ impl State {
     pub fn from_image(
         pid: Pid,
         program: Program,
-        around: Arc<Surroundings>,
+        around: Arc<HostContext>,
         image: Image,
     ) -> Result<Self, StateError> {
         if *image.program != *program.key() {
@@ -137,7 +137,11 @@ impl State {
         let table = checked_table(image.table, image.next_fd)?;
         let mut state = Self {
             pid,
-            toolbox: Common::of(&program, &around).given(&program, &image.tools, &image.outside),
+            toolbox: ProgramCache::of(&program, &around).given(
+                &program,
+                &image.tools,
+                &image.outside,
+            ),
             around,
             program,
             bundle: image.bundle,
@@ -256,7 +260,7 @@ impl State {
 
     /// What the conversation shows, with what answers show that are not in it yet, `answer` among
     /// them.
-    pub(super) fn gallery(&self, answer: &Answer) -> Gallery {
+    pub(super) fn gallery(&self, answer: &Answer) -> MediaBudget {
         let said = self
             .messages
             .iter()
@@ -271,7 +275,7 @@ impl State {
             .filter_map(|slot| slot.answer.as_ref())
             .chain([answer]);
         let shown = said.chain(open.flat_map(|answer| &answer.media));
-        shown.fold(Gallery::default(), |gallery, media| {
+        shown.fold(MediaBudget::default(), |gallery, media| {
             gallery.with(
                 media,
                 self.table

@@ -22,7 +22,7 @@ pub struct HostTool {
 /// What the machine knows of the world around it: given when a process begins to run, never
 /// journalled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Surroundings {
+pub struct HostContext {
     /// The tools that the host registered, by name.
     pub tools: BTreeMap<Arc<str>, HostTool>,
     /// Facts of the environment that a program may ask for, by name.
@@ -109,7 +109,7 @@ impl Tools {
 
 impl Toolbox {
     /// What a new process of `program` is given, before servers are asked.
-    pub(super) fn new(program: &Program, around: &Surroundings) -> Self {
+    pub(super) fn new(program: &Program, around: &HostContext) -> Self {
         let chosen = program
             .tools()
             .iter()
@@ -208,7 +208,7 @@ impl Toolbox {
 fn chosen(
     choice: &ToolChoice,
     program: &Program,
-    around: &Surroundings,
+    around: &HostContext,
 ) -> Option<(ToolSpec, Binding)> {
     let (mut kind, access, spec) = tool(&choice.name, program, around)?;
     let (spec, access) = (told(spec, choice), choice.access.unwrap_or(access));
@@ -250,7 +250,7 @@ fn described(schema: &str, parameters: &[DescribedParameter]) -> Arc<str> {
     schema.to_string().into()
 }
 
-fn tool(name: &str, program: &Program, around: &Surroundings) -> Option<(Kind, Access, ToolSpec)> {
+fn tool(name: &str, program: &Program, around: &HostContext) -> Option<(Kind, Access, ToolSpec)> {
     if let Some(tool) = syscall::tool(name) {
         return Some((Kind::Kernel(tool), tool.access, tool.spec(program)));
     }

@@ -5,7 +5,7 @@
 //! waiting for its last words.
 
 use dormouse_proto::id::{CallId, Pid};
-use dormouse_proto::mail::{Mail, Speaker};
+use dormouse_proto::mail::{Mail, Sender};
 use dormouse_proto::record::{MailFact, Slot};
 use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
@@ -94,7 +94,7 @@ impl Draft {
             self.state
                 .mailbox
                 .iter()
-                .any(|mail| mail.from == Speaker::Process(*pid))
+                .any(|mail| mail.from == Sender::Process(*pid))
         };
         let is_known =
             |pid: &&Pid| self.state.background.values().any(|child| child == *pid) || said(pid);
@@ -158,7 +158,7 @@ impl Draft {
     /// Takes the messages of these processes out of the mailbox: as many of them as one answer may
     /// hold, and at least one.
     fn take_mail(&mut self, is_meant: impl Fn(Pid) -> bool) -> Said {
-        let is_meant = |mail: &Mail| matches!(mail.from, Speaker::Process(pid) if is_meant(pid));
+        let is_meant = |mail: &Mail| matches!(mail.from, Sender::Process(pid) if is_meant(pid));
         let (room, mut chars) = (self.settings().max_read_chars, 0);
         let (mut said, mut at) = (Said::default(), Vec::new());
         for (place, mail) in (0..)

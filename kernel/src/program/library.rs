@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use super::bundle::Bundle;
 use super::servers::ServerChoice;
 use super::tools::ToolChoice;
-use crate::process::Common;
+use crate::process::ProgramCache;
 
 /// The programs of one compilation. Links are positions, so that cycles are nothing special.
 pub(super) struct Library {
@@ -47,7 +47,7 @@ pub(super) struct Checked {
     pub(super) prices: BTreeMap<String, Price>,
     pub(super) demo: Demo,
     /// What its processes share, once there is one.
-    pub(super) common: OnceLock<Arc<Common>>,
+    pub(super) common: OnceLock<Arc<ProgramCache>>,
 }
 
 /// What a program wants of descriptors beyond the settings.
@@ -205,7 +205,7 @@ impl Program {
     }
 
     /// What its processes share; `make` makes it for the first of them.
-    pub(crate) fn common(&self, make: impl FnOnce() -> Arc<Common>) -> Arc<Common> {
+    pub(crate) fn common(&self, make: impl FnOnce() -> Arc<ProgramCache>) -> Arc<ProgramCache> {
         self.checked().common.get_or_init(make).clone()
     }
 

@@ -9,7 +9,7 @@ use dormouse_proto::tool::Access;
 use super::args::Args;
 use super::{Call, Group, Handler, Outcome, Parameter, Tool, form};
 use crate::table::placement::Placer;
-use dormouse_content::Collected;
+use dormouse_content::CappedBytes;
 use unified::Diff;
 
 /// `diff_fd` as a tool.
@@ -86,7 +86,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
             now_ms: call.now_ms,
             quota: call.quota,
         };
-        let diff = Collected {
+        let diff = CappedBytes {
             bytes: text.into(),
             cut_bytes: 0,
         };

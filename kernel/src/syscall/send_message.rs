@@ -67,12 +67,12 @@ pub struct PendingMessage {
     /// Who is to hear it.
     pub to: Address,
     /// What is said.
-    pub letter: Letter,
+    pub letter: Envelope,
 }
 
 /// What one process says to another. Its descriptors share the sender's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Letter {
+pub struct Envelope {
     /// The name of the sender's program.
     pub program: Arc<str>,
     /// The words; empty where only descriptors are handed over.
@@ -84,7 +84,7 @@ pub struct Letter {
 /// A message as its receiver takes it: it is known where its text goes, and what its descriptors
 /// hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlacedLetter {
+pub struct PlacedEnvelope {
     /// The name of the sender's program.
     pub program: Arc<str>,
     /// Where the text goes; none if only descriptors are handed over.
@@ -102,12 +102,12 @@ pub struct PlacedDescriptor {
     pub extent: Result<Extent, Arc<str>>,
 }
 
-impl PlacedLetter {
+impl PlacedEnvelope {
     /// Places a message of process `from` for its receiver. Costs O(n) in its text, and an index of
     /// each descriptor that has none.
     #[must_use]
-    pub fn new(from: Pid, letter: Letter, placer: &Placer<'_>) -> Self {
-        let Letter {
+    pub fn new(from: Pid, letter: Envelope, placer: &Placer<'_>) -> Self {
+        let Envelope {
             program,
             text,
             descriptors,
@@ -171,7 +171,7 @@ pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingMessage, Str
     }
     Ok(PendingMessage {
         to,
-        letter: Letter {
+        letter: Envelope {
             program: program.name().into(),
             text: text.into(),
             descriptors,

@@ -177,13 +177,13 @@ pub fn shown_type(bytes: &[u8]) -> Option<&'static str> {
 
 /// What a conversation shows its model, all of it with each request.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Gallery {
+pub struct MediaBudget {
     bytes: u64,
     images: usize,
     largest_px: u32,
 }
 
-impl Gallery {
+impl MediaBudget {
     /// With this beside the rest.
     #[must_use]
     pub fn with(self, media: &Media, bytes: u64) -> Self {
@@ -285,7 +285,9 @@ mod tests {
                 media_type: "image/png".into(),
                 side_px,
             };
-            (0..images).fold(Gallery::default(), |gallery, _| gallery.with(&media, 1_000))
+            (0..images).fold(MediaBudget::default(), |gallery, _| {
+                gallery.with(&media, 1_000)
+            })
         };
         assert!(with(FEW_IMAGES, LONGEST_SIDE_PX).is_taken());
         assert!(!with(FEW_IMAGES + 1, SMALL_SIDE_PX + 1).is_taken());

@@ -17,13 +17,13 @@ use dormouse_proto::id::FdId;
 use dormouse_proto::process::{Exit, ExitStatus};
 use dormouse_proto::record::Entry;
 use dormouse_proto::shown::ShownText;
-use dormouse_proto::spoken::{Spoken, SpokenPart};
 use dormouse_proto::temp_file::{self, TempId};
 use dormouse_proto::tool::{Answer, ToolOutput};
+use dormouse_proto::user_input::{InputPart, UserInput};
 
 use super::attachment::{MOST_ATTACHED, NewAttachment};
 use super::new_descriptor::{NewDescriptor, cut, unreadable};
-use dormouse_content::{Collected, Content, ReadQuota, Reader, Unreadable};
+use dormouse_content::{CappedBytes, Content, ReadQuota, Reader, Unreadable};
 
 /// Where an output or input goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,7 +140,7 @@ impl<'a> Placer<'a> {
     /// Places a part of what the user said. It becomes a descriptor if it has more characters than
     /// `max_input_chars` and `page_user_input` is on. Nothing is copied.
     #[must_use]
-    pub fn input(&self, part: &SpokenPart) -> Placement {
+    pub fn input(&self, part: &InputPart) -> Placement {
         let settings = self.settings.filter(|settings| settings.page_user_input);
         let place = |capped: Capped| match settings {
             Some(settings)
@@ -162,8 +162,12 @@ impl<'a> Placer<'a> {
 
     /// Places all parts of an input, in order.
     #[must_use]
-    pub fn spoken(&self, spoken: &Spoken) -> Vec<Placement> {
-        spoken.parts.iter().map(|part| self.input(part)).collect()
+    pub fn user_input(&self, user_input: &UserInput) -> Vec<Placement> {
+        user_input
+            .parts
+            .iter()
+            .map(|part| self.input(part))
+            .collect()
     }
 
     /// Places the content of a temporary file, for a reader of it. A large one becomes a descriptor
@@ -198,7 +202,7 @@ impl<'a> Placer<'a> {
     /// The quota is used up.
     pub fn handed(
         &self,
-        handed: Collected,
+        handed: CappedBytes,
         source: &str,
         page_chars: Option<u32>,
     ) -> Result<NewDescriptor, Unreadable> {
@@ -224,7 +228,7 @@ impl<'a> Placer<'a> {
     /// The quota is used up.
     pub(crate) fn opened(
         &self,
-        Collected { bytes, cut_bytes }: Collected,
+        CappedBytes { bytes, cut_bytes }: CappedBytes,
         source: &str,
         message: &str,
     ) -> Result<NewDescriptor, Unreadable> {
@@ -318,10 +322,10 @@ impl<'a> Placer<'a> {
         settings: Option<&DescriptorSettings>,
     ) -> Result<Capped, Unreadable> {
         let cap_bytes = settings.map_or(u64::MAX, |settings| settings.max_content_bytes);
-        let Collected {
+        let CappedBytes {
             bytes,
             cut_bytes: cut_here,
-        } = Collected::capped(bytes, cap_bytes);
+        } = CappedBytes::capped(bytes, cap_bytes);
         self.quota.charge(bytes.len())?;
         Ok(Capped {
             content: Content::new(bytes),
@@ -463,7 +467,7 @@ mod tests {
                 );
             }
             if let Ok(text) = std::str::from_utf8(bytes) {
-                let part = SpokenPart::text(text);
+                let part = InputPart::text(text);
                 assert_eq!(
                     is_opened(&Placer::unlimited(Some(&settings(20)), 7).input(&part)),
                     expected
@@ -491,7 +495,7 @@ mod tests {
              characters. Use read_fd to read more pages.</message>\n  <preview>line \
              one\n</preview>\n</fd_result>"
         );
-        let part = SpokenPart::text("<b>\n".repeat(9));
+        let part = InputPart::text("<b>\n".repeat(9));
         let Placement::Descriptor(new) = Placer::unlimited(Some(&settings(20)), 8).input(&part)
         else {
             panic!("36 characters are more than 20")

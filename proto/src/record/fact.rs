@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{Caller, Entry, Image, Note};
 use crate::budget::Change;
 use crate::id::{CallId, CheckpointId, FdId, Pid};
-use crate::mail::Speaker;
+use crate::mail::Sender;
 use crate::message::{Block, Message};
 use crate::model::{StopReason, Usage};
 use crate::process::{Exit, ExitStatus};
@@ -59,7 +59,7 @@ pub enum MailFact {
     /// Something was said and waits in the mailbox.
     Queued {
         /// Who said it.
-        from: Speaker,
+        from: Sender,
         /// The message, large content already replaced by descriptors.
         message: Arc<Message>,
     },

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use dormouse_kernel::process::{Fact, State};
 use dormouse_proto::id::{CallId, Pid};
-use dormouse_proto::mail::{Mail, Speaker};
+use dormouse_proto::mail::{Mail, Sender};
 use dormouse_proto::message::{Block, Message};
 use dormouse_proto::record::{CallFact, ChildFact, MailFact, Phase, TurnFact};
 
@@ -52,11 +52,11 @@ impl World {
                     ..
                 }) => {
                     self.mail_received(after.pid(), (*from, *call), first + at as u64)?;
-                    self.mail_queued(after.pid(), Speaker::Process(*from), message);
+                    self.mail_queued(after.pid(), Sender::Process(*from), message);
                 }
                 Fact::Child(ChildFact::Reported { call, message }) => {
                     let child = before.background().get(call).copied().unwrap_or(Pid(0));
-                    self.mail_queued(after.pid(), Speaker::Process(child), message);
+                    self.mail_queued(after.pid(), Sender::Process(child), message);
                 }
                 // Made again: what came of it before is lost.
                 Fact::Call(CallFact::ToolCalled { call }) => {
@@ -101,7 +101,7 @@ impl World {
         ledger.letters.waiting.splice(0..0, again);
     }
 
-    fn mail_queued(&mut self, pid: Pid, from: Speaker, message: &Arc<Message>) {
+    fn mail_queued(&mut self, pid: Pid, from: Sender, message: &Arc<Message>) {
         if let Some(ledger) = self.ledgers.get_mut(&pid) {
             ledger.letters.waiting.push(Mail {
                 from,

@@ -106,7 +106,7 @@ impl World {
 
 fn of_input(input: &Input, mut found: Found<'_>) -> Giver {
     match input {
-        Input::Spoke { spoken, .. } => spoken
+        Input::Spoke { user_input, .. } => user_input
             .parts
             .iter()
             .for_each(|part| of_bytes(&part.bytes, found)),

@@ -64,7 +64,7 @@ enum Step {
 
 /// A message of another process.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Letter {
+pub(super) struct Envelope {
     pub(super) from: String,
     pub(super) text: String,
 }
@@ -169,7 +169,7 @@ impl Talk {
     }
 
     /// The messages of others so far.
-    pub(super) fn letters(&self) -> Vec<Letter> {
+    pub(super) fn letters(&self) -> Vec<Envelope> {
         self.texts().flat_map(letters).collect()
     }
 
@@ -233,7 +233,7 @@ fn step(message: &Message) -> Option<Step> {
     }
 }
 
-fn letters(text: &str) -> Vec<Letter> {
+fn letters(text: &str) -> Vec<Envelope> {
     let within = |text: &str, from: &str, to: &str| {
         Some(text.split_once(from)?.1.split_once(to)?.0.to_owned())
     };
@@ -243,7 +243,7 @@ fn letters(text: &str) -> Vec<Letter> {
             within(element, "from=\"", "\"")?,
             within(element, "<message>", "</message>")?,
         );
-        Some(Letter { from, text })
+        Some(Envelope { from, text })
     };
     text.split("<process_message ")
         .skip(1)

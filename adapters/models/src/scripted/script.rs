@@ -69,7 +69,7 @@ enum Calls {
 }
 
 /// What a turn says and calls.
-pub(crate) struct Spoken {
+pub(crate) struct ScriptedReply {
     pub(crate) text: String,
     pub(crate) calls: Vec<Call>,
     /// Why the model stops, if that does not follow from whether it calls anything.
@@ -223,7 +223,7 @@ impl Turn {
     ///
     /// # Errors
     /// A template that fails, with the name of the turn.
-    pub(crate) fn speak(&self, variables: &Value) -> Result<Spoken, String> {
+    pub(crate) fn speak(&self, variables: &Value) -> Result<ScriptedReply, String> {
         let text = self
             .text
             .as_deref()
@@ -236,7 +236,7 @@ impl Turn {
                 .collect(),
         };
         let blame = |error: String| self.blame(&error);
-        Ok(Spoken {
+        Ok(ScriptedReply {
             text: text.map_err(blame)?,
             calls: calls.map_err(blame)?,
             stop: self.stop,

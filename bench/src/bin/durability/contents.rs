@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dormouse::model::Request;
-use dormouse::spoken::SpokenPart;
 use dormouse::store::LogStore;
+use dormouse::user_input::InputPart;
 use dormouse::{Kernel, Process};
 use dormouse_bench::{
     Outcome, Replies, Spread, line, peak_bytes, program, ratio, resident_bytes, says, shown,
@@ -48,9 +48,9 @@ async fn session(kernel: &Kernel) -> Outcome<Process> {
         .await?)
 }
 
-fn parts(count: usize, length: usize) -> Vec<SpokenPart> {
+fn parts(count: usize, length: usize) -> Vec<InputPart> {
     (0..count)
-        .map(|number| SpokenPart::new("bench", bytes(number as u64 + 1, length)))
+        .map(|number| InputPart::new("bench", bytes(number as u64 + 1, length)))
         .collect()
 }
 

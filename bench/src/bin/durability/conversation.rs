@@ -29,7 +29,7 @@ fn of_messages(folder: &Path, length: usize) -> Outcome {
         .enable_all()
         .build()?;
     let store = folder.join("store");
-    let spoken = runtime.block_on(async {
+    let conversation = runtime.block_on(async {
         let model =
             Replies(
                 move |request: Request| async move { says(&said(request.messages.len(), length)) },
@@ -56,15 +56,15 @@ fn of_messages(folder: &Path, length: usize) -> Outcome {
     let log = disk_bytes(&store.join("log"))?;
     let all = disk_bytes(&store)?;
     line(format_args!(
-        "{TURNS} turns of {} bytes: conversation {spoken} bytes, log {log}, store {all}",
+        "{TURNS} turns of {} bytes: conversation {conversation} bytes, log {log}, store {all}",
         2 * length
     ))?;
     line(format_args!(
         "log: {:.2}x the conversation, {} bytes a turn beside its words; store, index included: \
          {:.2}x",
-        log as f64 / spoken as f64,
-        log.saturating_sub(spoken as u64) / TURNS as u64,
-        all as f64 / spoken as f64
+        log as f64 / conversation as f64,
+        log.saturating_sub(conversation as u64) / TURNS as u64,
+        all as f64 / conversation as f64
     ))?;
     Ok(())
 }

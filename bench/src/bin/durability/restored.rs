@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use dormouse::Kernel;
 use dormouse::model::Request;
-use dormouse::spoken::SpokenPart;
 use dormouse::store::LogStore;
+use dormouse::user_input::InputPart;
 use dormouse_bench::{Outcome, Replies, Spread, line, program, resident_bytes, says, shown};
 
 use crate::{bytes, timed};
@@ -33,7 +33,7 @@ pub(crate) fn restored(folder: &Path) -> Outcome {
             .await?;
         for part in 0..20 {
             process
-                .input(SpokenPart::new("bench", bytes(part + 1, 50_000_000)))
+                .input(InputPart::new("bench", bytes(part + 1, 50_000_000)))
                 .await?;
             process.wait_for(dormouse::View::is_idle).await?;
         }

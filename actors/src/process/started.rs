@@ -8,10 +8,10 @@ use tokio::sync::oneshot;
 /// Says once that something has come. Dropping the last clone says it as well, so that a process
 /// that ends, faults or is killed keeps nobody waiting.
 #[derive(Clone, Debug)]
-pub(crate) struct Herald(Arc<Mutex<Option<oneshot::Sender<()>>>>);
+pub(crate) struct StartedSignal(Arc<Mutex<Option<oneshot::Sender<()>>>>);
 
-impl Herald {
-    /// A herald, and what is resolved, with or without a value, once it has spoken.
+impl StartedSignal {
+    /// A signal, and what is resolved, with or without a value, once it has spoken.
     pub(crate) fn new() -> (Self, oneshot::Receiver<()>) {
         let (sender, receiver) = oneshot::channel();
         (Self(Arc::new(Mutex::new(Some(sender)))), receiver)

@@ -11,7 +11,7 @@
 //! that an answer or a tool holds at the moment.
 //!
 //! It holds no content alive and no store open. Nothing here is called from a handler but
-//! [`Residents::content`], which reads nothing.
+//! [`ContentCache::content`], which reads nothing.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +25,7 @@ use dormouse_proto::record::ContentRef;
 const SPARE_ENTRIES: usize = 1024;
 
 /// The contents of one kernel. Shared by all that make contents durable or bring them back.
-pub(crate) struct Residents {
+pub(crate) struct ContentCache {
     source: Arc<dyn Source>,
     /// None: whatever there is may stay.
     limit_bytes: Option<u64>,
@@ -45,7 +45,7 @@ struct Ledger {
     live_entries: usize,
 }
 
-impl Residents {
+impl ContentCache {
     /// A ledger of contents that `source` has once they are durable.
     pub(crate) fn new(source: Arc<dyn Source>, limit_bytes: Option<u64>) -> Self {
         Self {
@@ -102,8 +102,8 @@ impl Residents {
         if !is_crowded && ledger.at_most(&self.reads) <= limit_bytes {
             return;
         }
-        let residents = ledger.reckon(&self.reads);
-        let going = to_offload(&residents, limit_bytes);
+        let content_cache = ledger.reckon(&self.reads);
+        let going = to_offload(&content_cache, limit_bytes);
         let going: Vec<_> = going
             .into_iter()
             .flat_map(|hash| ledger.live(hash))
@@ -156,16 +156,16 @@ impl Ledger {
     /// Looks at each, and forgets those that nobody holds.
     fn reckon(&mut self, reads: &Reads) -> Vec<Resident<ContentHash>> {
         self.grown_bytes = reads.grown_bytes();
-        let mut residents = Vec::new();
+        let mut content_cache = Vec::new();
         self.contents.retain(|hash, known| {
             known.retain(|content| content.upgrade().is_some());
             let live: Vec<_> = known.iter().filter_map(WeakContent::upgrade).collect();
-            residents.extend(resident(*hash, &live));
+            content_cache.extend(resident(*hash, &live));
             !known.is_empty()
         });
-        self.at_most_bytes = residents.iter().map(|resident| resident.bytes).sum();
+        self.at_most_bytes = content_cache.iter().map(|resident| resident.bytes).sum();
         self.live_entries = self.contents.len();
-        residents
+        content_cache
     }
 }
 

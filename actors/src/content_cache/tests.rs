@@ -39,14 +39,14 @@ impl Backing for File {
 
 struct Run {
     disk: Arc<Disk>,
-    residents: Residents,
+    content_cache: ContentCache,
 }
 
 impl Run {
     fn new(limit_bytes: Option<u64>) -> Self {
         let disk = Arc::new(Disk::default());
         Self {
-            residents: Residents::new(disk.clone(), limit_bytes),
+            content_cache: ContentCache::new(disk.clone(), limit_bytes),
             disk,
         }
     }
@@ -59,7 +59,7 @@ impl Run {
             .lock()
             .unwrap()
             .insert(content.hash(), content.unbounded().bytes().unwrap());
-        self.residents.keep(vec![content.clone()]);
+        self.content_cache.keep(vec![content.clone()]);
         content
     }
 }
@@ -75,25 +75,29 @@ fn a_content_counts_once_and_for_as_long_as_somebody_holds_it() {
     let clones = vec![first.clone(); 10];
     let second = run.kept(text(1));
     let other = run.kept(text(2));
-    assert_eq!(run.residents.bytes(), 2_400);
+    assert_eq!(run.content_cache.bytes(), 2_400);
     assert_eq!(
         first.unbounded().bytes().unwrap().as_ptr(),
         second.unbounded().bytes().unwrap().as_ptr(),
         "the bytes are shared"
     );
     drop((first, clones, other));
-    assert_eq!(run.residents.bytes(), 1_200);
+    assert_eq!(run.content_cache.bytes(), 1_200);
     drop(second);
-    assert_eq!(run.residents.bytes(), 0);
+    assert_eq!(run.content_cache.bytes(), 0);
     run.kept("again");
-    assert_eq!(run.residents.bytes(), 0, "it went before it was counted");
+    assert_eq!(
+        run.content_cache.bytes(),
+        0,
+        "it went before it was counted"
+    );
 }
 
 #[test]
 fn the_least_recently_read_leave_and_answer_all_the_same() {
     let run = Run::new(Some(12_000));
     let mut contents: Vec<_> = (0..10).map(|number| run.kept(text(number))).collect();
-    assert_eq!(run.residents.bytes(), 12_000);
+    assert_eq!(run.content_cache.bytes(), 12_000);
     contents[0].unbounded().text().unwrap();
     contents.extend((10..13).map(|number| run.kept(text(number))));
     let resident = |content: &Content| content.is_resident();
@@ -109,7 +113,7 @@ fn ten_times_as_much_as_the_limit_stays_within_it() {
     let contents: Vec<_> = (0..100)
         .map(|number| {
             let content = run.kept(text(number));
-            assert!(run.residents.bytes() <= 12_000);
+            assert!(run.content_cache.bytes() <= 12_000);
             content
         })
         .collect();
@@ -119,7 +123,7 @@ fn ten_times_as_much_as_the_limit_stays_within_it() {
             .enumerate()
             .all(|(number, content)| content.unbounded().text().unwrap() == text(number))
     );
-    assert!(run.residents.bytes() <= 12_000 && run.residents.bytes() > 9_000);
+    assert!(run.content_cache.bytes() <= 12_000 && run.content_cache.bytes() > 9_000);
 }
 
 #[test]
@@ -127,13 +131,20 @@ fn what_a_read_makes_counts_and_leaves_with_its_content() {
     let run = Run::new(Some(20_000));
     let json = run.kept(format!("[{}1]", "1,".repeat(2_000)));
     let pretty = json.unbounded().pretty().unwrap().content().clone();
-    assert_eq!(run.residents.bytes(), json.len_bytes() + pretty.len_bytes());
+    assert_eq!(
+        run.content_cache.bytes(),
+        json.len_bytes() + pretty.len_bytes()
+    );
     let others: Vec<_> = (0..3).map(|number| run.kept(text(number))).collect();
-    assert!(run.residents.bytes() <= 20_000, "{}", run.residents.bytes());
+    assert!(
+        run.content_cache.bytes() <= 20_000,
+        "{}",
+        run.content_cache.bytes()
+    );
     assert_eq!(*json.unbounded().pretty().unwrap().content(), pretty);
     drop((pretty, others));
     run.kept("x");
-    assert_eq!(run.residents.bytes(), json.resident_bytes());
+    assert_eq!(run.content_cache.bytes(), json.resident_bytes());
 }
 
 #[test]
@@ -154,7 +165,7 @@ fn a_part_that_stays_does_not_keep_the_whole_in_memory() {
     let whole = run.kept(text(1));
     let part = whole.unbounded().extract(0..12).unwrap();
     let before = part.unbounded().bytes().unwrap().as_ptr();
-    run.residents.keep(vec![part.clone()]);
+    run.content_cache.keep(vec![part.clone()]);
     assert_ne!(part.unbounded().bytes().unwrap().as_ptr(), before);
 }
 
@@ -162,13 +173,20 @@ fn a_part_that_stays_does_not_keep_the_whole_in_memory() {
 fn what_is_read_back_is_the_one_that_there_is() {
     let run = Run::new(None);
     let content = run.kept(text(1));
-    assert!(run.residents.content(content.reference()).is_same(&content));
+    assert!(
+        run.content_cache
+            .content(content.reference())
+            .is_same(&content)
+    );
     let reference = content.reference();
     drop(content);
-    let stored = run.residents.content(reference);
-    assert!(!stored.is_resident() && run.residents.content(reference).is_same(&stored));
+    let stored = run.content_cache.content(reference);
+    assert!(!stored.is_resident() && run.content_cache.content(reference).is_same(&stored));
     assert_eq!(
-        (&*stored.unbounded().text().unwrap(), run.residents.bytes()),
+        (
+            &*stored.unbounded().text().unwrap(),
+            run.content_cache.bytes()
+        ),
         (&*text(1), 0)
     );
 }
@@ -177,5 +195,5 @@ fn what_is_read_back_is_the_one_that_there_is() {
 fn contents_that_are_gone_leave_no_entries_behind() {
     let run = Run::new(None);
     (0..5_000).for_each(|number| drop(run.kept(format!("{number}"))));
-    assert!(run.residents.ledger().contents.len() <= SPARE_ENTRIES + 1);
+    assert!(run.content_cache.ledger().contents.len() <= SPARE_ENTRIES + 1);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dormouse_kernel::inventory::Inventory;
 use dormouse_kernel::journal::Tail;
-use dormouse_kernel::process::Surroundings;
+use dormouse_kernel::process::HostContext;
 use dormouse_kernel::program::{ModelChoice, Program};
 use dormouse_proto::command::Command;
 use dormouse_proto::mail::Reach;
@@ -15,22 +15,22 @@ use dormouse_proto::tool::OutsideTool;
 use ractor::ActorRef;
 use tokio::sync::{broadcast, oneshot};
 
-use crate::checkpoint::{self, Acknowledge, CheckpointMessage, Durable};
+use crate::checkpoint::{self, Acknowledge, CheckpointMessage, LogRecord};
+use crate::content_cache::ContentCache;
 use crate::event::Event;
 use crate::in_use::InUse;
-use crate::lease::{Lease, Leased};
 use crate::permits::Providers;
 use crate::ports::{Asked, Host, Model, Provider, Tool, ToolServers};
 use crate::process::tool_call::Run;
 use crate::readers::Readers;
 use crate::recovery::Compiled;
-use crate::residents::Residents;
+use crate::store_handle::{StoreHandle, StoreSlot};
 use crate::temp_files::TempFilesMessage;
 
 /// Ports, permits and the event channel of a kernel. Shared by reference, changed by nobody.
-pub(crate) struct World {
-    pub(crate) store: Arc<Leased>,
-    pub(crate) residents: Arc<Residents>,
+pub(crate) struct KernelContext {
+    pub(crate) store: Arc<StoreSlot>,
+    pub(crate) content_cache: Arc<ContentCache>,
     /// Whether there is a store: without one no births are copied for it.
     pub(crate) is_kept: bool,
     /// What the store cannot list of its processes, and why. Empty where all is well.
@@ -44,7 +44,7 @@ pub(crate) struct World {
     pub(crate) tools: BTreeMap<String, Arc<dyn Tool>>,
     pub(crate) servers: Option<Arc<dyn ToolServers>>,
     pub(crate) host: Arc<dyn Host>,
-    pub(crate) around: Arc<Surroundings>,
+    pub(crate) around: Arc<HostContext>,
     pub(crate) checkpoint: ActorRef<CheckpointMessage>,
     pub(crate) temp_files: ActorRef<TempFilesMessage>,
     /// None after the kernel was shut down, so that whoever watches is told: handles that are still
@@ -86,16 +86,16 @@ impl Limits {
     }
 }
 
-impl World {
+impl KernelContext {
     /// Makes `entries` durable together; `acknowledge` is told when that is done, or that it cannot
     /// be.
-    pub(crate) fn append(&self, entries: Vec<Durable>, acknowledge: Acknowledge) {
+    pub(crate) fn append(&self, entries: Vec<LogRecord>, acknowledge: Acknowledge) {
         checkpoint::append(&self.checkpoint, entries, acknowledge);
     }
 
     /// The store, while the kernel runs on one.
-    pub(crate) fn store(&self) -> Option<Lease> {
-        self.store.lease()
+    pub(crate) fn store(&self) -> Option<StoreHandle> {
+        self.store.store_handle()
     }
 
     /// All that the store could not list, acknowledged or not; none where nothing is missing.

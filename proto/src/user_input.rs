@@ -11,21 +11,21 @@ pub const USER_INPUT: &str = "user_input";
 /// large, a descriptor whose preview stands in its place.
 ///
 /// ```
-/// use dormouse_proto::spoken::{Spoken, SpokenPart};
+/// use dormouse_proto::user_input::{UserInput, InputPart};
 ///
-/// let plain: Spoken = "Why does it fail?".into();
-/// let with_log: Spoken = [SpokenPart::text("Why does it fail?"), SpokenPart::new("file:build.log", "error: …")].into();
+/// let plain: UserInput = "Why does it fail?".into();
+/// let with_log: UserInput = [InputPart::text("Why does it fail?"), InputPart::new("file:build.log", "error: …")].into();
 /// assert_eq!((plain.parts.len(), with_log.parts.len()), (1, 2));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spoken {
+pub struct UserInput {
     /// The parts, in order.
-    pub parts: Vec<SpokenPart>,
+    pub parts: Vec<InputPart>,
 }
 
 /// A part of what is said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SpokenPart {
+pub struct InputPart {
     /// Text if it is UTF-8, binary otherwise.
     pub bytes: Bytes,
     /// Where it comes from, such as `user_input` or `file:build.log`: the source of the descriptor
@@ -37,7 +37,7 @@ pub struct SpokenPart {
     pub is_typed: bool,
 }
 
-impl SpokenPart {
+impl InputPart {
     /// Words of the user.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
@@ -58,32 +58,32 @@ impl SpokenPart {
     }
 }
 
-impl From<String> for Spoken {
+impl From<String> for UserInput {
     fn from(text: String) -> Self {
-        SpokenPart::text(text).into()
+        InputPart::text(text).into()
     }
 }
 
-impl From<&str> for Spoken {
+impl From<&str> for UserInput {
     fn from(text: &str) -> Self {
-        SpokenPart::text(text).into()
+        InputPart::text(text).into()
     }
 }
 
-impl From<SpokenPart> for Spoken {
-    fn from(part: SpokenPart) -> Self {
+impl From<InputPart> for UserInput {
+    fn from(part: InputPart) -> Self {
         Self { parts: vec![part] }
     }
 }
 
-impl From<Vec<SpokenPart>> for Spoken {
-    fn from(parts: Vec<SpokenPart>) -> Self {
+impl From<Vec<InputPart>> for UserInput {
+    fn from(parts: Vec<InputPart>) -> Self {
         Self { parts }
     }
 }
 
-impl<const N: usize> From<[SpokenPart; N]> for Spoken {
-    fn from(parts: [SpokenPart; N]) -> Self {
+impl<const N: usize> From<[InputPart; N]> for UserInput {
+    fn from(parts: [InputPart; N]) -> Self {
         Self {
             parts: parts.into(),
         }

@@ -1,4 +1,4 @@
-//! The store while a kernel has it. Whoever reads or writes holds a lease, in whatever thread; a
+//! The store while a kernel has it. Whoever reads or writes holds a store handle, in whatever thread; a
 //! kernel that shuts down waits until all are given back, so that the next one can open the store.
 
 use std::collections::BTreeMap;
@@ -17,24 +17,24 @@ use crate::ports::{Store, StoreError};
 
 /// A hold on the store. Cloning makes a second one; dropping gives it back.
 #[derive(Clone)]
-pub(crate) struct Lease {
-    // Let go of before the other field, by which the end of a lease is heard.
+pub(crate) struct StoreHandle {
+    // Let go of before the other field, by which the end of a store handle is heard.
     store: Arc<dyn Store>,
     _held: mpsc::Sender<Infallible>,
 }
 
-/// Hears when no lease is held any more.
-pub(crate) struct Returns(mpsc::Receiver<Infallible>);
+/// Hears when no store handle is held any more.
+pub(crate) struct ShutdownBarrier(mpsc::Receiver<Infallible>);
 
-impl Lease {
-    /// The first lease of a store.
-    pub(crate) fn of(store: Arc<dyn Store>) -> (Self, Returns) {
+impl StoreHandle {
+    /// The first store handle of a store.
+    pub(crate) fn of(store: Arc<dyn Store>) -> (Self, ShutdownBarrier) {
         let (held, returns) = mpsc::channel(1);
-        (Self { store, _held: held }, Returns(returns))
+        (Self { store, _held: held }, ShutdownBarrier(returns))
     }
 }
 
-impl Deref for Lease {
+impl Deref for StoreHandle {
     type Target = dyn Store;
 
     fn deref(&self) -> &Self::Target {
@@ -44,8 +44,8 @@ impl Deref for Lease {
 
 /// The store of a kernel for as long as it runs. Contents are read through it: they keep no store
 /// open, and cannot be read any more when the kernel was shut down.
-pub(crate) struct Leased {
-    held: Mutex<Option<(Lease, Returns)>>,
+pub(crate) struct StoreSlot {
+    held: Mutex<Option<(StoreHandle, ShutdownBarrier)>>,
     unreadable: Arc<UnreadableContents>,
 }
 
@@ -90,9 +90,9 @@ impl Backing for Watched {
     }
 }
 
-impl Leased {
+impl StoreSlot {
     /// None for a kernel without a store.
-    pub(crate) fn new(held: Option<(Lease, Returns)>) -> Self {
+    pub(crate) fn new(held: Option<(StoreHandle, ShutdownBarrier)>) -> Self {
         Self {
             held: Mutex::new(held),
             unreadable: Arc::default(),
@@ -112,13 +112,13 @@ impl Leased {
             .collect()
     }
 
-    /// A lease, while the kernel runs on a store.
-    pub(crate) fn lease(&self) -> Option<Lease> {
+    /// A store handle, while the kernel runs on a store.
+    pub(crate) fn store_handle(&self) -> Option<StoreHandle> {
         self.held
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .as_ref()
-            .map(|(lease, _)| lease.clone())
+            .map(|(store_handle, _)| store_handle.clone())
     }
 
     /// Whether the store is still lent.
@@ -129,30 +129,30 @@ impl Leased {
             .is_some()
     }
 
-    /// Gives the store up, and awaits the end of the last lease.
+    /// Gives the store up, and awaits the end of the last store handle.
     pub(crate) async fn close(&self) {
         let held = self
             .held
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        if let Some((lease, returns)) = held {
-            drop(lease);
+        if let Some((store_handle, returns)) = held {
+            drop(store_handle);
             // A thread may be reading a journal for someone who is gone by now.
             returns.all().await;
         }
     }
 }
 
-impl fmt::Debug for Leased {
+impl fmt::Debug for StoreSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Leased")
+        f.write_str("StoreSlot")
     }
 }
 
-impl Source for Leased {
+impl Source for StoreSlot {
     fn open(&self, reference: ContentRef) -> Result<Arc<dyn Backing>, Unreadable> {
-        let Some(store) = self.lease() else {
+        let Some(store) = self.store_handle() else {
             return Err(Unreadable::new(
                 "The content is in the store, and the kernel was shut down. It can be read when \
                  the store is opened again.",
@@ -173,8 +173,8 @@ impl Source for Leased {
     }
 }
 
-impl Returns {
-    /// Awaits the end of the last lease: nothing of the kernel holds the store then.
+impl ShutdownBarrier {
+    /// Awaits the end of the last store handle: nothing of the kernel holds the store then.
     pub(crate) async fn all(mut self) {
         // Nothing is ever sent: this ends when the last sender is dropped.
         let _ = self.0.recv().await;
