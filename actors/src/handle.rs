@@ -2,6 +2,7 @@
 
 mod branch;
 mod builder;
+mod conversation;
 mod events;
 mod export;
 mod file_tools;
@@ -19,6 +20,7 @@ mod tree;
 
 pub use branch::{Branch, Point};
 pub use builder::KernelBuilder;
+pub use conversation::Conversation;
 pub use events::Events;
 pub use export::Export;
 pub use history::{LogLine, log_lines};

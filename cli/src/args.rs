@@ -15,6 +15,7 @@ use crate::gc::Gc;
 use crate::history::{Checkpoints, Diff, Log};
 use crate::key::Key;
 use crate::mcp::Mcp;
+use crate::messages::Messages;
 use crate::models::Models;
 use crate::page::Page;
 use crate::permissions::Permissions;
@@ -58,6 +59,8 @@ pub(crate) enum Command {
     Fsck(Fsck),
     /// List the facts of a process: each is a point to branch from.
     Log(Log),
+    /// Print the conversation of a process at any point, as its model read it.
+    Messages(Messages),
     /// Show what differs between two points of one process or two.
     Diff(Diff),
     /// Name the point where a process stands.

@@ -147,7 +147,7 @@ pub(crate) async fn checkpoints(args: Checkpoints) -> Result<ExitCode, Failure> 
 }
 
 /// A kernel to look into a store.
-async fn looking(store: &Store) -> Result<Kernel, Failure> {
+pub(crate) async fn looking(store: &Store) -> Result<Kernel, Failure> {
     reading(&store.folder, &store.key).await
 }
 

@@ -17,6 +17,7 @@ mod gc;
 mod history;
 mod key;
 mod mcp;
+mod messages;
 mod models;
 mod page;
 mod permissions;
@@ -71,6 +72,7 @@ async fn run_command() -> ExitCode {
         Command::Gc(gc) => gc::gc(gc).await,
         Command::Fsck(fsck) => fsck::run(fsck).await,
         Command::Log(log) => history::log(log).await,
+        Command::Messages(messages) => messages::messages(messages).await,
         Command::Diff(diff) => history::diff(diff).await,
         Command::Checkpoint(checkpoint) => branch::checkpoint(checkpoint).await,
         Command::Checkpoints(checkpoints) => history::checkpoints(checkpoints).await,

@@ -43,7 +43,7 @@ pub(crate) struct Show {
 /// Checks an export and prints its processes. Exits with 2 if it is not whole.
 pub(crate) fn show(args: &Show) -> Result<ExitCode, Failure> {
     let mut file = File::open(&args.file).map_err(|error| unusable(&args.file, &error))?;
-    let mut collected = CappedBytes {
+    let mut collected = Contents {
         reads_facts: args.log,
         processes: Vec::new(),
         failed: None,
@@ -208,13 +208,13 @@ fn fact(out: &mut impl Write, pid: Pid, line: &LogLine, form: Form) -> std::io::
 
 /// Collects the lines of the processes and, if facts are asked for, checks that all of them can be
 /// decoded.
-struct CappedBytes {
+struct Contents {
     reads_facts: bool,
     processes: Vec<Line>,
     failed: Option<KernelError>,
 }
 
-impl Told for CappedBytes {
+impl Told for Contents {
     fn member(&mut self, member: &Member) {
         let Member { row, image, .. } = member;
         let (status, messages, descriptors) = (

@@ -9,6 +9,7 @@ mod budgets;
 mod commands;
 mod conformance;
 mod control;
+mod conversations;
 mod correspondence;
 mod damaged_birth;
 mod descriptors;

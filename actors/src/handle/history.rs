@@ -181,7 +181,8 @@ fn named(pid: Pid, fact: &[u8]) -> Result<(&'static str, String), LoadError> {
     Ok((fact.name(), gist(&fact)))
 }
 
-fn image(
+/// A process as it stood at a point.
+pub(super) fn image(
     store: &dyn Store,
     context: &KernelContext,
     (pid, at): (Pid, Point),

@@ -138,11 +138,12 @@ fn no_command_shows_what_others_wrote_as_it_is() {
         answer.contains("EVIL␛]0;owned␇") && answer.contains("\\u{9b}32m\\u{202e}gpj"),
         "{answer:?}"
     );
-    let steps: [&[&str]; 9] = [
+    let steps: [&[&str]; 10] = [
         &["checkpoint", "1", "--label", EVIL],
         &["checkpoints"],
         &["ps"],
         &["log", "1"],
+        &["messages", "1"],
         &["diff", "1@1", "1"],
         &["branch", "1@2"],
         &["resume"],

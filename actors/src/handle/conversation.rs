@@ -1,0 +1,48 @@
+//! A conversation at any point of its process, as its model read it.
+
+use std::sync::Arc;
+
+use dormouse_proto::id::Pid;
+use dormouse_proto::message::Message;
+use dormouse_proto::tool::ToolSpec;
+
+use super::branch::Point;
+use super::history::image;
+use super::kernel::Kernel;
+use crate::error::KernelError;
+use crate::points;
+
+/// What the model of a process reads: the parts of its next request. Cloning costs its messages,
+/// and none of their texts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conversation {
+    /// The system prompt.
+    pub system: Arc<str>,
+    /// The tools.
+    pub tools: Arc<[ToolSpec]>,
+    /// The messages, the oldest first. Large texts are in descriptors, which the messages name.
+    pub messages: Vec<Arc<Message>>,
+}
+
+impl Kernel {
+    /// The conversation of a process at a point: a fact, a checkpoint, or its last durable fact. The
+    /// process may run, sleep or have ended. Costs its journal from the latest snapshot before that
+    /// point.
+    ///
+    /// # Errors
+    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
+    /// [`StoreFailure::Store`](crate::StoreFailure::Store) for an unknown process or fact,
+    /// [`NotFound::InCheckpoint`](crate::NotFound::InCheckpoint),
+    /// [`StoreFailure::Load`](crate::StoreFailure::Load).
+    pub async fn conversation(&self, pid: Pid, at: Point) -> Result<Conversation, KernelError> {
+        points::reading(&self.context, move |store, context| {
+            let image = image(store, context, (pid, at))?;
+            Ok(Conversation {
+                system: image.system,
+                tools: image.tools,
+                messages: image.messages.into_iter().collect(),
+            })
+        })
+        .await
+    }
+}
