@@ -6,9 +6,28 @@
 //!   `auditor.toml` reads captured metadata, offline; `live.toml` asks cargo. Every fact of the
 //!   report is computed from what the tools returned, and less than 2 % of that enters a context.
 //!
-//! * `examples/embed.rs`: the kernel as a library, with a tool of the host, a durable session and
-//!   its events.
-//!
 //! ```sh
 //! dormouse run examples/audit/auditor.toml --store target/audit --allow-read=examples/audit --allow-write=target/report
+//! ```
+//!
+//! Each file in `examples/` embeds the kernel, and says in its head what it prints:
+//!
+//! | file | idea |
+//! |---|---|
+//! | `embed.rs` | a tool of the host, a durable session, its events, a second life |
+//! | `host_tool.rs` | a function as a tool, whose long output is a descriptor |
+//! | `own_model.rs` | a model of one's own |
+//! | `fork.rs` | copies of a process, which share its descriptors |
+//! | `spawn.rs` | a fresh process of another program, given a part of a descriptor |
+//! | `messages.rs` | two sessions that write to each other |
+//! | `budget.rs` | a limit for a process and all that it starts |
+//! | `branch.rs` | a checkpoint, and two ways on from it |
+//! | `hibernate.rs` | ten thousand sessions that sleep on disk |
+//! | `crash_and_resume.rs` | a killed program, and one that continues its work |
+//! | `priorities.rs` | who is served first where model calls are scarce |
+//!
+//! `own-store/` is a store on SQLite, in a workspace of its own.
+//!
+//! ```sh
+//! cargo run -p dormouse-examples --example fork
 //! ```

@@ -1,0 +1,70 @@
+//! Ten thousand sessions that sleep on disk, and one that wakes when it is spoken to.
+//!
+//! ```sh
+//! cargo run --release -p dormouse-examples --example hibernate -- 10000
+//! ```
+//!
+//! ```text
+//! all sessions sleep
+//! one wakes: I am number 77.
+//! ```
+
+#![expect(clippy::print_stdout, reason = "an example shows what happens")]
+
+use dormouse::models::Scripted;
+use dormouse::store::LogStore;
+use dormouse::{Durability, Event, Kernel, View};
+use futures_util::StreamExt;
+
+const PROGRAM: &str = "[model]\nname = 'sleeper'\nprovider = 'scripted'\n";
+
+const SCRIPT: &str = r#"
+[[capture]]
+name = "number"
+from = "input"
+take = "first"
+pattern = 'number (\d+)'
+[[turn]]
+text = "I am number {{ number }}."
+"#;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let count = std::env::args()
+        .nth(1)
+        .map_or(Ok(10_000), |count| count.parse())?;
+    let folder = tempfile::tempdir()?;
+    let kernel = Kernel::open(LogStore::open(folder.path())?)
+        .model("sleeper", Scripted::parse(SCRIPT, "sleeper")?)
+        // A machine that loses power loses the turns of its last moment.
+        .durability(Durability::Relaxed)
+        // At most so many are in memory; the others sleep, the longest idle first.
+        .max_awake(10)
+        .build()
+        .await?;
+    let program = kernel.parse(PROGRAM)?.program;
+    let mut sessions = Vec::new();
+    for number in 0..count {
+        let start = kernel.start(program.clone()).session();
+        let session = start.input(format!("You are number {number}.")).await?;
+        session.wait_for(View::is_idle).await?;
+        sessions.push(session);
+    }
+    for session in &sessions {
+        session.hibernate().await?;
+    }
+    println!("all sessions sleep");
+    let mut events = kernel.events();
+    sessions[77].input("Who are you?").await?;
+    while let Some(event) = events.next().await {
+        match event {
+            Event::TurnEnded { pid, outcome } if pid == sessions[77].pid() => {
+                println!("one wakes: {}", outcome.message);
+                break;
+            }
+            _ => {}
+        }
+    }
+    kernel.shutdown().await;
+    Ok(())
+}

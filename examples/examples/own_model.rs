@@ -1,0 +1,54 @@
+//! A model of your own: whatever answers a request with a reply.
+//!
+//! ```text
+//! You said 3 words, and I know 1 tool.
+//! ```
+
+#![expect(clippy::print_stdout, reason = "an example shows what happens")]
+
+use dormouse::Kernel;
+use dormouse::message::Block;
+use dormouse::model::{Delta, ModelError, Reply, Request, StopReason, Usage};
+use dormouse::ports::Model;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+/// Counts what it reads. A real one would send the request somewhere.
+struct Counting;
+
+impl Model for Counting {
+    fn call<'a>(
+        &'a self,
+        request: Request,
+        _deltas: &'a (dyn Fn(Delta) + Send + Sync),
+    ) -> BoxFuture<'a, Result<Reply, ModelError>> {
+        async move {
+            let words = request.messages[0].text().split_whitespace().count();
+            let text = format!(
+                "You said {words} words, and I know {} tool.",
+                request.tools.len()
+            );
+            Ok(Reply {
+                blocks: vec![Block::text(text)],
+                stop: StopReason::EndTurn,
+                usage: Usage::default(),
+            })
+        }
+        .boxed()
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let kernel = Kernel::builder()
+        .model("counting", Counting)
+        .build()
+        .await?;
+    let program = kernel.parse(
+        "[model]\nname = 'counting'\nprovider = 'scripted'\n[tools]\nenabled = ['list_processes']\n",
+    )?;
+    let process = kernel.start(program.program).input("one two three").await?;
+    println!("{}", process.wait().await?.message);
+    kernel.shutdown().await;
+    Ok(())
+}
