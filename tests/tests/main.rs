@@ -39,6 +39,7 @@ mod soak;
 mod spawn;
 mod supervision;
 mod temp_files;
+mod tool_reference;
 mod tool_servers;
 
 /// As in the program: what the soak says of memory is true of it.
