@@ -9,6 +9,9 @@
 //! * `examples/embed.rs`: the kernel as a library, with a tool of the host, a durable session and
 //!   its events.
 //!
+//! * `examples/picture.rs`: draws the processes of a store, with what of their tools' output entered
+//!   a context. `docs/pictures/audit.svg` is the audit, drawn by it.
+//!
 //! ```sh
 //! dormouse run examples/audit/auditor.toml --store target/audit --allow-read=examples/audit --allow-write=target/report
 //! ```

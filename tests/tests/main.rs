@@ -4,6 +4,7 @@
 
 mod access;
 mod bombs;
+mod book;
 mod branching;
 mod budgets;
 mod commands;
