@@ -9,7 +9,7 @@ use bytes::Bytes;
 use dormouse::Kernel;
 use dormouse::models::Scripted;
 use dormouse::program::read_prices;
-use dormouse_proto::program::{Provider, parse};
+use dormouse_proto::program::{ProgramFile, Provider, parse};
 use dormouse_tests::book::{CodeBlock, blocks, blocks_of, page, pages};
 use dormouse_tests::{FnModel, says};
 
@@ -57,6 +57,40 @@ fn every_page_with_rust_is_a_documentation_test() {
     }
 }
 
+/// What stands in for the files that a program names.
+fn stubs(written: &ProgramFile) -> Vec<(String, String)> {
+    let mut stubs = Vec::new();
+    for link in &written.linked {
+        stubs.push((link.path.value.clone(), MODEL.to_owned()));
+    }
+    let texts = written.preload.files.iter();
+    for name in texts.chain(&written.prompt.system_prompt_file) {
+        stubs.push((name.value.clone(), "A text.".to_owned()));
+    }
+    if let Some(script) = &written.model.model.script {
+        let turn = "[[turn]]\ntext = \"Yes.\"\n";
+        stubs.push((script.value.clone(), turn.to_owned()));
+    }
+    if let Some(path) = &written.mcp.config_path {
+        let declared: Vec<_> = written
+            .mcp
+            .servers
+            .iter()
+            .map(|it| &*it.value.name)
+            .collect();
+        let servers: Vec<_> = written
+            .served
+            .iter()
+            .map(|served| &*served.server.value)
+            .filter(|name| !declared.contains(name))
+            .map(|name| format!("{name:?}: {{\"command\": \"server\"}}"))
+            .collect();
+        let text = format!("{{\"mcpServers\": {{{}}}}}", servers.join(", "));
+        stubs.push((path.value.clone(), text));
+    }
+    stubs
+}
+
 /// The program of a block, completed: the files that it is compiled from, by name.
 fn files(block: &CodeBlock, chapter: &[CodeBlock]) -> (String, BTreeMap<String, Bytes>) {
     let entry = block.file_name().unwrap_or("program.toml").to_owned();
@@ -64,47 +98,17 @@ fn files(block: &CodeBlock, chapter: &[CodeBlock]) -> (String, BTreeMap<String, 
     if !text.lines().any(|line| line.trim() == "[model]") {
         text.insert_str(0, MODEL);
     }
-    let written = parse(&text).file;
     let mut files: BTreeMap<String, Bytes> = chapter
         .iter()
         .filter_map(|block| Some((block.file_name()?.to_owned(), block.text.clone().into())))
         .collect();
-    let mut stub = |name: &str, text: String| {
-        files.entry(name.to_owned()).or_insert(text.into());
-    };
-    for link in &written.linked {
-        stub(&link.path.value, MODEL.to_owned());
-    }
-    for name in written
-        .preload
-        .files
-        .iter()
-        .chain(&written.prompt.system_prompt_file)
-    {
-        stub(&name.value, "A text.".to_owned());
-    }
-    if let Some(script) = &written.model.model.script {
-        stub(&script.value, "[[turn]]\ntext = \"Yes.\"\n".to_owned());
-    }
-    if let Some(path) = &written.mcp.config_path {
-        let servers: Vec<_> = written
-            .served
-            .iter()
-            .filter(|served| {
-                !written
-                    .mcp
-                    .servers
-                    .iter()
-                    .any(|server| *server.value.name == *served.server.value)
-            })
-            .map(|served| format!("{:?}: {{\"command\": \"server\"}}", served.server.value))
-            .collect();
-        stub(
-            &path.value,
-            format!("{{\"mcpServers\": {{{}}}}}", servers.join(", ")),
-        );
-    }
     files.insert(entry.clone(), text.into());
+    for text in files.values().cloned().collect::<Vec<_>>() {
+        let text = String::from_utf8(text.to_vec()).unwrap();
+        for (name, stub) in stubs(&parse(&text).file) {
+            files.entry(name).or_insert(stub.into());
+        }
+    }
     (entry, files)
 }
 
