@@ -15,3 +15,9 @@
 //! ```sh
 //! dormouse run examples/audit/auditor.toml --store target/audit --allow-read=examples/audit --allow-write=target/report
 //! ```
+
+/// A chapter of the book whose blocks of Rust use `dormouse-mcp-server`: they are compiled as
+/// documentation tests here, since the facade does not contain that crate.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/mcp-proxy.md")]
+struct Proxy;

@@ -31,8 +31,3 @@ pub use self::gate::{Hosts, HttpSettings, Token};
 pub use self::program::{Files, ProxySettings, Upstream, proxy_program};
 pub use self::seat::Keeping;
 pub use self::server::{McpServer, ServeError};
-
-/// The chapter of the book: its blocks of Rust are compiled as documentation tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/mcp-proxy.md")]
-struct Chapter;
