@@ -227,6 +227,7 @@ fn wrapped(text: &str) -> String {
     lines.trim_end().to_owned()
 }
 
+/// What a parameter takes.
 fn accepted(parameter: &Value) -> String {
     let item = || match &parameter["items"]["type"] {
         Value::String(kind) => kind.clone(),
@@ -242,9 +243,10 @@ fn accepted(parameter: &Value) -> String {
         .flatten()
         .map(|choice| format!("`{}`", choice.as_str().unwrap_or_default()))
         .collect();
-    match choices.is_empty() {
-        true => kind,
-        false => format!("{kind}: {}", choices.join(", ")),
+    match (choices.is_empty(), parameter["minimum"].as_u64()) {
+        (false, _) => format!("{kind}: {}", choices.join(", ")),
+        (true, Some(least)) => format!("{kind}, at least {least}"),
+        (true, None) => kind,
     }
 }
 
