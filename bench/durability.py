@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What durability costs: the figures of the binary `durability`, and LangGraph's SQLite saver on the same conversation. See
-README.md."""
+CONTRIBUTING.md."""
 
 import os
 import re

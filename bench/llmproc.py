@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The same work in llmproc and in Dormouse, in one run: open a descriptor, read its last page, fork. See README.md."""
+"""The same work in llmproc and in Dormouse, in one run: open a descriptor, read its last page, fork. See CONTRIBUTING.md."""
 
 import asyncio
 import copy

@@ -124,3 +124,22 @@ pub use dormouse_records as records;
 #[cfg(feature = "store")]
 #[doc(inline)]
 pub use dormouse_store as store;
+
+/// The book and the README: their blocks of Rust are compiled and run as documentation tests.
+#[cfg(all(
+    doctest,
+    feature = "host",
+    feature = "mcp",
+    feature = "models",
+    feature = "store"
+))]
+mod book {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+    #[doc = include_str!("../docs/getting-started.md")]
+    struct GettingStarted;
+    #[doc = include_str!("../docs/embedding.md")]
+    struct Embedding;
+    #[doc = include_str!("../docs/confinement.md")]
+    struct Confinement;
+}

@@ -5,6 +5,8 @@
 //! the kernel.
 
 mod args;
+#[cfg(test)]
+mod book;
 mod branch;
 mod call;
 mod compose;

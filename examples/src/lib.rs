@@ -24,6 +24,7 @@
 //! | `branch.rs` | a checkpoint, and two ways on from it |
 //! | `hibernate.rs` | ten thousand sessions that sleep on disk |
 //! | `crash_and_resume.rs` | a killed program, and one that continues its work |
+//! | `picture.rs` | draws the processes of a store, as `docs/pictures/audit.svg` |
 //! | `priorities.rs` | who is served first where model calls are scarce |
 //!
 //! `own-store/` is a store on SQLite, in a workspace of its own.
@@ -31,3 +32,9 @@
 //! ```sh
 //! cargo run -p dormouse-examples --example fork
 //! ```
+
+/// A chapter of the book whose blocks of Rust use `dormouse-mcp-server`: they are compiled as
+/// documentation tests here, since the facade does not contain that crate.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/mcp-proxy.md")]
+struct Proxy;

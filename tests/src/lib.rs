@@ -3,6 +3,7 @@
 //! by [`PATIENCE`].
 
 pub mod bombs;
+pub mod book;
 pub mod faulty;
 pub mod forge;
 pub mod pair;

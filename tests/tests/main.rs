@@ -4,6 +4,7 @@
 
 mod access;
 mod bombs;
+mod book;
 mod branching;
 mod budgets;
 mod commands;
@@ -40,6 +41,7 @@ mod soak;
 mod spawn;
 mod supervision;
 mod temp_files;
+mod tool_reference;
 mod tool_servers;
 
 /// As in the program: what the soak says of memory is true of it.

@@ -1,4 +1,7 @@
 //! A process at rest: it says so, and goes when it is told to hibernate and nothing is pending.
+//!
+//! Its facts are durable before it goes. An image at the last fact is written if enough facts
+//! followed the previous image. It is not synced, since it only saves a replay.
 
 use dormouse_kernel::process::Unrest;
 use dormouse_proto::id::Pid;

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod book;
 #[cfg(target_os = "linux")]
 mod confinement;
 mod dormouse;

@@ -1,5 +1,9 @@
 //! When a process is at rest: it has nothing to do before somebody speaks to it, and can be only
 //! its journal until then.
+//!
+//! What keeps it awake: a turn (unless the process is stopped), mail, or a limit of wall time that
+//! it must be awake for. The process actor adds what only it knows, calls in flight and facts on
+//! their way.
 
 use std::fmt;
 

@@ -1,5 +1,8 @@
 //! The connection to one server: begun when it is needed, shared by all who need it, begun anew
 //! when it ended.
+//!
+//! A call is never repeated, also where the connection ends in the middle of it. The host starts
+//! servers that are programs, as it starts commands, and they end with their group.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};

@@ -1,0 +1,92 @@
+//! The commands of the book and of `README.md`, run as they are written, offline.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use dormouse_tests::book::{CodeBlock, blocks_of, page, root};
+
+/// Runs a block in a folder. `cargo run -p dormouse-cli --` is the program that was built.
+fn run(block: &CodeBlock, folder: &Path) -> Output {
+    let program = env!("CARGO_BIN_EXE_dormouse");
+    let script = format!(
+        "set -eo pipefail\ndormouse() {{ '{program}' \"$@\"; }}\ncargo() {{ while [[ $1 != -- ]]; do \
+         shift; done; shift; dormouse \"$@\"; }}\n{}",
+        block.text
+    );
+    let bash = Command::new("bash")
+        .args(["-c", &script])
+        .current_dir(folder)
+        .env_remove("DORMOUSE_LOG")
+        .env_remove("DORMOUSE_STORE_KEY")
+        .output()
+        .unwrap();
+    assert!(bash.status.success(), "{}: {bash:?}", block.place());
+    bash
+}
+
+/// A text without white space at the ends of its lines.
+fn trimmed(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    text.lines()
+        .map(str::trim_end)
+        .collect::<Vec<_>>()
+        .join("\n")
+        .trim()
+        .to_owned()
+}
+
+/// Runs each block in order, and compares what it printed with the next block of output.
+#[test]
+fn getting_started_does_what_it_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let blocks = blocks_of("docs/getting-started.md");
+    for block in blocks.iter().filter(|block| block.tags[0] == "toml") {
+        let name = block.file_name().expect("a file says its name");
+        std::fs::write(folder.path().join(name), &block.text).unwrap();
+    }
+    let (mut ran, mut compared) = (0, 0);
+    let commands = blocks.iter().enumerate();
+    for (at, block) in commands.filter(|(_, block)| block.is(&["sh"])) {
+        let printed = run(block, folder.path()).stdout;
+        let rest = blocks[at + 1..].iter().take_while(|next| !next.is(&["sh"]));
+        for output in rest.filter(|next| next.is(&["text", "output"])) {
+            let expected = trimmed(output.text.as_bytes());
+            assert_eq!(trimmed(&printed), expected, "{}", block.place());
+            compared += 1;
+        }
+        ran += 1;
+    }
+    assert!(ran > 4 && compared > 4, "{ran} {compared}");
+}
+
+#[test]
+fn the_first_command_of_the_readme_prints_what_it_says_and_is_the_picture() {
+    let folder = tempfile::tempdir().unwrap();
+    let audit = folder.path().join("examples/audit");
+    std::fs::create_dir_all(&audit).unwrap();
+    for entry in std::fs::read_dir(root().join("examples/audit")).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), audit.join(entry.file_name())).unwrap();
+    }
+    let blocks = blocks_of("README.md");
+    let first = |tag: &str| blocks.iter().find(|block| block.is(&[tag])).unwrap();
+    let printed = trimmed(&run(first("sh"), folder.path()).stderr);
+    let expected = trimmed(first("text").text.as_bytes());
+    assert!(printed.ends_with(&expected), "{printed}\n{expected}");
+    let report = folder.path().join("target/report/audit.md");
+    assert!(
+        report.is_file(),
+        "it writes the report that README.md names"
+    );
+    let picture = page("docs/pictures/audit.svg").replace(',', "");
+    let numbers = expected.lines().skip(1).filter(|line| !line.is_empty());
+    for line in numbers.take(5) {
+        for number in line.split_whitespace().rev().take(2) {
+            assert!(
+                picture.contains(&format!(">{number}</text>")),
+                "docs/pictures/audit.svg does not show {number}: draw it again, as \
+                 examples/examples/picture.rs says"
+            );
+        }
+    }
+}
