@@ -38,8 +38,8 @@ mod servers;
 mod tools;
 
 pub use dormouse_proto::program::{
-    DescribedParameter, EnvCommand, EnvVar, EnvironmentChoice, ForkRelease, Provider, Variable,
-    parse_servers,
+    DescribedParameter, EnvCommand, EnvVar, EnvironmentChoice, ForkRelease, ProgramBuilder,
+    Provider, Variable, parse_servers,
 };
 
 pub use self::bundle::{

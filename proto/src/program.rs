@@ -20,6 +20,7 @@
 
 mod amount;
 mod budget;
+mod builder;
 mod command;
 mod descriptors;
 mod environment;
@@ -42,6 +43,7 @@ use toml::de::DeTable;
 
 pub use self::amount::{ParseAmountError, parse_bytes, parse_duration_ms};
 pub use self::budget::{BudgetSection, PriceEntry};
+pub use self::builder::ProgramBuilder;
 pub use self::command::{CommandSection, ParameterSection};
 pub use self::descriptors::{DescriptorSection, Expansion};
 pub use self::environment::{EnvCommand, EnvVar, EnvironmentChoice, Variable};

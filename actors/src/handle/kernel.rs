@@ -80,7 +80,8 @@ impl Kernel {
         self.compiled(entry, &mut read)
     }
 
-    /// Compiles a program from text. Files that it names are read from the working directory, as
+    /// Compiles a program from text, or from a
+    /// [`ProgramBuilder`](dormouse_kernel::program::ProgramBuilder). Files that it names are read from the working directory, as
     /// far as the host permits.
     ///
     /// # Errors

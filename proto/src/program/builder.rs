@@ -1,0 +1,162 @@
+//! Programs that Rust code writes, in place of a file.
+
+use bytes::Bytes;
+use toml::{Table, Value};
+
+use super::Provider;
+
+/// A program under construction. It is written as the TOML that a file would have, so that it is
+/// checked by the same rules, kept in the journal of its processes, and can be saved as a file.
+///
+/// Methods set the keys that most programs have; [`set`](Self::set) sets any other. Nothing is
+/// checked before the program is compiled.
+///
+/// ```
+/// use dormouse_proto::program::{Provider, ProgramBuilder, parse};
+///
+/// let program = ProgramBuilder::new("claude-sonnet-4-5", Provider::Anthropic)
+///     .system("You find the cause of failing builds.")
+///     .tools(["read_fd", "search_fd", "fork"])
+///     .set(&["parameters", "max_tokens"], 4096)
+///     .set(&["limits", "max_fork_children"], 4);
+/// let parsed = parse(&program.to_toml());
+/// assert!(parsed.remarks.is_empty());
+/// assert_eq!(parsed.file.tools.len(), 3);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[must_use]
+pub struct ProgramBuilder {
+    root: Table,
+}
+
+impl ProgramBuilder {
+    /// A program whose processes ask this model.
+    pub fn new(model: impl Into<String>, provider: Provider) -> Self {
+        let builder = Self { root: Table::new() };
+        builder
+            .set(&["model", "name"], model.into())
+            .set(&["model", "provider"], provider.word())
+    }
+
+    /// The system prompt.
+    pub fn system(self, text: impl Into<String>) -> Self {
+        self.set(&["prompt", "system"], text.into())
+    }
+
+    /// What a process is told first, unless its start says something else.
+    pub fn user(self, text: impl Into<String>) -> Self {
+        self.set(&["prompt", "user"], text.into())
+    }
+
+    /// Enables tools, in addition to those that are: of the kernel, or of the host.
+    pub fn tools(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let names = names.into_iter().map(|name| Value::String(name.into()));
+        let tools = table(&mut self.root, "tools");
+        let enabled = tools
+            .entry("enabled")
+            .or_insert_with(|| Value::Array(Vec::new()));
+        match enabled {
+            Value::Array(enabled) => enabled.extend(names),
+            other => *other = Value::Array(names.collect()),
+        }
+        self
+    }
+
+    /// Links a program, which processes of this one can spawn by its name. The path is relative to
+    /// where this program is compiled.
+    pub fn link(self, name: &str, path: impl Into<String>, description: impl Into<String>) -> Self {
+        self.set(&["linked_programs", name, "path"], path.into())
+            .set(
+                &["linked_programs", name, "description"],
+                description.into(),
+            )
+    }
+
+    /// Sets a key by its path: `&["limits", "max_children"]`. A value that stands where the path
+    /// needs a table is replaced by one. An empty path sets nothing.
+    pub fn set(mut self, path: &[&str], value: impl Into<Value>) -> Self {
+        if let [tables @ .., key] = path {
+            let mut at = &mut self.root;
+            for name in tables {
+                at = table(at, name);
+            }
+            at.insert((*key).to_owned(), value.into());
+        }
+        self
+    }
+
+    /// The text of the program, as a file would have it.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        self.root.to_string()
+    }
+}
+
+/// The table of this name, made where there is none.
+fn table<'t>(parent: &'t mut Table, name: &str) -> &'t mut Table {
+    let value = parent
+        .entry(name)
+        .or_insert_with(|| Value::Table(Table::new()));
+    if !value.is_table() {
+        *value = Value::Table(Table::new());
+    }
+    value.as_table_mut().expect("it was made a table above")
+}
+
+impl From<ProgramBuilder> for Bytes {
+    fn from(program: ProgramBuilder) -> Self {
+        program.to_toml().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::parse;
+
+    fn check(program: &ProgramBuilder) -> super::super::ProgramFile {
+        let text = program.to_toml();
+        let parsed = parse(&text);
+        assert!(parsed.remarks.is_empty(), "{text}\n{:?}", parsed.remarks);
+        parsed.file
+    }
+
+    #[test]
+    fn what_is_set_is_read_whatever_is_in_it() {
+        let hostile = "\"\"\"\n[tools]\n'''\u{0}\u{7f}\\ = # \u{202e}";
+        let program = ProgramBuilder::new("m", Provider::Scripted)
+            .system(hostile)
+            .user("go")
+            .tools(["read_fd"])
+            .tools(["search_fd"])
+            .link("re viewer", "re\"viewer.toml", hostile)
+            .set(&["model", "max_iterations"], 7)
+            .set(&["prices", "gpt-4.1", "input"], 3.0)
+            .set(&["prices", "gpt-4.1", "output"], 15.0);
+        let file = check(&program);
+        let system = file.prompt.system.expect("it is set");
+        assert_eq!(system, hostile);
+        let tools: Vec<_> = file.tools.iter().map(|tool| &*tool.name.value).collect();
+        assert_eq!(tools, ["read_fd", "search_fd"]);
+        assert_eq!(file.linked[0].name.value, "re viewer");
+        assert_eq!(file.prices[0].0.value, "gpt-4.1");
+    }
+
+    #[test]
+    fn a_mistake_is_found_when_it_is_compiled() {
+        let program = ProgramBuilder::new("m", Provider::Scripted).set(&["limits", "childs"], 1);
+        let parsed = parse(&program.to_toml());
+        assert!(parsed.remarks.has_errors());
+    }
+
+    #[test]
+    fn a_later_value_takes_the_place_of_an_earlier_one() {
+        let program = ProgramBuilder::new("m", Provider::Scripted)
+            .set(&["tools", "enabled"], "read_fd")
+            .tools(["search_fd"])
+            .set(&["limits"], 1)
+            .set(&["limits", "max_children"], 2)
+            .set(&[], 3);
+        assert_eq!(check(&program).tools.len(), 1);
+    }
+}
