@@ -10,6 +10,13 @@
 //! dormouse run examples/audit/auditor.toml --store target/audit --allow-read=examples/audit --allow-write=target/report
 //! ```
 //!
+//! * `review/`: a swarm that reviews a change of 7,000 lines. Workers count risks, tests and public
+//!   items, and write their sections into one temporary file that the tree shares.
+//!
+//! ```sh
+//! dormouse run examples/review/reviewer.toml --store target/review --allow-read=examples/review --allow-write=target/report
+//! ```
+//!
 //! Each file in `examples/` embeds the kernel, and says in its head what it prints:
 //!
 //! | file | idea |
