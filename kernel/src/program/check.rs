@@ -4,51 +4,56 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use dormouse_proto::program::{
-    At, DemoSection, Link, ModelEntry, ModelSection, PreloadSection, ProgramFile, PromptSection,
-    Provider, RelativeTo, Remark, Remarks, ToolEntry, advice, shorten,
+    At, Demo, Diagnostic, Diagnostics, FallbackSection, Link, ModelSection, Named, PreloadSection,
+    ProgramFile, PromptSection, Provider, RelativeTo, ToolEntry, advice, shorten,
 };
 
 use super::compile::{KnownProviders, Reading, Registered};
-use super::library::{Checked, Demo, LinkTo, ModelChoice};
-use super::{command, descriptors, path, servers, tools};
+use super::library::{Checked, LinkTo, ModelChoice};
+use super::{command, descriptors, path, prices, servers, tools};
 
-/// Checks what could be read of a program file. The result is only good if `remarks` holds no error
+/// Checks what could be read of a program file. The result is only good if `diagnostics` holds no error
 /// afterwards.
 pub(super) fn check(
     key: &str,
     file: ProgramFile,
     reading: &mut Reading<'_>,
     registered: Registered<'_>,
-    remarks: &mut Remarks,
+    diagnostics: &mut Diagnostics,
 ) -> Checked {
     let name = name(key, &file.demo, &file.model);
-    check_providers(&file.model, registered.providers, remarks);
-    let models = models(key, file.model, reading, remarks);
-    let (system, user) = prompt(key, file.prompt, reading, remarks);
+    check_providers(&file.model, registered.providers, diagnostics);
+    let models = models(key, file.model, reading, diagnostics);
+    let (system, user) = prompt(key, file.prompt, reading, diagnostics);
     let commands = command::check(
-        &file.commands,
+        file.tools.commands,
         file.limits.commands,
         registered.tools,
-        remarks,
+        diagnostics,
     );
-    let choices = tools::check(&file.tools, &commands, registered.tools, remarks);
+    let choices = tools::check(
+        &file.tools.enabled,
+        &commands,
+        registered.tools,
+        diagnostics,
+    );
     let servers = servers::check(
         key,
-        (file.mcp, file.served),
+        (file.mcp, file.tools.served),
         file.limits.commands,
         &choices,
         reading,
-        remarks,
+        diagnostics,
     );
-    let preloads = preloads(key, &file.preload, reading, remarks);
-    warn_of_spawn_without_programs(&file.tools, &file.linked, remarks);
-    let links = links(key, file.linked, reading, remarks);
-    let (descriptors, options) = descriptors::check(
+    let preloads = preloads(key, &file.preload, reading, diagnostics);
+    warn_of_spawn_without_programs(&file.tools.enabled, &file.linked, diagnostics);
+    let links = links(key, file.linked, reading, diagnostics);
+    let descriptors = descriptors::check(
         file.file_descriptor,
-        &file.tools,
+        &file.tools.enabled,
         &choices,
         &servers,
-        remarks,
+        diagnostics,
     );
     Checked {
         key: key.to_owned(),
@@ -58,29 +63,21 @@ pub(super) fn check(
         user,
         parameters: Arc::new(file.parameters),
         descriptors,
-        options,
         tools: choices,
         commands,
         servers,
         preloads,
         environment: file.environment,
         links,
-        limits: file.limits.into(),
+        limits: file.limits,
         common: OnceLock::new(),
         budget: file.budget,
-        prices: file
-            .prices
-            .into_iter()
-            .map(|(model, price)| (model.value, price))
-            .collect(),
-        demo: Demo {
-            prompts: file.demo.prompts,
-            pause_between_prompts: file.demo.pause_between_prompts.unwrap_or(true),
-        },
+        prices: prices::by_model(file.prices),
+        demo: file.demo,
     }
 }
 
-fn name(key: &str, demo: &DemoSection, model: &ModelSection) -> String {
+fn name(key: &str, demo: &Demo, model: &ModelSection) -> String {
     let displayed = demo
         .display_name
         .as_ref()
@@ -97,64 +94,45 @@ fn models(
     key: &str,
     section: ModelSection,
     reading: &mut Reading<'_>,
-    remarks: &mut Remarks,
+    diagnostics: &mut Diagnostics,
 ) -> Vec<ModelChoice> {
-    let ModelSection {
-        model,
-        max_iterations,
-        fallbacks,
-        ..
-    } = section;
-    let failures: Vec<_> = fallbacks
-        .iter()
-        .map(|fallback| fallback.after)
-        .chain([None])
-        .collect();
-    let entries = [model]
-        .into_iter()
-        .chain(fallbacks.into_iter().map(|fallback| fallback.model));
-    let mut choice = |(entry, failures): (ModelEntry, Option<u32>)| {
-        let ModelEntry {
-            name,
-            provider,
-            provider_span: _,
-            script,
-            base_url,
-            api_key_env,
-            automatic_caching,
-        } = entry;
-        let script = script.and_then(|written| {
-            let read = reading.named_text(path::beside(key, &written.value), &written);
-            read.map_err(|remark| remarks.push(remark))
-                .ok()
-                .map(|(name, _)| name)
-        });
-        ModelChoice {
-            name,
-            provider,
-            max_iterations,
-            script,
-            base_url,
-            api_key_env,
-            automatic_caching,
-            failures,
-        }
+    let max_iterations = section.max_iterations;
+    let mut choices = vec![(section.model, None)];
+    for FallbackSection { model, after } in section.fallbacks {
+        let before = choices.last_mut().expect("the first model is in the list");
+        before.1 = after;
+        choices.push((model, None));
+    }
+    let mut script = |written: At<String>| {
+        let read = reading.named_text(path::beside(key, &written.value), &written);
+        let read = read.map_err(|diagnostic| diagnostics.push(diagnostic));
+        Some(read.ok()?.0)
     };
-    entries.zip(failures).map(&mut choice).collect()
+    let choices = choices.into_iter().map(|(model, failures)| ModelChoice {
+        name: model.name,
+        provider: model.provider.unwrap_or_default().value,
+        max_iterations,
+        script: model.script.and_then(&mut script),
+        base_url: model.base_url.map(|url| url.value),
+        api_key_env: model.api_key_env.map(|name| name.value),
+        automatic_caching: !model.disable_automatic_caching,
+        failures,
+    });
+    choices.collect()
 }
 
 fn prompt(
     key: &str,
     section: PromptSection,
     reading: &mut Reading<'_>,
-    remarks: &mut Remarks,
+    diagnostics: &mut Diagnostics,
 ) -> (String, Option<String>) {
     let mut system = section.system.unwrap_or_default();
     if let Some(written) = section.system_prompt_file {
         match reading.named_text(path::beside(key, &written.value), &written) {
             Ok((_, text)) if system.is_empty() => system = text,
             Ok((_, text)) => system = format!("{system}\n\n{text}"),
-            Err(remark) => remarks.push(remark),
+            Err(diagnostic) => diagnostics.push(diagnostic),
         }
     }
     (system, section.user)
@@ -164,7 +142,7 @@ fn preloads(
     key: &str,
     section: &PreloadSection,
     reading: &mut Reading<'_>,
-    remarks: &mut Remarks,
+    diagnostics: &mut Diagnostics,
 ) -> Vec<(String, Bytes)> {
     let mut preloads = Vec::new();
     for written in &section.files {
@@ -174,7 +152,7 @@ fn preloads(
         };
         match reading.named_file(name, written) {
             Ok((_, bytes)) => preloads.push((written.value.clone(), bytes)),
-            Err(remark) => remarks.push(remark),
+            Err(diagnostic) => diagnostics.push(diagnostic),
         }
     }
     preloads
@@ -182,48 +160,48 @@ fn preloads(
 
 fn links(
     key: &str,
-    written: Vec<Link>,
+    written: Vec<Named<Link>>,
     reading: &mut Reading<'_>,
-    remarks: &mut Remarks,
+    diagnostics: &mut Diagnostics,
 ) -> Vec<LinkTo> {
     let mut links = Vec::new();
-    for Link {
-        name: At { value: name, span },
-        path: file,
-        description,
-    } in written
-    {
-        if !tools::is_tool_name(&name) {
-            let remark = Remark::error(
-                span,
-                "the name of a linked program is not valid",
-                "not such a name",
-            );
-            remarks.push(remark.help(tools::VALID_NAME));
+    for Named { name, value: link } in written {
+        if !tools::is_tool_name(&name.value) {
+            let message = "the name of a linked program is not valid";
+            let invalid = Diagnostic::error(name.span, message, "not such a name");
+            diagnostics.push(invalid.help(tools::VALID_NAME));
         }
-        if file.value.is_empty() {
+        if link.path.value.is_empty() {
             continue;
         }
-        match reading.named_program(path::beside(key, &file.value), &file) {
+        match reading.named_program(path::beside(key, &link.path.value), &link.path) {
             Ok(position) => links.push(LinkTo {
-                name,
-                description,
+                name: name.value,
+                description: link.description,
                 position,
             }),
-            Err(remark) => remarks.push(remark),
+            Err(diagnostic) => diagnostics.push(diagnostic),
         }
     }
     links
 }
 
-/// Remarks on every provider that neither every kernel knows nor the embedder registered.
-fn check_providers(section: &ModelSection, registered: KnownProviders<'_>, remarks: &mut Remarks) {
+/// Reports every provider that neither every kernel knows nor the embedder registered.
+fn check_providers(
+    section: &ModelSection,
+    registered: KnownProviders<'_>,
+    diagnostics: &mut Diagnostics,
+) {
     let KnownProviders::Only(registered) = registered else {
         return;
     };
     let fallbacks = section.fallbacks.iter().map(|fallback| &fallback.model);
     for model in std::iter::once(&section.model).chain(fallbacks) {
-        let Provider::Custom(word) = &model.provider else {
+        let Some(At {
+            value: Provider::Custom(word),
+            span,
+        }) = &model.provider
+        else {
             continue;
         };
         if registered.contains(&&**word) {
@@ -237,26 +215,32 @@ fn check_providers(section: &ModelSection, registered: KnownProviders<'_>, remar
                 .filter(|word| !Provider::words().any(|known| known == **word)),
         );
         let message = format!("`model.provider` cannot be {:?}", shorten(word));
-        let span = model.provider_span.clone();
-        let remark = Remark::error(span, message, "not one of its values");
-        remarks.push(remark.help(advice(word, &valid, "values")));
+        let diagnostic = Diagnostic::error(span.clone(), message, "not one of its values");
+        diagnostics.push(diagnostic.help(advice(word, &valid, "values")));
     }
 }
 
-fn warn_of_spawn_without_programs(tools: &[ToolEntry], links: &[Link], remarks: &mut Remarks) {
+fn warn_of_spawn_without_programs(
+    tools: &[ToolEntry],
+    links: &[Named<Link>],
+    diagnostics: &mut Diagnostics,
+) {
     match (
         tools.iter().find(|tool| tool.name.value == "spawn"),
         links.first(),
     ) {
         (Some(spawn), None) => {
             let message = "`spawn` is enabled, but there is no program to spawn";
-            let remark = Remark::warning(spawn.span.clone(), message, "nothing to spawn");
-            remarks.push(remark.help("link programs in [linked_programs]: `name = \"path.toml\"`"));
+            let diagnostic = Diagnostic::warning(spawn.span.clone(), message, "nothing to spawn");
+            diagnostics.push(
+                diagnostic.help("link programs in [linked_programs]: `name = \"path.toml\"`"),
+            );
         }
         (None, Some(link)) => {
             let message = "programs are linked, but `spawn` is not enabled";
-            let remark = Remark::warning(link.name.span.clone(), message, "cannot be spawned");
-            remarks.push(remark.help("add \"spawn\" to [tools] enabled"));
+            let diagnostic =
+                Diagnostic::warning(link.name.span.clone(), message, "cannot be spawned");
+            diagnostics.push(diagnostic.help("add \"spawn\" to [tools] enabled"));
         }
         _ => {}
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_proto::file::FileError;
-use dormouse_proto::program::{At, Remark, Remarks, Severity, parse, too_large};
+use dormouse_proto::program::{At, Diagnostic, Diagnostics, Severity, parse, too_large};
 use miette::NamedSource;
 
 use super::bundle::{Bundle, MAX_BUNDLE_BYTES, MAX_BUNDLE_FILES};
@@ -135,19 +135,19 @@ fn one(
         name,
         Arc::from(*text.as_ref().unwrap_or(&"")),
     ));
-    let (remarks, checked) = match text {
+    let (diagnostics, checked) = match text {
         Ok(text) => checked(name, text, reading, registered),
-        Err(remark) => {
-            let mut remarks = Remarks::default();
-            remarks.push(remark);
-            (remarks, None)
+        Err(diagnostic) => {
+            let mut diagnostics = Diagnostics::default();
+            diagnostics.push(diagnostic);
+            (diagnostics, None)
         }
     };
     findings.extend(
-        remarks
+        diagnostics
             .into_vec()
             .into_iter()
-            .map(|remark| Finding::new(&source, remark)),
+            .map(|diagnostic| Finding::new(&source, diagnostic)),
     );
     checked
 }
@@ -157,22 +157,26 @@ fn checked(
     text: &str,
     reading: &mut Reading<'_>,
     registered: Registered<'_>,
-) -> (Remarks, Option<Checked>) {
+) -> (Diagnostics, Option<Checked>) {
     let parsed = parse(text);
-    let mut remarks = parsed.remarks;
+    let mut diagnostics = parsed.diagnostics;
     let checked = parsed
         .is_toml
-        .then(|| check::check(name, parsed.file, reading, registered, &mut remarks));
-    (remarks, checked)
+        .then(|| check::check(name, parsed.file, reading, registered, &mut diagnostics));
+    (diagnostics, checked)
 }
 
-fn not_utf8(at: usize) -> Remark {
-    Remark::general(format!("not UTF-8: the byte {at} is no text")).help("save the file as UTF-8")
+fn not_utf8(at: usize) -> Diagnostic {
+    Diagnostic::general(format!("not UTF-8: the byte {at} is no text"))
+        .help("save the file as UTF-8")
 }
 
 fn entry_error(entry: &str, message: String) -> ProgramErrors {
     let source: Source = Arc::new(NamedSource::new(entry, Arc::from("")));
-    ProgramErrors::new(entry, vec![Finding::new(&source, Remark::general(message))])
+    ProgramErrors::new(
+        entry,
+        vec![Finding::new(&source, Diagnostic::general(message))],
+    )
 }
 
 /// The files of a compilation: each read once, all of them within the limits of a bundle.
@@ -198,7 +202,7 @@ impl Reading<'_> {
             return Ok(position);
         }
         let bytes = self.fetch(name)?;
-        too_large(bytes.len()).map_or(Ok(()), |remark| Err(remark.message))?;
+        too_large(bytes.len()).map_or(Ok(()), |diagnostic| Err(diagnostic.message))?;
         self.keep(name, &bytes)?;
         self.programs.push(name.to_owned());
         Ok(self.programs.len() - 1)
@@ -236,7 +240,7 @@ impl Reading<'_> {
         &mut self,
         name: Option<String>,
         path: &At<String>,
-    ) -> Result<(String, Bytes), Remark> {
+    ) -> Result<(String, Bytes), Diagnostic> {
         let name = name.ok_or_else(|| no_file(path))?;
         let bytes = self
             .file(&name)
@@ -249,7 +253,7 @@ impl Reading<'_> {
         &mut self,
         name: Option<String>,
         path: &At<String>,
-    ) -> Result<(String, String), Remark> {
+    ) -> Result<(String, String), Diagnostic> {
         let (name, bytes) = self.named_file(name, path)?;
         match String::from_utf8(bytes.to_vec()) {
             Ok(text) => Ok((name, text)),
@@ -262,21 +266,21 @@ impl Reading<'_> {
         &mut self,
         name: Option<String>,
         path: &At<String>,
-    ) -> Result<usize, Remark> {
+    ) -> Result<usize, Diagnostic> {
         let name = name.ok_or_else(|| no_file(path))?;
         self.program(&name)
             .map_err(|reason| unreadable(path, &reason))
     }
 }
 
-fn no_file(path: &At<String>) -> Remark {
-    Remark::error(path.span.clone(), "the path names no file", "not a file")
+fn no_file(path: &At<String>) -> Diagnostic {
+    Diagnostic::error(path.span.clone(), "the path names no file", "not a file")
         .help("write the path of a file, relative to the folder of this program or absolute")
 }
 
-fn unreadable(path: &At<String>, reason: &str) -> Remark {
+fn unreadable(path: &At<String>, reason: &str) -> Diagnostic {
     let help = "relative paths start in the folder of the program file that holds them";
-    Remark::error(
+    Diagnostic::error(
         path.span.clone(),
         format!("the file cannot be read: {reason}"),
         "named here",

@@ -6,8 +6,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use dormouse_proto::program::{Label, Remark, Severity};
-use miette::{Diagnostic, LabeledSpan, NamedSource};
+use dormouse_proto::program::{Diagnostic, Label, Severity};
+use miette::{LabeledSpan, NamedSource};
 
 /// A text of a program, under its name, to point into.
 pub(super) type Source = Arc<NamedSource<Arc<str>>>;
@@ -25,13 +25,13 @@ pub struct Finding {
 }
 
 impl Finding {
-    pub(super) fn new(source: &Source, remark: Remark) -> Self {
-        let Remark {
+    pub(super) fn new(source: &Source, diagnostic: Diagnostic) -> Self {
+        let Diagnostic {
             severity,
             message,
             labels,
             help,
-        } = remark;
+        } = diagnostic;
         let text = source.inner();
         let line = labels.first().map(|label| line_of(text, label.span.start));
         let is_shown = labels
@@ -94,7 +94,7 @@ impl Finding {
     }
 }
 
-impl Diagnostic for Finding {
+impl miette::Diagnostic for Finding {
     fn severity(&self) -> Option<miette::Severity> {
         Some(match self.severity {
             Severity::Warning => miette::Severity::Warning,
@@ -120,7 +120,7 @@ impl Diagnostic for Finding {
 
 /// A program that does not compile: every error of every file. Its `Display` is one line with the
 /// first of them; a report handler of `miette` shows all.
-#[derive(Clone, Debug, thiserror::Error, Diagnostic)]
+#[derive(Clone, Debug, thiserror::Error, miette::Diagnostic)]
 #[error("{entry} does not compile: {}", self.summary())]
 pub struct ProgramErrors {
     entry: String,

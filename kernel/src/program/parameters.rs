@@ -6,9 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dormouse_proto::command::Command;
-use dormouse_proto::program::{
-    At, DescribedParameter, Remark, Remarks, ToolEntry, nearest, shorten,
-};
+use dormouse_proto::program::{At, Diagnostic, Diagnostics, Named, ToolEntry, nearest, shorten};
 use miette::NamedSource;
 use serde_json::Value;
 
@@ -17,15 +15,15 @@ use super::finding::{Finding, ProgramErrors, Source};
 use super::library::Program;
 use crate::syscall;
 
-/// Remarks on every description of a parameter that the tool does not have.
-pub(super) fn check(entry: &ToolEntry, commands: &[Command], remarks: &mut Remarks) {
+/// Reports every description of a parameter that the tool does not have.
+pub(super) fn check(entry: &ToolEntry, commands: &[Command], diagnostics: &mut Diagnostics) {
     if entry.parameters.is_empty() {
         return;
     }
     if let Some(known) = parameters(&entry.name.value, commands) {
         unknown(&entry.name.value, &entry.parameters, &known)
             .into_iter()
-            .for_each(|remark| remarks.push(remark));
+            .for_each(|diagnostic| diagnostics.push(diagnostic));
     }
 }
 
@@ -46,11 +44,11 @@ impl Compiled {
                 let Some(schema) = schemas.get(choice.name.as_str()) else {
                     continue;
                 };
-                let remarks = unknown(&choice.name, &choice.parameters, &properties(schema));
+                let diagnostics = unknown(&choice.name, &choice.parameters, &properties(schema));
                 findings.extend(
-                    remarks
+                    diagnostics
                         .into_iter()
-                        .map(|remark| Finding::new(&source(&program), remark)),
+                        .map(|diagnostic| Finding::new(&source(&program), diagnostic)),
                 );
             }
         }
@@ -72,16 +70,16 @@ pub(super) fn source(program: &Program) -> Source {
     Arc::new(NamedSource::new(program.key(), Arc::from(text)))
 }
 
-fn unknown(tool: &str, described: &[DescribedParameter], known: &[String]) -> Vec<Remark> {
+fn unknown(tool: &str, described: &[Named<String>], known: &[String]) -> Vec<Diagnostic> {
     let unknown = described
         .iter()
         .filter(|parameter| !known.contains(&parameter.name.value));
     unknown
-        .map(|DescribedParameter { name, .. }| no_parameter(tool, name, known))
+        .map(|parameter| no_parameter(tool, &parameter.name, known))
         .collect()
 }
 
-fn no_parameter(tool: &str, At { value, span }: &At<String>, known: &[String]) -> Remark {
+fn no_parameter(tool: &str, At { value, span }: &At<String>, known: &[String]) -> Diagnostic {
     let list = if known.is_empty() {
         "none".to_owned()
     } else {
@@ -92,7 +90,7 @@ fn no_parameter(tool: &str, At { value, span }: &At<String>, known: &[String]) -
         None => format!("its parameters: {list}"),
     };
     let message = format!("`{}` has no parameter `{}`", shorten(tool), shorten(value));
-    Remark::error(span.clone(), message, "not a parameter of the tool").help(help)
+    Diagnostic::error(span.clone(), message, "not a parameter of the tool").help(help)
 }
 
 /// The parameters of a tool of the kernel or a command; none for a tool of the host.

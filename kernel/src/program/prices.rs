@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dormouse_proto::budget::Price;
-use dormouse_proto::program::{Remark, Span, parse_prices};
+use dormouse_proto::program::{Diagnostic, Named, Span, parse_prices};
 use miette::NamedSource;
 
 use super::compile::Compiled;
@@ -37,19 +37,23 @@ pub struct Unpriced {
 /// [`ProgramErrors`]: every mistake in it.
 pub fn read_prices(name: &str, text: &str) -> Result<BTreeMap<String, Price>, ProgramErrors> {
     match parse_prices(text) {
-        Ok(prices) => Ok(prices
-            .into_iter()
-            .map(|(model, price)| (model.value, price))
-            .collect()),
-        Err(remarks) => {
+        Ok(prices) => Ok(by_model(prices)),
+        Err(diagnostics) => {
             let source: Source = Arc::new(NamedSource::new(name, Arc::from(text)));
-            let findings = remarks
+            let findings = diagnostics
                 .into_vec()
                 .into_iter()
-                .map(|remark| Finding::new(&source, remark));
+                .map(|diagnostic| Finding::new(&source, diagnostic));
             Err(ProgramErrors::new(name, findings.collect()))
         }
     }
+}
+
+pub(super) fn by_model(prices: Vec<Named<Price>>) -> BTreeMap<String, Price> {
+    let entries = prices.into_iter();
+    entries
+        .map(|Named { name, value }| (name.value, value))
+        .collect()
 }
 
 impl Program {
@@ -111,7 +115,7 @@ impl Compiled {
                 continue;
             };
             if let Err(unpriced) = program.check_prices(host) {
-                findings.push(Finding::new(&source(&program), remark(at, &unpriced)));
+                findings.push(Finding::new(&source(&program), diagnostic(at, &unpriced)));
             }
         }
         if findings.is_empty() {
@@ -122,11 +126,11 @@ impl Compiled {
     }
 }
 
-fn remark(at: Span, Unpriced { program, model }: &Unpriced) -> Remark {
+fn diagnostic(at: Span, Unpriced { program, model }: &Unpriced) -> Diagnostic {
     let message = format!("the model `{model}`, which `{program}` asks, has no price");
     let help =
         format!("add [prices.{model:?}] with `input` and `output`: what a million tokens cost");
-    Remark::error(at, message, "cannot be counted").help(help)
+    Diagnostic::error(at, message, "cannot be counted").help(help)
 }
 
 #[cfg(test)]

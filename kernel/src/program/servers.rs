@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use dormouse_proto::command::CommandLimits;
 use dormouse_proto::program::{
-    At, McpSection, Remark, Remarks, ServerSelection, ServerTools, ToolEntry, nearest,
-    parse_servers, shorten,
+    At, Diagnostic, Diagnostics, McpSection, Named, ServerSelection, ServerTools, ToolEntry,
+    nearest, parse_servers, shorten,
 };
 use dormouse_proto::server::{Server, Transport};
 
@@ -56,27 +56,29 @@ impl ServerChoice {
 /// The servers that are used, in the order written.
 pub(super) fn check(
     key: &str,
-    (section, used): (McpSection, Vec<ServerTools>),
+    (section, used): (McpSection, Vec<Named<ServerTools>>),
     limits: CommandLimits,
     tools: &[ToolChoice],
     reading: &mut Reading<'_>,
-    remarks: &mut Remarks,
+    diagnostics: &mut Diagnostics,
 ) -> Vec<ServerChoice> {
-    let declared = declared(key, section, &used, limits, reading, remarks);
+    let declared = declared(key, section, &used, limits, reading, diagnostics);
     let mut aliases: Vec<&str> = tools.iter().map(ToolChoice::called).collect();
     let mut choices = Vec::new();
-    for ServerTools {
-        server: At { value: name, span },
-        selection,
-        prefix,
+    for Named {
+        name: At { value: name, span },
+        value,
     } in &used
     {
-        let prefix = prefix
-            .as_ref()
-            .map_or_else(|| format!("{name}__"), |prefix| checked(prefix, remarks));
-        let served = match selection {
+        let prefix = value.prefix.as_ref().map_or_else(
+            || format!("{name}__"),
+            |prefix| checked(prefix, diagnostics),
+        );
+        let served = match &value.selection {
             ServerSelection::All => Served::All,
-            ServerSelection::Named(entries) => Served::Named(named(entries, &mut aliases, remarks)),
+            ServerSelection::Named(entries) => {
+                Served::Named(named(entries, &mut aliases, diagnostics))
+            }
         };
         match declared.iter().find(|server| *server.name == **name) {
             Some(server) => choices.push(ServerChoice {
@@ -84,17 +86,20 @@ pub(super) fn check(
                 served,
                 prefix,
             }),
-            None => remarks.push(undeclared(name, &declared).label(span.clone(), "not declared")),
+            None => {
+                diagnostics.push(undeclared(name, &declared).label(span.clone(), "not declared"))
+            }
         }
     }
     choices
 }
 
-fn checked(At { value, span }: &At<String>, remarks: &mut Remarks) -> String {
+fn checked(At { value, span }: &At<String>, diagnostics: &mut Diagnostics) -> String {
     if !value.is_empty() && (value.len() > LONGEST_PREFIX || !is_tool_name(value)) {
-        let remark = Remark::error(span.clone(), "the prefix is not valid", "not such a prefix");
+        let diagnostic =
+            Diagnostic::error(span.clone(), "the prefix is not valid", "not such a prefix");
         let help = format!("valid: up to {LONGEST_PREFIX} of A-Z, a-z, 0-9, _ and -, or nothing");
-        remarks.push(remark.help(help));
+        diagnostics.push(diagnostic.help(help));
     }
     value.clone()
 }
@@ -114,10 +119,10 @@ fn declared(
         config_path,
         servers,
     }: McpSection,
-    used: &[ServerTools],
+    used: &[Named<ServerTools>],
     limits: CommandLimits,
     reading: &mut Reading<'_>,
-    remarks: &mut Remarks,
+    diagnostics: &mut Diagnostics,
 ) -> Vec<Arc<Server>> {
     let mut declared = Vec::new();
     if let Some(written) = config_path {
@@ -125,7 +130,7 @@ fn declared(
         let servers = text.and_then(|(name, text)| {
             let wrong = |why| {
                 let message = format!("the servers of `{name}` cannot be read: {why}");
-                Remark::error(written.span.clone(), message, "named here")
+                Diagnostic::error(written.span.clone(), message, "named here")
             };
             parse_servers(&text).map_err(wrong)
         });
@@ -135,22 +140,24 @@ fn declared(
                     .into_iter()
                     .map(|server| Arc::new(limited(server, limits))),
             ),
-            Err(remark) => remarks.push(remark),
+            Err(diagnostic) => diagnostics.push(diagnostic),
         }
     }
-    for At {
+    for Named {
+        name,
         value: server,
-        span,
     } in servers
     {
-        if !used.iter().any(|used| *used.server.value == *server.name) {
-            let name = shorten(&server.name);
-            let remark = Remark::warning(
-                span,
-                format!("no tool of the server `{name}` is used"),
+        if !used.iter().any(|used| used.name.value == name.value) {
+            let server_name = shorten(&server.name);
+            let diagnostic = Diagnostic::warning(
+                name.span,
+                format!("no tool of the server `{server_name}` is used"),
                 "has no effect",
             );
-            remarks.push(remark.help(format!("choose its tools: [tools.mcp] {name} = \"all\"")));
+            diagnostics.push(diagnostic.help(format!(
+                "choose its tools: [tools.mcp] {server_name} = \"all\""
+            )));
         }
         declared.retain(|known: &Arc<Server>| known.name != server.name);
         declared.push(Arc::new(limited(server, limits)));
@@ -161,15 +168,15 @@ fn declared(
 fn named<'a>(
     entries: &'a [ToolEntry],
     taken: &mut Vec<&'a str>,
-    remarks: &mut Remarks,
+    diagnostics: &mut Diagnostics,
 ) -> Vec<ToolChoice> {
     let mut choices: Vec<ToolChoice> = Vec::new();
     for entry in entries {
         let name = &entry.name.value;
         if choices.iter().any(|choice| choice.name == *name) {
             let message = format!("`{}` is listed twice", shorten(name));
-            remarks.push(
-                Remark::error(entry.span.clone(), message, "and again here")
+            diagnostics.push(
+                Diagnostic::error(entry.span.clone(), message, "and again here")
                     .help("keep one of them"),
             );
             continue;
@@ -187,21 +194,15 @@ fn named<'a>(
             };
             taken.push(alias);
             if let Some((message, help)) = wrong {
-                remarks.push(Remark::error(span.clone(), message, "this alias").help(help));
+                diagnostics.push(Diagnostic::error(span.clone(), message, "this alias").help(help));
             }
         }
-        choices.push(ToolChoice {
-            alias: entry.alias.as_ref().map(|alias| alias.value.clone()),
-            description: entry.description.clone(),
-            access: entry.access,
-            parameters: entry.parameters.clone(),
-            ..ToolChoice::plain(name.clone())
-        });
+        choices.push(ToolChoice::of(entry));
     }
     choices
 }
 
-fn undeclared(name: &str, declared: &[Arc<Server>]) -> Remark {
+fn undeclared(name: &str, declared: &[Arc<Server>]) -> Diagnostic {
     let known: Vec<&str> = declared.iter().map(|server| &*server.name).collect();
     let list = if known.is_empty() {
         "none".to_owned()
@@ -216,7 +217,7 @@ fn undeclared(name: &str, declared: &[Arc<Server>]) -> Remark {
             shorten(name)
         ),
     };
-    Remark::general(format!(
+    Diagnostic::general(format!(
         "the tool server `{}` is not declared",
         shorten(name)
     ))

@@ -5,9 +5,7 @@
 use std::collections::BTreeMap;
 
 use dormouse_proto::command::Command;
-use dormouse_proto::program::{
-    DescribedParameter, Remark, Remarks, Span, ToolEntry, nearest, shorten,
-};
+use dormouse_proto::program::{Diagnostic, Diagnostics, Named, Span, ToolEntry, nearest, shorten};
 use dormouse_proto::tool::Access;
 
 use super::parameters;
@@ -33,7 +31,7 @@ pub struct ToolChoice {
     pub access: Option<Access>,
     /// What the model is told of its parameters, if not the tool's own descriptions; in the order
     /// written.
-    pub parameters: Vec<DescribedParameter>,
+    pub parameters: Vec<Named<String>>,
 }
 
 impl ToolChoice {
@@ -44,6 +42,16 @@ impl ToolChoice {
             description: None,
             access: None,
             parameters: Vec::new(),
+        }
+    }
+
+    pub(super) fn of(entry: &ToolEntry) -> Self {
+        Self {
+            name: entry.name.value.clone(),
+            alias: entry.alias.as_ref().map(|alias| alias.value.clone()),
+            description: entry.description.clone(),
+            access: entry.access,
+            parameters: entry.parameters.clone(),
         }
     }
 
@@ -67,7 +75,7 @@ pub(super) fn check(
     written: &[ToolEntry],
     commands: &[Command],
     host_tools: &[&str],
-    remarks: &mut Remarks,
+    diagnostics: &mut Diagnostics,
 ) -> Vec<ToolChoice> {
     let declared = commands.iter().map(|command| command.name.as_str());
     let own = syscall::names().map(|name| -> &str { name });
@@ -83,7 +91,7 @@ pub(super) fn check(
         list: Vec::new(),
     };
     for entry in written {
-        choices.add(entry, remarks);
+        choices.add(entry, diagnostics);
     }
     let mut list = choices.list;
     for command in commands {
@@ -104,64 +112,63 @@ struct Choices<'a> {
 }
 
 impl<'a> Choices<'a> {
-    fn add(&mut self, entry: &'a ToolEntry, remarks: &mut Remarks) {
+    fn add(&mut self, entry: &'a ToolEntry, diagnostics: &mut Diagnostics) {
         let name = entry.name.value.as_str();
         if !self.known.contains(&name) {
-            return remarks.push(unknown(entry, self.known));
+            return diagnostics.push(unknown(entry, self.known));
         }
         if let Some(first) = self.seen.insert(name, entry) {
-            return remarks.push(repeated(first, entry));
+            return diagnostics.push(repeated(first, entry));
         }
         let alias = entry.alias.as_ref().filter(|alias| alias.value != name);
         if let Some(alias) = alias
-            && let Err(remark) = self.take_alias(&alias.value, &alias.span)
+            && let Err(diagnostic) = self.take_alias(&alias.value, &alias.span)
         {
-            remarks.push(remark);
+            diagnostics.push(diagnostic);
         }
-        parameters::check(entry, self.commands, remarks);
+        parameters::check(entry, self.commands, diagnostics);
         self.list.push(ToolChoice {
             alias: alias.map(|alias| alias.value.clone()),
-            description: entry.description.clone(),
-            access: entry.access,
-            parameters: entry.parameters.clone(),
-            ..ToolChoice::plain(name.to_owned())
+            ..ToolChoice::of(entry)
         });
     }
 
-    fn take_alias(&mut self, alias: &'a str, span: &Span) -> Result<(), Remark> {
+    fn take_alias(&mut self, alias: &'a str, span: &Span) -> Result<(), Diagnostic> {
         if !is_tool_name(alias) {
-            return Err(
-                Remark::error(span.clone(), "the alias is not valid", "not such a name")
-                    .help(VALID_NAME),
-            );
+            return Err(Diagnostic::error(
+                span.clone(),
+                "the alias is not valid",
+                "not such a name",
+            )
+            .help(VALID_NAME));
         }
         let help = "choose a name that no tool has";
         if self.known.contains(&alias) {
             let message = format!("the alias `{alias}` is the name of another tool");
-            return Err(Remark::error(span.clone(), message, "taken").help(help));
+            return Err(Diagnostic::error(span.clone(), message, "taken").help(help));
         }
         match self.aliases.insert(alias, span.clone()) {
             None => Ok(()),
             Some(first) => {
-                let remark = Remark::error(
+                let diagnostic = Diagnostic::error(
                     span.clone(),
                     format!("two tools have the alias `{alias}`"),
                     "taken",
                 );
-                Err(remark.label(first, "first given here").help(help))
+                Err(diagnostic.label(first, "first given here").help(help))
             }
         }
     }
 }
 
-fn repeated(first: &ToolEntry, second: &ToolEntry) -> Remark {
+fn repeated(first: &ToolEntry, second: &ToolEntry) -> Diagnostic {
     let name = shorten(&first.name.value);
     let alias = |entry: &ToolEntry| entry.alias.as_ref().map(|alias| alias.value.clone());
     let described = |entry: &ToolEntry| -> Vec<_> {
         entry
             .parameters
             .iter()
-            .map(|p| (p.name.value.clone(), p.description.clone()))
+            .map(|p| (p.name.value.clone(), p.value.clone()))
             .collect()
     };
     let told = |entry: &ToolEntry| {
@@ -173,25 +180,25 @@ fn repeated(first: &ToolEntry, second: &ToolEntry) -> Remark {
         )
     };
     let is_same = told(first) == told(second);
-    let remark = if is_same {
-        Remark::warning(
+    let diagnostic = if is_same {
+        Diagnostic::warning(
             second.span.clone(),
             format!("`{name}` is enabled twice"),
             "has no effect",
         )
     } else {
-        Remark::error(
+        Diagnostic::error(
             second.span.clone(),
             format!("`{name}` is enabled twice, differently"),
             "and again here",
         )
     };
-    remark
+    diagnostic
         .label(first.span.clone(), "first enabled here")
         .help("keep one of them")
 }
 
-fn unknown(entry: &ToolEntry, known: &[&str]) -> Remark {
+fn unknown(entry: &ToolEntry, known: &[&str]) -> Diagnostic {
     let name = entry.name.value.as_str();
     let place = entry.name.span.clone();
     let known: Vec<_> = known
@@ -205,7 +212,7 @@ fn unknown(entry: &ToolEntry, known: &[&str]) -> Remark {
         let help = format!(
             "declare it as a command ([[tools.command]]) or register it in the host; {list}"
         );
-        return Remark::warning(place, message, "the model is not given it").help(help);
+        return Diagnostic::warning(place, message, "the model is not given it").help(help);
     }
     let help = match nearest(name, known) {
         Some(near) => format!("did you mean `{near}`? {list}"),
@@ -213,7 +220,7 @@ fn unknown(entry: &ToolEntry, known: &[&str]) -> Remark {
             "{list}. Others are declared as commands ([[tools.command]]) or registered by the host"
         ),
     };
-    Remark::error(
+    Diagnostic::error(
         place,
         format!("there is no tool `{}`", shorten(name)),
         "unknown tool",

@@ -5,9 +5,9 @@
 
 use serde_json::{Map, Value};
 
-use super::mcp::{TYPES, VALID, named, transport};
-use super::{parse_duration_ms, shorten};
-use crate::server::{Server, ServerValue};
+use super::mcp::{Kind, ServerSection, VALID};
+use super::{At, Keyword, Named, ParseAmountError, parse_duration_ms, shorten};
+use crate::server::Server;
 
 /// The servers of such a file, in the order written. Those that are disabled in it are not there.
 ///
@@ -40,50 +40,43 @@ fn of(name: &str, why: &str) -> String {
 
 fn server(name: &str, declared: &Value) -> Result<Server, String> {
     let declared = declared.as_object().ok_or("is no object")?;
-    let kind = text(declared, "type")?.map(|word| {
-        let known = TYPES
-            .iter()
-            .find(|(known, _)| *known == word)
-            .map(|(_, kind)| *kind);
-        known.ok_or_else(|| {
-            format!(
-                "is of type {:?}, which is not supported. Valid: stdio, http",
-                shorten(&word)
-            )
-        })
-    });
-    let program = (
-        text(declared, "command")?,
-        texts(declared, "args")?,
-        values(declared, "env")?,
-        text(declared, "cwd")?,
-    );
-    let machine = (text(declared, "url")?, values(declared, "headers")?);
-    let transport =
-        transport(kind.transpose()?, program, machine).map_err(|why| format!("{why}: {VALID}"))?;
-    let duration = |key| match text(declared, key)?
-        .map(|text| parse_duration_ms(&text))
-        .transpose()
-    {
-        Ok(ms) => Ok(ms),
-        Err(error) => Err(format!(
-            "has a `{key}` that is no duration. {}",
-            error.valid()
-        )),
+    let mut section = ServerSection {
+        kind: kind(declared)?,
+        command: text(declared, "command")?,
+        url: text(declared, "url")?,
+        args: texts(declared, "args")?,
+        env: values(declared, "env")?,
+        headers: values(declared, "headers")?,
+        cwd: text(declared, "cwd")?,
+        optional: declared.get("optional").and_then(Value::as_bool) == Some(true),
+        ..ServerSection::default()
     };
-    let optional = declared
-        .get("optional")
-        .and_then(Value::as_bool)
-        .unwrap_or(false);
-    Ok(Server {
-        optional,
-        ..named(
-            name,
-            transport,
-            duration("connect_timeout")?,
-            duration("deadline")?,
-        )
+    duration(declared, "connect_timeout", &mut section.connect_timeout)?;
+    duration(declared, "deadline", &mut section.deadline)?;
+    section
+        .server(name)
+        .map_err(|why| format!("{why}: {VALID}"))
+}
+
+fn kind(declared: &Map<String, Value>) -> Result<Option<Kind>, String> {
+    let Some(word) = text(declared, "type")? else {
+        return Ok(None);
+    };
+    Kind::of_word(&word).map(Some).ok_or_else(|| {
+        let word = shorten(&word);
+        format!("is of type {word:?}, which is not supported. Valid: stdio, http")
     })
+}
+
+/// Reads a duration into `ms`, which keeps its value if the key is not given.
+fn duration(declared: &Map<String, Value>, key: &str, ms: &mut u64) -> Result<(), String> {
+    if let Some(text) = text(declared, key)? {
+        let wrong = |error: ParseAmountError| {
+            format!("has a `{key}` that is no duration. {}", error.valid())
+        };
+        *ms = parse_duration_ms(&text).map_err(wrong)?;
+    }
+    Ok(())
 }
 
 fn text(declared: &Map<String, Value>, key: &str) -> Result<Option<String>, String> {
@@ -105,14 +98,21 @@ fn texts(declared: &Map<String, Value>, key: &str) -> Result<Vec<String>, String
         .collect()
 }
 
-fn values(declared: &Map<String, Value>, key: &str) -> Result<Vec<(String, ServerValue)>, String> {
+fn values(declared: &Map<String, Value>, key: &str) -> Result<Vec<Named<String>>, String> {
     let wrong = || format!("has `{key}` that is no object of texts");
     let object = match declared.get(key) {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(value) => value.as_object().ok_or_else(wrong)?,
     };
-    let value =
-        |(name, value): (&String, &Value)| Some((name.clone(), ServerValue::new(value.as_str()?)));
+    let value = |(name, value): (&String, &Value)| {
+        Some(Named {
+            name: At {
+                value: name.clone(),
+                span: 0..0,
+            },
+            value: value.as_str()?.to_owned(),
+        })
+    };
     object
         .iter()
         .map(|entry| value(entry).ok_or_else(wrong))
