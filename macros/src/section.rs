@@ -3,103 +3,65 @@
 //! The generated code names paths of `dormouse-proto`, the only crate that derives it. This crate
 //! does not depend on that one.
 
-use proc_macro2::TokenStream;
-use quote::{ToTokens, quote};
-use syn::meta::ParseNestedMeta;
-use syn::{Data, DeriveInput, Error, Expr, Field, Ident, LitStr, Path, Result, Token, Type};
+use std::collections::BTreeMap;
+
+use proc_macro2::{TokenStream, TokenTree};
+use quote::quote;
+use syn::{Attribute, Data, DeriveInput, Error, Field, Ident, Result, Token, Type};
 
 use crate::expand::text;
 
-/// `#[section(…)]`: what holds for the whole table.
-#[derive(Default)]
-struct Table {
-    expected: Option<LitStr>,
-    list: Option<LitStr>,
-    or: Option<Type>,
-    check: Option<Path>,
-    ignored: Option<Expr>,
-}
+const OF_SECTIONS: [&str; 5] = ["check", "expected", "ignored", "list", "or"];
+const OF_KEYS: [&str; 12] = [
+    "alias", "default", "flatten", "last", "most", "name", "place", "range", "required", "rest",
+    "skip", "with",
+];
 
-/// `#[key(…)]`: what holds for one field.
-#[derive(Default)]
-struct Options {
-    name: Option<LitStr>,
-    alias: Option<LitStr>,
-    default: Option<Expr>,
-    range: Option<Expr>,
-    most: Option<Expr>,
-    with: Option<Type>,
-    help: Option<Expr>,
-    rest: Option<Path>,
-    place_of: Option<LitStr>,
-    is_required: bool,
-    is_flat: bool,
-    is_place: bool,
-    is_last: bool,
-    is_skipped: bool,
-}
+/// The options of an attribute by their names, each with what follows its `=`.
+struct Options(BTreeMap<String, TokenStream>);
 
 /// A field: how it is read, its value in an empty table, and its part of the description.
 struct Member {
     name: Ident,
+    of: Type,
+    options: Options,
     read: TokenStream,
     default: TokenStream,
     describe: TokenStream,
-    is_last: bool,
 }
 
 /// Generates `Section`, and `Default`: the value of an empty table.
 ///
 /// # Errors
-/// At an attribute that is not known, or a key without a description.
+/// At an option that is not known, or a key without a description.
 pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let Data::Struct(data) = &input.data else {
-        let message = "the keys of a table are the fields of a struct";
-        return Err(Error::new_spanned(input, message));
+        return Err(Error::new_spanned(
+            input,
+            "the keys of a table are the fields of a struct",
+        ));
     };
+    let options = Options::parse(&input.attrs, "section", &OF_SECTIONS)?;
     let mut keys = Vec::new();
-    let members: Result<Vec<_>> = data
-        .fields
-        .iter()
-        .map(|field| member(field, &mut keys))
-        .collect();
-    let mut members = members?;
-    members.sort_by_key(|member| member.is_last);
+    let members = data.fields.iter().map(|field| member(field, &mut keys));
+    let mut members = members.collect::<Result<Vec<_>>>()?;
+    members.sort_by_key(|member| member.options.has("last"));
     let names: Vec<_> = members.iter().map(|member| &member.name).collect();
     let reads = members.iter().map(|member| &member.read);
     let defaults = members.iter().map(|member| &member.default);
     let describe = members.iter().map(|member| &member.describe);
-    let Table {
-        expected,
-        list,
-        or,
-        check,
-        ignored,
-    } = Table::parse(input)?;
     let of = &input.ident;
-    let expected = expected.map(|text| quote!(const EXPECTED: &'static str = #text;));
-    let list = list.map(|text| quote!(const LIST: &'static str = #text;));
-    let ignored = ignored
-        .map(|names| quote!(&#names))
-        .unwrap_or_else(|| quote!(&[]));
-    let or = or.map(|other| {
-        quote! {
-            fn or(
-                table: &mut crate::program::Reader<'_>,
-                key: &str,
-                node: crate::program::Node<'_>,
-            ) -> Option<Self> {
-                let rules = crate::program::Rules::expecting(<Self as crate::program::Section>::EXPECTED);
-                let other: Option<crate::program::At<#other>> =
-                    crate::program::Value::read(table, key, node, &rules);
-                other.map(Into::into)
-            }
-            fn or_schema() -> Option<::serde_json::Value> {
-                Some(<#other as crate::program::Value>::schema(&crate::program::Rules::ANY))
-            }
-        }
-    });
-    let checked = match check {
+    let ignored = options.or("ignored", &quote!([]));
+    let expected = options
+        .get("expected")
+        .map(|text| quote!(const EXPECTED: &'static str = #text;));
+    let list = options
+        .get("list")
+        .map(|text| quote!(const LIST: &'static str = #text;));
+    let or = options
+        .get("or")
+        .map(|field| or(&field.to_string(), &members));
+    let checked = match options.get("check") {
         Some(check) => quote!(#check(section, table)),
         None => quote!(Some(section)),
     };
@@ -114,83 +76,147 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
             #expected
             #list
             fn read(table: &mut crate::program::Reader<'_>) -> Option<Self> {
-                table.ignore(#ignored);
+                table.ignore(&#ignored);
                 let section = Self { #(#names: #reads),* };
                 #checked
             }
             fn describe(schema: &mut crate::program::TableSchema) {
                 #(#describe)*
-                schema.ignore(#ignored);
+                schema.ignore(&#ignored);
             }
             #or
         }
     })
 }
 
-/// The code for a field. If the field is a key, its constant is added to `keys`.
+/// A field; if it is a key, the constant that describes it is added to `keys`.
 fn member(field: &Field, keys: &mut Vec<TokenStream>) -> Result<Member> {
     let name = field.ident.clone();
     let name = name.ok_or_else(|| Error::new_spanned(field, "a key is a field with a name"))?;
-    let options = Options::parse(field)?;
-    let of = &field.ty;
-    let default = match &options.default {
-        Some(value) => quote!(#value),
-        None => quote!(::core::default::Default::default()),
-    };
-    let (read, describe) = if options.is_flat {
+    let options = Options::parse(&field.attrs, "key", &OF_KEYS)?;
+    let of = field.ty.clone();
+    let doc = text(&field.attrs).replace('\n', " ");
+    let default = options.or("default", &quote!(::core::default::Default::default()));
+    let (read, describe) = if options.has("flatten") {
         (
             quote!(<#of as crate::program::Section>::read(table).unwrap_or_default()),
             quote!(<#of as crate::program::Section>::describe(schema);),
         )
-    } else if let Some(key) = &options.place_of {
-        (quote!(table.place(#key)), quote!())
-    } else if options.is_place {
-        (quote!(table.span()), quote!())
-    } else if options.is_skipped {
+    } else if let Some(key) = options.get("place") {
+        let place = if key.is_empty() {
+            quote!(span())
+        } else {
+            quote!(place(#key))
+        };
+        (quote!(table.#place), quote!())
+    } else if options.has("skip") {
         (default.clone(), quote!())
-    } else if let Some(rest) = &options.rest {
-        let doc = doc(field)?;
-        (quote!(#rest(table)), quote!(schema.rest(#doc);))
+    } else if doc.is_empty() {
+        let message = "a key needs a doc comment: it is the description in the reference";
+        return Err(Error::new_spanned(field, message));
+    } else if let Some(rest) = options.get("rest") {
+        (quote!(table.rest(#rest)), quote!(schema.rest(#doc);))
     } else {
         let index = keys.len();
-        keys.push(options.key(&name, &doc(field)?));
+        keys.push(options.key(&name.to_string(), &doc));
         options.value(
-            of,
+            &of,
             &default,
             &quote!(&<Self as crate::program::Section>::KEYS[#index]),
         )
     };
-    let is_last = options.is_last;
     Ok(Member {
         name,
+        of,
+        options,
         read,
         default,
         describe,
-        is_last,
     })
 }
 
-fn doc(field: &Field) -> Result<String> {
-    let doc = text(&field.attrs).replace('\n', " ");
-    if doc.is_empty() {
-        let message = "a key needs a doc comment: it is the description in the reference";
-        return Err(Error::new_spanned(field, message));
-    }
-    Ok(doc)
+/// Reads a value that is written instead of the table as the field of this name.
+fn or(name: &str, members: &[Member]) -> Option<TokenStream> {
+    let Member { name, of, .. } = members.iter().find(|member| member.name == name)?;
+    let places = members.iter().filter(|member| member.options.has("place"));
+    let places = places.map(|member| &member.name);
+    Some(quote! {
+        fn or(
+            table: &mut crate::program::Reader<'_>,
+            key: &str,
+            node: crate::program::Node<'_>,
+        ) -> Option<Self> {
+            let rules = crate::program::Rules {
+                expected: Some(<Self as crate::program::Section>::EXPECTED),
+                ..crate::program::Rules::ANY
+            };
+            Some(Self {
+                #name: crate::program::Value::read(table, key, node, &rules)?,
+                #(#places: node.span(),)*
+                ..Self::default()
+            })
+        }
+        fn or_schema() -> Option<::serde_json::Value> {
+            Some(<#of as crate::program::Value>::schema(&crate::program::Rules::ANY))
+        }
+    })
 }
 
 impl Options {
-    /// The constant that describes the key.
-    fn key(&self, field: &Ident, doc: &str) -> TokenStream {
-        let name = self
-            .name
-            .as_ref()
-            .map_or_else(|| field.to_string(), LitStr::value);
-        let alias = optional(self.alias.as_ref());
-        let help = optional(self.help.as_ref());
-        let is_required = self.is_required;
-        let range = self.range.as_ref().map(|range| quote!(range: #range,));
-        let most = self.most.as_ref().map(|most| quote!(most: Some(#most),));
+    fn parse(attributes: &[Attribute], of: &str, known: &[&str]) -> Result<Self> {
+        let mut options = BTreeMap::new();
+        for attribute in attributes
+            .iter()
+            .filter(|attribute| attribute.path().is_ident(of))
+        {
+            attribute.parse_nested_meta(|meta| {
+                let name = meta.path.require_ident()?.to_string();
+                if !known.contains(&name.as_str()) {
+                    let valid = known.join(", ");
+                    return Err(meta.error(format!("no such option; valid are {valid}")));
+                }
+                let mut value = TokenStream::new();
+                let input = if meta.input.peek(Token![=]) {
+                    meta.value()?
+                } else {
+                    meta.input
+                };
+                while !input.is_empty() && !input.peek(Token![,]) {
+                    value.extend([input.parse::<TokenTree>()?]);
+                }
+                options.insert(name, value);
+                Ok(())
+            })?;
+        }
+        Ok(Self(options))
+    }
+
+    fn get(&self, name: &str) -> Option<&TokenStream> {
+        self.0.get(name)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    fn or(&self, name: &str, other: &TokenStream) -> TokenStream {
+        self.get(name).unwrap_or(other).clone()
+    }
+
+    /// The constant that describes a key.
+    fn key(&self, field: &str, doc: &str) -> TokenStream {
+        let name = self.or("name", &quote!(#field));
+        let some = |value: &TokenStream| {
+            if value.is_empty() {
+                quote!(None)
+            } else {
+                quote!(Some(#value))
+            }
+        };
+        let [alias, help, most] =
+            ["alias", "required", "most"].map(|name| some(&self.or(name, &quote!())));
+        let is_required = self.has("required");
+        let range = self.or("range", &quote!(0..=u64::MAX));
         quote! {
             crate::program::Key {
                 name: #name,
@@ -199,103 +225,44 @@ impl Options {
                 help: #help,
                 rules: crate::program::Rules {
                     is_required: #is_required,
-                    #range
-                    #most
-                    ..crate::program::Rules::ANY
+                    range: #range,
+                    most: #most,
+                    expected: None,
                 },
             }
         }
     }
 
-    /// How the value of a key is read and described. With `with`, the value is read as that type
-    /// and converted.
+    /// How the value of a key is read and described. With `with`, the value is read as that type,
+    /// which wraps the field's.
     fn value(
         &self,
         of: &Type,
         default: &TokenStream,
         key: &TokenStream,
     ) -> (TokenStream, TokenStream) {
-        let read_as = self.with.as_ref().unwrap_or(of);
-        let shown = match (&self.default, &self.with) {
-            _ if self.is_required => quote!(None),
-            (None, Some(_)) => quote!(None),
-            (Some(_), Some(with)) => quote!(Some(<#with>::from(#default))),
-            (_, None) => quote!(Some(#default)),
+        let (read_as, shown, unwrap) = match self.get("with") {
+            Some(with) => {
+                let shown = self
+                    .get("default")
+                    .map(|default| quote!(Some(#with(#default))));
+                let value = if is_option(of) {
+                    quote!(Some(value))
+                } else {
+                    quote!(value)
+                };
+                (with.clone(), shown, quote!(.map(|#with(value)| #value)))
+            }
+            None => (quote!(#of), Some(quote!(Some(#default))), quote!()),
         };
-        let convert = match self.with {
-            Some(_) if is_option(of) => quote!(.map(|value| Some(value.into()))),
-            Some(_) => quote!(.map(Into::into)),
-            None => quote!(),
-        };
+        let shown = shown
+            .filter(|_| !self.has("required"))
+            .unwrap_or_else(|| quote!(None));
         (
-            quote!(table.key::<#read_as>(#key)#convert.unwrap_or_else(|| #default)),
+            quote!(table.key::<#read_as>(#key)#unwrap.unwrap_or_else(|| #default)),
             quote!(schema.key::<#read_as>(#key, #shown);),
         )
     }
-
-    fn parse(field: &Field) -> Result<Self> {
-        let mut options = Self::default();
-        for attribute in field
-            .attrs
-            .iter()
-            .filter(|attribute| attribute.path().is_ident("key"))
-        {
-            attribute.parse_nested_meta(|meta| options.option(&meta))?;
-        }
-        Ok(options)
-    }
-
-    fn option(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {
-        let has_value = meta.input.peek(Token![=]);
-        match meta.path.get_ident().map(Ident::to_string).as_deref() {
-            Some("name") => self.name = Some(meta.value()?.parse()?),
-            Some("alias") => self.alias = Some(meta.value()?.parse()?),
-            Some("default") => self.default = Some(meta.value()?.parse()?),
-            Some("range") => self.range = Some(meta.value()?.parse()?),
-            Some("most") => self.most = Some(meta.value()?.parse()?),
-            Some("with") => self.with = Some(meta.value()?.parse()?),
-            Some("rest") => self.rest = Some(meta.value()?.parse()?),
-            Some("place") if has_value => self.place_of = Some(meta.value()?.parse()?),
-            Some("place") => self.is_place = true,
-            Some("flatten") => self.is_flat = true,
-            Some("skip") => self.is_skipped = true,
-            Some("last") => self.is_last = true,
-            Some("required") => {
-                self.is_required = true;
-                self.help = has_value.then(|| meta.value()?.parse()).transpose()?;
-            }
-            _ => return Err(meta.error("no such option of a key")),
-        }
-        Ok(())
-    }
-}
-
-impl Table {
-    fn parse(input: &DeriveInput) -> Result<Self> {
-        let mut table = Self::default();
-        for attribute in input
-            .attrs
-            .iter()
-            .filter(|attribute| attribute.path().is_ident("section"))
-        {
-            attribute.parse_nested_meta(|meta| {
-                match meta.path.get_ident().map(Ident::to_string).as_deref() {
-                    Some("expected") => table.expected = Some(meta.value()?.parse()?),
-                    Some("list") => table.list = Some(meta.value()?.parse()?),
-                    Some("or") => table.or = Some(meta.value()?.parse()?),
-                    Some("check") => table.check = Some(meta.value()?.parse()?),
-                    Some("ignored") => table.ignored = Some(meta.value()?.parse()?),
-                    _ => return Err(meta.error("no such option of a section")),
-                }
-                Ok(())
-            })?;
-        }
-        Ok(table)
-    }
-}
-
-fn optional(value: Option<&impl ToTokens>) -> TokenStream {
-    value.map_or_else(|| quote!(None), |value| quote!(Some(#value)))
 }
 
 fn is_option(of: &Type) -> bool {

@@ -1,8 +1,7 @@
 //! Whether the descriptor system is on, and how.
 
-use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::program::{
-    At, DescriptorSection, Diagnostic, Diagnostics, Expansion, ToolEntry, shorten,
+    At, DescriptorSection, Diagnostic, Diagnostics, Expansion, Span, ToolEntry, shorten,
 };
 
 use super::servers::ServerChoice;
@@ -42,105 +41,76 @@ fn check_expansion(
     servers: &[ServerChoice],
     diagnostics: &mut Diagnostics,
 ) {
-    let outside = choices
-        .iter()
-        .map(|choice| choice.name.as_str())
-        .filter(|name| syscall::tool(name).is_none());
-    let outside: Vec<_> = outside.collect();
-    let is_served = |name: &str| servers.iter().any(|choice| choice.may_give(name));
-    let is_outside = |name: &str| outside.contains(&name) || is_served(name);
-    for At { value, span } in names.iter().filter(|name| !is_outside(&name.value)) {
-        let message = format!(
-            "`expand_fds` names `{}`, which takes no handles",
-            shorten(value)
-        );
-        let help = match outside.len() {
-            0 => "the program has no command and no tool of the host".to_owned(),
-            _ => format!("tools that take handles: {}", outside.join(", ")),
-        };
-        diagnostics.push(
-            Diagnostic::error(span.clone(), message, "not a tool outside of the kernel").help(help),
-        );
+    let outside = choices.iter().map(|choice| choice.name.as_str());
+    let outside: Vec<_> = outside
+        .filter(|name| syscall::tool(name).is_none())
+        .collect();
+    let help = match outside.len() {
+        0 => "the program has no command and no tool of the host".to_owned(),
+        _ => format!("tools that take handles: {}", outside.join(", ")),
+    };
+    for At { value, span } in names {
+        let is_served = servers.iter().any(|choice| choice.may_give(value));
+        if !is_served && !outside.contains(&value.as_str()) {
+            let name = shorten(value);
+            let message = format!("`expand_fds` names `{name}`, which takes no handles");
+            let label = "not a tool outside of the kernel";
+            diagnostics.push(Diagnostic::error(span.clone(), message, label).help(&help));
+        }
     }
 }
 
 fn check_switch(section: &DescriptorSection, has_tools: bool, diagnostics: &mut Diagnostics) {
-    let list = syscall::names_of(Group::Descriptors)
-        .collect::<Vec<_>>()
-        .join(", ");
-    let help = format!(
-        "add \"read_fd\" to [tools] enabled; descriptor tools: {}",
-        list
-    );
-    match (&section.enabled, has_tools) {
+    let list: Vec<_> = syscall::names_of(Group::Descriptors).collect();
+    let list = list.join(", ");
+    let add = format!("add \"read_fd\" to [tools] enabled; descriptor tools: {list}");
+    let found = match (&section.enabled, has_tools) {
         (Some(At { value: true, span }), false) => {
             let message = "`file_descriptor.enabled` is true, but no descriptor tool is enabled";
-            diagnostics.push(
-                Diagnostic::error(span.clone(), message, "nothing could read a descriptor")
-                    .help(help),
-            );
+            let label = "nothing could read a descriptor";
+            Diagnostic::error(span.clone(), message, label).help(add)
         }
-        (Some(At { value: false, .. }) | None, false) => {
+        (_, false) => {
             let message = "`[file_descriptor]` has no effect: no descriptor tool is enabled";
-            diagnostics.push(
-                Diagnostic::warning(
-                    section.span.clone(),
-                    message,
-                    "the descriptor system is off",
-                )
-                .help(help),
-            );
+            let label = "the descriptor system is off";
+            Diagnostic::warning(section.span.clone(), message, label).help(add)
         }
         (Some(At { value: false, span }), true) => {
             let message =
                 "`file_descriptor.enabled = false` has no effect: a descriptor tool is enabled";
-            let diagnostic =
-                Diagnostic::warning(span.clone(), message, "the descriptor system is on");
-            diagnostics.push(
-                diagnostic
-                    .help("to switch it off, take the descriptor tools out of [tools] enabled"),
-            );
+            let label = "the descriptor system is on";
+            let help = "to switch it off, take the descriptor tools out of [tools] enabled";
+            Diagnostic::warning(span.clone(), message, label).help(help)
         }
-        (Some(At { value: true, .. }) | None, true) => {}
-    }
+        _ => return,
+    };
+    diagnostics.push(found);
 }
 
 fn warn_of_sizes(section: &DescriptorSection, diagnostics: &mut Diagnostics) {
-    let DescriptorSettings {
-        max_direct_output_chars,
-        page_chars,
-        max_read_chars,
-        ..
-    } = section.settings;
-    if u64::from(page_chars) > max_direct_output_chars {
-        let place = section
-            .page_size_at
-            .as_ref()
-            .or(section.max_direct_output_at.as_ref());
+    let settings = &section.settings;
+    let (page, direct) = (
+        u64::from(settings.page_chars),
+        settings.max_direct_output_chars,
+    );
+    let mut warn = |places: [&Option<Span>; 2], message: String, label: &str, help: &str| {
+        let place = places.into_iter().flatten().next();
+        let place = place.unwrap_or(&section.span).clone();
+        diagnostics.push(Diagnostic::warning(place, message, label).help(help));
+    };
+    if page > direct {
         let message = format!(
-            "a page of {page_chars} characters is larger than `max_direct_output_chars`, \
-             {max_direct_output_chars}"
+            "a page of {page} characters is larger than `max_direct_output_chars`, {direct}"
         );
-        let diagnostic = Diagnostic::warning(
-            place.unwrap_or(&section.span).clone(),
-            message,
-            "larger than direct output",
-        );
-        diagnostics
-            .push(diagnostic.help("make max_direct_output_chars 1.5 to 2 times default_page_size"));
+        let help = "make max_direct_output_chars 1.5 to 2 times default_page_size";
+        let places = [&section.page_size_at, &section.max_direct_output_at];
+        warn(places, message, "larger than direct output", help);
     }
-    if u64::from(page_chars) > max_read_chars {
-        let place = section
-            .max_read_at
-            .as_ref()
-            .or(section.page_size_at.as_ref());
-        let message =
-            format!("a page of {page_chars} characters exceeds `max_read_chars`, {max_read_chars}");
-        let diagnostic = Diagnostic::warning(
-            place.unwrap_or(&section.span).clone(),
-            message,
-            "no whole page can be read",
-        );
-        diagnostics.push(diagnostic.help("make max_read_chars at least default_page_size"));
+    if page > settings.max_read_chars {
+        let most = settings.max_read_chars;
+        let message = format!("a page of {page} characters exceeds `max_read_chars`, {most}");
+        let help = "make max_read_chars at least default_page_size";
+        let places = [&section.max_read_at, &section.page_size_at];
+        warn(places, message, "no whole page can be read", help);
     }
 }

@@ -32,11 +32,11 @@ const SIZES: [(&str, u64); 11] = [
 
 /// A duration in milliseconds: a text with a unit, or a number of seconds.
 #[derive(Clone, Copy)]
-pub(crate) struct Duration(u64);
+pub(crate) struct Duration(pub(crate) u64);
 
 /// A size in bytes: a text with a unit, or a number of bytes.
 #[derive(Clone, Copy)]
-pub(crate) struct Size(u64);
+pub(crate) struct Size(pub(crate) u64);
 
 /// A text that is no such amount.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -220,30 +220,6 @@ fn pattern(units: &[(&str, u64)]) -> String {
 
 fn shorten(text: &str) -> String {
     text.chars().take(32).collect()
-}
-
-impl From<u64> for Duration {
-    fn from(ms: u64) -> Self {
-        Self(ms)
-    }
-}
-
-impl From<Duration> for u64 {
-    fn from(Duration(ms): Duration) -> Self {
-        ms
-    }
-}
-
-impl From<u64> for Size {
-    fn from(bytes: u64) -> Self {
-        Self(bytes)
-    }
-}
-
-impl From<Size> for u64 {
-    fn from(Size(bytes): Size) -> Self {
-        bytes
-    }
 }
 
 #[cfg(test)]

@@ -71,10 +71,10 @@ impl Parameter {
 
 /// A value of the type that the key `type` of its table names, as the text that stands in the
 /// argument.
-pub(crate) struct Scalar(String);
+pub(crate) struct Scalar(pub(crate) String);
 
 /// A list of such values.
-pub(crate) struct Scalars(Vec<Scalar>);
+pub(crate) struct Scalars(pub(crate) Vec<String>);
 
 impl Value for Scalar {
     const EXPECTED: &'static str = "a value of the parameter's type";
@@ -113,23 +113,12 @@ impl Value for Scalars {
     const EXPECTED: &'static str = Scalar::LIST;
 
     fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
-        Vec::read(table, key, node, rules).map(Self)
+        let list: Vec<Scalar> = Vec::read(table, key, node, rules)?;
+        Some(Self(list.into_iter().map(|Scalar(text)| text).collect()))
     }
 
     fn schema(rules: &Rules) -> Json {
         Vec::<Scalar>::schema(rules)
-    }
-}
-
-impl From<Scalar> for String {
-    fn from(Scalar(text): Scalar) -> Self {
-        text
-    }
-}
-
-impl From<Scalars> for Vec<String> {
-    fn from(Scalars(list): Scalars) -> Self {
-        list.into_iter().map(String::from).collect()
     }
 }
 

@@ -143,12 +143,6 @@ fn no_variable(name: &At<String>) -> Diagnostic {
         .help("a label and the variable behind it: env_vars = { region = \"MY_REGION\" }")
 }
 
-impl From<EnvVars> for Vec<EnvVar> {
-    fn from(EnvVars(variables): EnvVars) -> Self {
-        variables
-    }
-}
-
 /// A text that is split into words, or the words themselves.
 impl Value for EnvCommand {
     const EXPECTED: &'static str = "a command as a string, or as a list of its words";
@@ -230,12 +224,6 @@ impl Value for Variables {
             "description": meanings,
             "anyOf": [schema, { "type": "array", "items": { "enum": words } }],
         })
-    }
-}
-
-impl From<Variables> for Vec<Variable> {
-    fn from(Variables(variables): Variables) -> Self {
-        variables
     }
 }
 

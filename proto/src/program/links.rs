@@ -4,20 +4,11 @@ use super::{At, Section};
 
 /// A linked program as written; its name is the key.
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
-#[section(or = String, expected = "a path, or a table of `path` and `description`")]
+#[section(or = path, expected = "a path, or a table of `path` and `description`")]
 pub struct Link {
     /// The program file. A relative path starts in the folder of the file that links it.
     #[key(required)]
     pub path: At<String>,
     /// What the program is good for, for the model that may spawn it.
     pub description: String,
-}
-
-impl From<At<String>> for Link {
-    fn from(path: At<String>) -> Self {
-        Self {
-            path,
-            ..Self::default()
-        }
-    }
 }

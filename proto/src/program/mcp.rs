@@ -147,15 +147,9 @@ impl Value for Servers {
     }
 }
 
-impl From<Servers> for Vec<Named<Server>> {
-    fn from(Servers(servers): Servers) -> Self {
-        servers
-    }
-}
-
 /// What is used of one server: an entry of `[tools.mcp]`.
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
-#[section(or = ServerSelection, check = ServerTools::selected)]
+#[section(or = selection, check = ServerTools::selected)]
 pub struct ServerTools {
     /// Which of its tools are used: `"all"` that it offers when a process is born, or a list as in
     /// `[tools] enabled`.
@@ -213,15 +207,6 @@ impl ServerSelection {
         Rules {
             most: Some(MOST_TOOLS),
             ..Rules::ANY
-        }
-    }
-}
-
-impl From<At<ServerSelection>> for ServerTools {
-    fn from(selection: At<ServerSelection>) -> Self {
-        Self {
-            selection: selection.value,
-            ..Self::default()
         }
     }
 }

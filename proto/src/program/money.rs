@@ -14,7 +14,7 @@ const DECIMALS: usize = 9;
 
 /// An amount of money in nanos: a number, or a text that is one.
 #[derive(Clone, Copy)]
-pub(crate) struct Money(u64);
+pub(crate) struct Money(pub(crate) u64);
 
 impl Value for Money {
     const EXPECTED: &'static str = "an amount of money";
@@ -46,12 +46,6 @@ impl Value for Money {
         let most = rules.range.end() / NANOS;
         let number = json!({ "type": "number", "minimum": 0, "maximum": most });
         json!({ "title": "money", "anyOf": [text, number] })
-    }
-}
-
-impl From<Money> for u64 {
-    fn from(Money(nanos): Money) -> Self {
-        nanos
     }
 }
 

@@ -19,6 +19,8 @@ pub(crate) struct Reader<'a> {
     path: String,
     known: Vec<&'static str>,
     ignored: Vec<&'static str>,
+    /// Whether a key of any name is valid.
+    is_open: bool,
     diagnostics: &'a mut Diagnostics,
 }
 
@@ -34,6 +36,7 @@ impl<'a> Reader<'a> {
             path: String::new(),
             known: Vec::new(),
             ignored: Vec::new(),
+            is_open: false,
             diagnostics,
         }
     }
@@ -54,6 +57,7 @@ impl<'a> Reader<'a> {
             path: self.path_of(key),
             known: Vec::new(),
             ignored: Vec::new(),
+            is_open: false,
             diagnostics: self.diagnostics,
         }
     }
@@ -197,8 +201,17 @@ impl<'a> Reader<'a> {
         self.ignored.extend(keys);
     }
 
+    /// What `read` makes of the keys that have not been asked for; none is unknown afterwards.
+    pub(crate) fn rest<T>(&mut self, read: fn(&mut Self) -> T) -> T {
+        self.is_open = true;
+        read(self)
+    }
+
     /// Reports every key that was not asked for.
     pub(super) fn finish(mut self) {
+        if self.is_open {
+            return;
+        }
         for (key, _) in self.others() {
             if self.diagnostics.is_full() {
                 return;

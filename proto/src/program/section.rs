@@ -45,13 +45,6 @@ impl Rules {
         expected: None,
     };
 
-    pub(crate) fn expecting(expected: &'static str) -> Self {
-        Self {
-            expected: Some(expected),
-            ..Self::ANY
-        }
-    }
-
     /// The rules for the entries of a list or table.
     pub(super) fn of_entries(&self) -> Self {
         Self {

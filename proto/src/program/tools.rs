@@ -26,7 +26,7 @@ pub struct ToolsSection {
 /// An entry of `enabled`: a name, or a table.
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
 #[section(
-    or = String,
+    or = name,
     check = ToolEntry::named,
     expected = "a tool's name, or a table with `name`",
     list = "a list of tools"
@@ -54,15 +54,5 @@ impl ToolEntry {
     /// An entry without a name has been reported, and is dropped.
     fn named(self, _: &mut super::Reader<'_>) -> Option<Self> {
         (!self.name.value.is_empty()).then_some(self)
-    }
-}
-
-impl From<At<String>> for ToolEntry {
-    fn from(name: At<String>) -> Self {
-        Self {
-            span: name.span.clone(),
-            name,
-            ..Self::default()
-        }
     }
 }
