@@ -64,7 +64,7 @@ pub use self::mcp::{McpSection, ServerSelection, ServerTools};
 pub use self::mcp_file::parse_servers;
 pub use self::model::{FallbackSection, ModelEntry, ModelSection, Provider};
 pub(crate) use self::money::{MOST_NANOS, Money};
-pub use self::nearest::{advice, nearest, shorten};
+pub use self::nearest::{advice, listed, nearest, shorten, suggestion};
 pub use self::placeholder::{Placeholder, is_parameter_name, placeholders};
 pub use self::preload::{PreloadSection, RelativeTo};
 pub use self::prompt::PromptSection;
@@ -97,6 +97,14 @@ pub struct At<T> {
     pub value: T,
     /// Its place.
     pub span: Span,
+}
+
+impl<T> At<T> {
+    /// An error at this place.
+    #[must_use]
+    pub fn error(&self, message: impl Into<String>, label: impl Into<String>) -> Diagnostic {
+        Diagnostic::error(self.span.clone(), message, label)
+    }
 }
 
 /// An entry of a table whose keys are names.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_proto::command::{Command, CommandLimits, Parameter};
 use dormouse_proto::program::{
     At, CommandSection, Diagnostic, Diagnostics, Named, Placeholder, Span, is_parameter_name,
-    placeholders, shorten,
+    listed, placeholders, shorten,
 };
 
 use super::tools::{VALID_NAME, is_tool_name};
@@ -56,29 +56,23 @@ fn check_name<'a>(
     diagnostics: &mut Diagnostics,
 ) {
     let At { value, span } = name;
-    let taken = |message: String| {
-        Diagnostic::error(span.clone(), message, "taken").help("choose a name that no tool has")
+    let taken = |message| {
+        name.error(message, "taken")
+            .help("choose a name that no tool has")
     };
     if value.is_empty() {
         // That it is missing has been said.
     } else if !is_tool_name(value) {
-        let diagnostic = Diagnostic::error(
-            span.clone(),
-            "the name of the command is not valid",
-            "not such a name",
-        );
-        diagnostics.push(diagnostic.help(VALID_NAME));
+        let invalid = name.error("the name of the command is not valid", "not such a name");
+        diagnostics.push(invalid.help(VALID_NAME));
     } else if syscall::tool(value).is_some() {
         diagnostics.push(taken(format!("`{value}` is the name of a built-in tool")));
     } else if host_tools.contains(&value.as_str()) {
-        diagnostics.push(taken(format!(
-            "`{value}` is the name of a tool of the host"
-        )));
+        let message = format!("`{value}` is the name of a tool of the host");
+        diagnostics.push(taken(message));
     } else if let Some(first) = names.insert(value, span) {
-        diagnostics.push(
-            taken(format!("two commands are named `{value}`"))
-                .label(first.clone(), "first declared here"),
-        );
+        let twice = taken(format!("two commands are named `{value}`"));
+        diagnostics.push(twice.label(first.clone(), "first declared here"));
     }
 }
 
@@ -86,38 +80,23 @@ fn check_argv(section: &CommandSection, diagnostics: &mut Diagnostics) {
     let Some(argv) = &section.argv else { return };
     for argument in argv.iter().filter(|argument| argument.value.contains('\0')) {
         let message = "an argument cannot hold the character NUL";
-        diagnostics.push(Diagnostic::error(
-            argument.span.clone(),
-            message,
-            "holds NUL",
-        ));
+        diagnostics.push(argument.error(message, "holds NUL"));
     }
+    let nothing = "the command has no program to run";
     match argv.first() {
         None => {
-            let message = "the command has no program to run";
-            let diagnostic = Diagnostic::error(section.span.clone(), message, "`argv` is empty");
-            diagnostics.push(
-                diagnostic
-                    .help("write the program and its arguments: argv = [\"cargo\", \"metadata\"]"),
-            );
+            let empty = Diagnostic::error(section.span.clone(), nothing, "`argv` is empty");
+            let help = "write the program and its arguments: argv = [\"cargo\", \"metadata\"]";
+            diagnostics.push(empty.help(help));
         }
         Some(program) if program.value.trim().is_empty() => {
-            diagnostics.push(Diagnostic::error(
-                program.span.clone(),
-                "the command has no program to run",
-                "empty",
-            ));
+            diagnostics.push(program.error(nothing, "empty"));
         }
         Some(program) if placeholders(&program.value).next().is_some() => {
             let message = "which program runs cannot be left to the model";
-            let diagnostic = Diagnostic::error(
-                program.span.clone(),
-                message,
-                "a placeholder in the first argument",
-            );
-            diagnostics.push(diagnostic.help(
-                "write the program's name; placeholders may stand in the arguments after it",
-            ));
+            let open = program.error(message, "a placeholder in the first argument");
+            let help = "write the program's name; placeholders may stand in the arguments after it";
+            diagnostics.push(open.help(help));
         }
         Some(_) => {}
     }
@@ -125,67 +104,47 @@ fn check_argv(section: &CommandSection, diagnostics: &mut Diagnostics) {
 
 fn check_parameters(section: &CommandSection, diagnostics: &mut Diagnostics) {
     let Some(argv) = &section.argv else { return };
+    let declared = section.parameters.iter().map(|parameter| &parameter.name);
+    let names: Vec<_> = declared.clone().map(|name| name.value.as_str()).collect();
     let mut used = BTreeSet::new();
     for argument in argv {
         for Placeholder { name, .. } in placeholders(&argument.value) {
             used.insert(name);
-            if !section
-                .parameters
-                .iter()
-                .any(|declared| declared.name.value == name)
-            {
-                diagnostics.push(undeclared(name, argument, section));
+            if !names.contains(&name) {
+                diagnostics.push(undeclared(name, argument, &names));
             }
         }
     }
-    for At { value: name, span } in section.parameters.iter().map(|parameter| &parameter.name) {
+    for written in declared {
+        let name = written.value.as_str();
         if !is_parameter_name(name) {
-            let diagnostic = Diagnostic::error(
-                span.clone(),
-                "the name of the parameter is not valid",
-                "not such a name",
-            );
-            diagnostics
-                .push(diagnostic.help("valid: a letter or _, then up to 63 letters, digits and _"));
-        } else if !used.contains(name.as_str()) {
+            let message = "the name of the parameter is not valid";
+            let help = "valid: a letter or _, then up to 63 letters, digits and _";
+            diagnostics.push(written.error(message, "not such a name").help(help));
+        } else if !used.contains(name) {
             let message = format!("the parameter `{name}` is not used in `argv`");
-            let diagnostic = Diagnostic::error(span.clone(), message, "never used");
-            diagnostics.push(diagnostic.help(format!("write {{{name}}} where its value belongs")));
+            let help = format!("write {{{name}}} where its value belongs");
+            diagnostics.push(written.error(message, "never used").help(help));
         }
     }
 }
 
-fn undeclared(name: &str, argument: &At<String>, section: &CommandSection) -> Diagnostic {
-    let declared: Vec<_> = section
-        .parameters
-        .iter()
-        .map(|declared| shorten(&declared.name.value))
-        .collect();
-    let list = if declared.is_empty() {
-        "none".to_owned()
-    } else {
-        declared.join(", ")
-    };
+fn undeclared(name: &str, argument: &At<String>, declared: &[&str]) -> Diagnostic {
+    let declared: Vec<_> = declared.iter().map(|name| shorten(name)).collect();
+    let declared: Vec<_> = declared.iter().map(String::as_str).collect();
+    let list = listed(&declared);
     let help = format!(
         "declare it: parameters.{name} = {{ type = \"string\" }}; declared: {list}. Braces around \
          anything but a name are ordinary characters"
     );
-    Diagnostic::error(
-        argument.span.clone(),
-        format!("`{{{name}}}` is not a parameter of the command"),
-        "not declared",
-    )
-    .help(help)
+    let message = format!("`{{{name}}}` is not a parameter of the command");
+    argument.error(message, "not declared").help(help)
 }
 
 fn check_environment(names: &[At<String>], diagnostics: &mut Diagnostics) {
-    for At { span, .. } in names.iter().filter(|name| !is_parameter_name(&name.value)) {
+    for name in names.iter().filter(|name| !is_parameter_name(&name.value)) {
         let message = "`env` takes the names of environment variables";
-        let diagnostic = Diagnostic::error(span.clone(), message, "not such a name");
-        diagnostics.push(
-            diagnostic.help(
-                "values are taken from the environment of the kernel: env = [\"CARGO_HOME\"]",
-            ),
-        );
+        let help = "values are taken from the environment of the kernel: env = [\"CARGO_HOME\"]";
+        diagnostics.push(name.error(message, "not such a name").help(help));
     }
 }

@@ -12,6 +12,10 @@ use miette::{LabeledSpan, NamedSource};
 /// A text of a program, under its name, to point into.
 pub(super) type Source = Arc<NamedSource<Arc<str>>>;
 
+pub(super) fn source(name: &str, text: &str) -> Source {
+    Arc::new(NamedSource::new(name, Arc::from(text)))
+}
+
 /// An error or a warning. Its `Display` is the message alone.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{}", self.diagnostic.message)]

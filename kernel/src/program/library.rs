@@ -15,6 +15,7 @@ use dormouse_proto::program::{
 use serde_json::{Map, Value};
 
 use super::bundle::Bundle;
+use super::finding::{Source, source};
 use super::servers::ServerChoice;
 use super::tools::ToolChoice;
 use crate::process::Common;
@@ -156,6 +157,13 @@ impl Program {
             .iter()
             .position(|program| program.key == key)
             .map(|position| self.at(position))
+    }
+
+    /// The text of its file.
+    pub(super) fn source(&self) -> Source {
+        let file = self.library.bundle.file(self.key());
+        let text = file.and_then(|bytes| str::from_utf8(bytes).ok());
+        source(self.key(), text.unwrap_or_default())
     }
 
     /// Every program of the compilation.

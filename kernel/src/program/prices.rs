@@ -5,16 +5,13 @@
 //! speaks for those that it links, then the host's.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use dormouse_proto::budget::Price;
 use dormouse_proto::program::{Diagnostic, Named, Span, parse_prices};
-use miette::NamedSource;
 
 use super::compile::Compiled;
-use super::finding::{Finding, ProgramErrors, Source};
+use super::finding::{Finding, ProgramErrors, source};
 use super::library::Program;
-use super::parameters::source;
 
 /// A model without a price, in a program whose cost is bounded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,7 +36,7 @@ pub fn read_prices(name: &str, text: &str) -> Result<BTreeMap<String, Price>, Pr
     match parse_prices(text) {
         Ok(prices) => Ok(by_model(prices)),
         Err(diagnostics) => {
-            let source: Source = Arc::new(NamedSource::new(name, Arc::from(text)));
+            let source = source(name, text);
             let findings = diagnostics
                 .into_vec()
                 .into_iter()
@@ -107,7 +104,8 @@ impl Compiled {
     /// The same, now that the host's prices are known.
     ///
     /// # Errors
-    /// [`ProgramErrors`]: every program that bounds its cost while a model that it may lead to has no price.
+    /// [`ProgramErrors`]: every program that bounds its cost while a model that it may lead to
+    /// has no price.
     pub fn priced(self, host: &BTreeMap<String, Price>) -> Result<Self, ProgramErrors> {
         let mut findings = Vec::new();
         for program in self.program.library() {
@@ -115,14 +113,10 @@ impl Compiled {
                 continue;
             };
             if let Err(unpriced) = program.check_prices(host) {
-                findings.push(Finding::new(&source(&program), diagnostic(at, &unpriced)));
+                findings.push(Finding::new(&program.source(), diagnostic(at, &unpriced)));
             }
         }
-        if findings.is_empty() {
-            Ok(self)
-        } else {
-            Err(ProgramErrors::new(self.program.key(), findings))
-        }
+        self.unless(findings)
     }
 }
 

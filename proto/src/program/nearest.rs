@@ -48,9 +48,22 @@ pub fn shorten(text: &str) -> String {
 #[must_use]
 pub fn advice(word: &str, valid: &[&str], what: &str) -> String {
     let list = format!("valid {what}: {}", valid.join(", "));
-    match nearest(word, valid.iter().copied()) {
-        Some(near) => format!("did you mean `{near}`? {list}"),
-        None => list,
+    suggestion(word, valid, &list).unwrap_or(list)
+}
+
+/// "did you mean … ?" before a list, if something is near.
+#[must_use]
+pub fn suggestion(word: &str, valid: &[&str], list: &str) -> Option<String> {
+    let near = nearest(word, valid.iter().copied())?;
+    Some(format!("did you mean `{near}`? {list}"))
+}
+
+/// Words separated by commas, or "none".
+#[must_use]
+pub fn listed(words: &[&str]) -> String {
+    match words {
+        [] => "none".to_owned(),
+        _ => words.join(", "),
     }
 }
 
