@@ -9,6 +9,7 @@ mod export;
 mod index_faults;
 mod mcp;
 mod recordings;
+mod schema;
 mod stopped;
 mod stores;
 mod terminal;
