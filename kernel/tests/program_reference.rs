@@ -22,15 +22,23 @@ of the field, and run
 /// The width of lines that are not rows of a table.
 const WIDTH: usize = 100;
 
-/// The table at `path` and all tables in it.
+/// The table at `path` and all tables in it. A table with the keys of an earlier one is left out: the
+/// description of what holds it refers to that one.
 fn write_table(page: &mut String, heading: &str, path: &str, schema: &Value) {
     if let Some(properties) = schema["properties"].as_object() {
+        if page.contains(&rows(schema)) {
+            return;
+        }
         write!(page, "\n## {heading}\n").unwrap();
         if let Some(description) = schema["description"].as_str() {
             write!(page, "\n{}", wrapped(description)).unwrap();
         }
-        write_rows(page, schema);
-        for (key, property) in properties {
+        let head = "| key | type | default | description |\n|---|---|---|---|";
+        write!(page, "\n{head}\n{}", rows(schema)).unwrap();
+        let current = properties
+            .iter()
+            .filter(|(_, property)| property["deprecated"] != true);
+        for (key, property) in current {
             let path = if path.is_empty() {
                 key.clone()
             } else {
@@ -63,75 +71,87 @@ fn described(table: &Value, holder: &Value) -> Value {
     table
 }
 
-fn write_rows(page: &mut String, schema: &Value) {
+/// The rows of a table, one for each key.
+fn rows(schema: &Value) -> String {
     let required = schema["required"].as_array().cloned().unwrap_or_default();
     let properties = schema["properties"].as_object().into_iter().flatten();
     let rows = properties.map(|(key, property)| {
+        let is_deprecated = property["deprecated"] == true;
         let default = match &property["default"] {
+            _ if is_deprecated => String::new(),
             Value::Null if required.contains(&key.as_str().into()) => "required".to_owned(),
             Value::Null => String::new(),
             default => format!("`{default}`"),
         };
+        let of = if is_deprecated {
+            String::new()
+        } else {
+            type_of(property)
+        };
         let description = property["description"].as_str().unwrap_or_default();
-        let of = type_of(property);
-        format!(
-            "| `{key}` | {of} | {default} | {} |\n",
-            description.replace('|', "\\|")
-        )
+        let description = description.replace('|', "\\|");
+        format!("| `{key}` | {of} | {default} | {description} |\n")
     });
     let other = &schema["additionalProperties"]["description"];
     let other = other
         .as_str()
-        .map(|doc| format!("| any other key | string | | {doc} |\n"));
-    let rows: String = rows.chain(other).collect();
-    write!(
-        page,
-        "\n| key | type | default | description |\n|---|---|---|---|\n{rows}"
-    )
-    .unwrap();
+        .map(|doc| format!("| any other key | string |  | {doc} |\n"));
+    rows.chain(other).collect()
 }
 
+fn joined(words: impl Iterator<Item = String>, between: &str) -> String {
+    words.collect::<Vec<_>>().join(between)
+}
+
+/// The type of a value, as the reference says it.
 fn type_of(schema: &Value) -> String {
-    let texts = |list: &Value| -> Vec<String> {
-        list.as_array()
-            .unwrap()
-            .iter()
-            .map(|word| format!("`{word}`"))
-            .collect()
-    };
+    let rest = &schema["additionalProperties"];
     if let Some(title) = schema["title"].as_str() {
-        return title.to_owned();
+        title.to_owned()
+    } else if let Some(words) = schema["enum"].as_array() {
+        joined(words.iter().map(|word| format!("`{word}`")), ", ")
+    } else if schema["const"].is_string() {
+        format!("`{}`", schema["const"])
+    } else if schema["anyOf"].is_array() {
+        joined(alternatives(schema).map(type_of), " or ")
+    } else if let Some(types) = schema["type"].as_array() {
+        joined(
+            types.iter().filter_map(Value::as_str).map(str::to_owned),
+            " or ",
+        )
+    } else if schema["items"].is_object() {
+        format!("list of {}", plural(&schema["items"]))
+    } else if rest.is_object() && schema["properties"].is_null() {
+        match alternatives(rest).any(|schema| schema["anyOf"].is_array()) {
+            true => "table".to_owned(),
+            false => format!("table of {}", plural(rest)),
+        }
+    } else if schema["type"] == "object" {
+        "table".to_owned()
+    } else if schema["type"] == "integer" {
+        format!("integer, {} to {}", schema["minimum"], schema["maximum"])
+    } else {
+        schema["type"]
+            .as_str()
+            .expect("a key has a type")
+            .to_owned()
     }
-    if schema["enum"].is_array() {
-        return texts(&schema["enum"]).join(", ");
+}
+
+fn plural(schema: &Value) -> String {
+    if schema["title"].is_null() && schema["anyOf"].is_array() {
+        return joined(alternatives(schema).map(plural), " or ");
     }
-    if let Some(alternatives) = schema["anyOf"].as_array() {
-        return alternatives
-            .iter()
-            .map(type_of)
-            .collect::<Vec<_>>()
-            .join(" or ");
-    }
-    let entry = |schema: &Value| match schema["type"].as_str() {
-        Some("string") => "strings".to_owned(),
-        Some("object") => "tables".to_owned(),
-        _ => type_of(schema),
-    };
     match schema["type"].as_str() {
-        Some("array") => format!("list of {}", entry(&schema["items"])),
-        Some("object") if schema["properties"].is_null() => match &schema["additionalProperties"] {
-            Value::Null => "table".to_owned(),
-            inner => format!("table of {}", entry(inner)),
-        },
-        Some("object") => "table".to_owned(),
-        Some("integer") => format!("integer, {} to {}", schema["minimum"], schema["maximum"]),
-        Some(word) => word.to_owned(),
-        None if schema["const"].is_string() => format!("`{}`", schema["const"]),
-        None => match schema["type"].as_array() {
-            Some(_) => "string, number or boolean".to_owned(),
-            None => String::new(),
-        },
+        Some("array") => format!("lists of {}", plural(&schema["items"])),
+        Some("string" | "object") => format!("{}s", type_of(schema)),
+        _ => type_of(schema),
     }
+}
+
+fn alternatives(schema: &Value) -> impl Iterator<Item = &Value> {
+    let all = schema["anyOf"].as_array().into_iter().flatten();
+    all.filter(|schema| schema["deprecated"] != true)
 }
 
 fn wrapped(text: &str) -> String {

@@ -98,26 +98,25 @@ const MOST_TOKENS: u64 = 1_000_000_000_000_000;
 /// Limits of a process and all below it, as `[budget]` says. What is not limited is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Section)]
 pub struct Budget {
-    /// Input tokens, cached ones included.
+    /// The most input tokens, cached ones included.
     #[key(range = 1..=MOST_TOKENS)]
     pub input_tokens: Option<u64>,
-    /// Output tokens.
+    /// The most output tokens.
     #[key(range = 1..=MOST_TOKENS)]
     pub output_tokens: Option<u64>,
-    /// Money, in the currency of the prices; every model that may be asked then needs a price.
-    /// Counted in billionths (`NANOS`).
+    /// Money, in the currency of `[prices]`. Every model that may be asked then needs a price.
     #[key(name = "cost", with = Money, range = 1..=MOST_NANOS, last)]
     pub cost_nanos: Option<u64>,
-    /// Time from the birth of the process.
+    /// The time that may pass after the start of the process.
     #[key(name = "wall_time", with = Duration, last)]
     pub wall_time_ms: Option<u64>,
-    /// Processes that live at the same time, this one included.
+    /// The most processes that live at the same time, this one included.
     #[key(range = 1..=1_000_000)]
     pub processes: Option<u64>,
-    /// Levels of processes below this one.
+    /// The most levels of processes below this one.
     #[key(range = 1..=64)]
     pub depth: Option<u64>,
-    /// Size of the contents that the processes opened themselves and hold.
+    /// The size of the contents that the processes opened themselves and hold.
     #[key(with = Size, range = 1..=1_000_000_000_000, last)]
     pub resident_bytes: Option<u64>,
 }
@@ -173,18 +172,18 @@ const PER_MILLION: &str = "what a million tokens cost, for example `input = 3.0`
     expected = "a table of `input`, `output`, `cache_read` and `cache_write`"
 )]
 pub struct Price {
-    /// The price of a million input tokens that no cache has to do with.
+    /// The price of a million input tokens that are neither read from a cache nor written to one.
     #[key(required = PER_MILLION, with = Money, range = 0..=MOST_NANOS)]
     pub input: u64,
     /// The price of a million output tokens.
     #[key(required = PER_MILLION, with = Money, range = 0..=MOST_NANOS)]
     pub output: u64,
-    /// The price of a million input tokens read from the provider's cache; that of other input if
-    /// it is not given.
+    /// The price of a million input tokens that are read from the provider's cache; the same as
+    /// `input` if it is not given.
     #[key(with = Money, range = 0..=MOST_NANOS)]
     pub cache_read: u64,
-    /// The price of a million input tokens written to the provider's cache; that of other input if
-    /// it is not given.
+    /// The price of a million input tokens that are written to the provider's cache; the same as
+    /// `input` if it is not given.
     #[key(with = Money, range = 0..=MOST_NANOS)]
     pub cache_write: u64,
 }

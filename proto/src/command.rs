@@ -33,16 +33,16 @@ pub struct Command {
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Section,
 )]
 pub struct CommandLimits {
-    /// Memory that one process of a command, or of a tool server, may write to.
+    /// The memory that one process of a command, or of a tool server, may write to.
     #[key(name = "command_memory", with = Size, default = 8_000_000_000, range = 1..=MOST_BYTES)]
     pub memory_bytes: u64,
-    /// Processes of a command that run at the same time, the command included.
+    /// The most processes of a command that run at the same time, the command included.
     #[key(name = "command_processes", default = 1_000, range = 1..=100_000, last)]
     pub processes: u32,
-    /// The size of a file that a command writes.
+    /// The size of the largest file that a command may write.
     #[key(name = "command_file_size", with = Size, default = 16_000_000_000, range = 1..=MOST_BYTES)]
     pub file_bytes: u64,
-    /// Files that one process of a command holds open.
+    /// The most files that one process of a command may hold open.
     #[key(name = "command_open_files", default = 4_096, range = 1..=1_000_000, last)]
     pub open_files: u32,
 }

@@ -19,7 +19,7 @@ pub struct DescriptorSettings {
     /// A tool's output of more characters than this becomes a descriptor.
     #[key(default = 8000, range = 1..=MOST_CHARS)]
     pub max_direct_output_chars: u64,
-    /// Characters per page of a new descriptor.
+    /// The number of characters of a page of a new descriptor.
     #[key(name = "default_page_size", default = 4000, range = 1..=MOST_CHARS)]
     pub page_chars: u32,
     /// A user's input of more characters than this becomes a descriptor.
@@ -34,10 +34,11 @@ pub struct DescriptorSettings {
     /// The size of the largest content; what a tool produces beyond it is counted and cut off.
     #[key(with = Size, default = MAX_CONTENT_BYTES, range = 1..=MAX_CONTENT_BYTES)]
     pub max_content_bytes: u64,
-    /// What of a new descriptor is shown at once. One that holds an error shows both of its ends,
-    /// whatever this says.
+    /// The part of a new descriptor that is shown at once. One that holds an error always shows both
+    /// of its ends.
     pub preview: Preview,
-    /// Whether JSON on one line is read reformatted unless a call says otherwise.
+    /// Whether JSON on one line is read with line breaks and indentation, unless a call says
+    /// otherwise.
     pub pretty_json: bool,
 }
 

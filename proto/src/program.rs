@@ -120,33 +120,33 @@ pub struct Named<T> {
 #[derive(Clone, Debug, Section)]
 #[section(check = ProgramFile::checked)]
 pub struct ProgramFile {
-    /// What the model may call.
+    /// The tools that the model may call.
     pub tools: ToolsSection,
-    /// Who answers. Every program has this table.
+    /// The model that answers. Every program has this table.
     pub model: ModelSection,
-    /// What the model is told first.
+    /// The texts that a model is given first.
     pub prompt: PromptSection,
     /// Parameters of the model's provider, such as `max_tokens` or `temperature`: whatever the table
     /// holds is passed on as JSON.
     pub parameters: Map<String, Json>,
-    /// The tool servers that there are.
+    /// Tool servers of the Model Context Protocol. `[tools.mcp]` says which of their tools are used.
     pub mcp: McpSection,
     /// How large content is kept away from the model's context. The descriptor system is on where
     /// `[tools]` enables a descriptor tool, such as `read_fd`.
     pub file_descriptor: Option<DescriptorSection>,
     /// Files that the model is given from the start.
     pub preload: PreloadSection,
-    /// What a process is told about the machine, once, when it is born.
+    /// What a process is told about the machine, once, when it starts.
     #[key(name = "env_info")]
     pub environment: EnvironmentChoice,
-    /// The programs that the tool `spawn` may start, by name: each a path, or a table.
+    /// The programs that the tool `spawn` may start, by name. Each is a path, or a table.
     #[key(name = "linked_programs", most = MOST_LINKS)]
     pub linked: Vec<Named<Link>>,
     /// What a demonstration of the program asks.
     pub demo: Demo,
     /// How far a process may multiply, and what its commands may use of the machine.
     pub limits: Limits,
-    /// What a process and all below it may use.
+    /// What a process and all processes below it may use. A key that is not given sets no limit.
     pub budget: BudgetSection,
     /// What models cost, by the name of the model at its provider.
     #[key(most = MOST_PRICES)]

@@ -187,10 +187,10 @@ impl Answer {
 /// How a tool is run: declared with the tool, kept by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Section)]
 pub struct ToolPolicy {
-    /// What a process must be allowed to do to call it.
+    /// What a process must be allowed to do to call the tool.
     #[key(default = Access::Write)]
     pub access: Access,
-    /// Whether a call that was in flight when the kernel died may run again.
+    /// Whether a call that was running when the kernel was stopped may run again.
     pub idempotent: bool,
     /// The time after which a call is abandoned and answered with an error.
     #[key(name = "deadline", with = Duration, default = 120_000)]

@@ -9,20 +9,20 @@ use serde_json::Value;
 /// Each crate stands above everything that it depends on. Neighbours on one floor do not know each
 /// other.
 const FLOORS: [(&str, u32); 14] = [
-    ("dormouse-proto", 0),
-    ("dormouse-kernel", 1),
-    ("dormouse-actors", 2),
-    ("dormouse-http", 2),
-    ("dormouse-store", 3),
-    ("dormouse-mcp", 3),
-    ("dormouse-models", 3),
-    ("dormouse-host", 3),
-    ("dormouse-macros", 3),
-    ("dormouse-mcp-server", 3),
-    ("dormouse", 4),
-    ("dormouse-cli", 5),
-    ("dormouse-examples", 5),
-    ("dormouse-bench", 5),
+    ("dormouse-macros", 0),
+    ("dormouse-proto", 1),
+    ("dormouse-kernel", 2),
+    ("dormouse-actors", 3),
+    ("dormouse-http", 3),
+    ("dormouse-store", 4),
+    ("dormouse-mcp", 4),
+    ("dormouse-models", 4),
+    ("dormouse-host", 4),
+    ("dormouse-mcp-server", 4),
+    ("dormouse", 5),
+    ("dormouse-cli", 6),
+    ("dormouse-examples", 6),
+    ("dormouse-bench", 6),
 ];
 
 /// What the pure crates must not name, as crates or in their sources.

@@ -105,7 +105,9 @@ impl Value for Duration {
     fn schema(_rules: &Rules) -> Json {
         let text = json!({ "type": "string", "pattern": pattern(&DURATIONS) });
         let number = json!({ "type": "number", "minimum": 0.001, "maximum": DAY_MS / 1_000 });
-        json!({ "title": "duration", "anyOf": [text, number] })
+        let units =
+            "A number of seconds, or a text such as `500ms`, `30s`, `2m` or `1h`; up to 24h.";
+        json!({ "title": "duration", "description": units, "anyOf": [text, number] })
     }
 
     fn show(&self) -> Option<Json> {
@@ -123,7 +125,10 @@ impl Value for Size {
 
     fn schema(rules: &Rules) -> Json {
         let text = json!({ "type": "string", "pattern": pattern(&SIZES) });
-        json!({ "title": "size", "anyOf": [text, u64::schema(rules)] })
+        let most = with_unit(*rules.range.end(), &SIZES);
+        let units =
+            format!("A number of bytes, or a text such as `64MB` or `512KiB`; up to {most}.");
+        json!({ "title": "size", "description": units, "anyOf": [text, u64::schema(rules)] })
     }
 
     fn show(&self) -> Option<Json> {

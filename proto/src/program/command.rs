@@ -24,8 +24,8 @@ pub struct CommandSection {
     /// What it does and when to use it, for the model.
     #[key(required)]
     pub description: String,
-    /// The program and its arguments. `{parameter}` in an argument stands for the value that the
-    /// model gives; the program itself is fixed.
+    /// The program and its arguments. `{NAME}` in an argument stands for the value of the parameter
+    /// of that name; the program itself must not hold one.
     #[key(required)]
     pub argv: Option<Vec<At<String>>>,
     /// The parameters that the model may give, by name. Each must be used in `argv`.

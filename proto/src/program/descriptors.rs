@@ -12,8 +12,8 @@ pub struct DescriptorSection {
     /// The place of the section.
     #[key(place)]
     pub span: Span,
-    /// Whether a descriptor tool must be enabled. The descriptor system is on where `[tools]`
-    /// enables one, and off otherwise; this key only checks that.
+    /// `true` makes it an error if no descriptor tool is enabled. The key switches nothing: the
+    /// descriptor system is on if `[tools]` enables a descriptor tool.
     pub enabled: Option<At<bool>>,
     /// The sizes.
     #[key(flatten)]
@@ -37,8 +37,7 @@ pub struct DescriptorSection {
     /// that run outside of the kernel, of none, or of those listed.
     #[key(name = "expand_fds")]
     pub expansion: Expansion,
-    /// The model that summarizes, at the provider of the process's own model, which it otherwise
-    /// is.
+    /// The model that writes summaries, at the same provider; otherwise the program's own model.
     pub summary_model: Option<String>,
 }
 

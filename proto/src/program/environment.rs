@@ -45,18 +45,18 @@ impl Variable {
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
 #[section(ignored = ["file_map_root", "file_map_max_files", "file_map_show_size"])]
 pub struct EnvironmentChoice {
-    /// Facts about the machine: `"all"`, one of the words, or a list of them.
+    /// Facts about the machine: one of the words, a list of them, or all.
     #[key(with = Variables)]
     pub variables: Vec<Variable>,
-    /// Environment variables: a list of names, or a table of labels and names. The user has to
-    /// permit each.
+    /// Environment variables of the host: a list of names, or a table of labels and names. The user
+    /// has to permit each.
     #[key(with = EnvVars, most = MOST_ENV_VARS)]
     pub env_vars: Vec<EnvVar>,
-    /// Commands whose output is told, each a text without anything for a shell, or a list of the
+    /// Commands whose output the model is told. Each is a text that needs no shell, or a list of the
     /// program and its arguments. The user has to permit each program.
     #[key(most = MOST_COMMANDS)]
     pub commands: Vec<EnvCommand>,
-    /// Any other key is a label of your own, and its text is told as it is.
+    /// A label of your own: the model is told its text as it is written.
     #[key(rest = custom)]
     pub custom: Vec<(String, String)>,
 }
@@ -212,18 +212,12 @@ impl Value for Variables {
     }
 
     fn schema(_rules: &Rules) -> Json {
-        let words = Variable::WORDS
-            .iter()
-            .map(|(word, ..)| *word)
-            .chain(FOREIGN);
-        let words: Vec<_> = words.collect();
-        let mut schema = <Variable as Keyword>::schema();
-        schema["enum"] = words.iter().copied().chain([ALL]).collect();
-        let meanings = schema["description"].take();
-        json!({
-            "description": meanings,
-            "anyOf": [schema, { "type": "array", "items": { "enum": words } }],
-        })
+        let foreign = json!({ "enum": FOREIGN, "deprecated": true });
+        let mut word = <Variable as Keyword>::schema();
+        let meanings = word["description"].take();
+        let word = json!({ "anyOf": [{ "enum": word["enum"] }, foreign] });
+        let list = json!({ "type": "array", "items": word });
+        json!({ "description": meanings, "anyOf": [{ "const": ALL }, word, list] })
     }
 }
 

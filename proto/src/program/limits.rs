@@ -28,7 +28,7 @@ pub struct Limits {
     /// The most messages that wait for one process; a further one from another process is refused.
     #[key(default = 256, range = 1..=MOST_MAIL)]
     pub max_mailbox: u32,
-    /// How often a process may take itself back to a checkpoint.
+    /// How often a process may restore itself to a checkpoint.
     #[key(default = 8, range = 1..=MOST_RESTORES)]
     pub max_restores: u32,
     /// When the children of a fork begin to run.

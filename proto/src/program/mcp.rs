@@ -56,7 +56,8 @@ pub(super) struct ServerSection {
     pub(super) headers: Vec<Named<String>>,
     /// The working directory of the program, if not the kernel's.
     pub(super) cwd: Option<String>,
-    /// Whether processes are started without its tools where it cannot be reached.
+    /// Whether a process starts without the tools of the server if the server cannot be reached;
+    /// otherwise the process does not start.
     pub(super) optional: bool,
     /// The time after which a server that does not answer counts as unreachable.
     #[key(with = Duration, default = DEFAULT_CONNECT_MS)]

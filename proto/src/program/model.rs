@@ -89,20 +89,23 @@ impl Value for Provider {
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
 #[section(check = ModelEntry::checked, ignored = ["project_id", "region"])]
 pub struct ModelEntry {
-    /// Who serves the model: one of the words, or the name of a provider that the host registered.
+    /// The provider that serves the model: one of the words, or the name of a provider that the host
+    /// registered. `scripted` answers from `script`, offline and deterministically.
     #[key(required)]
     pub provider: Option<At<Provider>>,
-    /// The model's name at its provider. Required, except for a scripted model.
+    /// The name of the model at its provider. Required, unless the provider is `scripted`.
     #[key(default = Provider::Scripted.word().to_owned())]
     pub name: String,
-    /// The script of a scripted model, a file. Without one the model is silent.
+    /// The file with the script of a scripted model; a model without one stays silent. A relative path
+    /// starts in the folder of the program file.
     pub script: Option<At<String>>,
     /// The server that is asked instead of the provider's own: `https://host` or `http://host:port`,
     /// with a path where the server has one.
     pub base_url: Option<At<String>>,
-    /// The environment variable that holds the key, instead of the provider's own.
+    /// The environment variable that holds the key, instead of the provider's own. The user has to
+    /// permit it.
     pub api_key_env: Option<At<String>>,
-    /// Whether the provider is not asked to cache what it has read.
+    /// Whether to leave out the request that the provider caches the conversation.
     pub disable_automatic_caching: bool,
 }
 
@@ -112,7 +115,7 @@ pub struct ModelSection {
     /// The model.
     #[key(flatten)]
     pub model: ModelEntry,
-    /// The number of replies after which a turn ends.
+    /// The number of replies of the model after which a turn ends.
     #[key(default = 10, range = 1..=MOST_ITERATIONS)]
     pub max_iterations: u32,
     /// The name of the program in listings, if `[demo]` gives none.

@@ -45,7 +45,8 @@ impl Value for Money {
         let text = json!({ "type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?$" });
         let most = rules.range.end() / NANOS;
         let number = json!({ "type": "number", "minimum": 0, "maximum": most });
-        json!({ "title": "money", "anyOf": [text, number] })
+        let digits = format!("A decimal with up to {DECIMALS} digits behind the point.");
+        json!({ "title": "money", "description": digits, "anyOf": [text, number] })
     }
 }
 

@@ -5,8 +5,8 @@ use super::{At, Keyword, Section};
 /// `[preload]` as written.
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
 pub struct PreloadSection {
-    /// The files. The text of each is part of the system prompt of every process; the program and
-    /// its bundle hold a copy, so that no permission is needed to read them.
+    /// The files. They are read when the program is compiled, so that processes need no permission to
+    /// read them.
     pub files: Vec<At<String>>,
     /// Where relative paths in `files` start.
     pub relative_to: RelativeTo,

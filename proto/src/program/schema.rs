@@ -4,7 +4,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{Key, ProgramFile, Section, Value};
 
-/// The JSON Schema (draft 2020-12) of a program file. It accepts every file that [`parse`] accepts
+/// The JSON Schema (draft 7) of a program file. It accepts every file that [`parse`] accepts
 /// without an error, and refuses unknown keys and wrong types as that does. Checks that concern
 /// several keys or other files are left to the compiler.
 ///
@@ -12,8 +12,9 @@ use super::{Key, ProgramFile, Section, Value};
 #[must_use]
 pub fn schema() -> Json {
     let mut schema = TableSchema::of::<ProgramFile>();
-    schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+    schema["$schema"] = json!("http://json-schema.org/draft-07/schema#");
     schema["title"] = json!("Program of the Dormouse kernel");
+    schema["required"] = json!(["model"]);
     schema
 }
 
@@ -52,14 +53,14 @@ impl TableSchema {
         if let Some(default) = default.as_ref().and_then(T::show) {
             schema["default"] = default;
         }
-        if let Some(alias) = key.alias {
-            let doc = format!("Another name for `{}`.", key.name);
-            self.add(alias, &doc, schema.clone());
-        }
         if key.rules.is_required {
             self.required.push(json!(key.name));
         }
-        self.add(key.name, key.doc, schema);
+        self.add(key.name, key.doc, schema.clone());
+        if let Some(alias) = key.alias {
+            schema["deprecated"] = json!(true);
+            self.add(alias, &format!("Another name for `{}`.", key.name), schema);
+        }
     }
 
     /// Keys that have no effect.

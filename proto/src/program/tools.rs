@@ -14,7 +14,8 @@ pub struct ToolsSection {
     /// declared command need not be listed.
     #[key(alias = "builtin", most = MOST_TOOLS)]
     pub enabled: Vec<ToolEntry>,
-    /// Programs of the host as tools. No shell is involved.
+    /// Programs of the host as tools. They are started without a shell, and the user has to permit
+    /// each program.
     #[key(name = "command", most = MOST_TOOLS)]
     pub commands: Vec<CommandSection>,
     /// The tools of servers, by the name of the server: `"all"`, a list of tools, or a table of
@@ -32,7 +33,7 @@ pub struct ToolsSection {
     list = "a list of tools"
 )]
 pub struct ToolEntry {
-    /// The tool.
+    /// The name of the tool.
     #[key(required)]
     pub name: At<String>,
     /// The name that the model calls it by, if not its own: 1 to 64 of A-Z, a-z, 0-9, _ and -.
@@ -41,8 +42,7 @@ pub struct ToolEntry {
     pub description: Option<String>,
     /// What a process must be allowed to do to call it, if not what the tool says.
     pub access: Option<Access>,
-    /// What the model is told of its parameters, by their names, if not the tool's own
-    /// descriptions.
+    /// Descriptions of parameters, by the name of the parameter, in place of the tool's own.
     #[key(name = "param_descriptions")]
     pub parameters: Vec<Named<String>>,
     /// The place of the whole entry.

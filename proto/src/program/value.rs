@@ -263,7 +263,7 @@ pub(crate) trait Keyword: Copy + PartialEq + 'static {
         let words: Vec<_> = Self::WORDS.iter().map(|(word, ..)| word).collect();
         let meanings = Self::WORDS
             .iter()
-            .filter(|(.., meaning)| !meaning.is_empty());
+            .filter(|(word, value, _)| *word == value.word());
         let meanings = meanings.map(|(word, _, meaning)| format!("`{word}`: {meaning}"));
         let meanings: Vec<_> = meanings.collect();
         json!({ "enum": words, "description": meanings.join(" ") })
