@@ -22,8 +22,8 @@ of the field, and run
 /// The width of lines that are not rows of a table.
 const WIDTH: usize = 100;
 
-/// The table at `path` and all tables in it. A table with the keys of an earlier one is left out: the
-/// description of what holds it refers to that one.
+/// The table at `path` and all tables in it. A table with the keys of an earlier one is left out:
+/// the description of what holds it refers to that one.
 fn write_table(page: &mut String, heading: &str, path: &str, schema: &Value) {
     if let Some(properties) = schema["properties"].as_object() {
         if page.contains(&rows(schema)) {

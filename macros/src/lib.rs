@@ -49,15 +49,15 @@ pub fn tool(options: TokenStream, function: TokenStream) -> TokenStream {
 ///
 /// `#[key(…)]`: `name = "…"` and `alias = "…"` for a key that is not the field's name;
 /// `default = …`; `range = 1..=10`, also for sizes, durations and money; `most = 16` entries of a
-/// list or table; `required`, or `required = "what to write"`; `with = Type` reads a type that wraps
-/// the field's; `flatten` reads the keys of another section in this table; `last` reads and lists
-/// the key after the others; `place` and `place = "key"` are where the table and that key's value
-/// are written; `rest = function` reads all other keys; `skip` is no key.
+/// list or table; `required`, or `required = "what to write"`; `with = Type` reads a type that
+/// wraps the field's; `flatten` reads the keys of another section in this table; `last` reads and
+/// lists the key after the others; `place` and `place = "key"` are where the table and that key's
+/// value are written; `rest = function` reads all other keys; `skip` is no key.
 ///
 /// `#[section(…)]`: `expected = "…"` and `list = "…"` name the table and a list of them in errors;
 /// `or = field` accepts the value of that field instead of the table; `check = function` checks keys
-/// against each other, and drops the table if it returns `None`; `ignored = ["key"]` are keys of the
-/// reference implementation that are accepted and have no effect.
+/// against each other, and drops the table if it returns `None`; `ignored = ["key"]` are keys of
+/// the reference implementation that are accepted and have no effect.
 #[proc_macro_derive(Section, attributes(section, key))]
 pub fn section(input: TokenStream) -> TokenStream {
     derive(input, section::expand)

@@ -36,10 +36,8 @@ struct Member {
 /// At an option that is not known, or a key without a description.
 pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let Data::Struct(data) = &input.data else {
-        return Err(Error::new_spanned(
-            input,
-            "the keys of a table are the fields of a struct",
-        ));
+        let message = "the keys of a table are the fields of a struct";
+        return Err(Error::new_spanned(input, message));
     };
     let options = Options::parse(&input.attrs, "section", &OF_SECTIONS)?;
     let mut keys = Vec::new();
@@ -52,15 +50,14 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let describe = members.iter().map(|member| &member.describe);
     let of = &input.ident;
     let ignored = options.or("ignored", &quote!([]));
-    let expected = options
-        .get("expected")
-        .map(|text| quote!(const EXPECTED: &'static str = #text;));
-    let list = options
-        .get("list")
-        .map(|text| quote!(const LIST: &'static str = #text;));
+    let expected = options.get("expected");
+    let expected = expected.map(|text| quote!(const EXPECTED: &'static str = #text;));
+    let list = options.get("list");
+    let list = list.map(|text| quote!(const LIST: &'static str = #text;));
     let or = options
         .get("or")
-        .map(|field| or(&field.to_string(), &members));
+        .map(|field| or(field, &members))
+        .transpose()?;
     let checked = match options.get("check") {
         Some(check) => quote!(#check(section, table)),
         None => quote!(Some(section)),
@@ -103,12 +100,10 @@ fn member(field: &Field, keys: &mut Vec<TokenStream>) -> Result<Member> {
             quote!(<#of as crate::program::Section>::describe(schema);),
         )
     } else if let Some(key) = options.get("place") {
-        let place = if key.is_empty() {
-            quote!(span())
-        } else {
-            quote!(place(#key))
-        };
-        (quote!(table.#place), quote!())
+        match key.is_empty() {
+            true => (quote!(table.span()), quote!()),
+            false => (quote!(table.place(#key)), quote!()),
+        }
     } else if options.has("skip") {
         (default.clone(), quote!())
     } else if doc.is_empty() {
@@ -119,11 +114,8 @@ fn member(field: &Field, keys: &mut Vec<TokenStream>) -> Result<Member> {
     } else {
         let index = keys.len();
         keys.push(options.key(&name.to_string(), &doc));
-        options.value(
-            &of,
-            &default,
-            &quote!(&<Self as crate::program::Section>::KEYS[#index]),
-        )
+        let key = quote!(&<Self as crate::program::Section>::KEYS[#index]);
+        options.value(&of, &default, &key)
     };
     Ok(Member {
         name,
@@ -136,11 +128,16 @@ fn member(field: &Field, keys: &mut Vec<TokenStream>) -> Result<Member> {
 }
 
 /// Reads a value that is written instead of the table as the field of this name.
-fn or(name: &str, members: &[Member]) -> Option<TokenStream> {
-    let Member { name, of, .. } = members.iter().find(|member| member.name == name)?;
+fn or(field: &TokenStream, members: &[Member]) -> Result<TokenStream> {
+    let found = members
+        .iter()
+        .find(|member| field.to_string() == member.name.to_string());
+    let Some(Member { name, of, .. }) = found else {
+        return Err(Error::new_spanned(field, "no field of this name"));
+    };
     let places = members.iter().filter(|member| member.options.has("place"));
     let places = places.map(|member| &member.name);
-    Some(quote! {
+    Ok(quote! {
         fn or(
             table: &mut crate::program::Reader<'_>,
             key: &str,

@@ -13,7 +13,7 @@
 //! ```
 //! use dormouse_proto::program::parse;
 //!
-//! let parsed = parse("[model]\nname = \"m\"\nprovider = \"scripted\"\n\n[tools]\nenabled = [\"read_fd\"]\n");
+//! let parsed = parse("[model]\nprovider = \"scripted\"\n[tools]\nenabled = [\"read_fd\"]\n");
 //! assert!(parsed.diagnostics.is_empty());
 //! assert_eq!(parsed.file.tools.enabled[0].name.value, "read_fd");
 //! ```
@@ -126,10 +126,11 @@ pub struct ProgramFile {
     pub model: ModelSection,
     /// The texts that a model is given first.
     pub prompt: PromptSection,
-    /// Parameters of the model's provider, such as `max_tokens` or `temperature`: whatever the table
-    /// holds is passed on as JSON.
+    /// Parameters of the model's provider, such as `max_tokens` or `temperature`: whatever the
+    /// table holds is passed on as JSON.
     pub parameters: Map<String, Json>,
-    /// Tool servers of the Model Context Protocol. `[tools.mcp]` says which of their tools are used.
+    /// Tool servers of the Model Context Protocol. `[tools.mcp]` says which of their tools are
+    /// used.
     pub mcp: McpSection,
     /// How large content is kept away from the model's context. The descriptor system is on where
     /// `[tools]` enables a descriptor tool, such as `read_fd`.
@@ -153,8 +154,8 @@ pub struct ProgramFile {
     pub prices: Vec<Named<Price>>,
 }
 
-/// What came of reading a program file. The file is only good if no diagnostic is an error; otherwise
-/// it holds what could be read, so that further checks can add their diagnostics.
+/// What came of reading a program file. The file is only good if no diagnostic is an error;
+/// otherwise it holds what could be read, so that further checks can add their diagnostics.
 #[derive(Clone, Debug, Default)]
 pub struct Parsed {
     /// The file.

@@ -52,8 +52,8 @@ pub struct EnvironmentChoice {
     /// has to permit each.
     #[key(with = EnvVars, most = MOST_ENV_VARS)]
     pub env_vars: Vec<EnvVar>,
-    /// Commands whose output the model is told. Each is a text that needs no shell, or a list of the
-    /// program and its arguments. The user has to permit each program.
+    /// Commands whose output the model is told. Each is a text that needs no shell, or a list of
+    /// the program and its arguments. The user has to permit each program.
     #[key(most = MOST_COMMANDS)]
     pub commands: Vec<EnvCommand>,
     /// A label of your own: the model is told its text as it is written.
@@ -100,47 +100,40 @@ impl Value for EnvVars {
     const EXPECTED: &'static str = "a table of labels and variables, or a list of variables";
 
     fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
-        let written: Vec<(String, At<String>)> = match node.get_ref() {
-            DeValue::Array(_) => {
-                let names: Vec<At<String>> = Vec::read(table, key, node, rules)?;
-                let labelled = names.into_iter().map(|name| (name.value.clone(), name));
-                labelled.collect()
-            }
-            DeValue::Table(_) => {
-                let names: Vec<Named<At<String>>> = Vec::read(table, key, node, rules)?;
-                let labelled = names
-                    .into_iter()
-                    .map(|entry| (entry.name.value, entry.value));
-                labelled.collect()
-            }
-            _ => {
-                table.wrong_type(key, node, Self::EXPECTED);
-                return None;
-            }
+        let named: Vec<Named<At<String>>> = if node.get_ref().is_array() {
+            let names: Vec<At<String>> = Vec::read(table, key, node, rules)?;
+            let label = |value: At<String>| (value.clone(), value);
+            let labelled = names.into_iter().map(label);
+            labelled
+                .map(|(name, value)| Named { name, value })
+                .collect()
+        } else {
+            let expected = Some(Self::EXPECTED);
+            let rules = Rules {
+                expected,
+                ..rules.clone()
+            };
+            Vec::read(table, key, node, &rules)?
         };
-        let variables = written.into_iter().map(|(label, name)| {
-            if !is_parameter_name(&name.value) {
-                table.report(no_variable(&name));
+        let variables = named.into_iter().map(|Named { name: label, value }| {
+            if !is_parameter_name(&value.value) {
+                let message = "`env_info.env_vars` takes the names of environment variables";
+                let help =
+                    "a label and the variable behind it: env_vars = { region = \"MY_REGION\" }";
+                table.report(value.error(message, "not such a name").help(help));
             }
-            let name = name.value;
-            EnvVar { label, name }
+            EnvVar {
+                label: label.value,
+                name: value.value,
+            }
         });
         Some(Self(variables.collect()))
     }
 
     fn schema(rules: &Rules) -> Json {
-        let (list, table) = (
-            Vec::<String>::schema(rules),
-            Vec::<Named<String>>::schema(rules),
-        );
-        json!({ "anyOf": [list, table] })
+        let list = Vec::<String>::schema(rules);
+        json!({ "anyOf": [list, Vec::<Named<String>>::schema(rules)] })
     }
-}
-
-fn no_variable(name: &At<String>) -> Diagnostic {
-    let message = "`env_info.env_vars` takes the names of environment variables";
-    Diagnostic::error(name.span.clone(), message, "not such a name")
-        .help("a label and the variable behind it: env_vars = { region = \"MY_REGION\" }")
 }
 
 /// A text that is split into words, or the words themselves.
@@ -160,23 +153,17 @@ impl Value for EnvCommand {
                 return None;
             }
         };
-        let program = argv
-            .as_ref()
-            .map(|argv| argv.first().map_or("", |word| word.trim()));
-        match &program {
-            Ok("") => {
-                let message = "the command has no program to run";
-                table.report(Diagnostic::error(node.span(), message, "empty"));
-                return None;
-            }
-            Ok(_) => {}
-            Err(shell) => {
-                let message = format!("a command of `env_info.commands` cannot be run: {shell}");
-                let warning = Diagnostic::warning(node.span(), message, "is not run");
-                let help =
-                    "no shell reads it; ask for one by name: [\"sh\", \"-c\", \"ls | wc -l\"]";
-                table.report(warning.help(help));
-            }
+        if let Err(shell) = &argv {
+            let message = format!("a command of `env_info.commands` cannot be run: {shell}");
+            let warning = Diagnostic::warning(node.span(), message, "is not run");
+            let help = "no shell reads it; ask for one by name: [\"sh\", \"-c\", \"ls | wc -l\"]";
+            table.report(warning.help(help));
+        } else if let Ok(argv) = &argv
+            && argv.first().is_none_or(|program| program.trim().is_empty())
+        {
+            let message = "the command has no program to run";
+            table.report(Diagnostic::error(node.span(), message, "empty"));
+            return None;
         }
         let argv = argv.ok();
         Some(Self { written, argv })

@@ -89,18 +89,18 @@ impl Value for Provider {
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
 #[section(check = ModelEntry::checked, ignored = ["project_id", "region"])]
 pub struct ModelEntry {
-    /// The provider that serves the model: one of the words, or the name of a provider that the host
-    /// registered. `scripted` answers from `script`, offline and deterministically.
+    /// The provider that serves the model: one of the words, or the name of a provider that the
+    /// host registered. `scripted` answers from `script`, offline and deterministically.
     #[key(required)]
     pub provider: Option<At<Provider>>,
     /// The name of the model at its provider. Required, unless the provider is `scripted`.
     #[key(default = Provider::Scripted.word().to_owned())]
     pub name: String,
-    /// The file with the script of a scripted model; a model without one stays silent. A relative path
-    /// starts in the folder of the program file.
+    /// The file with the script of a scripted model; a model without one stays silent. A relative
+    /// path starts in the folder of the program file.
     pub script: Option<At<String>>,
-    /// The server that is asked instead of the provider's own: `https://host` or `http://host:port`,
-    /// with a path where the server has one.
+    /// The server that is asked instead of the provider's own: `https://host` or
+    /// `http://host:port`, with a path where the server has one.
     pub base_url: Option<At<String>>,
     /// The environment variable that holds the key, instead of the provider's own. The user has to
     /// permit it.
@@ -147,7 +147,7 @@ impl ModelEntry {
         let provider = self.provider.as_ref().map(|provider| &provider.value);
         if provider == Some(&Provider::Scripted) {
             for key in OF_SERVERS {
-                of_a_server(key, table);
+                refuse_server(key, table);
             }
         } else {
             self.check_name(table);
@@ -155,22 +155,26 @@ impl ModelEntry {
         if let (Some(script), Some(provider)) = (&self.script, provider)
             && *provider != Provider::Scripted
         {
-            let message = "`model.script` is for the provider \"scripted\"";
             let label = format!("has no meaning for {:?}", provider.word());
-            table.report(Diagnostic::error(script.span.clone(), message, label));
+            table.report(script.error("`model.script` is for the provider \"scripted\"", label));
         }
-        let base_url = self.base_url.as_ref().filter(|url| !is_address(&url.value));
-        base_url
-            .map(no_address)
-            .into_iter()
-            .for_each(|wrong| table.report(wrong));
-        let key = self
+        if let Some(url) = self.base_url.as_ref().filter(|url| !is_address(&url.value)) {
+            let message = "`model.base_url` is no address of a server";
+            let help =
+                "write https://host or http://host:port, with a path where the server has one";
+            table.report(url.error(message, "not such an address").help(help));
+        }
+        if let Some(name) = self
             .api_key_env
             .as_ref()
-            .filter(|name| !is_variable(&name.value));
-        key.map(no_variable)
-            .into_iter()
-            .for_each(|wrong| table.report(wrong));
+            .filter(|name| !is_variable(&name.value))
+        {
+            // A key that was written in place of the variable's name is not repeated.
+            let message = "`model.api_key_env` is no name of an environment variable";
+            let help = "name the variable that holds the key, such as \"OPENROUTER_API_KEY\", never \
+                        the key";
+            table.report(name.error(message, "not such a name").help(help));
+        }
         Some(self)
     }
 
@@ -184,7 +188,7 @@ impl ModelEntry {
 }
 
 /// Reports a key that says how a server is asked, where there is none.
-fn of_a_server(key: &str, table: &mut Reader<'_>) {
+fn refuse_server(key: &str, table: &mut Reader<'_>) {
     if let Some(place) = table.place(key) {
         let message = format!("`model.{key}` is for models behind a server");
         let label = "has no meaning for \"scripted\"";
@@ -195,29 +199,13 @@ fn of_a_server(key: &str, table: &mut Reader<'_>) {
 /// Whether a server is there is seen when it is asked. What an address must not hold is refused
 /// here: a program is no place for credentials.
 fn is_address(text: &str) -> bool {
-    let address = text
-        .strip_prefix("https://")
-        .or_else(|| text.strip_prefix("http://"));
-    address.is_some_and(|address| {
-        !address.is_empty()
-            && !address.contains(|c: char| c.is_whitespace() || matches!(c, '@' | '?' | '#' | '\\'))
-    })
-}
-
-fn no_address(url: &At<String>) -> Diagnostic {
-    let message = "`model.base_url` is no address of a server";
-    Diagnostic::error(url.span.clone(), message, "not such an address")
-        .help("write https://host or http://host:port, with a path where the server has one")
+    let http = text.strip_prefix("http://");
+    let address = text.strip_prefix("https://").or(http);
+    let is_wrong = |c: char| c.is_whitespace() || matches!(c, '@' | '?' | '#' | '\\');
+    address.is_some_and(|address| !address.is_empty() && !address.contains(is_wrong))
 }
 
 fn is_variable(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-}
-
-/// A key that was written in place of the variable's name is not repeated.
-fn no_variable(name: &At<String>) -> Diagnostic {
-    let message = "`model.api_key_env` is no name of an environment variable";
-    Diagnostic::error(name.span.clone(), message, "not such a name")
-        .help("name the variable that holds the key, such as \"OPENROUTER_API_KEY\", never the key")
 }

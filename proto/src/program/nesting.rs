@@ -3,8 +3,8 @@
 
 use super::{Diagnostic, MAX_NESTING};
 
-/// The diagnostic about a text that opens more than [`MAX_NESTING`] brackets within each other. Costs
-/// one pass, and the text need not be TOML.
+/// The diagnostic about a text that opens more than [`MAX_NESTING`] brackets within each other.
+/// Costs one pass, and the text need not be TOML.
 pub(super) fn too_deep(text: &str) -> Option<Diagnostic> {
     let at = deepest_allowed(text.as_bytes())?;
     let message = format!("arrays and inline tables are nested more than {MAX_NESTING} deep");

@@ -5,8 +5,8 @@ use super::{At, Keyword, Section};
 /// `[preload]` as written.
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
 pub struct PreloadSection {
-    /// The files. They are read when the program is compiled, so that processes need no permission to
-    /// read them.
+    /// The files. They are read when the program is compiled, so that processes need no permission
+    /// to read them.
     pub files: Vec<At<String>>,
     /// Where relative paths in `files` start.
     pub relative_to: RelativeTo,

@@ -11,6 +11,7 @@ pub struct PromptSection {
     /// The first user message of a process that is started without input.
     #[key(alias = "user_prompt")]
     pub user: Option<String>,
-    /// A file whose text follows `system`. A relative path starts in the folder of the program file.
+    /// A file whose text follows `system`. A relative path starts in the folder of the program
+    /// file.
     pub system_prompt_file: Option<At<String>>,
 }

@@ -11,11 +11,15 @@ use super::{Key, ProgramFile, Section, Value};
 /// [`parse`]: super::parse
 #[must_use]
 pub fn schema() -> Json {
-    let mut schema = TableSchema::of::<ProgramFile>();
-    schema["$schema"] = json!("http://json-schema.org/draft-07/schema#");
-    schema["title"] = json!("Program of the Dormouse kernel");
-    schema["required"] = json!(["model"]);
-    schema
+    let table = TableSchema::of::<ProgramFile>();
+    json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Program of the Dormouse kernel",
+        "type": "object",
+        "required": ["model"],
+        "properties": table["properties"],
+        "additionalProperties": false,
+    })
 }
 
 /// The schema of one table, key by key.
