@@ -30,9 +30,9 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
                 table: &mut crate::program::Reader<'_>,
                 key: &str,
                 node: crate::program::Node<'_>,
-                rules: &crate::program::Rules,
+                _rules: &crate::program::Rules,
             ) -> Option<Self> {
-                crate::program::Keyword::read(table, key, node, rules)
+                crate::program::Keyword::read(table, key, node)
             }
             fn schema(_rules: &crate::program::Rules) -> ::serde_json::Value {
                 <Self as crate::program::Keyword>::schema()

@@ -152,13 +152,13 @@ impl Value for Servers {
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
 #[section(or = selection, check = ServerTools::selected)]
 pub struct ServerTools {
+    /// The text that the names of its tools begin with, up to 32 characters; may be empty. If it is
+    /// not given, it is the name of the server and `__`.
+    pub prefix: Option<At<String>>,
     /// Which of its tools are used: `"all"` that it offers when a process is born, or a list as in
     /// `[tools] enabled`.
     #[key(name = "tools")]
     pub selection: ServerSelection,
-    /// The text that the names of its tools begin with, up to 32 characters; may be empty. If it is
-    /// not given, it is the name of the server and `__`.
-    pub prefix: Option<At<String>>,
 }
 
 impl ServerTools {

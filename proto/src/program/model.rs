@@ -76,6 +76,9 @@ impl Value for Provider {
         let word = String::read(table, key, node, &Rules::ANY)?;
         let known = PROVIDERS.iter().find(|(known, _)| *known == word);
         let known = known.map(|(_, provider)| provider.clone());
+        if known == Some(Self::Scripted) {
+            OF_SERVERS.iter().for_each(|key| refuse_server(key, table));
+        }
         Some(known.unwrap_or_else(|| Self::Custom(word.into())))
     }
 
@@ -145,11 +148,7 @@ impl ModelEntry {
     /// Which keys a model needs and may have depends on its provider.
     fn checked(self, table: &mut Reader<'_>) -> Option<Self> {
         let provider = self.provider.as_ref().map(|provider| &provider.value);
-        if provider == Some(&Provider::Scripted) {
-            for key in OF_SERVERS {
-                refuse_server(key, table);
-            }
-        } else {
+        if provider != Some(&Provider::Scripted) {
             self.check_name(table);
         }
         if let (Some(script), Some(provider)) = (&self.script, provider)

@@ -246,8 +246,8 @@ pub(crate) trait Keyword: Copy + PartialEq + 'static {
     }
 
     /// Reads a word; any other text is reported with the nearest one.
-    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
-        let text = String::read(table, key, node, rules)?;
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>) -> Option<Self> {
+        let text = String::read(table, key, node, &Rules::ANY)?;
         let value = Self::of_word(&text);
         if value.is_none() {
             let valid: Vec<_> = Self::WORDS.iter().map(|(word, ..)| *word).collect();
