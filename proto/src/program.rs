@@ -82,8 +82,6 @@ pub const MAX_FILE_BYTES: usize = 1 << 20;
 /// How deep arrays and inline tables may stand in each other.
 pub const MAX_NESTING: usize = 32;
 
-/// The most programs that one may link.
-const MOST_LINKS: usize = 256;
 /// The most models that one program may price.
 const MOST_PRICES: usize = 256;
 
@@ -141,7 +139,7 @@ pub struct ProgramFile {
     #[key(name = "env_info")]
     pub environment: EnvironmentChoice,
     /// The programs that the tool `spawn` may start, by name. Each is a path, or a table.
-    #[key(name = "linked_programs", most = MOST_LINKS)]
+    #[key(name = "linked_programs", most = 256)]
     pub linked: Vec<Named<Link>>,
     /// What a demonstration of the program asks.
     pub demo: Demo,

@@ -8,8 +8,6 @@ use super::{At, Diagnostic, Keyword, Named, Node, Reader, Rules, Section, Span, 
 use crate::command::{Parameter, ParameterKind};
 use crate::tool::ToolPolicy;
 
-const MOST_PARAMETERS: usize = 64;
-
 /// A command as it is written. Whether its placeholders and names fit together is checked when it
 /// is compiled.
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
@@ -29,7 +27,7 @@ pub struct CommandSection {
     #[key(required)]
     pub argv: Option<Vec<At<String>>>,
     /// The parameters that the model may give, by name. Each must be used in `argv`.
-    #[key(most = MOST_PARAMETERS)]
+    #[key(most = 64)]
     pub parameters: Vec<Named<Parameter>>,
     /// Names of environment variables that are handed on, beyond the few that every command gets.
     /// The user has to permit each.

@@ -14,9 +14,6 @@ use super::{
 const ALL: &str = "all";
 /// Variables of the reference implementation that this version does not know.
 const FOREIGN: [&str; 2] = ["python_version", "file_map"];
-/// The most commands, since each is a program that runs before the first word is said.
-const MOST_COMMANDS: usize = 16;
-const MOST_ENV_VARS: usize = 64;
 
 /// A fact about the machine that a program may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Keyword)]
@@ -50,11 +47,12 @@ pub struct EnvironmentChoice {
     pub variables: Vec<Variable>,
     /// Environment variables of the host: a list of names, or a table of labels and names. The user
     /// has to permit each.
-    #[key(with = EnvVars, most = MOST_ENV_VARS)]
+    #[key(with = EnvVars, most = 64)]
     pub env_vars: Vec<EnvVar>,
     /// Commands whose output the model is told. Each is a text that needs no shell, or a list of
     /// the program and its arguments. The user has to permit each program.
-    #[key(most = MOST_COMMANDS)]
+    // Each is a program that runs before the model is asked for the first time.
+    #[key(most = 16)]
     pub commands: Vec<EnvCommand>,
     /// A label of your own: the model is told its text as it is written.
     #[key(rest = custom)]

@@ -3,33 +3,25 @@
 use super::{Keyword, Reader, Section};
 use crate::command::CommandLimits;
 
-/// The most children of one fork, and of one process at a time.
-const MOST_CHILDREN: u64 = 1_000;
-/// The deepest tree.
-const MOST_DEPTH: u64 = 64;
-/// The most messages that a program may let wait for one process.
-const MOST_MAIL: u64 = 10_000;
-const MOST_RESTORES: u64 = 1_000;
-
 /// `[limits]`: how far a process may multiply, and what its commands may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Section)]
 #[section(check = max_children)]
 pub struct Limits {
     /// The most children of one `fork` call.
-    #[key(default = 8, range = 1..=MOST_CHILDREN)]
+    #[key(default = 8, range = 1..=1_000)]
     pub max_fork_children: u32,
     /// The most children of one process that run at the same time, whatever calls made them. Where
     /// it is not given and `max_fork_children` is larger, that number holds.
-    #[key(default = 32, range = 1..=MOST_CHILDREN)]
+    #[key(default = 32, range = 1..=1_000)]
     pub max_children: u32,
     /// The most levels of processes below a root.
-    #[key(default = 3, range = 1..=MOST_DEPTH)]
+    #[key(default = 3, range = 1..=64)]
     pub max_depth: u32,
     /// The most messages that wait for one process; a further one from another process is refused.
-    #[key(default = 256, range = 1..=MOST_MAIL)]
+    #[key(default = 256, range = 1..=10_000)]
     pub max_mailbox: u32,
     /// How often a process may restore itself to a checkpoint.
-    #[key(default = 8, range = 1..=MOST_RESTORES)]
+    #[key(default = 8, range = 1..=1_000)]
     pub max_restores: u32,
     /// When the children of a fork begin to run.
     pub fork_release: ForkRelease,

@@ -14,8 +14,6 @@ use crate::command::CommandLimits;
 use crate::server::{DEFAULT_CONNECT_MS, Server, ServerCommand, ServerValue, Transport};
 use crate::tool::ToolPolicy;
 
-/// The most servers of one program.
-const MOST_SERVERS: usize = 64;
 /// The most variables or headers of one server.
 const MOST_VALUES: usize = 256;
 /// What a server is declared by.
@@ -30,7 +28,7 @@ pub struct McpSection {
     pub config_path: Option<At<String>>,
     /// The servers, by the name that `[tools.mcp]` calls them by: programs that are started
     /// (`command`), or machines (`url`).
-    #[key(with = Servers, most = MOST_SERVERS)]
+    #[key(with = Servers, most = 64)]
     pub servers: Vec<Named<Server>>,
 }
 

@@ -6,9 +6,6 @@ use serde_json::{Value as Json, json};
 
 use super::{At, Diagnostic, Node, Reader, Rules, Section, Value};
 
-const MOST_ITERATIONS: u64 = 1_000_000;
-const MOST_FALLBACKS: usize = 16;
-const MOST_FAILURES: u64 = 100;
 const PROVIDERS: [(&str, Provider); 5] = [
     ("anthropic", Provider::Anthropic),
     ("openai", Provider::OpenAi),
@@ -119,12 +116,12 @@ pub struct ModelSection {
     #[key(flatten)]
     pub model: ModelEntry,
     /// The number of replies of the model after which a turn ends.
-    #[key(default = 10, range = 1..=MOST_ITERATIONS)]
+    #[key(default = 10, range = 1..=1_000_000)]
     pub max_iterations: u32,
     /// The name of the program in listings, if `[demo]` gives none.
     pub display_name: Option<String>,
     /// Models that are asked, in order, when the one before fails.
-    #[key(name = "fallback", most = MOST_FALLBACKS)]
+    #[key(name = "fallback", most = 16)]
     pub fallbacks: Vec<FallbackSection>,
 }
 
@@ -140,7 +137,7 @@ pub struct FallbackSection {
     pub model: ModelEntry,
     /// The number of successive failures of the model before after which this one is asked;
     /// otherwise as many as the kernel tries.
-    #[key(range = 1..=MOST_FAILURES)]
+    #[key(range = 1..=100)]
     pub after: Option<u32>,
 }
 
