@@ -131,7 +131,7 @@ fn member(field: &Field, keys: &mut Vec<TokenStream>) -> Result<Member> {
 fn or(field: &TokenStream, members: &[Member]) -> Result<TokenStream> {
     let found = members
         .iter()
-        .find(|member| field.to_string() == member.name.to_string());
+        .find(|member| member.name == field.to_string());
     let Some(Member { name, of, .. }) = found else {
         return Err(Error::new_spanned(field, "no field of this name"));
     };

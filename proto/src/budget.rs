@@ -190,7 +190,6 @@ pub struct Price {
 
 impl Price {
     /// What is not said of the cache costs what other input does.
-    #[expect(clippy::unnecessary_wraps, reason = "the shape of every check")]
     fn complete(mut self, table: &mut Reader<'_>) -> Option<Self> {
         for (key, price) in [
             ("cache_read", &mut self.cache_read),

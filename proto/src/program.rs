@@ -7,6 +7,8 @@
 //!
 //! * A text of more than [`MAX_FILE_BYTES`] or nested deeper than [`MAX_NESTING`] is refused before
 //!   it is parsed.
+//! * A table is a struct, and its keys are the fields: `#[derive(Section)]` gives the reading, the
+//!   defaults, the JSON Schema ([`schema`]) and the reference in `docs/program-reference.md`.
 //! * A key that means nothing is an error, with the nearest one that does. What the reference
 //!   implementation knows and this version does not is a warning, so that its programs load.
 //!
@@ -26,6 +28,7 @@ mod demo;
 mod descriptors;
 mod diagnostic;
 mod environment;
+mod keyword;
 mod limits;
 mod links;
 mod mcp;
@@ -58,6 +61,7 @@ pub use self::demo::Demo;
 pub use self::descriptors::{DescriptorSection, Expansion};
 pub use self::diagnostic::{Diagnostic, Diagnostics, Label, Severity};
 pub use self::environment::{EnvCommand, EnvVar, EnvironmentChoice, Variable};
+pub(crate) use self::keyword::{Keyword, Word};
 pub use self::limits::{ForkRelease, Limits};
 pub use self::links::Link;
 pub use self::mcp::{McpSection, ServerSelection, ServerTools};
@@ -73,7 +77,7 @@ pub(crate) use self::schema::TableSchema;
 pub use self::schema::schema;
 pub(crate) use self::section::{Key, Rules, Section};
 pub use self::tools::{ToolEntry, ToolsSection};
-pub(crate) use self::value::{Keyword, Value, Word};
+pub(crate) use self::value::Value;
 use crate::budget::Price;
 
 /// The largest program file, in bytes.

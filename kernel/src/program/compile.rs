@@ -29,7 +29,7 @@ pub struct Compiled {
 pub struct Registered<'a> {
     /// Tools.
     pub tools: &'a [&'a str],
-    /// KnownProviders of models.
+    /// Providers of models.
     pub providers: KnownProviders<'a>,
 }
 

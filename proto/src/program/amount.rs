@@ -30,11 +30,11 @@ const SIZES: [(&str, u64); 11] = [
     ("", 1),
 ];
 
-/// A duration in milliseconds: a text with a unit, or a number of seconds.
+/// A duration in milliseconds: a text with a unit, or a number of seconds. At least 1 ms.
 #[derive(Clone, Copy)]
 pub(crate) struct Duration(pub(crate) u64);
 
-/// A size in bytes: a text with a unit, or a number of bytes.
+/// A size in bytes: a text with a unit, or a number of bytes. At least 1 byte.
 #[derive(Clone, Copy)]
 pub(crate) struct Size(pub(crate) u64);
 
@@ -72,9 +72,13 @@ impl ParseAmountError {
 /// # Errors
 /// [`ParseAmountError`], which says what is valid.
 pub fn parse_duration_ms(text: &str) -> Result<u64, ParseAmountError> {
+    parse_duration_to(text, DAY_MS)
+}
+
+fn parse_duration_to(text: &str, most_ms: u64) -> Result<u64, ParseAmountError> {
     let amount = number_with_unit(text, &DURATIONS)
         .ok_or_else(|| ParseAmountError::Duration(shorten(text)))?;
-    within(text, amount, DAY_MS, "1ms", &DURATIONS)
+    within(text, amount, most_ms, "1ms", &DURATIONS)
 }
 
 /// A size in bytes, from 1 byte to a gigabyte: `64MB`, `512KiB`, or a number of bytes.
@@ -94,19 +98,25 @@ fn parse_bytes_to(text: &str, most: u64) -> Result<u64, ParseAmountError> {
 impl Value for Duration {
     const EXPECTED: &'static str = "a duration";
 
-    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, _rules: &Rules) -> Option<Self> {
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
+        let most_ms = DAY_MS.min(*rules.range.end());
+        let parse = |text: &str| parse_duration_to(text, most_ms);
         let text = match node.get_ref() {
             DeValue::Float(number) => Some(number.as_str().to_owned()),
             _ => written(node),
         };
-        amount(table, key, node, text, Self::EXPECTED, parse_duration_ms).map(Self)
+        amount(table, key, node, text, Self::EXPECTED, parse).map(Self)
     }
 
-    fn schema(_rules: &Rules) -> Json {
+    fn schema(rules: &Rules) -> Json {
+        let most_ms = DAY_MS.min(*rules.range.end());
         let text = json!({ "type": "string", "pattern": pattern(&DURATIONS) });
-        let number = json!({ "type": "number", "minimum": 0.001, "maximum": DAY_MS / 1_000 });
-        let units =
-            "A number of seconds, or a text such as `500ms`, `30s`, `2m` or `1h`; up to 24h.";
+        let number =
+            json!({ "type": "number", "minimum": 0.001, "maximum": most_ms.div_ceil(1_000) });
+        let most = with_unit(most_ms, &DURATIONS);
+        let units = format!(
+            "A number of seconds, or a text such as `500ms`, `30s`, `2m` or `1h`; up to {most}."
+        );
         json!({ "title": "duration", "description": units, "anyOf": [text, number] })
     }
 

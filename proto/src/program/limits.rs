@@ -42,7 +42,6 @@ pub enum ForkRelease {
 }
 
 /// A fork that the program allows must not fail by a limit that it does not mention.
-#[expect(clippy::unnecessary_wraps, reason = "the shape of every check")]
 fn max_children(mut limits: Limits, table: &mut Reader<'_>) -> Option<Limits> {
     if table.place("max_children").is_none() {
         limits.max_children = limits.max_children.max(limits.max_fork_children);
