@@ -3,6 +3,7 @@
 //!
 //! Keys that only other clients know are passed over. No error shows a value: it may be a secret.
 
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::mcp::{Kind, ServerSection, VALID};
@@ -80,43 +81,39 @@ fn duration(declared: &Map<String, Value>, key: &str, ms: &mut u64) -> Result<()
 }
 
 fn text(declared: &Map<String, Value>, key: &str) -> Result<Option<String>, String> {
-    match declared.get(key) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(_) => Err(format!("has a `{key}` that is no text")),
-    }
+    read(declared, key, &format!("a `{key}` that is no text"))
 }
 
 fn texts(declared: &Map<String, Value>, key: &str) -> Result<Vec<String>, String> {
-    let wrong = || format!("has `{key}` that are no list of texts");
-    let list = match declared.get(key) {
-        None | Some(Value::Null) => return Ok(Vec::new()),
-        Some(value) => value.as_array().ok_or_else(wrong)?,
-    };
-    list.iter()
-        .map(|item| item.as_str().map(str::to_owned).ok_or_else(wrong))
-        .collect()
+    let texts = read(declared, key, &format!("`{key}` that are no list of texts"))?;
+    Ok(texts.unwrap_or_default())
 }
 
 fn values(declared: &Map<String, Value>, key: &str) -> Result<Vec<Named<String>>, String> {
-    let wrong = || format!("has `{key}` that is no object of texts");
-    let object = match declared.get(key) {
-        None | Some(Value::Null) => return Ok(Vec::new()),
-        Some(value) => value.as_object().ok_or_else(wrong)?,
+    let wrong = format!("`{key}` that is no object of texts");
+    let object: Map<String, Value> = read(declared, key, &wrong)?.unwrap_or_default();
+    let value = |(name, value): (String, Value)| {
+        let name = At {
+            value: name,
+            span: 0..0,
+        };
+        let value = value
+            .as_str()
+            .ok_or_else(|| format!("has {wrong}"))?
+            .to_owned();
+        Ok(Named { name, value })
     };
-    let value = |(name, value): (&String, &Value)| {
-        Some(Named {
-            name: At {
-                value: name.clone(),
-                span: 0..0,
-            },
-            value: value.as_str()?.to_owned(),
-        })
-    };
-    object
-        .iter()
-        .map(|entry| value(entry).ok_or_else(wrong))
-        .collect()
+    object.into_iter().map(value).collect()
+}
+
+/// The value of a key, none if it is not given. `wrong` says what it is if it is of another type.
+fn read<T: DeserializeOwned>(
+    declared: &Map<String, Value>,
+    key: &str,
+    wrong: &str,
+) -> Result<Option<T>, String> {
+    let value = declared.get(key).cloned().unwrap_or_default();
+    serde_json::from_value(value).map_err(|_| format!("has {wrong}"))
 }
 
 #[cfg(test)]
