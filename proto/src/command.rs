@@ -86,19 +86,19 @@ pub struct Parameter {
     /// Its name.
     #[key(skip)]
     pub name: String,
-    /// The type of its value.
+    /// The type of the value.
     #[key(name = "type", required)]
     pub kind: ParameterKind,
-    /// What it means, for the model.
+    /// What the parameter means, for the model.
     pub description: String,
-    /// Its value where the model gives none, of the parameter's type. Without one the model must
-    /// give the parameter, unless it is `optional`.
+    /// The value if the model gives none, of the parameter's type. A parameter that has no default
+    /// and is not `optional` must be given.
     #[key(with = Scalar, last)]
     pub default: Option<String>,
-    /// Whether the model may leave it out. An argument that is exactly its placeholder is then left
-    /// out too.
+    /// Whether the model may leave the parameter out. An argument that is exactly its placeholder is
+    /// then left out too.
     pub optional: bool,
-    /// The values that it may take, of the parameter's type; any if it is not given.
+    /// The valid values, of the parameter's type; if the key is not given, any value is valid.
     #[key(with = Scalars, last)]
     pub choices: Vec<String>,
 }

@@ -16,11 +16,11 @@ use crate::shown::ShownText;
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
-    /// Looks, changes nothing.
+    /// Reads, and changes nothing.
     Read,
-    /// Changes files or other state outside.
+    /// Changes files or other state outside of the kernel.
     Write,
-    /// Makes processes, or reaches beyond its own.
+    /// Creates processes, or reaches beyond its own.
     Admin,
 }
 
@@ -187,7 +187,7 @@ impl Answer {
 /// How a tool is run: declared with the tool, kept by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Section)]
 pub struct ToolPolicy {
-    /// What a process must be allowed to do to call the tool.
+    /// The access that a process needs to call the tool.
     #[key(default = Access::Write)]
     pub access: Access,
     /// Whether a call that was running when the kernel was stopped may run again.
@@ -195,7 +195,7 @@ pub struct ToolPolicy {
     /// The time after which a call is abandoned and answered with an error.
     #[key(name = "deadline", with = Duration, default = 120_000)]
     pub deadline_ms: u64,
-    /// The size at which its output is cut off; the model is told how much was cut.
+    /// The size at which the output of the tool is cut off; the answer says how much was cut.
     #[key(name = "output_cap", with = Size, default = 256 << 20, range = 1..=MAX_CONTENT_BYTES)]
     pub output_cap_bytes: u64,
 }

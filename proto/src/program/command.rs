@@ -16,10 +16,10 @@ use crate::tool::ToolPolicy;
     list = "a list of tables: `[[tools.command]]`"
 )]
 pub struct CommandSection {
-    /// The name that the model calls it by: 1 to 64 of A-Z, a-z, 0-9, _ and -.
+    /// The name that the model calls the command by: 1 to 64 of A-Z, a-z, 0-9, _ and -.
     #[key(required)]
     pub name: At<String>,
-    /// What it does and when to use it, for the model.
+    /// What the command does and when to use it, for the model.
     #[key(required)]
     pub description: String,
     /// The program and its arguments. `{NAME}` in an argument stands for the value of the parameter

@@ -9,9 +9,9 @@ pub(super) const MOST_TOOLS: usize = 256;
 /// `[tools]` as written.
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
 pub struct ToolsSection {
-    /// The tools that the model may call: built-in ones, commands of this program, and tools that
-    /// the host registered. Each is a name, or a table that changes what the model is told. A
-    /// declared command need not be listed.
+    /// The built-in tools, tools of the host and commands of this program that the model may call.
+    /// Each is a name, or a table that changes how the tool is presented. A declared command need
+    /// not be listed.
     #[key(alias = "builtin", most = MOST_TOOLS)]
     pub enabled: Vec<ToolEntry>,
     /// Programs of the host as tools. They are started without a shell, and the user has to permit
@@ -36,11 +36,12 @@ pub struct ToolEntry {
     /// The name of the tool.
     #[key(required)]
     pub name: At<String>,
-    /// The name that the model calls it by, if not its own: 1 to 64 of A-Z, a-z, 0-9, _ and -.
+    /// The name that the model calls the tool by, in place of its own: 1 to 64 of A-Z, a-z, 0-9, _
+    /// and -.
     pub alias: Option<At<String>>,
-    /// What the model is told of it, if not the tool's own description.
+    /// The description for the model, in place of the tool's own.
     pub description: Option<String>,
-    /// What a process must be allowed to do to call it, if not what the tool says.
+    /// The access that a process needs to call the tool, in place of the tool's own.
     pub access: Option<Access>,
     /// Descriptions of parameters, by the name of the parameter, in place of the tool's own.
     #[key(name = "param_descriptions")]
