@@ -1,8 +1,9 @@
 //! The JSON Schema of program files: it accepts what the reader accepts, and refuses unknown keys
 //! and wrong types as that does.
 //!
-//! The few keywords that the schema uses are checked here, by a validator of our own: those on the
-//! registry bring some forty crates, one of them under a licence that `deny.toml` does not list.
+//! The few keywords that the schema uses are checked here. The crate `jsonschema` would bring
+//! thirty crates that nothing else here needs, one of them under a licence that `deny.toml` does
+//! not list.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

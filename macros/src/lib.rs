@@ -1,8 +1,8 @@
 //! Procedural macros: the attribute `#[tool]`, by which an async function becomes a tool of the
 //! host, and the derives that read the tables of a program file.
 //!
-//! `#[tool]` only writes what could be written by hand with `dormouse::FnTool`: an argument type with
-//! derived schema, and the call. It is used through the facade, as `#[dormouse::tool]`, and its
+//! `#[tool]` only writes what could be written by hand with `dormouse::FnTool`: an argument type
+//! with derived schema, and the call. It is used through the facade, as `#[dormouse::tool]`, and its
 //! examples and tests stand there. [`Section`] and [`Keyword`] are for `dormouse-proto` alone.
 
 mod expand;
@@ -55,9 +55,9 @@ pub fn tool(options: TokenStream, function: TokenStream) -> TokenStream {
 /// value are written; `rest = function` reads all other keys; `skip` is no key.
 ///
 /// `#[section(…)]`: `expected = "…"` and `list = "…"` name the table and a list of them in errors;
-/// `or = field` accepts the value of that field instead of the table; `check = function` checks keys
-/// against each other, and drops the table if it returns `None`; `ignored = ["key"]` are keys of
-/// the reference implementation that are accepted and have no effect.
+/// `or = field` accepts the value of that field instead of the table; `check = function` checks
+/// keys against each other, and drops the table if it returns `None`; `ignored = ["key"]` are keys
+/// of the reference implementation that are accepted and have no effect.
 #[proc_macro_derive(Section, attributes(section, key))]
 pub fn section(input: TokenStream) -> TokenStream {
     derive(input, section::expand)

@@ -263,5 +263,9 @@ impl Options {
 }
 
 fn is_option(of: &Type) -> bool {
-    matches!(of, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Option"))
+    let Type::Path(path) = of else { return false };
+    path.path
+        .segments
+        .last()
+        .is_some_and(|last| last.ident == "Option")
 }

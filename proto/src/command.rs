@@ -34,21 +34,20 @@ pub struct Command {
 )]
 pub struct CommandLimits {
     /// The memory that one process of a command, or of a tool server, may write to.
-    #[key(name = "command_memory", with = Size, default = 8_000_000_000, range = 1..=MOST_BYTES)]
+    #[key(name = "command_memory", with = Size, default = 8_000_000_000, range = 1..=TERABYTE)]
     pub memory_bytes: u64,
     /// The most processes of a command that run at the same time, the command included.
     #[key(name = "command_processes", default = 1_000, range = 1..=100_000, last)]
     pub processes: u32,
     /// The size of the largest file that a command may write.
-    #[key(name = "command_file_size", with = Size, default = 16_000_000_000, range = 1..=MOST_BYTES)]
+    #[key(name = "command_file_size", with = Size, default = 16_000_000_000, range = 1..=TERABYTE)]
     pub file_bytes: u64,
     /// The most files that one process of a command may hold open.
     #[key(name = "command_open_files", default = 4_096, range = 1..=1_000_000, last)]
     pub open_files: u32,
 }
 
-/// The most memory, and the largest file, that a program may allow a command.
-const MOST_BYTES: u64 = 1_000_000_000_000;
+const TERABYTE: u64 = 1_000_000_000_000;
 
 impl Command {
     /// What a model is told of it: the parameters as a JSON schema.
@@ -95,8 +94,8 @@ pub struct Parameter {
     /// and is not `optional` must be given.
     #[key(with = Scalar, last)]
     pub default: Option<String>,
-    /// Whether the model may leave the parameter out. An argument that is exactly its placeholder is
-    /// then left out too.
+    /// Whether the model may leave the parameter out. An argument that is exactly its placeholder
+    /// is then left out too.
     pub optional: bool,
     /// The valid values, of the parameter's type; if the key is not given, any value is valid.
     #[key(with = Scalars, last)]

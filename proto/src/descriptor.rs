@@ -34,8 +34,8 @@ pub struct DescriptorSettings {
     /// The size of the largest content; what a tool produces beyond it is counted and cut off.
     #[key(with = Size, default = MAX_CONTENT_BYTES, range = 1..=MAX_CONTENT_BYTES)]
     pub max_content_bytes: u64,
-    /// The part of a new descriptor that is shown at once. One that holds an error always shows both
-    /// of its ends.
+    /// The part of a new descriptor that is shown at once. One that holds an error always shows
+    /// both of its ends.
     pub preview: Preview,
     /// Whether JSON on one line is read with line breaks and indentation, unless a call says
     /// otherwise.

@@ -167,8 +167,8 @@ impl ModelEntry {
         {
             // A key that was written in place of the variable's name is not repeated.
             let message = "`model.api_key_env` is no name of an environment variable";
-            let help = "name the variable that holds the key, such as \"OPENROUTER_API_KEY\", never \
-                        the key";
+            let example = "name the variable that holds the key, such as \"OPENROUTER_API_KEY\"";
+            let help = format!("{example}, never the key");
             table.report(name.error(message, "not such a name").help(help));
         }
         Some(self)
