@@ -22,6 +22,7 @@ use crate::permissions::Permissions;
 use crate::ps::Ps;
 use crate::resume::Resume;
 use crate::run::Run;
+use crate::schema::Schema;
 use crate::show::Show;
 
 /// A process kernel for LLM agents.
@@ -84,6 +85,8 @@ pub(crate) enum Command {
     Mcp(Mcp),
     /// Show a file in pages, as a model would see it.
     Page(Page),
+    /// Print the JSON Schema of program files: with it an editor completes and checks them.
+    Schema(Schema),
 }
 
 /// The flags of commands that run processes.

@@ -31,6 +31,7 @@ mod report;
 mod requirements;
 mod resume;
 mod run;
+mod schema;
 mod show;
 mod status;
 mod stop;
@@ -86,6 +87,7 @@ async fn run_command() -> ExitCode {
         Command::Call(call) => call::call(call).await,
         Command::Mcp(mcp) => mcp::mcp(mcp).await,
         Command::Page(page) => page::page(&page),
+        Command::Schema(schema) => schema::schema(schema),
     };
     end.unwrap_or_else(|failure| complain(&failure))
 }

@@ -38,8 +38,8 @@ mod servers;
 mod tools;
 
 pub use dormouse_proto::program::{
-    DescribedParameter, EnvCommand, EnvVar, EnvironmentChoice, ForkRelease, ProgramBuilder,
-    Provider, Variable, parse_servers,
+    Demo, EnvCommand, EnvVar, EnvironmentChoice, ForkRelease, Limits, Named, ProgramBuilder,
+    Provider, Variable, parse_servers, schema,
 };
 
 pub use self::bundle::{
@@ -47,7 +47,7 @@ pub use self::bundle::{
 };
 pub use self::compile::{Compiled, KnownProviders, Registered, compile};
 pub use self::finding::{Finding, ProgramErrors};
-pub use self::library::{Demo, Limits, ModelChoice, Program, Script};
+pub use self::library::{ModelChoice, Program, Script};
 pub use self::prices::{Unpriced, read_prices};
 pub use self::requirement::{FileUse, NeededBy, Requirement, Resource};
 pub use self::servers::{Served, ServerChoice};

@@ -22,6 +22,8 @@ mod program_bundle;
 mod program_findings;
 mod program_good;
 mod program_hostile;
+mod program_reference;
+mod program_schema;
 mod program_support;
 mod replay;
 mod served_tools;

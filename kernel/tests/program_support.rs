@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::program_schema::check_against_schema;
 use bytes::Bytes;
 use dormouse_kernel::program::{Compiled, ProgramErrors, compile};
 use dormouse_proto::file::{FileError, FileErrorKind};
@@ -11,6 +12,9 @@ pub(crate) type File<'a> = (&'a str, &'a str);
 
 /// Compiles the first of these files; the host has the tools `grep` and `http-get`.
 pub(crate) fn compile_files(files: &[File<'_>]) -> Result<Compiled, ProgramErrors> {
+    for (_, text) in files {
+        check_against_schema(text);
+    }
     let mut read = |path: &Path| {
         let found = files.iter().find(|(name, _)| Path::new(name) == path);
         found

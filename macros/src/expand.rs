@@ -168,7 +168,7 @@ fn is_doc(attribute: &Attribute) -> bool {
 }
 
 /// A doc comment as a text.
-fn text(docs: &[Attribute]) -> String {
+pub(crate) fn text(docs: &[Attribute]) -> String {
     let lines = docs.iter().filter_map(|doc| match &doc.meta {
         Meta::NameValue(pair) => match &pair.value {
             Expr::Lit(ExprLit {

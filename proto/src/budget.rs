@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::CallId;
 use crate::model::Usage;
+use crate::program::{Duration, MOST_NANOS, Money, Reader, Section, Size};
 
 /// One unit of the price table's currency, in the integers that money is counted in.
 pub const NANOS: u64 = 1_000_000_000;
@@ -91,22 +92,32 @@ pub fn money(nanos: u64) -> String {
         .to_owned()
 }
 
-/// Limits of a process and all below it. What is not limited is none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The most tokens that a program may allow.
+const MOST_TOKENS: u64 = 1_000_000_000_000_000;
+
+/// Limits of a process and all below it, as `[budget]` says. What is not limited is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Section)]
 pub struct Budget {
-    /// Input tokens, cached ones included.
+    /// The most input tokens, cached ones included.
+    #[key(range = 1..=MOST_TOKENS)]
     pub input_tokens: Option<u64>,
-    /// Output tokens.
+    /// The most output tokens.
+    #[key(range = 1..=MOST_TOKENS)]
     pub output_tokens: Option<u64>,
-    /// Money, in [`NANOS`] of the price table's currency.
+    /// Money, in the currency of `[prices]`. Every model that may be asked then needs a price.
+    #[key(name = "cost", with = Money, range = 1..=MOST_NANOS, last)]
     pub cost_nanos: Option<u64>,
-    /// Milliseconds from the process's birth.
+    /// The time that may pass after the start of the process.
+    #[key(name = "wall_time", with = Duration, last)]
     pub wall_time_ms: Option<u64>,
-    /// Processes that live at the same time, this one included.
+    /// The most processes that live at the same time, this one included.
+    #[key(range = 1..=1_000_000)]
     pub processes: Option<u64>,
-    /// Levels of processes below this one.
+    /// The most levels of processes below this one.
+    #[key(range = 1..=64)]
     pub depth: Option<u64>,
-    /// Bytes of contents that the processes opened themselves and hold.
+    /// The size of the contents that the processes opened themselves and hold.
+    #[key(with = Size, range = 1..=1_000_000_000_000, last)]
     pub resident_bytes: Option<u64>,
 }
 
@@ -150,20 +161,47 @@ impl Budget {
     }
 }
 
-/// What a model costs: [`NANOS`] of a currency for a million tokens of each kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What to write if a price is missing.
+const PER_MILLION: &str = "what a million tokens cost, for example `input = 3.0`, `output = 15.0`";
+
+/// What a model costs, as `[prices]` says: [`NANOS`] of a currency for a million tokens of each
+/// kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Section)]
+#[section(
+    check = Price::complete,
+    expected = "a table of `input`, `output`, `cache_read` and `cache_write`"
+)]
 pub struct Price {
-    /// Input tokens that no cache has to do with.
+    /// The price of a million input tokens that are neither read from a cache nor written to one.
+    #[key(required = PER_MILLION, with = Money, range = 0..=MOST_NANOS)]
     pub input: u64,
-    /// Output tokens.
+    /// The price of a million output tokens.
+    #[key(required = PER_MILLION, with = Money, range = 0..=MOST_NANOS)]
     pub output: u64,
-    /// Input tokens read from the provider's cache.
+    /// The price of a million input tokens that are read from the provider's cache; the same as
+    /// `input` if it is not given.
+    #[key(with = Money, range = 0..=MOST_NANOS)]
     pub cache_read: u64,
-    /// Input tokens written to the provider's cache.
+    /// The price of a million input tokens that are written to the provider's cache; the same as
+    /// `input` if it is not given.
+    #[key(with = Money, range = 0..=MOST_NANOS)]
     pub cache_write: u64,
 }
 
 impl Price {
+    /// What is not said of the cache costs what other input does.
+    fn complete(mut self, table: &mut Reader<'_>) -> Option<Self> {
+        for (key, price) in [
+            ("cache_read", &mut self.cache_read),
+            ("cache_write", &mut self.cache_write),
+        ] {
+            if table.place(key).is_none() {
+                *price = self.input;
+            }
+        }
+        Some(self)
+    }
+
     /// The price of a model that has no cache: input and output, in [`NANOS`] for a million tokens.
     #[must_use]
     pub fn new(input: u64, output: u64) -> Self {

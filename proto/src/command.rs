@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::program::{Keyword, Scalar, Scalars, Section, Size};
 use crate::tool::{ToolPolicy, ToolSpec};
 
 /// A command tool, checked. No shell is involved: each element of `argv` is one argument, whatever
@@ -28,28 +29,25 @@ pub struct Command {
 
 /// What one run of a command, or of a tool server that is a program, may use of the machine. The
 /// operating system holds it to that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Section,
+)]
 pub struct CommandLimits {
-    /// Memory that one of its processes may write to, in bytes.
+    /// The memory that one process of a command, or of a tool server, may write to.
+    #[key(name = "command_memory", with = Size, default = 8_000_000_000, range = 1..=TERABYTE)]
     pub memory_bytes: u64,
-    /// Processes that run at the same time, the command included.
+    /// The most processes of a command that run at the same time, the command included.
+    #[key(name = "command_processes", default = 1_000, range = 1..=100_000, last)]
     pub processes: u32,
-    /// The size of a file that it writes, in bytes.
+    /// The size of the largest file that a command may write.
+    #[key(name = "command_file_size", with = Size, default = 16_000_000_000, range = 1..=TERABYTE)]
     pub file_bytes: u64,
-    /// Files that one of its processes holds open.
+    /// The most files that one process of a command may hold open.
+    #[key(name = "command_open_files", default = 4_096, range = 1..=1_000_000, last)]
     pub open_files: u32,
 }
 
-impl Default for CommandLimits {
-    fn default() -> Self {
-        Self {
-            memory_bytes: 8_000_000_000,
-            processes: 1_000,
-            file_bytes: 16_000_000_000,
-            open_files: 4_096,
-        }
-    }
-}
+const TERABYTE: u64 = 1_000_000_000_000;
 
 impl Command {
     /// What a model is told of it: the parameters as a JSON schema.
@@ -81,19 +79,26 @@ impl Command {
 }
 
 /// A parameter of a command tool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Section)]
+#[section(check = Parameter::checked, expected = "a table with `type` and `description`")]
 pub struct Parameter {
     /// Its name.
+    #[key(skip)]
     pub name: String,
-    /// Its type.
+    /// The type of the value.
+    #[key(name = "type", required)]
     pub kind: ParameterKind,
-    /// What it means.
+    /// What the parameter means, for the model.
     pub description: String,
-    /// Its value where the model gives none; without one it must be given, unless it is optional.
+    /// The value if the model gives none, of the parameter's type. A parameter that has no default
+    /// and is not `optional` must be given.
+    #[key(with = Scalar, last)]
     pub default: Option<String>,
-    /// Whether it may be left out.
+    /// Whether the model may leave the parameter out. An argument that is exactly its placeholder
+    /// is then left out too.
     pub optional: bool,
-    /// The values it may take; empty: any of its type.
+    /// The valid values, of the parameter's type; if the key is not given, any value is valid.
+    #[key(with = Scalars, last)]
     pub choices: Vec<String>,
 }
 
@@ -117,11 +122,12 @@ impl Parameter {
 }
 
 /// Types of parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Keyword)]
 #[serde(rename_all = "lowercase")]
 pub enum ParameterKind {
     /// Text. A value that begins with `-` is refused where the whole argument is the parameter, so
     /// that it cannot pose as an option.
+    #[default]
     String,
     /// A whole number.
     Integer,

@@ -5,6 +5,7 @@ pub mod view;
 
 use serde::{Deserialize, Serialize};
 
+use crate::program::{Keyword, Section, Size};
 use crate::tool::Answer;
 use crate::xml::Element;
 
@@ -13,50 +14,45 @@ pub const MAX_CONTENT_BYTES: u64 = 1_000_000_000;
 
 /// The sizes that decide when content becomes a descriptor and how much of it a context takes at
 /// once. All of them count Unicode scalar values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Section)]
 pub struct DescriptorSettings {
     /// A tool's output of more characters than this becomes a descriptor.
+    #[key(default = 8000, range = 1..=MOST_CHARS)]
     pub max_direct_output_chars: u64,
-    /// Characters per page of a new descriptor.
+    /// The number of characters of a page of a new descriptor.
+    #[key(name = "default_page_size", default = 4000, range = 1..=MOST_CHARS)]
     pub page_chars: u32,
     /// A user's input of more characters than this becomes a descriptor.
+    #[key(default = 8000, range = 1..=MOST_CHARS)]
     pub max_input_chars: u64,
     /// Whether user input is put into descriptors at all.
+    #[key(default = true)]
     pub page_user_input: bool,
     /// The most characters that one answer of a descriptor tool shows.
+    #[key(default = 100_000, range = 1..=MOST_CHARS)]
     pub max_read_chars: u64,
-    /// The most bytes that one content holds; what a tool produces beyond is counted and cut off.
+    /// The size of the largest content; what a tool produces beyond it is counted and cut off.
+    #[key(with = Size, default = MAX_CONTENT_BYTES, range = 1..=MAX_CONTENT_BYTES)]
     pub max_content_bytes: u64,
-    /// How a new descriptor is shown. One that holds an error shows both of its ends, whatever this
-    /// says.
+    /// The part of a new descriptor that is shown at once. One that holds an error always shows
+    /// both of its ends.
     pub preview: Preview,
-    /// Whether JSON on one line is read reformatted unless a call says otherwise.
+    /// Whether JSON on one line is read with line breaks and indentation, unless a call says
+    /// otherwise.
     pub pretty_json: bool,
 }
 
+/// The largest size in characters that a program may set.
+const MOST_CHARS: u64 = 1_000_000_000;
+
 /// What of a new descriptor is shown at once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Keyword)]
 pub enum Preview {
     /// Its first page.
     #[default]
     Head,
     /// Its first and its last lines, a page of both together.
     HeadTail,
-}
-
-impl Default for DescriptorSettings {
-    fn default() -> Self {
-        Self {
-            max_direct_output_chars: 8000,
-            page_chars: 4000,
-            max_input_chars: 8000,
-            page_user_input: true,
-            max_read_chars: 100_000,
-            max_content_bytes: MAX_CONTENT_BYTES,
-            preview: Preview::Head,
-            pretty_json: false,
-        }
-    }
 }
 
 /// A mistake of the model in using a descriptor tool: an answer to it, never a fault.

@@ -7,59 +7,80 @@
 //!
 //! * A text of more than [`MAX_FILE_BYTES`] or nested deeper than [`MAX_NESTING`] is refused before
 //!   it is parsed.
+//! * A table is a struct, and its keys are the fields: `#[derive(Section)]` gives the reading, the
+//!   defaults, the JSON Schema ([`schema`]) and the reference in `docs/program-reference.md`.
 //! * A key that means nothing is an error, with the nearest one that does. What the reference
 //!   implementation knows and this version does not is a warning, so that its programs load.
 //!
 //! ```
 //! use dormouse_proto::program::parse;
 //!
-//! let parsed = parse("[model]\nname = \"m\"\nprovider = \"scripted\"\n\n[tools]\nenabled = [\"read_fd\"]\n");
-//! assert!(parsed.remarks.is_empty());
-//! assert_eq!(parsed.file.tools[0].name.value, "read_fd");
+//! let parsed = parse("[model]\nprovider = \"scripted\"\n[tools]\nenabled = [\"read_fd\"]\n");
+//! assert!(parsed.diagnostics.is_empty());
+//! assert_eq!(parsed.file.tools.enabled[0].name.value, "read_fd");
 //! ```
 
 mod amount;
 mod budget;
 mod builder;
 mod command;
+mod command_line;
+mod demo;
 mod descriptors;
+mod diagnostic;
 mod environment;
+mod keyword;
+mod limits;
+mod links;
 mod mcp;
 mod mcp_file;
 mod model;
+mod money;
+mod nearest;
 mod nesting;
 mod parameters;
 mod placeholder;
+mod preload;
 mod prompt;
 mod reader;
-mod remark;
-mod surroundings;
+mod schema;
+mod section;
 mod tools;
-mod words;
+mod value;
 
 use std::ops::Range;
 
+use serde_json::{Map, Value as Json};
 use toml::de::DeTable;
 
+pub(crate) use self::amount::{Duration, Size};
 pub use self::amount::{ParseAmountError, parse_bytes, parse_duration_ms};
-pub use self::budget::{BudgetSection, PriceEntry};
+pub use self::budget::BudgetSection;
 pub use self::builder::ProgramBuilder;
-pub use self::command::{CommandSection, ParameterSection};
+pub use self::command::CommandSection;
+pub(crate) use self::command::{Scalar, Scalars};
+pub use self::demo::Demo;
 pub use self::descriptors::{DescriptorSection, Expansion};
+pub use self::diagnostic::{Diagnostic, Diagnostics, Label, Severity};
 pub use self::environment::{EnvCommand, EnvVar, EnvironmentChoice, Variable};
+pub(crate) use self::keyword::{Keyword, Word};
+pub use self::limits::{ForkRelease, Limits};
+pub use self::links::Link;
 pub use self::mcp::{McpSection, ServerSelection, ServerTools};
 pub use self::mcp_file::parse_servers;
 pub use self::model::{FallbackSection, ModelEntry, ModelSection, Provider};
+pub(crate) use self::money::{MOST_NANOS, Money};
+pub use self::nearest::{advice, listed, nearest, shorten, suggestion};
 pub use self::placeholder::{Placeholder, is_parameter_name, placeholders};
+pub use self::preload::{PreloadSection, RelativeTo};
 pub use self::prompt::PromptSection;
-use self::reader::Reader;
-pub use self::reader::advice;
-pub use self::remark::{Label, Remark, Remarks, Severity, nearest, shorten};
-pub use self::surroundings::{
-    DemoSection, ForkRelease, LimitsSection, Link, PreloadSection, RelativeTo,
-};
-use self::tools::ToolsSection;
-pub use self::tools::{DescribedParameter, ToolEntry};
+pub(crate) use self::reader::{Node, Reader};
+pub(crate) use self::schema::TableSchema;
+pub use self::schema::schema;
+pub(crate) use self::section::{Key, Rules, Section};
+pub use self::tools::{ToolEntry, ToolsSection};
+pub(crate) use self::value::Value;
+use crate::budget::Price;
 
 /// The largest program file, in bytes.
 pub const MAX_FILE_BYTES: usize = 1 << 20;
@@ -67,11 +88,14 @@ pub const MAX_FILE_BYTES: usize = 1 << 20;
 /// How deep arrays and inline tables may stand in each other.
 pub const MAX_NESTING: usize = 32;
 
+/// The most models that one program may price.
+const MOST_PRICES: usize = 256;
+
 /// A place in a text: bytes from, up to.
 pub type Span = Range<usize>;
 
 /// A value and the place where it stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct At<T> {
     /// The value.
     pub value: T,
@@ -79,49 +103,69 @@ pub struct At<T> {
     pub span: Span,
 }
 
-/// A program file as it is written, aliases resolved and defaults filled in.
-#[derive(Clone, Debug, Default)]
-pub struct ProgramFile {
-    /// `[model]`.
-    pub model: ModelSection,
-    /// `[prompt]`.
-    pub prompt: PromptSection,
-    /// `[parameters]`, for the model's provider: whatever it holds.
-    pub parameters: serde_json::Map<String, serde_json::Value>,
-    /// `[tools] enabled`, in the order written.
-    pub tools: Vec<ToolEntry>,
-    /// `[[tools.command]]`, in the order written.
-    pub commands: Vec<CommandSection>,
-    /// `[tools.mcp]`, in the order written.
-    pub served: Vec<ServerTools>,
-    /// `[mcp]`.
-    pub mcp: McpSection,
-    /// `[file_descriptor]`, if it is there.
-    pub file_descriptor: Option<DescriptorSection>,
-    /// `[preload]`.
-    pub preload: PreloadSection,
-    /// `[env_info]`.
-    pub environment: EnvironmentChoice,
-    /// `[linked_programs]`, in the order written.
-    pub linked: Vec<Link>,
-    /// `[demo]`.
-    pub demo: DemoSection,
-    /// `[limits]`.
-    pub limits: LimitsSection,
-    /// `[budget]`.
-    pub budget: BudgetSection,
-    /// `[prices]`, in the order written.
-    pub prices: Vec<PriceEntry>,
+impl<T> At<T> {
+    /// An error at this place.
+    #[must_use]
+    pub fn error(&self, message: impl Into<String>, label: impl Into<String>) -> Diagnostic {
+        Diagnostic::error(self.span.clone(), message, label)
+    }
 }
 
-/// What came of reading a program file. The file is only good if no remark is an error; otherwise
-/// it holds what could be read, so that further checks can add their remarks.
+/// An entry of a table whose keys are names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Named<T> {
+    /// The key.
+    pub name: At<String>,
+    /// Its value.
+    pub value: T,
+}
+
+/// A program file as it is written, aliases resolved and defaults filled in.
+#[derive(Clone, Debug, Section)]
+#[section(check = ProgramFile::checked)]
+pub struct ProgramFile {
+    /// The tools that the model may call.
+    pub tools: ToolsSection,
+    /// The model that answers. Every program has this table.
+    pub model: ModelSection,
+    /// The texts that a model is given first.
+    pub prompt: PromptSection,
+    /// Parameters of the model's provider, such as `max_tokens` or `temperature`: whatever the
+    /// table holds is passed on as JSON.
+    pub parameters: Map<String, Json>,
+    /// Tool servers of the Model Context Protocol. `[tools.mcp]` says which of their tools are
+    /// used.
+    pub mcp: McpSection,
+    /// How large content is kept away from the model's context. The descriptor system is on where
+    /// `[tools]` enables a descriptor tool, such as `read_fd`.
+    pub file_descriptor: Option<DescriptorSection>,
+    /// Files that the model is given from the start.
+    pub preload: PreloadSection,
+    /// What a process is told about the machine, once, when it starts.
+    #[key(name = "env_info")]
+    pub environment: EnvironmentChoice,
+    /// The programs that the tool `spawn` may start, by name. Each is a path, or a table.
+    #[key(name = "linked_programs", most = 256)]
+    pub linked: Vec<Named<Link>>,
+    /// What a demonstration of the program asks.
+    pub demo: Demo,
+    /// How far a process may multiply, and what its commands may use of the machine.
+    pub limits: Limits,
+    /// What a process and all processes below it may use. A key that is not given sets no limit.
+    pub budget: BudgetSection,
+    /// What models cost, by the name of the model at its provider.
+    #[key(most = MOST_PRICES)]
+    pub prices: Vec<Named<Price>>,
+}
+
+/// What came of reading a program file. The file is only good if no diagnostic is an error;
+/// otherwise it holds what could be read, so that further checks can add their diagnostics.
 #[derive(Clone, Debug, Default)]
 pub struct Parsed {
     /// The file.
     pub file: ProgramFile,
     /// What is wrong or odd.
-    pub remarks: Remarks,
+    pub diagnostics: Diagnostics,
     /// Whether the text is TOML at all. If not, the file is empty, and further checks would only
     /// confuse.
     pub is_toml: bool,
@@ -130,12 +174,12 @@ pub struct Parsed {
 /// Reads a program file. Costs one pass over the text; a text that is too large is not looked at.
 #[must_use]
 pub fn parse(text: &str) -> Parsed {
-    let mut remarks = Remarks::default();
-    let file = read_document(text, &mut remarks, read);
+    let mut diagnostics = Diagnostics::default();
+    let file = read::<ProgramFile>(text, &mut diagnostics);
     Parsed {
         is_toml: file.is_some(),
         file: file.unwrap_or_default(),
-        remarks,
+        diagnostics,
     }
 }
 
@@ -144,78 +188,68 @@ pub fn parse(text: &str) -> Parsed {
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn parse_prices(text: &str) -> Result<Vec<PriceEntry>, Remarks> {
-    let mut remarks = Remarks::default();
-    let prices = read_document(text, &mut remarks, |mut root| {
-        let prices = budget::read_prices(&mut root);
-        root.finish();
-        prices
-    });
-    match prices {
-        Some(prices) if !remarks.has_errors() => Ok(prices),
-        _ => Err(remarks),
+pub fn parse_prices(text: &str) -> Result<Vec<Named<Price>>, Diagnostics> {
+    let mut diagnostics = Diagnostics::default();
+    match read::<PriceFile>(text, &mut diagnostics) {
+        Some(file) if !diagnostics.has_errors() => Ok(file.prices),
+        _ => Err(diagnostics),
     }
 }
 
-/// What `read` makes of a text that is TOML, none where it is not.
-fn read_document<T>(
-    text: &str,
-    remarks: &mut Remarks,
-    read: impl FnOnce(Reader<'_>) -> T,
-) -> Option<T> {
-    if let Some(remark) = too_large(text.len()).or_else(|| nesting::too_deep(text)) {
-        remarks.push(remark);
+/// A file of prices alone.
+#[derive(Section)]
+struct PriceFile {
+    /// What models cost, by the name of the model at its provider.
+    #[key(most = MOST_PRICES)]
+    prices: Vec<Named<Price>>,
+}
+
+/// What is written in a text; none if it is not TOML.
+fn read<S: Section>(text: &str, diagnostics: &mut Diagnostics) -> Option<S> {
+    if let Some(refused) = too_large(text.len()).or_else(|| nesting::too_deep(text)) {
+        diagnostics.push(refused);
         return None;
     }
     let (document, errors) = DeTable::parse_recoverable(text);
     for error in &errors {
         let span = error.span().unwrap_or(0..0);
-        remarks.push(Remark::error(
-            span,
-            format!("not valid TOML: {}", error.message()),
-            "here",
-        ));
+        let message = format!("not valid TOML: {}", error.message());
+        diagnostics.push(Diagnostic::error(span, message, "here"));
     }
-    errors
-        .is_empty()
-        .then(|| read(Reader::root(document.get_ref(), document.span(), remarks)))
+    if !errors.is_empty() {
+        return None;
+    }
+    let mut root = Reader::root(document.get_ref(), document.span(), diagnostics);
+    let read = S::read(&mut root);
+    root.finish();
+    read
 }
 
-/// The remark about a file of so many bytes, if it is too large: for callers that hold bytes rather
-/// than text.
+/// The diagnostic about a file of so many bytes, if it is too large: for callers that hold bytes
+/// rather than text.
 #[must_use]
-pub fn too_large(len_bytes: usize) -> Option<Remark> {
+pub fn too_large(len_bytes: usize) -> Option<Diagnostic> {
     (len_bytes > MAX_FILE_BYTES).then(|| {
-        Remark::general(format!(
+        Diagnostic::general(format!(
             "the program file holds {len_bytes} bytes; a program may hold {MAX_FILE_BYTES}"
         ))
         .help("move long texts into files of their own: system_prompt_file, [preload] files")
     })
 }
 
-fn read(mut root: Reader<'_>) -> ProgramFile {
-    let ToolsSection {
-        enabled: tools,
-        commands,
-        served,
-    } = tools::read(&mut root);
-    let file = ProgramFile {
-        model: model::read(&mut root),
-        prompt: prompt::read(&mut root),
-        parameters: parameters::read(&mut root),
-        tools,
-        commands,
-        served,
-        mcp: mcp::read(&mut root),
-        file_descriptor: descriptors::read(&mut root),
-        preload: surroundings::read_preload(&mut root),
-        environment: environment::read(&mut root),
-        linked: surroundings::read_links(&mut root),
-        demo: surroundings::read_demo(&mut root),
-        limits: surroundings::read_limits(&mut root),
-        budget: budget::read_budget(&mut root),
-        prices: budget::read_prices(&mut root),
-    };
-    root.finish();
-    file
+impl ProgramFile {
+    /// A program needs a model.
+    fn checked(self, table: &mut Reader<'_>) -> Option<Self> {
+        if table.place("model").is_none() {
+            let start = table.span().start;
+            let words: Vec<_> = Provider::words().collect();
+            let words = words.join(", ");
+            let missing = "`[model]` is missing";
+            let missing = Diagnostic::error(start..start, missing, "a program needs a model");
+            table.report(missing.help(format!(
+                "add [model] with `name` and `provider`; providers: {words}"
+            )));
+        }
+        Some(self)
+    }
 }

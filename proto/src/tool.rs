@@ -5,18 +5,22 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::descriptor::MAX_CONTENT_BYTES;
 use crate::message::Media;
+use crate::program::{Duration, Keyword, Section, Size};
 use crate::shown::ShownText;
 
 /// What a caller is allowed to do, and what a tool needs. Ordered: `Read < Write < Admin`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Keyword,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
-    /// Looks, changes nothing.
+    /// Reads, and changes nothing.
     Read,
-    /// Changes files or other state outside.
+    /// Changes files or other state outside of the kernel.
     Write,
-    /// Makes processes, or reaches beyond its own.
+    /// Creates processes, or reaches beyond its own.
     Admin,
 }
 
@@ -24,11 +28,7 @@ impl Access {
     /// The word for it, in programs and answers.
     #[must_use]
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Admin => "admin",
-        }
+        Keyword::word(self)
     }
 }
 
@@ -185,25 +185,17 @@ impl Answer {
 }
 
 /// How a tool is run: declared with the tool, kept by the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Section)]
 pub struct ToolPolicy {
-    /// What a process must be allowed to do to call it.
+    /// The access that a process needs to call the tool.
+    #[key(default = Access::Write)]
     pub access: Access,
-    /// Whether a call that was in flight when the kernel died may run again (CALL-2).
+    /// Whether a call that was running when the kernel was stopped may run again.
     pub idempotent: bool,
-    /// After so many milliseconds the call is abandoned and answered with an error.
+    /// The time after which a call is abandoned and answered with an error.
+    #[key(name = "deadline", with = Duration, default = 120_000)]
     pub deadline_ms: u64,
-    /// Output beyond so many bytes is cut, and said to be.
+    /// The size at which the output of the tool is cut off; the answer says how much was cut.
+    #[key(name = "output_cap", with = Size, default = 256 << 20, range = 1..=MAX_CONTENT_BYTES)]
     pub output_cap_bytes: u64,
-}
-
-impl Default for ToolPolicy {
-    fn default() -> Self {
-        Self {
-            access: Access::Write,
-            idempotent: false,
-            deadline_ms: 120_000,
-            output_cap_bytes: 256 << 20,
-        }
-    }
 }

@@ -61,7 +61,7 @@ fn every_page_with_rust_is_a_documentation_test() {
 fn stubs(written: &ProgramFile) -> Vec<(String, String)> {
     let mut stubs = Vec::new();
     for link in &written.linked {
-        stubs.push((link.path.value.clone(), MODEL.to_owned()));
+        stubs.push((link.value.path.value.clone(), MODEL.to_owned()));
     }
     let texts = written.preload.files.iter();
     for name in texts.chain(&written.prompt.system_prompt_file) {
@@ -79,9 +79,10 @@ fn stubs(written: &ProgramFile) -> Vec<(String, String)> {
             .map(|it| &*it.value.name)
             .collect();
         let servers: Vec<_> = written
+            .tools
             .served
             .iter()
-            .map(|served| &*served.server.value)
+            .map(|served| &*served.name.value)
             .filter(|name| !declared.contains(name))
             .map(|name| format!("{name:?}: {{\"command\": \"server\"}}"))
             .collect();

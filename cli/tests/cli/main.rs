@@ -11,6 +11,7 @@ mod index_faults;
 mod mcp;
 mod recordings;
 mod review;
+mod schema;
 mod stopped;
 mod stores;
 mod terminal;

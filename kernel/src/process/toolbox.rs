@@ -7,7 +7,7 @@ use dormouse_proto::budget::Price;
 use dormouse_proto::tool::{Access, OutsideTool, ToolPolicy, ToolSpec};
 use serde_json::Value;
 
-use crate::program::{DescribedParameter, Program, ToolChoice};
+use crate::program::{Named, Program, ToolChoice};
 use crate::syscall::{self, Tool, fork, spawn};
 
 /// A tool that the host registered with the kernel.
@@ -235,16 +235,16 @@ pub(super) fn told(mut spec: ToolSpec, choice: &ToolChoice) -> ToolSpec {
 
 /// The schema with other descriptions. A parameter that is not in it stays away: which ones there
 /// are, was checked.
-fn described(schema: &str, parameters: &[DescribedParameter]) -> Arc<str> {
+fn described(schema: &str, parameters: &[Named<String>]) -> Arc<str> {
     let Ok(mut schema) = serde_json::from_str::<Value>(schema) else {
         return schema.into();
     };
-    for DescribedParameter { name, description } in parameters {
+    for Named { name, value } in parameters {
         let parameter = schema
             .get_mut("properties")
             .and_then(|all| all.get_mut(&name.value));
         if let Some(parameter) = parameter.and_then(Value::as_object_mut) {
-            parameter.insert("description".to_owned(), description.as_str().into());
+            parameter.insert("description".to_owned(), value.as_str().into());
         }
     }
     schema.to_string().into()

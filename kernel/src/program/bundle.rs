@@ -156,12 +156,12 @@ impl Bundle {
         let files: Vec<_> = texts.map(|text| program::parse(text).file).collect();
         let commands: Vec<&str> = files
             .iter()
-            .flat_map(|file| &file.commands)
+            .flat_map(|file| &file.tools.commands)
             .map(|command| &*command.name.value)
             .collect();
         let enabled = files
             .iter()
-            .flat_map(|file| &file.tools)
+            .flat_map(|file| &file.tools.enabled)
             .map(|tool| &tool.name.value);
         let known = |name: &str| syscall::tool(name).is_some() || commands.contains(&name);
         enabled.filter(|name| !known(name)).cloned().collect()

@@ -4,83 +4,67 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use dormouse_proto::program::{
-    At, DemoSection, Link, ModelEntry, ModelSection, PreloadSection, ProgramFile, PromptSection,
-    Provider, RelativeTo, Remark, Remarks, ToolEntry, advice, shorten,
+    At, Demo, Diagnostic, Diagnostics, Link, ModelEntry, ModelSection, Named, PreloadSection,
+    ProgramFile, PromptSection, Provider, ToolEntry, advice, shorten,
 };
 
-use super::compile::{KnownProviders, Reading, Registered};
-use super::library::{Checked, Demo, LinkTo, ModelChoice};
-use super::{command, descriptors, path, servers, tools};
+use super::compile::{KnownProviders, Reading};
+use super::library::{Checked, LinkTo, ModelChoice};
+use super::{command, descriptors, prices, servers, tools};
 
-/// Checks what could be read of a program file. The result is only good if `remarks` holds no error
-/// afterwards.
-pub(super) fn check(
-    key: &str,
-    file: ProgramFile,
-    reading: &mut Reading<'_>,
-    registered: Registered<'_>,
-    remarks: &mut Remarks,
-) -> Checked {
-    let name = name(key, &file.demo, &file.model);
-    check_providers(&file.model, registered.providers, remarks);
-    let models = models(key, file.model, reading, remarks);
-    let (system, user) = prompt(key, file.prompt, reading, remarks);
+/// Checks what could be read of a program file. The result is only good if `reading.diagnostics`
+/// holds no error afterwards.
+pub(super) fn check(file: ProgramFile, reading: &mut Reading<'_>) -> Checked {
+    let (limits, host_tools) = (file.limits, reading.registered.tools);
+    let name = name(&reading.key, &file.demo, &file.model);
+    check_providers(&file.model, reading);
+    let models = models(file.model, reading);
+    let system = system(&file.prompt, reading);
+    let diagnostics = &mut reading.diagnostics;
     let commands = command::check(
-        &file.commands,
-        file.limits.commands,
-        registered.tools,
-        remarks,
+        file.tools.commands,
+        limits.commands,
+        host_tools,
+        diagnostics,
     );
-    let choices = tools::check(&file.tools, &commands, registered.tools, remarks);
+    let enabled = &file.tools.enabled;
+    let tools = tools::check(enabled, &commands, host_tools, diagnostics);
     let servers = servers::check(
-        key,
-        (file.mcp, file.served),
-        file.limits.commands,
-        &choices,
+        file.mcp,
+        &file.tools.served,
+        limits.commands,
+        &tools,
         reading,
-        remarks,
     );
-    let preloads = preloads(key, &file.preload, reading, remarks);
-    warn_of_spawn_without_programs(&file.tools, &file.linked, remarks);
-    let links = links(key, file.linked, reading, remarks);
-    let (descriptors, options) = descriptors::check(
-        file.file_descriptor,
-        &file.tools,
-        &choices,
-        &servers,
-        remarks,
-    );
+    let preloads = preloads(&file.preload, reading);
+    warn_of_spawn_without_programs(enabled, &file.linked, &mut reading.diagnostics);
+    let links = links(file.linked, reading);
+    let diagnostics = &mut reading.diagnostics;
+    let descriptors =
+        descriptors::check(file.file_descriptor, enabled, &tools, &servers, diagnostics);
     Checked {
-        key: key.to_owned(),
+        key: reading.key.clone(),
         name,
         models,
         system,
-        user,
+        user: file.prompt.user,
         parameters: Arc::new(file.parameters),
         descriptors,
-        options,
-        tools: choices,
+        tools,
         commands,
         servers,
         preloads,
         environment: file.environment,
         links,
-        limits: file.limits.into(),
+        limits,
         common: OnceLock::new(),
         budget: file.budget,
-        prices: file
-            .prices
-            .into_iter()
-            .map(|(model, price)| (model.value, price))
-            .collect(),
-        demo: Demo {
-            prompts: file.demo.prompts,
-            pause_between_prompts: file.demo.pause_between_prompts.unwrap_or(true),
-        },
+        prices: prices::by_model(file.prices),
+        demo: file.demo,
     }
 }
 
-fn name(key: &str, demo: &DemoSection, model: &ModelSection) -> String {
+fn name(key: &str, demo: &Demo, model: &ModelSection) -> String {
     let displayed = demo
         .display_name
         .as_ref()
@@ -93,170 +77,109 @@ fn name(key: &str, demo: &DemoSection, model: &ModelSection) -> String {
 
 /// The model and those that follow it, each with the number of failures after which the next is
 /// asked.
-fn models(
-    key: &str,
-    section: ModelSection,
-    reading: &mut Reading<'_>,
-    remarks: &mut Remarks,
-) -> Vec<ModelChoice> {
-    let ModelSection {
-        model,
-        max_iterations,
-        fallbacks,
-        ..
-    } = section;
-    let failures: Vec<_> = fallbacks
+fn models(section: ModelSection, reading: &mut Reading<'_>) -> Vec<ModelChoice> {
+    let failures: Vec<_> = section
+        .fallbacks
         .iter()
         .map(|fallback| fallback.after)
-        .chain([None])
         .collect();
-    let entries = [model]
-        .into_iter()
-        .chain(fallbacks.into_iter().map(|fallback| fallback.model));
-    let mut choice = |(entry, failures): (ModelEntry, Option<u32>)| {
-        let ModelEntry {
-            name,
-            provider,
-            provider_span: _,
-            script,
-            base_url,
-            api_key_env,
-            automatic_caching,
-        } = entry;
-        let script = script.and_then(|written| {
-            let read = reading.named_text(path::beside(key, &written.value), &written);
-            read.map_err(|remark| remarks.push(remark))
-                .ok()
-                .map(|(name, _)| name)
-        });
-        ModelChoice {
-            name,
-            provider,
-            max_iterations,
-            script,
-            base_url,
-            api_key_env,
-            automatic_caching,
-            failures,
-        }
+    let fallbacks = section.fallbacks.into_iter().map(|fallback| fallback.model);
+    let models = std::iter::once(section.model).chain(fallbacks);
+    let failures = failures.into_iter().chain([None]);
+    let choice = |(model, failures): (ModelEntry, Option<u32>)| ModelChoice {
+        name: model.name,
+        provider: model.provider.unwrap_or_default().value,
+        max_iterations: section.max_iterations,
+        script: model
+            .script
+            .and_then(|path| Some(reading.named_text(&path)?.0)),
+        base_url: model.base_url.map(|url| url.value),
+        api_key_env: model.api_key_env.map(|name| name.value),
+        automatic_caching: !model.disable_automatic_caching,
+        failures,
     };
-    entries.zip(failures).map(&mut choice).collect()
+    models.zip(failures).map(choice).collect()
 }
 
-fn prompt(
-    key: &str,
-    section: PromptSection,
-    reading: &mut Reading<'_>,
-    remarks: &mut Remarks,
-) -> (String, Option<String>) {
-    let mut system = section.system.unwrap_or_default();
-    if let Some(written) = section.system_prompt_file {
-        match reading.named_text(path::beside(key, &written.value), &written) {
-            Ok((_, text)) if system.is_empty() => system = text,
-            Ok((_, text)) => system = format!("{system}\n\n{text}"),
-            Err(remark) => remarks.push(remark),
-        }
+fn system(section: &PromptSection, reading: &mut Reading<'_>) -> String {
+    let written = section.system.clone().unwrap_or_default();
+    let file = section.system_prompt_file.as_ref();
+    match file.and_then(|path| reading.named_text(path)) {
+        Some((_, text)) if written.is_empty() => text,
+        Some((_, text)) => format!("{written}\n\n{text}"),
+        None => written,
     }
-    (system, section.user)
 }
 
-fn preloads(
-    key: &str,
-    section: &PreloadSection,
-    reading: &mut Reading<'_>,
-    remarks: &mut Remarks,
-) -> Vec<(String, Bytes)> {
-    let mut preloads = Vec::new();
-    for written in &section.files {
-        let name = match section.relative_to {
-            RelativeTo::Program => path::beside(key, &written.value),
-            RelativeTo::WorkingDirectory => path::in_working_directory(&written.value),
-        };
-        match reading.named_file(name, written) {
-            Ok((_, bytes)) => preloads.push((written.value.clone(), bytes)),
-            Err(remark) => remarks.push(remark),
-        }
-    }
-    preloads
+fn preloads(section: &PreloadSection, reading: &mut Reading<'_>) -> Vec<(String, Bytes)> {
+    let preload = |path: &At<String>| {
+        let (_, bytes) = reading.named_file(path, section.relative_to)?;
+        Some((path.value.clone(), bytes))
+    };
+    section.files.iter().filter_map(preload).collect()
 }
 
-fn links(
-    key: &str,
-    written: Vec<Link>,
-    reading: &mut Reading<'_>,
-    remarks: &mut Remarks,
-) -> Vec<LinkTo> {
+fn links(written: Vec<Named<Link>>, reading: &mut Reading<'_>) -> Vec<LinkTo> {
     let mut links = Vec::new();
-    for Link {
-        name: At { value: name, span },
-        path: file,
-        description,
-    } in written
-    {
-        if !tools::is_tool_name(&name) {
-            let remark = Remark::error(
-                span,
-                "the name of a linked program is not valid",
-                "not such a name",
-            );
-            remarks.push(remark.help(tools::VALID_NAME));
+    for Named { name, value: link } in written {
+        if !tools::is_tool_name(&name.value) {
+            let message = "the name of a linked program is not valid";
+            let invalid = name.error(message, "not such a name");
+            reading.diagnostics.push(invalid.help(tools::VALID_NAME));
         }
-        if file.value.is_empty() {
+        if link.path.value.is_empty() {
             continue;
         }
-        match reading.named_program(path::beside(key, &file.value), &file) {
-            Ok(position) => links.push(LinkTo {
-                name,
-                description,
-                position,
-            }),
-            Err(remark) => remarks.push(remark),
-        }
+        let position = reading.named_program(&link.path);
+        links.extend(position.map(|position| LinkTo {
+            name: name.value,
+            description: link.description,
+            position,
+        }));
     }
     links
 }
 
-/// Remarks on every provider that neither every kernel knows nor the embedder registered.
-fn check_providers(section: &ModelSection, registered: KnownProviders<'_>, remarks: &mut Remarks) {
-    let KnownProviders::Only(registered) = registered else {
+/// Reports every provider that neither every kernel knows nor the embedder registered.
+fn check_providers(section: &ModelSection, reading: &mut Reading<'_>) {
+    let KnownProviders::Only(registered) = reading.registered.providers else {
         return;
     };
+    let mut valid: Vec<&str> = Provider::words().collect();
+    // A known word may be registered as well, with what stands behind it.
+    let others = registered.iter().filter(|word| !valid.contains(word));
+    valid.extend(others.copied().collect::<Vec<_>>());
     let fallbacks = section.fallbacks.iter().map(|fallback| &fallback.model);
     for model in std::iter::once(&section.model).chain(fallbacks) {
-        let Provider::Custom(word) = &model.provider else {
-            continue;
-        };
-        if registered.contains(&&**word) {
-            continue;
+        if let Some(written) = &model.provider
+            && let Provider::Custom(word) = &written.value
+            && !registered.contains(&&**word)
+        {
+            let message = format!("`model.provider` cannot be {:?}", shorten(word));
+            let unknown = written.error(message, "not one of its values");
+            let help = advice(word, &valid, "values");
+            reading.diagnostics.push(unknown.help(help));
         }
-        let mut valid: Vec<&str> = Provider::words().collect();
-        // A known word may be registered as well, with what stands behind it.
-        valid.extend(
-            registered
-                .iter()
-                .filter(|word| !Provider::words().any(|known| known == **word)),
-        );
-        let message = format!("`model.provider` cannot be {:?}", shorten(word));
-        let span = model.provider_span.clone();
-        let remark = Remark::error(span, message, "not one of its values");
-        remarks.push(remark.help(advice(word, &valid, "values")));
     }
 }
 
-fn warn_of_spawn_without_programs(tools: &[ToolEntry], links: &[Link], remarks: &mut Remarks) {
-    match (
-        tools.iter().find(|tool| tool.name.value == "spawn"),
-        links.first(),
-    ) {
+fn warn_of_spawn_without_programs(
+    tools: &[ToolEntry],
+    links: &[Named<Link>],
+    diagnostics: &mut Diagnostics,
+) {
+    let spawn = tools.iter().find(|tool| tool.name.value == "spawn");
+    match (spawn, links.first()) {
         (Some(spawn), None) => {
             let message = "`spawn` is enabled, but there is no program to spawn";
-            let remark = Remark::warning(spawn.span.clone(), message, "nothing to spawn");
-            remarks.push(remark.help("link programs in [linked_programs]: `name = \"path.toml\"`"));
+            let warning = Diagnostic::warning(spawn.span.clone(), message, "nothing to spawn");
+            let help = "link programs in [linked_programs]: `name = \"path.toml\"`";
+            diagnostics.push(warning.help(help));
         }
-        (None, Some(link)) => {
+        (None, Some(Named { name, .. })) => {
             let message = "programs are linked, but `spawn` is not enabled";
-            let remark = Remark::warning(link.name.span.clone(), message, "cannot be spawned");
-            remarks.push(remark.help("add \"spawn\" to [tools] enabled"));
+            let warning = Diagnostic::warning(name.span.clone(), message, "cannot be spawned");
+            diagnostics.push(warning.help("add \"spawn\" to [tools] enabled"));
         }
         _ => {}
     }

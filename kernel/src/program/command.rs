@@ -4,10 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_proto::command::{Command, CommandLimits};
+use dormouse_proto::command::{Command, CommandLimits, Parameter};
 use dormouse_proto::program::{
-    At, CommandSection, ParameterSection, Placeholder, Remark, Remarks, Span, is_parameter_name,
-    placeholders, shorten,
+    At, CommandSection, Diagnostic, Diagnostics, Named, Placeholder, Span, is_parameter_name,
+    listed, placeholders, shorten,
 };
 
 use super::tools::{VALID_NAME, is_tool_name};
@@ -15,40 +15,35 @@ use crate::syscall;
 
 /// The commands in the order written.
 pub(super) fn check(
-    written: &[CommandSection],
+    written: Vec<CommandSection>,
     limits: CommandLimits,
     host_tools: &[&str],
-    remarks: &mut Remarks,
+    diagnostics: &mut Diagnostics,
 ) -> Vec<Command> {
     let mut names = BTreeMap::new();
-    for section in written {
-        check_name(&section.name, host_tools, &mut names, remarks);
-        check_argv(section, remarks);
-        check_parameters(section, remarks);
-        check_environment(&section.env, remarks);
+    for section in &written {
+        check_name(&section.name, host_tools, &mut names, diagnostics);
+        check_argv(section, diagnostics);
+        check_parameters(section, diagnostics);
+        check_environment(&section.env, diagnostics);
     }
-    written
-        .iter()
-        .map(|section| command(section, limits))
-        .collect()
+    let commands = written.into_iter();
+    commands.map(|section| command(section, limits)).collect()
 }
 
-fn command(section: &CommandSection, limits: CommandLimits) -> Command {
+fn command(section: CommandSection, limits: CommandLimits) -> Command {
+    let texts = |texts: Vec<At<String>>| texts.into_iter().map(|text| text.value).collect();
+    let parameters = section.parameters.into_iter();
+    let parameters = parameters.map(|Named { name, value }| Parameter {
+        name: name.value,
+        ..value
+    });
     Command {
-        name: section.name.value.clone(),
-        description: section.description.clone(),
-        argv: section
-            .argv
-            .iter()
-            .flatten()
-            .map(|argument| argument.value.clone())
-            .collect(),
-        parameters: section
-            .parameters
-            .iter()
-            .map(|section| section.parameter.clone())
-            .collect(),
-        env: section.env.iter().map(|name| name.value.clone()).collect(),
+        name: section.name.value,
+        description: section.description,
+        argv: texts(section.argv.unwrap_or_default()),
+        parameters: parameters.collect(),
+        env: texts(section.env),
         policy: section.policy,
         limits,
     }
@@ -58,137 +53,98 @@ fn check_name<'a>(
     name: &'a At<String>,
     host_tools: &[&str],
     names: &mut BTreeMap<&'a str, &'a Span>,
-    remarks: &mut Remarks,
+    diagnostics: &mut Diagnostics,
 ) {
     let At { value, span } = name;
-    let taken = |message: String| {
-        Remark::error(span.clone(), message, "taken").help("choose a name that no tool has")
+    let taken = |message| {
+        name.error(message, "taken")
+            .help("choose a name that no tool has")
     };
     if value.is_empty() {
         // That it is missing has been said.
     } else if !is_tool_name(value) {
-        let remark = Remark::error(
-            span.clone(),
-            "the name of the command is not valid",
-            "not such a name",
-        );
-        remarks.push(remark.help(VALID_NAME));
+        let invalid = name.error("the name of the command is not valid", "not such a name");
+        diagnostics.push(invalid.help(VALID_NAME));
     } else if syscall::tool(value).is_some() {
-        remarks.push(taken(format!("`{value}` is the name of a built-in tool")));
+        diagnostics.push(taken(format!("`{value}` is the name of a built-in tool")));
     } else if host_tools.contains(&value.as_str()) {
-        remarks.push(taken(format!(
-            "`{value}` is the name of a tool of the host"
-        )));
+        let message = format!("`{value}` is the name of a tool of the host");
+        diagnostics.push(taken(message));
     } else if let Some(first) = names.insert(value, span) {
-        remarks.push(
-            taken(format!("two commands are named `{value}`"))
-                .label(first.clone(), "first declared here"),
-        );
+        let twice = taken(format!("two commands are named `{value}`"));
+        diagnostics.push(twice.label(first.clone(), "first declared here"));
     }
 }
 
-fn check_argv(section: &CommandSection, remarks: &mut Remarks) {
+fn check_argv(section: &CommandSection, diagnostics: &mut Diagnostics) {
     let Some(argv) = &section.argv else { return };
     for argument in argv.iter().filter(|argument| argument.value.contains('\0')) {
         let message = "an argument cannot hold the character NUL";
-        remarks.push(Remark::error(argument.span.clone(), message, "holds NUL"));
+        diagnostics.push(argument.error(message, "holds NUL"));
     }
+    let nothing = "the command has no program to run";
     match argv.first() {
         None => {
-            let message = "the command has no program to run";
-            let remark = Remark::error(section.span.clone(), message, "`argv` is empty");
-            remarks.push(
-                remark
-                    .help("write the program and its arguments: argv = [\"cargo\", \"metadata\"]"),
-            );
+            let empty = Diagnostic::error(section.span.clone(), nothing, "`argv` is empty");
+            let help = "write the program and its arguments: argv = [\"cargo\", \"metadata\"]";
+            diagnostics.push(empty.help(help));
         }
         Some(program) if program.value.trim().is_empty() => {
-            remarks.push(Remark::error(
-                program.span.clone(),
-                "the command has no program to run",
-                "empty",
-            ));
+            diagnostics.push(program.error(nothing, "empty"));
         }
         Some(program) if placeholders(&program.value).next().is_some() => {
             let message = "which program runs cannot be left to the model";
-            let remark = Remark::error(
-                program.span.clone(),
-                message,
-                "a placeholder in the first argument",
-            );
-            remarks.push(remark.help(
-                "write the program's name; placeholders may stand in the arguments after it",
-            ));
+            let open = program.error(message, "a placeholder in the first argument");
+            let help = "write the program's name; placeholders may stand in the arguments after it";
+            diagnostics.push(open.help(help));
         }
         Some(_) => {}
     }
 }
 
-fn check_parameters(section: &CommandSection, remarks: &mut Remarks) {
+fn check_parameters(section: &CommandSection, diagnostics: &mut Diagnostics) {
     let Some(argv) = &section.argv else { return };
+    let declared = section.parameters.iter().map(|parameter| &parameter.name);
+    let names: Vec<_> = declared.clone().map(|name| name.value.as_str()).collect();
     let mut used = BTreeSet::new();
     for argument in argv {
         for Placeholder { name, .. } in placeholders(&argument.value) {
             used.insert(name);
-            if !section
-                .parameters
-                .iter()
-                .any(|declared| declared.parameter.name == name)
-            {
-                remarks.push(undeclared(name, argument, section));
+            if !names.contains(&name) {
+                diagnostics.push(undeclared(name, argument, &names));
             }
         }
     }
-    for ParameterSection { span, parameter } in &section.parameters {
-        if !is_parameter_name(&parameter.name) {
-            let remark = Remark::error(
-                span.clone(),
-                "the name of the parameter is not valid",
-                "not such a name",
-            );
-            remarks.push(remark.help("valid: a letter or _, then up to 63 letters, digits and _"));
-        } else if !used.contains(parameter.name.as_str()) {
-            let message = format!("the parameter `{}` is not used in `argv`", parameter.name);
-            let remark = Remark::error(span.clone(), message, "never used");
-            remarks.push(remark.help(format!(
-                "write {{{}}} where its value belongs",
-                parameter.name
-            )));
+    for written in declared {
+        let name = written.value.as_str();
+        if !is_parameter_name(name) {
+            let message = "the name of the parameter is not valid";
+            let help = "valid: a letter or _, then up to 63 letters, digits and _";
+            diagnostics.push(written.error(message, "not such a name").help(help));
+        } else if !used.contains(name) {
+            let message = format!("the parameter `{name}` is not used in `argv`");
+            let help = format!("write {{{name}}} where its value belongs");
+            diagnostics.push(written.error(message, "never used").help(help));
         }
     }
 }
 
-fn undeclared(name: &str, argument: &At<String>, section: &CommandSection) -> Remark {
-    let declared: Vec<_> = section
-        .parameters
-        .iter()
-        .map(|section| shorten(&section.parameter.name))
-        .collect();
-    let list = if declared.is_empty() {
-        "none".to_owned()
-    } else {
-        declared.join(", ")
-    };
+fn undeclared(name: &str, argument: &At<String>, declared: &[&str]) -> Diagnostic {
+    let declared: Vec<_> = declared.iter().map(|name| shorten(name)).collect();
+    let declared: Vec<_> = declared.iter().map(String::as_str).collect();
+    let list = listed(&declared);
     let help = format!(
         "declare it: parameters.{name} = {{ type = \"string\" }}; declared: {list}. Braces around \
          anything but a name are ordinary characters"
     );
-    Remark::error(
-        argument.span.clone(),
-        format!("`{{{name}}}` is not a parameter of the command"),
-        "not declared",
-    )
-    .help(help)
+    let message = format!("`{{{name}}}` is not a parameter of the command");
+    argument.error(message, "not declared").help(help)
 }
 
-fn check_environment(names: &[At<String>], remarks: &mut Remarks) {
-    for At { span, .. } in names.iter().filter(|name| !is_parameter_name(&name.value)) {
+fn check_environment(names: &[At<String>], diagnostics: &mut Diagnostics) {
+    for name in names.iter().filter(|name| !is_parameter_name(&name.value)) {
         let message = "`env` takes the names of environment variables";
-        let remark = Remark::error(span.clone(), message, "not such a name");
-        remarks.push(
-            remark.help(
-                "values are taken from the environment of the kernel: env = [\"CARGO_HOME\"]",
-            ),
-        );
+        let help = "values are taken from the environment of the kernel: env = [\"CARGO_HOME\"]";
+        diagnostics.push(name.error(message, "not such a name").help(help));
     }
 }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_proto::file::FileError;
-use dormouse_proto::program::{At, Remark, Remarks, Severity, parse, too_large};
-use miette::NamedSource;
+use dormouse_proto::program::{
+    At, Diagnostic, Diagnostics, Parsed, RelativeTo, Severity, parse, too_large,
+};
 
 use super::bundle::{Bundle, MAX_BUNDLE_BYTES, MAX_BUNDLE_FILES};
-use super::finding::{Finding, ProgramErrors, Source};
+use super::finding::{Finding, ProgramErrors, source};
 use super::library::{Checked, Library, Program};
 use super::{check, path};
 
@@ -28,7 +29,7 @@ pub struct Compiled {
 pub struct Registered<'a> {
     /// Tools.
     pub tools: &'a [&'a str],
-    /// KnownProviders of models.
+    /// Providers of models.
     pub providers: KnownProviders<'a>,
 }
 
@@ -91,21 +92,23 @@ pub(super) fn compile_named(
 ) -> Result<Compiled, ProgramErrors> {
     let mut reading = Reading {
         read,
+        registered,
         files: BTreeMap::new(),
         total_bytes: 0,
         programs: Vec::new(),
+        key: String::new(),
+        diagnostics: Diagnostics::default(),
     };
     reading
         .program(entry)
         .map_err(|message| entry_error(entry, message))?;
     let (mut programs, mut findings) = (Vec::new(), Vec::new());
     while let Some(name) = reading.programs.get(programs.len()).cloned() {
-        programs.push(one(&name, &mut reading, registered, &mut findings));
+        reading.key = name;
+        programs.push(one(&mut reading, &mut findings));
     }
-    if findings
-        .iter()
-        .any(|finding| finding.severity() == Severity::Error)
-    {
+    let mut severities = findings.iter().map(Finding::severity);
+    if severities.any(|severity| severity == Severity::Error) {
         return Err(ProgramErrors::new(entry, findings));
     }
     let programs = programs
@@ -123,65 +126,62 @@ pub(super) fn compile_named(
 }
 
 /// Compiles one file that has been read. Gives nothing only if an error was found.
-fn one(
-    name: &str,
-    reading: &mut Reading<'_>,
-    registered: Registered<'_>,
-    findings: &mut Vec<Finding>,
-) -> Option<Checked> {
-    let bytes = reading.files.get(name).cloned().unwrap_or_default();
-    let text = str::from_utf8(&bytes).map_err(|error| not_utf8(error.valid_up_to()));
-    let source: Source = Arc::new(NamedSource::new(
-        name,
-        Arc::from(*text.as_ref().unwrap_or(&"")),
-    ));
-    let (remarks, checked) = match text {
-        Ok(text) => checked(name, text, reading, registered),
-        Err(remark) => {
-            let mut remarks = Remarks::default();
-            remarks.push(remark);
-            (remarks, None)
-        }
+fn one(reading: &mut Reading<'_>, findings: &mut Vec<Finding>) -> Option<Checked> {
+    let bytes = reading.files.get(&reading.key).cloned().unwrap_or_default();
+    let text = str::from_utf8(&bytes).unwrap_or_default();
+    let parsed = match str::from_utf8(&bytes) {
+        Ok(text) => parse(text),
+        Err(error) => not_utf8(error.valid_up_to()),
     };
+    reading.diagnostics = parsed.diagnostics;
+    let checked = parsed.is_toml.then(|| check::check(parsed.file, reading));
+    let source = source(&reading.key, text);
+    let diagnostics = std::mem::take(&mut reading.diagnostics).into_vec();
     findings.extend(
-        remarks
-            .into_vec()
+        diagnostics
             .into_iter()
-            .map(|remark| Finding::new(&source, remark)),
+            .map(|found| Finding::new(&source, found)),
     );
     checked
 }
 
-fn checked(
-    name: &str,
-    text: &str,
-    reading: &mut Reading<'_>,
-    registered: Registered<'_>,
-) -> (Remarks, Option<Checked>) {
-    let parsed = parse(text);
-    let mut remarks = parsed.remarks;
-    let checked = parsed
-        .is_toml
-        .then(|| check::check(name, parsed.file, reading, registered, &mut remarks));
-    (remarks, checked)
-}
-
-fn not_utf8(at: usize) -> Remark {
-    Remark::general(format!("not UTF-8: the byte {at} is no text")).help("save the file as UTF-8")
+fn not_utf8(at: usize) -> Parsed {
+    let message = format!("not UTF-8: the byte {at} is no text");
+    let mut parsed = Parsed::default();
+    let help = "save the file as UTF-8";
+    parsed
+        .diagnostics
+        .push(Diagnostic::general(message).help(help));
+    parsed
 }
 
 fn entry_error(entry: &str, message: String) -> ProgramErrors {
-    let source: Source = Arc::new(NamedSource::new(entry, Arc::from("")));
-    ProgramErrors::new(entry, vec![Finding::new(&source, Remark::general(message))])
+    let finding = Finding::new(&source(entry, ""), Diagnostic::general(message));
+    ProgramErrors::new(entry, vec![finding])
+}
+
+impl Compiled {
+    /// The same, if there is no finding.
+    pub(super) fn unless(self, findings: Vec<Finding>) -> Result<Self, ProgramErrors> {
+        match findings.as_slice() {
+            [] => Ok(self),
+            _ => Err(ProgramErrors::new(self.program.key(), findings)),
+        }
+    }
 }
 
 /// The files of a compilation: each read once, all of them within the limits of a bundle.
 pub(super) struct Reading<'a> {
     read: &'a mut dyn FnMut(&str) -> Result<Bytes, FileError>,
+    pub(super) registered: Registered<'a>,
     files: BTreeMap<String, Bytes>,
     total_bytes: usize,
     /// The program files, in the order of their first mention.
     programs: Vec<String>,
+    /// The program file that is being compiled.
+    pub(super) key: String,
+    /// What is wrong with it.
+    pub(super) diagnostics: Diagnostics,
 }
 
 impl Reading<'_> {
@@ -198,7 +198,7 @@ impl Reading<'_> {
             return Ok(position);
         }
         let bytes = self.fetch(name)?;
-        too_large(bytes.len()).map_or(Ok(()), |remark| Err(remark.message))?;
+        too_large(bytes.len()).map_or(Ok(()), |diagnostic| Err(diagnostic.message))?;
         self.keep(name, &bytes)?;
         self.programs.push(name.to_owned());
         Ok(self.programs.len() - 1)
@@ -231,55 +231,63 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// The bytes of a file that a program names by `name`, written at `path`.
+    /// The name and the bytes of a file that the program names; reported if there are none.
     pub(super) fn named_file(
         &mut self,
-        name: Option<String>,
         path: &At<String>,
-    ) -> Result<(String, Bytes), Remark> {
-        let name = name.ok_or_else(|| no_file(path))?;
-        let bytes = self
-            .file(&name)
-            .map_err(|reason| unreadable(path, &reason))?;
-        Ok((name, bytes))
+        relative_to: RelativeTo,
+    ) -> Option<(String, Bytes)> {
+        let name = match relative_to {
+            RelativeTo::Program => path::beside(&self.key, &path.value),
+            RelativeTo::WorkingDirectory => path::in_working_directory(&path.value),
+        };
+        self.named(path, name, Self::file)
     }
 
-    /// The text of such a file.
-    pub(super) fn named_text(
-        &mut self,
-        name: Option<String>,
-        path: &At<String>,
-    ) -> Result<(String, String), Remark> {
-        let (name, bytes) = self.named_file(name, path)?;
+    /// The name and the text of such a file, next to the program.
+    pub(super) fn named_text(&mut self, path: &At<String>) -> Option<(String, String)> {
+        let (name, bytes) = self.named_file(path, RelativeTo::Program)?;
         match String::from_utf8(bytes.to_vec()) {
-            Ok(text) => Ok((name, text)),
-            Err(_) => Err(unreadable(path, "it is not UTF-8 text")),
+            Ok(text) => Some((name, text)),
+            Err(_) => {
+                self.diagnostics
+                    .push(unreadable(path, "it is not UTF-8 text"));
+                None
+            }
         }
     }
 
     /// The position of such a program.
-    pub(super) fn named_program(
+    pub(super) fn named_program(&mut self, path: &At<String>) -> Option<usize> {
+        let name = path::beside(&self.key, &path.value);
+        self.named(path, name, Self::program)
+            .map(|(_, position)| position)
+    }
+
+    fn named<T>(
         &mut self,
-        name: Option<String>,
         path: &At<String>,
-    ) -> Result<usize, Remark> {
-        let name = name.ok_or_else(|| no_file(path))?;
-        self.program(&name)
-            .map_err(|reason| unreadable(path, &reason))
+        name: Option<String>,
+        read: fn(&mut Self, &str) -> Result<T, String>,
+    ) -> Option<(String, T)> {
+        let found = match name {
+            Some(name) => read(self, &name).map(|read| (name, read)),
+            None => {
+                let help = "write the path of a file, relative to the folder of this program or \
+                            absolute";
+                let unnamed = path.error("the path names no file", "not a file");
+                self.diagnostics.push(unnamed.help(help));
+                return None;
+            }
+        };
+        found
+            .map_err(|reason| self.diagnostics.push(unreadable(path, &reason)))
+            .ok()
     }
 }
 
-fn no_file(path: &At<String>) -> Remark {
-    Remark::error(path.span.clone(), "the path names no file", "not a file")
-        .help("write the path of a file, relative to the folder of this program or absolute")
-}
-
-fn unreadable(path: &At<String>, reason: &str) -> Remark {
+fn unreadable(path: &At<String>, reason: &str) -> Diagnostic {
     let help = "relative paths start in the folder of the program file that holds them";
-    Remark::error(
-        path.span.clone(),
-        format!("the file cannot be read: {reason}"),
-        "named here",
-    )
-    .help(help)
+    path.error(format!("the file cannot be read: {reason}"), "named here")
+        .help(help)
 }

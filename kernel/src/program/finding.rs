@@ -6,60 +6,53 @@
 use std::fmt;
 use std::sync::Arc;
 
-use dormouse_proto::program::{Label, Remark, Severity};
-use miette::{Diagnostic, LabeledSpan, NamedSource};
+use dormouse_proto::program::{Diagnostic, Label, Severity};
+use miette::{LabeledSpan, NamedSource};
 
 /// A text of a program, under its name, to point into.
 pub(super) type Source = Arc<NamedSource<Arc<str>>>;
 
+pub(super) fn source(name: &str, text: &str) -> Source {
+    Arc::new(NamedSource::new(name, Arc::from(text)))
+}
+
 /// An error or a warning. Its `Display` is the message alone.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{message}")]
+#[error("{}", self.diagnostic.message)]
 pub struct Finding {
-    severity: Severity,
-    message: String,
+    diagnostic: Diagnostic,
     source_text: Source,
     line: Option<usize>,
-    labels: Vec<LabeledSpan>,
-    help: Option<String>,
 }
 
 impl Finding {
-    pub(super) fn new(source: &Source, remark: Remark) -> Self {
-        let Remark {
-            severity,
-            message,
-            labels,
-            help,
-        } = remark;
-        let text = source.inner();
+    pub(super) fn new(source: &Source, mut diagnostic: Diagnostic) -> Self {
+        let (text, name) = (source.inner(), source.name());
+        let labels = &diagnostic.labels;
         let line = labels.first().map(|label| line_of(text, label.span.start));
-        let is_shown = labels
+        let is_far = labels
             .iter()
-            .all(|label| column_of(text, label.span.end) <= MOST_COLUMNS);
-        let labels = if is_shown { labels } else { Vec::new() };
-        let message = match line {
-            Some(line) if !is_shown => format!("{}:{line}: {message}", source.name()),
-            Some(_) => message,
-            None => format!("{}: {message}", source.name()),
-        };
-        let labels = labels
-            .into_iter()
-            .map(|Label { span, text }| LabeledSpan::new_with_span(Some(text), span));
+            .any(|label| column_of(text, label.span.end) > MOST_COLUMNS);
+        if is_far {
+            diagnostic.labels.clear();
+        }
+        let message = &diagnostic.message;
+        match line {
+            Some(line) if is_far => diagnostic.message = format!("{name}:{line}: {message}"),
+            Some(_) => {}
+            None => diagnostic.message = format!("{name}: {message}"),
+        }
         Self {
-            severity,
-            message,
+            diagnostic,
             source_text: Arc::clone(source),
             line,
-            labels: labels.collect(),
-            help,
         }
     }
 
     /// Whether it is an error or a warning.
     #[must_use]
     pub fn severity(&self) -> Severity {
-        self.severity
+        self.diagnostic.severity
     }
 
     /// The file, by its name in the bundle.
@@ -83,28 +76,27 @@ impl Finding {
     /// What is valid, and what to try.
     #[must_use]
     pub fn advice(&self) -> Option<&str> {
-        self.help.as_deref()
+        self.diagnostic.help.as_deref()
     }
 
     fn as_line(&self) -> String {
-        match self.line.filter(|_| !self.labels.is_empty()) {
-            Some(line) => format!("{}:{line}: {}", self.file(), self.message),
-            None => self.message.clone(),
+        match self.line.filter(|_| !self.diagnostic.labels.is_empty()) {
+            Some(line) => format!("{}:{line}: {self}", self.file()),
+            None => self.to_string(),
         }
     }
 }
 
-impl Diagnostic for Finding {
+impl miette::Diagnostic for Finding {
     fn severity(&self) -> Option<miette::Severity> {
-        Some(match self.severity {
+        Some(match self.diagnostic.severity {
             Severity::Warning => miette::Severity::Warning,
             Severity::Error => miette::Severity::Error,
         })
     }
 
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        self.help
-            .as_ref()
+        self.advice()
             .map(|help| Box::new(help) as Box<dyn fmt::Display>)
     }
 
@@ -113,14 +105,17 @@ impl Diagnostic for Finding {
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        (!self.labels.is_empty())
-            .then(|| Box::new(self.labels.iter().cloned()) as Box<dyn Iterator<Item = _>>)
+        let labels = self.diagnostic.labels.iter();
+        let labels = labels.map(|Label { span, text }| {
+            LabeledSpan::new_with_span(Some(text.clone()), span.clone())
+        });
+        (labels.len() > 0).then(|| Box::new(labels) as Box<dyn Iterator<Item = _>>)
     }
 }
 
 /// A program that does not compile: every error of every file. Its `Display` is one line with the
 /// first of them; a report handler of `miette` shows all.
-#[derive(Clone, Debug, thiserror::Error, Diagnostic)]
+#[derive(Clone, Debug, thiserror::Error, miette::Diagnostic)]
 #[error("{entry} does not compile: {}", self.summary())]
 pub struct ProgramErrors {
     entry: String,
@@ -131,7 +126,7 @@ pub struct ProgramErrors {
 impl ProgramErrors {
     /// Findings of which at least one is an error; the errors are kept.
     pub(super) fn new(entry: &str, mut findings: Vec<Finding>) -> Self {
-        findings.retain(|finding| finding.severity == Severity::Error);
+        findings.retain(|finding| finding.severity() == Severity::Error);
         debug_assert!(!findings.is_empty(), "a program without errors compiles");
         Self {
             entry: entry.to_owned(),

@@ -7,14 +7,15 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use dormouse_proto::budget::{Budget, Price};
-use dormouse_proto::command::{Command, CommandLimits};
+use dormouse_proto::command::Command;
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::program::{
-    BudgetSection, EnvironmentChoice, ForkRelease, LimitsSection, Provider, Span,
+    BudgetSection, Demo, DescriptorSection, EnvironmentChoice, Expansion, Limits, Provider, Span,
 };
 use serde_json::{Map, Value};
 
 use super::bundle::Bundle;
+use super::finding::{Source, source};
 use super::servers::ServerChoice;
 use super::tools::ToolChoice;
 use crate::process::ProgramCache;
@@ -37,8 +38,8 @@ pub(super) struct Checked {
     pub(super) tools: Vec<ToolChoice>,
     pub(super) commands: Vec<Command>,
     pub(super) servers: Vec<ServerChoice>,
-    pub(super) descriptors: Option<DescriptorSettings>,
-    pub(super) options: DescriptorOptions,
+    /// None: the descriptor system is off.
+    pub(super) descriptors: Option<DescriptorSection>,
     pub(super) preloads: Vec<(String, Bytes)>,
     pub(super) environment: EnvironmentChoice,
     pub(super) links: Vec<LinkTo>,
@@ -48,24 +49,6 @@ pub(super) struct Checked {
     pub(super) demo: Demo,
     /// What its processes share, once there is one.
     pub(super) common: OnceLock<Arc<ProgramCache>>,
-}
-
-/// What a program wants of descriptors beyond the settings.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct DescriptorOptions {
-    pub(super) references: bool,
-    pub(super) message_references: bool,
-    pub(super) expansion: Expanding,
-    pub(super) summary_model: Option<String>,
-}
-
-/// In the arguments of which tools handles stand for contents.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Expanding {
-    #[default]
-    Off,
-    All,
-    Tools(Vec<String>),
 }
 
 /// A linked program, by its position in the library.
@@ -121,69 +104,6 @@ pub struct Script<'a> {
     pub text: &'a str,
 }
 
-/// How far a process may multiply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Children of one fork call.
-    pub max_fork_children: u32,
-    /// Children of one process that run at a time, whatever calls made them.
-    pub max_children: u32,
-    /// Levels of processes below a root.
-    pub max_depth: u32,
-    /// When the children of a fork begin to run.
-    pub fork_release: ForkRelease,
-    /// Messages that wait for one process; a further one from another process is refused.
-    pub max_mailbox: u32,
-    /// How often a process takes itself back to a checkpoint.
-    pub max_restores: u32,
-    /// What one run of a command, or a tool server, may use of the machine.
-    pub commands: CommandLimits,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            max_fork_children: 8,
-            max_children: 32,
-            max_depth: 3,
-            fork_release: ForkRelease::First,
-            max_mailbox: 256,
-            max_restores: 8,
-            commands: CommandLimits::default(),
-        }
-    }
-}
-
-impl From<LimitsSection> for Limits {
-    fn from(written: LimitsSection) -> Self {
-        let default = Self::default();
-        let max_fork_children = written
-            .max_fork_children
-            .unwrap_or(default.max_fork_children);
-        Self {
-            max_fork_children,
-            // A fork that the program allows must not fail by a limit that it does not mention.
-            max_children: written
-                .max_children
-                .unwrap_or(default.max_children.max(max_fork_children)),
-            max_depth: written.max_depth.unwrap_or(default.max_depth),
-            fork_release: written.fork_release.unwrap_or(default.fork_release),
-            max_mailbox: written.max_mailbox.unwrap_or(default.max_mailbox),
-            max_restores: written.max_restores.unwrap_or(default.max_restores),
-            commands: written.commands,
-        }
-    }
-}
-
-/// What a demonstration of the program asks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Demo {
-    /// The inputs, one after the other.
-    pub prompts: Vec<String>,
-    /// Whether it waits between them.
-    pub pause_between_prompts: bool,
-}
-
 /// A compiled program: immutable, checked, cheap to clone. Two are equal if they are the same
 /// program of the same compilation.
 #[derive(Clone)]
@@ -237,6 +157,13 @@ impl Program {
             .iter()
             .position(|program| program.key == key)
             .map(|position| self.at(position))
+    }
+
+    /// The text of its file.
+    pub(super) fn source(&self) -> Source {
+        let file = self.library.bundle.file(self.key());
+        let text = file.and_then(|bytes| str::from_utf8(bytes).ok());
+        source(self.key(), text.unwrap_or_default())
     }
 
     /// Every program of the compilation.
@@ -303,19 +230,21 @@ impl Program {
     /// The settings of the descriptor system; none: it is off.
     #[must_use]
     pub fn descriptors(&self) -> Option<&DescriptorSettings> {
-        self.checked().descriptors.as_ref()
+        self.descriptor_section().map(|section| &section.settings)
     }
 
     /// Whether the program asks for references (`enable_references`).
     #[must_use]
     pub fn references(&self) -> bool {
-        self.checked().options.references
+        self.descriptor_section()
+            .is_some_and(|section| section.references)
     }
 
     /// Whether every message is a descriptor (`reference_messages`).
     #[must_use]
     pub fn message_references(&self) -> bool {
-        self.checked().options.message_references
+        self.descriptor_section()
+            .is_some_and(|section| section.message_references)
     }
 
     /// Whether a message says which it is (`[msg:3]`): where messages are descriptors, or `goto` is
@@ -329,27 +258,34 @@ impl Program {
     /// (`expand_fds`).
     #[must_use]
     pub fn expands(&self, tool: &str) -> bool {
-        match &self.checked().options.expansion {
-            Expanding::Off => false,
-            Expanding::All => true,
-            Expanding::Tools(names) => names.iter().any(|name| name == tool),
+        match self.expansion() {
+            Expansion::Off => false,
+            Expansion::All => true,
+            Expansion::Tools(names) => names.iter().any(|name| name.value == tool),
         }
     }
 
     /// Whether handles are expanded in the arguments of any tool.
     #[must_use]
     pub fn expands_any(&self) -> bool {
-        self.checked().options.expansion != Expanding::Off
+        *self.expansion() != Expansion::Off
+    }
+
+    fn expansion(&self) -> &Expansion {
+        let section = self.descriptor_section();
+        section.map_or(&Expansion::Off, |section| &section.expansion)
+    }
+
+    fn descriptor_section(&self) -> Option<&DescriptorSection> {
+        self.checked().descriptors.as_ref()
     }
 
     /// The model that summarizes descriptors: the program's own, unless it names another of the
     /// same provider.
     #[must_use]
     pub fn summary_model(&self) -> &str {
-        self.checked()
-            .options
-            .summary_model
-            .as_deref()
+        self.descriptor_section()
+            .and_then(|section| section.summary_model.as_deref())
             .unwrap_or(&self.model().name)
     }
 

@@ -3,29 +3,23 @@
 //! What a tool of the host takes is not known when a program is compiled; see [`Compiled::fits`].
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use dormouse_proto::command::Command;
 use dormouse_proto::program::{
-    At, DescribedParameter, Remark, Remarks, ToolEntry, nearest, shorten,
+    At, Diagnostic, Diagnostics, Named, ToolEntry, listed, shorten, suggestion,
 };
-use miette::NamedSource;
 use serde_json::Value;
 
 use super::compile::Compiled;
-use super::finding::{Finding, ProgramErrors, Source};
-use super::library::Program;
+use super::finding::{Finding, ProgramErrors};
 use crate::syscall;
 
-/// Remarks on every description of a parameter that the tool does not have.
-pub(super) fn check(entry: &ToolEntry, commands: &[Command], remarks: &mut Remarks) {
-    if entry.parameters.is_empty() {
-        return;
-    }
+/// Reports every description of a parameter that the tool does not have.
+pub(super) fn check(entry: &ToolEntry, commands: &[Command], diagnostics: &mut Diagnostics) {
     if let Some(known) = parameters(&entry.name.value, commands) {
         unknown(&entry.name.value, &entry.parameters, &known)
             .into_iter()
-            .for_each(|remark| remarks.push(remark));
+            .for_each(|diagnostic| diagnostics.push(diagnostic));
     }
 }
 
@@ -38,91 +32,53 @@ impl Compiled {
     pub fn fits(self, schemas: &BTreeMap<&str, &str>) -> Result<Self, ProgramErrors> {
         let mut findings = Vec::new();
         for program in self.program.library() {
-            let described = program
+            for choice in program
                 .tools()
                 .iter()
-                .filter(|choice| !choice.parameters.is_empty());
-            for choice in described {
+                .filter(|choice| !choice.parameters.is_empty())
+            {
                 let Some(schema) = schemas.get(choice.name.as_str()) else {
                     continue;
                 };
-                let remarks = unknown(&choice.name, &choice.parameters, &properties(schema));
-                findings.extend(
-                    remarks
-                        .into_iter()
-                        .map(|remark| Finding::new(&source(&program), remark)),
-                );
+                let schema: Value = serde_json::from_str(schema).unwrap_or_default();
+                let known = schema["properties"].as_object().into_iter().flatten();
+                let known: Vec<_> = known.map(|(name, _)| name.as_str()).collect();
+                let unknown = unknown(&choice.name, &choice.parameters, &known).into_iter();
+                findings.extend(unknown.map(|found| Finding::new(&program.source(), found)));
             }
         }
-        if findings.is_empty() {
-            Ok(self)
-        } else {
-            Err(ProgramErrors::new(self.program.key(), findings))
-        }
+        self.unless(findings)
     }
 }
 
-/// The text of a program's file.
-pub(super) fn source(program: &Program) -> Source {
-    let bundle = program.bundle();
-    let text = bundle
-        .file(program.key())
-        .and_then(|bytes| str::from_utf8(bytes).ok())
-        .unwrap_or_default();
-    Arc::new(NamedSource::new(program.key(), Arc::from(text)))
-}
-
-fn unknown(tool: &str, described: &[DescribedParameter], known: &[String]) -> Vec<Remark> {
-    let unknown = described
-        .iter()
-        .filter(|parameter| !known.contains(&parameter.name.value));
+fn unknown(tool: &str, described: &[Named<String>], known: &[&str]) -> Vec<Diagnostic> {
+    let described = described.iter().map(|parameter| &parameter.name);
+    let unknown = described.filter(|name| !known.contains(&name.value.as_str()));
     unknown
-        .map(|DescribedParameter { name, .. }| no_parameter(tool, name, known))
+        .map(|name| no_parameter(tool, name, known))
         .collect()
 }
 
-fn no_parameter(tool: &str, At { value, span }: &At<String>, known: &[String]) -> Remark {
-    let list = if known.is_empty() {
-        "none".to_owned()
-    } else {
-        known.join(", ")
-    };
-    let help = match nearest(value, known.iter().map(String::as_str)) {
-        Some(near) => format!("did you mean `{near}`? its parameters: {list}"),
-        None => format!("its parameters: {list}"),
-    };
-    let message = format!("`{}` has no parameter `{}`", shorten(tool), shorten(value));
-    Remark::error(span.clone(), message, "not a parameter of the tool").help(help)
+fn no_parameter(tool: &str, name: &At<String>, known: &[&str]) -> Diagnostic {
+    let list = format!("its parameters: {}", listed(known));
+    let help = suggestion(&name.value, known, &list).unwrap_or(list);
+    let (tool, parameter) = (shorten(tool), shorten(&name.value));
+    let message = format!("`{tool}` has no parameter `{parameter}`");
+    name.error(message, "not a parameter of the tool")
+        .help(help)
 }
 
 /// The parameters of a tool of the kernel or a command; none for a tool of the host.
-fn parameters(tool: &str, commands: &[Command]) -> Option<Vec<String>> {
-    if let Some(command) = commands.iter().find(|command| command.name == tool) {
-        return Some(
-            command
-                .parameters
-                .iter()
-                .map(|parameter| parameter.name.clone())
-                .collect(),
-        );
+fn parameters<'a>(tool: &str, commands: &'a [Command]) -> Option<Vec<&'a str>> {
+    match commands.iter().find(|command| command.name == tool) {
+        Some(command) => {
+            let parameters = command.parameters.iter();
+            Some(
+                parameters
+                    .map(|parameter| parameter.name.as_str())
+                    .collect(),
+            )
+        }
+        None => Some(syscall::tool(tool)?.parameter_names().collect()),
     }
-    Some(
-        syscall::tool(tool)?
-            .parameter_names()
-            .map(str::to_owned)
-            .collect(),
-    )
-}
-
-/// The names of the parameters in a schema.
-fn properties(schema: &str) -> Vec<String> {
-    let schema = serde_json::from_str::<Value>(schema).ok();
-    let properties = schema
-        .as_ref()
-        .and_then(|schema| schema.get("properties"))
-        .and_then(Value::as_object);
-    properties
-        .into_iter()
-        .flat_map(|properties| properties.keys().cloned())
-        .collect()
 }

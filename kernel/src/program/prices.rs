@@ -5,16 +5,13 @@
 //! speaks for those that it links, then the host's.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use dormouse_proto::budget::Price;
-use dormouse_proto::program::{Remark, Span, parse_prices};
-use miette::NamedSource;
+use dormouse_proto::program::{Diagnostic, Named, Span, parse_prices};
 
 use super::compile::Compiled;
-use super::finding::{Finding, ProgramErrors, Source};
+use super::finding::{Finding, ProgramErrors, source};
 use super::library::Program;
-use super::parameters::source;
 
 /// A model without a price, in a program whose cost is bounded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,19 +34,23 @@ pub struct Unpriced {
 /// [`ProgramErrors`]: every mistake in it.
 pub fn read_prices(name: &str, text: &str) -> Result<BTreeMap<String, Price>, ProgramErrors> {
     match parse_prices(text) {
-        Ok(prices) => Ok(prices
-            .into_iter()
-            .map(|(model, price)| (model.value, price))
-            .collect()),
-        Err(remarks) => {
-            let source: Source = Arc::new(NamedSource::new(name, Arc::from(text)));
-            let findings = remarks
+        Ok(prices) => Ok(by_model(prices)),
+        Err(diagnostics) => {
+            let source = source(name, text);
+            let findings = diagnostics
                 .into_vec()
                 .into_iter()
-                .map(|remark| Finding::new(&source, remark));
+                .map(|diagnostic| Finding::new(&source, diagnostic));
             Err(ProgramErrors::new(name, findings.collect()))
         }
     }
+}
+
+pub(super) fn by_model(prices: Vec<Named<Price>>) -> BTreeMap<String, Price> {
+    let entries = prices.into_iter();
+    entries
+        .map(|Named { name, value }| (name.value, value))
+        .collect()
 }
 
 impl Program {
@@ -103,7 +104,8 @@ impl Compiled {
     /// The same, now that the host's prices are known.
     ///
     /// # Errors
-    /// [`ProgramErrors`]: every program that bounds its cost while a model that it may lead to has no price.
+    /// [`ProgramErrors`]: every program that bounds its cost while a model that it may lead to
+    /// has no price.
     pub fn priced(self, host: &BTreeMap<String, Price>) -> Result<Self, ProgramErrors> {
         let mut findings = Vec::new();
         for program in self.program.library() {
@@ -111,22 +113,18 @@ impl Compiled {
                 continue;
             };
             if let Err(unpriced) = program.check_prices(host) {
-                findings.push(Finding::new(&source(&program), remark(at, &unpriced)));
+                findings.push(Finding::new(&program.source(), diagnostic(at, &unpriced)));
             }
         }
-        if findings.is_empty() {
-            Ok(self)
-        } else {
-            Err(ProgramErrors::new(self.program.key(), findings))
-        }
+        self.unless(findings)
     }
 }
 
-fn remark(at: Span, Unpriced { program, model }: &Unpriced) -> Remark {
+fn diagnostic(at: Span, Unpriced { program, model }: &Unpriced) -> Diagnostic {
     let message = format!("the model `{model}`, which `{program}` asks, has no price");
     let help =
         format!("add [prices.{model:?}] with `input` and `output`: what a million tokens cost");
-    Remark::error(at, message, "cannot be counted").help(help)
+    Diagnostic::error(at, message, "cannot be counted").help(help)
 }
 
 #[cfg(test)]

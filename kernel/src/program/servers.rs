@@ -7,13 +7,12 @@ use std::sync::Arc;
 
 use dormouse_proto::command::CommandLimits;
 use dormouse_proto::program::{
-    At, McpSection, Remark, Remarks, ServerSelection, ServerTools, ToolEntry, nearest,
-    parse_servers, shorten,
+    At, Diagnostic, Diagnostics, McpSection, Named, ServerSelection, ServerTools, ToolEntry,
+    listed, parse_servers, shorten, suggestion,
 };
 use dormouse_proto::server::{Server, Transport};
 
 use super::compile::Reading;
-use super::path;
 use super::tools::{ToolChoice, VALID_NAME, is_tool_name};
 use crate::syscall;
 
@@ -55,170 +54,136 @@ impl ServerChoice {
 
 /// The servers that are used, in the order written.
 pub(super) fn check(
-    key: &str,
-    (section, used): (McpSection, Vec<ServerTools>),
+    section: McpSection,
+    used: &[Named<ServerTools>],
     limits: CommandLimits,
     tools: &[ToolChoice],
     reading: &mut Reading<'_>,
-    remarks: &mut Remarks,
 ) -> Vec<ServerChoice> {
-    let declared = declared(key, section, &used, limits, reading, remarks);
+    let declared = declared(section, used, limits, reading);
+    let diagnostics = &mut reading.diagnostics;
     let mut aliases: Vec<&str> = tools.iter().map(ToolChoice::called).collect();
     let mut choices = Vec::new();
-    for ServerTools {
-        server: At { value: name, span },
-        selection,
-        prefix,
-    } in &used
-    {
-        let prefix = prefix
-            .as_ref()
-            .map_or_else(|| format!("{name}__"), |prefix| checked(prefix, remarks));
-        let served = match selection {
-            ServerSelection::All => Served::All,
-            ServerSelection::Named(entries) => Served::Named(named(entries, &mut aliases, remarks)),
+    for Named { name, value: tools } in used {
+        let prefix = match &tools.prefix {
+            Some(prefix) => checked(prefix, diagnostics),
+            None => format!("{}__", name.value),
         };
-        match declared.iter().find(|server| *server.name == **name) {
+        let served = match &tools.selection {
+            ServerSelection::All => Served::All,
+            ServerSelection::Named(entries) => {
+                Served::Named(named(entries, &mut aliases, diagnostics))
+            }
+        };
+        match declared.iter().find(|server| *server.name == *name.value) {
             Some(server) => choices.push(ServerChoice {
                 server: server.clone(),
                 served,
                 prefix,
             }),
-            None => remarks.push(undeclared(name, &declared).label(span.clone(), "not declared")),
+            None => diagnostics.push(undeclared(name, &declared)),
         }
     }
     choices
 }
 
-fn checked(At { value, span }: &At<String>, remarks: &mut Remarks) -> String {
+fn checked(prefix: &At<String>, diagnostics: &mut Diagnostics) -> String {
+    let At { value, .. } = prefix;
     if !value.is_empty() && (value.len() > LONGEST_PREFIX || !is_tool_name(value)) {
-        let remark = Remark::error(span.clone(), "the prefix is not valid", "not such a prefix");
+        let invalid = prefix.error("the prefix is not valid", "not such a prefix");
         let help = format!("valid: up to {LONGEST_PREFIX} of A-Z, a-z, 0-9, _ and -, or nothing");
-        remarks.push(remark.help(help));
+        diagnostics.push(invalid.help(help));
     }
     value.clone()
 }
 
-/// A server that is a program is held to the limits of the program that declares it.
-fn limited(mut server: Server, limits: CommandLimits) -> Server {
-    if let Transport::Stdio(command) = &mut server.transport {
-        command.limits = limits;
-    }
-    server
-}
-
-/// Those of the file, and those of the program, which take the place of others of their name.
+/// Those of the file, and those of the program, which take the place of others of their name. One
+/// that is a program is held to the limits of the program that declares it.
 fn declared(
-    key: &str,
-    McpSection {
-        config_path,
-        servers,
-    }: McpSection,
-    used: &[ServerTools],
+    section: McpSection,
+    used: &[Named<ServerTools>],
     limits: CommandLimits,
     reading: &mut Reading<'_>,
-    remarks: &mut Remarks,
 ) -> Vec<Arc<Server>> {
-    let mut declared = Vec::new();
-    if let Some(written) = config_path {
-        let text = reading.named_text(path::beside(key, &written.value), &written);
-        let servers = text.and_then(|(name, text)| {
-            let wrong = |why| {
-                let message = format!("the servers of `{name}` cannot be read: {why}");
-                Remark::error(written.span.clone(), message, "named here")
-            };
-            parse_servers(&text).map_err(wrong)
-        });
-        match servers {
-            Ok(servers) => declared.extend(
-                servers
-                    .into_iter()
-                    .map(|server| Arc::new(limited(server, limits))),
-            ),
-            Err(remark) => remarks.push(remark),
-        }
-    }
-    for At {
+    let mut declared = match &section.config_path {
+        Some(path) => of_file(path, reading),
+        None => Vec::new(),
+    };
+    for Named {
+        name,
         value: server,
-        span,
-    } in servers
+    } in section.servers
     {
-        if !used.iter().any(|used| *used.server.value == *server.name) {
-            let name = shorten(&server.name);
-            let remark = Remark::warning(
-                span,
-                format!("no tool of the server `{name}` is used"),
-                "has no effect",
-            );
-            remarks.push(remark.help(format!("choose its tools: [tools.mcp] {name} = \"all\"")));
+        if !used.iter().any(|used| used.name.value == name.value) {
+            let shown = shorten(&name.value);
+            let message = format!("no tool of the server `{shown}` is used");
+            let warning = Diagnostic::warning(name.span, message, "has no effect");
+            let help = format!("choose its tools: [tools.mcp] {shown} = \"all\"");
+            reading.diagnostics.push(warning.help(help));
         }
-        declared.retain(|known: &Arc<Server>| known.name != server.name);
-        declared.push(Arc::new(limited(server, limits)));
+        declared.retain(|known| known.name != server.name);
+        declared.push(server);
     }
-    declared
+    for server in &mut declared {
+        if let Transport::Stdio(command) = &mut server.transport {
+            command.limits = limits;
+        }
+    }
+    declared.into_iter().map(Arc::new).collect()
+}
+
+fn of_file(path: &At<String>, reading: &mut Reading<'_>) -> Vec<Server> {
+    let Some((name, text)) = reading.named_text(path) else {
+        return Vec::new();
+    };
+    parse_servers(&text).unwrap_or_else(|why| {
+        let message = format!("the servers of `{name}` cannot be read: {why}");
+        reading.diagnostics.push(path.error(message, "named here"));
+        Vec::new()
+    })
 }
 
 fn named<'a>(
     entries: &'a [ToolEntry],
     taken: &mut Vec<&'a str>,
-    remarks: &mut Remarks,
+    diagnostics: &mut Diagnostics,
 ) -> Vec<ToolChoice> {
     let mut choices: Vec<ToolChoice> = Vec::new();
     for entry in entries {
         let name = &entry.name.value;
         if choices.iter().any(|choice| choice.name == *name) {
             let message = format!("`{}` is listed twice", shorten(name));
-            remarks.push(
-                Remark::error(entry.span.clone(), message, "and again here")
-                    .help("keep one of them"),
-            );
+            let twice = Diagnostic::error(entry.span.clone(), message, "and again here");
+            diagnostics.push(twice.help("keep one of them"));
             continue;
         }
-        if let Some(At { value: alias, span }) = &entry.alias {
-            let wrong = match alias.as_str() {
-                alias if !is_tool_name(alias) => {
-                    Some(("the alias is not valid".to_owned(), VALID_NAME))
-                }
-                alias if taken.contains(&alias) || syscall::tool(alias).is_some() => Some((
-                    format!("the alias `{alias}` is the name of another tool"),
-                    "choose a name that no tool has",
-                )),
-                _ => None,
-            };
-            taken.push(alias);
-            if let Some((message, help)) = wrong {
-                remarks.push(Remark::error(span.clone(), message, "this alias").help(help));
+        if let Some(written) = &entry.alias {
+            let alias = written.value.as_str();
+            if !is_tool_name(alias) {
+                let invalid = written.error("the alias is not valid", "this alias");
+                diagnostics.push(invalid.help(VALID_NAME));
+            } else if taken.contains(&alias) || syscall::tool(alias).is_some() {
+                let message = format!("the alias `{alias}` is the name of another tool");
+                let help = "choose a name that no tool has";
+                diagnostics.push(written.error(message, "this alias").help(help));
             }
+            taken.push(alias);
         }
-        choices.push(ToolChoice {
-            alias: entry.alias.as_ref().map(|alias| alias.value.clone()),
-            description: entry.description.clone(),
-            access: entry.access,
-            parameters: entry.parameters.clone(),
-            ..ToolChoice::plain(name.clone())
-        });
+        choices.push(ToolChoice::of(entry));
     }
     choices
 }
 
-fn undeclared(name: &str, declared: &[Arc<Server>]) -> Remark {
+fn undeclared(name: &At<String>, declared: &[Arc<Server>]) -> Diagnostic {
     let known: Vec<&str> = declared.iter().map(|server| &*server.name).collect();
-    let list = if known.is_empty() {
-        "none".to_owned()
-    } else {
-        known.join(", ")
-    };
-    let help = match nearest(name, known) {
-        Some(near) => format!("did you mean `{near}`? declared servers: {list}"),
-        None => format!(
-            "declare it: [mcp.servers.{}] command = \"…\" (or url = \"…\"), or in the file that \
-             [mcp] config_path names; declared servers: {list}",
-            shorten(name)
-        ),
-    };
-    Remark::general(format!(
-        "the tool server `{}` is not declared",
-        shorten(name)
-    ))
-    .help(help)
+    let list = format!("declared servers: {}", listed(&known));
+    let shown = shorten(&name.value);
+    let help = suggestion(&name.value, &known, &list).unwrap_or_else(|| {
+        format!(
+            "declare it: [mcp.servers.{shown}] command = \"…\" (or url = \"…\"), or in the file \
+             that [mcp] config_path names; {list}"
+        )
+    });
+    let message = format!("the tool server `{shown}` is not declared");
+    name.error(message, "not declared").help(help)
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use dormouse_proto::command::Command;
 use dormouse_proto::program::{
-    DescribedParameter, Remark, Remarks, Span, ToolEntry, nearest, shorten,
+    At, Diagnostic, Diagnostics, Named, Span, ToolEntry, shorten, suggestion,
 };
 use dormouse_proto::tool::Access;
 
@@ -33,7 +33,7 @@ pub struct ToolChoice {
     pub access: Option<Access>,
     /// What the model is told of its parameters, if not the tool's own descriptions; in the order
     /// written.
-    pub parameters: Vec<DescribedParameter>,
+    pub parameters: Vec<Named<String>>,
 }
 
 impl ToolChoice {
@@ -44,6 +44,16 @@ impl ToolChoice {
             description: None,
             access: None,
             parameters: Vec::new(),
+        }
+    }
+
+    pub(super) fn of(entry: &ToolEntry) -> Self {
+        Self {
+            name: entry.name.value.clone(),
+            alias: entry.alias.as_ref().map(|alias| alias.value.clone()),
+            description: entry.description.clone(),
+            access: entry.access,
+            parameters: entry.parameters.clone(),
         }
     }
 
@@ -67,23 +77,21 @@ pub(super) fn check(
     written: &[ToolEntry],
     commands: &[Command],
     host_tools: &[&str],
-    remarks: &mut Remarks,
+    diagnostics: &mut Diagnostics,
 ) -> Vec<ToolChoice> {
     let declared = commands.iter().map(|command| command.name.as_str());
     let own = syscall::names().map(|name| -> &str { name });
-    let known: Vec<&str> = own
-        .chain(declared)
-        .chain(host_tools.iter().copied())
-        .collect();
+    let known = own.chain(declared).chain(host_tools.iter().copied());
     let mut choices = Choices {
-        known: &known,
+        known: known.collect(),
         commands,
         seen: BTreeMap::new(),
         aliases: BTreeMap::new(),
         list: Vec::new(),
+        diagnostics,
     };
     for entry in written {
-        choices.add(entry, remarks);
+        choices.add(entry);
     }
     let mut list = choices.list;
     for command in commands {
@@ -96,127 +104,85 @@ pub(super) fn check(
 
 struct Choices<'a> {
     /// The name of every tool that there is.
-    known: &'a [&'a str],
+    known: Vec<&'a str>,
     commands: &'a [Command],
     seen: BTreeMap<&'a str, &'a ToolEntry>,
     aliases: BTreeMap<&'a str, Span>,
     list: Vec<ToolChoice>,
+    diagnostics: &'a mut Diagnostics,
 }
 
 impl<'a> Choices<'a> {
-    fn add(&mut self, entry: &'a ToolEntry, remarks: &mut Remarks) {
+    fn add(&mut self, entry: &'a ToolEntry) {
         let name = entry.name.value.as_str();
         if !self.known.contains(&name) {
-            return remarks.push(unknown(entry, self.known));
+            return self.diagnostics.push(unknown(&entry.name, &self.known));
         }
         if let Some(first) = self.seen.insert(name, entry) {
-            return remarks.push(repeated(first, entry));
+            return self.diagnostics.push(repeated(first, entry));
         }
         let alias = entry.alias.as_ref().filter(|alias| alias.value != name);
-        if let Some(alias) = alias
-            && let Err(remark) = self.take_alias(&alias.value, &alias.span)
-        {
-            remarks.push(remark);
+        if let Some(wrong) = alias.and_then(|alias| self.wrong_alias(alias)) {
+            self.diagnostics.push(wrong);
         }
-        parameters::check(entry, self.commands, remarks);
+        parameters::check(entry, self.commands, self.diagnostics);
         self.list.push(ToolChoice {
             alias: alias.map(|alias| alias.value.clone()),
-            description: entry.description.clone(),
-            access: entry.access,
-            parameters: entry.parameters.clone(),
-            ..ToolChoice::plain(name.to_owned())
+            ..ToolChoice::of(entry)
         });
     }
 
-    fn take_alias(&mut self, alias: &'a str, span: &Span) -> Result<(), Remark> {
-        if !is_tool_name(alias) {
-            return Err(
-                Remark::error(span.clone(), "the alias is not valid", "not such a name")
-                    .help(VALID_NAME),
-            );
-        }
-        let help = "choose a name that no tool has";
-        if self.known.contains(&alias) {
+    /// What is wrong with an alias, which is taken from here on.
+    fn wrong_alias(&mut self, written: &'a At<String>) -> Option<Diagnostic> {
+        let alias = written.value.as_str();
+        let wrong = if !is_tool_name(alias) {
+            let invalid = written.error("the alias is not valid", "not such a name");
+            return Some(invalid.help(VALID_NAME));
+        } else if self.known.contains(&alias) {
             let message = format!("the alias `{alias}` is the name of another tool");
-            return Err(Remark::error(span.clone(), message, "taken").help(help));
-        }
-        match self.aliases.insert(alias, span.clone()) {
-            None => Ok(()),
-            Some(first) => {
-                let remark = Remark::error(
-                    span.clone(),
-                    format!("two tools have the alias `{alias}`"),
-                    "taken",
-                );
-                Err(remark.label(first, "first given here").help(help))
-            }
-        }
+            written.error(message, "taken")
+        } else {
+            let first = self.aliases.insert(alias, written.span.clone())?;
+            let twice = written.error(format!("two tools have the alias `{alias}`"), "taken");
+            twice.label(first, "first given here")
+        };
+        Some(wrong.help("choose a name that no tool has"))
     }
 }
 
-fn repeated(first: &ToolEntry, second: &ToolEntry) -> Remark {
-    let name = shorten(&first.name.value);
-    let alias = |entry: &ToolEntry| entry.alias.as_ref().map(|alias| alias.value.clone());
-    let described = |entry: &ToolEntry| -> Vec<_> {
-        entry
-            .parameters
-            .iter()
-            .map(|p| (p.name.value.clone(), p.description.clone()))
-            .collect()
+fn repeated(first: &ToolEntry, second: &ToolEntry) -> Diagnostic {
+    let choice = |entry: &ToolEntry| {
+        let mut choice = ToolChoice::of(entry);
+        let parameters = choice.parameters.iter_mut();
+        parameters.for_each(|parameter| parameter.name.span = 0..0);
+        choice
     };
-    let told = |entry: &ToolEntry| {
-        (
-            alias(entry),
-            entry.description.clone(),
-            entry.access,
-            described(entry),
-        )
-    };
-    let is_same = told(first) == told(second);
-    let remark = if is_same {
-        Remark::warning(
-            second.span.clone(),
-            format!("`{name}` is enabled twice"),
-            "has no effect",
-        )
+    let (name, place) = (shorten(&first.name.value), second.span.clone());
+    let twice = if choice(first) == choice(second) {
+        let message = format!("`{name}` is enabled twice");
+        Diagnostic::warning(place, message, "has no effect")
     } else {
-        Remark::error(
-            second.span.clone(),
-            format!("`{name}` is enabled twice, differently"),
-            "and again here",
-        )
+        let message = format!("`{name}` is enabled twice, differently");
+        Diagnostic::error(place, message, "and again here")
     };
-    remark
-        .label(first.span.clone(), "first enabled here")
-        .help("keep one of them")
+    let twice = twice.label(first.span.clone(), "first enabled here");
+    twice.help("keep one of them")
 }
 
-fn unknown(entry: &ToolEntry, known: &[&str]) -> Remark {
-    let name = entry.name.value.as_str();
-    let place = entry.name.span.clone();
-    let known: Vec<_> = known
-        .iter()
-        .copied()
-        .filter(|name| is_tool_name(name))
-        .collect();
+fn unknown(written: &At<String>, known: &[&str]) -> Diagnostic {
+    let name = written.value.as_str();
+    let known = known.iter().copied().filter(|name| is_tool_name(name));
+    let known: Vec<_> = known.collect();
     let list = format!("available tools: {}", known.join(", "));
     if ELSEWHERE.contains(&name) {
         let message = format!("the tool `{name}` is not available here");
-        let help = format!(
+        let label = "the model is not given it";
+        return Diagnostic::warning(written.span.clone(), message, label).help(format!(
             "declare it as a command ([[tools.command]]) or register it in the host; {list}"
-        );
-        return Remark::warning(place, message, "the model is not given it").help(help);
+        ));
     }
-    let help = match nearest(name, known) {
-        Some(near) => format!("did you mean `{near}`? {list}"),
-        None => format!(
-            "{list}. Others are declared as commands ([[tools.command]]) or registered by the host"
-        ),
-    };
-    Remark::error(
-        place,
-        format!("there is no tool `{}`", shorten(name)),
-        "unknown tool",
-    )
-    .help(help)
+    let others = "Others are declared as commands ([[tools.command]]) or registered by the host";
+    let help = suggestion(name, &known, &list).unwrap_or_else(|| format!("{list}. {others}"));
+    let message = format!("there is no tool `{}`", shorten(name));
+    written.error(message, "unknown tool").help(help)
 }

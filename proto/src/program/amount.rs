@@ -1,37 +1,42 @@
 //! Amounts with units: durations and sizes, as people write them.
 
+use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
-use super::Remark;
-use super::reader::{Reader, integer};
+use super::reader::integer;
+use super::{Diagnostic, Node, Reader, Rules, Value};
 use crate::descriptor::MAX_CONTENT_BYTES;
 
-/// The longest deadline: a day.
-const MOST_MS: u64 = 24 * 60 * 60 * 1_000;
-/// The largest size of one thing in memory.
-const MOST_BYTES: u64 = MAX_CONTENT_BYTES;
+/// A day in milliseconds: the longest duration that a program may name.
+const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 const DURATIONS: [(&str, u64); 5] = [
-    ("ms", 1),
-    ("s", 1_000),
-    ("m", 60_000),
     ("h", 3_600_000),
+    ("m", 60_000),
+    ("s", 1_000),
     ("", 1_000),
+    ("ms", 1),
 ];
-/// The largest size of many things together: a terabyte.
-const MOST_TOTAL_BYTES: u64 = 1_000_000_000_000;
 const SIZES: [(&str, u64); 11] = [
-    ("B", 1),
+    ("TB", 1_000_000_000_000),
+    ("TiB", 1 << 40),
+    ("GiB", 1 << 30),
+    ("GB", 1_000_000_000),
+    ("MiB", 1 << 20),
+    ("MB", 1_000_000),
+    ("KiB", 1 << 10),
     ("kB", 1_000),
     ("KB", 1_000),
-    ("MB", 1_000_000),
-    ("GB", 1_000_000_000),
-    ("TB", 1_000_000_000_000),
-    ("KiB", 1 << 10),
-    ("MiB", 1 << 20),
-    ("GiB", 1 << 30),
-    ("TiB", 1 << 40),
+    ("B", 1),
     ("", 1),
 ];
+
+/// A duration in milliseconds: a text with a unit, or a number of seconds. At least 1 ms.
+#[derive(Clone, Copy)]
+pub(crate) struct Duration(pub(crate) u64);
+
+/// A size in bytes: a text with a unit, or a number of bytes. At least 1 byte.
+#[derive(Clone, Copy)]
+pub(crate) struct Size(pub(crate) u64);
 
 /// A text that is no such amount.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,15 +47,15 @@ pub enum ParseAmountError {
     /// Not a number and a unit of size.
     #[error("{0:?} is not a size")]
     Size(String),
-    /// Zero, or more than makes sense.
+    /// Less or more than is valid, which the second text says.
     #[error("{0} is out of range")]
-    OutOfRange(String, &'static str),
+    OutOfRange(String, String),
 }
 
 impl ParseAmountError {
     /// What is valid.
     #[must_use]
-    pub fn valid(&self) -> &'static str {
+    pub fn valid(&self) -> &str {
         match self {
             Self::Duration(_) => {
                 "valid: \"30s\", \"500ms\", \"2m\", \"1h\", or a number of seconds"
@@ -61,52 +66,19 @@ impl ParseAmountError {
     }
 }
 
-/// An amount: a number of whole units, or a text with a unit.
-pub(super) fn read_amount(
-    section: &mut Reader<'_>,
-    key: &'static str,
-    parse: fn(&str) -> Result<u64, ParseAmountError>,
-    unit: u64,
-) -> Option<u64> {
-    let node = section.get(key)?;
-    let text = match node.get_ref() {
-        DeValue::String(text) => text.to_string(),
-        DeValue::Integer(number) => {
-            integer(number).map_or_else(|| number.to_string(), |number| number.to_string())
-        }
-        DeValue::Float(number) if unit > 1 => number.as_str().to_owned(),
-        _ => {
-            section.wrong_type(
-                key,
-                node,
-                if unit > 1 {
-                    "a duration"
-                } else {
-                    "a number of bytes"
-                },
-            );
-            return None;
-        }
-    };
-    parse(&text)
-        .map_err(|error| {
-            let message = format!("`{}`: {error}", section.path_of(key));
-            section.remark(
-                Remark::error(node.span(), message, "not such an amount").help(error.valid()),
-            );
-        })
-        .ok()
-}
-
 /// A duration in milliseconds, from 1 ms to a day: `30s`, `500ms`, `1.5m`, `1h`, or a number of
 /// seconds.
 ///
 /// # Errors
 /// [`ParseAmountError`], which says what is valid.
 pub fn parse_duration_ms(text: &str) -> Result<u64, ParseAmountError> {
+    parse_duration_to(text, DAY_MS)
+}
+
+fn parse_duration_to(text: &str, most_ms: u64) -> Result<u64, ParseAmountError> {
     let amount = number_with_unit(text, &DURATIONS)
         .ok_or_else(|| ParseAmountError::Duration(shorten(text)))?;
-    within(text, amount, MOST_MS, "valid: 1ms to 24h")
+    within(text, amount, most_ms, "1ms", &DURATIONS)
 }
 
 /// A size in bytes, from 1 byte to a gigabyte: `64MB`, `512KiB`, or a number of bytes.
@@ -114,17 +86,97 @@ pub fn parse_duration_ms(text: &str) -> Result<u64, ParseAmountError> {
 /// # Errors
 /// [`ParseAmountError`], which says what is valid.
 pub fn parse_bytes(text: &str) -> Result<u64, ParseAmountError> {
-    let amount =
-        number_with_unit(text, &SIZES).ok_or_else(|| ParseAmountError::Size(shorten(text)))?;
-    within(text, amount, MOST_BYTES, "valid: 1 byte to 1GB")
+    parse_bytes_to(text, MAX_CONTENT_BYTES)
 }
 
-/// A size of many things together, from 1 byte to a terabyte: `2GB`, `512MiB`, or a number of
-/// bytes.
-pub(super) fn parse_total_bytes(text: &str) -> Result<u64, ParseAmountError> {
+fn parse_bytes_to(text: &str, most: u64) -> Result<u64, ParseAmountError> {
     let amount =
         number_with_unit(text, &SIZES).ok_or_else(|| ParseAmountError::Size(shorten(text)))?;
-    within(text, amount, MOST_TOTAL_BYTES, "valid: 1 byte to 1TB")
+    within(text, amount, most, "1 byte", &SIZES)
+}
+
+impl Value for Duration {
+    const EXPECTED: &'static str = "a duration";
+
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
+        let most_ms = DAY_MS.min(*rules.range.end());
+        let parse = |text: &str| parse_duration_to(text, most_ms);
+        let text = match node.get_ref() {
+            DeValue::Float(number) => Some(number.as_str().to_owned()),
+            _ => written(node),
+        };
+        amount(table, key, node, text, Self::EXPECTED, parse).map(Self)
+    }
+
+    fn schema(rules: &Rules) -> Json {
+        let most_ms = DAY_MS.min(*rules.range.end());
+        let text = json!({ "type": "string", "pattern": pattern(&DURATIONS) });
+        let number =
+            json!({ "type": "number", "minimum": 0.001, "maximum": most_ms.div_ceil(1_000) });
+        let most = with_unit(most_ms, &DURATIONS);
+        let units = format!(
+            "A number of seconds, or a text such as `500ms`, `30s`, `2m` or `1h`; up to {most}."
+        );
+        json!({ "title": "duration", "description": units, "anyOf": [text, number] })
+    }
+
+    fn show(&self) -> Option<Json> {
+        Some(json!(with_unit(self.0, &DURATIONS)))
+    }
+}
+
+impl Value for Size {
+    const EXPECTED: &'static str = "a number of bytes";
+
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
+        let parse = |text: &str| parse_bytes_to(text, *rules.range.end());
+        amount(table, key, node, written(node), Self::EXPECTED, parse).map(Self)
+    }
+
+    fn schema(rules: &Rules) -> Json {
+        let text = json!({ "type": "string", "pattern": pattern(&SIZES) });
+        let most = with_unit(*rules.range.end(), &SIZES);
+        let units =
+            format!("A number of bytes, or a text such as `64MB` or `512KiB`; up to {most}.");
+        json!({ "title": "size", "description": units, "anyOf": [text, u64::schema(rules)] })
+    }
+
+    fn show(&self) -> Option<Json> {
+        Some(json!(with_unit(self.0, &SIZES)))
+    }
+}
+
+/// A whole number or a text, as text.
+pub(super) fn written(node: Node<'_>) -> Option<String> {
+    match node.get_ref() {
+        DeValue::String(text) => Some(text.to_string()),
+        DeValue::Integer(number) => {
+            let value = integer(number);
+            Some(value.map_or_else(|| number.to_string(), |value| value.to_string()))
+        }
+        _ => None,
+    }
+}
+
+fn amount(
+    table: &mut Reader<'_>,
+    key: &str,
+    node: Node<'_>,
+    text: Option<String>,
+    expected: &str,
+    parse: impl Fn(&str) -> Result<u64, ParseAmountError>,
+) -> Option<u64> {
+    let Some(text) = text else {
+        table.wrong_type(key, node, expected);
+        return None;
+    };
+    let parsed = parse(&text);
+    if let Err(error) = &parsed {
+        let message = format!("`{}`: {error}", table.path_of(key));
+        let wrong = Diagnostic::error(node.span(), message, "not such an amount");
+        table.report(wrong.help(error.valid()));
+    }
+    parsed.ok()
 }
 
 fn number_with_unit(text: &str, units: &[(&str, u64)]) -> Option<f64> {
@@ -150,11 +202,13 @@ fn within(
     text: &str,
     amount: f64,
     most: u64,
-    valid: &'static str,
+    least: &str,
+    units: &[(&str, u64)],
 ) -> Result<u64, ParseAmountError> {
     #[expect(clippy::cast_precision_loss, reason = "limits are far below 2^52")]
     let is_valid = (1.0..=most as f64).contains(&amount);
     if !is_valid {
+        let valid = format!("valid: {least} to {}", with_unit(most, units));
         return Err(ParseAmountError::OutOfRange(shorten(text), valid));
     }
     #[expect(
@@ -163,6 +217,20 @@ fn within(
         reason = "checked: from 1 up to the limit"
     )]
     Ok(amount.round() as u64)
+}
+
+/// The amount in the largest unit that divides it: `256MiB`.
+fn with_unit(amount: u64, units: &[(&str, u64)]) -> String {
+    let mut divisors = units
+        .iter()
+        .filter(|(_, factor)| amount.is_multiple_of(*factor));
+    let (unit, factor) = divisors.next().expect("one unit of each kind is 1");
+    format!("{}{unit}", amount / factor)
+}
+
+fn pattern(units: &[(&str, u64)]) -> String {
+    let words: Vec<_> = units.iter().map(|(word, _)| *word).collect();
+    format!(r"^\s*[0-9.]+\s*({})\s*$", words.join("|"))
 }
 
 fn shorten(text: &str) -> String {

@@ -20,8 +20,8 @@ use super::Provider;
 ///     .set(&["parameters", "max_tokens"], 4096)
 ///     .set(&["limits", "max_fork_children"], 4);
 /// let parsed = parse(&program.to_toml());
-/// assert!(parsed.remarks.is_empty());
-/// assert_eq!(parsed.file.tools.len(), 3);
+/// assert!(parsed.diagnostics.is_empty());
+/// assert_eq!(parsed.file.tools.enabled.len(), 3);
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]
@@ -117,7 +117,11 @@ mod tests {
     fn check(program: &ProgramBuilder) -> super::super::ProgramFile {
         let text = program.to_toml();
         let parsed = parse(&text);
-        assert!(parsed.remarks.is_empty(), "{text}\n{:?}", parsed.remarks);
+        assert!(
+            parsed.diagnostics.is_empty(),
+            "{text}\n{:?}",
+            parsed.diagnostics
+        );
         parsed.file
     }
 
@@ -136,17 +140,22 @@ mod tests {
         let file = check(&program);
         let system = file.prompt.system.expect("it is set");
         assert_eq!(system, hostile);
-        let tools: Vec<_> = file.tools.iter().map(|tool| &*tool.name.value).collect();
+        let tools: Vec<_> = file
+            .tools
+            .enabled
+            .iter()
+            .map(|tool| &*tool.name.value)
+            .collect();
         assert_eq!(tools, ["read_fd", "search_fd"]);
         assert_eq!(file.linked[0].name.value, "re viewer");
-        assert_eq!(file.prices[0].0.value, "gpt-4.1");
+        assert_eq!(file.prices[0].name.value, "gpt-4.1");
     }
 
     #[test]
     fn a_mistake_is_found_when_it_is_compiled() {
         let program = ProgramBuilder::new("m", Provider::Scripted).set(&["limits", "childs"], 1);
         let parsed = parse(&program.to_toml());
-        assert!(parsed.remarks.has_errors());
+        assert!(parsed.diagnostics.has_errors());
     }
 
     #[test]
@@ -157,6 +166,6 @@ mod tests {
             .set(&["limits"], 1)
             .set(&["limits", "max_children"], 2)
             .set(&[], 3);
-        assert_eq!(check(&program).tools.len(), 1);
+        assert_eq!(check(&program).tools.enabled.len(), 1);
     }
 }

@@ -3,30 +3,20 @@
 //! Only the choice stands here. Whoever starts a process gathers the values, once, under the user's
 //! permissions.
 
+use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
-use super::reader::{Node, Reader, advice};
-use super::{At, Remark, is_parameter_name, nearest, words};
+use super::{
+    At, Diagnostic, Keyword, Named, Node, Reader, Rules, Section, Value, advice, command_line,
+    is_parameter_name, nearest,
+};
 
 const ALL: &str = "all";
-const VARIABLES: [(&str, Variable); 5] = [
-    ("working_directory", Variable::WorkingDirectory),
-    ("platform", Variable::Platform),
-    ("date", Variable::Date),
-    ("hostname", Variable::Hostname),
-    ("username", Variable::Username),
-];
 /// Variables of the reference implementation that this version does not know.
 const FOREIGN: [&str; 2] = ["python_version", "file_map"];
-/// Keys of the reference implementation that this version accepts and does not follow.
-const WITHOUT_EFFECT: [&str; 3] = ["file_map_root", "file_map_max_files", "file_map_show_size"];
-const KEYS: [&str; 3] = ["variables", "env_vars", "commands"];
-/// The most commands, since each is a program that runs before the first word is said.
-const MOST_COMMANDS: usize = 16;
-const MOST_ENV_VARS: usize = 64;
 
 /// A fact about the machine that a program may ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Keyword)]
 pub enum Variable {
     /// The working directory.
     WorkingDirectory,
@@ -44,28 +34,29 @@ impl Variable {
     /// The word for it, in a program file and in what the model is told.
     #[must_use]
     pub fn word(self) -> &'static str {
-        match self {
-            Self::WorkingDirectory => "working_directory",
-            Self::Platform => "platform",
-            Self::Date => "date",
-            Self::Hostname => "hostname",
-            Self::Username => "username",
-        }
+        Keyword::word(self)
     }
 }
 
 /// What a process is told about the machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Section)]
+#[section(ignored = ["file_map_root", "file_map_max_files", "file_map_show_size"])]
 pub struct EnvironmentChoice {
-    /// The facts, in the order written, each once.
+    /// Facts about the machine: one of the words, a list of them, or all.
+    #[key(with = Variables)]
     pub variables: Vec<Variable>,
-    /// Further labels with their text.
-    pub custom: Vec<(String, String)>,
-    /// Environment variables by label, in the order written. Their values are the user's, who has
-    /// to permit each.
+    /// Environment variables of the host: a list of names, or a table of labels and names. The user
+    /// has to permit each.
+    #[key(with = EnvVars, most = 64)]
     pub env_vars: Vec<EnvVar>,
-    /// Commands whose output is told, in the order written. The user has to permit each program.
+    /// Commands whose output the model is told. Each is a text that needs no shell, or a list of
+    /// the program and its arguments. The user has to permit each program.
+    // Each is a program that runs before the model is asked for the first time.
+    #[key(most = 16)]
     pub commands: Vec<EnvCommand>,
+    /// A label of your own: the model is told its text as it is written.
+    #[key(rest = custom)]
+    pub custom: Vec<(String, String)>,
 }
 
 /// An environment variable that a process is told.
@@ -100,196 +91,150 @@ impl EnvironmentChoice {
     }
 }
 
-pub(super) fn read(root: &mut Reader<'_>) -> EnvironmentChoice {
-    let Some(mut section) = root.section("env_info") else {
-        return EnvironmentChoice::default();
-    };
-    let variables = variables(&mut section);
-    let env_vars = env_vars(&mut section);
-    let commands = commands(&mut section);
-    WITHOUT_EFFECT
-        .into_iter()
-        .for_each(|key| section.without_effect(key));
-    let custom = custom(&mut section);
-    EnvironmentChoice {
-        variables,
-        custom,
-        env_vars,
-        commands,
-    }
-}
-
 /// A table of label and variable, or a list of variables that are their own labels.
-fn env_vars(section: &mut Reader<'_>) -> Vec<EnvVar> {
-    let Some(node) = section.get("env_vars") else {
-        return Vec::new();
-    };
-    let written: Vec<(String, At<String>)> = match node.get_ref() {
-        DeValue::Array(_) => {
-            let names = section.texts("env_vars");
-            names
-                .into_iter()
-                .map(|name| (name.value.clone(), name))
-                .collect()
-        }
-        DeValue::Table(table) => {
-            let mut inner = section.inner("env_vars", table, node.span());
-            let entries = inner.entries().into_iter();
-            entries
-                .filter_map(|(label, node)| {
-                    Some((label.value.clone(), inner.as_text(&label.value, node)?))
-                })
-                .collect()
-        }
-        _ => {
-            section.wrong_type(
-                "env_vars",
-                node,
-                "a table of labels and variables, or a list of variables",
-            );
-            Vec::new()
-        }
-    };
-    if !section.is_within("env_vars", node, written.len(), MOST_ENV_VARS) {
-        return Vec::new();
-    }
-    for (_, At { span, .. }) in written
-        .iter()
-        .filter(|(_, name)| !is_parameter_name(&name.value))
-    {
-        let message = "`env_info.env_vars` takes the names of environment variables";
-        let remark = Remark::error(span.clone(), message, "not such a name");
-        section.remark(
-            remark
-                .help("a label and the variable behind it: env_vars = { region = \"MY_REGION\" }"),
-        );
-    }
-    written
-        .into_iter()
-        .map(|(label, name)| EnvVar {
-            label,
-            name: name.value,
-        })
-        .collect()
-}
+struct EnvVars(Vec<EnvVar>);
 
-fn commands(section: &mut Reader<'_>) -> Vec<EnvCommand> {
-    let Some(node) = section.get("commands") else {
-        return Vec::new();
-    };
-    let Some(list) = node.get_ref().as_array() else {
-        section.wrong_type("commands", node, "a list of commands");
-        return Vec::new();
-    };
-    if !section.is_within("commands", node, list.len(), MOST_COMMANDS) {
-        return Vec::new();
+impl Value for EnvVars {
+    const EXPECTED: &'static str = "a table of labels and variables, or a list of variables";
+
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
+        let named: Vec<Named<At<String>>> = if node.get_ref().is_array() {
+            let names: Vec<At<String>> = Vec::read(table, key, node, rules)?;
+            let label = |value: At<String>| (value.clone(), value);
+            let labelled = names.into_iter().map(label);
+            labelled
+                .map(|(name, value)| Named { name, value })
+                .collect()
+        } else {
+            let expected = Some(Self::EXPECTED);
+            let rules = Rules {
+                expected,
+                ..rules.clone()
+            };
+            Vec::read(table, key, node, &rules)?
+        };
+        let variables = named.into_iter().map(|Named { name: label, value }| {
+            if !is_parameter_name(&value.value) {
+                let message = "`env_info.env_vars` takes the names of environment variables";
+                let help =
+                    "a label and the variable behind it: env_vars = { region = \"MY_REGION\" }";
+                table.report(value.error(message, "not such a name").help(help));
+            }
+            EnvVar {
+                label: label.value,
+                name: value.value,
+            }
+        });
+        Some(Self(variables.collect()))
     }
-    list.iter()
-        .filter_map(|item| command(section, item))
-        .collect()
+
+    fn schema(rules: &Rules) -> Json {
+        let list = Vec::<String>::schema(rules);
+        json!({ "anyOf": [list, Vec::<Named<String>>::schema(rules)] })
+    }
 }
 
 /// A text that is split into words, or the words themselves.
-fn command(section: &mut Reader<'_>, node: Node<'_>) -> Option<EnvCommand> {
-    let (written, argv) = match node.get_ref() {
-        DeValue::String(text) => (text.to_string(), words::split(text)),
-        DeValue::Array(list) => {
-            let argv: Vec<_> = list
-                .iter()
-                .filter_map(|word| section.as_text("commands", word))
-                .collect();
-            let argv: Vec<_> = argv.into_iter().map(|word| word.value).collect();
-            (argv.join(" "), Ok(argv))
-        }
-        _ => {
-            section.wrong_type(
-                "commands",
-                node,
-                "a command as a string, or as a list of its words",
-            );
+impl Value for EnvCommand {
+    const EXPECTED: &'static str = "a command as a string, or as a list of its words";
+    const LIST: &'static str = "a list of commands";
+
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, _rules: &Rules) -> Option<Self> {
+        let (written, argv) = match node.get_ref() {
+            DeValue::String(text) => (text.to_string(), command_line::split(text)),
+            DeValue::Array(_) => {
+                let argv: Vec<String> = Vec::read(table, key, node, &Rules::ANY)?;
+                (argv.join(" "), Ok(argv))
+            }
+            _ => {
+                table.wrong_type(key, node, Self::EXPECTED);
+                return None;
+            }
+        };
+        if let Err(shell) = &argv {
+            let message = format!("a command of `env_info.commands` cannot be run: {shell}");
+            let warning = Diagnostic::warning(node.span(), message, "is not run");
+            let help = "no shell reads it; ask for one by name: [\"sh\", \"-c\", \"ls | wc -l\"]";
+            table.report(warning.help(help));
+        } else if let Ok(argv) = &argv
+            && argv.first().is_none_or(|program| program.trim().is_empty())
+        {
+            let message = "the command has no program to run";
+            table.report(Diagnostic::error(node.span(), message, "empty"));
             return None;
         }
-    };
-    if argv
-        .as_ref()
-        .is_ok_and(|argv| argv.first().is_none_or(|program| program.trim().is_empty()))
-    {
-        section.remark(Remark::error(
-            node.span(),
-            "the command has no program to run",
-            "empty",
-        ));
-        return None;
+        let argv = argv.ok();
+        Some(Self { written, argv })
     }
-    if let Err(shell) = &argv {
-        let message = format!("a command of `env_info.commands` cannot be run: {shell}");
-        let remark = Remark::warning(node.span(), message, "is not run");
-        section.remark(
-            remark.help("no shell reads it; ask for one by name: [\"sh\", \"-c\", \"ls | wc -l\"]"),
-        );
+
+    fn schema(_rules: &Rules) -> Json {
+        let words = json!({ "type": "array", "items": { "type": "string" }, "minItems": 1 });
+        json!({ "anyOf": [{ "type": "string", "minLength": 1 }, words] })
     }
-    Some(EnvCommand {
-        written,
-        argv: argv.ok(),
-    })
 }
 
-fn variables(section: &mut Reader<'_>) -> Vec<Variable> {
-    let names = match section.get("variables").map(|node| (node, node.get_ref())) {
-        Some((_, DeValue::String(all))) if all == ALL => {
-            return VARIABLES.iter().map(|(_, variable)| *variable).collect();
+/// `"all"`, one variable, or a list of them, each once.
+struct Variables(Vec<Variable>);
+
+impl Value for Variables {
+    const EXPECTED: &'static str = Vec::<String>::EXPECTED;
+
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
+        let names: Vec<At<String>> = match node.get_ref() {
+            DeValue::String(all) if *all == ALL => {
+                let all = Variable::WORDS.iter().map(|(_, variable, _)| *variable);
+                return Some(Self(all.collect()));
+            }
+            DeValue::String(_) => vec![Value::read(table, key, node, rules)?],
+            _ => Value::read(table, key, node, rules)?,
+        };
+        let mut chosen = Vec::new();
+        for name in names {
+            let variable = variable(table, &name);
+            chosen.extend(variable.filter(|variable| !chosen.contains(variable)));
         }
-        Some((node, DeValue::String(_))) => {
-            section.as_text("variables", node).into_iter().collect()
-        }
-        _ => section.texts("variables"),
-    };
-    let mut chosen = Vec::new();
-    for name in names {
-        if let Some(variable) = variable(section, &name)
-            && !chosen.contains(&variable)
-        {
-            chosen.push(variable);
-        }
+        Some(Self(chosen))
     }
-    chosen
+
+    fn schema(_rules: &Rules) -> Json {
+        let foreign = json!({ "enum": FOREIGN, "deprecated": true });
+        let mut word = <Variable as Keyword>::schema();
+        let meanings = word["description"].take();
+        let word = json!({ "anyOf": [{ "enum": word["enum"] }, foreign] });
+        let list = json!({ "type": "array", "items": word });
+        json!({ "description": meanings, "anyOf": [{ "const": ALL }, word, list] })
+    }
 }
 
-fn variable(section: &mut Reader<'_>, name: &At<String>) -> Option<Variable> {
+fn variable(table: &mut Reader<'_>, name: &At<String>) -> Option<Variable> {
     let At { value, span } = name;
     if FOREIGN.contains(&value.as_str()) {
         let message = format!("`{value}` is not supported by this version");
-        section.remark(Remark::warning(span.clone(), message, "has no effect"));
+        table.report(Diagnostic::warning(span.clone(), message, "has no effect"));
         return None;
     }
-    let found = VARIABLES.iter().find(|(word, _)| word == value);
+    let found = Variable::of_word(value);
     if found.is_none() {
-        let words = VARIABLES.map(|(word, _)| word);
-        let remark = Remark::error(
-            span.clone(),
-            "unknown variable of `env_info.variables`",
-            "not a variable",
-        );
-        section.remark(remark.help(format!(
+        let words: Vec<_> = Variable::WORDS.iter().map(|(word, ..)| *word).collect();
+        let message = "unknown variable of `env_info.variables`";
+        let unknown = Diagnostic::error(span.clone(), message, "not a variable");
+        table.report(unknown.help(format!(
             "{}; or \"all\"",
             advice(value, &words, "variables")
         )));
     }
-    found.map(|(_, variable)| *variable)
+    found
 }
 
 /// Any other key with a text is a label of its own, unless it looks like a misspelt one.
-fn custom(section: &mut Reader<'_>) -> Vec<(String, String)> {
-    let known = || WITHOUT_EFFECT.into_iter().chain(KEYS);
+fn custom(table: &mut Reader<'_>) -> Vec<(String, String)> {
     let mut labels = Vec::new();
-    for (key, node) in section.others() {
+    for (key, node) in table.others() {
+        let is_misspelt = nearest(&key.value, table.known_keys()).is_some();
         match node.get_ref() {
-            DeValue::String(text) if nearest(&key.value, known()).is_none() => {
-                labels.push((key.value, text.to_string()))
-            }
-            DeValue::String(_) => section.unknown_key(&key),
-            _ if nearest(&key.value, known()).is_some() => section.unknown_key(&key),
-            _ => section.wrong_type(&key.value, node, "a string, as a label of your own"),
+            _ if is_misspelt => table.unknown_key(&key),
+            DeValue::String(text) => labels.push((key.value, text.to_string())),
+            _ => table.wrong_type(&key.value, node, "a string, as a label of your own"),
         }
     }
     labels

@@ -1,260 +1,211 @@
 //! `[mcp]`: which tool servers there are, and `[tools.mcp]`: which of their tools a model may call.
 //!
 //! Servers stand in the program, or in a file of their own as other clients keep it (`mcpServers`,
-//! JSON). Both are read into the same [`Server`]. No remark shows a value: it may be a secret.
+//! JSON). Both are read into the same [`Server`]. No diagnostic shows a value: it may be a secret.
 
+use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
-use super::amount::read_amount;
-use super::reader::{Node, Reader};
-use super::tools::{MOST_TOOLS, ToolEntry, entries};
-use super::{At, Remark, parse_duration_ms};
+use super::tools::{MOST_TOOLS, ToolEntry};
+use super::{
+    At, Diagnostic, Duration, Keyword, Named, Node, Reader, Rules, Section, Value, shorten,
+};
 use crate::command::CommandLimits;
 use crate::server::{DEFAULT_CONNECT_MS, Server, ServerCommand, ServerValue, Transport};
 use crate::tool::ToolPolicy;
 
-/// The most servers of one program.
-const MOST_SERVERS: usize = 64;
 /// The most variables or headers of one server.
 const MOST_VALUES: usize = 256;
-/// Accepted for `type`: what each kind of transport is called.
-pub(super) const TYPES: [(&str, Kind); 5] = [
-    ("stdio", Kind::Stdio),
-    ("http", Kind::Http),
-    ("streamable-http", Kind::Http),
-    ("streamable_http", Kind::Http),
-    ("streamableHttp", Kind::Http),
-];
+/// What a server is declared by.
+pub(super) const VALID: &str = "a server is a program (command = \"…\", args, env, cwd) or a \
+machine (url = \"http://…\", headers)";
 
-/// What `type` says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// `[mcp]` as written.
+#[derive(Clone, Debug, PartialEq, Eq, Section)]
+pub struct McpSection {
+    /// A JSON file that names servers, as other clients keep it (`mcpServers`). A server of this
+    /// program takes the place of one of the same name.
+    pub config_path: Option<At<String>>,
+    /// The servers, by the name that `[tools.mcp]` calls them by: programs that are started
+    /// (`command`), or machines (`url`).
+    #[key(with = Servers, most = 64)]
+    pub servers: Vec<Named<Server>>,
+}
+
+/// `[mcp.servers.NAME]` as written.
+#[derive(Section)]
+#[section(expected = "a table with `command` or `url`")]
+pub(super) struct ServerSection {
+    /// How the server is reached; it otherwise follows from `command` or `url`.
+    #[key(name = "type")]
+    pub(super) kind: Option<Kind>,
+    /// The program that is the server. The user has to permit it.
+    pub(super) command: Option<String>,
+    /// The address of the machine that is the server, `http://` or `https://`.
+    pub(super) url: Option<String>,
+    /// The arguments of the program.
+    pub(super) args: Vec<String>,
+    /// Variables of the program's environment, beyond the few that every command gets. `${NAME}` in
+    /// a value stands for a variable of the host, `${NAME:-other}` for `other` where it is not set.
+    #[key(most = MOST_VALUES)]
+    pub(super) env: Vec<Named<String>>,
+    /// Headers that every request carries. Variables of the host stand in them as in `env`.
+    #[key(most = MOST_VALUES)]
+    pub(super) headers: Vec<Named<String>>,
+    /// The working directory of the program, if not the kernel's.
+    pub(super) cwd: Option<String>,
+    /// Whether a process starts without the tools of the server if the server cannot be reached;
+    /// otherwise the process does not start.
+    pub(super) optional: bool,
+    /// The time after which a server that does not answer counts as unreachable.
+    #[key(with = Duration, default = DEFAULT_CONNECT_MS)]
+    pub(super) connect_timeout: u64,
+    /// The time after which a call of a tool is abandoned.
+    #[key(with = Duration, default = ToolPolicy::default().deadline_ms)]
+    pub(super) deadline: u64,
+}
+
+/// How a server is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Keyword)]
 pub(super) enum Kind {
+    /// A program.
     Stdio,
+    /// A machine.
+    #[word("http", "streamable-http", "streamable_http", "streamableHttp")]
     Http,
 }
 
-/// `[mcp]` as written.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct McpSection {
-    /// A file that names servers.
-    pub config_path: Option<At<String>>,
-    /// `[mcp.servers.NAME]`, in the order written.
-    pub servers: Vec<At<Server>>,
+impl ServerSection {
+    /// The server of this declaration, or what is wrong with it.
+    pub(super) fn server(self, name: &str) -> Result<Server, &'static str> {
+        Ok(Server {
+            name: name.into(),
+            optional: self.optional,
+            connect_ms: self.connect_timeout,
+            deadline_ms: self.deadline,
+            transport: self.transport()?,
+        })
+    }
+
+    fn transport(self) -> Result<Transport, &'static str> {
+        match (self.kind, self.command, self.url) {
+            (_, Some(_), Some(_)) => Err("has both a command and a url"),
+            (Some(Kind::Stdio) | None, Some(program), None) if !program.trim().is_empty() => {
+                Ok(Transport::Stdio(ServerCommand {
+                    program,
+                    args: self.args,
+                    env: values(self.env),
+                    cwd: self.cwd,
+                    limits: CommandLimits::default(),
+                }))
+            }
+            (Some(Kind::Http) | None, None, Some(url)) => {
+                let is_http = url.starts_with("http://") || url.starts_with("https://");
+                let headers = values(self.headers);
+                is_http
+                    .then_some(Transport::Http { url, headers })
+                    .ok_or("has a url that is neither http nor https")
+            }
+            (Some(Kind::Stdio), None, _) => Err("is of type stdio and has no command"),
+            (Some(Kind::Http), _, None) => Err("is of type http and has no url"),
+            (_, Some(_), None) => Err("has an empty command"),
+            (None, None, None) => Err("has neither a command nor a url"),
+        }
+    }
 }
 
-/// An entry of `[tools.mcp]`: what is used of one server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+fn values(written: Vec<Named<String>>) -> Vec<(String, ServerValue)> {
+    let value = |Named { name, value }: Named<String>| (name.value, ServerValue::new(value));
+    written.into_iter().map(value).collect()
+}
+
+/// The servers of a program. One that cannot be is reported and left out.
+struct Servers(Vec<Named<Server>>);
+
+impl Value for Servers {
+    const EXPECTED: &'static str = Vec::<Named<ServerSection>>::EXPECTED;
+
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
+        let sections = Vec::<Named<ServerSection>>::read(table, key, node, rules)?;
+        let mut servers = Vec::new();
+        for Named { name, value } in sections {
+            match value.server(&name.value) {
+                Ok(value) => servers.push(Named { name, value }),
+                Err(why) => {
+                    let message = format!("the server `{}` {why}", shorten(&name.value));
+                    let wrong = Diagnostic::error(name.span, message, "this server");
+                    table.report(wrong.help(VALID));
+                }
+            }
+        }
+        Some(Self(servers))
+    }
+
+    fn schema(rules: &Rules) -> Json {
+        Vec::<Named<ServerSection>>::schema(rules)
+    }
+}
+
+/// What is used of one server: an entry of `[tools.mcp]`.
+#[derive(Clone, Debug, PartialEq, Eq, Section)]
+#[section(or = selection, check = ServerTools::selected)]
 pub struct ServerTools {
-    /// The server.
-    pub server: At<String>,
-    /// Its tools.
-    pub selection: ServerSelection,
-    /// What the names of its tools begin with, where that is not `SERVER__`; may be empty.
+    /// The text that the names of its tools begin with, up to 32 characters; may be empty. If it is
+    /// not given, it is the name of the server and `__`.
     pub prefix: Option<At<String>>,
+    /// Which of its tools are used: `"all"` that it offers when a process is born, or a list as in
+    /// `[tools] enabled`.
+    #[key(name = "tools")]
+    pub selection: ServerSelection,
+}
+
+impl ServerTools {
+    /// A selection that could not be read has been reported, and must not count as all tools.
+    fn selected(self, table: &mut Reader<'_>) -> Option<Self> {
+        let is_all = |tools: Node<'_>| tools.get_ref().as_str() == Some("all");
+        let is_named = self.selection != ServerSelection::All;
+        (is_named || table.node("tools").is_none_or(is_all)).then_some(self)
+    }
 }
 
 /// Which tools of a server are used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ServerSelection {
     /// All that it offers when a process is born.
+    #[default]
     All,
     /// These.
     Named(Vec<ToolEntry>),
 }
 
-pub(super) fn read(root: &mut Reader<'_>) -> McpSection {
-    let Some(mut section) = root.section("mcp") else {
-        return McpSection::default();
-    };
-    let config_path = section.text("config_path");
-    let servers = servers(&mut section);
-    section.finish();
-    McpSection {
-        config_path,
-        servers,
-    }
-}
+impl Value for ServerSelection {
+    const EXPECTED: &'static str = "\"all\", a list of tools, or a table of `tools` and `prefix`";
 
-fn servers(section: &mut Reader<'_>) -> Vec<At<Server>> {
-    let Some(node) = section.get("servers") else {
-        return Vec::new();
-    };
-    let count = node.get_ref().as_table().map_or(0, |table| table.len());
-    if !section.is_within("servers", node, count, MOST_SERVERS) {
-        return Vec::new();
-    }
-    let Some(mut table) = section.section("servers") else {
-        return Vec::new();
-    };
-    let mut servers = Vec::new();
-    for (name, node) in table.entries() {
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, _rules: &Rules) -> Option<Self> {
         match node.get_ref() {
-            DeValue::Table(inner) => {
-                let reader = table.inner(&name.value, inner, name.span.clone());
-                servers.extend(server(&name, reader).map(|value| At {
-                    value,
-                    span: name.span,
-                }));
-            }
-            _ => table.wrong_type(&name.value, node, "a table with `command` or `url`"),
-        }
-    }
-    servers
-}
-
-fn server(name: &At<String>, mut section: Reader<'_>) -> Option<Server> {
-    let kind = section.word("type", &TYPES).map(|kind| kind.value);
-    let (command, url) = (section.text("command"), section.text("url"));
-    let args = section
-        .texts("args")
-        .into_iter()
-        .map(|argument| argument.value)
-        .collect();
-    let (env, headers) = (values(&mut section, "env"), values(&mut section, "headers"));
-    let cwd = section.text("cwd").map(|cwd| cwd.value);
-    let optional = section.flag("optional").is_some_and(|flag| flag.value);
-    let connect_ms = read_amount(&mut section, "connect_timeout", parse_duration_ms, 1_000);
-    let deadline_ms = read_amount(&mut section, "deadline", parse_duration_ms, 1_000);
-    let text = |text: Option<At<String>>| text.map(|text| text.value);
-    let transport = transport(kind, (text(command), args, env, cwd), (text(url), headers));
-    let transport = transport.map_err(|why| {
-        let message = format!("the server `{}` {why}", super::shorten(&name.value));
-        section.remark(Remark::error(name.span.clone(), message, "this server").help(VALID));
-    });
-    section.finish();
-    Some(Server {
-        optional,
-        ..named(&name.value, transport.ok()?, connect_ms, deadline_ms)
-    })
-}
-
-/// What a server is declared by.
-pub(super) const VALID: &str = "a server is a program (command = \"…\", args, env, cwd) or a \
-machine (url = \"http://…\", headers)";
-
-/// A server that must be there.
-pub(super) fn named(
-    name: &str,
-    transport: Transport,
-    connect_ms: Option<u64>,
-    deadline_ms: Option<u64>,
-) -> Server {
-    Server {
-        name: name.into(),
-        transport,
-        optional: false,
-        connect_ms: connect_ms.unwrap_or(DEFAULT_CONNECT_MS),
-        deadline_ms: deadline_ms.unwrap_or(ToolPolicy::default().deadline_ms),
-    }
-}
-
-type Program = (
-    Option<String>,
-    Vec<String>,
-    Vec<(String, ServerValue)>,
-    Option<String>,
-);
-type Machine = (Option<String>, Vec<(String, ServerValue)>);
-
-/// How a server is reached that is declared so.
-pub(super) fn transport(
-    kind: Option<Kind>,
-    (command, args, env, cwd): Program,
-    (url, headers): Machine,
-) -> Result<Transport, &'static str> {
-    match (kind, command, url) {
-        (_, Some(_), Some(_)) => Err("has both a command and a url"),
-        (Some(Kind::Stdio) | None, Some(program), None) if !program.trim().is_empty() => {
-            Ok(Transport::Stdio(ServerCommand {
-                program,
-                args,
-                env,
-                cwd,
-                limits: CommandLimits::default(),
-            }))
-        }
-        (Some(Kind::Http) | None, None, Some(url)) => {
-            match url.starts_with("http://") || url.starts_with("https://") {
-                true => Ok(Transport::Http { url, headers }),
-                false => Err("has a url that is neither http nor https"),
-            }
-        }
-        (Some(Kind::Stdio), None, _) => Err("is of type stdio and has no command"),
-        (Some(Kind::Http), _, None) => Err("is of type http and has no url"),
-        (_, Some(_), None) => Err("has an empty command"),
-        (None, None, None) => Err("has neither a command nor a url"),
-    }
-}
-
-/// A table of texts, which are not shown.
-fn values(section: &mut Reader<'_>, key: &'static str) -> Vec<(String, ServerValue)> {
-    let Some(node) = section.get(key) else {
-        return Vec::new();
-    };
-    let count = node.get_ref().as_table().map_or(0, |table| table.len());
-    if !section.is_within(key, node, count, MOST_VALUES) {
-        return Vec::new();
-    }
-    let Some(mut table) = section.section(key) else {
-        return Vec::new();
-    };
-    let mut values = Vec::new();
-    for (name, node) in table.entries() {
-        let text = table.as_text(&name.value, node);
-        values.extend(text.map(|text| (name.value, ServerValue::new(text.value))));
-    }
-    values
-}
-
-/// `[tools.mcp]`.
-pub(super) fn read_selections(tools: &mut Reader<'_>) -> Vec<ServerTools> {
-    let Some(mut section) = tools.section("mcp") else {
-        return Vec::new();
-    };
-    let mut selected = Vec::new();
-    for (server, node) in section.entries() {
-        match node.get_ref() {
-            DeValue::Table(table) => {
-                let mut inner = section.inner(&server.value, table, node.span());
-                let prefix = inner.text("prefix");
-                let selection = match inner.get("tools") {
-                    Some(tools) => selection(&mut inner, "tools", tools),
-                    None => Some(ServerSelection::All),
-                };
-                inner.finish();
-                selected.extend(selection.map(|selection| ServerTools {
-                    server,
-                    selection,
-                    prefix,
-                }));
-            }
+            DeValue::String(word) if *word == "all" => Some(Self::All),
+            DeValue::Array(_) => Vec::read(table, key, node, &Self::entries()).map(Self::Named),
             _ => {
-                let selection = selection(&mut section, &server.value, node);
-                selected.extend(selection.map(|selection| ServerTools {
-                    server,
-                    selection,
-                    prefix: None,
-                }));
+                table.wrong_type(key, node, Self::EXPECTED);
+                None
             }
         }
     }
-    selected
+
+    fn schema(_rules: &Rules) -> Json {
+        json!({ "anyOf": [{ "const": "all" }, Vec::<ToolEntry>::schema(&Self::entries())] })
+    }
+
+    fn show(&self) -> Option<Json> {
+        (*self == Self::All).then(|| json!("all"))
+    }
 }
 
-fn selection(section: &mut Reader<'_>, key: &str, node: Node<'_>) -> Option<ServerSelection> {
-    match node.get_ref() {
-        DeValue::String(word) if *word == "all" => Some(ServerSelection::All),
-        DeValue::Array(list) if section.is_within(key, node, list.len(), MOST_TOOLS) => {
-            Some(ServerSelection::Named(entries(section, key, list)))
-        }
-        DeValue::Array(_) => None,
-        _ => {
-            section.wrong_type(
-                key,
-                node,
-                "\"all\", a list of tools, or a table of `tools` and `prefix`",
-            );
-            None
+impl ServerSelection {
+    fn entries() -> Rules {
+        Rules {
+            most: Some(MOST_TOOLS),
+            ..Rules::ANY
         }
     }
 }

@@ -3,11 +3,12 @@
 //!
 //! Keys that only other clients know are passed over. No error shows a value: it may be a secret.
 
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::mcp::{TYPES, VALID, named, transport};
-use super::{parse_duration_ms, shorten};
-use crate::server::{Server, ServerValue};
+use super::mcp::{Kind, ServerSection, VALID};
+use super::{At, Keyword, Named, ParseAmountError, parse_duration_ms, shorten};
+use crate::server::Server;
 
 /// The servers of such a file, in the order written. Those that are disabled in it are not there.
 ///
@@ -40,83 +41,79 @@ fn of(name: &str, why: &str) -> String {
 
 fn server(name: &str, declared: &Value) -> Result<Server, String> {
     let declared = declared.as_object().ok_or("is no object")?;
-    let kind = text(declared, "type")?.map(|word| {
-        let known = TYPES
-            .iter()
-            .find(|(known, _)| *known == word)
-            .map(|(_, kind)| *kind);
-        known.ok_or_else(|| {
-            format!(
-                "is of type {:?}, which is not supported. Valid: stdio, http",
-                shorten(&word)
-            )
-        })
-    });
-    let program = (
-        text(declared, "command")?,
-        texts(declared, "args")?,
-        values(declared, "env")?,
-        text(declared, "cwd")?,
-    );
-    let machine = (text(declared, "url")?, values(declared, "headers")?);
-    let transport =
-        transport(kind.transpose()?, program, machine).map_err(|why| format!("{why}: {VALID}"))?;
-    let duration = |key| match text(declared, key)?
-        .map(|text| parse_duration_ms(&text))
-        .transpose()
-    {
-        Ok(ms) => Ok(ms),
-        Err(error) => Err(format!(
-            "has a `{key}` that is no duration. {}",
-            error.valid()
-        )),
+    let mut section = ServerSection {
+        kind: kind(declared)?,
+        command: text(declared, "command")?,
+        url: text(declared, "url")?,
+        args: texts(declared, "args")?,
+        env: values(declared, "env")?,
+        headers: values(declared, "headers")?,
+        cwd: text(declared, "cwd")?,
+        optional: declared.get("optional").and_then(Value::as_bool) == Some(true),
+        ..ServerSection::default()
     };
-    let optional = declared
-        .get("optional")
-        .and_then(Value::as_bool)
-        .unwrap_or(false);
-    Ok(Server {
-        optional,
-        ..named(
-            name,
-            transport,
-            duration("connect_timeout")?,
-            duration("deadline")?,
-        )
+    duration(declared, "connect_timeout", &mut section.connect_timeout)?;
+    duration(declared, "deadline", &mut section.deadline)?;
+    section
+        .server(name)
+        .map_err(|why| format!("{why}: {VALID}"))
+}
+
+fn kind(declared: &Map<String, Value>) -> Result<Option<Kind>, String> {
+    let Some(word) = text(declared, "type")? else {
+        return Ok(None);
+    };
+    Kind::of_word(&word).map(Some).ok_or_else(|| {
+        let word = shorten(&word);
+        format!("is of type {word:?}, which is not supported. Valid: stdio, http")
     })
 }
 
-fn text(declared: &Map<String, Value>, key: &str) -> Result<Option<String>, String> {
-    match declared.get(key) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(_) => Err(format!("has a `{key}` that is no text")),
+/// Reads a duration into `ms`, which keeps its value if the key is not given.
+fn duration(declared: &Map<String, Value>, key: &str, ms: &mut u64) -> Result<(), String> {
+    if let Some(text) = text(declared, key)? {
+        let wrong = |error: ParseAmountError| {
+            format!("has a `{key}` that is no duration. {}", error.valid())
+        };
+        *ms = parse_duration_ms(&text).map_err(wrong)?;
     }
+    Ok(())
+}
+
+fn text(declared: &Map<String, Value>, key: &str) -> Result<Option<String>, String> {
+    read(declared, key, &format!("a `{key}` that is no text"))
 }
 
 fn texts(declared: &Map<String, Value>, key: &str) -> Result<Vec<String>, String> {
-    let wrong = || format!("has `{key}` that are no list of texts");
-    let list = match declared.get(key) {
-        None | Some(Value::Null) => return Ok(Vec::new()),
-        Some(value) => value.as_array().ok_or_else(wrong)?,
-    };
-    list.iter()
-        .map(|item| item.as_str().map(str::to_owned).ok_or_else(wrong))
-        .collect()
+    let texts = read(declared, key, &format!("`{key}` that are no list of texts"))?;
+    Ok(texts.unwrap_or_default())
 }
 
-fn values(declared: &Map<String, Value>, key: &str) -> Result<Vec<(String, ServerValue)>, String> {
-    let wrong = || format!("has `{key}` that is no object of texts");
-    let object = match declared.get(key) {
-        None | Some(Value::Null) => return Ok(Vec::new()),
-        Some(value) => value.as_object().ok_or_else(wrong)?,
+fn values(declared: &Map<String, Value>, key: &str) -> Result<Vec<Named<String>>, String> {
+    let wrong = format!("`{key}` that is no object of texts");
+    let object: Map<String, Value> = read(declared, key, &wrong)?.unwrap_or_default();
+    let value = |(name, value): (String, Value)| {
+        let name = At {
+            value: name,
+            span: 0..0,
+        };
+        let value = value
+            .as_str()
+            .ok_or_else(|| format!("has {wrong}"))?
+            .to_owned();
+        Ok(Named { name, value })
     };
-    let value =
-        |(name, value): (&String, &Value)| Some((name.clone(), ServerValue::new(value.as_str()?)));
-    object
-        .iter()
-        .map(|entry| value(entry).ok_or_else(wrong))
-        .collect()
+    object.into_iter().map(value).collect()
+}
+
+/// The value of a key, none if it is not given. `wrong` says what it is if it is of another type.
+fn read<T: DeserializeOwned>(
+    declared: &Map<String, Value>,
+    key: &str,
+    wrong: &str,
+) -> Result<Option<T>, String> {
+    let value = declared.get(key).cloned().unwrap_or_default();
+    serde_json::from_value(value).map_err(|_| format!("has {wrong}"))
 }
 
 #[cfg(test)]

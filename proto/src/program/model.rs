@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 
-use super::reader::Reader;
-use super::{At, Remark, Span};
+use serde_json::{Value as Json, json};
 
-const DEFAULT_MAX_ITERATIONS: u32 = 10;
-const MOST_ITERATIONS: u64 = 1_000_000;
-const MOST_FALLBACKS: usize = 16;
-const MOST_FAILURES: u64 = 100;
+use super::{At, Diagnostic, Node, Reader, Rules, Section, Value};
+
 const PROVIDERS: [(&str, Provider); 5] = [
     ("anthropic", Provider::Anthropic),
     ("openai", Provider::OpenAi),
@@ -43,12 +40,9 @@ impl Provider {
     #[must_use]
     pub fn wire_format(&self) -> Option<&str> {
         match self {
-            Self::Anthropic => Some("anthropic"),
             Self::OpenAi => Some("openai-responses"),
-            Self::OpenAiChat => Some("openai-chat"),
-            Self::Gemini => Some("gemini"),
             Self::Scripted => None,
-            Self::Custom(word) => Some(word),
+            other => Some(other.word()),
         }
     }
 
@@ -60,247 +54,154 @@ impl Provider {
     /// The word for it in a program file.
     #[must_use]
     pub fn word(&self) -> &str {
+        let known = PROVIDERS.iter().find(|(_, provider)| provider == self);
         match self {
-            Self::Anthropic => "anthropic",
-            Self::OpenAi => "openai",
-            Self::OpenAiChat => "openai-chat",
-            Self::Gemini => "gemini",
-            Self::Scripted => "scripted",
             Self::Custom(word) => word,
+            _ => {
+                known
+                    .expect("every provider but a custom one is in the table")
+                    .0
+            }
         }
+    }
+}
+
+impl Value for Provider {
+    const EXPECTED: &'static str = String::EXPECTED;
+
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, _rules: &Rules) -> Option<Self> {
+        let word = String::read(table, key, node, &Rules::ANY)?;
+        let known = PROVIDERS.iter().find(|(known, _)| *known == word);
+        let known = known.map(|(_, provider)| provider.clone());
+        if known == Some(Self::Scripted) {
+            OF_SERVERS.iter().for_each(|key| refuse_server(key, table));
+        }
+        Some(known.unwrap_or_else(|| Self::Custom(word.into())))
+    }
+
+    fn schema(_rules: &Rules) -> Json {
+        let words: Vec<_> = Self::words().collect();
+        json!({ "anyOf": [{ "enum": words }, { "type": "string" }] })
     }
 }
 
 /// A model as written: who serves it, and how it is reached.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Section)]
+#[section(check = ModelEntry::checked, ignored = ["project_id", "region"])]
 pub struct ModelEntry {
-    /// The model's name at its provider. A scripted model needs none and is then called `scripted`.
+    /// The provider that serves the model: one of the words, or the name of a provider that the
+    /// host registered. `scripted` answers from `script`, offline and deterministically.
+    #[key(required)]
+    pub provider: Option<At<Provider>>,
+    /// The name of the model at its provider. Required, unless the provider is `scripted`.
+    #[key(default = Provider::Scripted.word().to_owned())]
     pub name: String,
-    /// Who serves it. Whether one of another word is registered is not known here.
-    pub provider: Provider,
-    /// Where that is said.
-    pub provider_span: Span,
-    /// The script of a scripted model.
+    /// The file with the script of a scripted model; a model without one stays silent. A relative
+    /// path starts in the folder of the program file.
     pub script: Option<At<String>>,
-    /// The server that is asked instead of the provider's own.
-    pub base_url: Option<String>,
-    /// The environment variable that holds the key, instead of the provider's own.
-    pub api_key_env: Option<String>,
-    /// Whether the provider is asked to keep what it has read.
-    pub automatic_caching: bool,
+    /// The server that is asked instead of the provider's own: `https://host` or
+    /// `http://host:port`, with a path where the server has one.
+    pub base_url: Option<At<String>>,
+    /// The environment variable that holds the key, instead of the provider's own. The user has to
+    /// permit it.
+    pub api_key_env: Option<At<String>>,
+    /// Whether to leave out the request that the provider caches the conversation.
+    pub disable_automatic_caching: bool,
 }
 
 /// `[model]` as written.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Section)]
 pub struct ModelSection {
     /// The model.
+    #[key(flatten)]
     pub model: ModelEntry,
-    /// After so many replies a turn ends.
+    /// The number of replies of the model after which a turn ends.
+    #[key(default = 10, range = 1..=1_000_000)]
     pub max_iterations: u32,
-    /// How the program is called in listings; `[demo]` may say it too, and is asked first.
+    /// The name of the program in listings, if `[demo]` gives none.
     pub display_name: Option<String>,
-    /// `[[model.fallback]]`: who is asked when the one before fails.
+    /// Models that are asked, in order, when the one before fails.
+    #[key(name = "fallback", most = 16)]
     pub fallbacks: Vec<FallbackSection>,
 }
 
 /// `[[model.fallback]]` as written.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Section)]
+#[section(
+    expected = "a table: `[[model.fallback]]`",
+    list = "a list of tables: `[[model.fallback]]`"
+)]
 pub struct FallbackSection {
     /// The model.
+    #[key(flatten)]
     pub model: ModelEntry,
-    /// It is asked after so many failures of the one before, one behind the other; else after as
-    /// many as the kernel tries.
+    /// The number of successive failures of the model before after which this one is asked;
+    /// otherwise as many as the kernel tries.
+    #[key(range = 1..=100)]
     pub after: Option<u32>,
 }
 
-impl Default for ModelEntry {
-    fn default() -> Self {
-        Self {
-            name: Provider::Scripted.word().to_owned(),
-            provider: Provider::Scripted,
-            provider_span: 0..0,
-            script: None,
-            base_url: None,
-            api_key_env: None,
-            automatic_caching: true,
+impl ModelEntry {
+    /// Which keys a model needs and may have depends on its provider.
+    fn checked(self, table: &mut Reader<'_>) -> Option<Self> {
+        let provider = self.provider.as_ref().map(|provider| &provider.value);
+        if provider != Some(&Provider::Scripted) {
+            self.check_name(table);
         }
-    }
-}
-
-impl Default for ModelSection {
-    fn default() -> Self {
-        let (model, fallbacks) = (ModelEntry::default(), Vec::new());
-        Self {
-            model,
-            max_iterations: DEFAULT_MAX_ITERATIONS,
-            display_name: None,
-            fallbacks,
-        }
-    }
-}
-
-pub(super) fn read(root: &mut Reader<'_>) -> ModelSection {
-    let span = root.span();
-    if root.get("model").is_none() {
-        let remark = Remark::error(
-            span.start..span.start,
-            "`[model]` is missing",
-            "a program needs a model",
-        );
-        let words: Vec<_> = Provider::words().collect();
-        let words = words.join(", ");
-        root.remark(remark.help(format!(
-            "add [model] with `name` and `provider`; providers: {words}"
-        )));
-    }
-    let Some(mut section) = root.section("model") else {
-        return ModelSection::default();
-    };
-    let model = entry(&mut section);
-    let max_iterations = section.number("max_iterations", 1..=MOST_ITERATIONS);
-    let max_iterations = max_iterations
-        .and_then(|n| u32::try_from(n.value).ok())
-        .unwrap_or(DEFAULT_MAX_ITERATIONS);
-    let display_name = section.text("display_name").map(|name| name.value);
-    let fallbacks = fallbacks(&mut section);
-    section.finish();
-    ModelSection {
-        model,
-        max_iterations,
-        display_name,
-        fallbacks,
-    }
-}
-
-fn fallbacks(section: &mut Reader<'_>) -> Vec<FallbackSection> {
-    let Some(node) = section.get("fallback") else {
-        return Vec::new();
-    };
-    let Some(list) = node.get_ref().as_array() else {
-        section.wrong_type("fallback", node, "a list of tables: `[[model.fallback]]`");
-        return Vec::new();
-    };
-    if !section.is_within("fallback", node, list.len(), MOST_FALLBACKS) {
-        return Vec::new();
-    }
-    let mut fallbacks = Vec::new();
-    for item in list.iter() {
-        let Some(table) = item.get_ref().as_table() else {
-            section.wrong_type("fallback", item, "a table: `[[model.fallback]]`");
-            continue;
-        };
-        let mut fallback = section.inner("fallback", table, item.span());
-        let model = entry(&mut fallback);
-        let after = fallback
-            .number("after", 1..=MOST_FAILURES)
-            .and_then(|after| u32::try_from(after.value).ok());
-        fallback.finish();
-        fallbacks.push(FallbackSection { model, after });
-    }
-    fallbacks
-}
-
-/// What `[model]` and `[[model.fallback]]` have in common.
-fn entry(section: &mut Reader<'_>) -> ModelEntry {
-    let (provider, provider_span) =
-        provider(section).map_or((None, 0..0), |At { value, span }| (Some(value), span));
-    let name = match provider {
-        Some(Provider::Scripted) => section
-            .text("name")
-            .map_or_else(|| "scripted".to_owned(), |name| name.value),
-        _ => section.required_text("name").value,
-    };
-    let script = section.text("script");
-    match (&script, &provider) {
-        (Some(script), Some(provider)) if *provider != Provider::Scripted => {
-            let message = "`model.script` is for the provider \"scripted\"";
+        if let (Some(script), Some(provider)) = (&self.script, provider)
+            && *provider != Provider::Scripted
+        {
             let label = format!("has no meaning for {:?}", provider.word());
-            section.remark(Remark::error(script.span.clone(), message, label));
+            table.report(script.error("`model.script` is for the provider \"scripted\"", label));
         }
-        _ => {}
+        if let Some(url) = self.base_url.as_ref().filter(|url| !is_address(&url.value)) {
+            let message = "`model.base_url` is no address of a server";
+            let help =
+                "write https://host or http://host:port, with a path where the server has one";
+            table.report(url.error(message, "not such an address").help(help));
+        }
+        if let Some(name) = self
+            .api_key_env
+            .as_ref()
+            .filter(|name| !is_variable(&name.value))
+        {
+            // A key that was written in place of the variable's name is not repeated.
+            let message = "`model.api_key_env` is no name of an environment variable";
+            let example = "name the variable that holds the key, such as \"OPENROUTER_API_KEY\"";
+            let help = format!("{example}, never the key");
+            table.report(name.error(message, "not such a name").help(help));
+        }
+        Some(self)
     }
-    if provider == Some(Provider::Scripted) {
-        OF_SERVERS
-            .into_iter()
-            .for_each(|key| without_server(section, key));
-    }
-    let base_url = base_url(section);
-    let api_key_env = api_key_env(section);
-    let automatic_caching = section
-        .flag("disable_automatic_caching")
-        .is_none_or(|disabled| !disabled.value);
-    ["project_id", "region"]
-        .into_iter()
-        .for_each(|key| section.without_effect(key));
-    ModelEntry {
-        name,
-        provider: provider.unwrap_or_default(),
-        provider_span,
-        script,
-        base_url,
-        api_key_env,
-        automatic_caching,
+
+    fn check_name(&self, table: &mut Reader<'_>) {
+        match table.place("name") {
+            None => table.missing("name", None),
+            Some(place) if self.name.trim().is_empty() => table.empty("name", place),
+            Some(_) => {}
+        }
     }
 }
 
-/// Remarks on a key that says how a server is asked, where there is none.
-fn without_server(section: &mut Reader<'_>, key: &'static str) {
-    if let Some(node) = section.get(key) {
+/// Reports a key that says how a server is asked, where there is none.
+fn refuse_server(key: &str, table: &mut Reader<'_>) {
+    if let Some(place) = table.place(key) {
         let message = format!("`model.{key}` is for models behind a server");
-        section.remark(Remark::error(
-            node.span(),
-            message,
-            "has no meaning for \"scripted\"",
-        ));
+        let label = "has no meaning for \"scripted\"";
+        table.report(Diagnostic::error(place, message, label));
     }
 }
 
-/// The address of a server. Whether it is one is seen when it is asked; here only what it must not
-/// hold is refused: a program is no place for credentials.
-fn base_url(section: &mut Reader<'_>) -> Option<String> {
-    let At { value, span } = section.text("base_url")?;
-    let address = value
-        .strip_prefix("https://")
-        .or_else(|| value.strip_prefix("http://"));
-    let is_one = address.is_some_and(|address| {
-        !address.is_empty()
-            && !address.contains(|c: char| c.is_whitespace() || matches!(c, '@' | '?' | '#' | '\\'))
-    });
-    if !is_one {
-        let message = "`model.base_url` is no address of a server";
-        let remark = Remark::error(span, message, "not such an address");
-        section.remark(
-            remark.help(
-                "write https://host or http://host:port, with a path where the server has one",
-            ),
-        );
-    }
-    Some(value).filter(|_| is_one)
+/// Whether a server is there is seen when it is asked. What an address must not hold is refused
+/// here: a program is no place for credentials.
+fn is_address(text: &str) -> bool {
+    let http = text.strip_prefix("http://");
+    let address = text.strip_prefix("https://").or(http);
+    let is_wrong = |c: char| c.is_whitespace() || matches!(c, '@' | '?' | '#' | '\\');
+    address.is_some_and(|address| !address.is_empty() && !address.contains(is_wrong))
 }
 
-/// The name of a variable. A key that was written in its place is not repeated.
-fn api_key_env(section: &mut Reader<'_>) -> Option<String> {
-    let At { value, span } = section.text("api_key_env")?;
-    let is_one = value.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && value.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    if !is_one {
-        let message = "`model.api_key_env` is no name of an environment variable";
-        let remark = Remark::error(span, message, "not such a name");
-        section.remark(remark.help(
-            "name the variable that holds the key, such as \"OPENROUTER_API_KEY\", never the key",
-        ));
-    }
-    Some(value).filter(|_| is_one)
-}
-
-fn provider(section: &mut Reader<'_>) -> Option<At<Provider>> {
-    if section.get("provider").is_none() {
-        section.required_text("provider");
-        return None;
-    }
-    let At { value, span } = section.text("provider")?;
-    let known = PROVIDERS.iter().find(|(word, _)| *word == value);
-    let provider = known.map(|(_, provider)| provider.clone());
-    let value = provider.unwrap_or_else(|| Provider::Custom(value.into()));
-    Some(At { value, span })
+fn is_variable(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }

@@ -1,15 +1,15 @@
 //! How deep a text is nested, seen before it is parsed: so that no parser has to recurse into a
 //! hostile one.
 
-use super::{MAX_NESTING, Remark};
+use super::{Diagnostic, MAX_NESTING};
 
-/// The remark about a text that opens more than [`MAX_NESTING`] brackets within each other. Costs
-/// one pass, and the text need not be TOML.
-pub(super) fn too_deep(text: &str) -> Option<Remark> {
+/// The diagnostic about a text that opens more than [`MAX_NESTING`] brackets within each other.
+/// Costs one pass, and the text need not be TOML.
+pub(super) fn too_deep(text: &str) -> Option<Diagnostic> {
     let at = deepest_allowed(text.as_bytes())?;
     let message = format!("arrays and inline tables are nested more than {MAX_NESTING} deep");
     Some(
-        Remark::error(at..at + 1, message, "one too many")
+        Diagnostic::error(at..at + 1, message, "one too many")
             .help("no key of a program needs more than a few levels"),
     )
 }

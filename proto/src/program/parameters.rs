@@ -1,84 +1,77 @@
 //! `[parameters]`: passed to the model's provider as they stand, as JSON.
 
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Number, Value as Json, json};
 use toml::de::DeValue;
 
-use super::Remark;
-use super::reader::{Node, Reader, integer};
+use super::reader::integer;
+use super::{Diagnostic, Node, Reader, Rules, Value};
 
-pub(super) fn read(root: &mut Reader<'_>) -> Map<String, Value> {
-    let Some(mut section) = root.section("parameters") else {
-        return Map::new();
-    };
-    object(&mut section)
+impl Value for Map<String, Json> {
+    const EXPECTED: &'static str = "a table";
+
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, _rules: &Rules) -> Option<Self> {
+        let DeValue::Table(inner) = node.get_ref() else {
+            table.wrong_type(key, node, Self::EXPECTED);
+            return None;
+        };
+        Some(object(&mut table.inner(key, inner, node.span())))
+    }
+
+    fn schema(_rules: &Rules) -> Json {
+        json!({ "type": "object" })
+    }
 }
 
-fn object(section: &mut Reader<'_>) -> Map<String, Value> {
-    let entries = section.entries();
-    entries
-        .into_iter()
-        .filter_map(|(key, node)| Some((key.value.clone(), value(section, &key.value, node)?)))
-        .collect()
+fn object(table: &mut Reader<'_>) -> Map<String, Json> {
+    let entries = table.entries().into_iter();
+    let entries = entries.filter_map(|(key, node)| {
+        let value = value(table, &key.value, node)?;
+        Some((key.value, value))
+    });
+    entries.collect()
 }
 
-/// The value as JSON; remarked on where JSON has none. The depth is bounded by the parser.
-fn value(section: &mut Reader<'_>, key: &str, node: Node<'_>) -> Option<Value> {
+/// The value as JSON; reported where JSON has none. The depth is bounded by the parser.
+fn value(table: &mut Reader<'_>, key: &str, node: Node<'_>) -> Option<Json> {
     match node.get_ref() {
-        DeValue::String(text) => Some(Value::String(text.to_string())),
-        DeValue::Boolean(flag) => Some(Value::Bool(*flag)),
+        DeValue::String(text) => Some(json!(text)),
+        DeValue::Boolean(flag) => Some(json!(flag)),
         DeValue::Integer(number) => {
             let json = integer(number).and_then(Number::from_i128);
-            orelse_remark(
-                section,
-                key,
-                node,
-                json.map(Value::Number),
-                "whole numbers of up to 64 bits",
-            )
+            in_range(table, key, node, json, "whole numbers of up to 64 bits")
         }
         DeValue::Float(number) => {
             let json = number.as_str().parse().ok().and_then(Number::from_f64);
-            orelse_remark(
-                section,
-                key,
-                node,
-                json.map(Value::Number),
-                "finite numbers",
-            )
+            in_range(table, key, node, json, "finite numbers")
         }
         DeValue::Datetime(_) => {
-            let message = format!(
-                "`{}` is a date, which the provider's JSON cannot carry",
-                section.path_of(key)
-            );
-            section.remark(
-                Remark::error(node.span(), message, "a date")
-                    .help("write it as a string, in quotes"),
-            );
+            let path = table.path_of(key);
+            let message = format!("`{path}` is a date, which the provider's JSON cannot carry");
+            let date = Diagnostic::error(node.span(), message, "a date");
+            table.report(date.help("write it as a string, in quotes"));
             None
         }
-        DeValue::Array(list) => Some(Value::Array(
-            list.iter()
-                .filter_map(|item| value(section, key, item))
-                .collect(),
-        )),
-        DeValue::Table(table) => Some(Value::Object(object(&mut section.inner(
+        DeValue::Array(list) => {
+            let items = list.iter().filter_map(|item| value(table, key, item));
+            Some(Json::Array(items.collect()))
+        }
+        DeValue::Table(inner) => Some(Json::Object(object(&mut table.inner(
             key,
-            table,
+            inner,
             node.span(),
         )))),
     }
 }
 
-fn orelse_remark(
-    section: &mut Reader<'_>,
+fn in_range(
+    table: &mut Reader<'_>,
     key: &str,
     node: Node<'_>,
-    json: Option<Value>,
+    number: Option<Number>,
     valid: &str,
-) -> Option<Value> {
-    if json.is_none() {
-        section.out_of_range(key, node, valid);
+) -> Option<Json> {
+    if number.is_none() {
+        table.out_of_range(key, node, valid);
     }
-    json
+    number.map(Json::Number)
 }

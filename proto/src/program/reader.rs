@@ -1,41 +1,43 @@
-//! Reading a table key by key: what is asked for is known, what is left in the end is not.
+//! Reading a table key by key: a key that was asked for is known, the others are reported.
 //!
-//! A value of the wrong type is remarked on and then treated as absent, so that one mistake is one
-//! remark.
-
-use std::ops::RangeInclusive;
+//! A value of the wrong type is reported and then treated as absent, so that one mistake gives one
+//! diagnostic.
 
 use toml::Spanned;
 use toml::de::{DeInteger, DeString, DeTable, DeValue};
 
-use super::{At, Remark, Remarks, Span, nearest, shorten};
-
-/// The longest list of texts: far more than any program has files or arguments.
-const MOST_TEXTS: usize = 1024;
+use super::{At, Diagnostic, Diagnostics, Key, Span, Value, advice, shorten};
 
 /// A value of a program file with its place.
-pub(super) type Node<'a> = &'a Spanned<DeValue<'a>>;
+pub(crate) type Node<'a> = &'a Spanned<DeValue<'a>>;
 
 /// A table that is being read.
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     table: &'a DeTable<'a>,
     span: Span,
     /// The keys from the file's root, dotted; empty for the root.
     path: String,
     known: Vec<&'static str>,
     ignored: Vec<&'static str>,
-    remarks: &'a mut Remarks,
+    /// Whether a key of any name is valid.
+    is_open: bool,
+    diagnostics: &'a mut Diagnostics,
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn root(table: &'a DeTable<'a>, span: Span, remarks: &'a mut Remarks) -> Self {
+    pub(super) fn root(
+        table: &'a DeTable<'a>,
+        span: Span,
+        diagnostics: &'a mut Diagnostics,
+    ) -> Self {
         Self {
             table,
             span,
             path: String::new(),
             known: Vec::new(),
             ignored: Vec::new(),
-            remarks,
+            is_open: false,
+            diagnostics,
         }
     }
 
@@ -55,17 +57,84 @@ impl<'a> Reader<'a> {
             path: self.path_of(key),
             known: Vec::new(),
             ignored: Vec::new(),
-            remarks: self.remarks,
+            is_open: false,
+            diagnostics: self.diagnostics,
         }
     }
 
+    /// The value of a key, if it is given and valid.
+    pub(crate) fn key<T: Value>(&mut self, key: &Key) -> Option<T> {
+        let name = match key.alias {
+            Some(alias) => self.either(key.name, alias),
+            None => key.name,
+        };
+        self.known.extend([key.name].into_iter().chain(key.alias));
+        let Some(node) = self.table.get(name) else {
+            if key.rules.is_required {
+                self.missing(key.name, key.help);
+            }
+            return None;
+        };
+        T::read(self, name, node, &key.rules)
+    }
+
+    /// The value of a key that is known anyway, whatever its type.
+    pub(super) fn node(&self, key: &str) -> Option<Node<'a>> {
+        self.table.get(key)
+    }
+
+    /// The place of the value of a key, if it is given.
+    pub(crate) fn place(&self, key: &str) -> Option<Span> {
+        self.node(key).map(Spanned::span)
+    }
+
     /// The place of the whole table.
-    pub(super) fn span(&self) -> Span {
+    pub(crate) fn span(&self) -> Span {
         self.span.clone()
     }
 
-    pub(super) fn remark(&mut self, remark: Remark) {
-        self.remarks.push(remark);
+    /// Every entry in the order written.
+    pub(super) fn entries(&self) -> Vec<(At<String>, Node<'a>)> {
+        let entries = self.table.iter();
+        let mut entries: Vec<_> = entries.map(|(key, value)| (at_key(key), value)).collect();
+        entries.sort_by_key(|(key, _)| key.span.start);
+        entries
+    }
+
+    /// The entries that have not been asked for, in the order written.
+    pub(super) fn others(&self) -> Vec<(At<String>, Node<'a>)> {
+        let mut entries = self.entries();
+        entries.retain(|(key, _)| !self.known_keys().any(|known| known == key.value));
+        entries
+    }
+
+    /// The keys that have been asked for, and those without effect.
+    pub(super) fn known_keys(&self) -> impl Iterator<Item = &'static str> + Clone {
+        self.ignored.iter().chain(&self.known).copied()
+    }
+
+    /// The one of two names for a key that is written; both is an error.
+    fn either(&mut self, name: &'static str, alias: &'static str) -> &'static str {
+        let place = |key: &str| self.table.get_key_value(key).map(|(key, _)| key.span());
+        match (place(name), place(alias)) {
+            (Some(first), Some(second)) => {
+                let message = format!(
+                    "`{}` and `{}` are the same key",
+                    self.path_of(name),
+                    self.path_of(alias)
+                );
+                let twice = Diagnostic::error(first, message, "given here");
+                let help = format!("keep one of them; the name is `{name}`");
+                self.report(twice.label(second, "and here").help(help));
+                name
+            }
+            (None, Some(_)) => alias,
+            _ => name,
+        }
+    }
+
+    pub(super) fn report(&mut self, diagnostic: Diagnostic) {
+        self.diagnostics.push(diagnostic);
     }
 
     /// The keys from the root to `key`, dotted.
@@ -78,110 +147,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The value of a key, whatever its type.
-    pub(super) fn get(&mut self, key: &'static str) -> Option<Node<'a>> {
-        self.know(key);
-        self.table.get(key)
-    }
-
-    fn know(&mut self, key: &'static str) {
-        if !self.known.contains(&key) {
-            self.known.push(key);
-        }
-    }
-
-    /// Every entry in the order written; none of them is unknown afterwards.
-    pub(super) fn entries(&self) -> Vec<(At<String>, Node<'a>)> {
-        let mut entries: Vec<_> = self
-            .table
-            .iter()
-            .map(|(key, value)| (at_key(key), value))
-            .collect();
-        entries.sort_by_key(|(key, _)| key.span.start);
-        entries
-    }
-
-    /// The entries that have not been asked for, in the order written.
-    pub(super) fn others(&self) -> Vec<(At<String>, Node<'a>)> {
-        let mut entries = self.entries();
-        let is_known = |key: &str| self.known.contains(&key) || self.ignored.contains(&key);
-        entries.retain(|(key, _)| !is_known(&key.value));
-        entries
-    }
-
-    /// A key under two names, of which only one may be given.
-    pub(super) fn either(&mut self, name: &'static str, alias: &'static str) -> &'static str {
-        let place = |key: &str| self.table.get_key_value(key).map(|(key, _)| key.span());
-        let (first, second) = (place(name), place(alias));
-        self.know(name);
-        self.know(alias);
-        if let (Some(first), Some(second)) = (&first, &second) {
-            let message = format!(
-                "`{}` and `{}` are the same key",
-                self.path_of(name),
-                self.path_of(alias)
-            );
-            let remark = Remark::error(first.clone(), message, "given here")
-                .label(second.clone(), "and here");
-            self.remark(remark.help(format!("keep one of them; the name is `{name}`")));
-        }
-        if first.is_none() && second.is_some() {
-            alias
-        } else {
-            name
-        }
-    }
-
-    pub(super) fn text(&mut self, key: &'static str) -> Option<At<String>> {
-        let node = self.get(key)?;
-        self.as_text(key, node)
-    }
-
-    /// A text that must be there and must not be empty. If it is not, the remark is made and an
-    /// empty one given.
-    pub(super) fn required_text(&mut self, key: &'static str) -> At<String> {
-        let is_missing = !self.table.contains_key(key);
-        let text = self.text(key);
-        if is_missing {
-            let span = self.span.clone();
-            self.remark(Remark::error(
-                span,
-                format!("`{}` is missing", self.path_of(key)),
-                format!("needs `{key}`"),
-            ));
-        }
-        if let Some(text) = &text
-            && text.value.trim().is_empty()
-        {
-            self.remark(Remark::error(
-                text.span.clone(),
-                format!("`{}` is empty", self.path_of(key)),
-                "empty",
-            ));
-        }
-        text.unwrap_or_else(|| At {
-            value: String::new(),
-            span: self.span.clone(),
-        })
-    }
-
-    pub(super) fn texts(&mut self, key: &'static str) -> Vec<At<String>> {
-        let Some(node) = self.get(key) else {
-            return Vec::new();
-        };
-        let Some(list) = node.get_ref().as_array() else {
-            self.wrong_type(key, node, "a list of strings");
-            return Vec::new();
-        };
-        if !self.is_within(key, node, list.len(), MOST_TEXTS) {
-            return Vec::new();
-        }
-        list.iter()
-            .filter_map(|item| self.as_text(key, item))
-            .collect()
-    }
-
-    /// Whether a list or table of so many is within its bound; remarked on if not.
+    /// Whether a list or table of so many is within its bound; reported if not.
     pub(super) fn is_within(
         &mut self,
         key: &str,
@@ -191,128 +157,63 @@ impl<'a> Reader<'a> {
     ) -> bool {
         if count > most {
             let message = format!("`{}` holds {count} entries", self.path_of(key));
-            let remark = Remark::error(node.span(), message, "too many");
-            self.remark(remark.help(format!("valid: up to {most}")));
+            let many = Diagnostic::error(node.span(), message, "too many");
+            self.report(many.help(format!("valid: up to {most}")));
         }
         count <= most
     }
 
-    pub(super) fn flag(&mut self, key: &'static str) -> Option<At<bool>> {
-        let node = self.get(key)?;
-        let Some(value) = node.get_ref().as_bool() else {
-            self.wrong_type(key, node, "true or false");
-            return None;
-        };
-        Some(At {
-            value,
-            span: node.span(),
-        })
+    pub(super) fn missing(&mut self, key: &str, help: Option<&str>) {
+        let message = format!("`{}` is missing", self.path_of(key));
+        let missing = Diagnostic::error(self.span(), message, format!("needs `{key}`"));
+        self.report(match help {
+            Some(help) => missing.help(help),
+            None => missing,
+        });
     }
 
-    /// A whole number within a range.
-    pub(super) fn number(
-        &mut self,
-        key: &'static str,
-        range: RangeInclusive<u64>,
-    ) -> Option<At<u64>> {
-        let node = self.get(key)?;
-        let Some(number) = node.get_ref().as_integer() else {
-            self.wrong_type(key, node, "a whole number");
-            return None;
-        };
-        match integer(number).and_then(|number| u64::try_from(number).ok()) {
-            Some(value) if range.contains(&value) => Some(At {
-                value,
-                span: node.span(),
-            }),
-            _ => {
-                self.out_of_range(key, node, &format!("{} to {}", range.start(), range.end()));
-                None
-            }
-        }
-    }
-
-    /// One word out of a few.
-    pub(super) fn word<T: Copy>(
-        &mut self,
-        key: &'static str,
-        words: &[(&'static str, T)],
-    ) -> Option<At<T>> {
-        let At { value, span } = self.text(key)?;
-        if let Some((_, meaning)) = words.iter().find(|(word, _)| *word == value) {
-            return Some(At {
-                value: *meaning,
-                span,
-            });
-        }
-        let valid: Vec<_> = words.iter().map(|(word, _)| *word).collect();
-        let message = format!("`{}` cannot be {:?}", self.path_of(key), shorten(&value));
-        self.remark(
-            Remark::error(span, message, "not one of its values")
-                .help(advice(&value, &valid, "values")),
-        );
-        None
-    }
-
-    pub(super) fn section<'b>(&'b mut self, key: &'static str) -> Option<Reader<'b>>
-    where
-        'a: 'b,
-    {
-        let node = self.get(key)?;
-        match node.get_ref() {
-            DeValue::Table(table) => Some(self.inner(key, table, node.span())),
-            _ => {
-                self.wrong_type(key, node, "a table");
-                None
-            }
-        }
-    }
-
-    pub(super) fn as_text(&mut self, key: &str, node: Node<'_>) -> Option<At<String>> {
-        let Some(value) = node.get_ref().as_str() else {
-            self.wrong_type(key, node, "a string");
-            return None;
-        };
-        Some(At {
-            value: value.to_owned(),
-            span: node.span(),
-        })
+    pub(super) fn empty(&mut self, key: &str, place: Span) {
+        let message = format!("`{}` is empty", self.path_of(key));
+        self.report(Diagnostic::error(place, message, "empty"));
     }
 
     pub(super) fn wrong_type(&mut self, key: &str, node: Node<'_>, expected: &str) {
-        let message = format!(
-            "`{}` must be {expected}, not {}",
-            self.path_of(key),
-            with_article(node.get_ref())
-        );
-        self.remark(Remark::error(
-            node.span(),
-            message,
-            format!("expected {expected}"),
-        ));
+        let (path, found) = (self.path_of(key), with_article(node.get_ref()));
+        let message = format!("`{path}` must be {expected}, not {found}");
+        let label = format!("expected {expected}");
+        self.report(Diagnostic::error(node.span(), message, label));
     }
 
     pub(super) fn out_of_range(&mut self, key: &str, node: Node<'_>, valid: &str) {
         let message = format!("`{}` is out of range", self.path_of(key));
-        self.remark(
-            Remark::error(node.span(), message, "out of range").help(format!("valid: {valid}")),
-        );
+        let outside = Diagnostic::error(node.span(), message, "out of range");
+        self.report(outside.help(format!("valid: {valid}")));
     }
 
-    /// A key that the reference implementation knows and this version does not.
-    pub(super) fn without_effect(&mut self, key: &'static str) {
-        self.ignored.push(key);
-        let Some((place, _)) = self.table.get_key_value(key) else {
-            return;
-        };
-        let message = format!("`{}` is not supported by this version", self.path_of(key));
-        self.remark(Remark::warning(place.span(), message, "has no effect"));
+    /// Warns of keys that the reference implementation knows and that do nothing here.
+    pub(crate) fn ignore(&mut self, keys: &'static [&'static str]) {
+        for key in keys {
+            if let Some((place, _)) = self.table.get_key_value(*key) {
+                let message = format!("`{}` is not supported by this version", self.path_of(key));
+                self.report(Diagnostic::warning(place.span(), message, "has no effect"));
+            }
+        }
+        self.ignored.extend(keys);
     }
 
-    /// Remarks on every key that was not asked for.
+    /// What `read` makes of the keys that have not been asked for; none is unknown afterwards.
+    pub(crate) fn rest<T>(&mut self, read: fn(&mut Self) -> T) -> T {
+        self.is_open = true;
+        read(self)
+    }
+
+    /// Reports every key that was not asked for.
     pub(super) fn finish(mut self) {
+        if self.is_open {
+            return;
+        }
         for (key, _) in self.others() {
-            if self.remarks.is_full() {
+            if self.diagnostics.is_full() {
                 return;
             }
             self.unknown_key(&key);
@@ -320,25 +221,14 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn unknown_key(&mut self, key: &At<String>) {
-        let place = if self.path.is_empty() {
-            "a program".to_owned()
-        } else {
-            format!("`{}`", self.path)
+        let place = match self.path.as_str() {
+            "" => "a program".to_owned(),
+            path => format!("`{path}`"),
         };
         let message = format!("unknown key `{}`", shorten(&key.value));
-        let remark = Remark::error(key.span.clone(), message, format!("not a key of {place}"));
+        let label = format!("not a key of {place}");
         let help = advice(&key.value, &self.known, "keys");
-        self.remark(remark.help(help));
-    }
-}
-
-/// The help of a remark: "did you mean … ?" if something is near, and always what is valid.
-#[must_use]
-pub fn advice(word: &str, valid: &[&str], what: &str) -> String {
-    let list = format!("valid {what}: {}", valid.join(", "));
-    match nearest(word, valid.iter().copied()) {
-        Some(near) => format!("did you mean `{near}`? {list}"),
-        None => list,
+        self.report(Diagnostic::error(key.span.clone(), message, label).help(help));
     }
 }
 

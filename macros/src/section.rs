@@ -1,0 +1,271 @@
+//! `#[derive(Section)]`: the fields of a struct become the keys of a table in a program file.
+//!
+//! The generated code names paths of `dormouse-proto`, the only crate that derives it. This crate
+//! does not depend on that one.
+
+use std::collections::BTreeMap;
+
+use proc_macro2::{TokenStream, TokenTree};
+use quote::quote;
+use syn::{Attribute, Data, DeriveInput, Error, Field, Ident, Result, Token, Type};
+
+use crate::expand::text;
+
+const OF_SECTIONS: [&str; 5] = ["check", "expected", "ignored", "list", "or"];
+const OF_KEYS: [&str; 12] = [
+    "alias", "default", "flatten", "last", "most", "name", "place", "range", "required", "rest",
+    "skip", "with",
+];
+
+/// The options of an attribute by their names, each with what follows its `=`.
+struct Options(BTreeMap<String, TokenStream>);
+
+/// A field: how it is read, its value in an empty table, and its part of the description.
+struct Member {
+    name: Ident,
+    of: Type,
+    options: Options,
+    read: TokenStream,
+    default: TokenStream,
+    describe: TokenStream,
+}
+
+/// Generates `Section`, and `Default`: the value of an empty table.
+///
+/// # Errors
+/// At an option that is not known, or a key without a description.
+pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
+    let Data::Struct(data) = &input.data else {
+        let message = "the keys of a table are the fields of a struct";
+        return Err(Error::new_spanned(input, message));
+    };
+    let options = Options::parse(&input.attrs, "section", &OF_SECTIONS)?;
+    let mut keys = Vec::new();
+    let members = data.fields.iter().map(|field| member(field, &mut keys));
+    let mut members = members.collect::<Result<Vec<_>>>()?;
+    members.sort_by_key(|member| member.options.has("last"));
+    let names: Vec<_> = members.iter().map(|member| &member.name).collect();
+    let reads = members.iter().map(|member| &member.read);
+    let defaults = members.iter().map(|member| &member.default);
+    let describe = members.iter().map(|member| &member.describe);
+    let of = &input.ident;
+    let ignored = options.or("ignored", &quote!([]));
+    let expected = options.get("expected");
+    let expected = expected.map(|text| quote!(const EXPECTED: &'static str = #text;));
+    let list = options.get("list");
+    let list = list.map(|text| quote!(const LIST: &'static str = #text;));
+    let or = options
+        .get("or")
+        .map(|field| or(field, &members))
+        .transpose()?;
+    let checked = match options.get("check") {
+        Some(check) => quote!(#check(section, table)),
+        None => quote!(Some(section)),
+    };
+    Ok(quote! {
+        impl ::core::default::Default for #of {
+            fn default() -> Self {
+                Self { #(#names: #defaults),* }
+            }
+        }
+        impl crate::program::Section for #of {
+            const KEYS: &'static [crate::program::Key] = &[#(#keys),*];
+            #expected
+            #list
+            fn read(table: &mut crate::program::Reader<'_>) -> Option<Self> {
+                table.ignore(&#ignored);
+                let section = Self { #(#names: #reads),* };
+                #checked
+            }
+            fn describe(schema: &mut crate::program::TableSchema) {
+                #(#describe)*
+                schema.ignore(&#ignored);
+            }
+            #or
+        }
+    })
+}
+
+/// A field; if it is a key, the constant that describes it is added to `keys`.
+fn member(field: &Field, keys: &mut Vec<TokenStream>) -> Result<Member> {
+    let name = field.ident.clone();
+    let name = name.ok_or_else(|| Error::new_spanned(field, "a key is a field with a name"))?;
+    let options = Options::parse(&field.attrs, "key", &OF_KEYS)?;
+    let of = field.ty.clone();
+    let doc = text(&field.attrs).replace('\n', " ");
+    let default = options.or("default", &quote!(::core::default::Default::default()));
+    let (read, describe) = if options.has("flatten") {
+        (
+            quote!(<#of as crate::program::Section>::read(table).unwrap_or_default()),
+            quote!(<#of as crate::program::Section>::describe(schema);),
+        )
+    } else if let Some(key) = options.get("place") {
+        match key.is_empty() {
+            true => (quote!(table.span()), quote!()),
+            false => (quote!(table.place(#key)), quote!()),
+        }
+    } else if options.has("skip") {
+        (default.clone(), quote!())
+    } else if doc.is_empty() {
+        let message = "a key needs a doc comment: it is the description in the reference";
+        return Err(Error::new_spanned(field, message));
+    } else if let Some(rest) = options.get("rest") {
+        (quote!(table.rest(#rest)), quote!(schema.rest(#doc);))
+    } else {
+        let index = keys.len();
+        keys.push(options.key(&name.to_string(), &doc));
+        let key = quote!(&<Self as crate::program::Section>::KEYS[#index]);
+        options.value(&of, &default, &key)
+    };
+    Ok(Member {
+        name,
+        of,
+        options,
+        read,
+        default,
+        describe,
+    })
+}
+
+/// Reads a value that is written instead of the table as the field of this name.
+fn or(field: &TokenStream, members: &[Member]) -> Result<TokenStream> {
+    let found = members
+        .iter()
+        .find(|member| member.name == field.to_string());
+    let Some(Member { name, of, .. }) = found else {
+        return Err(Error::new_spanned(field, "no field of this name"));
+    };
+    let places = members.iter().filter(|member| member.options.has("place"));
+    let places = places.map(|member| &member.name);
+    Ok(quote! {
+        fn or(
+            table: &mut crate::program::Reader<'_>,
+            key: &str,
+            node: crate::program::Node<'_>,
+        ) -> Option<Self> {
+            let rules = crate::program::Rules {
+                expected: Some(<Self as crate::program::Section>::EXPECTED),
+                ..crate::program::Rules::ANY
+            };
+            Some(Self {
+                #name: crate::program::Value::read(table, key, node, &rules)?,
+                #(#places: node.span(),)*
+                ..Self::default()
+            })
+        }
+        fn or_schema() -> Option<::serde_json::Value> {
+            Some(<#of as crate::program::Value>::schema(&crate::program::Rules::ANY))
+        }
+    })
+}
+
+impl Options {
+    fn parse(attributes: &[Attribute], of: &str, known: &[&str]) -> Result<Self> {
+        let mut options = BTreeMap::new();
+        for attribute in attributes
+            .iter()
+            .filter(|attribute| attribute.path().is_ident(of))
+        {
+            attribute.parse_nested_meta(|meta| {
+                let name = meta.path.require_ident()?.to_string();
+                if !known.contains(&name.as_str()) {
+                    let valid = known.join(", ");
+                    return Err(meta.error(format!("no such option; valid are {valid}")));
+                }
+                let mut value = TokenStream::new();
+                let input = if meta.input.peek(Token![=]) {
+                    meta.value()?
+                } else {
+                    meta.input
+                };
+                while !input.is_empty() && !input.peek(Token![,]) {
+                    value.extend([input.parse::<TokenTree>()?]);
+                }
+                options.insert(name, value);
+                Ok(())
+            })?;
+        }
+        Ok(Self(options))
+    }
+
+    fn get(&self, name: &str) -> Option<&TokenStream> {
+        self.0.get(name)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    fn or(&self, name: &str, other: &TokenStream) -> TokenStream {
+        self.get(name).unwrap_or(other).clone()
+    }
+
+    /// The constant that describes a key.
+    fn key(&self, field: &str, doc: &str) -> TokenStream {
+        let name = self.or("name", &quote!(#field));
+        let some = |value: &TokenStream| {
+            if value.is_empty() {
+                quote!(None)
+            } else {
+                quote!(Some(#value))
+            }
+        };
+        let [alias, help, most] =
+            ["alias", "required", "most"].map(|name| some(&self.or(name, &quote!())));
+        let is_required = self.has("required");
+        let range = self.or("range", &quote!(0..=u64::MAX));
+        quote! {
+            crate::program::Key {
+                name: #name,
+                alias: #alias,
+                doc: #doc,
+                help: #help,
+                rules: crate::program::Rules {
+                    is_required: #is_required,
+                    range: #range,
+                    most: #most,
+                    expected: None,
+                },
+            }
+        }
+    }
+
+    /// How the value of a key is read and described. With `with`, the value is read as that type,
+    /// which wraps the field's.
+    fn value(
+        &self,
+        of: &Type,
+        default: &TokenStream,
+        key: &TokenStream,
+    ) -> (TokenStream, TokenStream) {
+        let (read_as, shown, unwrap) = match self.get("with") {
+            Some(with) => {
+                let shown = self
+                    .get("default")
+                    .map(|default| quote!(Some(#with(#default))));
+                let value = if is_option(of) {
+                    quote!(Some(value))
+                } else {
+                    quote!(value)
+                };
+                (with.clone(), shown, quote!(.map(|#with(value)| #value)))
+            }
+            None => (quote!(#of), Some(quote!(Some(#default))), quote!()),
+        };
+        let shown = shown
+            .filter(|_| !self.has("required"))
+            .unwrap_or_else(|| quote!(None));
+        (
+            quote!(table.key::<#read_as>(#key)#unwrap.unwrap_or_else(|| #default)),
+            quote!(schema.key::<#read_as>(#key, #shown);),
+        )
+    }
+}
+
+fn is_option(of: &Type) -> bool {
+    let Type::Path(path) = of else { return false };
+    path.path
+        .segments
+        .last()
+        .is_some_and(|last| last.ident == "Option")
+}

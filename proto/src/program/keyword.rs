@@ -1,0 +1,54 @@
+//! Words: values that are one word out of a few, derived for an enum.
+
+pub(crate) use dormouse_macros::Keyword;
+use serde_json::{Value as Json, json};
+
+use super::{Diagnostic, Node, Reader, Rules, Value, advice, shorten};
+
+/// A word, what it stands for, and what it means.
+pub(crate) type Word<T> = (&'static str, T, &'static str);
+
+/// One word out of a few. Derived for an enum.
+pub(crate) trait Keyword: Copy + PartialEq + 'static {
+    /// The words. If several stand for one value, the first is shown.
+    const WORDS: &'static [Word<Self>];
+
+    /// The word for it in a program file.
+    fn word(self) -> &'static str {
+        let mut words = Self::WORDS.iter();
+        let found = words.find(|(_, value, _)| *value == self);
+        found.expect("every variant has a word").0
+    }
+
+    /// What a word stands for.
+    fn of_word(word: &str) -> Option<Self> {
+        let mut words = Self::WORDS.iter();
+        words
+            .find(|(known, ..)| *known == word)
+            .map(|(_, value, _)| *value)
+    }
+
+    /// Reads a word; any other text is reported with the nearest one.
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>) -> Option<Self> {
+        let text = String::read(table, key, node, &Rules::ANY)?;
+        let value = Self::of_word(&text);
+        if value.is_none() {
+            let valid: Vec<_> = Self::WORDS.iter().map(|(word, ..)| *word).collect();
+            let message = format!("`{}` cannot be {:?}", table.path_of(key), shorten(&text));
+            let wrong = Diagnostic::error(node.span(), message, "not one of its values");
+            table.report(wrong.help(advice(&text, &valid, "values")));
+        }
+        value
+    }
+
+    /// The words and their meanings.
+    fn schema() -> Json {
+        let words: Vec<_> = Self::WORDS.iter().map(|(word, ..)| word).collect();
+        let meanings = Self::WORDS
+            .iter()
+            .filter(|(word, value, _)| *word == value.word());
+        let meanings = meanings.map(|(word, _, meaning)| format!("`{word}`: {meaning}"));
+        let meanings: Vec<_> = meanings.collect();
+        json!({ "enum": words, "description": meanings.join(" ") })
+    }
+}

@@ -1,0 +1,14 @@
+//! `[linked_programs]`: programs that may be spawned.
+
+use super::{At, Section};
+
+/// A linked program as written; its name is the key.
+#[derive(Clone, Debug, PartialEq, Eq, Section)]
+#[section(or = path, expected = "a path, or a table of `path` and `description`")]
+pub struct Link {
+    /// The program file. A relative path starts in the folder of the file that links it.
+    #[key(required)]
+    pub path: At<String>,
+    /// What the program is good for, for the model that may spawn it.
+    pub description: String,
+}

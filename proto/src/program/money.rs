@@ -1,0 +1,107 @@
+//! Amounts of money: decimals, read exactly.
+
+use serde_json::{Value as Json, json};
+use toml::de::DeValue;
+
+use super::amount::written;
+use super::{Diagnostic, Node, Reader, Rules, Value};
+use crate::budget::{NANOS, money};
+
+/// The most money that makes sense, in nanos.
+pub(crate) const MOST_NANOS: u64 = 1_000_000_000 * NANOS;
+/// Digits behind the point: a nano is the smallest amount of money.
+const DECIMALS: usize = 9;
+
+/// An amount of money in nanos: a number, or a text that is one.
+#[derive(Clone, Copy)]
+pub(crate) struct Money(pub(crate) u64);
+
+impl Value for Money {
+    const EXPECTED: &'static str = "an amount of money";
+
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
+        let text = match node.get_ref() {
+            DeValue::Float(number) => Some(number.as_str().to_owned()),
+            _ => written(node),
+        };
+        let Some(text) = text else {
+            table.wrong_type(key, node, Self::EXPECTED);
+            return None;
+        };
+        let nanos = parse_nanos(&text).filter(|nanos| rules.range.contains(nanos));
+        if nanos.is_none() {
+            let message = format!("`{}` is not such an amount of money", table.path_of(key));
+            let wrong = Diagnostic::error(node.span(), message, "not such an amount");
+            table.report(wrong.help(format!(
+                "valid: {} to {} with up to {DECIMALS} digits behind the point, such as \"2.50\"",
+                money(*rules.range.start()),
+                money(*rules.range.end())
+            )));
+        }
+        nanos.map(Self)
+    }
+
+    fn schema(rules: &Rules) -> Json {
+        let text = json!({ "type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?$" });
+        let most = rules.range.end() / NANOS;
+        let number = json!({ "type": "number", "minimum": 0, "maximum": most });
+        let digits = format!("A decimal with up to {DECIMALS} digits behind the point.");
+        json!({ "title": "money", "description": digits, "anyOf": [text, number] })
+    }
+}
+
+/// A plain decimal in nanos, exactly; none for anything else.
+fn parse_nanos(text: &str) -> Option<u64> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let is_plain = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !is_plain(whole) || !is_plain(part) || text.ends_with('.') {
+        return None;
+    }
+    let part = part.trim_end_matches('0');
+    if part.len() > DECIMALS {
+        return None;
+    }
+    let nanos: u64 = format!("{part:0<DECIMALS$}").parse().ok()?;
+    whole
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(NANOS)?
+        .checked_add(nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn money_is_read_exactly_or_not_at_all() {
+        let cases = [
+            ("2.50", 2_500_000_000),
+            ("3", 3 * NANOS),
+            ("0.000000001", 1),
+            ("0.1000000000000", NANOS / 10),
+        ];
+        for (text, nanos) in cases {
+            assert_eq!(parse_nanos(text), Some(nanos), "{text}");
+        }
+        for text in [
+            "",
+            ".",
+            "1.",
+            ".5",
+            "-1",
+            "+1",
+            "1e3",
+            "1_000",
+            "inf",
+            "nan",
+            "$2",
+            "0.0000000001",
+            "1.2.3",
+            "٣",
+        ] {
+            assert_eq!(parse_nanos(text), None, "{text}");
+        }
+        assert_eq!(parse_nanos("99999999999999999999"), None);
+    }
+}

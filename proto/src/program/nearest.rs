@@ -1,0 +1,93 @@
+//! The nearest known word, for mistakes in spelling.
+
+/// The candidate that `word` was most likely meant to be, if one is near.
+///
+/// ```
+/// use dormouse_proto::program::nearest;
+///
+/// assert_eq!(nearest("max_token", ["temperature", "max_tokens"]), Some("max_tokens"));
+/// assert_eq!(nearest("colour", ["temperature", "max_tokens"]), None);
+/// ```
+#[must_use]
+pub fn nearest<'a>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'a str> + Clone,
+) -> Option<&'a str> {
+    const LONGEST_NAME: usize = 128;
+    const SHORTEST_BEGINNING: usize = 4;
+    if word.len() > LONGEST_NAME {
+        return None;
+    }
+    let reach = 1 + word.chars().count() / 4;
+    let beginning = candidates
+        .clone()
+        .into_iter()
+        .find(|candidate| candidate.starts_with(word));
+    let scored = candidates
+        .into_iter()
+        .map(|candidate| (strsim::osa_distance(word, candidate), candidate));
+    let (distance, found) = scored.min_by_key(|(distance, _)| *distance)?;
+    if distance <= reach {
+        Some(found)
+    } else {
+        beginning.filter(|_| word.len() >= SHORTEST_BEGINNING)
+    }
+}
+
+/// A text of a program file as it may stand in a message: at most 64 characters.
+#[must_use]
+pub fn shorten(text: &str) -> String {
+    const MAX: usize = 64;
+    match text.char_indices().nth(MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// The help of a diagnostic: "did you mean … ?" if something is near, and always what is valid.
+#[must_use]
+pub fn advice(word: &str, valid: &[&str], what: &str) -> String {
+    let list = format!("valid {what}: {}", valid.join(", "));
+    suggestion(word, valid, &list).unwrap_or(list)
+}
+
+/// "did you mean … ?" before a list, if something is near.
+#[must_use]
+pub fn suggestion(word: &str, valid: &[&str], list: &str) -> Option<String> {
+    let near = nearest(word, valid.iter().copied())?;
+    Some(format!("did you mean `{near}`? {list}"))
+}
+
+/// Words separated by commas, or "none".
+#[must_use]
+pub fn listed(words: &[&str]) -> String {
+    match words {
+        [] => "none".to_owned(),
+        _ => words.join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_word_is_near() {
+        let known = ["name", "provider", "max_iterations"];
+        let cases = [
+            ("nmae", Some("name")),
+            ("max_iteration", Some("max_iterations")),
+            ("maxiterations", Some("max_iterations")),
+            ("Provider", Some("provider")),
+            ("max_iter", Some("max_iterations")),
+            ("max", None),
+            ("x", None),
+            ("", None),
+            ("something_else", None),
+        ];
+        for (word, expected) in cases {
+            assert_eq!(nearest(word, known), expected, "{word}");
+        }
+        assert_eq!(nearest(&"n".repeat(1 << 20), known), None);
+    }
+}

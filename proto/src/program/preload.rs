@@ -1,0 +1,24 @@
+//! `[preload]`: files that a model is given from the start.
+
+use super::{At, Keyword, Section};
+
+/// `[preload]` as written.
+#[derive(Clone, Debug, PartialEq, Eq, Section)]
+pub struct PreloadSection {
+    /// The files. They are read when the program is compiled, so that processes need no permission
+    /// to read them.
+    pub files: Vec<At<String>>,
+    /// Where relative paths in `files` start.
+    pub relative_to: RelativeTo,
+}
+
+/// Where the relative paths of `[preload]` start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Keyword)]
+pub enum RelativeTo {
+    /// In the folder of the program file.
+    #[default]
+    Program,
+    /// In the working directory of whoever compiles the program.
+    #[word("cwd")]
+    WorkingDirectory,
+}

@@ -1,0 +1,106 @@
+//! What a table of a program file is: a struct whose fields are its keys.
+//!
+//! `#[derive(Section)]` writes both the reading and the description from the same attributes, so
+//! that a key is known to the reader, the JSON Schema and the reference, or to none of them.
+
+use std::ops::RangeInclusive;
+
+pub(crate) use dormouse_macros::Section;
+use serde_json::Value as Json;
+use toml::de::DeValue;
+
+use super::{Node, Reader, TableSchema, Value};
+
+/// A key of a table.
+pub(crate) struct Key {
+    pub(crate) name: &'static str,
+    /// Another name, which the reference implementation uses.
+    pub(crate) alias: Option<&'static str>,
+    /// What it does, for the reference.
+    pub(crate) doc: &'static str,
+    /// What to write, if it is required and missing.
+    pub(crate) help: Option<&'static str>,
+    pub(crate) rules: Rules,
+}
+
+/// What is valid for a value, beyond its type.
+#[derive(Clone)]
+pub(crate) struct Rules {
+    /// Numbers and amounts, in the unit that they are kept in.
+    pub(crate) range: RangeInclusive<u64>,
+    /// The most entries of a list or table, if not as many as the type allows.
+    pub(crate) most: Option<usize>,
+    /// It must be given, and a text must not be blank.
+    pub(crate) is_required: bool,
+    /// What an error calls a valid value, if not what the type says.
+    pub(crate) expected: Option<&'static str>,
+}
+
+impl Rules {
+    /// Every value of the type is valid.
+    pub(crate) const ANY: Self = Self {
+        range: 0..=u64::MAX,
+        most: None,
+        is_required: false,
+        expected: None,
+    };
+
+    /// The rules for the entries of a list or table.
+    pub(super) fn of_entries(&self) -> Self {
+        Self {
+            range: self.range.clone(),
+            ..Self::ANY
+        }
+    }
+}
+
+/// A table of a program file. See `dormouse_macros::Section` for what is derived.
+pub(crate) trait Section: Default {
+    /// Its keys, those of flattened sections excepted.
+    const KEYS: &'static [Key];
+    /// What an error calls the table.
+    const EXPECTED: &'static str = "a table";
+    /// What an error calls a list of such tables.
+    const LIST: &'static str = "a list of tables";
+
+    /// Reads its keys and checks them against each other. None: the table is of no use, which is
+    /// reported.
+    fn read(table: &mut Reader<'_>) -> Option<Self>;
+
+    /// Adds its keys to a schema.
+    fn describe(schema: &mut TableSchema);
+
+    /// Reads a value that is written instead of the table.
+    fn or(table: &mut Reader<'_>, key: &str, node: Node<'_>) -> Option<Self> {
+        table.wrong_type(key, node, Self::EXPECTED);
+        None
+    }
+
+    /// The schema of such a value.
+    fn or_schema() -> Option<Json> {
+        None
+    }
+}
+
+impl<S: Section> Value for S {
+    const EXPECTED: &'static str = S::EXPECTED;
+    const LIST: &'static str = S::LIST;
+
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, _rules: &Rules) -> Option<Self> {
+        let DeValue::Table(inner) = node.get_ref() else {
+            return S::or(table, key, node);
+        };
+        let mut inner = table.inner(key, inner, node.span());
+        let section = S::read(&mut inner);
+        inner.finish();
+        section
+    }
+
+    fn schema(_rules: &Rules) -> Json {
+        let table = TableSchema::of::<S>();
+        match S::or_schema() {
+            Some(other) => serde_json::json!({ "anyOf": [other, table] }),
+            None => table,
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Values: how each type is read, what an error calls it, and its JSON Schema.
+
+use serde_json::{Value as Json, json};
+use toml::de::DeValue;
+
+use super::reader::integer;
+use super::{At, Named, Node, Reader, Rules};
+
+/// The type of a value in a program file.
+pub(crate) trait Value: Sized {
+    /// What an error calls a valid value.
+    const EXPECTED: &'static str;
+    /// What an error calls a list of them.
+    const LIST: &'static str = "a list";
+    /// The most entries of a list, if a key does not say otherwise.
+    const MOST: usize = usize::MAX;
+
+    /// Reads a value. What is wrong with it is reported, and gives none.
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self>;
+
+    /// What is valid, as a JSON Schema.
+    fn schema(rules: &Rules) -> Json;
+
+    /// The value as it is written: for the default of a key.
+    fn show(&self) -> Option<Json> {
+        None
+    }
+}
+
+impl Value for String {
+    const EXPECTED: &'static str = "a string";
+    const LIST: &'static str = "a list of strings";
+    const MOST: usize = 1024;
+
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
+        let Some(text) = node.get_ref().as_str() else {
+            table.wrong_type(key, node, rules.expected.unwrap_or(Self::EXPECTED));
+            return None;
+        };
+        if rules.is_required && text.trim().is_empty() {
+            table.empty(key, node.span());
+        }
+        Some(text.to_owned())
+    }
+
+    fn schema(rules: &Rules) -> Json {
+        match rules.is_required {
+            true => json!({ "type": "string", "minLength": 1 }),
+            false => json!({ "type": "string" }),
+        }
+    }
+
+    fn show(&self) -> Option<Json> {
+        (!self.is_empty()).then(|| json!(self))
+    }
+}
+
+impl Value for bool {
+    const EXPECTED: &'static str = "true or false";
+
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, _rules: &Rules) -> Option<Self> {
+        let flag = node.get_ref().as_bool();
+        if flag.is_none() {
+            table.wrong_type(key, node, Self::EXPECTED);
+        }
+        flag
+    }
+
+    fn schema(_rules: &Rules) -> Json {
+        json!({ "type": "boolean" })
+    }
+
+    fn show(&self) -> Option<Json> {
+        Some(json!(self))
+    }
+}
+
+impl Value for u64 {
+    const EXPECTED: &'static str = "a whole number";
+
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
+        let Some(number) = node.get_ref().as_integer() else {
+            table.wrong_type(key, node, Self::EXPECTED);
+            return None;
+        };
+        let number = integer(number).and_then(|number| Self::try_from(number).ok());
+        let valid = number.filter(|number| rules.range.contains(number));
+        if valid.is_none() {
+            let (least, most) = (rules.range.start(), rules.range.end());
+            table.out_of_range(key, node, &format!("{least} to {most}"));
+        }
+        valid
+    }
+
+    fn schema(rules: &Rules) -> Json {
+        let (least, most) = (rules.range.start(), rules.range.end());
+        json!({ "type": "integer", "minimum": least, "maximum": most })
+    }
+
+    fn show(&self) -> Option<Json> {
+        Some(json!(self))
+    }
+}
+
+/// The range of the key must fit the type: what does not is treated as absent.
+impl Value for u32 {
+    const EXPECTED: &'static str = u64::EXPECTED;
+
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
+        u64::read(table, key, node, rules).and_then(|number| number.try_into().ok())
+    }
+
+    fn schema(rules: &Rules) -> Json {
+        u64::schema(rules)
+    }
+
+    fn show(&self) -> Option<Json> {
+        Some(json!(self))
+    }
+}
+
+impl<T: Value> Value for Option<T> {
+    const EXPECTED: &'static str = T::EXPECTED;
+
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
+        T::read(table, key, node, rules).map(Some)
+    }
+
+    fn schema(rules: &Rules) -> Json {
+        T::schema(rules)
+    }
+
+    fn show(&self) -> Option<Json> {
+        self.as_ref().and_then(T::show)
+    }
+}
+
+impl<T: Value> Value for At<T> {
+    const EXPECTED: &'static str = T::EXPECTED;
+    const LIST: &'static str = T::LIST;
+    const MOST: usize = T::MOST;
+
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
+        let value = T::read(table, key, node, rules)?;
+        let span = node.span();
+        Some(Self { value, span })
+    }
+
+    fn schema(rules: &Rules) -> Json {
+        T::schema(rules)
+    }
+
+    fn show(&self) -> Option<Json> {
+        self.value.show()
+    }
+}
+
+/// A list. Entries that are not valid are left out.
+impl<T: Value> Value for Vec<T> {
+    const EXPECTED: &'static str = T::LIST;
+
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
+        let Some(list) = node.get_ref().as_array() else {
+            table.wrong_type(key, node, rules.expected.unwrap_or(Self::EXPECTED));
+            return None;
+        };
+        let (most, rules) = (rules.most.unwrap_or(T::MOST), rules.of_entries());
+        let entries = table
+            .is_within(key, node, list.len(), most)
+            .then(|| list.iter());
+        Some(
+            entries?
+                .filter_map(|item| T::read(table, key, item, &rules))
+                .collect(),
+        )
+    }
+
+    fn schema(rules: &Rules) -> Json {
+        let mut list = json!({ "type": "array", "items": T::schema(&rules.of_entries()) });
+        bound(&mut list, "maxItems", rules.most.unwrap_or(T::MOST));
+        list
+    }
+}
+
+/// A table of any names, in the order written. Entries that are not valid are left out.
+impl<T: Value> Value for Vec<Named<T>> {
+    const EXPECTED: &'static str = "a table";
+
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
+        let DeValue::Table(inner) = node.get_ref() else {
+            table.wrong_type(key, node, rules.expected.unwrap_or(Self::EXPECTED));
+            return None;
+        };
+        if !table.is_within(key, node, inner.len(), rules.most.unwrap_or(usize::MAX)) {
+            return None;
+        }
+        let (mut inner, rules) = (table.inner(key, inner, node.span()), rules.of_entries());
+        let mut named = Vec::new();
+        for (name, node) in inner.entries() {
+            let value = T::read(&mut inner, &name.value, node, &rules);
+            named.extend(value.map(|value| Named { name, value }));
+        }
+        Some(named)
+    }
+
+    fn schema(rules: &Rules) -> Json {
+        let entry = T::schema(&rules.of_entries());
+        let mut table = json!({ "type": "object", "additionalProperties": entry });
+        bound(
+            &mut table,
+            "maxProperties",
+            rules.most.unwrap_or(usize::MAX),
+        );
+        table
+    }
+}
+
+fn bound(schema: &mut Json, keyword: &str, most: usize) {
+    if most < usize::MAX {
+        schema[keyword] = json!(most);
+    }
+}
