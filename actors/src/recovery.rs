@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 
 use dormouse_kernel::journal::Tail;
 use dormouse_kernel::process::{State, StateError, evolve};
-use dormouse_kernel::program::{Bundle, MAX_PROGRAM_BYTES, Program, Provider};
+use dormouse_kernel::program::{self, Bundle, MAX_PROGRAM_BYTES, Program, Provider};
 use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::record::codec::{self, CodecError};
 use dormouse_proto::record::{ContentRef, Fact, Image};
@@ -219,7 +219,7 @@ pub(crate) fn compile(
     let failed = |reason: String| LoadError::Program { pid, reason };
     let bundle = Bundle::from_bytes(bundle).map_err(|error| failed(error.to_string()))?;
     let foreign = if purpose == Purpose::Look {
-        bundle.host_tools()
+        program::host_tools(&bundle)
     } else {
         Vec::new()
     };
@@ -229,9 +229,8 @@ pub(crate) fn compile(
         .chain(&foreign)
         .map(String::as_str)
         .collect();
-    let compiled = bundle
-        .compile(&tools)
-        .map_err(|error| failed(error.to_string()))?;
+    let compiled =
+        program::compile_bundle(&bundle, &tools).map_err(|error| failed(error.to_string()))?;
     let program = compiled
         .program
         .by_key(key)

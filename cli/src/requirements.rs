@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use dormouse::Kernel;
 use dormouse::command::CommandLimits;
 use dormouse::id::ContentHash;
-use dormouse::program::{Bundle, FileUse, NeededBy, Program, Requirement, Resource};
+use dormouse::program::{self, Bundle, FileUse, NeededBy, Program, Requirement, Resource};
 use serde_json::{Value, json};
 
 use crate::terminal::{line, tell};
@@ -55,11 +55,10 @@ pub(crate) fn compile_exported<'a, B: AsRef<[u8]>>(
         known.push((hash, key));
         let bundle = bundles.get(&hash).ok_or("a program is not in it")?;
         let bundle = Bundle::from_bytes(bundle.as_ref()).map_err(|error| error.to_string())?;
-        let tools = bundle.host_tools();
+        let tools = program::host_tools(&bundle);
         let tools: Vec<&str> = tools.iter().map(String::as_str).collect();
-        let compiled = bundle
-            .compile(&tools)
-            .map_err(|errors| errors.to_string())?;
+        let compiled =
+            program::compile_bundle(&bundle, &tools).map_err(|errors| errors.to_string())?;
         programs.push(
             compiled
                 .program

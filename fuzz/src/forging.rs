@@ -260,9 +260,11 @@ pub fn facts() -> Vec<Vec<u8>> {
 pub fn recover(pid: Pid, image: Image<ContentRef>, bundle: Option<&[u8]>, facts: &[Vec<u8>]) {
     let Some(program) = bundle.and_then(|bytes| {
         let bundle = Bundle::from_bytes(bytes).ok()?;
-        let tools = bundle.host_tools();
+        let tools = dormouse_kernel::program::host_tools(&bundle);
         let tools: Vec<&str> = tools.iter().map(String::as_str).collect();
-        bundle.compile(&tools).ok()?.program.by_key(&image.program)
+        dormouse_kernel::program::compile_bundle(&bundle, &tools)
+            .ok()?
+            .program.by_key(&image.program)
     }) else {
         return;
     };

@@ -47,7 +47,6 @@ mod waiting;
 
 pub use arrival::Placed;
 pub use birth::{Birth, born};
-pub(crate) use common::ProgramCache;
 pub use copy::{Beginning, begins, branched, copied};
 pub(crate) use decide::Draft;
 pub use decide::{Decision, decide};

@@ -1,15 +1,5 @@
-//! Programs: TOML files, compiled.
-//!
-//! [`compile`] reads a program file and everything that it names, linked programs included, and
-//! gives a [`Program`]: immutable, checked, shared. It reads files only through the function that
-//! it is given, and everything that it read is kept in a [`Bundle`], from which the same program
-//! can be compiled again on another day and another machine without a file in sight.
-//!
-//! * What is wrong is said all at once: every mistake of every file, each with its place, what is
-//!   valid, what to try.
-//! * Programs may link each other in cycles; each file is compiled once.
-//! * A compiled program never changes. Whatever it holds has been checked; no later step checks it
-//!   again.
+//! Programs, compiled against the tools of this kernel: everything of `dormouse_program`, whose
+//! functions are told here which tools there are.
 //!
 //! ```
 //! use std::path::Path;
@@ -23,33 +13,55 @@
 //! # Ok::<(), dormouse_kernel::program::ProgramErrors>(())
 //! ```
 
-mod bundle;
-mod check;
-mod command;
-mod compile;
-mod descriptors;
-mod finding;
-mod library;
-mod parameters;
-mod path;
-mod prices;
-mod requirement;
-mod servers;
-mod tools;
+use std::path::Path;
+use std::sync::LazyLock;
 
-pub use dormouse_proto::program::{
-    Demo, EnvCommand, EnvVar, EnvironmentChoice, ForkRelease, Limits, Named, ProgramBuilder,
-    Provider, Variable, parse_servers, schema,
-};
+use bytes::Bytes;
+use dormouse_proto::file::FileError;
 
-pub use self::bundle::{
-    Bundle, BundleError, MAX_BUNDLE_BYTES, MAX_BUNDLE_FILES, MAX_PROGRAM_BYTES,
-};
-pub use self::compile::{Compiled, KnownProviders, Registered, compile};
-pub use self::finding::{Finding, ProgramErrors};
-pub use self::library::{ModelChoice, Program, Script};
-pub use self::prices::{Unpriced, read_prices};
-pub use self::requirement::{FileUse, NeededBy, Requirement, Resource};
-pub use self::servers::{Served, ServerChoice};
-pub use self::tools::ToolChoice;
-pub(crate) use self::tools::is_tool_name;
+pub use dormouse_program::*;
+
+use crate::syscall::{Group, TOOLS};
+
+static KERNEL_TOOLS: LazyLock<Vec<KernelTool>> = LazyLock::new(|| {
+    let tools = TOOLS.iter().map(|tool| KernelTool {
+        name: tool.name,
+        is_for_descriptors: tool.group == Group::Descriptors,
+        parameters: tool.parameter_names().collect::<Vec<_>>().leak(),
+    });
+    tools.collect()
+});
+
+/// Compiles the program file `entry` and everything that it names.
+///
+/// Files are read only through `files`, each once, by paths that start where `entry` does.
+/// `registered` names what the embedder registered: `&["grep"]` is a tool, and [`Registered`] names
+/// providers of models too. Costs a pass over each file.
+///
+/// # Errors
+/// [`ProgramErrors`]: every mistake of every file.
+pub fn compile<'a>(
+    entry: &Path,
+    files: &mut dyn FnMut(&Path) -> Result<Bytes, FileError>,
+    registered: impl Into<Registered<'a>>,
+) -> Result<Compiled, ProgramErrors> {
+    dormouse_program::compile(entry, files, &KERNEL_TOOLS, registered)
+}
+
+/// Compiles the programs of a bundle again, from its files alone. `host_tools` names the tools that
+/// the embedder registered.
+///
+/// # Errors
+/// [`ProgramErrors`]; of a bundle that was compiled before, only if another set of host tools is
+/// registered or another version of the compiler is stricter.
+pub fn compile_bundle(bundle: &Bundle, host_tools: &[&str]) -> Result<Compiled, ProgramErrors> {
+    bundle.compile(&KERNEL_TOOLS, host_tools)
+}
+
+/// The tools that the programs of a bundle enable and that are neither the kernel's nor commands of
+/// theirs: the host that compiled them registered these. Given to [`compile_bundle`] they let
+/// another host look at the programs.
+#[must_use]
+pub fn host_tools(bundle: &Bundle) -> Vec<String> {
+    bundle.host_tools(&KERNEL_TOOLS)
+}

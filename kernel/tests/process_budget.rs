@@ -288,8 +288,7 @@ fn program_of(image: &dormouse_kernel::process::Image) -> dormouse_kernel::progr
     let bytes = image.bundle.unbounded().bytes().expect("it is in memory");
     let bundle =
         dormouse_kernel::program::Bundle::from_bytes(&bytes).expect("an image holds its bundle");
-    bundle
-        .compile(&["grep"])
+    dormouse_kernel::program::compile_bundle(&bundle, &["grep"])
         .expect("it compiled before")
         .program
 }

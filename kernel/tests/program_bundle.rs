@@ -1,7 +1,7 @@
 //! Bundles: a program compiles again from what was read, and from nothing else.
 
 use crate::program_support::{File, compile_files};
-use dormouse_kernel::program::{Bundle, Program};
+use dormouse_kernel::program::{Bundle, Program, compile_bundle};
 
 const HOST_TOOLS: [&str; 2] = ["grep", "http-get"];
 
@@ -61,11 +61,8 @@ fn a_cycle_is_compiled_once_and_can_be_walked_for_ever() {
 fn a_program_compiles_again_from_its_bundle_alone() {
     let program = compile_files(&CYCLE).unwrap().program;
     let bytes = program.bundle().to_bytes();
-    let again = Bundle::from_bytes(&bytes)
-        .unwrap()
-        .compile(&HOST_TOOLS)
-        .unwrap()
-        .program;
+    let bundle = Bundle::from_bytes(&bytes).unwrap();
+    let again = compile_bundle(&bundle, &HOST_TOOLS).unwrap().program;
     assert_eq!(portrait(&again), portrait(&program));
     for (_, _, linked) in program.linked() {
         assert_eq!(
@@ -96,7 +93,7 @@ fn a_bundle_does_not_say_where_its_files_lay() {
 #[test]
 fn a_bundle_without_its_host_tools_says_which_one_is_missing() {
     let bundle = compile_files(&CYCLE).unwrap().program.bundle();
-    let errors = bundle.compile(&[]).unwrap_err();
+    let errors = compile_bundle(&bundle, &[]).unwrap_err();
     assert_eq!(errors.errors().len(), 1);
     let error = &errors.errors()[0];
     assert_eq!((error.file(), error.line()), ("main.toml", Some(5)));
@@ -108,7 +105,7 @@ fn damage_is_an_error_and_never_a_panic() {
     for at in 0..bytes.len() {
         let mut damaged = bytes.to_vec();
         damaged[at] ^= 0x55;
-        let _ = Bundle::from_bytes(&damaged).map(|bundle| bundle.compile(&HOST_TOOLS));
+        let _ = Bundle::from_bytes(&damaged).map(|bundle| compile_bundle(&bundle, &HOST_TOOLS));
         assert!(Bundle::from_bytes(&bytes[..at]).is_err());
     }
 }

@@ -8,11 +8,12 @@ use serde_json::Value;
 
 /// Each crate stands above everything that it depends on. Neighbours on one floor do not know each
 /// other.
-const FLOORS: [(&str, u32); 18] = [
+const FLOORS: [(&str, u32); 19] = [
     ("dormouse-macros", 0),
     ("dormouse-outlines", 0),
     ("dormouse-proto", 1),
     ("dormouse-content", 2),
+    ("dormouse-program", 2),
     ("dormouse-kernel", 3),
     ("dormouse-actors", 4),
     ("dormouse-http", 4),
@@ -30,10 +31,11 @@ const FLOORS: [(&str, u32); 18] = [
 ];
 
 /// The crates that neither wait, nor read a clock, nor touch files, and where they are.
-const PURE: [(&str, &str); 4] = [
+const PURE: [(&str, &str); 5] = [
     ("dormouse-proto", "proto/src"),
     ("dormouse-outlines", "kernel/outlines/src"),
     ("dormouse-content", "kernel/content/src"),
+    ("dormouse-program", "kernel/program/src"),
     ("dormouse-kernel", "kernel/src"),
 ];
 

@@ -27,7 +27,7 @@ impl ProgramCache {
     /// That of `program`. Costs a comparison of the surroundings, but for the first time; in a
     /// second kernel, which has other ones, it is made each time.
     pub(super) fn of(program: &Program, around: &HostContext) -> Arc<Self> {
-        let kept = program.common(|| Arc::new(Self::new(program, around)));
+        let kept = program.shared(|| Arc::new(Self::new(program, around)));
         if kept.around == *around {
             kept
         } else {

@@ -10,8 +10,8 @@ use dormouse_proto::program::{
 };
 use dormouse_proto::tool::Access;
 
+use super::kernel_tool::{KernelTool, KnownTools};
 use super::parameters;
-use crate::syscall;
 
 /// What a valid name is.
 pub(super) const VALID_NAME: &str = "valid: 1 to 64 of A-Z, a-z, 0-9, _ and -";
@@ -37,7 +37,9 @@ pub struct ToolChoice {
 }
 
 impl ToolChoice {
-    pub(crate) fn plain(name: String) -> Self {
+    /// A tool that is presented as it presents itself.
+    #[must_use]
+    pub fn plain(name: String) -> Self {
         Self {
             name,
             alias: None,
@@ -65,7 +67,7 @@ impl ToolChoice {
 }
 
 /// Whether this can be the name of a tool or of a linked program.
-pub(crate) fn is_tool_name(name: &str) -> bool {
+pub fn is_tool_name(name: &str) -> bool {
     (1..=64).contains(&name.len())
         && name
             .bytes()
@@ -76,15 +78,16 @@ pub(crate) fn is_tool_name(name: &str) -> bool {
 pub(super) fn check(
     written: &[ToolEntry],
     commands: &[Command],
-    host_tools: &[&str],
+    known: KnownTools<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Vec<ToolChoice> {
     let declared = commands.iter().map(|command| command.name.as_str());
-    let own = syscall::names().map(|name| -> &str { name });
-    let known = own.chain(declared).chain(host_tools.iter().copied());
+    let own = known.kernel.iter().map(|tool| tool.name);
+    let names = own.chain(declared).chain(known.host.iter().copied());
     let mut choices = Choices {
-        known: known.collect(),
+        known: names.collect(),
         commands,
+        kernel: known.kernel,
         seen: BTreeMap::new(),
         aliases: BTreeMap::new(),
         list: Vec::new(),
@@ -106,6 +109,7 @@ struct Choices<'a> {
     /// The name of every tool that there is.
     known: Vec<&'a str>,
     commands: &'a [Command],
+    kernel: &'a [KernelTool],
     seen: BTreeMap<&'a str, &'a ToolEntry>,
     aliases: BTreeMap<&'a str, Span>,
     list: Vec<ToolChoice>,
@@ -125,7 +129,7 @@ impl<'a> Choices<'a> {
         if let Some(wrong) = alias.and_then(|alias| self.wrong_alias(alias)) {
             self.diagnostics.push(wrong);
         }
-        parameters::check(entry, self.commands, self.diagnostics);
+        parameters::check(entry, self.commands, self.kernel, self.diagnostics);
         self.list.push(ToolChoice {
             alias: alias.map(|alias| alias.value.clone()),
             ..ToolChoice::of(entry)

@@ -4,9 +4,9 @@ use dormouse_proto::program::{
     At, DescriptorSection, Diagnostic, Diagnostics, Expansion, Span, ToolEntry, shorten,
 };
 
+use super::kernel_tool::{self, KernelTool};
 use super::servers::ServerChoice;
 use super::tools::ToolChoice;
-use crate::syscall::{self, Group};
 
 /// The section, with defaults where it is not written. None: the system is off.
 pub(super) fn check(
@@ -14,13 +14,15 @@ pub(super) fn check(
     tools: &[ToolEntry],
     choices: &[ToolChoice],
     servers: &[ServerChoice],
+    kernel: &[KernelTool],
     diagnostics: &mut Diagnostics,
 ) -> Option<DescriptorSection> {
-    let has_tools = tools
-        .iter()
-        .any(|tool| syscall::is_of(Group::Descriptors, &tool.name.value));
+    let has_tools = tools.iter().any(|tool| {
+        let own = kernel_tool::find(kernel, &tool.name.value);
+        own.is_some_and(|own| own.is_for_descriptors)
+    });
     if let Some(section) = &section {
-        check_switch(section, has_tools, diagnostics);
+        check_switch(section, has_tools, kernel, diagnostics);
     }
     if !has_tools {
         return None;
@@ -28,7 +30,7 @@ pub(super) fn check(
     let section = section.unwrap_or_default();
     warn_of_sizes(&section, diagnostics);
     if let Expansion::Tools(names) = &section.expansion {
-        check_expansion(names, choices, servers, diagnostics);
+        check_expansion(names, choices, servers, kernel, diagnostics);
     }
     Some(section)
 }
@@ -39,11 +41,12 @@ fn check_expansion(
     names: &[At<String>],
     choices: &[ToolChoice],
     servers: &[ServerChoice],
+    kernel: &[KernelTool],
     diagnostics: &mut Diagnostics,
 ) {
     let outside = choices.iter().map(|choice| choice.name.as_str());
     let outside: Vec<_> = outside
-        .filter(|name| syscall::tool(name).is_none())
+        .filter(|name| kernel_tool::find(kernel, name).is_none())
         .collect();
     let help = match outside.len() {
         0 => "the program has no command and no tool of the host".to_owned(),
@@ -60,8 +63,14 @@ fn check_expansion(
     }
 }
 
-fn check_switch(section: &DescriptorSection, has_tools: bool, diagnostics: &mut Diagnostics) {
-    let list: Vec<_> = syscall::names_of(Group::Descriptors).collect();
+fn check_switch(
+    section: &DescriptorSection,
+    has_tools: bool,
+    kernel: &[KernelTool],
+    diagnostics: &mut Diagnostics,
+) {
+    let list = kernel.iter().filter(|tool| tool.is_for_descriptors);
+    let list: Vec<_> = list.map(|tool| tool.name).collect();
     let list = list.join(", ");
     let add = format!("add \"read_fd\" to [tools] enabled; descriptor tools: {list}");
     let found = match (&section.enabled, has_tools) {

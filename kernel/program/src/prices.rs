@@ -137,6 +137,7 @@ mod tests {
 
     use super::super::compile;
     use super::*;
+    use crate::KernelTool;
 
     /// `main.toml`, which links `other.toml`, and the host's prices.
     fn check(main: &str, other: &str, host: &[&str]) -> Result<Option<Price>, String> {
@@ -158,7 +159,12 @@ mod tests {
             .iter()
             .map(|model| ((*model).to_owned(), Price::new(7, 7)))
             .collect();
-        let compiled = compile(Path::new("main.toml"), &mut read, &[]).unwrap();
+        let spawn = KernelTool {
+            name: "spawn",
+            is_for_descriptors: false,
+            parameters: &[],
+        };
+        let compiled = compile(Path::new("main.toml"), &mut read, &[spawn], &[]).unwrap();
         let linked = compiled.program.linked_program("other").unwrap();
         let priced = compiled.priced(&host).map_err(|errors| errors.to_string());
         priced.map(|_| linked.price("n", &host))

@@ -1,6 +1,7 @@
 //! Compiled programs, shared: a [`Program`] is a pointer to the library that holds it and
 //! everything that it links.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -18,7 +19,6 @@ use super::bundle::Bundle;
 use super::finding::{Source, source};
 use super::servers::ServerChoice;
 use super::tools::ToolChoice;
-use crate::process::ProgramCache;
 
 /// The programs of one compilation. Links are positions, so that cycles are nothing special.
 pub(super) struct Library {
@@ -47,8 +47,8 @@ pub(super) struct Checked {
     pub(super) budget: BudgetSection,
     pub(super) prices: BTreeMap<String, Price>,
     pub(super) demo: Demo,
-    /// What its processes share, once there is one.
-    pub(super) common: OnceLock<Arc<ProgramCache>>,
+    /// What the processes of the program share, once there is one.
+    pub(super) common: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
 /// A linked program, by its position in the library.
@@ -124,9 +124,11 @@ impl Program {
         &self.library.programs[self.position]
     }
 
-    /// What its processes share; `make` makes it for the first of them.
-    pub(crate) fn common(&self, make: impl FnOnce() -> Arc<ProgramCache>) -> Arc<ProgramCache> {
-        self.checked().common.get_or_init(make).clone()
+    /// What its processes share, whatever that is: `make` makes it for the first of them. A program
+    /// keeps one value. Where it keeps one of another type, `make` is called each time.
+    pub fn shared<T: Any + Send + Sync>(&self, make: impl Fn() -> Arc<T>) -> Arc<T> {
+        let kept = self.checked().common.get_or_init(|| make()).clone();
+        kept.downcast().unwrap_or_else(|_| make())
     }
 
     fn at(&self, position: usize) -> Self {

@@ -265,6 +265,7 @@ mod tests {
 
     use super::super::compile;
     use super::*;
+    use crate::KernelTool;
 
     const ENTRY: &str = r#"
 [model]
@@ -318,9 +319,14 @@ back = "entry.toml"
                 ENTRY
             }))
         };
-        let program = compile(Path::new("entry.toml"), &mut read, &["list_dir"])
-            .unwrap()
-            .program;
+        let tools = ["fd_to_file", "read_fd", "spawn"].map(|name| KernelTool {
+            name,
+            is_for_descriptors: name != "spawn",
+            parameters: &[],
+        });
+        let entry = Path::new("entry.toml");
+        let compiled = compile(entry, &mut read, &tools, &["list_dir"]);
+        let program = compiled.unwrap().program;
         let words = |words: &[&str]| {
             Resource::Command(words.iter().map(|word| (*word).to_owned()).collect())
         };

@@ -12,6 +12,7 @@ use dormouse_proto::program::{
 
 use super::bundle::{Bundle, MAX_BUNDLE_BYTES, MAX_BUNDLE_FILES};
 use super::finding::{Finding, ProgramErrors, source};
+use super::kernel_tool::KernelTool;
 use super::library::{Checked, Library, Program};
 use super::{check, path};
 
@@ -60,7 +61,7 @@ impl<'a, const N: usize> From<&'a [&'a str; N]> for Registered<'a> {
 /// Compiles the program file `entry` and everything that it names.
 ///
 /// Files are read only through `files`, each once, by paths that start where `entry` does.
-/// `registered` names what the embedder registered: `&["grep"]` is a tool, and [`Registered`] names
+/// `kernel` are the kernel's own tools; `registered` names what the embedder registered: `&["grep"]` is a tool, and [`Registered`] names
 /// providers of models too. Costs a pass over each file.
 ///
 /// # Errors
@@ -68,6 +69,7 @@ impl<'a, const N: usize> From<&'a [&'a str; N]> for Registered<'a> {
 pub fn compile<'a>(
     entry: &Path,
     files: &mut dyn FnMut(&Path) -> Result<Bytes, FileError>,
+    kernel: &'a [KernelTool],
     registered: impl Into<Registered<'a>>,
 ) -> Result<Compiled, ProgramErrors> {
     let Some(name) = entry.file_name().and_then(|name| name.to_str()) else {
@@ -80,6 +82,7 @@ pub fn compile<'a>(
     compile_named(
         name,
         &mut |name| files(&path::location(folder, name)),
+        kernel,
         registered.into(),
     )
 }
@@ -88,10 +91,12 @@ pub fn compile<'a>(
 pub(super) fn compile_named(
     entry: &str,
     read: &mut dyn FnMut(&str) -> Result<Bytes, FileError>,
+    kernel: &[KernelTool],
     registered: Registered<'_>,
 ) -> Result<Compiled, ProgramErrors> {
     let mut reading = Reading {
         read,
+        kernel,
         registered,
         files: BTreeMap::new(),
         total_bytes: 0,
@@ -173,6 +178,7 @@ impl Compiled {
 /// The files of a compilation: each read once, all of them within the limits of a bundle.
 pub(super) struct Reading<'a> {
     read: &'a mut dyn FnMut(&str) -> Result<Bytes, FileError>,
+    pub(super) kernel: &'a [KernelTool],
     pub(super) registered: Registered<'a>,
     files: BTreeMap<String, Bytes>,
     total_bytes: usize,

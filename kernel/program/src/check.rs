@@ -9,26 +9,26 @@ use dormouse_proto::program::{
 };
 
 use super::compile::{KnownProviders, Reading};
+use super::kernel_tool::KnownTools;
 use super::library::{Checked, LinkTo, ModelChoice};
 use super::{command, descriptors, prices, servers, tools};
 
 /// Checks what could be read of a program file. The result is only good if `reading.diagnostics`
 /// holds no error afterwards.
 pub(super) fn check(file: ProgramFile, reading: &mut Reading<'_>) -> Checked {
-    let (limits, host_tools) = (file.limits, reading.registered.tools);
+    let limits = file.limits;
+    let known = KnownTools {
+        kernel: reading.kernel,
+        host: reading.registered.tools,
+    };
     let name = name(&reading.key, &file.demo, &file.model);
     check_providers(&file.model, reading);
     let models = models(file.model, reading);
     let system = system(&file.prompt, reading);
     let diagnostics = &mut reading.diagnostics;
-    let commands = command::check(
-        file.tools.commands,
-        limits.commands,
-        host_tools,
-        diagnostics,
-    );
+    let commands = command::check(file.tools.commands, limits.commands, known, diagnostics);
     let enabled = &file.tools.enabled;
-    let tools = tools::check(enabled, &commands, host_tools, diagnostics);
+    let tools = tools::check(enabled, &commands, known, diagnostics);
     let servers = servers::check(
         file.mcp,
         &file.tools.served,
@@ -40,8 +40,14 @@ pub(super) fn check(file: ProgramFile, reading: &mut Reading<'_>) -> Checked {
     warn_of_spawn_without_programs(enabled, &file.linked, &mut reading.diagnostics);
     let links = links(file.linked, reading);
     let diagnostics = &mut reading.diagnostics;
-    let descriptors =
-        descriptors::check(file.file_descriptor, enabled, &tools, &servers, diagnostics);
+    let descriptors = descriptors::check(
+        file.file_descriptor,
+        enabled,
+        &tools,
+        &servers,
+        known.kernel,
+        diagnostics,
+    );
     Checked {
         key: reading.key.clone(),
         name,

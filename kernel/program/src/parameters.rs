@@ -12,11 +12,16 @@ use serde_json::Value;
 
 use super::compile::Compiled;
 use super::finding::{Finding, ProgramErrors};
-use crate::syscall;
+use super::kernel_tool::{self, KernelTool};
 
 /// Reports every description of a parameter that the tool does not have.
-pub(super) fn check(entry: &ToolEntry, commands: &[Command], diagnostics: &mut Diagnostics) {
-    if let Some(known) = parameters(&entry.name.value, commands) {
+pub(super) fn check(
+    entry: &ToolEntry,
+    commands: &[Command],
+    kernel: &[KernelTool],
+    diagnostics: &mut Diagnostics,
+) {
+    if let Some(known) = parameters(&entry.name.value, commands, kernel) {
         unknown(&entry.name.value, &entry.parameters, &known)
             .into_iter()
             .for_each(|diagnostic| diagnostics.push(diagnostic));
@@ -69,7 +74,11 @@ fn no_parameter(tool: &str, name: &At<String>, known: &[&str]) -> Diagnostic {
 }
 
 /// The parameters of a tool of the kernel or a command; none for a tool of the host.
-fn parameters<'a>(tool: &str, commands: &'a [Command]) -> Option<Vec<&'a str>> {
+fn parameters<'a>(
+    tool: &str,
+    commands: &'a [Command],
+    kernel: &[KernelTool],
+) -> Option<Vec<&'a str>> {
     match commands.iter().find(|command| command.name == tool) {
         Some(command) => {
             let parameters = command.parameters.iter();
@@ -79,6 +88,6 @@ fn parameters<'a>(tool: &str, commands: &'a [Command]) -> Option<Vec<&'a str>> {
                     .collect(),
             )
         }
-        None => Some(syscall::tool(tool)?.parameter_names().collect()),
+        None => Some(kernel_tool::find(kernel, tool)?.parameters.to_vec()),
     }
 }

@@ -13,8 +13,8 @@ use dormouse_proto::program::{
 use dormouse_proto::server::{Server, Transport};
 
 use super::compile::Reading;
+use super::kernel_tool::{self, KernelTool};
 use super::tools::{ToolChoice, VALID_NAME, is_tool_name};
-use crate::syscall;
 
 /// The longest beginning of names, in bytes: enough is left for what follows.
 const LONGEST_PREFIX: usize = 32;
@@ -61,6 +61,7 @@ pub(super) fn check(
     reading: &mut Reading<'_>,
 ) -> Vec<ServerChoice> {
     let declared = declared(section, used, limits, reading);
+    let kernel = reading.kernel;
     let diagnostics = &mut reading.diagnostics;
     let mut aliases: Vec<&str> = tools.iter().map(ToolChoice::called).collect();
     let mut choices = Vec::new();
@@ -72,7 +73,7 @@ pub(super) fn check(
         let served = match &tools.selection {
             ServerSelection::All => Served::All,
             ServerSelection::Named(entries) => {
-                Served::Named(named(entries, &mut aliases, diagnostics))
+                Served::Named(named(entries, &mut aliases, kernel, diagnostics))
             }
         };
         match declared.iter().find(|server| *server.name == *name.value) {
@@ -146,6 +147,7 @@ fn of_file(path: &At<String>, reading: &mut Reading<'_>) -> Vec<Server> {
 fn named<'a>(
     entries: &'a [ToolEntry],
     taken: &mut Vec<&'a str>,
+    kernel: &[KernelTool],
     diagnostics: &mut Diagnostics,
 ) -> Vec<ToolChoice> {
     let mut choices: Vec<ToolChoice> = Vec::new();
@@ -162,7 +164,7 @@ fn named<'a>(
             if !is_tool_name(alias) {
                 let invalid = written.error("the alias is not valid", "this alias");
                 diagnostics.push(invalid.help(VALID_NAME));
-            } else if taken.contains(&alias) || syscall::tool(alias).is_some() {
+            } else if taken.contains(&alias) || kernel_tool::find(kernel, alias).is_some() {
                 let message = format!("the alias `{alias}` is the name of another tool");
                 let help = "choose a name that no tool has";
                 diagnostics.push(written.error(message, "this alias").help(help));

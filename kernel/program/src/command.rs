@@ -10,19 +10,19 @@ use dormouse_proto::program::{
     listed, placeholders, shorten,
 };
 
+use super::kernel_tool::{self, KnownTools};
 use super::tools::{VALID_NAME, is_tool_name};
-use crate::syscall;
 
 /// The commands in the order written.
 pub(super) fn check(
     written: Vec<CommandSection>,
     limits: CommandLimits,
-    host_tools: &[&str],
+    known: KnownTools<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Vec<Command> {
     let mut names = BTreeMap::new();
     for section in &written {
-        check_name(&section.name, host_tools, &mut names, diagnostics);
+        check_name(&section.name, known, &mut names, diagnostics);
         check_argv(section, diagnostics);
         check_parameters(section, diagnostics);
         check_environment(&section.env, diagnostics);
@@ -51,7 +51,7 @@ fn command(section: CommandSection, limits: CommandLimits) -> Command {
 
 fn check_name<'a>(
     name: &'a At<String>,
-    host_tools: &[&str],
+    known: KnownTools<'_>,
     names: &mut BTreeMap<&'a str, &'a Span>,
     diagnostics: &mut Diagnostics,
 ) {
@@ -65,9 +65,9 @@ fn check_name<'a>(
     } else if !is_tool_name(value) {
         let invalid = name.error("the name of the command is not valid", "not such a name");
         diagnostics.push(invalid.help(VALID_NAME));
-    } else if syscall::tool(value).is_some() {
+    } else if kernel_tool::find(known.kernel, value).is_some() {
         diagnostics.push(taken(format!("`{value}` is the name of a built-in tool")));
-    } else if host_tools.contains(&value.as_str()) {
+    } else if known.host.contains(&value.as_str()) {
         let message = format!("`{value}` is the name of a tool of the host");
         diagnostics.push(taken(message));
     } else if let Some(first) = names.insert(value, span) {

@@ -12,7 +12,7 @@ use dormouse_proto::record::codec::{self, CodecError};
 
 use super::compile::{Compiled, KnownProviders, Registered, compile_named};
 use super::finding::ProgramErrors;
-use crate::syscall;
+use crate::kernel_tool::{self, KernelTool};
 
 /// What the files of one bundle may hold together, in bytes.
 pub const MAX_BUNDLE_BYTES: usize = 64 << 20;
@@ -107,7 +107,7 @@ impl Bundle {
 
     /// The same files under other names and with other bytes, each as long as it was; none where
     /// two would come to have one name.
-    pub(crate) fn rewritten(
+    pub fn rewritten(
         &self,
         name: impl Fn(&str) -> String,
         file: impl Fn(&Bytes) -> Bytes,
@@ -123,13 +123,17 @@ impl Bundle {
         })
     }
 
-    /// Compiles the program again, from these files alone. `host_tools` names the tools that the
-    /// embedder registered.
+    /// Compiles the program again, from these files alone. `kernel` are the kernel's own tools,
+    /// `host_tools` names those that the embedder registered.
     ///
     /// # Errors
     /// [`ProgramErrors`]; of a bundle that was compiled before, only if another set of host tools
     /// is registered or another version of the compiler is stricter.
-    pub fn compile(&self, host_tools: &[&str]) -> Result<Compiled, ProgramErrors> {
+    pub fn compile(
+        &self,
+        kernel: &[KernelTool],
+        host_tools: &[&str],
+    ) -> Result<Compiled, ProgramErrors> {
         let mut read = |name: &str| {
             let missing = || FileError {
                 kind: FileErrorKind::FileNotFound,
@@ -141,14 +145,14 @@ impl Bundle {
             tools: host_tools,
             providers: KnownProviders::Any,
         };
-        compile_named(&self.entry, &mut read, registered)
+        compile_named(&self.entry, &mut read, kernel, registered)
     }
 
     /// The tools that these programs enable and that are neither the kernel's nor commands of
     /// theirs: they were registered by the host that compiled them. Given to
     /// [`compile`](Self::compile) they let another host look at the programs.
     #[must_use]
-    pub fn host_tools(&self) -> Vec<String> {
+    pub fn host_tools(&self, kernel: &[KernelTool]) -> Vec<String> {
         let texts = self
             .files
             .values()
@@ -163,7 +167,8 @@ impl Bundle {
             .iter()
             .flat_map(|file| &file.tools.enabled)
             .map(|tool| &tool.name.value);
-        let known = |name: &str| syscall::tool(name).is_some() || commands.contains(&name);
+        let known =
+            |name: &str| kernel_tool::find(kernel, name).is_some() || commands.contains(&name);
         enabled.filter(|name| !known(name)).cloned().collect()
     }
 

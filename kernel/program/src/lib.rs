@@ -1,0 +1,60 @@
+//! Programs: TOML files, compiled.
+//!
+//! [`compile`] reads a program file and everything that it names, linked programs included, and
+//! gives a [`Program`]: immutable, checked, shared. It reads files only through the function that
+//! it is given, and everything that it read is kept in a [`Bundle`], from which the same program
+//! can be compiled again on another day and another machine without a file in sight.
+//!
+//! * What is wrong is said all at once: every mistake of every file, each with its place, what is
+//!   valid, what to try.
+//! * Programs may link each other in cycles; each file is compiled once.
+//! * This crate knows no tool, process or content: which tools a kernel has is told to it.
+//! * A compiled program never changes. Whatever it holds has been checked; no later step checks it
+//!   again.
+//!
+//! ```
+//! use std::path::Path;
+//! use bytes::Bytes;
+//! use dormouse_program::{KernelTool, compile};
+//!
+//! let read_fd = KernelTool { name: "read_fd", is_for_descriptors: true, parameters: &["fd"] };
+//! let text = "[model]\nprovider = \"scripted\"\n[prompt]\nsystem = \"You audit.\"\n[tools]\nenabled = [\"read_fd\"]\n";
+//! let entry = Path::new("demo/auditor.toml");
+//! let compiled = compile(entry, &mut |_| Ok(Bytes::from(text)), &[read_fd], &[])?;
+//! assert_eq!(compiled.program.name(), "auditor");
+//! assert!(compiled.program.descriptors().is_some());
+//! # Ok::<(), dormouse_program::ProgramErrors>(())
+//! ```
+
+mod bundle;
+mod check;
+mod command;
+mod compile;
+mod descriptors;
+mod finding;
+mod kernel_tool;
+mod library;
+mod parameters;
+mod path;
+mod prices;
+mod requirement;
+mod servers;
+mod tools;
+
+pub use dormouse_proto::program::{
+    Demo, EnvCommand, EnvVar, EnvironmentChoice, ForkRelease, Limits, Named, ProgramBuilder,
+    Provider, Variable, parse_servers, schema,
+};
+
+pub use self::bundle::{
+    Bundle, BundleError, MAX_BUNDLE_BYTES, MAX_BUNDLE_FILES, MAX_PROGRAM_BYTES,
+};
+pub use self::compile::{Compiled, KnownProviders, Registered, compile};
+pub use self::finding::{Finding, ProgramErrors};
+pub use self::kernel_tool::KernelTool;
+pub use self::library::{ModelChoice, Program, Script};
+pub use self::prices::{Unpriced, read_prices};
+pub use self::requirement::{FileUse, NeededBy, Requirement, Resource};
+pub use self::servers::{Served, ServerChoice};
+pub use self::tools::ToolChoice;
+pub use self::tools::is_tool_name;
