@@ -33,6 +33,7 @@
 //! | `crash_and_resume.rs` | a killed program, and one that continues its work |
 //! | `picture.rs` | draws the processes of a store, as `docs/pictures/audit.svg` |
 //! | `tool_server.rs` | a server of the Model Context Protocol, started by the kernel |
+//! | `orchestrator.rs` | jobs a few at a time, with budgets; what fails is continued |
 //! | `priorities.rs` | who is served first where model calls are scarce |
 //!
 //! `own-store/` is a store on SQLite, in a workspace of its own.

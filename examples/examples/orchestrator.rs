@@ -1,0 +1,121 @@
+//! An orchestrator: jobs become processes, a few at a time, each with a budget. What fails is
+//! continued from the point before the failure, and not begun anew.
+//!
+//! ```text
+//! job 1: sorted 3 letters
+//! job 2: sorted 3 letters
+//! job 3: failed after 2 facts of work, continued from there: sorted 3 letters
+//! job 4: sorted 3 letters
+//! ```
+
+#![expect(clippy::print_stdout, reason = "an example shows what happens")]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dormouse::model::{Delta, ModelError, ModelErrorKind, Reply, Request};
+use dormouse::models::Scripted;
+use dormouse::ports::Model;
+use dormouse::process::{ExitStatus, Priority};
+use dormouse::program::{ProgramBuilder, Provider};
+use dormouse::store::LogStore;
+use dormouse::{Budget, Kernel, KernelError, Process};
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream;
+
+const SCRIPT: &str = r#"
+[[turn]]
+when.round = 0
+calls = [{ tool = "sort", args = { letters = 3 } }]
+[[turn]]
+text = "{{ last }}"
+"#;
+
+/// Does the work of a job.
+#[dormouse::tool]
+async fn sort(
+    /// How many letters.
+    letters: u32,
+) -> Result<String, String> {
+    Ok(format!("sorted {letters} letters"))
+}
+
+/// A model whose key has expired once: when job 3 has its work done.
+struct Unreliable {
+    model: Scripted,
+    has_failed: AtomicBool,
+}
+
+impl Model for Unreliable {
+    fn call<'a>(
+        &'a self,
+        request: Request,
+        deltas: &'a (dyn Fn(Delta) + Send + Sync),
+    ) -> BoxFuture<'a, Result<Reply, ModelError>> {
+        let is_late = request.messages.len() > 1 && request.messages[0].text() == "job 3";
+        if is_late && !self.has_failed.swap(true, Ordering::Relaxed) {
+            return Box::pin(async {
+                Err(ModelError::new(
+                    ModelErrorKind::Authentication,
+                    "the key has expired",
+                ))
+            });
+        }
+        self.model.call(request, deltas)
+    }
+}
+
+/// The result of a job, whatever it takes.
+async fn run(kernel: &Kernel, process: Process) -> Result<String, KernelError> {
+    let exit = process.wait().await?;
+    if exit.status != ExitStatus::ModelFailed {
+        return Ok(exit.message.to_string());
+    }
+    let facts = kernel.log(process.pid()).await?;
+    let returned = facts.iter().rev().find(|fact| fact.name == "tool_returned");
+    let point = returned.map(|fact| fact.number).unwrap_or_default();
+    let again = kernel.branch(process.pid(), point).await?.wait().await?;
+    let worked = facts.iter().filter(|fact| fact.name.starts_with("tool_"));
+    let worked = worked.count();
+    Ok(format!(
+        "failed after {worked} facts of work, continued from there: {}",
+        again.message
+    ))
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let folder = tempfile::tempdir()?;
+    let model = Unreliable {
+        model: Scripted::parse(SCRIPT, "worker")?,
+        has_failed: AtomicBool::new(false),
+    };
+    let kernel = Kernel::open(LogStore::open(folder.path())?)
+        .model("worker", model)
+        .tool(sort())
+        .build()
+        .await?;
+    let written = ProgramBuilder::new("worker", Provider::Scripted).tools(["sort"]);
+    let program = kernel.parse(written)?.program;
+    let budget = Budget {
+        processes: Some(4),
+        ..Budget::default()
+    };
+    let job = |number: u32| {
+        let (kernel, program) = (kernel.clone(), program.clone());
+        async move {
+            let start = kernel.start(program).budget(budget).priority(Priority::Low);
+            let process = start.input(format!("job {number}")).await?;
+            let result = run(&kernel, process).await?;
+            Ok::<_, KernelError>(format!("job {number}: {result}"))
+        }
+    };
+    // Two at a time, in the order of the jobs.
+    let mut results = stream::iter((1..=4).map(job)).buffered(2);
+    while let Some(result) = results.next().await {
+        println!("{}", result?);
+    }
+    drop(results);
+    kernel.shutdown().await;
+    Ok(())
+}
