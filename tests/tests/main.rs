@@ -26,6 +26,7 @@ mod full_disk;
 mod garbage;
 mod garbage_ages;
 mod garbage_lives;
+mod golden_store;
 mod hibernation;
 mod host_tools;
 mod hostile;
