@@ -1,5 +1,5 @@
-//! What arrives from outside of the process and has bytes: before and after it is known where these
-//! go.
+//! Arrivals: input from outside of the process whose bytes have to be read before it is known where
+//! they go, to the context or to a descriptor.
 
 use std::sync::Arc;
 
@@ -12,19 +12,20 @@ use crate::table::NewDescriptor;
 use crate::table::placement::{Placement, Placer};
 use dormouse_content::{CappedBytes, Unreadable};
 
-/// An arrival. Its fields are those of the [`Input`](super::Input) that brought it.
+/// An arrival before its bytes are read. The fields are those of the [`Input`](super::Input) that
+/// brought it.
 #[derive(Clone, Debug)]
 pub(super) enum Arrival {
-    /// Someone speaks to the process.
+    /// Input of the host.
     Spoke { from: Sender, user_input: UserInput },
-    /// The host hands over a content.
+    /// A content that the host opens as a descriptor.
     Opened {
         ticket: Arc<str>,
         collected: CappedBytes,
         source: String,
         page_chars: Option<u32>,
     },
-    /// Another process sends a message.
+    /// A message of another process.
     Messaged {
         ticket: Arc<str>,
         from: Pid,
@@ -34,34 +35,34 @@ pub(super) enum Arrival {
     },
 }
 
-/// An arrival, ready for the process.
+/// An arrival whose bytes have been read.
 #[derive(Clone, Debug)]
 pub enum Placed {
-    /// Where the parts of what somebody said go.
+    /// Input of the host.
     Spoke {
-        /// Who said it.
+        /// Who sent the input.
         from: Sender,
-        /// The parts, in order.
+        /// Placement of each part, in order.
         parts: Vec<Placement>,
     },
-    /// What the host handed over, as a descriptor.
+    /// A content that the host opens as a descriptor.
     Opened {
-        /// The host's name of its call.
+        /// Id of the request; the answer carries it.
         ticket: Arc<str>,
-        /// The descriptor.
+        /// The new descriptor, or why the bytes could not be read.
         new: Result<Box<NewDescriptor>, Unreadable>,
     },
     /// A message of another process.
     Messaged {
-        /// The name of the delivery.
+        /// Id of the delivery; the receipt carries it.
         ticket: Arc<str>,
-        /// The sender.
+        /// Pid of the sender.
         from: Pid,
-        /// Its call.
+        /// Call of the sender; identifies the message.
         call: CallId,
-        /// The sender waits for no call below this number.
+        /// The sender has an acknowledgement for every call below this sequence number.
         settled: u32,
-        /// What it says.
+        /// The message.
         letter: PlacedEnvelope,
     },
 }

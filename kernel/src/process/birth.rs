@@ -1,5 +1,5 @@
-//! The image that a new process starts from: system prompt and tools are composed here, once, and
-//! frozen.
+//! The image that a new process starts from. System prompt and tools are composed once, at birth,
+//! and never change (HIST-1).
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::syscall::{self, spawn::ShownPreload};
 use crate::table::Table;
 use crate::table::placement::{Placement, Placer};
 
-/// What bounds the tree of a root whose program says nothing.
+/// Default budget of a root whose program sets none.
 const ROOT: Budget = Budget {
     input_tokens: None,
     output_tokens: None,
@@ -34,33 +34,33 @@ const ROOT: Budget = Budget {
     resident_bytes: None,
 };
 
-/// What a new process gets beside its program.
+/// What a new process gets in addition to its program.
 #[derive(Clone, Copy, Debug)]
 pub struct Birth<'a> {
-    /// What it may do.
+    /// Access level of the process.
     pub access: Access,
-    /// How many ancestors it has.
+    /// Number of ancestors; 0 for a root.
     pub depth: u32,
-    /// How long it lives.
+    /// Whether the process ends with its turn or waits for more input.
     pub lifetime: Lifetime,
-    /// How soon its model calls are made where others wait.
+    /// Priority of its model calls.
     pub priority: Priority,
-    /// What it starts with beside what its program says.
+    /// Preloads in addition to those of the program.
     pub preloads: &'a Preloads,
-    /// The first thing said to it.
+    /// Initial input. An input without parts counts as none.
     pub input: Option<&'a UserInput>,
 }
 
-/// The image of a new process. Costs what its preloads and input bring. Its budget is its
-/// program's, as a root has it: a parent puts a share in its place.
+/// Makes the image of a new process. Costs O(preloads + input). The budget is the one of the
+/// program, as a root has it; a parent replaces it by a share.
 ///
-/// Where [`EnvironmentChoice::is_gathered`](crate::program::EnvironmentChoice::is_gathered), it is
-/// not whole before [`tell_environment`] has told it what was found out.
+/// If [`EnvironmentChoice::is_gathered`](crate::program::EnvironmentChoice::is_gathered), the image
+/// is incomplete until [`tell_environment`] adds what was gathered.
 #[must_use]
 pub fn born(program: &Program, around: &HostContext, birth: Birth<'_>, now_ms: u64) -> Image {
     let common = ProgramCache::of(program, around);
     let mut table = Table::default();
-    // Where descriptors are off, nothing could read one.
+    // Without descriptor tools nothing could read a preloaded descriptor.
     for (id, entry) in birth
         .preloads
         .descriptors
@@ -134,7 +134,7 @@ pub fn born(program: &Program, around: &HostContext, birth: Birth<'_>, now_ms: u
     image
 }
 
-/// The program's own words, then what was preloaded, and how to use descriptors.
+/// The system prompt: the text of the program, the preloads, then the instructions on descriptors.
 fn system_prompt(program: &Program, toolbox: &Toolbox, birth: &Birth<'_>) -> String {
     let mut parts = vec![program.system().to_owned()];
     let preloads = preloaded(program, birth.preloads);
@@ -152,7 +152,7 @@ fn system_prompt(program: &Program, toolbox: &Toolbox, birth: &Birth<'_>) -> Str
     parts.join("\n\n")
 }
 
-/// Each preload as an element: those of the program, then those of this process.
+/// Each preload as an XML element: those of the program, then those of this process.
 fn preloaded(program: &Program, given: &Preloads) -> Vec<String> {
     let of_program = program
         .preloads()

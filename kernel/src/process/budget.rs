@@ -1,15 +1,15 @@
-//! The budget at work: what a process asks of its account before it goes on, what it sets aside for
-//! its children, and how it ends when a limit is reached.
+//! Budget checks of a running process. The account itself is in [`crate::budget`]; this module
+//! decides when to reserve, to warn and to end.
 //!
-//! * Before children are made, their shares are reserved; with each that is no more its share is
-//!   returned. Both are facts, by the call that made the child and its place in it, so that they
-//!   hold whatever becomes of the call.
-//! * Before a model is asked, every limit is looked at. At a limit the process ends cleanly. Where
-//!   all that is left is reserved for children, it waits until some of that comes back. Near a
-//!   limit its model is warned, at the end of the message that is about to be sent, which no model
-//!   has seen yet (HIST-1).
-//! * What a call used is known only when it is over: one call may overshoot, and nothing begins
-//!   after it.
+//! * Shares are reserved before children are made, and returned when a child is gone. Both are
+//!   facts, keyed by the call and the child's index in it, so that they are independent of the fate
+//!   of the call.
+//! * Limits are checked before each model call. At a limit the process ends with a valid history.
+//!   If everything left is reserved for children, the process waits until a share is returned. Near
+//!   a limit the model is warned, at the end of the message that is about to be sent and that no
+//!   model has seen (HIST-1).
+//! * The usage of a call is known only after it: one call may overshoot, and nothing starts after
+//!   it.
 
 use dormouse_proto::budget::{Amount, Budget, Change};
 use dormouse_proto::id::CallId;
@@ -34,12 +34,12 @@ impl Draft {
         self.emit(change);
     }
 
-    /// Whether the budget lets a model be asked. At a limit the process ends here.
+    /// Whether the budget permits a model call. Ends the process at a limit.
     pub(super) fn may_spend(&mut self) -> bool {
         !self.ends_at_limit() && !self.state.budget.waits_for_shares()
     }
 
-    /// Ends the process if its budget has reached a limit. True if it ended.
+    /// Ends the process if its budget has reached a limit. Returns whether it ended.
     pub(super) fn ends_at_limit(&mut self) -> bool {
         let Some(reached) = self.state.budget.reached(self.now_ms) else {
             return false;
@@ -48,7 +48,7 @@ impl Draft {
         true
     }
 
-    /// Why no model may be asked beside the conversation, if it may not.
+    /// Why no model may be called outside of the conversation, if the budget forbids it.
     pub(super) fn refusal_to_spend(&self) -> Option<String> {
         let account = &self.state.budget;
         if let Some(reached) = account.reached(self.now_ms) {
@@ -61,8 +61,8 @@ impl Draft {
         })
     }
 
-    /// Warns the model of limits that are near, once of each, in the message that is about to be
-    /// sent. Where that is the model's own, of a turn that paused, the warning waits for the next.
+    /// Warns the model once of each limit that is near, in the message that is about to be sent. If
+    /// the last message is the model's own (a paused turn), the warning waits.
     pub(super) fn warn_of_limits(&mut self) {
         if self
             .state
@@ -82,7 +82,7 @@ impl Draft {
         }
     }
 
-    /// Ends the process, and with it all below it: what is in flight is given up with a valid
+    /// Ends the process because of an exhausted budget. Calls in flight are abandoned with a valid
     /// history.
     fn exhaust(&mut self, reached: Reached) {
         if let Phase::Thinking { .. } | Phase::Acting { .. } = self.state.phase {
@@ -91,7 +91,8 @@ impl Draft {
         self.end(Exit::new(ExitStatus::BudgetExhausted, exhausted(reached)));
     }
 
-    /// Has the process woken when its wall time is over; ends it where it is. False where it ended.
+    /// Schedules a wake-up for the end of the wall time, or ends the process if that has passed.
+    /// Returns whether the process is still running.
     pub(super) fn keep_time(&mut self) -> bool {
         let Some(at_ms) = self.state.budget.deadline_ms() else {
             return true;
@@ -104,7 +105,8 @@ impl Draft {
         true
     }
 
-    /// The time that it was to be woken at has come, whatever a clock shows that was set since.
+    /// Handles the scheduled wake-up. The comparison uses the scheduled time, not the clock, which
+    /// may have been set back.
     pub(super) fn time_up(&mut self, at_ms: u64) {
         let (Some(deadline), Some(limit)) = (
             self.state.budget.deadline_ms(),
@@ -121,7 +123,7 @@ impl Draft {
         }
     }
 
-    /// Sets aside a share for each of these children of a call; those that have one keep it.
+    /// Reserves a share for each of these children of a call. Children that have a share keep it.
     pub(super) fn reserve(
         &mut self,
         call: CallId,
@@ -162,7 +164,7 @@ impl Draft {
         Ok(())
     }
 
-    /// How many children the other calls of the turn are going to make.
+    /// How many children the other unstarted calls of the turn are going to make.
     fn children_to_come(&self, call: CallId) -> u64 {
         let others = self
             .state
@@ -176,7 +178,7 @@ impl Draft {
         counts.sum()
     }
 
-    /// How many children may follow the one of this call while it runs, where nobody waits for it.
+    /// How many more background children the process may start while the child of this call runs.
     fn children_later(&self, call: CallId) -> u64 {
         if !self.is_call_of(call, &spawn::TOOL) || spawn::waits(&self.slot(call).args) {
             return 0;
@@ -185,14 +187,15 @@ impl Draft {
         most.saturating_sub(self.children_beside(call) + 1) as u64
     }
 
-    /// A child is no more, or never was: what it left of its share comes back, once (CALL-1).
+    /// Returns the rest of a child's share, at most once (CALL-1). `spent` is unknown if the child
+    /// was given up.
     pub(super) fn give_back(&mut self, call: CallId, index: u32, spent: Option<Usage>) {
         if self.state.budget.share(call, index).is_some() {
             self.change(Change::Returned { call, index, spent });
         }
     }
 
-    /// Goes on where all that was left had been reserved, and some of it may have come back.
+    /// Continues a process that was waiting for shares to be returned.
     pub(super) fn go_on_with_shares(&mut self) {
         match self.state.phase {
             Phase::Ready { stopped: None } => self.ask_model(),
@@ -203,8 +206,8 @@ impl Draft {
         }
     }
 
-    /// Asks what became of children whose calls are over, though their shares are still reserved:
-    /// they ended unheard, are about to, or were never born.
+    /// Looks for children whose call is over while their share is still reserved: their end was
+    /// missed, is about to be reported, or they were never created.
     pub(super) fn ask_after_lost(&mut self) {
         let is_waited_for = |call: CallId| {
             self.state.background.contains_key(&call)
@@ -221,8 +224,8 @@ impl Draft {
         }
     }
 
-    /// A model answered for a call that nothing came of but its cost. What was given up is counted
-    /// once.
+    /// Records the usage of a reply that came too late to be used. The usage of an abandoned call
+    /// is counted once.
     pub(super) fn count_late(
         &mut self,
         call: CallId,
@@ -244,8 +247,8 @@ impl Draft {
 }
 
 impl State {
-    /// The same tokens with what they cost. It stands in the fact, so that another price table
-    /// changes nothing that was (DUR-2).
+    /// The usage with its cost. The cost becomes part of the fact, so that another price table does
+    /// not change the past (DUR-2).
     pub(super) fn priced(&self, model: &str, usage: Usage) -> Usage {
         let price = self.program.price(model, &self.around.prices);
         Usage {
@@ -255,7 +258,7 @@ impl State {
     }
 }
 
-/// Whether a process of this program may make processes.
+/// Whether a process of this program may create processes.
 fn can_multiply(program: &Program, access: Access, depth: u32) -> bool {
     let mut makers = program
         .tools()

@@ -1,19 +1,18 @@
-//! Checkpoints at work: the tools that make, list and go back to one, and going back itself, in
-//! place.
+//! Checkpoints: the tools that make, list and restore them, and restoring in place.
 //!
-//! A checkpoint names a fact; to go back, the process as it stood then is read beside it and comes
-//! as an input. Going back is one fact, so that a journal only grows: conversation, descriptors and
-//! phase are those of then, the epoch rises, and no number of a descriptor is given out twice
-//! (FD-1). What it used and whom it has heard stay, and what waits for it waits; what waited then
-//! and was heard since waits again.
+//! A checkpoint names a position in the journal. To restore it, the shell reads the image at that
+//! position and feeds it back as an input. Restoring is one fact, so that a journal only grows:
+//! conversation, descriptors and phase are those of the image, and the epoch rises. Counters of
+//! descriptors and calls continue (FD-1). Usage, receipts and waiting mail are kept; mail that was
+//! waiting at the checkpoint and has been delivered since waits again.
 //!
-//! A checkpoint may stand in the middle of a call, its own above all. What follows the last message
-//! of then answers the calls that were open there: those that had their answer by it, the others as
-//! not answered. So the history is one that a provider takes, and the word that the process was
-//! restored is in the same message.
+//! A checkpoint may lie in the middle of a call; one that a model makes always does. The message
+//! that follows the restored history answers the calls that were open there, with their answer if
+//! they had one. So the history stays valid for providers, and the same message tells the model
+//! that it was restored.
 //!
-//! A model goes back at most `limits.max_restores` times, which is counted and never rolled back,
-//! and its turn goes on counting its model calls. A host goes back as often as it likes.
+//! A model restores at most `limits.max_restores` times. That counter is never rolled back, and the
+//! turn keeps counting its model calls. The host restores without limit.
 
 use std::sync::Arc;
 
@@ -93,7 +92,7 @@ impl Draft {
         });
     }
 
-    /// Of a call of the host, which stands in no conversation, the host gets the answer first.
+    /// A host call is not part of the conversation, so the host gets its answer before the restore.
     fn restore_for(&mut self, call: CallId, standing: Standing) {
         if let Err(error) = self.check_standing(&standing) {
             return self.answer_whole(call, error.answer());
@@ -108,7 +107,7 @@ impl Draft {
         }
     }
 
-    /// The host's word, in the middle of a turn or between two.
+    /// Restores at the request of the host, within a turn or between two.
     pub(super) fn take_back(&mut self, ticket: Arc<str>, standing: Standing) {
         if let Err(error) = self.check_standing(&standing) {
             return self.perform(Effect::AnswerHost {
@@ -139,7 +138,7 @@ impl Draft {
         }
     }
 
-    /// What the host reads.
+    /// The answer that reports the restore.
     fn went_back(&self, Standing { kept, .. }: &Standing) -> Answer {
         let max_restores = self.state.program.limits().max_restores;
         Answer::shown(restore_process::notice(
@@ -187,7 +186,7 @@ impl Draft {
         }
     }
 
-    /// Goes on from there: with the model, or with what waits for one that was idle.
+    /// Continues after a restore: calls the model, or starts a turn if mail is waiting.
     fn proceed(&mut self) {
         match self.state.phase {
             Phase::Ready { .. } => self.ask_model(),

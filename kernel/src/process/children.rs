@@ -1,5 +1,5 @@
-//! Children: those that a fork makes, how many there may be, and what the parent is answered when
-//! they have ended.
+//! Children: forks, limits on their number, and the answer that the parent gets when they have
+//! ended.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl Draft {
             Ok(prompts) => prompts,
             Err(message) => return self.answer_whole(call, Answer::failed(message)),
         };
-        // Children that were asked for before the kernel stopped are not asked for as further ones.
+        // Children that were created before a restart do not count as additional ones.
         let room = if self.slot(call).called {
             Ok(())
         } else {
@@ -68,7 +68,7 @@ impl Draft {
         });
     }
 
-    /// The image of the child that goes by this prompt.
+    /// The image of one child: the shared image, its prompt, and its share of the budget.
     fn told(&self, shared: &Image, (call, index): (CallId, u32), prompts: &[String]) -> Image {
         let (number, count, pid) = (index + 1, prompts.len(), self.state.pid);
         let told = ShownText::from(format!(
@@ -95,7 +95,8 @@ impl Draft {
         image
     }
 
-    /// Whether a call may make `count` children: so deep below the root, and beside those that run.
+    /// Checks that a call may make `count` children: the depth of the tree and the number of
+    /// running children are limited.
     pub(super) fn check_room(&self, call: CallId, count: usize) -> Result<(), String> {
         let limits = self.state.program.limits();
         if self.state.depth >= limits.max_depth {
@@ -117,7 +118,7 @@ impl Draft {
         Ok(())
     }
 
-    /// The children that run for other calls than this, or for none.
+    /// Number of running children of all other calls, and of background children.
     pub(super) fn children_beside(&self, call: CallId) -> usize {
         let others = self
             .state
@@ -133,7 +134,7 @@ impl Draft {
         self.state.background.len() + waited.sum::<usize>()
     }
 
-    /// Whatever became of its call, what a child left of its share comes back.
+    /// Handles the end of a child. Its share is returned even if its call is over.
     pub(super) fn take_child(&mut self, call: CallId, index: u32, child: Pid, exit: Exit) {
         self.give_back(call, index, exit.spent);
         if self.state.background.contains_key(&call) {
@@ -158,11 +159,12 @@ impl Draft {
         }
     }
 
-    /// Answers a call whose children have all ended. A process that was restored from between the
-    /// end of a child and the answer goes on from here.
+    /// Answers the call if all of its children have ended. A process that was restored between the
+    /// last end and the answer continues here.
     pub(super) fn answer_if_all_ended(&mut self, call: CallId) -> bool {
         let slot = self.slot(call);
-        // The prompts are counted once, and not with each end.
+        // Parsing the arguments to count the prompts is the expensive test: the shares are checked
+        // first.
         if self.state.budget.has_shares(call) || slot.ended.len() < self.expected_children(slot) {
             return false;
         }
@@ -175,7 +177,7 @@ impl Draft {
         true
     }
 
-    /// How many children a call made. Its arguments were checked before it made any.
+    /// How many children a call makes. Its arguments have been checked.
     pub(super) fn expected_children(&self, slot: &Slot) -> usize {
         match self.kind_of(slot) {
             Some(kind) if kind.is(&fork::TOOL) => fork::count(&slot.args),
@@ -183,8 +185,8 @@ impl Draft {
         }
     }
 
-    /// One answer with each child's last message; a failure of one is its own and not that of the
-    /// call.
+    /// Answers a fork with the last message of each child. The failure of a child is not a failure
+    /// of the call.
     fn answer_fork(&mut self, call: CallId, ended: &Ended) {
         let mut produced = 0;
         let mut results = Element::new("fork_result").attribute("children", ended.len());
@@ -196,7 +198,7 @@ impl Draft {
         self.answer(call, Answer::shown(results), produced);
     }
 
-    /// The child's last message; an error where it did not finish.
+    /// Answers a spawn with the child's last message; as an error if the child did not finish.
     fn answer_spawn(&mut self, call: CallId, ended: &Ended) {
         let Some((_, (child, exit))) = ended.get_min() else {
             return;
@@ -222,8 +224,8 @@ impl Draft {
         self.answer(call, answer, produced_chars);
     }
 
-    /// The last message of a child, as its parent reads it. If it is large, it is handed over as a
-    /// descriptor, and not copied.
+    /// The last message of a child as its parent reads it. A large one becomes a descriptor that
+    /// shares the text.
     pub(super) fn message_of_child(&mut self, child: Pid, exit: &Exit, verb: &str) -> Said {
         let placement = self.placer().exit(exit, &format!("{verb}:{child}"));
         let produced_chars = placement.produced_chars();
@@ -238,25 +240,26 @@ impl Draft {
         }
     }
 
-    /// Places text that is in memory: what a model said, which is never more than a reply.
+    /// A placer without a read quota, for text that is already in memory and no larger than a
+    /// reply.
     pub(super) fn placer(&self) -> Placer<'_> {
         Placer::unlimited(self.state.settings(), self.now_ms)
     }
 }
 
-/// The children of a call that have ended, by index.
+/// Ended children of a call, by index.
 type Ended = OrdMap<u32, (Pid, Exit)>;
 
-/// A child's last message as it enters its parent's context.
+/// The last message of a child, ready for the context of its parent.
 pub(super) struct Said {
     answer: Answer,
     produced_chars: u64,
-    /// The text; none where it became a descriptor, and the answer is the element that shows it.
+    /// The exact text; `None` if it became a descriptor, whose element is the answer.
     exact: Option<Arc<str>>,
 }
 
 impl Said {
-    /// An answer that is an element already stands as it is; anything else is text, whole or cut
+    /// Puts the message into an element: a descriptor's element as it is, other text escaped
     /// (XML-1).
     pub(super) fn shown_in(&self, element: Element) -> Element {
         match &self.exact {
@@ -266,7 +269,7 @@ impl Said {
     }
 }
 
-/// Whether child `index` of a call is known to have ended: it is not asked for again.
+/// Whether child `index` of a call has ended; such a child is not started again.
 fn has_ended(slot: &Slot, index: u32) -> bool {
     slot.ended.contains_key(&index)
 }
@@ -279,9 +282,9 @@ fn child_element(number: u32, child: Pid, exit: &Exit, said: &Said) -> Element {
     said.shown_in(element)
 }
 
-/// What the images of all children of a fork have in common: the parent's, with a turn to go on
-/// with. Once every tool use of the turn is answered there, the history is valid, and begins with
-/// the parent's bytes (FORK-2).
+/// The part that the images of all children of a fork share: the parent's image, ready to continue
+/// the turn. When the tool uses of the turn are answered, the history is valid and begins with the
+/// bytes of the parent (FORK-2).
 fn forked(state: &State) -> Image {
     let shared = u32::try_from(state.messages.len()).unwrap_or(u32::MAX);
     let forked_at = state.forked_at.iter().copied().chain([shared]).collect();
@@ -304,8 +307,9 @@ fn forked(state: &State) -> Image {
     }
 }
 
-/// What the child reads where the parent waits: its prompt for the fork, and a word for each
-/// sibling call. A fork that the host called stands in no history: its prompt is simply said.
+/// The blocks with which the history of a child continues: its prompt as the answer to the fork,
+/// and an error for each sibling call. A fork by the host is not part of the conversation, so its
+/// prompt is plain text.
 fn answers(state: &State, call: CallId, told: ShownText) -> Vec<Block> {
     if let Phase::Acting {
         caller: Caller::Host,

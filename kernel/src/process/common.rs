@@ -1,5 +1,5 @@
-//! What all processes of one program have in common. It is made for the first of them and kept with
-//! the program, so that a birth or a fork costs none of it, in time or in memory.
+//! A cache of what all processes of one program share. It is filled by the first process and stored
+//! with the program, so that creating or forking a process does not repeat the work.
 
 use std::sync::{Arc, OnceLock};
 
@@ -10,22 +10,22 @@ use super::toolbox::{HostContext, Toolbox};
 use crate::program::Program;
 use dormouse_content::Content;
 
-/// What the processes of one program share, in surroundings that are the same.
+/// What the processes of one program share under one host context.
 pub(crate) struct ProgramCache {
     around: HostContext,
     pub(super) toolbox: Arc<Toolbox>,
-    /// That of the first process that was given others: of servers, or by an earlier life of the
-    /// kernel.
+    /// Toolbox of the first process with other tools than `toolbox`: with tools of servers, or
+    /// frozen in an earlier run of the kernel.
     given: OnceLock<Arc<Toolbox>>,
-    /// The files of the program.
+    /// The files of the program, as a content.
     pub(super) bundle: Content,
-    /// The system prompt of one that was given nothing beside its program.
+    /// The system prompt of a process without preloads of its own.
     system: OnceLock<Arc<str>>,
 }
 
 impl ProgramCache {
-    /// That of `program`. Costs a comparison of the surroundings, but for the first time; in a
-    /// second kernel, which has other ones, it is made each time.
+    /// The cache of `program`. Compares the host context with the cached one; a kernel with another
+    /// context builds a cache each time.
     pub(super) fn of(program: &Program, around: &HostContext) -> Arc<Self> {
         let kept = program.common(|| Arc::new(Self::new(program, around)));
         if kept.around == *around {
@@ -45,7 +45,7 @@ impl ProgramCache {
         }
     }
 
-    /// The tools that a process was given at its birth: shared with others that were given the
+    /// The toolbox of a process with these frozen tools, shared with other processes that have the
     /// same.
     pub(super) fn given(
         &self,
@@ -65,7 +65,7 @@ impl ProgramCache {
         }
     }
 
-    /// What `compose` makes of it, once for all that were given nothing.
+    /// The system prompt that `compose` makes; cached for processes without preloads of their own.
     pub(super) fn system(&self, given: &Preloads, compose: impl FnOnce() -> String) -> Arc<str> {
         match given.shown.is_empty() {
             true => self.system.get_or_init(|| compose().into()).clone(),

@@ -1,9 +1,9 @@
 //! Signals: interrupt, kill, stop, continue.
 //!
-//! A stopped process begins nothing: no model call, no tool call, no turn. What was in flight when
-//! it was stopped comes back and is recorded, and what is said to it waits. That it is stopped is a
-//! fact, so that it still is when it comes back from its journal; whatever had been in flight is
-//! taken up when it is continued, as after any restart.
+//! A stopped process starts nothing: no model call, no tool call, no turn. Results of calls in
+//! flight are recorded, and messages wait in the mailbox. Being stopped is a fact and therefore
+//! survives a restart; calls that were in flight at a restart are resumed when the process is
+//! continued.
 
 use std::sync::Arc;
 
@@ -37,8 +37,8 @@ impl Draft {
         }
     }
 
-    /// What came up while the process was stopped. Calls that were in flight then are answered, or
-    /// still are in flight.
+    /// Starts what was held back while the process was stopped. Calls that were in flight are
+    /// answered by now, or still in flight.
     fn begin_what_waits(&mut self) {
         match self.state.phase {
             Phase::Thinking { .. } => {}
@@ -73,8 +73,8 @@ impl Draft {
         self.end(Exit::new(ExitStatus::Killed, "the process was killed"));
     }
 
-    /// Gives up all calls in flight; each open tool use is answered by `text`. False where there is
-    /// no turn to give up.
+    /// Abandons all calls in flight and answers each open tool use with `text`. Returns false if
+    /// there is no turn to abandon.
     pub(super) fn abandon(&mut self, text: &str) -> bool {
         let (calls, tickets): (_, Vec<Arc<str>>) = match &self.state.phase {
             Phase::Thinking { call } => (vec![*call], Vec::new()),
@@ -84,7 +84,7 @@ impl Draft {
                     .filter(|_| *caller == Caller::Host)
                     .map(|slot| slot.id.clone())
                     .collect();
-                // A child that its call does not wait for is not given up with the turn.
+                // Background children survive the end of the turn.
                 let calls = slots.iter().map(|slot| slot.call);
                 (
                     calls
@@ -111,8 +111,8 @@ impl Draft {
         true
     }
 
-    /// Gives up one call of the host, and answers it. Others that run beside it go on, and so does
-    /// a child that it does not wait for.
+    /// Cancels one host call and answers it. Other host calls and background children are not
+    /// affected.
     pub(super) fn give_up(&mut self, ticket: &str) {
         let Phase::Acting {
             caller: Caller::Host,

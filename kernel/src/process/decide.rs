@@ -1,4 +1,7 @@
-//! From a state and an input to facts and effects.
+//! `decide`: from a state and an input to facts, reads and effects.
+//!
+//! The dispatch of inputs is here; each group of inputs is handled in a file of its own (`turn`,
+//! `tools`, `mail`, `children`, `control` …).
 
 use dormouse_proto::id::{CallId, FdId};
 use dormouse_proto::mail::Sender;
@@ -16,31 +19,30 @@ use crate::table::placement::Placement;
 use crate::table::{NewDescriptor, unreadable};
 use dormouse_content::{Content, Unreadable};
 
-/// How many calls of the host a process has in flight at most. They run side by side, each for
-/// itself.
+/// The most host calls that a process has in flight. They run independently of each other.
 const MAX_HOST_CALLS: usize = 64;
 
-/// What follows from an input.
+/// The result of a decision.
 #[derive(Clone, Debug)]
 #[must_use = "facts must be persisted and effects performed"]
 pub struct Decision {
-    /// The facts, in order.
+    /// The facts, in order. They have to be durable before any effect is performed.
     pub facts: Vec<Fact>,
-    /// The state that they lead to: what [`evolve`] makes of the one before. Requests among the
-    /// effects share its messages.
+    /// The state after these facts, as [`evolve`] computes it. Requests among the effects share its
+    /// messages.
     pub state: State,
-    /// What has to be known of the bytes of contents. A read may be performed at once, since it
-    /// changes nothing outside.
+    /// Reads of content bytes that the decision needs. The shell may perform them at once, since a
+    /// read has no side effect.
     pub reads: Vec<Read>,
-    /// What is to be done once the facts are durable, in order.
+    /// The effects, in order, to be performed once the facts are durable.
     pub effects: Vec<Effect>,
 }
 
-/// Decides what follows from `input` at `now_ms` (milliseconds since the epoch, UTC). Never fails:
-/// a mistake of the model is an answer to the model, a completion that is stale changes nothing.
+/// Decides on `input` at `now_ms` (milliseconds since the epoch, UTC). Never fails: a mistake of
+/// the model becomes an answer to the model, and a stale completion changes nothing.
 ///
-/// Never looks at the bytes of a content: it asks for [`Read`]s. Costs what a model said, not what
-/// the process holds.
+/// Never reads the bytes of a content; it returns [`Read`]s instead. The cost depends on the size
+/// of the input, not on the size of the state.
 pub fn decide(state: &State, input: Input, now_ms: u64) -> Decision {
     let mut draft = Draft {
         state: state.clone(),
@@ -65,8 +67,8 @@ pub fn decide(state: &State, input: Input, now_ms: u64) -> Decision {
     }
 }
 
-/// A decision in the making: each fact is applied to a copy of the state as it is emitted, so that
-/// what follows is decided on the state as it will be.
+/// A decision in progress. Each fact is applied to a copy of the state when it is emitted, so that
+/// the rest of the decision sees the new state.
 pub(crate) struct Draft {
     pub(super) state: State,
     pub(super) now_ms: u64,
@@ -83,7 +85,7 @@ impl Draft {
     }
 
     pub(super) fn perform(&mut self, effect: Effect) {
-        // Mostly there is one, and an effect is large.
+        // Most decisions have one effect, and an effect is large: reserve room for exactly one.
         self.effects
             .reserve_exact(usize::from(self.effects.is_empty()));
         self.effects.push(effect);
@@ -185,7 +187,8 @@ impl Draft {
         }
     }
 
-    /// A process that has ended receives nothing more. Only a request is answered.
+    /// Handles input for an ended process: requests that wait for an answer get an error, or the
+    /// receipt of a message that arrived before the end. Everything else is dropped.
     fn refuse(&mut self, input: &Input) {
         let (ticket, receipt) = match input {
             Input::Messaged {
@@ -213,8 +216,8 @@ impl Draft {
         });
     }
 
-    /// Somebody said something: a block for each part, in order; one element if it is another
-    /// process's.
+    /// Queues an input in the mailbox. Input of the host has one block for each part; input that
+    /// the host sends on behalf of another process is one XML element.
     pub(super) fn hear(&mut self, from: Sender, parts: Vec<Placement>) {
         let message = match from {
             Sender::Process(pid) => self.message_of(pid, parts),
@@ -233,7 +236,7 @@ impl Draft {
         self.notice();
     }
 
-    /// What enters the context of something placed; if it becomes a descriptor, that is opened.
+    /// The answer for a placement. Opens the descriptor if the placement is one.
     pub(super) fn placed(&mut self, placement: Placement) -> Answer {
         match placement {
             Placement::Context { answer, .. } => answer,
@@ -241,7 +244,7 @@ impl Draft {
         }
     }
 
-    /// Opens a descriptor under the next number; the answer is what its caller reads.
+    /// Opens a descriptor under the next free number. Returns what the caller reads.
     pub(super) fn open_next(&mut self, new: NewDescriptor) -> Answer {
         let id = self.state.table.next_id();
         let answer = new.answer(&id);
@@ -249,8 +252,7 @@ impl Draft {
         answer
     }
 
-    /// `element` around what enters the context of something placed: a text, or the element that
-    /// shows a descriptor.
+    /// Puts a placement into `element`: as text, or as the element that shows its descriptor.
     pub(super) fn shown_in(&mut self, element: Element, placement: Placement) -> Element {
         match placement {
             Placement::Context { text, .. } => element.text(&*text),
@@ -281,8 +283,7 @@ impl Draft {
                 Some(format!("process {pid} is stopped: continue it first"))
             }
             Phase::Idle => None,
-            // What waits to be heard is not kept waiting by calls that follow each other without
-            // end.
+            // A queue of host calls must not delay the turn that the mailbox is waiting for.
             Phase::Acting {
                 caller: Caller::Host,
                 ..

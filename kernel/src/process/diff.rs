@@ -1,5 +1,4 @@
-//! What differs between two points of one process or of two: where their conversations part, which
-//! descriptors one has and the other has not, where each stands, and what each used.
+//! Compares two positions of one process or of two: conversation, descriptors, phase and usage.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,67 +14,66 @@ use super::Image;
 use super::gist::said;
 use dormouse_content::Content;
 
-/// What differs between a left and a right point.
+/// The differences between a left and a right position.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Diff {
-    /// So many messages both begin with.
+    /// Length of the common prefix of both conversations.
     pub common_messages: usize,
-    /// The messages that follow on each side.
+    /// The messages after the common prefix.
     pub messages: Pair<Vec<Line>>,
-    /// The descriptors that differ, by id.
+    /// The descriptors that differ, in the order of their ids.
     pub descriptors: Vec<Difference>,
-    /// The word for where each stands.
+    /// Phase of each side, as text.
     pub phase: Pair<String>,
-    /// Messages that wait for each.
+    /// Size of each mailbox.
     pub waiting: Pair<usize>,
-    /// What each used itself.
+    /// Tokens that each side used itself, without children.
     pub used: Pair<Usage>,
 }
 
-/// The same of both sides.
+/// A value for each side.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Pair<T> {
-    /// Of the left one.
+    /// Value of the left side.
     pub left: T,
-    /// Of the right one.
+    /// Value of the right side.
     pub right: T,
 }
 
-/// A message in short.
+/// A message, summarized in one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Line {
-    /// The message, counted from 1.
+    /// Number of the message, counted from 1.
     pub number: usize,
     /// `user` or `assistant`.
     pub role: &'static str,
-    /// How it begins, on one line.
+    /// Beginning of the message.
     pub gist: String,
 }
 
-/// A descriptor that is not the same on both sides.
+/// A descriptor that differs between the sides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
     /// Its id, such as `fd:1`.
     pub id: String,
-    /// What it is on each side; none where it is not there.
+    /// The descriptor on each side; `None` if it does not exist there.
     pub sides: Pair<Option<Held>>,
 }
 
-/// A descriptor in short.
+/// The properties of a descriptor that are compared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Held {
-    /// The hash of its content.
+    /// Hash of the content.
     pub content: String,
-    /// Its length in bytes.
+    /// Length of the content in bytes.
     pub bytes: u64,
-    /// Where it comes from.
+    /// Source of the content, such as `tool:grep`.
     pub source: Arc<str>,
     /// The name that the process gave it.
     pub name: Option<Arc<str>>,
 }
 
-/// Compares two points. Costs the messages up to where they part, and the descriptors; no content
-/// is read for it.
+/// Compares two images. O(common messages + descriptors); reads no content.
 #[must_use]
 pub fn diff(left: &Image, right: &Image) -> Diff {
     let both = left.messages.iter().zip(&right.messages);
@@ -166,7 +164,7 @@ fn phase(image: &Image) -> String {
 }
 
 impl fmt::Display for Diff {
-    /// Lines of `<` for what is on the left only, of `>` for what is on the right only.
+    /// One difference per line: `<` marks the left side, `>` the right side.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "messages in common: {}", self.common_messages)?;
         for (mark, lines) in [('<', &self.messages.left), ('>', &self.messages.right)] {

@@ -1,9 +1,8 @@
-//! What a new process is told of the environment: composed once, from what was found out before its
-//! birth, and frozen.
+//! The `<env_info>` element of a system prompt: facts of the environment, composed once at birth
+//! and never changed.
 //!
-//! Nothing is found out here. What needs the user's permission (variables, commands) comes as
-//! [`Gathered`], with a text in the place of what could not be had, so that the model knows what it
-//! does not know.
+//! This module looks nothing up. Values that need the user's permission (variables, commands)
+//! arrive as [`Gathered`]; a value that could not be obtained is replaced by a text that says so.
 
 use dormouse_proto::program::Variable;
 use dormouse_proto::xml::Element;
@@ -13,18 +12,20 @@ use super::Image;
 use super::toolbox::HostContext;
 use crate::program::{EnvironmentChoice, Program};
 
-/// What was found out for one process, before its birth.
+/// What was gathered for one process before its birth.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gathered {
-    /// What to tell of each of [`EnvironmentChoice::env_vars`], in their order; nothing: it is not
+    /// The value of each of [`EnvironmentChoice::env_vars`], in their order; `None` if it is not
     /// set.
     pub env_vars: Vec<Option<String>>,
-    /// What each of [`EnvironmentChoice::commands`] said, or why it did not, in their order.
+    /// The output of each of [`EnvironmentChoice::commands`], or the reason why it failed, in their
+    /// order.
     pub commands: Vec<String>,
 }
 
-/// Adds what its program asks to be told of the environment to the system prompt of a process that
-/// is not yet born: its last element, behind everything that is the same on every machine.
+/// Appends the environment that the program asks for to the system prompt of an unborn process. It
+/// is the last element, after everything that is the same on every machine, so that providers can
+/// cache the prompt before it.
 pub fn tell_environment(
     image: &mut Image,
     program: &Program,
@@ -43,7 +44,7 @@ pub fn tell_environment(
     };
 }
 
-/// A line for each fact that is known; several for a command.
+/// One line for each known fact; several for a command.
 fn lines(
     choice: &EnvironmentChoice,
     around: &HostContext,
@@ -77,7 +78,7 @@ fn lines(
         .collect()
 }
 
-/// The day of a time, UTC, as `2026-01-31`.
+/// The date of a time, UTC, such as `2026-01-31`.
 fn date(now_ms: u64) -> String {
     let seconds = i64::try_from(now_ms / 1000).unwrap_or(i64::MAX);
     OffsetDateTime::from_unix_timestamp(seconds)

@@ -1,5 +1,8 @@
-//! Applying a fact. Total and trivial: a fact has happened, so that nothing can go wrong here, live
-//! or on replay (DUR-2).
+//! `evolve`: applies one fact to the state.
+//!
+//! `evolve` is total and contains no decisions: a fact has already happened, so that applying it
+//! cannot fail, neither live nor on replay (DUR-2). Facts that were read from a journal are
+//! validated by [`State::check`] first.
 
 use std::sync::Arc;
 
@@ -19,8 +22,8 @@ use super::{Fact, Image, State};
 use crate::program::Program;
 use crate::table::marker;
 
-/// Applies `fact`. Costs O(log n) in the size of the conversation or table; a switch to the model
-/// of another server, O(n).
+/// Applies `fact`. O(log n) in the size of the conversation or table; O(n) for a switch to a model
+/// of another server.
 pub fn evolve(state: &mut State, fact: &Fact) {
     match fact {
         Fact::Mail(fact) => evolve_mail(state, fact),
@@ -95,7 +98,7 @@ fn evolve_turn(state: &mut State, fact: &TurnFact) {
 
 fn evolve_call(state: &mut State, fact: &CallFact) {
     match fact {
-        // The same call, made again.
+        // The same call, repeated after a restart: it counts once.
         CallFact::ModelCalled { call } if state.phase == (Phase::Thinking { call: *call }) => {}
         CallFact::ModelCalled { call } => {
             state.iterations = state.iterations.saturating_add(1);
@@ -163,8 +166,8 @@ fn evolve_child(state: &mut State, fact: &ChildFact) {
     }
 }
 
-/// What a model reads in answer to a tool use of a reply that was cut: it may be cut itself, and is
-/// never run.
+/// Answer to a tool use of a truncated reply. The tool use may be truncated itself, so it never
+/// runs.
 const NOT_RUN: &str =
     "Not run: the reply was cut before it was complete. Ask again in a shorter reply.";
 
@@ -175,7 +178,7 @@ fn queue(state: &mut State, from: Sender, message: &Arc<Message>) {
     });
 }
 
-/// All that waits in the mailbox becomes one message of the user.
+/// Moves the mailbox into the conversation as one user message.
 fn begin_turn(state: &mut State) {
     let blocks: Vec<Block> = std::mem::take(&mut state.mailbox)
         .iter()
@@ -186,12 +189,12 @@ fn begin_turn(state: &mut State) {
     state.phase = Phase::Ready { stopped: None };
 }
 
-/// Another model is asked from here on. What the one before sent beside its words, such as fields
-/// of its own, is not for another server, which may refuse it.
+/// Switches the current model. Provider-specific raw blocks are dropped if the next model is on
+/// another server, which may refuse them.
 fn switch_model(state: &mut State, to: u32) {
     let from = state.model().clone();
     state.model = to;
-    // The turn is not shorter for a call that nothing came of.
+    // A failed call does not count against `max_iterations`.
     state.iterations = state.iterations.saturating_sub(1);
     state.phase = Phase::Ready { stopped: None };
     if !from.is_at_the_server_of(state.model()) {
@@ -199,7 +202,7 @@ fn switch_model(state: &mut State, to: u32) {
     }
 }
 
-/// A message with nothing but what it says; the same where that is all of it.
+/// The message without raw provider JSON; the same `Arc` if there is none.
 fn in_words(message: &Arc<Message>) -> Arc<Message> {
     let has_raw = |block: &Block| {
         matches!(
@@ -277,8 +280,8 @@ fn push(state: &mut State, role: Role, blocks: Vec<Block>) {
     }
 }
 
-/// The message as it follows `before` others: where messages are named, one that the model did not
-/// write says which it is.
+/// The message as number `before + 1` of the conversation. If the program shows message numbers, a
+/// message that the model did not write ends with its marker.
 pub(super) fn referable(program: &Program, before: usize, mut message: Message) -> Message {
     if program.marks_messages() && message.role == Role::User {
         message.blocks.push(Block::text(marker(before + 1)));
@@ -286,7 +289,7 @@ pub(super) fn referable(program: &Program, before: usize, mut message: Message) 
     message
 }
 
-/// A further block of the last message, which was not sent yet.
+/// Appends a text block to the last message, which has not been sent yet.
 fn say_more(state: &mut State, text: &str) {
     if let Some(last) = state.messages.back_mut() {
         Arc::make_mut(last).blocks.push(Block::text(text));
@@ -294,7 +297,7 @@ fn say_more(state: &mut State, text: &str) {
     }
 }
 
-/// The calls that were made and are not answered.
+/// Calls that were started and are not answered.
 fn in_flight(phase: &Phase) -> Vec<CallId> {
     match phase {
         Phase::Thinking { call } => vec![*call],
@@ -315,9 +318,9 @@ fn with_slot(state: &mut State, call: CallId, change: impl FnOnce(&mut Slot)) {
     }
 }
 
-/// Once every tool use is answered, the answers go into the conversation together, in the order of
-/// the uses. Calls of the host have nothing to do with each other: each is gone once it is
-/// answered.
+/// Finishes the pending calls. Once all tool uses of the model have an answer, the answers enter
+/// the conversation as one message, in the order of the uses. Host calls are independent: each is
+/// removed as soon as it is answered.
 fn close_slots(state: &mut State) {
     let Phase::Acting { caller, slots } = &mut state.phase else {
         return;
@@ -350,7 +353,7 @@ fn close_slots(state: &mut State) {
     state.phase = Phase::Ready { stopped: None };
 }
 
-/// The answer as it stands in the conversation: its text, then what is shown beside it.
+/// The blocks of an answer in the conversation: its text, then its media.
 pub(super) fn results(slot: &Slot, answer: &Answer) -> impl Iterator<Item = Block> {
     let text = Block::ToolResult {
         id: slot.id.clone(),
@@ -365,8 +368,8 @@ pub(super) fn results(slot: &Slot, answer: &Answer) -> impl Iterator<Item = Bloc
     }))
 }
 
-/// What came after message `to` is gone, what was noted of it too, and `message` stands there: the
-/// epoch rises, so that completions of calls that are gone are stale.
+/// Goes back to message `to`: later messages and their notes are dropped, and `message` is
+/// appended. The epoch rises, so that completions of dropped calls are stale.
 fn go_back(state: &mut State, to: u32, message: &Message, by: Caller) {
     state.epoch = state.epoch.saturating_add(1);
     state.messages.truncate(to as usize);
@@ -379,9 +382,9 @@ fn go_back(state: &mut State, to: u32, message: &Message, by: Caller) {
     state.phase = Phase::Ready { stopped: None };
 }
 
-/// The process stands as it did in `image`, and `message` follows: the epoch rises, numbers go on,
-/// and what was used, heard or waits stays. A host finds a session that was idle idle again; any
-/// other is asked.
+/// Restores the process to `image` and appends `message`. The epoch rises; counters continue, and
+/// usage, receipts and waiting mail are kept. A restore by the host returns an idle session to
+/// idle; otherwise the model is called next.
 fn take_back(state: &mut State, image: &Image, message: &Message, by: Caller) {
     state.epoch = state.epoch.saturating_add(1);
     state.restores = state.restores.saturating_add(1);
@@ -394,7 +397,7 @@ fn take_back(state: &mut State, image: &Image, message: &Message, by: Caller) {
     state.mailbox = waiting_again(&image.mailbox, &state.mailbox);
     state.messages = image.messages.clone();
     state.forked_at.clone_from(&image.forked_at);
-    // What stands there again may be what only that model can be sent.
+    // The restored history may contain blocks that only the model of that time accepts.
     state.model = image.model;
     state.refer_to_messages();
     push(state, message.role, message.blocks.clone());
@@ -415,7 +418,8 @@ fn take_back(state: &mut State, image: &Image, message: &Message, by: Caller) {
     };
 }
 
-/// What waits, and before it what waited then and was heard since: where that was heard is gone.
+/// The mailbox after a restore: messages that were waiting at the checkpoint and have been
+/// delivered since wait again, in front of those that are waiting now.
 fn waiting_again(then: &[Mail], now: &Vector<Mail>) -> Vector<Mail> {
     let mut still = now.clone();
     let is_heard = |mail: &&Mail| match still.iter().position(|waiting| waiting == *mail) {
@@ -430,7 +434,7 @@ fn waiting_again(then: &[Mail], now: &Vector<Mail>) -> Vector<Mail> {
     waiting
 }
 
-/// Calls in flight are given up: the epoch rises, so that their completions are stale, and each
+/// Abandons the calls in flight: the epoch rises, so that their completions are stale, and each
 /// open tool use is answered, so that the history stays valid.
 fn interrupt(state: &mut State, answer: &Answer) {
     state.epoch = state.epoch.saturating_add(1);
@@ -439,11 +443,11 @@ fn interrupt(state: &mut State, answer: &Answer) {
         for slot in slots {
             slot.answer.get_or_insert_with(|| answer.clone());
         }
-        // A call of the host is no turn: after it the process is as idle as before.
+        // A host call is not a turn: afterwards the process is idle again.
         close_slots(state);
     } else if !matches!(state.phase, Phase::Ready { .. }) {
-        // One that waits for nothing keeps how its last reply stopped: a restore from here must not
-        // ask after a last word.
+        // A `Ready` process keeps the stop reason of its last reply: a restore from here must not
+        // call the model again after it has finished.
         state.phase = Phase::Ready { stopped: None };
     }
 }

@@ -1,5 +1,6 @@
-//! A fact in one line, for whoever looks for the point to go back to. It shows how texts begin, and
-//! never all of them.
+//! One-line summaries of facts, for people who look for a position to go back to.
+//!
+//! A summary shows the beginning of a text, at most 72 characters.
 
 use std::fmt::Write;
 
@@ -9,10 +10,10 @@ use dormouse_proto::record::{
     CallFact, ChildFact, ControlFact, DescriptorFact, Fact, MailFact, Note, TurnFact,
 };
 
-/// The most characters of a text that are shown.
+/// The most characters of one text in a summary.
 const SHOWN: usize = 72;
 
-/// What a fact says, beside its name. One line; may be empty.
+/// Summarizes a fact in one line, without its name. May be empty.
 #[must_use]
 pub fn gist<C: Clone>(fact: &Fact<C>) -> String {
     match fact {
@@ -98,7 +99,7 @@ fn noted(note: &Note) -> String {
     }
 }
 
-/// How a message begins, and what it calls.
+/// Summarizes a message: the beginning of its text, and the tools that it calls.
 pub(super) fn said(message: &Message) -> String {
     blocks_in_short(&message.blocks)
 }
@@ -119,13 +120,13 @@ fn blocks_in_short(blocks: &[Block]) -> String {
     short(&parts.join(" | "))
 }
 
-/// How a text begins, on one line.
+/// The beginning of a text, on one line.
 fn short(text: &str) -> String {
     let mut shown = String::new();
     let mut chars = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     shown.extend(chars.by_ref().take(SHOWN));
     if chars.next().is_some() {
-        // To a string that cannot fail.
+        // Writing to a string cannot fail.
         let _ = shown.write_str("…");
     }
     shown

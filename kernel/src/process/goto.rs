@@ -1,10 +1,10 @@
-//! Going back in the conversation: what came after a message is gone from it, and another message
-//! follows that one.
+//! `goto`: going back in the conversation. The messages after a position are removed, and another
+//! message follows the position.
 //!
-//! A model goes back by a tool, alone in its reply, so that no call's answer is lost unread; its
-//! turn goes on and keeps counting its model calls, so that a loop of going back ends at
-//! `max_iterations`. A host sends a process back at any time: calls in flight are given up, and a
-//! turn begins with the host's message.
+//! A model calls `goto` as the only tool of its reply, so that no answer is lost unread. The turn
+//! keeps counting its model calls, so that a loop of gotos ends at `max_iterations`. The host sends
+//! a process back at any time: calls in flight are abandoned, and a turn begins with the host's
+//! message.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::syscall::goto::{self, GotoError};
 const ABANDONED: &str =
     "Interrupted: the conversation went back before this call was done. Its effect is unknown.";
 
-/// A way back that is open.
+/// A checked goto.
 struct Way {
     from: usize,
     to: u32,
@@ -30,8 +30,8 @@ struct Way {
 }
 
 impl Draft {
-    /// The tool. Of a call of the host, which stands in no conversation, the host gets the answer,
-    /// and then a turn begins.
+    /// The `goto` tool. A host call is not part of the conversation: the host gets its answer
+    /// first, then a turn begins.
     pub(crate) fn goto(&mut self, call: CallId) {
         let by = self.caller();
         let way = match self.way(call, by) {
@@ -59,7 +59,7 @@ impl Draft {
         Ok(Way { from, to, message })
     }
 
-    /// The host's word, in the middle of a turn or between two.
+    /// Goes back at the request of the host, within a turn or between two.
     pub(super) fn send_back(&mut self, ticket: Arc<str>, position: &str, message: String) {
         let from = self.state.messages.len();
         let open = goto::check_message(&message);
@@ -104,7 +104,7 @@ fn position(number: impl std::fmt::Display) -> String {
     format!("msg:{number}")
 }
 
-/// What the host reads.
+/// The answer that reports the goto to the host.
 fn went(Way { from, to, .. }: &Way) -> Answer {
     Answer::shown(
         Element::new("goto")

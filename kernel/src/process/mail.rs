@@ -1,13 +1,15 @@
-//! Messages between processes: said once, heard once, whatever stops in between.
+//! Messages between processes. MAIL-1: a message is delivered once, whatever restarts in between.
 //!
-//! The sender's outbox is its open call: until the receiver has acknowledged, the call is not
-//! answered, and after a restart it is made again. The receiver's receipt is a fact,
-//! [`MailFact::Received`](dormouse_proto::record::MailFact::Received), which names the sender's
-//! call, so that what is sent again is acknowledged and not heard a second time. What waits in the
-//! mailbox is heard when the next turn begins, or earlier, where a tool shows it (`waiting`).
+//! * The sender's outbox is its open call: the call is answered when the receiver has acknowledged,
+//!   and is repeated after a restart.
+//! * The receiver's receipt is the fact
+//!   [`MailFact::Received`](dormouse_proto::record::MailFact::Received), which names the sender's
+//!   call: a repeated message is acknowledged and not delivered again.
+//! * Messages in the mailbox are delivered when the next turn begins, or earlier by a tool
+//!   (`waiting`).
 //!
-//! Nobody is ended by what another says: a message that finds no room, in the mailbox or in the
-//! budget, is refused.
+//! A message never ends its receiver: if the mailbox or the budget has no room, the message is
+//! refused.
 
 use std::sync::Arc;
 
@@ -26,8 +28,8 @@ use crate::syscall::{PendingMessage, PlacedDescriptor, PlacedEnvelope, list_fds,
 use crate::table::placement::Placement;
 
 impl State {
-    /// The receipt of a message that this process took; none where it did not. Also of one that has
-    /// ended: who sends a message again after a restart learns what became of the first time.
+    /// The receipt for a message that this process has received. An ended process still returns it:
+    /// a sender that repeats a message after a restart learns that it was delivered.
     #[must_use]
     pub fn receipt(&self, from: Pid, call: CallId) -> Option<Answer> {
         self.heard
@@ -69,7 +71,7 @@ impl Draft {
         }
     }
 
-    /// Another process says something.
+    /// Receives a message of another process: records it or refuses it, and answers the sender.
     pub(super) fn receive(
         &mut self,
         ticket: Arc<str>,
@@ -95,7 +97,7 @@ impl Draft {
         self.notice();
     }
 
-    /// Why a further message is not taken.
+    /// Why the message is refused, if it is.
     fn refusal(&self, letter: &PlacedEnvelope) -> Option<String> {
         let (pid, program) = (self.state.pid, &self.state.program);
         let limit = program.limits().max_mailbox;
@@ -127,7 +129,7 @@ impl Draft {
         ))
     }
 
-    /// The message as it is heard; a large text and what is handed over become descriptors.
+    /// Renders the message. A large text and the transferred descriptors are opened as descriptors.
     fn message_of_letter(&mut self, from: Pid, letter: PlacedEnvelope) -> Arc<Message> {
         let mut element = Element::new("process_message")
             .attribute("from", from)
@@ -142,9 +144,9 @@ impl Draft {
         Arc::new(Message::user(element.to_xml()))
     }
 
-    /// Opens what another process hands over, under a number of this one, and says so.
+    /// Opens a transferred descriptor under a number of this process and returns its element.
     fn open_handed(&mut self, PlacedDescriptor { mut entry, extent }: PlacedDescriptor) -> Element {
-        // A name means one descriptor.
+        // Names are unique within a table: a name that is taken is dropped.
         entry.notes.name = entry
             .notes
             .name
@@ -154,7 +156,7 @@ impl Draft {
         list_fds::element(&id, &entry, extent)
     }
 
-    /// What was said to this process in another's name, by the host.
+    /// Renders input that the host sends in the name of another process.
     pub(super) fn message_of(&mut self, from: Pid, parts: Vec<Placement>) -> Arc<Message> {
         let mut element = Element::new("process_message").attribute("from", from);
         for part in parts {
@@ -164,8 +166,8 @@ impl Draft {
         Arc::new(Message::user(element.to_xml()))
     }
 
-    /// Something came into the mailbox: an idle process begins a turn with it, a tool that waits
-    /// for it shows it.
+    /// Reacts to new mail: an idle process begins a turn, and a tool that waits for mail is
+    /// answered.
     pub(super) fn notice(&mut self) {
         if self.state.phase == Phase::Idle {
             if !self.state.mailbox.is_empty() {

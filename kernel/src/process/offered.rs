@@ -1,9 +1,9 @@
-//! Shows a model how a tool server describes a tool, by the rule of [`ShownText`]: the server wrote
-//! it, not the kernel.
+//! Escapes the descriptions and schemas of server tools, since the server wrote them and not the
+//! kernel: see [`ShownText`].
 //!
-//! Descriptions are shown by the rule. Names and values of parameters cannot be altered, since a
-//! call has to repeat them: if one of them imitates the kernel, the model is shown no parameters
-//! and is told why. It can still call the tool.
+//! Descriptions can be altered by escaping. Names and values of parameters cannot, since a call has
+//! to repeat them: if one of them imitates the kernel, the model sees no parameters and is told
+//! why. It can still call the tool.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use dormouse_proto::shown::ShownText;
 use dormouse_proto::xml::imitation::imitates;
 use serde_json::Value;
 
-/// The keys of a JSON schema whose texts are only descriptions.
+/// Keys of a JSON schema whose values are only descriptions.
 const DESCRIBING: [&str; 3] = ["description", "title", "$comment"];
 const ANY_OBJECT: &str = r#"{"type":"object"}"#;
 const NOT_SHOWN: &str =
     "(Its parameters are not shown: a name or a value among them looks like a word of the kernel.)";
 
-/// A name or a value of a schema imitates the kernel.
+/// A name or a value in a schema imitates the kernel.
 struct Imitation;
 
-/// The description and the schema of a tool, as they are shown. `remark` is a sentence of the
-/// kernel about the tool. O(n).
+/// The escaped description and schema of a tool. `remark` is a sentence of the kernel that is
+/// appended to the description. O(n).
 pub(super) fn shown(offer: &Offer, remark: Option<String>) -> (Arc<str>, Arc<str>) {
     let source = format!("server:{}", offer.server);
     let described = if remark.is_some() {
@@ -42,7 +42,7 @@ pub(super) fn shown(offer: &Offer, remark: Option<String>) -> (Arc<str>, Arc<str
     (description.into(), schema)
 }
 
-/// The schema byte for byte, unless a description in it is shown differently.
+/// The schema: byte for byte, unless a description in it needs escaping.
 fn shown_schema(schema: &Arc<str>, source: &str) -> Result<Arc<str>, Imitation> {
     let Ok(mut value) = serde_json::from_str::<Value>(schema) else {
         return if imitates(schema) {
@@ -58,7 +58,7 @@ fn shown_schema(schema: &Arc<str>, source: &str) -> Result<Arc<str>, Imitation> 
     })
 }
 
-/// Replaces descriptions by their shown form. Returns whether anything changed.
+/// Escapes the descriptions in place. Returns whether anything changed.
 fn show_descriptions(value: &mut Value, source: &str) -> Result<bool, Imitation> {
     match value {
         Value::String(text) if imitates(text) => Err(Imitation),

@@ -1,12 +1,11 @@
-//! Reads: what a decision has to know of the bytes of contents.
+//! Reads: access to content bytes on behalf of a decision.
 //!
-//! A decision never looks at bytes: contents can be large, and on disk. If it needs them, it asks
-//! for a [`Read`], which holds all that it takes to perform it. The shell performs it, at once if
-//! it is small and next to the actor if it is not, and the result comes back as
-//! [`Completion::Read`]. A read changes nothing: it needs no intent and waits for no fact, and one
-//! that a restart cuts off is performed again.
+//! A decision never looks at bytes, since contents can be large and on disk. It returns a [`Read`]
+//! instead, which is self-contained. The shell performs a small read at once and any other outside
+//! of the actor, and the result comes back as [`Completion::Read`]. A read has no side effect: it
+//! needs no intent, waits for no fact, and is repeated after a restart.
 //!
-//! What is asked for, and what follows from it, is in `reading.rs`.
+//! `pending_reads.rs` decides which reads are requested and what follows from their results.
 
 use std::sync::Arc;
 
@@ -24,7 +23,7 @@ use crate::table::Table;
 use crate::table::placement::{PlacedOutput, Placement, Placer};
 use dormouse_content::{Content, ReadQuota};
 
-/// A read that a decision asked for. Cloning costs a few pointers.
+/// A read that a decision requested. Cloning costs a few pointers.
 #[derive(Clone, Debug)]
 pub struct Read {
     pub(super) subject: Subject,
@@ -32,10 +31,10 @@ pub struct Read {
     pub(super) now_ms: u64,
 }
 
-/// What is read, and what for.
+/// What is read.
 #[derive(Clone, Debug)]
 pub(super) enum Subject {
-    /// What a call needs before it can be begun or answered.
+    /// Bytes that a call needs before it can start or be answered.
     Call {
         call: CallId,
         purpose: Purpose,
@@ -43,7 +42,7 @@ pub(super) enum Subject {
         table: Table,
         program: Program,
     },
-    /// What a tool outside produced.
+    /// The output of a tool that runs outside of the machine.
     Output {
         call: CallId,
         output: ToolOutput,
@@ -56,42 +55,42 @@ pub(super) enum Subject {
         version: u64,
         content: Content,
     },
-    /// Something that arrived from outside of the process.
+    /// An arrival from outside of the process.
     Arrival(Arrival),
 }
 
-/// What a call needs the bytes for.
+/// Why a call needs bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Purpose {
-    /// The answer of a descriptor tool, or what it asks for.
+    /// To execute a descriptor tool.
     Tool(Syscall),
-    /// Arguments of a tool outside, with handles replaced.
+    /// To expand the handles in the arguments of an external tool.
     Arguments,
-    /// What a child is given.
+    /// To check a spawn and render its preloads.
     Spawn,
-    /// What a message hands over.
+    /// To check a message and extract the descriptors that it transfers.
     Message,
 }
 
-/// What a read found.
+/// The result of a read.
 #[derive(Clone, Debug)]
 pub enum Found {
-    /// The outcome of a descriptor tool.
+    /// Outcome of a descriptor tool.
     Tool(Outcome),
-    /// Arguments without handles; none if there was none.
+    /// Expanded arguments; `None` if they contained no handle.
     Arguments(Result<Option<String>, FdError>),
-    /// A checked spawn, or a text for the model.
+    /// A checked spawn, or an error text for the model.
     Spawn(Result<PendingSpawn, String>),
-    /// A checked message, or a text for the model.
+    /// A checked message, or an error text for the model.
     Message(Result<PendingMessage, String>),
-    /// Where the output of a tool goes.
+    /// Placement of the output of a tool.
     Output(PlacedOutput),
-    /// Where the content of a temporary file goes.
+    /// Placement of the content of a temporary file.
     TempFile(Placement),
 }
 
 impl Found {
-    /// Whether work outside of the process is begun with it.
+    /// Whether the result starts work outside of the process.
     pub(super) fn begins_work(&self) -> bool {
         match self {
             Self::Tool(outcome) => outcome.begins_work(),
@@ -104,7 +103,7 @@ impl Found {
 }
 
 impl Read {
-    /// The call that waits for it; none if it is of an arrival.
+    /// The call that waits for the read; `None` for an arrival.
     #[must_use]
     pub fn call(&self) -> Option<CallId> {
         match &self.subject {
@@ -115,7 +114,7 @@ impl Read {
         }
     }
 
-    /// Whether it is the work of a descriptor tool, and not a part of what another tool does.
+    /// Whether the read executes a descriptor tool, rather than a step of another tool.
     #[must_use]
     pub fn is_tool(&self) -> bool {
         matches!(
@@ -127,8 +126,8 @@ impl Read {
         )
     }
 
-    /// Performs it. None if the quota does not allow it: then nothing has come of it, and it can be
-    /// performed again.
+    /// Performs the read. `None` if the quota does not allow it; then the read has had no effect
+    /// and can be performed again.
     #[must_use]
     pub fn perform(&self, quota: &ReadQuota) -> Option<Input> {
         let Self {
@@ -154,7 +153,7 @@ impl Read {
                 program,
             } => {
                 let settings = &settings.unwrap_or_default();
-                // They are parsed, and what they say is copied.
+                // Arguments are parsed and their values copied.
                 quota.charge(args.len().saturating_mul(2)).ok()?;
                 found(
                     call,
@@ -186,7 +185,7 @@ impl Read {
             ),
             Subject::Arrival(arrival) => Input::Placed(arrival.clone().place(&placer)),
         };
-        // A result that was made when nothing more could be read is none.
+        // A result that was computed after the quota ran out may be based on a failed read.
         (!quota.is_used_up()).then_some(input)
     }
 }

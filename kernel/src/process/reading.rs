@@ -1,8 +1,8 @@
-//! Reading: which reads a process waits for, and what follows from their results.
+//! Pending reads: which reads a process waits for, and how their results continue its calls.
 //!
-//! The calls of a model are begun in order, and none is begun while the read of an earlier one is
-//! pending: so a name that one call gives is known to the next. Arrivals are read in the order in
-//! which they came: the shell performs one such read at a time.
+//! The calls of a model start in order, and none starts while the read of an earlier call is
+//! pending, so that a later call sees the names that an earlier one assigned. Arrivals are read in
+//! order of arrival: the shell performs one such read at a time.
 
 use std::sync::Arc;
 
@@ -21,9 +21,8 @@ use crate::syscall::Outcome;
 use dormouse_content::{Content, ReadQuota};
 
 impl Decision {
-    /// Performs the reads that stay within `bytes` of what is in memory, and decides on their
-    /// results. The others are left, and so is an arrival while the read of an earlier one is
-    /// pending.
+    /// Performs the reads that need at most `bytes` of contents in memory, and decides on their
+    /// results. Other reads stay in the decision, and so does an arrival behind a pending one.
     pub fn read_inline(self, bytes: u64, now_ms: u64) -> Self {
         let is_next = self.state.reading.arrivals <= 1;
         self.perform_reads(now_ms, |read| {
@@ -34,8 +33,8 @@ impl Decision {
         })
     }
 
-    /// Performs all reads here and now, also from disk. For drivers without actors; a handler must
-    /// not wait for it.
+    /// Performs all reads at once, including reads from disk. For drivers without actors: the
+    /// handler of an actor must not block on it.
     pub fn read_all(self, now_ms: u64) -> Self {
         self.perform_reads(now_ms, |read| read.perform(ReadQuota::unlimited()))
     }
@@ -69,13 +68,14 @@ impl Decision {
     }
 }
 
-/// The pending reads. They are in no fact and in no image: a process that comes back from its
-/// journal begins its reads anew. So they do not count when states are compared.
+/// The pending reads of a process. They are part of no fact and of no image, since a process that
+/// comes back from its journal requests its reads again. They are therefore ignored when states are
+/// compared.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reading {
     calls: Vec<CallId>,
     arrivals: usize,
-    /// Calls of an earlier life that will be repeated, once the read of an earlier call is done or
+    /// Calls from before a restart that are repeated once the read of an earlier call is done or
     /// the process is continued.
     to_repeat: Vec<CallId>,
 }
@@ -85,7 +85,7 @@ impl Reading {
         self.calls.contains(&call)
     }
 
-    /// Whether the read of an arrival is pending.
+    /// Whether an arrival is being read.
     pub(super) fn has_arrivals(&self) -> bool {
         self.arrivals > 0
     }
@@ -97,7 +97,7 @@ impl Reading {
         }
     }
 
-    /// All calls are abandoned. The reads of arrivals go on.
+    /// Forgets the reads of all calls, which are abandoned. Reads of arrivals continue.
     pub(super) fn end_calls(&mut self) {
         self.calls.clear();
         self.to_repeat.clear();
@@ -107,7 +107,7 @@ impl Reading {
         self.to_repeat.push(call);
     }
 
-    /// The calls that wait to be repeated. From now on they wait no more.
+    /// Removes and returns the calls that are to be repeated.
     pub(super) fn take_waiting(&mut self) -> Vec<CallId> {
         std::mem::take(&mut self.to_repeat)
     }
@@ -116,7 +116,7 @@ impl Reading {
         self.arrivals = self.arrivals.saturating_sub(1);
     }
 
-    /// Ends the read of a call. Whether one was pending.
+    /// Ends the read of a call. Returns whether one was pending.
     pub(super) fn end(&mut self, call: CallId) -> bool {
         let before = self.calls.len();
         self.calls.retain(|reading| *reading != call);
@@ -131,7 +131,7 @@ impl PartialEq for Reading {
 }
 
 impl Draft {
-    /// Asks for what a call needs before it can be begun or answered.
+    /// Requests the bytes that a call needs before it can start or be answered.
     pub(super) fn read_for_call(&mut self, call: CallId, purpose: Purpose) {
         let (args, table) = (self.slot(call).args.clone(), self.state.table.clone());
         let program = self.state.program.clone();
@@ -144,7 +144,7 @@ impl Draft {
         });
     }
 
-    /// Asks where the output of a call goes.
+    /// Requests the placement of the output of a call.
     pub(super) fn place_output(&mut self, call: CallId, output: ToolOutput, source: String) {
         self.ask_for_read(Subject::Output {
             call,
@@ -153,7 +153,7 @@ impl Draft {
         });
     }
 
-    /// Asks where the content of a temporary file goes.
+    /// Requests the placement of a temporary file's content.
     pub(super) fn place_temp_file(
         &mut self,
         call: CallId,
@@ -168,7 +168,7 @@ impl Draft {
         });
     }
 
-    /// Asks where an arrival goes.
+    /// Requests the placement of an arrival.
     pub(super) fn place_arrival(&mut self, arrival: Arrival) {
         self.ask_for_read(Subject::Arrival(arrival));
     }
@@ -200,7 +200,7 @@ impl Draft {
         }
     }
 
-    /// The result of a read for a call. It is stale if the call is no longer open (CALL-1).
+    /// Handles the result of a read. It is stale if the call is no longer open (CALL-1).
     pub(super) fn handle_found(&mut self, call: CallId, found: Found) {
         let is_open = self
             .state
@@ -210,7 +210,7 @@ impl Draft {
         if !self.state.reading.end(call) || !is_open {
             return;
         }
-        // A stopped process begins nothing: the call reads again when the process is continued.
+        // A stopped process starts nothing: the call reads again when the process is continued.
         if self.state.is_stopped() && found.begins_work() {
             if self.slot(call).called {
                 self.state.reading.repeat_later(call);
@@ -231,7 +231,7 @@ impl Draft {
             }
         }
         match caller {
-            // Later calls waited for this read.
+            // Later calls of the model were waiting for this read.
             Caller::Model if !self.state.is_stopped() => self.begin_uncalled(),
             _ => self.settle(caller),
         }

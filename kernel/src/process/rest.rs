@@ -1,5 +1,5 @@
-//! When a process is at rest: it has nothing to do before somebody speaks to it, and can be only
-//! its journal until then.
+//! Whether a process can be hibernated: it has nothing to do until the next input, so that its
+//! journal is enough.
 
 use std::fmt;
 
@@ -7,23 +7,23 @@ use dormouse_proto::record::Phase;
 
 use super::State;
 
-/// Why a process is not at rest.
+/// Why a process cannot be hibernated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unrest {
-    /// It has ended.
+    /// The process has ended.
     Ended,
-    /// It is in the middle of a turn, or of a call of the host.
+    /// The process is in the middle of a turn or of a host call.
     Turn,
-    /// Messages wait for it, or are being read.
+    /// Messages are in the mailbox or being read.
     Mail,
-    /// It is to be woken when its wall time is over.
+    /// The process has to be awake at its wall-time limit.
     Deadline,
 }
 
 impl State {
-    /// Why the process is not at rest, if it is not. One that was stopped rests in the middle of
-    /// its turn: nothing begins before it is continued. Children that no call waits for are no
-    /// reason: their end wakes it.
+    /// Why the process cannot be hibernated, if it cannot. A stopped process can be hibernated in
+    /// the middle of its turn, since it starts nothing. Background children are no obstacle: their
+    /// end wakes the process.
     #[must_use]
     pub fn unrest(&self) -> Option<Unrest> {
         let is_halted = self.is_stopped();

@@ -1,4 +1,4 @@
-//! Beginning to run: a process that was just born, or one that comes back from its journal.
+//! Starting a process: one that was just created, or one that comes back from its journal.
 
 use dormouse_proto::id::CallId;
 use dormouse_proto::record::{CallFact, Control, ControlFact, Phase};
@@ -12,12 +12,12 @@ const UNKNOWN: &str = "Interrupted: this call was begun and its result never cam
 unknown. Look before you call it again.";
 
 impl Draft {
-    /// A model call that was pending is issued again, under the same id. A tool call that was in
-    /// flight is not, unless that is harmless (CALL-2); children are looked up by their origin, so
-    /// that none is made twice. One that was stopped takes nothing up.
+    /// Starts the process. A pending model call is issued again under the same id. A tool call that
+    /// was in flight is repeated only if that is harmless (CALL-2); children are looked up by their
+    /// origin, so that none is created twice. A stopped process resumes nothing.
     ///
-    /// What is made again has its intent journalled again: nothing begins while the store takes no
-    /// facts.
+    /// The intent of a repeated call is journalled again, so that nothing starts while the store
+    /// accepts no facts.
     pub(super) fn resume(&mut self) {
         if self.state.control == Control::Stopped && self.state.exit().is_none() {
             self.emit(ControlFact::Frozen);
@@ -41,7 +41,7 @@ impl Draft {
         }
     }
 
-    /// The calls whose children run in the background, beside those that are still to be answered.
+    /// Calls with background children, except those that are still open.
     fn unheard(&self) -> Vec<CallId> {
         let is_open = |call: &CallId| {
             self.state
@@ -57,7 +57,7 @@ impl Draft {
             .collect()
     }
 
-    /// Goes on where the process stands, with nothing in flight.
+    /// Continues in the current phase, with nothing in flight.
     pub(super) fn take_up(&mut self) {
         self.unheard()
             .into_iter()
@@ -70,7 +70,7 @@ impl Draft {
                 stopped: Some(stop),
             } => self.follow(stop),
             Phase::Thinking { call } => {
-                // A summary that came late may have used up what was left when the model was asked.
+                // A late summary may have used up the rest of the budget.
                 if self.ends_at_limit() {
                     return;
                 }
@@ -82,8 +82,8 @@ impl Draft {
         }
     }
 
-    /// A call that had been made when the kernel stopped: made again where that is harmless, else
-    /// answered.
+    /// Repeats a call that was in flight when the kernel stopped, or answers it as "effect
+    /// unknown".
     pub(super) fn repeat_or_answer(&mut self, call: CallId, kind: &Kind) {
         if self.is_repeatable(call, kind) {
             self.emit(CallFact::ToolCalled { call });

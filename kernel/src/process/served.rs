@@ -1,8 +1,8 @@
-//! The tools of servers that a new process is given: chosen from what the servers offer, once, and
-//! frozen.
+//! Adds the tools of MCP servers to the image of a new process.
 //!
-//! A process keeps what it was given at its birth, by its image: what a server offers later, or a
-//! restart of the kernel, does not change the bytes that its model is sent (HIST-1).
+//! The tools are chosen once, from what the servers offer at birth, and are part of the image. A
+//! later change of the offer or a restart of the kernel therefore does not change the bytes that
+//! the model is sent (HIST-1).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,34 +15,33 @@ use super::{Image, offered};
 use crate::program::{Program, Served, ServerChoice, ToolChoice, is_tool_name};
 use crate::syscall;
 
-/// The longest name of a tool, in bytes.
+/// Longest tool name that providers accept, in bytes.
 const LONGEST_NAME: usize = 64;
 
-/// A server does not offer a tool that the program chose.
+/// The program selects a tool that the server does not offer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the tool server `{server}` offers no tool `{tool}`. It offers: {offered}")]
 pub struct NotOffered {
-    /// The server.
+    /// Name of the server.
     pub server: Arc<str>,
-    /// The tool.
+    /// Name of the missing tool.
     pub tool: String,
-    /// What it offers.
+    /// The tools that the server offers, as a comma-separated list.
     pub offered: String,
 }
 
-/// Gives a process that is not yet born what its program uses of the tools that its servers offer,
-/// behind the tools that it has. They are called `server__tool`, or as the program says; no two
-/// tools have one name.
+/// Adds the server tools that the program selects to the tools of an unborn process. A tool is
+/// called `server__tool` unless the program names it; names are unique.
 ///
 /// # Errors
-/// [`NotOffered`] where a tool is missing whose server has to be there.
+/// [`NotOffered`] if a selected tool is missing and its server is not optional.
 pub fn give_tools(
     image: &mut Image,
     program: &Program,
     offers: &[Offer],
 ) -> Result<(), NotOffered> {
     let mut given = Given {
-        // The kernel's own names are nobody else's, also where the program does not use them.
+        // Kernel tool names are reserved even if the program does not use them.
         taken: image
             .tools
             .iter()
@@ -81,7 +80,7 @@ fn own() -> impl Iterator<Item = Arc<str>> {
     syscall::names().map(Arc::from)
 }
 
-/// The names that the program itself gives to tools of servers.
+/// The aliases that the program gives to server tools.
 fn aliases(program: &Program) -> impl Iterator<Item = Arc<str>> {
     let named = program
         .servers()
@@ -107,7 +106,8 @@ impl Given {
             Some(alias) => alias.as_str().into(),
             None => self.free_name(choice, &offer.name),
         };
-        // Its server's instructions, and its other tools, know it by another name.
+        // The description says how the server calls the tool, since the server's instructions and
+        // its other tools refer to that name.
         let is_renamed =
             tool.alias.is_none() && *name != format!("{}{}", choice.prefix, offer.name);
         let remark = is_renamed.then(|| format!("(Its server calls it `{}`.)", offer.name));
@@ -130,8 +130,8 @@ impl Given {
         self.specs.push(spec);
     }
 
-    /// What the server calls it, behind the prefix; where that is taken `server__tool`, and where
-    /// that is too, a number behind it: a name that is valid and that no other tool has.
+    /// A valid and unused name: prefix and tool name; if that is taken, `server__tool`; if that is
+    /// taken as well, the same with a number.
     fn free_name(&mut self, choice: &ServerChoice, tool: &str) -> Arc<str> {
         let valid = |c: char| {
             if c.is_ascii_alphanumeric() || c == '_' || c == '-' {

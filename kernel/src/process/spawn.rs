@@ -1,5 +1,5 @@
-//! spawn: from a call to a child. What the machine does not hold is fetched first; a call that was
-//! begun in an earlier life of the process looks for its child before anything is done again.
+//! `spawn`: from a call to a child. Files that the machine does not hold are fetched first. A call
+//! from before a restart looks for its child before anything is done again.
 
 use dormouse_proto::budget::Ledger;
 use dormouse_proto::id::{CallId, Pid};
@@ -52,7 +52,7 @@ impl Draft {
         }
     }
 
-    /// No child comes of the call: its share is given back, and the model is told why.
+    /// Answers a spawn that creates no child: returns its share and tells the model why.
     pub(super) fn refuse_spawn(&mut self, call: CallId, why: String) {
         self.give_back(call, 0, Some(Usage::default()));
         self.answer_whole(call, Answer::failed(why));
@@ -77,7 +77,7 @@ impl Draft {
             Err(message) => self.refuse_spawn(call, message),
             Ok(preloads) => {
                 let child = self.spawned(call, pending, &preloads);
-                // Where it may exist, it was looked for first.
+                // A child that may exist was looked for before the spawn was repeated.
                 self.perform(Effect::StartChildren {
                     children: vec![child],
                     may_exist: false,
@@ -92,7 +92,7 @@ impl Draft {
         PendingSpawn { program, query, .. }: &PendingSpawn,
         preloads: &Preloads,
     ) -> Child {
-        // A model wrote it, and may have copied what others wrote.
+        // The query is text of a model, which may quote others: it is shown as untrusted input.
         let said = InputPart::new(USER_INPUT, query.clone()).into();
         let birth = Birth {
             access: self.state.access,
@@ -118,7 +118,8 @@ impl Draft {
         }
     }
 
-    /// The child exists: a call that does not wait for its end is answered with its pid.
+    /// Handles the start of a child: a call that does not wait for its end is answered with its
+    /// pid.
     pub(super) fn take_start(&mut self, call: CallId, child: Pid) {
         let Some(slot) = self.state.open_slot(call) else {
             return;
@@ -132,9 +133,9 @@ impl Draft {
         self.settle(caller);
     }
 
-    /// A call that was begun has no child: it is begun again. A child that ran in the background is
-    /// out of reach, also where its call is not answered yet: a branch can begin between the two.
-    /// What was reserved for a child whose call is over, and that was never born, is given back.
+    /// Handles a child that does not exist. An open spawn starts again. A background child is
+    /// reported as lost, also if its call is not answered yet: a branch can begin between the two.
+    /// A share that was reserved for a child of a finished call is returned.
     pub(super) fn take_absence(&mut self, call: CallId, index: u32) {
         if self.state.open_slot(call).is_some() {
             let caller = self.caller();
@@ -155,7 +156,7 @@ impl Draft {
     }
 }
 
-/// What a process reads that does not wait for the child.
+/// The answer to a call that does not wait for its child.
 fn started(slot: &Slot, child: Pid) -> Answer {
     let program = spawn::program_name(&slot.args);
     Answer::shown(

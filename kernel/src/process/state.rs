@@ -1,4 +1,7 @@
-//! A process as it stands between two facts.
+//! The state of a process between two facts, and the image that it is restored from.
+//!
+//! [`State`] has private fields and no serde: what is stored is an [`Image`], and
+//! [`State::from_image`] validates it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +29,7 @@ use crate::table::Table;
 use crate::table::attachment::MediaBudget;
 use dormouse_content::Content;
 
-/// What providers call the bound of a reply, in tokens.
+/// The parameter names by which providers limit the tokens of a reply.
 const BOUNDS: [&str; 4] = [
     "max_tokens",
     "max_completion_tokens",
@@ -34,10 +37,11 @@ const BOUNDS: [&str; 4] = [
     "maxOutputTokens",
 ];
 
-/// A process: its conversation, its descriptor table, where it stands in its turn.
+/// The complete state of a process: conversation, descriptor table, budget, and its phase in the
+/// turn.
 ///
-/// Cloning costs a few pointers: conversation and table are persistent structures that share what
-/// they have in common.
+/// Cloning costs a few pointers: conversation and table are persistent structures with shared
+/// nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
     pub(super) pid: Pid,
@@ -51,74 +55,74 @@ pub struct State {
     pub(super) lifetime: Lifetime,
     pub(super) priority: Priority,
     pub(super) messages: Vector<Arc<Message>>,
-    /// How many there were at each fork that it descends from.
+    /// Message counts at each fork that the process descends from, oldest first.
     pub(super) forked_at: Vec<u32>,
     pub(super) mailbox: Vector<Mail>,
-    /// Which messages of other processes were received.
+    /// Receipts for the messages of each sender, so that a repeated message is delivered once.
     pub(super) heard: OrdMap<Pid, Heard>,
-    /// Children that no call waits for, by the call that made each.
+    /// Children that run in the background, keyed by the call that made each.
     pub(super) background: OrdMap<CallId, Pid>,
     pub(super) table: Table,
     pub(super) epoch: u32,
     pub(super) next_seq: u32,
-    /// Which of its program's models is asked.
+    /// Index of the current model among the models of the program.
     pub(super) model: u32,
     pub(super) iterations: u32,
     pub(super) phase: Phase,
     pub(super) control: Control,
     pub(super) budget: Account,
     pub(super) tally: Tally,
-    /// How often it went back to a checkpoint.
+    /// Restores so far. Never rolled back, so that `limits.max_restores` holds.
     pub(super) restores: u32,
     pub(super) reading: Reading,
 }
 
-/// An image does not make a process: it is damaged, or was made by hand.
+/// An image cannot be turned into a process: it is damaged or was edited.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StateError {
-    /// The descriptor table contradicts itself.
+    /// The descriptor table is inconsistent.
     #[error("the image's descriptor table is not valid: {0}")]
     Table(String),
-    /// A call of the current turn was never minted.
+    /// The image waits for a call id that was never allocated.
     #[error("the image waits for call {call}, but the next call is {epoch}.{next_seq}")]
     Call {
-        /// The call.
+        /// Call that the image waits for.
         call: CallId,
-        /// The image's epoch.
+        /// Epoch of the image.
         epoch: u32,
-        /// The image's next sequence number.
+        /// Sequence number of the image's next call.
         next_seq: u32,
     },
-    /// Numbers of calls, descriptors or restores count on from this one, and it is too great.
+    /// A counter of the image is too high to continue from.
     #[error("the image counts on from {count}, which is more than {MAX_COUNT}")]
     Count {
-        /// The number.
+        /// Value of the counter.
         count: u32,
     },
-    /// The image asks a model that its program does not have.
+    /// The image names a model that its program does not have.
     #[error("the image asks model {asked} of its program, which has {models}")]
     Model {
-        /// Which, from 1.
+        /// Number of the model, counted from 1.
         asked: u32,
-        /// How many there are.
+        /// Models of the program.
         models: usize,
     },
-    /// The image was made by another program.
+    /// The image belongs to another program.
     #[error("the image runs program {image}, not {program}")]
     Program {
-        /// The program that the image names.
+        /// Program named in the image.
         image: Arc<str>,
-        /// The program that was given.
+        /// Program that the image was loaded with.
         program: String,
     },
 }
 
 impl State {
-    /// The process that goes by `pid` within its tree, as `image` describes it. Looks at each
-    /// descriptor and copies none.
+    /// Loads a process from an image. `pid` is the number that the process has within its tree.
+    /// Inspects each descriptor and copies none.
     ///
     /// # Errors
-    /// [`StateError`] where the image contradicts itself or `program`.
+    /// [`StateError`] if the image is inconsistent, or does not belong to `program`.
     pub fn from_image(
         pid: Pid,
         program: Program,
@@ -171,11 +175,12 @@ impl State {
         Ok(state)
     }
 
-    /// Whether a fact that was read back can be one of this process: [`evolve`](super::evolve())
-    /// believes it.
+    /// Checks a fact that was read from a journal before [`evolve`](super::evolve()) applies it:
+    /// `evolve` itself validates nothing.
     ///
     /// # Errors
-    /// [`StateError`] where it goes back to an image, or on to a model, that cannot be.
+    /// [`StateError`] if the fact restores an invalid image, or switches to a model that does not
+    /// exist.
     pub fn check(&self, fact: &Fact) -> Result<(), StateError> {
         match fact {
             Fact::Call(CallFact::ModelSwitched { to, .. }) => check_model(&self.program, *to),
@@ -188,7 +193,7 @@ impl State {
         }
     }
 
-    /// Makes the messages descriptors, where the program wants them to be. O(1).
+    /// Publishes the messages as descriptors (`msg:N`) if the program enables that. O(1).
     pub(super) fn refer_to_messages(&mut self) {
         if let Some(settings) = self
             .program
@@ -200,8 +205,8 @@ impl State {
         }
     }
 
-    /// The process without its number. O(1), but for messages that wait, those who sent any, and
-    /// living children.
+    /// The image of the process: all of its state except its pid. O(mailbox + senders + background
+    /// children); conversation and table are shared.
     #[must_use]
     pub fn image(&self) -> Image {
         Image {
@@ -242,7 +247,7 @@ impl State {
         }
     }
 
-    /// The request that the model gets next. Costs a pointer per message.
+    /// The next request to the model. Costs one pointer per message.
     #[must_use]
     pub fn request(&self) -> Request {
         Request {
@@ -258,8 +263,8 @@ impl State {
         }
     }
 
-    /// What the conversation shows, with what answers show that are not in it yet, `answer` among
-    /// them.
+    /// All media that the next request shows: those of the conversation, those of answers that are
+    /// not part of it yet, and those of `answer`.
     pub(super) fn gallery(&self, answer: &Answer) -> MediaBudget {
         let said = self
             .messages
@@ -285,9 +290,9 @@ impl State {
         })
     }
 
-    /// The media that the conversation names: what a request holds beside its messages. One whose
-    /// descriptor is gone is not there, and fails the call: to leave it out would change what was
-    /// sent (HIST-1). Costs a look at each block.
+    /// Contents of the media that the conversation names. A media block whose descriptor is gone is
+    /// left out here, so that the call fails: leaving it out of the request would change bytes that
+    /// were sent before (HIST-1). O(blocks).
     #[must_use]
     pub fn media(&self) -> BTreeMap<FdId, Content> {
         let blocks = self.messages.iter().flat_map(|message| &message.blocks);
@@ -300,9 +305,9 @@ impl State {
             .collect()
     }
 
-    /// The parameters, with no longer reply than the budget has tokens left for, by whatever name a
-    /// provider calls that. What the model is given to think with must fit into a reply: it is not
-    /// lowered, and the call may go so far beyond the limit.
+    /// The parameters, with the limit of the reply lowered to the output tokens that the budget has
+    /// left, whichever name the provider uses for that limit. The limit stays above a thinking
+    /// budget, which providers require to fit into a reply; such a call may overshoot the budget.
     fn within_budget(&self, parameters: Arc<Map<String, Value>>) -> Arc<Map<String, Value>> {
         let Some(left) = self.budget.left(Amount::OutputTokens) else {
             return parameters;
@@ -341,9 +346,8 @@ impl State {
         Arc::new(capped)
     }
 
-    /// A request beside the conversation: nothing but a question, to the model that summarizes. Of
-    /// the parameters only the bound of the reply is kept, since others are about conversations and
-    /// tools.
+    /// A request outside of the conversation: one prompt to the summary model. Of the parameters
+    /// only the limit of the reply is kept, since the others concern conversations and tools.
     pub(super) fn summary_request(&self, summarizer: &ModelChoice, prompt: String) -> Request {
         let parameters = self.within_budget(self.program.parameters());
         let kept = parameters
@@ -365,25 +369,25 @@ impl State {
         }
     }
 
-    /// The number that it goes by within its tree.
+    /// The pid that the process has within its tree.
     #[must_use]
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// The program that it runs.
+    /// The program that the process runs.
     #[must_use]
     pub fn program(&self) -> &Program {
         &self.program
     }
 
-    /// Its system prompt, frozen at its birth.
+    /// The system prompt, frozen at birth.
     #[must_use]
     pub fn system(&self) -> &Arc<str> {
         &self.system
     }
 
-    /// The tools that it was given.
+    /// The tools of the process, frozen at birth.
     #[must_use]
     pub fn tools(&self) -> Tools {
         Tools {
@@ -391,21 +395,20 @@ impl State {
         }
     }
 
-    /// How soon its model calls are made where others wait. Set at its birth, and inherited by its
-    /// children.
+    /// Priority of the process's model calls. Set at birth and inherited by children.
     #[must_use]
     pub fn priority(&self) -> Priority {
         self.priority
     }
 
-    /// The model that it asks: its program's first, unless that failed.
+    /// The current model: the program's first, or a later one after a failure.
     #[must_use]
     pub fn model(&self) -> &ModelChoice {
         &self.program.models()[self.model as usize]
     }
 
-    /// The model that summarizes: the one that its program names for that, at the provider of the
-    /// program's first, or the one that it asks.
+    /// The model for summaries: the one that the program names for them, at the provider of the
+    /// program's first model; otherwise the current model.
     pub(super) fn summarizer(&self) -> ModelChoice {
         let (named, first) = (self.program.summary_model(), self.program.model());
         if named == first.name {
@@ -418,43 +421,43 @@ impl State {
         }
     }
 
-    /// Its descriptors.
+    /// The descriptor table.
     #[must_use]
     pub fn table(&self) -> &Table {
         &self.table
     }
 
-    /// Its conversation.
+    /// The conversation.
     #[must_use]
     pub fn messages(&self) -> &Vector<Arc<Message>> {
         &self.messages
     }
 
-    /// Messages that wait to be heard.
+    /// Number of messages in the mailbox.
     #[must_use]
     pub fn waiting_messages(&self) -> usize {
         self.mailbox.len()
     }
 
-    /// The children that run while no call of its waits for them, by the call that made each.
+    /// The background children, keyed by the call that made each.
     #[must_use]
     pub fn background(&self) -> &OrdMap<CallId, Pid> {
         &self.background
     }
 
-    /// Where it stands in its turn.
+    /// The phase of the turn.
     #[must_use]
     pub fn phase(&self) -> &Phase {
         &self.phase
     }
 
-    /// Whether it was stopped, and begins nothing before it is continued.
+    /// Whether the process is stopped. A stopped process starts nothing until it is continued.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.control != Control::Running
     }
 
-    /// How it ended, if it has.
+    /// The exit of an ended process.
     #[must_use]
     pub fn exit(&self) -> Option<&Exit> {
         match &self.phase {
@@ -463,19 +466,19 @@ impl State {
         }
     }
 
-    /// Tokens used so far by the process itself.
+    /// Tokens used by the process itself, without its children.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.budget.own()
     }
 
-    /// What it and all below it may use, did use, and have reserved.
+    /// The account of the process: limits, usage and reservations of its subtree.
     #[must_use]
     pub fn budget(&self) -> &Account {
         &self.budget
     }
 
-    /// What its tools produced, and what of it entered the context.
+    /// Characters that tools produced, and how many of them entered the context.
     #[must_use]
     pub fn tally(&self) -> Tally {
         self.tally
@@ -499,8 +502,7 @@ impl State {
         }
     }
 
-    /// The slot of a call that still waits for its answer; none where the completion is stale
-    /// (CALL-1).
+    /// A started call without an answer; `None` if the completion for it is stale (CALL-1).
     pub(super) fn open_slot(&self, call: CallId) -> Option<&Slot> {
         self.slots()
             .iter()
@@ -508,7 +510,7 @@ impl State {
     }
 }
 
-/// No number of an image that counts on may be greater: there is somewhere to go from it.
+/// Upper limit for counters of an image, so that there is room to count on.
 const MAX_COUNT: u32 = 1 << 31;
 
 fn check_counts(image: &Image) -> Result<(), StateError> {

@@ -1,4 +1,5 @@
-//! Which tool stands behind a name that a model was given.
+//! The tools of a process: which tool each name refers to, and the specifications that the model is
+//! sent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,48 +11,47 @@ use serde_json::Value;
 use crate::program::{DescribedParameter, Program, ToolChoice};
 use crate::syscall::{self, Tool, fork, spawn};
 
-/// A tool that the host registered with the kernel.
+/// A tool that the host registers with the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostTool {
-    /// What a model is told of it.
+    /// Specification for the model.
     pub spec: ToolSpec,
-    /// How it is run.
+    /// Access, idempotence and limits of its calls.
     pub policy: ToolPolicy,
 }
 
-/// What the machine knows of the world around it: given when a process begins to run, never
-/// journalled.
+/// What a process knows of its host. Given when the process starts to run, never journalled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostContext {
-    /// The tools that the host registered, by name.
+    /// Registered tools by name.
     pub tools: BTreeMap<Arc<str>, HostTool>,
-    /// Facts of the environment that a program may ask for, by name.
+    /// Facts of the environment that a program may request, by name.
     pub environment: BTreeMap<String, String>,
-    /// What models cost, by their names, where no program says.
+    /// Default prices by model name, for programs that set none.
     pub prices: BTreeMap<String, Price>,
 }
 
-/// The tool that a name leads to.
+/// The tool that a name refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A tool of the kernel.
     Kernel(&'static Tool),
-    /// A command, a tool of the host or of a server: it runs outside of the machine.
+    /// A command, or a tool of the host or of a server. It runs outside of the machine.
     External(OutsideTool),
 }
 
 impl Kind {
-    /// Whether it is this tool of the kernel.
+    /// Whether this is the given kernel tool.
     pub(super) fn is(&self, tool: &Tool) -> bool {
         matches!(self, Self::Kernel(own) if *own == tool)
     }
 
-    /// Whether its calls make children.
+    /// Whether its calls create children.
     pub(super) fn makes_children(&self) -> bool {
         self.is(&fork::TOOL) || self.is(&spawn::TOOL)
     }
 
-    /// The own name of a tool of the kernel.
+    /// The name of a kernel tool, independent of aliases.
     fn word(&self) -> Option<&'static str> {
         match self {
             Self::Kernel(tool) => Some(tool.name),
@@ -60,7 +60,7 @@ impl Kind {
     }
 }
 
-/// A tool under the name that the model was given, and what a process needs to call it.
+/// A tool and the access level that its calls require.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Binding {
     pub(super) kind: Kind,
@@ -77,8 +77,8 @@ impl Binding {
     }
 }
 
-/// The tools of one process. Only the names that the model was given lead to a tool: an alias hides
-/// the original name.
+/// The tools of one process. Only names that the model was given resolve: an alias hides the
+/// original name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Toolbox {
     bindings: BTreeMap<Arc<str>, Binding>,
@@ -86,21 +86,21 @@ pub(crate) struct Toolbox {
     outside: Arc<[OutsideTool]>,
 }
 
-/// The tools that a process was given, to look at. Cloning costs two pointers.
+/// Read access to the tools of a process. Cloning costs a pointer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tools {
     pub(super) toolbox: Arc<Toolbox>,
 }
 
 impl Tools {
-    /// What its model is told of them, in order. Frozen at its birth.
+    /// Specifications in the order in which the model reads them. Frozen at birth.
     #[must_use]
     pub fn specs(&self) -> &[ToolSpec] {
         &self.toolbox.specs
     }
 
-    /// What a process must be allowed to do to call the one of this name: one that needs no more
-    /// than to read changes nothing.
+    /// Access level that a call of this tool requires. A tool that needs only read access changes
+    /// nothing.
     #[must_use]
     pub fn access(&self, name: &str) -> Option<Access> {
         self.toolbox.find(name).map(|binding| binding.access)
@@ -108,7 +108,7 @@ impl Tools {
 }
 
 impl Toolbox {
-    /// What a new process of `program` is given, before servers are asked.
+    /// Tools of a new process of `program`, before server tools are added.
     pub(super) fn new(program: &Program, around: &HostContext) -> Self {
         let chosen = program
             .tools()
@@ -128,8 +128,8 @@ impl Toolbox {
         }
     }
 
-    /// What a process was given at its birth, whatever has become of it since. Tools of the kernel
-    /// are those of `program`.
+    /// Tools that were frozen at birth, independent of later changes. Kernel tools are looked up in
+    /// `program`.
     pub(super) fn frozen(
         program: &Program,
         specs: Arc<[ToolSpec]>,
@@ -164,7 +164,7 @@ impl Toolbox {
         }
     }
 
-    /// Whether a process that was given this has exactly these tools.
+    /// Whether the toolbox has exactly these tools.
     pub(super) fn is(&self, specs: &Arc<[ToolSpec]>, outside: &Arc<[OutsideTool]>) -> bool {
         self.specs == *specs && self.outside == *outside
     }
@@ -177,7 +177,7 @@ impl Toolbox {
         self.specs.iter().map(|spec| &*spec.name).collect()
     }
 
-    /// The kernel's own tools among them, by their own names.
+    /// Kernel tools by their own names.
     pub(super) fn kernel_tools(&self) -> Vec<&'static str> {
         self.bindings
             .values()
@@ -185,7 +185,7 @@ impl Toolbox {
             .collect()
     }
 
-    /// Those of them that the model was given under another name: their own name, and that one.
+    /// Kernel tools that the model knows under another name: own name and given name.
     pub(super) fn aliases(&self) -> Vec<(&'static str, &str)> {
         let names = self
             .bindings
@@ -198,13 +198,13 @@ impl Toolbox {
         self.specs.clone()
     }
 
-    /// Those that run outside of the machine, in the order of [`Toolbox::specs`].
+    /// Tools that run outside of the machine, in the order of [`Toolbox::specs`].
     pub(super) fn outside(&self) -> Arc<[OutsideTool]> {
         self.outside.clone()
     }
 }
 
-/// What a model is told of a tool that the program enables, and what stands behind it.
+/// Resolves a tool that the program enables. `None` if the host does not have it.
 fn chosen(
     choice: &ToolChoice,
     program: &Program,
@@ -219,7 +219,7 @@ fn chosen(
     Some((spec, Binding { kind, access }))
 }
 
-/// What the program says of a tool, in place of what the tool says of itself.
+/// Applies the name and the descriptions that the program gives to a tool.
 pub(super) fn told(mut spec: ToolSpec, choice: &ToolChoice) -> ToolSpec {
     if let Some(alias) = &choice.alias {
         spec.name = alias.as_str().into();
@@ -233,8 +233,8 @@ pub(super) fn told(mut spec: ToolSpec, choice: &ToolChoice) -> ToolSpec {
     spec
 }
 
-/// The schema with other descriptions. A parameter that is not in it stays away: which ones there
-/// are, was checked.
+/// Replaces descriptions in a schema. Unknown parameters are ignored here; the program was checked
+/// against the tools when it was loaded.
 fn described(schema: &str, parameters: &[DescribedParameter]) -> Arc<str> {
     let Ok(mut schema) = serde_json::from_str::<Value>(schema) else {
         return schema.into();

@@ -1,4 +1,5 @@
-//! The tool uses of a turn: who may call what, what is answered at once, what the shell has to do.
+//! The tool calls of a turn: access checks, calls that are answered at once, and calls that need
+//! work outside.
 
 use dormouse_proto::descriptor::{DescriptorSettings, view};
 use dormouse_proto::file::FileError;
@@ -22,12 +23,13 @@ use crate::table::placement::PlacedOutput;
 use dormouse_content::Content;
 
 impl Draft {
-    /// Starts or answers every open tool use of the turn, in order, then goes on if that was all.
+    /// Starts or answers every open call of the turn in order, then continues the turn if none is
+    /// left.
     pub(super) fn act(&mut self) {
         self.make(self.open_calls());
     }
 
-    /// The same without the calls that are in flight.
+    /// Starts the open calls that are not in flight.
     pub(super) fn begin_uncalled(&mut self) {
         if self.state.is_stopped() {
             return;
@@ -38,7 +40,7 @@ impl Draft {
         self.make(calls);
     }
 
-    /// The calls that are not answered yet, and whether they were made.
+    /// The calls without an answer, and whether each was started.
     fn open_calls(&self) -> Vec<(CallId, bool)> {
         let open = self
             .state
@@ -61,7 +63,7 @@ impl Draft {
                 Ok(kind) if called => self.repeat_or_answer(call, &kind),
                 Ok(kind) => self.perform_call(call, &kind),
             }
-            // What follows may depend on what is read now.
+            // Later calls of the model may depend on the result of this read.
             if caller == Caller::Model && self.state.reading.has(call) {
                 break;
             }
@@ -72,7 +74,7 @@ impl Draft {
         self.settle(caller);
     }
 
-    /// The tool behind a slot's name, if the process may call it.
+    /// The tool that a pending call names, if the process may call it.
     fn permitted(&self, call: CallId) -> Result<Kind, Answer> {
         let slot = self.slot(call);
         let Some(binding) = self.state.toolbox.find(&slot.tool) else {
@@ -111,7 +113,7 @@ impl Draft {
         self.begin_outside(call, tool.clone(), args);
     }
 
-    /// Journals the intent, unless that was done before the kernel stopped.
+    /// Records the intent of a call before it starts (CALL-2), unless the journal already has it.
     pub(super) fn intend(&mut self, call: CallId) {
         if !self.slot(call).called {
             self.emit(CallFact::ToolCalled { call });
@@ -122,11 +124,10 @@ impl Draft {
         self.state.settings().copied().unwrap_or_default()
     }
 
-    /// Whether a call that may have been made can be made again: a model is only asked once more,
-    /// some writes are the same however often they are done, and the tree's files know a call that
-    /// they have seen (TEMP-1).
+    /// Whether a call that may already have run can run again: models are simply called again, some
+    /// writes are idempotent, and temporary files recognise a repeated call (TEMP-1).
     pub(super) fn is_repeatable(&self, call: CallId, kind: &Kind) -> bool {
-        // A message of another epoch is that of the process that this one is a copy of.
+        // A message of an earlier epoch belongs to the process that this one was copied from.
         if kind.is(&send_message::TOOL) && call.epoch != self.state.epoch {
             return false;
         }
@@ -136,8 +137,8 @@ impl Draft {
         }
     }
 
-    /// What came of a call that still waits for its answer: `answer` gives it, and the turn goes on
-    /// if that was all. What is stale changes nothing (CALL-1).
+    /// Runs `answer` for a call that is still open, then continues the turn. A stale completion
+    /// changes nothing (CALL-1).
     pub(super) fn complete(&mut self, call: CallId, answer: impl FnOnce(&mut Self)) {
         if self.state.open_slot(call).is_some() {
             let caller = self.caller();
@@ -157,7 +158,7 @@ impl Draft {
         });
     }
 
-    /// A summary costs what it costs, also where nothing came of it.
+    /// A summary call is charged even if it produced nothing.
     pub(super) fn take_summary(
         &mut self,
         call: CallId,
@@ -213,8 +214,8 @@ impl Draft {
         });
     }
 
-    /// Answers with an output: all of it if it is small, its preview if it becomes a descriptor.
-    /// What is attached to it is named behind that, and shown if it can be.
+    /// Answers with tool output: in full, or as the preview of a new descriptor. Attachments are
+    /// listed after it, and shown if the limits of the conversation allow it.
     pub(super) fn answer_output(&mut self, call: CallId, output: PlacedOutput) {
         let PlacedOutput {
             placement,
@@ -231,7 +232,8 @@ impl Draft {
         if total_attached == 0 {
             return;
         }
-        // The answer was shown by the rule already; what follows are elements.
+        // The text of the answer is already escaped; the lines that follow are elements of the
+        // kernel.
         let mut lines: Vec<_> = Some(answer.text.to_string())
             .into_iter()
             .filter(|text| !text.is_empty())
@@ -255,7 +257,7 @@ impl Draft {
         answer.text = lines.join("\n").into();
     }
 
-    /// Answers with a text that a tool of the kernel made; all of it enters the context.
+    /// Answers with text that the kernel made. All of it enters the context.
     pub(super) fn answer_whole(&mut self, call: CallId, answer: Answer) {
         let produced = answer.text.chars().count() as u64;
         self.answer(call, answer, produced);
@@ -274,8 +276,8 @@ impl Draft {
         }
     }
 
-    /// Answers the calls that waited for what has come, and goes on once all tool uses are
-    /// answered: with the model, or with what the mailbox holds after a call of the host.
+    /// Continues after a call was answered: answers calls that wait for mail, then calls the model
+    /// once all of its tool uses are answered, or starts a turn with the mailbox after a host call.
     pub(super) fn settle(&mut self, caller: Caller) {
         self.answer_waiting();
         match (&self.state.phase, caller) {
@@ -289,13 +291,13 @@ impl Draft {
         self.kind_of(self.slot(call)).cloned()
     }
 
-    /// Whether this is a call of that tool of the kernel.
+    /// Whether the call is one of this kernel tool.
     pub(super) fn is_call_of(&self, call: CallId, tool: &Tool) -> bool {
         self.kind_of(self.slot(call))
             .is_some_and(|kind| kind.is(tool))
     }
 
-    /// The same of a slot at hand: whoever looks at all of them does not look each up.
+    /// The tool of a pending call, without a lookup by id.
     pub(super) fn kind_of(&self, slot: &Slot) -> Option<&Kind> {
         Some(&self.state.toolbox.find(&slot.tool)?.kind)
     }

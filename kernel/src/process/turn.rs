@@ -1,4 +1,4 @@
-//! A turn: from the first message to the last word, one model call after the other.
+//! A turn: from the first message to the final reply, one model call after another.
 
 use std::sync::Arc;
 
@@ -23,7 +23,8 @@ impl Draft {
         self.ask_model();
     }
 
-    /// Asks the model, after something was said that it has not seen.
+    /// Calls the model after messages were added that it has not seen. Ends the turn or the process
+    /// instead if a limit is reached.
     pub(super) fn ask_model(&mut self) {
         if self.may_ask() {
             self.warn_of_limits();
@@ -31,7 +32,7 @@ impl Draft {
         }
     }
 
-    /// Whether the model may be asked: the turn and the budget have their limits, and end there.
+    /// Checks the limits before a model call. Ends the turn or the process if one is reached.
     fn may_ask(&mut self) -> bool {
         if self.state.is_stopped() {
             return false;
@@ -125,8 +126,8 @@ impl Draft {
         }
     }
 
-    /// The parts that the model marked in its reply become descriptors that share the reply's
-    /// bytes.
+    /// Opens the parts that the model marked in its reply as descriptors. They share the bytes of
+    /// the reply.
     fn open_references(&mut self, reply: String) {
         let Some(settings) = self
             .state
@@ -146,8 +147,8 @@ impl Draft {
         }
     }
 
-    /// What follows a reply without tools to run: none were asked for, or the reply was cut and
-    /// they were declined.
+    /// Continues after a reply that runs no tools: it called none, or it was truncated and its tool
+    /// uses were declined.
     pub(super) fn follow(&mut self, stop: StopReason) {
         if self.state.is_stopped() {
             return;
@@ -155,8 +156,7 @@ impl Draft {
         let last = self.state.messages.last().map(|message| message.role);
         let text = self.last_words();
         match stop {
-            // Whether anything was said that the model has not seen is not certain here: nothing is
-            // added to it.
+            // The reply may be unfinished, so no warning may be appended before the next call.
             StopReason::Pause => self.ask_again(),
             StopReason::MaxTokens if last == Some(Role::User) => self.ask_again(),
             StopReason::EndTurn | StopReason::StopSequence | StopReason::ToolUse => {
@@ -179,7 +179,7 @@ impl Draft {
         }
     }
 
-    /// What the model said last.
+    /// Text of the model's last reply.
     fn last_words(&self) -> String {
         let mut replies = self
             .state
@@ -193,9 +193,9 @@ impl Draft {
             .unwrap_or_default()
     }
 
-    /// The turn is over. A session waits. A task ends with it, unless more was said to it in the
-    /// meantime; where children run that it did not wait for, it goes on when they have ended. One
-    /// that failed ends at once, and they with it.
+    /// Ends the turn. A session waits for input. A task ends with its turn, unless messages are
+    /// waiting; if it has background children, it continues when they end. A task that failed ends
+    /// at once, and its children with it.
     pub(super) fn end_turn(&mut self, status: ExitStatus, message: String) {
         let exit = Exit::new(status, message).after(self.state.budget.spent());
         let more = !self.state.mailbox.is_empty();
@@ -215,7 +215,8 @@ impl Draft {
         }
     }
 
-    /// What living children may still use counts as used: nobody hears of it any more.
+    /// Ends the process. What living children may still use counts as used, since their ends are
+    /// not reported to anyone.
     pub(super) fn end(&mut self, exit: Exit) {
         let exit = exit.after(self.state.budget.spent_at_most());
         self.emit(Fact::Exited { exit: exit.clone() });

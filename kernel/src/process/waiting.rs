@@ -1,8 +1,8 @@
-//! Calls that show what waits in the mailbox, or wait for it: `receive_messages` and `wait`.
+//! The tools `receive_messages` and `wait`, which show mail or wait for it.
 //!
-//! What a tool shows leaves the mailbox by the same commit that answers the tool, and the rest of
-//! it waits on. The ends of children in the background come as mail, so that waiting for a child is
-//! waiting for its last words.
+//! Messages leave the mailbox in the commit that answers the tool which shows them. The ends of
+//! background children arrive as mail, so that waiting for a child means waiting for its last
+//! message.
 
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::{Mail, Sender};
@@ -17,7 +17,7 @@ use crate::syscall::wait::Wait;
 use crate::syscall::{receive_messages, spawn, wait};
 
 impl Draft {
-    /// Answers the calls that wait for mail, or for ends that come as mail, as far as it has come.
+    /// Answers the calls that wait for mail, as far as it has arrived.
     pub(super) fn answer_waiting(&mut self) {
         let open = self
             .state
@@ -51,7 +51,7 @@ impl Draft {
         }
     }
 
-    /// Answers with all that other processes said, if they said anything.
+    /// Answers with the messages of other processes. Returns false if there are none.
     fn answer_received(&mut self, call: CallId) -> bool {
         let said = self.take_mail(|_| true);
         let is_anything = !said.texts.is_empty();
@@ -62,8 +62,8 @@ impl Draft {
     }
 
     pub(crate) fn wait(&mut self, call: CallId) {
-        // One that comes back from the journal was checked when it was first made, and has had news
-        // of its children since.
+        // A repeated call was checked when it was first made, and its children may have been
+        // reported since.
         let check = |asked: &Wait| {
             if self.slot(call).called {
                 Ok(())
@@ -88,7 +88,8 @@ impl Draft {
         }
     }
 
-    /// Whether each child that is named runs in the background, or has ended unheard.
+    /// Checks that each named child runs in the background, or has ended and is still in the
+    /// mailbox.
     fn check_wait(&self, Wait { pids, .. }: &Wait) -> Result<(), String> {
         let said = |pid: &Pid| {
             self.state
@@ -113,7 +114,7 @@ impl Draft {
         ))
     }
 
-    /// Answers once none of those that are waited for runs any more.
+    /// Answers once none of the awaited children is running.
     fn answer_waited(&mut self, call: CallId) -> bool {
         let Ok(asked) = wait::asked(&self.slot(call).args) else {
             return false;
@@ -126,7 +127,7 @@ impl Draft {
         is_over
     }
 
-    /// The children that are waited for and still run.
+    /// The awaited children that are still running.
     fn awaited(&self, Wait { pids, .. }: &Wait) -> Vec<Pid> {
         let is_meant = |pid: &&Pid| pids.as_ref().is_none_or(|pids| pids.contains(pid));
         self.state
@@ -137,7 +138,7 @@ impl Draft {
             .collect()
     }
 
-    /// Whether a child for the background is on its way.
+    /// Whether the start of a background child is pending.
     fn is_spawning(&self) -> bool {
         let mut open = self
             .state
@@ -155,8 +156,8 @@ impl Draft {
         self.answer_whole(call, Answer::shown(said.shown_in(element)));
     }
 
-    /// Takes the messages of these processes out of the mailbox: as many of them as one answer may
-    /// hold, and at least one.
+    /// Removes messages of the selected processes from the mailbox: as many as one answer may hold,
+    /// and at least one.
     fn take_mail(&mut self, is_meant: impl Fn(Pid) -> bool) -> Said {
         let is_meant = |mail: &Mail| matches!(mail.from, Sender::Process(pid) if is_meant(pid));
         let (room, mut chars) = (self.settings().max_read_chars, 0);
@@ -165,7 +166,8 @@ impl Draft {
             .zip(&self.state.mailbox)
             .filter(|(_, mail)| is_meant(mail))
         {
-            // What follows one that has no room is counted, and not read.
+            // After the first message that does not fit, later ones are only counted, so that the
+            // order is kept.
             if said.more > 0 {
                 said.more += 1;
                 continue;
@@ -185,7 +187,7 @@ impl Draft {
         said
     }
 
-    /// The time of a call that waits is over: it is answered with what there is.
+    /// Answers a call whose timeout has passed with what there is.
     pub(super) fn take_timeout(&mut self, call: CallId) {
         self.complete(call, |draft| {
             if !draft.is_call_of(call, &wait::TOOL) {
@@ -206,11 +208,11 @@ impl Draft {
     }
 }
 
-/// Messages that a tool shows: what each says is one element.
+/// Messages that a tool shows, each as an element.
 #[derive(Default)]
 struct Said {
     texts: Vec<String>,
-    /// How many there are beside them, for which there was no room.
+    /// Number of messages that did not fit.
     more: usize,
 }
 
@@ -225,7 +227,7 @@ impl Said {
     }
 }
 
-/// What `receive_messages` shows.
+/// The answer of `receive_messages`.
 fn messages(said: &Said) -> Answer {
     Answer::shown(
         said.shown_in(Element::new("process_messages").attribute("count", said.texts.len())),
