@@ -116,7 +116,7 @@ impl Table {
 
     /// The descriptors are those of an earlier time, whose next number was `next_fd`. The numbers
     /// that were given out since are not given out again (FD-1). O(1).
-    pub(crate) fn go_back(&mut self, entries: OrdMap<FdId, Entry<Content>>, next_fd: u32) {
+    pub(crate) fn restore(&mut self, entries: OrdMap<FdId, Entry<Content>>, next_fd: u32) {
         self.entries = entries;
         self.next_fd = self.next_fd.max(next_fd);
     }

@@ -16,9 +16,12 @@ use super::decide::Draft;
 
 impl Draft {
     /// Queues the end of a child in the mailbox of its parent.
-    pub(super) fn report(&mut self, call: CallId, child: Pid, exit: &Exit) {
-        let said = self.message_of_child(child, exit, "spawn");
-        self.hear_of(call, said.shown_in(child_ended(child, exit.status.word())));
+    pub(super) fn report_end(&mut self, call: CallId, child: Pid, exit: &Exit) {
+        let message = self.message_of_child(child, exit, "spawn");
+        self.queue_report(
+            call,
+            message.in_element(child_ended(child, exit.status.word())),
+        );
     }
 
     /// Queues a report that the child does not exist: this process was restored from the journal of
@@ -26,15 +29,15 @@ impl Draft {
     pub(super) fn report_lost(&mut self, call: CallId, child: Pid) {
         let text = "It is no child of this process: you were restored from an earlier state under \
              a new pid. Its result does not come here. Spawn it again if you need it.";
-        self.hear_of(call, child_ended(child, "lost").text(text));
+        self.queue_report(call, child_ended(child, "lost").text(text));
     }
 
-    fn hear_of(&mut self, call: CallId, element: Element) {
+    fn queue_report(&mut self, call: CallId, element: Element) {
         self.emit(ChildFact::Reported {
             call,
             message: Arc::new(Message::user(element.to_xml())),
         });
-        self.notice();
+        self.handle_new_mail();
     }
 }
 

@@ -13,8 +13,8 @@ use dormouse_proto::tool::Access;
 use dormouse_proto::user_input::UserInput;
 use imbl::Vector;
 
-use super::common::ProgramCache;
 use super::environment::{Gathered, tell_environment};
+use super::program_cache::ProgramCache;
 use super::toolbox::{HostContext, Toolbox};
 use super::{Image, Preloads};
 use crate::budget::DEFAULT_PROCESSES;
@@ -57,8 +57,8 @@ pub struct Birth<'a> {
 /// If [`EnvironmentChoice::is_gathered`](crate::program::EnvironmentChoice::is_gathered), the image
 /// is incomplete until [`tell_environment`] adds what was gathered.
 #[must_use]
-pub fn born(program: &Program, around: &HostContext, birth: Birth<'_>, now_ms: u64) -> Image {
-    let common = ProgramCache::of(program, around);
+pub fn born(program: &Program, host: &HostContext, birth: Birth<'_>, now_ms: u64) -> Image {
+    let cache = ProgramCache::for_program(program, host);
     let mut table = Table::default();
     // Without descriptor tools nothing could read a preloaded descriptor.
     for (id, entry) in birth
@@ -70,10 +70,10 @@ pub fn born(program: &Program, around: &HostContext, birth: Birth<'_>, now_ms: u
         table.insert(id.clone(), entry.clone());
     }
     let mut held_bytes = 0;
-    let said = birth
+    let input = birth
         .input
         .filter(|user_input| !user_input.parts.is_empty());
-    let mailbox = said.map(|user_input| {
+    let mailbox = input.map(|user_input| {
         let parts = Placer::unlimited(program.descriptors(), now_ms).user_input(user_input);
         let blocks = parts.into_iter().map(|part| match part {
             Placement::Context { answer, .. } => Block::text(answer.text),
@@ -94,13 +94,13 @@ pub fn born(program: &Program, around: &HostContext, birth: Birth<'_>, now_ms: u
         }
     });
     let mut image = Image {
-        bundle: common.bundle.clone(),
+        bundle: cache.bundle.clone(),
         program: program.key().into(),
-        system: common.system(birth.preloads, || {
-            system_prompt(program, &common.toolbox, &birth)
+        system: cache.system(birth.preloads, || {
+            system_prompt(program, &cache.toolbox, &birth)
         }),
-        tools: common.toolbox.specs(),
-        outside: common.toolbox.outside(),
+        tools: cache.toolbox.specs(),
+        outside: cache.toolbox.outside(),
         access: birth.access,
         depth: birth.depth,
         lifetime: birth.lifetime,
@@ -129,7 +129,7 @@ pub fn born(program: &Program, around: &HostContext, birth: Birth<'_>, now_ms: u
         restores: 0,
     };
     if !program.environment().is_gathered() {
-        tell_environment(&mut image, program, around, &Gathered::default(), now_ms);
+        tell_environment(&mut image, program, host, &Gathered::default(), now_ms);
     }
     image
 }
@@ -137,7 +137,7 @@ pub fn born(program: &Program, around: &HostContext, birth: Birth<'_>, now_ms: u
 /// The system prompt: the text of the program, the preloads, then the instructions on descriptors.
 fn system_prompt(program: &Program, toolbox: &Toolbox, birth: &Birth<'_>) -> String {
     let mut parts = vec![program.system().to_owned()];
-    let preloads = preloaded(program, birth.preloads);
+    let preloads = preload_elements(program, birth.preloads);
     if !preloads.is_empty() {
         parts.push(format!("<preload>\n{}\n</preload>", preloads.join("\n")));
     }
@@ -153,7 +153,7 @@ fn system_prompt(program: &Program, toolbox: &Toolbox, birth: &Birth<'_>) -> Str
 }
 
 /// Each preload as an XML element: those of the program, then those of this process.
-fn preloaded(program: &Program, given: &Preloads) -> Vec<String> {
+fn preload_elements(program: &Program, given: &Preloads) -> Vec<String> {
     let of_program = program
         .preloads()
         .iter()
@@ -185,7 +185,7 @@ provider = "scripted"
 enabled = [{ name = "read_fd", alias = "look" }, "list_fds"]
 "#;
         let read = &mut |_: &Path| Ok(Bytes::from_static(PROGRAM.as_bytes()));
-        let (program, around) = (
+        let (program, host) = (
             compile(Path::new("p.toml"), read, &[]).unwrap().program,
             HostContext::default(),
         );
@@ -197,7 +197,7 @@ enabled = [{ name = "read_fd", alias = "look" }, "list_fds"]
             preloads: &Preloads::default(),
             input: None,
         };
-        let prompt = system_prompt(&program, &Toolbox::new(&program, &around), &birth);
+        let prompt = system_prompt(&program, &Toolbox::new(&program, &host), &birth);
         assert!(
             prompt.contains("- read_fd, here and in answers, is your tool look.\n"),
             "{prompt}"

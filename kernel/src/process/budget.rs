@@ -30,10 +30,6 @@ const ABANDONED: &str =
     "Interrupted: the budget was used up before this call was done. Its effect is unknown.";
 
 impl Draft {
-    fn change(&mut self, change: Change) {
-        self.emit(change);
-    }
-
     /// Whether the budget permits a model call. Ends the process at a limit.
     pub(super) fn may_spend(&mut self) -> bool {
         !self.ends_at_limit() && !self.state.budget.waits_for_shares()
@@ -44,7 +40,7 @@ impl Draft {
         let Some(reached) = self.state.budget.reached(self.now_ms) else {
             return false;
         };
-        self.exhaust(reached);
+        self.end_exhausted(reached);
         true
     }
 
@@ -52,7 +48,10 @@ impl Draft {
     pub(super) fn refusal_to_spend(&self) -> Option<String> {
         let account = &self.state.budget;
         if let Some(reached) = account.reached(self.now_ms) {
-            return Some(format!("No model is asked: {}.", exhausted(reached)));
+            return Some(format!(
+                "No model is asked: {}.",
+                exhausted_message(reached)
+            ));
         }
         account.waits_for_shares().then(|| {
             "No model is asked: what is left of this process's budget is reserved for its \
@@ -74,7 +73,7 @@ impl Draft {
         }
         for reached in self.state.budget.near(self.now_ms) {
             let Reached { amount, limit, .. } = reached;
-            self.change(Change::Warned {
+            self.emit(Change::Warned {
                 amount,
                 limit,
                 text: warning(reached).into(),
@@ -84,30 +83,33 @@ impl Draft {
 
     /// Ends the process because of an exhausted budget. Calls in flight are abandoned with a valid
     /// history.
-    fn exhaust(&mut self, reached: Reached) {
+    fn end_exhausted(&mut self, reached: Reached) {
         if let Phase::Thinking { .. } | Phase::Acting { .. } = self.state.phase {
-            self.abandon(ABANDONED);
+            self.abandon_calls(ABANDONED);
         }
-        self.end(Exit::new(ExitStatus::BudgetExhausted, exhausted(reached)));
+        self.end(Exit::new(
+            ExitStatus::BudgetExhausted,
+            exhausted_message(reached),
+        ));
     }
 
     /// Schedules a wake-up for the end of the wall time, or ends the process if that has passed.
     /// Returns whether the process is still running.
-    pub(super) fn keep_time(&mut self) -> bool {
+    pub(super) fn schedule_deadline(&mut self) -> bool {
         let Some(at_ms) = self.state.budget.deadline_ms() else {
             return true;
         };
         if self.now_ms >= at_ms {
-            self.time_up(at_ms);
+            self.handle_deadline(at_ms);
             return false;
         }
-        self.perform(Effect::WakeAt { at_ms });
+        self.schedule(Effect::WakeAt { at_ms });
         true
     }
 
     /// Handles the scheduled wake-up. The comparison uses the scheduled time, not the clock, which
     /// may have been set back.
-    pub(super) fn time_up(&mut self, at_ms: u64) {
+    pub(super) fn handle_deadline(&mut self, at_ms: u64) {
         let (Some(deadline), Some(limit)) = (
             self.state.budget.deadline_ms(),
             self.state.budget.limits().wall_time_ms,
@@ -115,7 +117,7 @@ impl Draft {
             return;
         };
         if deadline <= at_ms {
-            self.exhaust(Reached {
+            self.end_exhausted(Reached {
                 amount: Amount::WallTime,
                 used: limit,
                 limit,
@@ -124,7 +126,7 @@ impl Draft {
     }
 
     /// Reserves a share for each of these children of a call. Children that have a share keep it.
-    pub(super) fn reserve(
+    pub(super) fn reserve_shares(
         &mut self,
         call: CallId,
         indices: &[u32],
@@ -157,7 +159,7 @@ impl Draft {
         let share = account
             .cut(&asked, self.now_ms)
             .map_err(|shortage| shortage.to_string())?;
-        self.change(Change::Reserved {
+        self.emit(Change::Reserved {
             call,
             shares: indices.into_iter().map(|index| (index, share)).collect(),
         });
@@ -171,8 +173,8 @@ impl Draft {
             .slots()
             .iter()
             .filter(|slot| slot.call != call && !slot.called && slot.answer.is_none());
-        let counts = others.map(|slot| match self.kind_of(slot) {
-            Some(kind) if kind.makes_children() => self.expected_children(slot) as u64,
+        let counts = others.map(|slot| match self.bound_tool_of(slot) {
+            Some(tool) if tool.makes_children() => self.expected_children(slot) as u64,
             _ => 0,
         });
         counts.sum()
@@ -189,26 +191,26 @@ impl Draft {
 
     /// Returns the rest of a child's share, at most once (CALL-1). `spent` is unknown if the child
     /// was given up.
-    pub(super) fn give_back(&mut self, call: CallId, index: u32, spent: Option<Usage>) {
+    pub(super) fn return_share(&mut self, call: CallId, index: u32, spent: Option<Usage>) {
         if self.state.budget.share(call, index).is_some() {
-            self.change(Change::Returned { call, index, spent });
+            self.emit(Change::Returned { call, index, spent });
         }
     }
 
     /// Continues a process that was waiting for shares to be returned.
-    pub(super) fn go_on_with_shares(&mut self) {
+    pub(super) fn continue_with_returned_shares(&mut self) {
         match self.state.phase {
-            Phase::Ready { stopped: None } => self.ask_model(),
+            Phase::Ready { stopped: None } => self.call_model(),
             Phase::Ready {
                 stopped: Some(stop),
-            } => self.follow(stop),
+            } => self.handle_stop_reason(stop),
             Phase::Idle | Phase::Thinking { .. } | Phase::Acting { .. } | Phase::Ended { .. } => {}
         }
     }
 
     /// Looks for children whose call is over while their share is still reserved: their end was
     /// missed, is about to be reported, or they were never created.
-    pub(super) fn ask_after_lost(&mut self) {
+    pub(super) fn find_lost_children(&mut self) {
         let is_waited_for = |call: CallId| {
             self.state.background.contains_key(&call)
                 || self
@@ -220,13 +222,13 @@ impl Draft {
         let places = self.state.budget.shares().map(|(place, _)| place);
         let lost: Vec<_> = places.filter(|(call, _)| !is_waited_for(*call)).collect();
         for (call, index) in lost {
-            self.perform(Effect::FindChild { call, index });
+            self.schedule(Effect::FindChild { call, index });
         }
     }
 
     /// Records the usage of a reply that came too late to be used. The usage of an abandoned call
     /// is counted once.
-    pub(super) fn count_late(
+    pub(super) fn record_late_usage(
         &mut self,
         call: CallId,
         model: &str,
@@ -235,13 +237,13 @@ impl Draft {
         if let Ok(reply) = result
             && self.state.budget.is_owed(call)
         {
-            self.count(call, self.state.priced(model, reply.usage));
+            self.record_usage(call, self.state.priced(model, reply.usage));
         }
     }
 
-    pub(super) fn count(&mut self, call: CallId, usage: Usage) {
+    pub(super) fn record_usage(&mut self, call: CallId, usage: Usage) {
         if usage != Usage::default() {
-            self.change(Change::Used { call, usage });
+            self.emit(Change::Used { call, usage });
         }
     }
 }
@@ -250,7 +252,7 @@ impl State {
     /// The usage with its cost. The cost becomes part of the fact, so that another price table does
     /// not change the past (DUR-2).
     pub(super) fn priced(&self, model: &str, usage: Usage) -> Usage {
-        let price = self.program.price(model, &self.around.prices);
+        let price = self.program.price(model, &self.host.prices);
         Usage {
             cost_nanos: price.map_or(0, |price| price.cost_nanos(&usage)),
             ..usage
@@ -268,7 +270,7 @@ fn can_multiply(program: &Program, access: Access, depth: u32) -> bool {
         && makers.any(|tool| tool.access.unwrap_or(Access::Admin) <= access)
 }
 
-fn exhausted(
+fn exhausted_message(
     Reached {
         amount,
         used,

@@ -22,7 +22,7 @@ use dormouse_proto::record::{Caller, Phase};
 use dormouse_proto::tool::Answer;
 
 use super::decide::Draft;
-use super::evolve::results;
+use super::evolve::result_blocks;
 use super::{Effect, Fact, Work};
 use crate::syscall::checkpoint::{CheckpointError, CheckpointOp, CheckpointReply, Standing};
 use crate::syscall::{checkpoint_process, list_checkpoints, restore_process};
@@ -35,19 +35,19 @@ const OPEN: &str =
 impl Draft {
     pub(crate) fn checkpoint_process(&mut self, call: CallId) {
         let label = checkpoint_process::label(&self.slot(call).args);
-        self.ask_checkpoints(call, label.map(|label| CheckpointOp::Make { label }));
+        self.request_checkpoint(call, label.map(|label| CheckpointOp::Make { label }));
     }
 
     pub(crate) fn list_checkpoints(&mut self, call: CallId) {
         let checked = list_checkpoints::check(&self.slot(call).args);
-        self.ask_checkpoints(call, checked.map(|()| CheckpointOp::List));
+        self.request_checkpoint(call, checked.map(|()| CheckpointOp::List));
     }
 
     pub(crate) fn restore_process(&mut self, call: CallId) {
         let asked = self
             .may_restore()
             .and_then(|()| restore_process::checkpoint(&self.slot(call).args));
-        self.ask_checkpoints(call, asked.map(|id| CheckpointOp::Read { id }));
+        self.request_checkpoint(call, asked.map(|id| CheckpointOp::Read { id }));
     }
 
     fn may_restore(&self) -> Result<(), CheckpointError> {
@@ -62,12 +62,12 @@ impl Draft {
         }
     }
 
-    fn ask_checkpoints(&mut self, call: CallId, op: Result<CheckpointOp, CheckpointError>) {
+    fn request_checkpoint(&mut self, call: CallId, op: Result<CheckpointOp, CheckpointError>) {
         match op {
-            Err(error) => self.answer_whole(call, error.answer()),
+            Err(error) => self.answer_in_full(call, error.answer()),
             Ok(op) => {
-                self.intend(call);
-                self.perform(Effect::Begin {
+                self.record_intent(call);
+                self.schedule(Effect::Begin {
                     call,
                     work: Work::Checkpoint(op),
                 });
@@ -75,57 +75,57 @@ impl Draft {
         }
     }
 
-    pub(super) fn take_checkpoint(
+    pub(super) fn handle_checkpoint_reply(
         &mut self,
         call: CallId,
         result: Result<CheckpointReply, CheckpointError>,
     ) {
         self.complete(call, |draft| match result {
-            Err(error) => draft.answer_whole(call, error.answer()),
+            Err(error) => draft.answer_in_full(call, error.answer()),
             Ok(CheckpointReply::Made(made)) => {
-                draft.answer_whole(call, checkpoint_process::answer(&made))
+                draft.answer_in_full(call, checkpoint_process::answer(&made))
             }
             Ok(CheckpointReply::Listed(kept)) => {
-                draft.answer_whole(call, list_checkpoints::answer(kept))
+                draft.answer_in_full(call, list_checkpoints::answer(kept))
             }
-            Ok(CheckpointReply::Read(standing)) => draft.restore_for(call, *standing),
+            Ok(CheckpointReply::Read(standing)) => draft.restore_for_call(call, *standing),
         });
     }
 
     /// A host call is not part of the conversation, so the host gets its answer before the restore.
-    fn restore_for(&mut self, call: CallId, standing: Standing) {
-        if let Err(error) = self.check_standing(&standing) {
-            return self.answer_whole(call, error.answer());
+    fn restore_for_call(&mut self, call: CallId, standing: Standing) {
+        if let Err(error) = self.check_restorable(&standing) {
+            return self.answer_in_full(call, error.answer());
         }
         match self.caller() {
-            Caller::Model => self.go_back_to(standing, Caller::Model),
+            Caller::Model => self.restore(standing, Caller::Model),
             Caller::Host => {
-                self.answer_whole(call, self.went_back(&standing));
-                self.go_back_to(standing, Caller::Host);
-                self.proceed();
+                self.answer_in_full(call, self.restore_answer(&standing));
+                self.restore(standing, Caller::Host);
+                self.continue_after_restore();
             }
         }
     }
 
     /// Restores at the request of the host, within a turn or between two.
-    pub(super) fn take_back(&mut self, ticket: Arc<str>, standing: Standing) {
-        if let Err(error) = self.check_standing(&standing) {
-            return self.perform(Effect::AnswerHost {
+    pub(super) fn restore_for_host(&mut self, ticket: Arc<str>, standing: Standing) {
+        if let Err(error) = self.check_restorable(&standing) {
+            return self.schedule(Effect::AnswerHost {
                 ticket,
                 answer: error.answer(),
             });
         }
-        self.abandon(ABANDONED);
-        let answer = self.went_back(&standing);
-        self.perform(Effect::AnswerHost { ticket, answer });
-        self.go_back_to(standing, Caller::Host);
-        self.proceed();
+        self.abandon_calls(ABANDONED);
+        let answer = self.restore_answer(&standing);
+        self.schedule(Effect::AnswerHost { ticket, answer });
+        self.restore(standing, Caller::Host);
+        self.continue_after_restore();
         if self.state.exit().is_none() {
-            self.ask_after_lost();
+            self.find_lost_children();
         }
     }
 
-    fn check_standing(&self, Standing { kept, image }: &Standing) -> Result<(), CheckpointError> {
+    fn check_restorable(&self, Standing { kept, image }: &Standing) -> Result<(), CheckpointError> {
         match &image.phase {
             Phase::Ended { exit } => Err(CheckpointError::Ended {
                 id: kept.id,
@@ -139,7 +139,7 @@ impl Draft {
     }
 
     /// The answer that reports the restore.
-    fn went_back(&self, Standing { kept, .. }: &Standing) -> Answer {
+    fn restore_answer(&self, Standing { kept, .. }: &Standing) -> Answer {
         let max_restores = self.state.program.limits().max_restores;
         Answer::shown(restore_process::notice(
             kept,
@@ -148,7 +148,7 @@ impl Draft {
         ))
     }
 
-    fn go_back_to(&mut self, standing: Standing, by: Caller) {
+    fn restore(&mut self, standing: Standing, by: Caller) {
         let mut blocks = Vec::new();
         if let Phase::Acting {
             caller: Caller::Model,
@@ -159,10 +159,10 @@ impl Draft {
             blocks.extend(
                 slots
                     .iter()
-                    .flat_map(|slot| results(slot, slot.answer.as_ref().unwrap_or(&open))),
+                    .flat_map(|slot| result_blocks(slot, slot.answer.as_ref().unwrap_or(&open))),
             );
         }
-        blocks.push(Block::text(self.went_back(&standing).text));
+        blocks.push(Block::text(self.restore_answer(&standing).text));
         let Standing { kept, image } = standing;
         let calls: Vec<_> = self
             .state
@@ -182,14 +182,14 @@ impl Draft {
             by,
         });
         if !calls.is_empty() {
-            self.perform(Effect::Abandon { calls });
+            self.schedule(Effect::Abandon { calls });
         }
     }
 
     /// Continues after a restore: calls the model, or starts a turn if mail is waiting.
-    fn proceed(&mut self) {
+    fn continue_after_restore(&mut self) {
         match self.state.phase {
-            Phase::Ready { .. } => self.ask_model(),
+            Phase::Ready { .. } => self.call_model(),
             Phase::Idle if !self.state.mailbox.is_empty() => self.begin_turn(),
             _ => {}
         }

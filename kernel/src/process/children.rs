@@ -15,7 +15,7 @@ use dormouse_proto::xml::Element;
 use imbl::OrdMap;
 
 use super::decide::Draft;
-use super::evolve::{referable, results};
+use super::evolve::{result_blocks, with_marker};
 use super::{Child, Effect, Image, State};
 use crate::syscall::fork;
 use crate::table::placement::{Placement, Placer};
@@ -28,7 +28,7 @@ impl Draft {
         let limits = self.state.program.limits();
         let prompts = match fork::prompts(&self.slot(call).args, limits.max_fork_children) {
             Ok(prompts) => prompts,
-            Err(message) => return self.answer_whole(call, Answer::failed(message)),
+            Err(message) => return self.answer_in_full(call, Answer::failed(message)),
         };
         // Children that were created before a restart do not count as additional ones.
         let room = if self.slot(call).called {
@@ -37,7 +37,7 @@ impl Draft {
             self.check_room(call, prompts.len())
         };
         if let Err(message) = room {
-            return self.answer_whole(call, Answer::failed(message));
+            return self.answer_in_full(call, Answer::failed(message));
         }
         if self.answer_if_all_ended(call) {
             return;
@@ -51,38 +51,45 @@ impl Draft {
             self.state.program.clone(),
             self.state.access.min(Access::Write),
         );
-        if let Err(message) = self.reserve(call, &missing, (&program, Budget::default()), access) {
-            return self.answer_whole(call, Answer::failed(message));
+        if let Err(message) =
+            self.reserve_shares(call, &missing, (&program, Budget::default()), access)
+        {
+            return self.answer_in_full(call, Answer::failed(message));
         }
-        let shared = forked(&self.state);
+        let shared = fork_image(&self.state);
         let children = missing.into_iter().map(|index| Child {
             origin: Origin::Forked { call, index },
             program: self.state.program.clone(),
-            image: self.told(&shared, (call, index), &prompts),
+            image: self.child_image(&shared, (call, index), &prompts),
         });
         let (children, may_exist) = (children.collect(), self.slot(call).called);
-        self.intend(call);
-        self.perform(Effect::StartChildren {
+        self.record_intent(call);
+        self.schedule(Effect::StartChildren {
             children,
             may_exist,
         });
     }
 
     /// The image of one child: the shared image, its prompt, and its share of the budget.
-    fn told(&self, shared: &Image, (call, index): (CallId, u32), prompts: &[String]) -> Image {
+    fn child_image(
+        &self,
+        shared: &Image,
+        (call, index): (CallId, u32),
+        prompts: &[String],
+    ) -> Image {
         let (number, count, pid) = (index + 1, prompts.len(), self.state.pid);
-        let told = ShownText::from(format!(
+        let prompt = ShownText::from(format!(
             "You are child {number} of {count} of a fork of process {pid}.\n\n"
         ));
-        let told = told.then(ShownText::outside(
+        let prompt = prompt.then(ShownText::outside(
             &format!("process:{pid}"),
             prompts[index as usize].as_str(),
         ));
         let message = Message {
             role: Role::User,
-            blocks: answers(&self.state, call, told),
+            blocks: answer_blocks(&self.state, call, prompt),
         };
-        let message = Arc::new(referable(
+        let message = Arc::new(with_marker(
             &self.state.program,
             self.state.messages.len(),
             message,
@@ -125,8 +132,8 @@ impl Draft {
             .slots()
             .iter()
             .filter(|slot| slot.call != call && slot.called && slot.answer.is_none());
-        let waited = others.map(|slot| match self.kind_of(slot) {
-            Some(kind) if kind.makes_children() => self
+        let waited = others.map(|slot| match self.bound_tool_of(slot) {
+            Some(tool) if tool.makes_children() => self
                 .expected_children(slot)
                 .saturating_sub(slot.ended.len()),
             _ => 0,
@@ -135,13 +142,13 @@ impl Draft {
     }
 
     /// Handles the end of a child. Its share is returned even if its call is over.
-    pub(super) fn take_child(&mut self, call: CallId, index: u32, child: Pid, exit: Exit) {
-        self.give_back(call, index, exit.spent);
+    pub(super) fn handle_child_ended(&mut self, call: CallId, index: u32, child: Pid, exit: Exit) {
+        self.return_share(call, index, exit.spent);
         if self.state.background.contains_key(&call) {
-            self.report(call, child, &exit);
+            self.report_end(call, child, &exit);
         }
-        self.go_on_with_shares();
-        let Some(slot) = self.state.open_slot(call) else {
+        self.continue_with_returned_shares();
+        let Some(slot) = self.state.unanswered_call(call) else {
             return;
         };
         if has_ended(slot, index) {
@@ -155,7 +162,7 @@ impl Draft {
             exit,
         });
         if self.answer_if_all_ended(call) {
-            self.settle(caller);
+            self.continue_turn(caller);
         }
     }
 
@@ -179,8 +186,8 @@ impl Draft {
 
     /// How many children a call makes. Its arguments have been checked.
     pub(super) fn expected_children(&self, slot: &Slot) -> usize {
-        match self.kind_of(slot) {
-            Some(kind) if kind.is(&fork::TOOL) => fork::count(&slot.args),
+        match self.bound_tool_of(slot) {
+            Some(tool) if tool.is(&fork::TOOL) => fork::count(&slot.args),
             _ => 1,
         }
     }
@@ -191,9 +198,9 @@ impl Draft {
         let mut produced = 0;
         let mut results = Element::new("fork_result").attribute("children", ended.len());
         for (index, (child, exit)) in ended {
-            let said = self.message_of_child(*child, exit, "fork");
-            produced += said.produced_chars;
-            results = results.child(child_element(index + 1, *child, exit, &said));
+            let message = self.message_of_child(*child, exit, "fork");
+            produced += message.produced_chars;
+            results = results.child(child_element(index + 1, *child, exit, &message));
         }
         self.answer(call, Answer::shown(results), produced);
     }
@@ -203,7 +210,7 @@ impl Draft {
         let Some((_, (child, exit))) = ended.get_min() else {
             return;
         };
-        let Said {
+        let ChildMessage {
             answer,
             produced_chars,
             ..
@@ -226,15 +233,15 @@ impl Draft {
 
     /// The last message of a child as its parent reads it. A large one becomes a descriptor that
     /// shares the text.
-    pub(super) fn message_of_child(&mut self, child: Pid, exit: &Exit, verb: &str) -> Said {
+    pub(super) fn message_of_child(&mut self, child: Pid, exit: &Exit, verb: &str) -> ChildMessage {
         let placement = self.placer().exit(exit, &format!("{verb}:{child}"));
         let produced_chars = placement.produced_chars();
         let exact = match &placement {
             Placement::Context { text, .. } => Some(text.clone()),
             Placement::Descriptor(_) => None,
         };
-        Said {
-            answer: self.placed(placement),
+        ChildMessage {
+            answer: self.open_placement(placement),
             produced_chars,
             exact,
         }
@@ -251,17 +258,17 @@ impl Draft {
 type Ended = OrdMap<u32, (Pid, Exit)>;
 
 /// The last message of a child, ready for the context of its parent.
-pub(super) struct Said {
+pub(super) struct ChildMessage {
     answer: Answer,
     produced_chars: u64,
     /// The exact text; `None` if it became a descriptor, whose element is the answer.
     exact: Option<Arc<str>>,
 }
 
-impl Said {
+impl ChildMessage {
     /// Puts the message into an element: a descriptor's element as it is, other text escaped
     /// (XML-1).
-    pub(super) fn shown_in(&self, element: Element) -> Element {
+    pub(super) fn in_element(&self, element: Element) -> Element {
         match &self.exact {
             Some(text) => element.text(&**text),
             None => element.rendered(&*self.answer.text),
@@ -274,18 +281,18 @@ fn has_ended(slot: &Slot, index: u32) -> bool {
     slot.ended.contains_key(&index)
 }
 
-fn child_element(number: u32, child: Pid, exit: &Exit, said: &Said) -> Element {
+fn child_element(number: u32, child: Pid, exit: &Exit, message: &ChildMessage) -> Element {
     let element = Element::new("child")
         .attribute("index", number)
         .attribute("pid", child)
         .attribute("status", exit.status.word());
-    said.shown_in(element)
+    message.in_element(element)
 }
 
 /// The part that the images of all children of a fork share: the parent's image, ready to continue
 /// the turn. When the tool uses of the turn are answered, the history is valid and begins with the
 /// bytes of the parent (FORK-2).
-fn forked(state: &State) -> Image {
+fn fork_image(state: &State) -> Image {
     let shared = u32::try_from(state.messages.len()).unwrap_or(u32::MAX);
     let forked_at = state.forked_at.iter().copied().chain([shared]).collect();
     Image {
@@ -310,18 +317,18 @@ fn forked(state: &State) -> Image {
 /// The blocks with which the history of a child continues: its prompt as the answer to the fork,
 /// and an error for each sibling call. A fork by the host is not part of the conversation, so its
 /// prompt is plain text.
-fn answers(state: &State, call: CallId, told: ShownText) -> Vec<Block> {
+fn answer_blocks(state: &State, call: CallId, prompt: ShownText) -> Vec<Block> {
     if let Phase::Acting {
         caller: Caller::Host,
         ..
     } = state.phase
     {
-        return vec![Block::text(told)];
+        return vec![Block::text(prompt)];
     }
-    let (mine, sibling) = (Answer::shown(told), Answer::failed(SIBLING));
+    let (mine, sibling) = (Answer::shown(prompt), Answer::failed(SIBLING));
     state
         .slots()
         .iter()
-        .flat_map(|slot| results(slot, if slot.call == call { &mine } else { &sibling }))
+        .flat_map(|slot| result_blocks(slot, if slot.call == call { &mine } else { &sibling }))
         .collect()
 }

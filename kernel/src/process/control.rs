@@ -25,31 +25,31 @@ impl Draft {
         }
     }
 
-    pub(super) fn go_on_after_stop(&mut self) {
+    pub(super) fn continue_after_stop(&mut self) {
         let before = self.state.control;
         if before == Control::Running {
             return;
         }
         self.emit(ControlFact::Continued);
         match before {
-            Control::Frozen => self.take_up(),
-            _ => self.begin_what_waits(),
+            Control::Frozen => self.resume_phase(),
+            _ => self.start_held_back(),
         }
     }
 
     /// Starts what was held back while the process was stopped. Calls that were in flight are
     /// answered by now, or still in flight.
-    fn begin_what_waits(&mut self) {
+    fn start_held_back(&mut self) {
         match self.state.phase {
             Phase::Thinking { .. } => {}
-            Phase::Acting { .. } => self.begin_uncalled(),
-            _ => self.take_up(),
+            Phase::Acting { .. } => self.start_unstarted_calls(),
+            _ => self.resume_phase(),
         }
     }
 
     pub(super) fn interrupt(&mut self) {
         let caller = self.caller();
-        if !self.abandon(
+        if !self.abandon_calls(
             "Interrupted: the turn was ended before this call was done. Its effect is unknown.",
         ) {
             return;
@@ -59,15 +59,15 @@ impl Draft {
                 ExitStatus::Interrupted,
                 "the turn was interrupted".to_owned(),
             ),
-            Caller::Host => self.settle(caller),
+            Caller::Host => self.continue_turn(caller),
         }
         if self.state.exit().is_none() {
-            self.ask_after_lost();
+            self.find_lost_children();
         }
     }
 
     pub(super) fn kill(&mut self) {
-        self.abandon(
+        self.abandon_calls(
             "Interrupted: the process was killed before this call was done. Its effect is unknown.",
         );
         self.end(Exit::new(ExitStatus::Killed, "the process was killed"));
@@ -75,7 +75,7 @@ impl Draft {
 
     /// Abandons all calls in flight and answers each open tool use with `text`. Returns false if
     /// there is no turn to abandon.
-    pub(super) fn abandon(&mut self, text: &str) -> bool {
+    pub(super) fn abandon_calls(&mut self, text: &str) -> bool {
         let (calls, tickets): (_, Vec<Arc<str>>) = match &self.state.phase {
             Phase::Thinking { call } => (vec![*call], Vec::new()),
             Phase::Acting { caller, slots } => {
@@ -97,13 +97,13 @@ impl Draft {
             Phase::Idle | Phase::Ended { .. } => return false,
         };
         let answer = Answer::failed(text);
-        self.state.reading.end_calls();
+        self.state.pending_reads.end_calls();
         self.emit(TurnFact::Interrupted {
             answer: answer.clone(),
         });
-        self.perform(Effect::Abandon { calls });
+        self.schedule(Effect::Abandon { calls });
         for ticket in tickets {
-            self.perform(Effect::AnswerHost {
+            self.schedule(Effect::AnswerHost {
                 ticket,
                 answer: answer.clone(),
             });
@@ -113,7 +113,7 @@ impl Draft {
 
     /// Cancels one host call and answers it. Other host calls and background children are not
     /// affected.
-    pub(super) fn give_up(&mut self, ticket: &str) {
+    pub(super) fn cancel_request(&mut self, ticket: &str) {
         let Phase::Acting {
             caller: Caller::Host,
             slots,
@@ -129,12 +129,12 @@ impl Draft {
             return;
         };
         if !self.state.background.contains_key(&call) {
-            self.perform(Effect::Abandon { calls: vec![call] });
+            self.schedule(Effect::Abandon { calls: vec![call] });
         }
         self.answer(call, Answer::failed(GIVEN_UP), 0);
-        self.settle(Caller::Host);
+        self.continue_turn(Caller::Host);
         if self.state.exit().is_none() {
-            self.ask_after_lost();
+            self.find_lost_children();
         }
     }
 }

@@ -84,7 +84,7 @@ impl Draft {
         self.facts.push(fact);
     }
 
-    pub(super) fn perform(&mut self, effect: Effect) {
+    pub(super) fn schedule(&mut self, effect: Effect) {
         // Most decisions have one effect, and an effect is large: reserve room for exactly one.
         self.effects
             .reserve_exact(usize::from(self.effects.is_empty()));
@@ -94,10 +94,10 @@ impl Draft {
     fn handle(&mut self, input: Input) {
         match input {
             Input::Signal(Signal::Resume) => self.resume(),
-            _ if self.state.exit().is_some() => self.refuse(&input),
+            _ if self.state.exit().is_some() => self.refuse_after_end(&input),
             Input::Spoke { user_input, .. } if user_input.parts.is_empty() => {}
             Input::Spoke { from, user_input } => {
-                self.place_arrival(Arrival::Spoke { from, user_input })
+                self.request_arrival_placement(Arrival::Spoke { from, user_input })
             }
             Input::Messaged {
                 ticket,
@@ -106,7 +106,7 @@ impl Draft {
                 settled,
                 letter,
             } => {
-                self.place_arrival(Arrival::Messaged {
+                self.request_arrival_placement(Arrival::Messaged {
                     ticket,
                     from,
                     call,
@@ -119,7 +119,7 @@ impl Draft {
             Input::Completed { call, result } => self.handle_completion(call, result),
             Input::Child { call, event } => self.handle_child_event(call, event),
             Input::Signal(signal) => self.handle_signal(signal),
-            Input::TimeUp { at_ms } => self.time_up(at_ms),
+            Input::TimeUp { at_ms } => self.handle_deadline(at_ms),
         }
     }
 
@@ -130,50 +130,56 @@ impl Draft {
                 source,
                 page_chars,
             } => {
-                self.place_arrival(Arrival::Opened {
+                self.request_arrival_placement(Arrival::Opened {
                     ticket,
                     collected,
                     source,
                     page_chars,
                 });
             }
-            HostRequest::Call { tool, args } => self.call_for_host(ticket, tool, args),
-            HostRequest::GiveUp => self.give_up(&ticket),
+            HostRequest::Call { tool, args } => self.handle_host_call(ticket, tool, args),
+            HostRequest::GiveUp => self.cancel_request(&ticket),
             HostRequest::SendBack { position, message } => {
-                self.send_back(ticket, &position, message)
+                self.goto_for_host(ticket, &position, message)
             }
-            HostRequest::TakeBack(standing) => self.take_back(ticket, *standing),
+            HostRequest::TakeBack(standing) => self.restore_for_host(ticket, *standing),
         }
     }
 
     fn handle_completion(&mut self, call: CallId, result: Completion) {
         match result {
-            Completion::Model(result) => self.take_reply(call, result),
-            Completion::Tool(output) => self.take_output(call, output),
-            Completion::Read(found) => self.handle_found(call, found),
+            Completion::Model(result) => self.handle_model_reply(call, result),
+            Completion::Tool(output) => self.handle_tool_output(call, output),
+            Completion::Read(found) => self.handle_read_result(call, found),
             Completion::FileWritten { pending, result } => {
-                self.take_written(call, &pending, result)
+                self.handle_file_written(call, &pending, result)
             }
-            Completion::Summarized { pending, result } => self.take_summary(call, pending, result),
-            Completion::TempFile { pending, result } => self.take_temp_file(call, &pending, result),
-            Completion::Checkpoint(result) => self.take_checkpoint(call, result),
-            Completion::Fetched { pending, result } => self.take_fetched(call, &pending, result),
+            Completion::Summarized { pending, result } => {
+                self.handle_summary(call, pending, result)
+            }
+            Completion::TempFile { pending, result } => {
+                self.handle_temp_file(call, &pending, result)
+            }
+            Completion::Checkpoint(result) => self.handle_checkpoint_reply(call, result),
+            Completion::Fetched { pending, result } => self.handle_fetched(call, &pending, result),
             Completion::MessageSent(receipt) => {
-                self.complete(call, |draft| draft.answer_whole(call, receipt))
+                self.complete(call, |draft| draft.answer_in_full(call, receipt))
             }
-            Completion::Listed { known, hidden } => self.take_list(call, known, hidden),
-            Completion::TimedOut => self.take_timeout(call),
+            Completion::Listed { known, hidden } => self.handle_process_list(call, known, hidden),
+            Completion::TimedOut => self.handle_timeout(call),
         }
     }
 
     fn handle_child_event(&mut self, call: CallId, event: ChildEvent) {
         match event {
-            ChildEvent::Started { child } => self.take_start(call, child),
-            ChildEvent::Absent { index } => self.take_absence(call, index),
+            ChildEvent::Started { child } => self.handle_child_started(call, child),
+            ChildEvent::Absent { index } => self.handle_child_absent(call, index),
             ChildEvent::NotBorn { why } => {
                 self.complete(call, |draft| draft.refuse_spawn(call, why))
             }
-            ChildEvent::Ended { index, child, exit } => self.take_child(call, index, child, exit),
+            ChildEvent::Ended { index, child, exit } => {
+                self.handle_child_ended(call, index, child, exit)
+            }
         }
     }
 
@@ -182,14 +188,14 @@ impl Draft {
             Signal::Resume => self.resume(),
             Signal::Interrupt => self.interrupt(),
             Signal::Stop => self.stop(),
-            Signal::Continue => self.go_on_after_stop(),
+            Signal::Continue => self.continue_after_stop(),
             Signal::Kill => self.kill(),
         }
     }
 
     /// Handles input for an ended process: requests that wait for an answer get an error, or the
     /// receipt of a message that arrived before the end. Everything else is dropped.
-    fn refuse(&mut self, input: &Input) {
+    fn refuse_after_end(&mut self, input: &Input) {
         let (ticket, receipt) = match input {
             Input::Messaged {
                 ticket, from, call, ..
@@ -210,7 +216,7 @@ impl Draft {
         };
         let answer = receipt
             .unwrap_or_else(|| Answer::failed(format!("Process {} has ended.", self.state.pid)));
-        self.perform(Effect::AnswerHost {
+        self.schedule(Effect::AnswerHost {
             ticket: ticket.clone(),
             answer,
         });
@@ -218,13 +224,13 @@ impl Draft {
 
     /// Queues an input in the mailbox. Input of the host has one block for each part; input that
     /// the host sends on behalf of another process is one XML element.
-    pub(super) fn hear(&mut self, from: Sender, parts: Vec<Placement>) {
+    pub(super) fn queue_input(&mut self, from: Sender, parts: Vec<Placement>) {
         let message = match from {
-            Sender::Process(pid) => self.message_of(pid, parts),
+            Sender::Process(pid) => self.render_host_message(pid, parts),
             Sender::Host => {
                 let blocks = parts
                     .into_iter()
-                    .map(|part| Block::text(self.placed(part).text))
+                    .map(|part| Block::text(self.open_placement(part).text))
                     .collect();
                 Arc::new(Message {
                     role: Role::User,
@@ -233,34 +239,36 @@ impl Draft {
             }
         };
         self.emit(MailFact::Queued { from, message });
-        self.notice();
+        self.handle_new_mail();
     }
 
     /// The answer for a placement. Opens the descriptor if the placement is one.
-    pub(super) fn placed(&mut self, placement: Placement) -> Answer {
+    pub(super) fn open_placement(&mut self, placement: Placement) -> Answer {
         match placement {
             Placement::Context { answer, .. } => answer,
-            Placement::Descriptor(new) => self.open_next(*new),
+            Placement::Descriptor(new) => self.open_descriptor(*new),
         }
     }
 
     /// Opens a descriptor under the next free number. Returns what the caller reads.
-    pub(super) fn open_next(&mut self, new: NewDescriptor) -> Answer {
+    pub(super) fn open_descriptor(&mut self, new: NewDescriptor) -> Answer {
         let id = self.state.table.next_id();
         let answer = new.answer(&id);
-        self.open(id, new.entry);
+        self.open_as(id, new.entry);
         answer
     }
 
     /// Puts a placement into `element`: as text, or as the element that shows its descriptor.
-    pub(super) fn shown_in(&mut self, element: Element, placement: Placement) -> Element {
+    pub(super) fn fill_element(&mut self, element: Element, placement: Placement) -> Element {
         match placement {
             Placement::Context { text, .. } => element.text(&*text),
-            placement @ Placement::Descriptor(_) => element.rendered(&*self.placed(placement).text),
+            placement @ Placement::Descriptor(_) => {
+                element.rendered(&*self.open_placement(placement).text)
+            }
         }
     }
 
-    pub(super) fn open(&mut self, id: FdId, entry: Entry<Content>) {
+    pub(super) fn open_as(&mut self, id: FdId, entry: Entry<Content>) {
         self.emit(DescriptorFact::Opened { id, entry });
     }
 
@@ -270,13 +278,13 @@ impl Draft {
         new: Result<Box<NewDescriptor>, Unreadable>,
     ) {
         let answer = match new {
-            Ok(new) => self.open_next(*new),
+            Ok(new) => self.open_descriptor(*new),
             Err(lost) => unreadable(None, &lost),
         };
-        self.perform(Effect::AnswerHost { ticket, answer });
+        self.schedule(Effect::AnswerHost { ticket, answer });
     }
 
-    fn call_for_host(&mut self, ticket: Arc<str>, tool: String, args: String) {
+    fn handle_host_call(&mut self, ticket: Arc<str>, tool: String, args: String) {
         let pid = self.state.pid;
         let busy = match self.state.phase {
             _ if self.state.is_stopped() => {
@@ -306,13 +314,13 @@ impl Draft {
         };
         if let Some(why) = busy {
             let answer = Answer::failed(why);
-            return self.perform(Effect::AnswerHost { ticket, answer });
+            return self.schedule(Effect::AnswerHost { ticket, answer });
         }
         self.emit(CallFact::HostCalled {
             ticket,
             tool: tool.into(),
             args: args.into(),
         });
-        self.begin_uncalled();
+        self.start_unstarted_calls();
     }
 }

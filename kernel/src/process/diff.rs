@@ -11,7 +11,7 @@ use dormouse_proto::record::{Control, Entry, Phase};
 use serde::Serialize;
 
 use super::Image;
-use super::gist::said;
+use super::fact_summary::message_summary;
 use dormouse_content::Content;
 
 /// The differences between a left and a right position.
@@ -121,7 +121,7 @@ fn line(number: usize, message: &Message) -> Line {
     Line {
         number,
         role,
-        gist: said(message),
+        gist: message_summary(message),
     }
 }
 

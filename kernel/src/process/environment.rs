@@ -29,11 +29,11 @@ pub struct Gathered {
 pub fn tell_environment(
     image: &mut Image,
     program: &Program,
-    around: &HostContext,
+    host: &HostContext,
     found: &Gathered,
     now_ms: u64,
 ) {
-    let lines = lines(program.environment(), around, found, now_ms);
+    let lines = lines(program.environment(), host, found, now_ms);
     if lines.is_empty() {
         return;
     }
@@ -47,14 +47,14 @@ pub fn tell_environment(
 /// One line for each known fact; several for a command.
 fn lines(
     choice: &EnvironmentChoice,
-    around: &HostContext,
+    host: &HostContext,
     found: &Gathered,
     now_ms: u64,
 ) -> Vec<String> {
     let variables = choice.variables.iter().filter_map(|variable| {
         let value = match variable {
             Variable::Date => Some(date(now_ms)),
-            other => around.environment.get(other.word()).cloned(),
+            other => host.environment.get(other.word()).cloned(),
         };
         Some(format!("{}: {}", variable.word(), value?))
     });

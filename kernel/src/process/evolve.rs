@@ -43,7 +43,7 @@ pub fn evolve(state: &mut State, fact: &Fact) {
         Fact::Budget(change) => {
             state.budget.apply(change);
             if let Change::Warned { text, .. } = change {
-                say_more(state, text);
+                append_to_last_message(state, text);
             }
         }
         Fact::Control(ControlFact::Stopped) => state.control = Control::Stopped,
@@ -51,7 +51,7 @@ pub fn evolve(state: &mut State, fact: &Fact) {
         Fact::Control(ControlFact::Continued) => state.control = Control::Running,
         Fact::Restored {
             image, message, by, ..
-        } => take_back(state, image, message, *by),
+        } => restore_image(state, image, message, *by),
         Fact::Exited { exit } => {
             state.background = OrdMap::new();
             state.budget.close();
@@ -62,7 +62,7 @@ pub fn evolve(state: &mut State, fact: &Fact) {
 
 fn evolve_mail(state: &mut State, fact: &MailFact) {
     match fact {
-        MailFact::Queued { from, message } => queue(state, *from, message),
+        MailFact::Queued { from, message } => queue_mail(state, *from, message),
         MailFact::Received {
             from,
             call,
@@ -74,7 +74,7 @@ fn evolve_mail(state: &mut State, fact: &MailFact) {
                 .entry(*from)
                 .or_default()
                 .note(call.seq, *settled);
-            queue(state, Sender::Process(*from), message);
+            queue_mail(state, Sender::Process(*from), message);
         }
         MailFact::Taken { at } => {
             let mut places = 0..;
@@ -92,7 +92,7 @@ fn evolve_turn(state: &mut State, fact: &TurnFact) {
         TurnFact::Began => begin_turn(state),
         TurnFact::Ended { .. } => state.phase = Phase::Idle,
         TurnFact::Interrupted { answer } => interrupt(state, answer),
-        TurnFact::WentTo { to, message, by } => go_back(state, *to, message, *by),
+        TurnFact::WentTo { to, message, by } => go_to_message(state, *to, message, *by),
     }
 }
 
@@ -102,7 +102,7 @@ fn evolve_call(state: &mut State, fact: &CallFact) {
         CallFact::ModelCalled { call } if state.phase == (Phase::Thinking { call: *call }) => {}
         CallFact::ModelCalled { call } => {
             state.iterations = state.iterations.saturating_add(1);
-            mint(state);
+            allocate_call(state);
             state.phase = Phase::Thinking { call: *call };
         }
         CallFact::ModelReplied {
@@ -112,11 +112,11 @@ fn evolve_call(state: &mut State, fact: &CallFact) {
             ..
         } => {
             state.budget.spend(*usage);
-            take_reply(state, blocks, *stop);
+            apply_reply(state, blocks, *stop);
         }
         CallFact::ModelSwitched { to, .. } => switch_model(state, *to),
         CallFact::HostCalled { ticket, tool, args } => {
-            let slot = open(state, ticket.clone(), tool.clone(), args.clone());
+            let slot = new_pending_call(state, ticket.clone(), tool.clone(), args.clone());
             match &mut state.phase {
                 Phase::Acting {
                     caller: Caller::Host,
@@ -130,15 +130,17 @@ fn evolve_call(state: &mut State, fact: &CallFact) {
                 }
             }
         }
-        CallFact::ToolCalled { call } => with_slot(state, *call, |slot| slot.called = true),
+        CallFact::ToolCalled { call } => {
+            update_pending_call(state, *call, |slot| slot.called = true)
+        }
         CallFact::ToolReturned {
             call,
             answer,
             produced_chars,
         } => {
             state.tally.produced_chars = state.tally.produced_chars.saturating_add(*produced_chars);
-            with_slot(state, *call, |slot| slot.answer = Some(answer.clone()));
-            close_slots(state);
+            update_pending_call(state, *call, |slot| slot.answer = Some(answer.clone()));
+            finish_calls(state);
         }
     }
 }
@@ -154,13 +156,13 @@ fn evolve_child(state: &mut State, fact: &ChildFact) {
             child,
             exit,
         } => {
-            with_slot(state, *call, |slot| {
+            update_pending_call(state, *call, |slot| {
                 drop(slot.ended.insert(*index, (*child, exit.clone())))
             });
         }
         ChildFact::Reported { call, message } => {
             if let Some(child) = state.background.remove(call) {
-                queue(state, Sender::Process(child), message);
+                queue_mail(state, Sender::Process(child), message);
             }
         }
     }
@@ -171,7 +173,7 @@ fn evolve_child(state: &mut State, fact: &ChildFact) {
 const NOT_RUN: &str =
     "Not run: the reply was cut before it was complete. Ask again in a shorter reply.";
 
-fn queue(state: &mut State, from: Sender, message: &Arc<Message>) {
+fn queue_mail(state: &mut State, from: Sender, message: &Arc<Message>) {
     state.mailbox.push_back(Mail {
         from,
         message: message.clone(),
@@ -184,7 +186,7 @@ fn begin_turn(state: &mut State) {
         .iter()
         .flat_map(|mail| mail.message.blocks.clone())
         .collect();
-    push(state, Role::User, blocks);
+    push_message(state, Role::User, blocks);
     state.iterations = 0;
     state.phase = Phase::Ready { stopped: None };
 }
@@ -198,12 +200,12 @@ fn switch_model(state: &mut State, to: u32) {
     state.iterations = state.iterations.saturating_sub(1);
     state.phase = Phase::Ready { stopped: None };
     if !from.is_at_the_server_of(state.model()) {
-        state.messages = state.messages.iter().map(in_words).collect();
+        state.messages = state.messages.iter().map(without_raw).collect();
     }
 }
 
 /// The message without raw provider JSON; the same `Arc` if there is none.
-fn in_words(message: &Arc<Message>) -> Arc<Message> {
+fn without_raw(message: &Arc<Message>) -> Arc<Message> {
     let has_raw = |block: &Block| {
         matches!(
             block,
@@ -222,8 +224,8 @@ fn in_words(message: &Arc<Message>) -> Arc<Message> {
     Arc::new(message)
 }
 
-fn take_reply(state: &mut State, blocks: &[Block], stop: StopReason) {
-    push(state, Role::Assistant, blocks.to_vec());
+fn apply_reply(state: &mut State, blocks: &[Block], stop: StopReason) {
+    push_message(state, Role::Assistant, blocks.to_vec());
     let cut = matches!(
         stop,
         StopReason::MaxTokens | StopReason::Refusal | StopReason::ContextWindow
@@ -234,7 +236,7 @@ fn take_reply(state: &mut State, blocks: &[Block], stop: StopReason) {
             let answer = cut.then(|| Answer::failed(NOT_RUN));
             slots.push(Slot {
                 answer,
-                ..open(state, id.clone(), name.clone(), args.clone())
+                ..new_pending_call(state, id.clone(), name.clone(), args.clone())
             });
         }
     }
@@ -243,16 +245,16 @@ fn take_reply(state: &mut State, blocks: &[Block], stop: StopReason) {
         slots,
     };
     if cut || state.slots().is_empty() {
-        close_slots(state);
+        finish_calls(state);
         state.phase = Phase::Ready {
             stopped: Some(stop),
         };
     }
 }
 
-fn open(state: &mut State, id: Arc<str>, tool: Arc<str>, args: Arc<str>) -> Slot {
+fn new_pending_call(state: &mut State, id: Arc<str>, tool: Arc<str>, args: Arc<str>) -> Slot {
     Slot {
-        call: mint(state),
+        call: allocate_call(state),
         id,
         tool,
         args,
@@ -262,15 +264,15 @@ fn open(state: &mut State, id: Arc<str>, tool: Arc<str>, args: Arc<str>) -> Slot
     }
 }
 
-fn mint(state: &mut State) -> CallId {
+fn allocate_call(state: &mut State) -> CallId {
     let call = state.next_call();
     state.next_seq = state.next_seq.saturating_add(1);
     call
 }
 
-fn push(state: &mut State, role: Role, blocks: Vec<Block>) {
+fn push_message(state: &mut State, role: Role, blocks: Vec<Block>) {
     if !blocks.is_empty() {
-        let message = referable(
+        let message = with_marker(
             &state.program,
             state.messages.len(),
             Message { role, blocks },
@@ -282,7 +284,7 @@ fn push(state: &mut State, role: Role, blocks: Vec<Block>) {
 
 /// The message as number `before + 1` of the conversation. If the program shows message numbers, a
 /// message that the model did not write ends with its marker.
-pub(super) fn referable(program: &Program, before: usize, mut message: Message) -> Message {
+pub(super) fn with_marker(program: &Program, before: usize, mut message: Message) -> Message {
     if program.marks_messages() && message.role == Role::User {
         message.blocks.push(Block::text(marker(before + 1)));
     }
@@ -290,7 +292,7 @@ pub(super) fn referable(program: &Program, before: usize, mut message: Message) 
 }
 
 /// Appends a text block to the last message, which has not been sent yet.
-fn say_more(state: &mut State, text: &str) {
+fn append_to_last_message(state: &mut State, text: &str) {
     if let Some(last) = state.messages.back_mut() {
         Arc::make_mut(last).blocks.push(Block::text(text));
         state.refer_to_messages();
@@ -310,7 +312,7 @@ fn in_flight(phase: &Phase) -> Vec<CallId> {
     }
 }
 
-fn with_slot(state: &mut State, call: CallId, change: impl FnOnce(&mut Slot)) {
+fn update_pending_call(state: &mut State, call: CallId, change: impl FnOnce(&mut Slot)) {
     if let Phase::Acting { slots, .. } = &mut state.phase
         && let Some(slot) = slots.iter_mut().find(|slot| slot.call == call)
     {
@@ -321,7 +323,7 @@ fn with_slot(state: &mut State, call: CallId, change: impl FnOnce(&mut Slot)) {
 /// Finishes the pending calls. Once all tool uses of the model have an answer, the answers enter
 /// the conversation as one message, in the order of the uses. Host calls are independent: each is
 /// removed as soon as it is answered.
-fn close_slots(state: &mut State) {
+fn finish_calls(state: &mut State) {
     let Phase::Acting { caller, slots } = &mut state.phase else {
         return;
     };
@@ -342,19 +344,19 @@ fn close_slots(state: &mut State) {
     let results = slots
         .iter()
         .zip(&answers)
-        .flat_map(|(slot, answer)| results(slot, answer))
+        .flat_map(|(slot, answer)| result_blocks(slot, answer))
         .collect();
     let entered = answers
         .iter()
         .map(|answer| answer.text.chars().count() as u64)
         .sum();
     state.tally.entered_chars = state.tally.entered_chars.saturating_add(entered);
-    push(state, Role::User, results);
+    push_message(state, Role::User, results);
     state.phase = Phase::Ready { stopped: None };
 }
 
 /// The blocks of an answer in the conversation: its text, then its media.
-pub(super) fn results(slot: &Slot, answer: &Answer) -> impl Iterator<Item = Block> {
+pub(super) fn result_blocks(slot: &Slot, answer: &Answer) -> impl Iterator<Item = Block> {
     let text = Block::ToolResult {
         id: slot.id.clone(),
         text: answer.text.clone(),
@@ -370,12 +372,12 @@ pub(super) fn results(slot: &Slot, answer: &Answer) -> impl Iterator<Item = Bloc
 
 /// Goes back to message `to`: later messages and their notes are dropped, and `message` is
 /// appended. The epoch rises, so that completions of dropped calls are stale.
-fn go_back(state: &mut State, to: u32, message: &Message, by: Caller) {
+fn go_to_message(state: &mut State, to: u32, message: &Message, by: Caller) {
     state.epoch = state.epoch.saturating_add(1);
     state.messages.truncate(to as usize);
     state.forked_at.retain(|at| *at <= to);
     state.table.forget_messages_after(to);
-    push(state, message.role, message.blocks.clone());
+    push_message(state, message.role, message.blocks.clone());
     if by == Caller::Host {
         state.iterations = 0;
     }
@@ -385,7 +387,7 @@ fn go_back(state: &mut State, to: u32, message: &Message, by: Caller) {
 /// Restores the process to `image` and appends `message`. The epoch rises; counters continue, and
 /// usage, receipts and waiting mail are kept. A restore by the host returns an idle session to
 /// idle; otherwise the model is called next.
-fn take_back(state: &mut State, image: &Image, message: &Message, by: Caller) {
+fn restore_image(state: &mut State, image: &Image, message: &Message, by: Caller) {
     state.epoch = state.epoch.saturating_add(1);
     state.restores = state.restores.saturating_add(1);
     let kept = state
@@ -393,14 +395,14 @@ fn take_back(state: &mut State, image: &Image, message: &Message, by: Caller) {
         .iter()
         .filter(|(call, _)| call.seq < image.next_seq);
     state.background = kept.map(|(call, child)| (*call, *child)).collect();
-    state.table.go_back(image.table.clone(), image.next_fd);
-    state.mailbox = waiting_again(&image.mailbox, &state.mailbox);
+    state.table.restore(image.table.clone(), image.next_fd);
+    state.mailbox = restored_mailbox(&image.mailbox, &state.mailbox);
     state.messages = image.messages.clone();
     state.forked_at.clone_from(&image.forked_at);
     // The restored history may contain blocks that only the model of that time accepts.
     state.model = image.model;
     state.refer_to_messages();
-    push(state, message.role, message.blocks.clone());
+    push_message(state, message.role, message.blocks.clone());
     if by == Caller::Host {
         state.iterations = 0;
     }
@@ -420,7 +422,7 @@ fn take_back(state: &mut State, image: &Image, message: &Message, by: Caller) {
 
 /// The mailbox after a restore: messages that were waiting at the checkpoint and have been
 /// delivered since wait again, in front of those that are waiting now.
-fn waiting_again(then: &[Mail], now: &Vector<Mail>) -> Vector<Mail> {
+fn restored_mailbox(then: &[Mail], now: &Vector<Mail>) -> Vector<Mail> {
     let mut still = now.clone();
     let is_heard = |mail: &&Mail| match still.iter().position(|waiting| waiting == *mail) {
         Some(at) => {
@@ -444,7 +446,7 @@ fn interrupt(state: &mut State, answer: &Answer) {
             slot.answer.get_or_insert_with(|| answer.clone());
         }
         // A host call is not a turn: afterwards the process is idle again.
-        close_slots(state);
+        finish_calls(state);
     } else if !matches!(state.phase, Phase::Ready { .. }) {
         // A `Ready` process keeps the stop reason of its last reply: a restore from here must not
         // call the model again after it has finished.

@@ -23,7 +23,7 @@ const ABANDONED: &str =
     "Interrupted: the conversation went back before this call was done. Its effect is unknown.";
 
 /// A checked goto.
-struct Way {
+struct GotoPlan {
     from: usize,
     to: u32,
     message: String,
@@ -34,19 +34,19 @@ impl Draft {
     /// first, then a turn begins.
     pub(crate) fn goto(&mut self, call: CallId) {
         let by = self.caller();
-        let way = match self.way(call, by) {
-            Ok(way) => way,
-            Err(error) => return self.answer_whole(call, error.answer()),
+        let plan = match self.plan_goto(call, by) {
+            Ok(plan) => plan,
+            Err(error) => return self.answer_in_full(call, error.answer()),
         };
         if by == Caller::Model {
-            return self.go(way, by);
+            return self.record_goto(plan, by);
         }
-        self.answer_whole(call, went(&way));
-        self.go(way, by);
-        self.ask_model();
+        self.answer_in_full(call, goto_answer(&plan));
+        self.record_goto(plan, by);
+        self.call_model();
     }
 
-    fn way(&self, call: CallId, by: Caller) -> Result<Way, GotoError> {
+    fn plan_goto(&self, call: CallId, by: Caller) -> Result<GotoPlan, GotoError> {
         let goto::Arguments { position, message } = goto::arguments(&self.slot(call).args)?;
         if self.state.slots().len() > 1 {
             return Err(GotoError::Beside);
@@ -56,42 +56,42 @@ impl Draft {
             Caller::Host => self.state.messages.len(),
         };
         let to = goto::destination(&self.state.messages, from, &position)?;
-        Ok(Way { from, to, message })
+        Ok(GotoPlan { from, to, message })
     }
 
     /// Goes back at the request of the host, within a turn or between two.
-    pub(super) fn send_back(&mut self, ticket: Arc<str>, position: &str, message: String) {
+    pub(super) fn goto_for_host(&mut self, ticket: Arc<str>, position: &str, message: String) {
         let from = self.state.messages.len();
         let open = goto::check_message(&message);
-        let way = match open.and_then(|()| goto::destination(&self.state.messages, from, position))
+        let plan = match open.and_then(|()| goto::destination(&self.state.messages, from, position))
         {
-            Ok(to) => Way { from, to, message },
+            Ok(to) => GotoPlan { from, to, message },
             Err(error) => {
-                return self.perform(Effect::AnswerHost {
+                return self.schedule(Effect::AnswerHost {
                     ticket,
                     answer: error.answer(),
                 });
             }
         };
-        self.abandon(ABANDONED);
-        self.perform(Effect::AnswerHost {
+        self.abandon_calls(ABANDONED);
+        self.schedule(Effect::AnswerHost {
             ticket,
-            answer: went(&way),
+            answer: goto_answer(&plan),
         });
-        self.go(way, Caller::Host);
-        self.ask_model();
+        self.record_goto(plan, Caller::Host);
+        self.call_model();
         if self.state.exit().is_none() {
-            self.ask_after_lost();
+            self.find_lost_children();
         }
     }
 
-    fn go(&mut self, Way { from, to, message }: Way, by: Caller) {
+    fn record_goto(&mut self, GotoPlan { from, to, message }: GotoPlan, by: Caller) {
         let part = InputPart::text(message);
         let element = Element::new("goto")
             .attribute("from", position(from))
             .attribute("to", position(to));
         let placement = self.placer().input(&part);
-        let element = self.shown_in(element, placement);
+        let element = self.fill_element(element, placement);
         let message = Arc::new(Message {
             role: Role::User,
             blocks: vec![Block::text(element.to_xml())],
@@ -105,7 +105,7 @@ fn position(number: impl std::fmt::Display) -> String {
 }
 
 /// The answer that reports the goto to the host.
-fn went(Way { from, to, .. }: &Way) -> Answer {
+fn goto_answer(GotoPlan { from, to, .. }: &GotoPlan) -> Answer {
     Answer::shown(
         Element::new("goto")
             .attribute("from", position(from))

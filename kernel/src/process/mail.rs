@@ -22,7 +22,7 @@ use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
 
 use super::decide::Draft;
-use super::read::Purpose;
+use super::read::ReadPurpose;
 use super::{Effect, State, Work};
 use crate::syscall::{PendingMessage, PlacedDescriptor, PlacedEnvelope, list_fds, list_processes};
 use crate::table::placement::Placement;
@@ -45,12 +45,16 @@ fn receipt_of(to: Pid) -> Answer {
 
 impl Draft {
     pub(crate) fn send_message(&mut self, call: CallId) {
-        self.read_for_call(call, Purpose::Message);
+        self.read_for_call(call, ReadPurpose::Message);
     }
 
-    pub(super) fn take_message(&mut self, call: CallId, pending: Result<PendingMessage, String>) {
+    pub(super) fn handle_checked_message(
+        &mut self,
+        call: CallId,
+        pending: Result<PendingMessage, String>,
+    ) {
         match pending {
-            Err(message) => self.answer_whole(call, Answer::failed(message)),
+            Err(message) => self.answer_in_full(call, Answer::failed(message)),
             Ok(mut pending) => {
                 if let Address::Process(pid) = pending.to
                     && self.state.heard.contains_key(&pid)
@@ -62,8 +66,8 @@ impl Draft {
                     .slots()
                     .first()
                     .map_or(call.seq, |slot| slot.call.seq);
-                self.intend(call);
-                self.perform(Effect::Begin {
+                self.record_intent(call);
+                self.schedule(Effect::Begin {
                     call,
                     work: Work::Send { settled, pending },
                 });
@@ -72,18 +76,21 @@ impl Draft {
     }
 
     /// Receives a message of another process: records it or refuses it, and answers the sender.
-    pub(super) fn receive(
+    pub(super) fn receive_message(
         &mut self,
         ticket: Arc<str>,
         (from, call): (Pid, CallId),
         settled: u32,
         letter: PlacedEnvelope,
     ) {
-        let answer = match (self.state.receipt(from, call), self.refusal(&letter)) {
+        let answer = match (
+            self.state.receipt(from, call),
+            self.message_refusal(&letter),
+        ) {
             (Some(receipt), _) => receipt,
             (None, Some(why)) => Answer::failed(why),
             (None, None) => {
-                let message = self.message_of_letter(from, letter);
+                let message = self.render_message(from, letter);
                 self.emit(MailFact::Received {
                     from,
                     call,
@@ -93,12 +100,12 @@ impl Draft {
                 receipt_of(self.state.pid)
             }
         };
-        self.perform(Effect::AnswerHost { ticket, answer });
-        self.notice();
+        self.schedule(Effect::AnswerHost { ticket, answer });
+        self.handle_new_mail();
     }
 
     /// Why the message is refused, if it is.
-    fn refusal(&self, letter: &PlacedEnvelope) -> Option<String> {
+    fn message_refusal(&self, letter: &PlacedEnvelope) -> Option<String> {
         let (pid, program) = (self.state.pid, &self.state.program);
         let limit = program.limits().max_mailbox;
         if self.state.mailbox.len() >= limit as usize {
@@ -130,37 +137,40 @@ impl Draft {
     }
 
     /// Renders the message. A large text and the transferred descriptors are opened as descriptors.
-    fn message_of_letter(&mut self, from: Pid, letter: PlacedEnvelope) -> Arc<Message> {
+    fn render_message(&mut self, from: Pid, letter: PlacedEnvelope) -> Arc<Message> {
         let mut element = Element::new("process_message")
             .attribute("from", from)
             .attribute("program", &letter.program);
         if let Some(text) = letter.text {
-            let text = self.shown_in(Element::new("message"), text);
+            let text = self.fill_element(Element::new("message"), text);
             element = element.child(text);
         }
         for handed in letter.descriptors {
-            element = element.child(self.open_handed(handed));
+            element = element.child(self.open_transferred(handed));
         }
         Arc::new(Message::user(element.to_xml()))
     }
 
     /// Opens a transferred descriptor under a number of this process and returns its element.
-    fn open_handed(&mut self, PlacedDescriptor { mut entry, extent }: PlacedDescriptor) -> Element {
+    fn open_transferred(
+        &mut self,
+        PlacedDescriptor { mut entry, extent }: PlacedDescriptor,
+    ) -> Element {
         // Names are unique within a table: a name that is taken is dropped.
         entry.notes.name = entry
             .notes
             .name
             .filter(|name| self.state.table.named(name).is_none());
         let id = self.state.table.next_id();
-        self.open(id.clone(), entry.clone());
+        self.open_as(id.clone(), entry.clone());
         list_fds::element(&id, &entry, extent)
     }
 
     /// Renders input that the host sends in the name of another process.
-    pub(super) fn message_of(&mut self, from: Pid, parts: Vec<Placement>) -> Arc<Message> {
+    pub(super) fn render_host_message(&mut self, from: Pid, parts: Vec<Placement>) -> Arc<Message> {
         let mut element = Element::new("process_message").attribute("from", from);
         for part in parts {
-            let text = self.shown_in(Element::new("message"), part);
+            let text = self.fill_element(Element::new("message"), part);
             element = element.child(text);
         }
         Arc::new(Message::user(element.to_xml()))
@@ -168,22 +178,22 @@ impl Draft {
 
     /// Reacts to new mail: an idle process begins a turn, and a tool that waits for mail is
     /// answered.
-    pub(super) fn notice(&mut self) {
+    pub(super) fn handle_new_mail(&mut self) {
         if self.state.phase == Phase::Idle {
             if !self.state.mailbox.is_empty() {
                 self.begin_turn();
             }
             return;
         }
-        self.settle(self.caller());
+        self.continue_turn(self.caller());
     }
 
     pub(crate) fn list_processes(&mut self, call: CallId) {
         match list_processes::check(&self.slot(call).args) {
-            Err(message) => self.answer_whole(call, Answer::failed(message)),
+            Err(message) => self.answer_in_full(call, Answer::failed(message)),
             Ok(()) => {
-                self.intend(call);
-                self.perform(Effect::Begin {
+                self.record_intent(call);
+                self.schedule(Effect::Begin {
                     call,
                     work: Work::ListProcesses,
                 });
@@ -191,10 +201,15 @@ impl Draft {
         }
     }
 
-    pub(super) fn take_list(&mut self, call: CallId, known: Vec<Neighbour>, hidden: usize) {
+    pub(super) fn handle_process_list(
+        &mut self,
+        call: CallId,
+        known: Vec<Neighbour>,
+        hidden: usize,
+    ) {
         let me = self.state.pid;
         self.complete(call, |draft| {
-            draft.answer_whole(call, list_processes::answer(me, known, hidden))
+            draft.answer_in_full(call, list_processes::answer(me, known, hidden))
         });
     }
 }

@@ -26,18 +26,18 @@ use dormouse_content::{Content, ReadQuota};
 /// A read that a decision requested. Cloning costs a few pointers.
 #[derive(Clone, Debug)]
 pub struct Read {
-    pub(super) subject: Subject,
+    pub(super) subject: ReadSubject,
     pub(super) settings: Option<DescriptorSettings>,
     pub(super) now_ms: u64,
 }
 
 /// What is read.
 #[derive(Clone, Debug)]
-pub(super) enum Subject {
+pub(super) enum ReadSubject {
     /// Bytes that a call needs before it can start or be answered.
     Call {
         call: CallId,
-        purpose: Purpose,
+        purpose: ReadPurpose,
         args: Arc<str>,
         table: Table,
         program: Program,
@@ -61,7 +61,7 @@ pub(super) enum Subject {
 
 /// Why a call needs bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Purpose {
+pub(super) enum ReadPurpose {
     /// To execute a descriptor tool.
     Tool(Syscall),
     /// To expand the handles in the arguments of an external tool.
@@ -107,10 +107,10 @@ impl Read {
     #[must_use]
     pub fn call(&self) -> Option<CallId> {
         match &self.subject {
-            Subject::Call { call, .. }
-            | Subject::Output { call, .. }
-            | Subject::TempFile { call, .. } => Some(*call),
-            Subject::Arrival(_) => None,
+            ReadSubject::Call { call, .. }
+            | ReadSubject::Output { call, .. }
+            | ReadSubject::TempFile { call, .. } => Some(*call),
+            ReadSubject::Arrival(_) => None,
         }
     }
 
@@ -119,8 +119,8 @@ impl Read {
     pub fn is_tool(&self) -> bool {
         matches!(
             self.subject,
-            Subject::Call {
-                purpose: Purpose::Tool(_),
+            ReadSubject::Call {
+                purpose: ReadPurpose::Tool(_),
                 ..
             }
         )
@@ -145,7 +145,7 @@ impl Read {
             result: Completion::Read(found),
         };
         let input = match subject {
-            Subject::Call {
+            ReadSubject::Call {
                 call,
                 purpose,
                 args,
@@ -169,12 +169,12 @@ impl Read {
                     ),
                 )
             }
-            Subject::Output {
+            ReadSubject::Output {
                 call,
                 output,
                 source,
             } => found(call, Found::Output(placer.output(output.clone(), source))),
-            Subject::TempFile {
+            ReadSubject::TempFile {
                 call,
                 id,
                 version,
@@ -183,14 +183,14 @@ impl Read {
                 call,
                 Found::TempFile(placer.temp_file((*id, *version), content)),
             ),
-            Subject::Arrival(arrival) => Input::Placed(arrival.clone().place(&placer)),
+            ReadSubject::Arrival(arrival) => Input::Placed(arrival.clone().place(&placer)),
         };
         // A result that was computed after the quota ran out may be based on a failed read.
         (!quota.is_used_up()).then_some(input)
     }
 }
 
-impl Purpose {
+impl ReadPurpose {
     fn read(self, call: &Call<'_>, program: &Program) -> Found {
         match self {
             Self::Tool(syscall) => Found::Tool(syscall(call)),

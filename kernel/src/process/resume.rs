@@ -5,7 +5,7 @@ use dormouse_proto::record::{CallFact, Control, ControlFact, Phase};
 use dormouse_proto::tool::Answer;
 
 use super::decide::Draft;
-use super::toolbox::Kind;
+use super::toolbox::BoundTool;
 use super::{Effect, Report};
 
 const UNKNOWN: &str = "Interrupted: this call was begun and its result never came. Its effect is \
@@ -28,21 +28,21 @@ impl Draft {
             .iter()
             .filter(|slot| slot.answer.is_none())
             .map(|slot| slot.call);
-        let calls = open.chain(self.unheard()).collect();
-        self.perform(Effect::KeepChildren { calls });
+        let calls = open.chain(self.background_calls()).collect();
+        self.schedule(Effect::KeepChildren { calls });
         if self.state.exit().is_none() {
-            self.ask_after_lost();
-            if !self.keep_time() {
+            self.find_lost_children();
+            if !self.schedule_deadline() {
                 return;
             }
         }
         if !self.state.is_stopped() || self.state.exit().is_some() {
-            self.take_up();
+            self.resume_phase();
         }
     }
 
     /// Calls with background children, except those that are still open.
-    fn unheard(&self) -> Vec<CallId> {
+    fn background_calls(&self) -> Vec<CallId> {
         let is_open = |call: &CallId| {
             self.state
                 .slots()
@@ -58,36 +58,36 @@ impl Draft {
     }
 
     /// Continues in the current phase, with nothing in flight.
-    pub(super) fn take_up(&mut self) {
-        self.unheard()
+    pub(super) fn resume_phase(&mut self) {
+        self.background_calls()
             .into_iter()
-            .for_each(|call| self.perform(Effect::FindChild { call, index: 0 }));
+            .for_each(|call| self.schedule(Effect::FindChild { call, index: 0 }));
         match self.state.phase.clone() {
             Phase::Idle if self.state.mailbox.is_empty() => {}
             Phase::Idle => self.begin_turn(),
-            Phase::Ready { stopped: None } => self.ask_model(),
+            Phase::Ready { stopped: None } => self.call_model(),
             Phase::Ready {
                 stopped: Some(stop),
-            } => self.follow(stop),
+            } => self.handle_stop_reason(stop),
             Phase::Thinking { call } => {
                 // A late summary may have used up the rest of the budget.
                 if self.ends_at_limit() {
                     return;
                 }
                 self.emit(CallFact::ModelCalled { call });
-                self.call_model(call);
+                self.begin_model_call(call);
             }
-            Phase::Acting { .. } => self.act(),
-            Phase::Ended { exit } => self.perform(Effect::Report(Report::Exit { exit })),
+            Phase::Acting { .. } => self.start_open_calls(),
+            Phase::Ended { exit } => self.schedule(Effect::Report(Report::Exit { exit })),
         }
     }
 
     /// Repeats a call that was in flight when the kernel stopped, or answers it as "effect
     /// unknown".
-    pub(super) fn repeat_or_answer(&mut self, call: CallId, kind: &Kind) {
-        if self.is_repeatable(call, kind) {
+    pub(super) fn repeat_or_answer(&mut self, call: CallId, tool: &BoundTool) {
+        if self.is_repeatable(call, tool) {
             self.emit(CallFact::ToolCalled { call });
-            self.perform_call(call, kind);
+            self.execute_call(call, tool);
         } else {
             self.answer(call, Answer::failed(UNKNOWN), 0);
         }

@@ -18,8 +18,8 @@ use dormouse_proto::tool::{Access, Answer};
 use imbl::{OrdMap, Vector};
 use serde_json::{Map, Value};
 
-use super::common::ProgramCache;
-use super::reading::Reading;
+use super::pending_reads::PendingReads;
+use super::program_cache::ProgramCache;
 use super::toolbox::{HostContext, Toolbox, Tools};
 use super::{Fact, Image};
 use crate::budget::Account;
@@ -47,7 +47,7 @@ pub struct State {
     pub(super) pid: Pid,
     pub(super) program: Program,
     pub(super) bundle: Content,
-    pub(super) around: Arc<HostContext>,
+    pub(super) host: Arc<HostContext>,
     pub(super) toolbox: Arc<Toolbox>,
     pub(super) system: Arc<str>,
     pub(super) access: Access,
@@ -74,7 +74,7 @@ pub struct State {
     pub(super) tally: Tally,
     /// Restores so far. Never rolled back, so that `limits.max_restores` holds.
     pub(super) restores: u32,
-    pub(super) reading: Reading,
+    pub(super) pending_reads: PendingReads,
 }
 
 /// An image cannot be turned into a process: it is damaged or was edited.
@@ -126,7 +126,7 @@ impl State {
     pub fn from_image(
         pid: Pid,
         program: Program,
-        around: Arc<HostContext>,
+        host: Arc<HostContext>,
         image: Image,
     ) -> Result<Self, StateError> {
         if *image.program != *program.key() {
@@ -141,12 +141,12 @@ impl State {
         let table = checked_table(image.table, image.next_fd)?;
         let mut state = Self {
             pid,
-            toolbox: ProgramCache::of(&program, &around).given(
+            toolbox: ProgramCache::for_program(&program, &host).frozen_toolbox(
                 &program,
                 &image.tools,
                 &image.outside,
             ),
-            around,
+            host,
             program,
             bundle: image.bundle,
             system: image.system,
@@ -169,7 +169,7 @@ impl State {
             budget: Account::new(image.budget, image.usage),
             tally: image.tally,
             restores: image.restores,
-            reading: Reading::default(),
+            pending_reads: PendingReads::default(),
         };
         state.refer_to_messages();
         Ok(state)
@@ -265,8 +265,8 @@ impl State {
 
     /// All media that the next request shows: those of the conversation, those of answers that are
     /// not part of it yet, and those of `answer`.
-    pub(super) fn gallery(&self, answer: &Answer) -> MediaBudget {
-        let said = self
+    pub(super) fn shown_media(&self, answer: &Answer) -> MediaBudget {
+        let in_conversation = self
             .messages
             .iter()
             .flat_map(|message| &message.blocks)
@@ -279,9 +279,9 @@ impl State {
             .iter()
             .filter_map(|slot| slot.answer.as_ref())
             .chain([answer]);
-        let shown = said.chain(open.flat_map(|answer| &answer.media));
-        shown.fold(MediaBudget::default(), |gallery, media| {
-            gallery.with(
+        let shown = in_conversation.chain(open.flat_map(|answer| &answer.media));
+        shown.fold(MediaBudget::default(), |budget, media| {
+            budget.with(
                 media,
                 self.table
                     .get(&media.fd)
@@ -503,7 +503,7 @@ impl State {
     }
 
     /// A started call without an answer; `None` if the completion for it is stale (CALL-1).
-    pub(super) fn open_slot(&self, call: CallId) -> Option<&Slot> {
+    pub(super) fn unanswered_call(&self, call: CallId) -> Option<&Slot> {
         self.slots()
             .iter()
             .find(|slot| slot.call == call && slot.called && slot.answer.is_none())

@@ -33,14 +33,14 @@ pub struct HostContext {
 
 /// The tool that a name refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum BoundTool {
     /// A tool of the kernel.
     Kernel(&'static Tool),
     /// A command, or a tool of the host or of a server. It runs outside of the machine.
     External(OutsideTool),
 }
 
-impl Kind {
+impl BoundTool {
     /// Whether this is the given kernel tool.
     pub(super) fn is(&self, tool: &Tool) -> bool {
         matches!(self, Self::Kernel(own) if *own == tool)
@@ -62,14 +62,14 @@ impl Kind {
 
 /// A tool and the access level that its calls require.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Binding {
-    pub(super) kind: Kind,
+pub(super) struct ToolBinding {
+    pub(super) tool: BoundTool,
     pub(super) access: Access,
 }
 
-impl Binding {
+impl ToolBinding {
     fn outside(&self) -> Option<&OutsideTool> {
-        if let Kind::External(tool) = &self.kind {
+        if let BoundTool::External(tool) = &self.tool {
             Some(tool)
         } else {
             None
@@ -81,7 +81,7 @@ impl Binding {
 /// original name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Toolbox {
-    bindings: BTreeMap<Arc<str>, Binding>,
+    bindings: BTreeMap<Arc<str>, ToolBinding>,
     specs: Arc<[ToolSpec]>,
     outside: Arc<[OutsideTool]>,
 }
@@ -109,11 +109,11 @@ impl Tools {
 
 impl Toolbox {
     /// Tools of a new process of `program`, before server tools are added.
-    pub(super) fn new(program: &Program, around: &HostContext) -> Self {
+    pub(super) fn new(program: &Program, host: &HostContext) -> Self {
         let chosen = program
             .tools()
             .iter()
-            .filter_map(|choice| chosen(choice, program, around));
+            .filter_map(|choice| bind_choice(choice, program, host));
         let (specs, bindings): (Vec<_>, BTreeMap<_, _>) = chosen
             .map(|(spec, binding)| (spec.clone(), (spec.name, binding)))
             .unzip();
@@ -139,16 +139,16 @@ impl Toolbox {
             let tool = syscall::tool(&choice.name)?;
             Some((
                 choice.called(),
-                Binding {
-                    kind: Kind::Kernel(tool),
+                ToolBinding {
+                    tool: BoundTool::Kernel(tool),
                     access: choice.access.unwrap_or(tool.access),
                 },
             ))
         });
         let own: BTreeMap<_, _> = own.collect();
         let binding = |given: &str| match outside.iter().find(|tool| *tool.given == *given) {
-            Some(tool) => Some(Binding {
-                kind: Kind::External(tool.clone()),
+            Some(tool) => Some(ToolBinding {
+                tool: BoundTool::External(tool.clone()),
                 access: tool.policy.access,
             }),
             None => own.get(given).cloned(),
@@ -169,7 +169,7 @@ impl Toolbox {
         self.specs == *specs && self.outside == *outside
     }
 
-    pub(super) fn find(&self, name: &str) -> Option<&Binding> {
+    pub(super) fn find(&self, name: &str) -> Option<&ToolBinding> {
         self.bindings.get(name)
     }
 
@@ -181,7 +181,7 @@ impl Toolbox {
     pub(super) fn kernel_tools(&self) -> Vec<&'static str> {
         self.bindings
             .values()
-            .filter_map(|binding| binding.kind.word())
+            .filter_map(|binding| binding.tool.word())
             .collect()
     }
 
@@ -190,7 +190,7 @@ impl Toolbox {
         let names = self
             .bindings
             .iter()
-            .filter_map(|(given, binding)| Some((binding.kind.word()?, &**given)));
+            .filter_map(|(given, binding)| Some((binding.tool.word()?, &**given)));
         names.filter(|(own, given)| own != given).collect()
     }
 
@@ -205,22 +205,22 @@ impl Toolbox {
 }
 
 /// Resolves a tool that the program enables. `None` if the host does not have it.
-fn chosen(
+fn bind_choice(
     choice: &ToolChoice,
     program: &Program,
-    around: &HostContext,
-) -> Option<(ToolSpec, Binding)> {
-    let (mut kind, access, spec) = tool(&choice.name, program, around)?;
-    let (spec, access) = (told(spec, choice), choice.access.unwrap_or(access));
-    if let Kind::External(tool) = &mut kind {
-        tool.given = spec.name.clone();
-        tool.policy.access = access;
+    host: &HostContext,
+) -> Option<(ToolSpec, ToolBinding)> {
+    let (mut tool, access, spec) = find_tool(&choice.name, program, host)?;
+    let (spec, access) = (apply_choice(spec, choice), choice.access.unwrap_or(access));
+    if let BoundTool::External(external) = &mut tool {
+        external.given = spec.name.clone();
+        external.policy.access = access;
     }
-    Some((spec, Binding { kind, access }))
+    Some((spec, ToolBinding { tool, access }))
 }
 
 /// Applies the name and the descriptions that the program gives to a tool.
-pub(super) fn told(mut spec: ToolSpec, choice: &ToolChoice) -> ToolSpec {
+pub(super) fn apply_choice(mut spec: ToolSpec, choice: &ToolChoice) -> ToolSpec {
     if let Some(alias) = &choice.alias {
         spec.name = alias.as_str().into();
     }
@@ -228,14 +228,14 @@ pub(super) fn told(mut spec: ToolSpec, choice: &ToolChoice) -> ToolSpec {
         spec.description = description.as_str().into();
     }
     if !choice.parameters.is_empty() {
-        spec.schema = described(&spec.schema, &choice.parameters);
+        spec.schema = with_descriptions(&spec.schema, &choice.parameters);
     }
     spec
 }
 
 /// Replaces descriptions in a schema. Unknown parameters are ignored here; the program was checked
 /// against the tools when it was loaded.
-fn described(schema: &str, parameters: &[DescribedParameter]) -> Arc<str> {
+fn with_descriptions(schema: &str, parameters: &[DescribedParameter]) -> Arc<str> {
     let Ok(mut schema) = serde_json::from_str::<Value>(schema) else {
         return schema.into();
     };
@@ -250,9 +250,13 @@ fn described(schema: &str, parameters: &[DescribedParameter]) -> Arc<str> {
     schema.to_string().into()
 }
 
-fn tool(name: &str, program: &Program, around: &HostContext) -> Option<(Kind, Access, ToolSpec)> {
+fn find_tool(
+    name: &str,
+    program: &Program,
+    host: &HostContext,
+) -> Option<(BoundTool, Access, ToolSpec)> {
     if let Some(tool) = syscall::tool(name) {
-        return Some((Kind::Kernel(tool), tool.access, tool.spec(program)));
+        return Some((BoundTool::Kernel(tool), tool.access, tool.spec(program)));
     }
     let command = program
         .commands()
@@ -260,7 +264,7 @@ fn tool(name: &str, program: &Program, around: &HostContext) -> Option<(Kind, Ac
         .find(|command| command.name == name);
     let (spec, policy) = match command {
         Some(command) => (command.spec(), command.policy),
-        None => around
+        None => host
             .tools
             .get(name)
             .map(|tool| (tool.spec.clone(), tool.policy))?,
@@ -272,5 +276,5 @@ fn tool(name: &str, program: &Program, around: &HostContext) -> Option<(Kind, Ac
         name,
         policy,
     };
-    Some((Kind::External(outside), policy.access, spec))
+    Some((BoundTool::External(outside), policy.access, spec))
 }

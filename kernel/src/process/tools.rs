@@ -12,8 +12,8 @@ use dormouse_proto::tool::{Answer, OutsideTool, ToolOutput};
 
 use super::Effect;
 use super::decide::Draft;
-use super::read::Purpose;
-use super::toolbox::Kind;
+use super::read::ReadPurpose;
+use super::toolbox::BoundTool;
 use crate::syscall::{
     Handler, PendingSummary, PendingTempFile, PendingWrite, ProcessHandler, Summarized, Tool,
     handle, send_message,
@@ -25,19 +25,19 @@ use dormouse_content::Content;
 impl Draft {
     /// Starts or answers every open call of the turn in order, then continues the turn if none is
     /// left.
-    pub(super) fn act(&mut self) {
-        self.make(self.open_calls());
+    pub(super) fn start_open_calls(&mut self) {
+        self.start_calls(self.open_calls());
     }
 
     /// Starts the open calls that are not in flight.
-    pub(super) fn begin_uncalled(&mut self) {
+    pub(super) fn start_unstarted_calls(&mut self) {
         if self.state.is_stopped() {
             return;
         }
-        let waiting = self.state.reading.take_waiting();
+        let waiting = self.state.pending_reads.take_repeats();
         let mut calls = self.open_calls();
         calls.retain(|(call, called)| !called || waiting.contains(call));
-        self.make(calls);
+        self.start_calls(calls);
     }
 
     /// The calls without an answer, and whether each was started.
@@ -50,7 +50,7 @@ impl Draft {
         open.map(|slot| (slot.call, slot.called)).collect()
     }
 
-    fn make(&mut self, calls: Vec<(CallId, bool)>) {
+    fn start_calls(&mut self, calls: Vec<(CallId, bool)>) {
         if self.state.is_stopped() {
             return;
         }
@@ -58,24 +58,24 @@ impl Draft {
         let mut calls = calls.into_iter();
         for (call, called) in calls.by_ref() {
             match self.permitted(call) {
-                _ if self.state.reading.has(call) => {}
+                _ if self.state.pending_reads.has(call) => {}
                 Err(answer) => self.answer(call, answer, 0),
-                Ok(kind) if called => self.repeat_or_answer(call, &kind),
-                Ok(kind) => self.perform_call(call, &kind),
+                Ok(tool) if called => self.repeat_or_answer(call, &tool),
+                Ok(tool) => self.execute_call(call, &tool),
             }
             // Later calls of the model may depend on the result of this read.
-            if caller == Caller::Model && self.state.reading.has(call) {
+            if caller == Caller::Model && self.state.pending_reads.has(call) {
                 break;
             }
         }
         calls
             .filter(|(_, called)| *called)
-            .for_each(|(call, _)| self.state.reading.repeat_later(call));
-        self.settle(caller);
+            .for_each(|(call, _)| self.state.pending_reads.repeat_later(call));
+        self.continue_turn(caller);
     }
 
     /// The tool that a pending call names, if the process may call it.
-    fn permitted(&self, call: CallId) -> Result<Kind, Answer> {
+    fn permitted(&self, call: CallId) -> Result<BoundTool, Answer> {
         let slot = self.slot(call);
         let Some(binding) = self.state.toolbox.find(&slot.tool) else {
             let names = self.state.toolbox.names().join(", ");
@@ -92,14 +92,14 @@ impl Draft {
                 self.state.access.word()
             )));
         }
-        Ok(binding.kind.clone())
+        Ok(binding.tool.clone())
     }
 
-    pub(super) fn perform_call(&mut self, call: CallId, kind: &Kind) {
-        match kind {
-            Kind::External(tool) => self.call_outside(call, tool),
-            Kind::Kernel(tool) => match tool.handler {
-                Handler::Table(syscall) => self.read_for_call(call, Purpose::Tool(syscall)),
+    pub(super) fn execute_call(&mut self, call: CallId, tool: &BoundTool) {
+        match tool {
+            BoundTool::External(tool) => self.call_outside(call, tool),
+            BoundTool::Kernel(tool) => match tool.handler {
+                Handler::Table(syscall) => self.read_for_call(call, ReadPurpose::Tool(syscall)),
                 Handler::Process(ProcessHandler(handle)) => handle(self, call),
             },
         }
@@ -108,13 +108,13 @@ impl Draft {
     fn call_outside(&mut self, call: CallId, tool: &OutsideTool) {
         let args = self.slot(call).args.clone();
         if self.state.program.expands(tool.known_as()) && handle::may_hold_one(&args) {
-            return self.read_for_call(call, Purpose::Arguments);
+            return self.read_for_call(call, ReadPurpose::Arguments);
         }
         self.begin_outside(call, tool.clone(), args);
     }
 
     /// Records the intent of a call before it starts (CALL-2), unless the journal already has it.
-    pub(super) fn intend(&mut self, call: CallId) {
+    pub(super) fn record_intent(&mut self, call: CallId) {
         if !self.slot(call).called {
             self.emit(CallFact::ToolCalled { call });
         }
@@ -126,48 +126,48 @@ impl Draft {
 
     /// Whether a call that may already have run can run again: models are simply called again, some
     /// writes are idempotent, and temporary files recognise a repeated call (TEMP-1).
-    pub(super) fn is_repeatable(&self, call: CallId, kind: &Kind) -> bool {
+    pub(super) fn is_repeatable(&self, call: CallId, tool: &BoundTool) -> bool {
         // A message of an earlier epoch belongs to the process that this one was copied from.
-        if kind.is(&send_message::TOOL) && call.epoch != self.state.epoch {
+        if tool.is(&send_message::TOOL) && call.epoch != self.state.epoch {
             return false;
         }
-        match kind {
-            Kind::Kernel(tool) => (tool.may_repeat)(&self.slot(call).args),
-            Kind::External(tool) => tool.policy.idempotent,
+        match tool {
+            BoundTool::Kernel(tool) => (tool.may_repeat)(&self.slot(call).args),
+            BoundTool::External(tool) => tool.policy.idempotent,
         }
     }
 
     /// Runs `answer` for a call that is still open, then continues the turn. A stale completion
     /// changes nothing (CALL-1).
     pub(super) fn complete(&mut self, call: CallId, answer: impl FnOnce(&mut Self)) {
-        if self.state.open_slot(call).is_some() {
+        if self.state.unanswered_call(call).is_some() {
             let caller = self.caller();
             answer(self);
-            self.settle(caller);
+            self.continue_turn(caller);
         }
     }
 
-    pub(super) fn take_written(
+    pub(super) fn handle_file_written(
         &mut self,
         call: CallId,
         pending: &PendingWrite,
         result: Result<(), FileError>,
     ) {
         self.complete(call, |draft| {
-            draft.answer_whole(call, pending.answer(result))
+            draft.answer_in_full(call, pending.answer(result))
         });
     }
 
     /// A summary call is charged even if it produced nothing.
-    pub(super) fn take_summary(
+    pub(super) fn handle_summary(
         &mut self,
         call: CallId,
         pending: PendingSummary,
         result: Result<Reply, ModelError>,
     ) {
         let model = self.state.summarizer().name;
-        if self.state.open_slot(call).is_none() {
-            return self.count_late(call, &model, &result);
+        if self.state.unanswered_call(call).is_none() {
+            return self.record_late_usage(call, &model, &result);
         }
         let result = result.map(|reply| Reply {
             usage: self.state.priced(&model, reply.usage),
@@ -175,16 +175,16 @@ impl Draft {
         });
         let used = result.as_ref().map(|reply| reply.usage).unwrap_or_default();
         self.complete(call, |draft| {
-            let Summarized { note, answer } = pending.settle(result);
+            let Summarized { note, answer } = pending.into_summarized(result);
             match note {
                 Some((id, note)) => draft.emit(DescriptorFact::Noted { id, note }),
-                None => draft.count(call, used),
+                None => draft.record_usage(call, used),
             }
-            draft.answer_whole(call, answer);
+            draft.answer_in_full(call, answer);
         });
     }
 
-    pub(super) fn take_temp_file(
+    pub(super) fn handle_temp_file(
         &mut self,
         call: CallId,
         pending: &PendingTempFile,
@@ -195,22 +195,22 @@ impl Draft {
                 id,
                 version,
                 content,
-            }) => draft.place_temp_file(call, (id, version), content),
+            }) => draft.request_temp_file_placement(call, (id, version), content),
             Ok(TempFileReply::Changed {
                 id,
                 version,
                 total_bytes,
             }) => {
-                draft.answer_whole(call, pending.changed(id, version, total_bytes));
+                draft.answer_in_full(call, pending.changed(id, version, total_bytes));
             }
-            Err(error) => draft.answer_whole(call, pending.refused(&error)),
+            Err(error) => draft.answer_in_full(call, pending.refused(&error)),
         });
     }
 
-    pub(super) fn take_output(&mut self, call: CallId, output: ToolOutput) {
+    pub(super) fn handle_tool_output(&mut self, call: CallId, output: ToolOutput) {
         self.complete(call, |draft| {
             let source = format!("tool:{}", draft.slot(call).tool);
-            draft.place_output(call, output, source);
+            draft.request_output_placement(call, output, source);
         });
     }
 
@@ -223,7 +223,7 @@ impl Draft {
             total_attached,
         } = output;
         let produced_chars = placement.produced_chars();
-        let mut answer = self.placed(placement);
+        let mut answer = self.open_placement(placement);
         self.attach(&mut answer, attached, total_attached);
         self.answer(call, answer, produced_chars);
     }
@@ -242,14 +242,10 @@ impl Draft {
         for new in attached {
             let id = self.state.table.next_id();
             lines.push(new.element(&id).to_xml());
-            let gallery = self.state.gallery(answer);
-            let is_taken = |media: &Media| {
-                gallery
-                    .with(media, new.entry.content.len_bytes())
-                    .is_taken()
-            };
-            answer.media.extend(new.media(&id).filter(is_taken));
-            self.open(id, new.entry);
+            let shown = self.state.shown_media(answer);
+            let fits = |media: &Media| shown.with(media, new.entry.content.len_bytes()).fits();
+            answer.media.extend(new.media(&id).filter(fits));
+            self.open_as(id, new.entry);
         }
         if left_out {
             lines.push(view::attachments_left_out(total_attached, MOST_ATTACHED).to_xml());
@@ -258,48 +254,48 @@ impl Draft {
     }
 
     /// Answers with text that the kernel made. All of it enters the context.
-    pub(super) fn answer_whole(&mut self, call: CallId, answer: Answer) {
+    pub(super) fn answer_in_full(&mut self, call: CallId, answer: Answer) {
         let produced = answer.text.chars().count() as u64;
         self.answer(call, answer, produced);
     }
 
     pub(super) fn answer(&mut self, call: CallId, answer: Answer, produced_chars: u64) {
         let (ticket, caller) = (self.slot(call).id.clone(), self.caller());
-        self.state.reading.end(call);
+        self.state.pending_reads.end(call);
         self.emit(CallFact::ToolReturned {
             call,
             answer: answer.clone(),
             produced_chars,
         });
         if caller == Caller::Host {
-            self.perform(Effect::AnswerHost { ticket, answer });
+            self.schedule(Effect::AnswerHost { ticket, answer });
         }
     }
 
     /// Continues after a call was answered: answers calls that wait for mail, then calls the model
     /// once all of its tool uses are answered, or starts a turn with the mailbox after a host call.
-    pub(super) fn settle(&mut self, caller: Caller) {
+    pub(super) fn continue_turn(&mut self, caller: Caller) {
         self.answer_waiting();
         match (&self.state.phase, caller) {
-            (Phase::Ready { .. }, Caller::Model) => self.ask_model(),
+            (Phase::Ready { .. }, Caller::Model) => self.call_model(),
             (Phase::Idle, Caller::Host) if !self.state.mailbox.is_empty() => self.begin_turn(),
             _ => {}
         }
     }
 
-    pub(super) fn kind(&self, call: CallId) -> Option<Kind> {
-        self.kind_of(self.slot(call)).cloned()
+    pub(super) fn bound_tool(&self, call: CallId) -> Option<BoundTool> {
+        self.bound_tool_of(self.slot(call)).cloned()
     }
 
     /// Whether the call is one of this kernel tool.
     pub(super) fn is_call_of(&self, call: CallId, tool: &Tool) -> bool {
-        self.kind_of(self.slot(call))
-            .is_some_and(|kind| kind.is(tool))
+        self.bound_tool_of(self.slot(call))
+            .is_some_and(|bound| bound.is(tool))
     }
 
     /// The tool of a pending call, without a lookup by id.
-    pub(super) fn kind_of(&self, slot: &Slot) -> Option<&Kind> {
-        Some(&self.state.toolbox.find(&slot.tool)?.kind)
+    pub(super) fn bound_tool_of(&self, slot: &Slot) -> Option<&BoundTool> {
+        Some(&self.state.toolbox.find(&slot.tool)?.tool)
     }
 
     pub(super) fn caller(&self) -> Caller {

@@ -20,20 +20,20 @@ impl Draft {
             return;
         }
         self.emit(TurnFact::Began);
-        self.ask_model();
+        self.call_model();
     }
 
     /// Calls the model after messages were added that it has not seen. Ends the turn or the process
     /// instead if a limit is reached.
-    pub(super) fn ask_model(&mut self) {
-        if self.may_ask() {
+    pub(super) fn call_model(&mut self) {
+        if self.may_call_model() {
             self.warn_of_limits();
-            self.ask();
+            self.start_model_call();
         }
     }
 
     /// Checks the limits before a model call. Ends the turn or the process if one is reached.
-    fn may_ask(&mut self) -> bool {
+    fn may_call_model(&mut self) -> bool {
         if self.state.is_stopped() {
             return false;
         }
@@ -47,19 +47,19 @@ impl Draft {
         self.may_spend()
     }
 
-    fn ask(&mut self) {
+    fn start_model_call(&mut self) {
         let call = self.state.next_call();
         self.emit(CallFact::ModelCalled { call });
-        self.call_model(call);
+        self.begin_model_call(call);
     }
 
-    pub(super) fn call_model(&mut self, call: CallId) {
+    pub(super) fn begin_model_call(&mut self, call: CallId) {
         let (request, media, model) = (
             self.state.request(),
             self.state.media(),
             self.state.model().clone(),
         );
-        self.perform(Effect::Begin {
+        self.schedule(Effect::Begin {
             call,
             work: Work::Model {
                 request,
@@ -69,13 +69,13 @@ impl Draft {
         });
     }
 
-    pub(super) fn take_reply(&mut self, call: CallId, result: Result<Reply, ModelError>) {
+    pub(super) fn handle_model_reply(&mut self, call: CallId, result: Result<Reply, ModelError>) {
         let model = self.state.model().name.clone();
         if self.state.phase != (Phase::Thinking { call }) {
-            return self.count_late(call, &model, &result);
+            return self.record_late_usage(call, &model, &result);
         }
         match result {
-            Ok(reply) => self.go_on(
+            Ok(reply) => self.record_reply(
                 call,
                 Reply {
                     usage: self.state.priced(&model, reply.usage),
@@ -83,13 +83,13 @@ impl Draft {
                 },
             ),
             Err(error) => match self.fallback(&error) {
-                Some(to) => self.switch(to, &error),
+                Some(to) => self.switch_model(to, &error),
                 None => self.end_turn(ExitStatus::ModelFailed, error.to_string()),
             },
         }
     }
 
-    fn switch(&mut self, to: u32, error: &ModelError) {
+    fn switch_model(&mut self, to: u32, error: &ModelError) {
         let reason = Arc::from(error.to_string());
         let from = self.state.model().name.as_str().into();
         self.emit(CallFact::ModelSwitched {
@@ -97,11 +97,11 @@ impl Draft {
             reason: Arc::clone(&reason),
         });
         let to = self.state.model().name.as_str().into();
-        self.perform(Effect::Report(Report::Switch { from, to, reason }));
-        self.ask_again();
+        self.schedule(Effect::Report(Report::Switch { from, to, reason }));
+        self.call_model_again();
     }
 
-    fn go_on(
+    fn record_reply(
         &mut self,
         call: CallId,
         Reply {
@@ -121,8 +121,8 @@ impl Draft {
         match self.state.phase {
             Phase::Ready {
                 stopped: Some(stop),
-            } => self.follow(stop),
-            _ => self.act(),
+            } => self.handle_stop_reason(stop),
+            _ => self.start_open_calls(),
         }
     }
 
@@ -143,13 +143,13 @@ impl Draft {
             let content = Content::new(reply.slice(range));
             content.unbounded().prepare(settings.page_chars);
             let entry = Entry::new(content, settings.page_chars, "reply", self.now_ms);
-            self.open(FdId::Ref(id.to_owned()), entry);
+            self.open_as(FdId::Ref(id.to_owned()), entry);
         }
     }
 
     /// Continues after a reply that runs no tools: it called none, or it was truncated and its tool
     /// uses were declined.
-    pub(super) fn follow(&mut self, stop: StopReason) {
+    pub(super) fn handle_stop_reason(&mut self, stop: StopReason) {
         if self.state.is_stopped() {
             return;
         }
@@ -157,8 +157,8 @@ impl Draft {
         let text = self.last_words();
         match stop {
             // The reply may be unfinished, so no warning may be appended before the next call.
-            StopReason::Pause => self.ask_again(),
-            StopReason::MaxTokens if last == Some(Role::User) => self.ask_again(),
+            StopReason::Pause => self.call_model_again(),
+            StopReason::MaxTokens if last == Some(Role::User) => self.call_model_again(),
             StopReason::EndTurn | StopReason::StopSequence | StopReason::ToolUse => {
                 self.end_turn(ExitStatus::Done, text);
             }
@@ -173,9 +173,9 @@ impl Draft {
         }
     }
 
-    fn ask_again(&mut self) {
-        if self.may_ask() {
-            self.ask();
+    fn call_model_again(&mut self) {
+        if self.may_call_model() {
+            self.start_model_call();
         }
     }
 
@@ -207,7 +207,7 @@ impl Draft {
             Lifetime::Task | Lifetime::Session => {
                 let reason = (*exit.message != *self.last_words()).then(|| exit.message.clone());
                 self.emit(TurnFact::Ended { status, reason });
-                self.perform(Effect::Report(Report::Turn { outcome: exit }));
+                self.schedule(Effect::Report(Report::Turn { outcome: exit }));
                 if more {
                     self.begin_turn();
                 }
@@ -220,6 +220,6 @@ impl Draft {
     pub(super) fn end(&mut self, exit: Exit) {
         let exit = exit.after(self.state.budget.spent_at_most());
         self.emit(Fact::Exited { exit: exit.clone() });
-        self.perform(Effect::Report(Report::Exit { exit }));
+        self.schedule(Effect::Report(Report::Exit { exit }));
     }
 }

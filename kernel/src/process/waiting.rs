@@ -11,7 +11,7 @@ use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
 
 use super::decide::Draft;
-use super::toolbox::Kind;
+use super::toolbox::BoundTool;
 use super::{Effect, Work};
 use crate::syscall::wait::Wait;
 use crate::syscall::{receive_messages, spawn, wait};
@@ -24,8 +24,8 @@ impl Draft {
             .slots()
             .iter()
             .filter(|slot| slot.called && slot.answer.is_none());
-        let waits = |kind: &Kind| kind.is(&receive_messages::TOOL) || kind.is(&wait::TOOL);
-        let is_waiting = |slot: &&Slot| self.kind_of(slot).is_some_and(waits);
+        let waits = |tool: &BoundTool| tool.is(&receive_messages::TOOL) || tool.is(&wait::TOOL);
+        let is_waiting = |slot: &&Slot| self.bound_tool_of(slot).is_some_and(waits);
         let calls: Vec<_> = open.filter(is_waiting).map(|slot| slot.call).collect();
         for call in calls {
             let _ = if self.is_call_of(call, &wait::TOOL) {
@@ -38,12 +38,12 @@ impl Draft {
 
     pub(crate) fn receive_messages(&mut self, call: CallId) {
         match receive_messages::timeout_ms(&self.slot(call).args) {
-            Err(message) => self.answer_whole(call, Answer::failed(message)),
+            Err(message) => self.answer_in_full(call, Answer::failed(message)),
             Ok(_) if self.answer_received(call) => {}
-            Ok(0) => self.answer_whole(call, messages(&Said::default())),
+            Ok(0) => self.answer_in_full(call, messages(&ShownMail::default())),
             Ok(timeout_ms) => {
-                self.intend(call);
-                self.perform(Effect::Begin {
+                self.record_intent(call);
+                self.schedule(Effect::Begin {
                     call,
                     work: Work::Wait { timeout_ms },
                 });
@@ -53,10 +53,10 @@ impl Draft {
 
     /// Answers with the messages of other processes. Returns false if there are none.
     fn answer_received(&mut self, call: CallId) -> bool {
-        let said = self.take_mail(|_| true);
-        let is_anything = !said.texts.is_empty();
+        let shown = self.remove_mail(|_| true);
+        let is_anything = !shown.texts.is_empty();
         if is_anything {
-            self.answer_whole(call, messages(&said));
+            self.answer_in_full(call, messages(&shown));
         }
         is_anything
     }
@@ -74,12 +74,12 @@ impl Draft {
         let asked =
             wait::asked(&self.slot(call).args).and_then(|asked| check(&asked).map(|()| asked));
         match asked {
-            Err(message) => self.answer_whole(call, Answer::failed(message)),
+            Err(message) => self.answer_in_full(call, Answer::failed(message)),
             Ok(_) if self.answer_waited(call) => {}
             Ok(Wait { timeout_ms, .. }) => {
-                self.intend(call);
+                self.record_intent(call);
                 if let Some(timeout_ms) = timeout_ms {
-                    self.perform(Effect::Begin {
+                    self.schedule(Effect::Begin {
                         call,
                         work: Work::Wait { timeout_ms },
                     });
@@ -91,15 +91,16 @@ impl Draft {
     /// Checks that each named child runs in the background, or has ended and is still in the
     /// mailbox.
     fn check_wait(&self, Wait { pids, .. }: &Wait) -> Result<(), String> {
-        let said = |pid: &Pid| {
+        let is_in_mailbox = |pid: &Pid| {
             self.state
                 .mailbox
                 .iter()
                 .any(|mail| mail.from == Sender::Process(*pid))
         };
-        let is_known =
-            |pid: &&Pid| self.state.background.values().any(|child| child == *pid) || said(pid);
-        let Some(stranger) = pids.iter().flatten().find(|pid| !is_known(pid)) else {
+        let is_known = |pid: &&Pid| {
+            self.state.background.values().any(|child| child == *pid) || is_in_mailbox(pid)
+        };
+        let Some(unknown) = pids.iter().flatten().find(|pid| !is_known(pid)) else {
             return Ok(());
         };
         let running: Vec<_> = self.state.background.values().map(Pid::to_string).collect();
@@ -109,7 +110,7 @@ impl Draft {
             running.join(", ")
         };
         Err(format!(
-            "Process {stranger} is no child of this process that runs in the background, or you \
+            "Process {unknown} is no child of this process that runs in the background, or you \
              have heard of its end. Those that run: {running}."
         ))
     }
@@ -129,11 +130,11 @@ impl Draft {
 
     /// The awaited children that are still running.
     fn awaited(&self, Wait { pids, .. }: &Wait) -> Vec<Pid> {
-        let is_meant = |pid: &&Pid| pids.as_ref().is_none_or(|pids| pids.contains(pid));
+        let is_selected = |pid: &&Pid| pids.as_ref().is_none_or(|pids| pids.contains(pid));
         self.state
             .background
             .values()
-            .filter(is_meant)
+            .filter(is_selected)
             .copied()
             .collect()
     }
@@ -146,52 +147,54 @@ impl Draft {
             .iter()
             .filter(|slot| slot.answer.is_none());
         open.any(|slot| {
-            self.kind_of(slot).is_some_and(|kind| kind.is(&spawn::TOOL))
+            self.bound_tool_of(slot)
+                .is_some_and(|tool| tool.is(&spawn::TOOL))
                 && !spawn::waits(&slot.args)
         })
     }
 
     fn answer_wait(&mut self, call: CallId, Wait { pids, .. }: &Wait, element: Element) {
-        let said = self.take_mail(|pid| pids.as_ref().is_none_or(|pids| pids.contains(&pid)));
-        self.answer_whole(call, Answer::shown(said.shown_in(element)));
+        let shown = self.remove_mail(|pid| pids.as_ref().is_none_or(|pids| pids.contains(&pid)));
+        self.answer_in_full(call, Answer::shown(shown.in_element(element)));
     }
 
     /// Removes messages of the selected processes from the mailbox: as many as one answer may hold,
     /// and at least one.
-    fn take_mail(&mut self, is_meant: impl Fn(Pid) -> bool) -> Said {
-        let is_meant = |mail: &Mail| matches!(mail.from, Sender::Process(pid) if is_meant(pid));
+    fn remove_mail(&mut self, is_selected: impl Fn(Pid) -> bool) -> ShownMail {
+        let is_selected =
+            |mail: &Mail| matches!(mail.from, Sender::Process(pid) if is_selected(pid));
         let (room, mut chars) = (self.settings().max_read_chars, 0);
-        let (mut said, mut at) = (Said::default(), Vec::new());
+        let (mut shown, mut at) = (ShownMail::default(), Vec::new());
         for (place, mail) in (0..)
             .zip(&self.state.mailbox)
-            .filter(|(_, mail)| is_meant(mail))
+            .filter(|(_, mail)| is_selected(mail))
         {
             // After the first message that does not fit, later ones are only counted, so that the
             // order is kept.
-            if said.more > 0 {
-                said.more += 1;
+            if shown.omitted > 0 {
+                shown.omitted += 1;
                 continue;
             }
             let text = mail.message.text();
             chars += text.chars().count() as u64;
             if chars > room && !at.is_empty() {
-                said.more += 1;
+                shown.omitted += 1;
             } else {
-                said.texts.push(text);
+                shown.texts.push(text);
                 at.push(place);
             }
         }
         if !at.is_empty() {
             self.emit(MailFact::Taken { at });
         }
-        said
+        shown
     }
 
     /// Answers a call whose timeout has passed with what there is.
-    pub(super) fn take_timeout(&mut self, call: CallId) {
+    pub(super) fn handle_timeout(&mut self, call: CallId) {
         self.complete(call, |draft| {
             if !draft.is_call_of(call, &wait::TOOL) {
-                return draft.answer_whole(call, messages(&Said::default()));
+                return draft.answer_in_full(call, messages(&ShownMail::default()));
             }
             let asked = wait::asked(&draft.slot(call).args).unwrap_or(Wait {
                 pids: None,
@@ -210,15 +213,15 @@ impl Draft {
 
 /// Messages that a tool shows, each as an element.
 #[derive(Default)]
-struct Said {
+struct ShownMail {
     texts: Vec<String>,
     /// Number of messages that did not fit.
-    more: usize,
+    omitted: usize,
 }
 
-impl Said {
-    fn shown_in(&self, element: Element) -> Element {
-        let element = element.attribute_if("waiting", (self.more > 0).then_some(self.more));
+impl ShownMail {
+    fn in_element(&self, element: Element) -> Element {
+        let element = element.attribute_if("waiting", (self.omitted > 0).then_some(self.omitted));
         if self.texts.is_empty() {
             element
         } else {
@@ -228,8 +231,8 @@ impl Said {
 }
 
 /// The answer of `receive_messages`.
-fn messages(said: &Said) -> Answer {
+fn messages(shown: &ShownMail) -> Answer {
     Answer::shown(
-        said.shown_in(Element::new("process_messages").attribute("count", said.texts.len())),
+        shown.in_element(Element::new("process_messages").attribute("count", shown.texts.len())),
     )
 }

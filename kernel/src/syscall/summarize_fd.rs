@@ -151,7 +151,7 @@ pub struct Summarized {
 impl PendingSummary {
     /// What comes of the model's reply.
     #[must_use]
-    pub fn settle(self, reply: Result<Reply, ModelError>) -> Summarized {
+    pub fn into_summarized(self, reply: Result<Reply, ModelError>) -> Summarized {
         match reply.map(|reply| {
             (
                 cut(text_of(&reply.blocks).trim(), MAX_SUMMARY_CHARS),
@@ -274,7 +274,7 @@ mod tests {
     fn a_summary_is_noted_and_returned_when_it_is_asked_for_again() {
         let mut table = table();
         let Summarized { note, answer } =
-            pending("{'fd':'fd:1'}", 300).settle(says("  A <log>.\n"));
+            pending("{'fd':'fd:1'}", 300).into_summarized(says("  A <log>.\n"));
         assert!(
             answer.text.contains("pages_read=\"2\"") && answer.text.contains("A <log>."),
             "{}",
@@ -298,7 +298,7 @@ mod tests {
     fn what_fails_is_an_error_and_notes_nothing() {
         let refused = Err(ModelError::new(ModelErrorKind::Overloaded, "busy"));
         for (reply, message) in [(says(" \n"), "said nothing"), (refused, "busy")] {
-            let Summarized { note, answer } = pending("{'fd':'fd:1'}", 300).settle(reply);
+            let Summarized { note, answer } = pending("{'fd':'fd:1'}", 300).into_summarized(reply);
             assert!(
                 note.is_none() && answer.is_error && answer.text.contains(message),
                 "{}",
@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn a_model_that_goes_on_and_on_is_cut() {
         let Summarized { note, .. } =
-            pending("{'fd':'fd:1'}", 300).settle(says(&"é".repeat(5_000)));
+            pending("{'fd':'fd:1'}", 300).into_summarized(says(&"é".repeat(5_000)));
         let Some((_, Note::Summarized { summary, .. })) = note else {
             panic!("it is noted")
         };

@@ -196,7 +196,7 @@ impl MediaBudget {
 
     /// Whether every provider takes all of it.
     #[must_use]
-    pub fn is_taken(self) -> bool {
+    pub fn fits(self) -> bool {
         let are_small = self.images <= FEW_IMAGES || self.largest_px <= SMALL_SIDE_PX;
         self.bytes <= MOST_SHOWN_BYTES && self.images <= MOST_IMAGES && are_small
     }
@@ -289,20 +289,17 @@ mod tests {
                 gallery.with(&media, 1_000)
             })
         };
-        assert!(with(FEW_IMAGES, LONGEST_SIDE_PX).is_taken());
-        assert!(!with(FEW_IMAGES + 1, SMALL_SIDE_PX + 1).is_taken());
-        assert!(with(MOST_IMAGES, SMALL_SIDE_PX).is_taken());
-        assert!(!with(MOST_IMAGES + 1, 1).is_taken());
-        assert!(
-            with(5 * MOST_IMAGES, 0).is_taken(),
-            "documents are no images"
-        );
+        assert!(with(FEW_IMAGES, LONGEST_SIDE_PX).fits());
+        assert!(!with(FEW_IMAGES + 1, SMALL_SIDE_PX + 1).fits());
+        assert!(with(MOST_IMAGES, SMALL_SIDE_PX).fits());
+        assert!(!with(MOST_IMAGES + 1, 1).fits());
+        assert!(with(5 * MOST_IMAGES, 0).fits(), "documents are no images");
         let document = Media {
             fd: FdId::Fd(1),
             media_type: PDF.into(),
             side_px: 0,
         };
-        assert!(!with(1, 1).with(&document, MOST_SHOWN_BYTES).is_taken());
+        assert!(!with(1, 1).with(&document, MOST_SHOWN_BYTES).fits());
     }
 
     #[test]

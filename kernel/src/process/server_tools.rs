@@ -10,8 +10,8 @@ use std::sync::Arc;
 use dormouse_proto::server::Offer;
 use dormouse_proto::tool::{OutsideTool, ToolSpec};
 
-use super::toolbox::told;
-use super::{Image, offered};
+use super::toolbox::apply_choice;
+use super::{Image, offered_tool};
 use crate::program::{Program, Served, ServerChoice, ToolChoice, is_tool_name};
 use crate::syscall;
 
@@ -40,14 +40,14 @@ pub fn give_tools(
     program: &Program,
     offers: &[Offer],
 ) -> Result<(), NotOffered> {
-    let mut given = Given {
+    let mut list = ToolList {
         // Kernel tool names are reserved even if the program does not use them.
         taken: image
             .tools
             .iter()
             .map(|spec| spec.name.clone())
             .chain(aliases(program))
-            .chain(own())
+            .chain(kernel_names())
             .collect(),
         specs: image.tools.to_vec(),
         outside: image.outside.to_vec(),
@@ -59,12 +59,12 @@ pub fn give_tools(
             .collect();
         match &choice.served {
             Served::All => offered.iter().for_each(|offer| {
-                given.add(choice, offer, &ToolChoice::plain(offer.name.to_string()))
+                list.add(choice, offer, &ToolChoice::plain(offer.name.to_string()))
             }),
             Served::Named(tools) => {
                 for tool in tools {
                     match offered.iter().find(|offer| *offer.name == *tool.name) {
-                        Some(offer) => given.add(choice, offer, tool),
+                        Some(offer) => list.add(choice, offer, tool),
                         None if choice.server.optional => {}
                         None => return Err(not_offered(choice, tool, &offered)),
                     }
@@ -72,11 +72,11 @@ pub fn give_tools(
             }
         }
     }
-    (image.tools, image.outside) = (given.specs.into(), given.outside.into());
+    (image.tools, image.outside) = (list.specs.into(), list.outside.into());
     Ok(())
 }
 
-fn own() -> impl Iterator<Item = Arc<str>> {
+fn kernel_names() -> impl Iterator<Item = Arc<str>> {
     syscall::names().map(Arc::from)
 }
 
@@ -94,13 +94,13 @@ fn aliases(program: &Program) -> impl Iterator<Item = Arc<str>> {
         .filter_map(|tool| tool.alias.as_deref().map(Arc::from))
 }
 
-struct Given {
+struct ToolList {
     taken: BTreeSet<Arc<str>>,
     specs: Vec<ToolSpec>,
     outside: Vec<OutsideTool>,
 }
 
-impl Given {
+impl ToolList {
     fn add(&mut self, choice: &ServerChoice, offer: &Offer, tool: &ToolChoice) {
         let name = match &tool.alias {
             Some(alias) => alias.as_str().into(),
@@ -111,13 +111,13 @@ impl Given {
         let is_renamed =
             tool.alias.is_none() && *name != format!("{}{}", choice.prefix, offer.name);
         let remark = is_renamed.then(|| format!("(Its server calls it `{}`.)", offer.name));
-        let (description, schema) = offered::shown(offer, remark);
+        let (description, schema) = offered_tool::escaped(offer, remark);
         let spec = ToolSpec {
             name,
             description,
             schema,
         };
-        let spec = told(spec, tool);
+        let spec = apply_choice(spec, tool);
         let mut policy = offer.policy;
         policy.access = tool.access.unwrap_or(policy.access);
         let (server, name) = (Some(offer.server.clone()), offer.name.clone());
@@ -140,7 +140,7 @@ impl Given {
                 '_'
             }
         };
-        let behind = |prefix: &str| {
+        let prefixed = |prefix: &str| {
             prefix
                 .chars()
                 .chain(tool.chars())
@@ -148,8 +148,8 @@ impl Given {
                 .collect::<String>()
         };
         let (wanted, full) = (
-            behind(&choice.prefix),
-            behind(&format!("{}__", choice.server.name)),
+            prefixed(&choice.prefix),
+            prefixed(&format!("{}__", choice.server.name)),
         );
         let cut = |name: &str, suffix: &str| {
             format!(

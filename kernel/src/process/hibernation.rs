@@ -32,7 +32,9 @@ impl State {
             Phase::Thinking { .. } | Phase::Ready { .. } | Phase::Acting { .. } if !is_halted => {
                 Some(Unrest::Turn)
             }
-            _ if !self.mailbox.is_empty() || self.reading.has_arrivals() => Some(Unrest::Mail),
+            _ if !self.mailbox.is_empty() || self.pending_reads.has_arrivals() => {
+                Some(Unrest::Mail)
+            }
             _ if self.budget.deadline_ms().is_some() => Some(Unrest::Deadline),
             _ => None,
         }

@@ -12,11 +12,11 @@ use dormouse_content::Content;
 
 /// What the processes of one program share under one host context.
 pub(crate) struct ProgramCache {
-    around: HostContext,
+    host: HostContext,
     pub(super) toolbox: Arc<Toolbox>,
     /// Toolbox of the first process with other tools than `toolbox`: with tools of servers, or
     /// frozen in an earlier run of the kernel.
-    given: OnceLock<Arc<Toolbox>>,
+    frozen: OnceLock<Arc<Toolbox>>,
     /// The files of the program, as a content.
     pub(super) bundle: Content,
     /// The system prompt of a process without preloads of its own.
@@ -26,20 +26,20 @@ pub(crate) struct ProgramCache {
 impl ProgramCache {
     /// The cache of `program`. Compares the host context with the cached one; a kernel with another
     /// context builds a cache each time.
-    pub(super) fn of(program: &Program, around: &HostContext) -> Arc<Self> {
-        let kept = program.common(|| Arc::new(Self::new(program, around)));
-        if kept.around == *around {
-            kept
+    pub(super) fn for_program(program: &Program, host: &HostContext) -> Arc<Self> {
+        let cached = program.common(|| Arc::new(Self::new(program, host)));
+        if cached.host == *host {
+            cached
         } else {
-            Arc::new(Self::new(program, around))
+            Arc::new(Self::new(program, host))
         }
     }
 
-    fn new(program: &Program, around: &HostContext) -> Self {
+    fn new(program: &Program, host: &HostContext) -> Self {
         Self {
-            around: around.clone(),
-            toolbox: Arc::new(Toolbox::new(program, around)),
-            given: OnceLock::new(),
+            host: host.clone(),
+            toolbox: Arc::new(Toolbox::new(program, host)),
+            frozen: OnceLock::new(),
             bundle: Content::new(program.bundle().to_bytes()),
             system: OnceLock::new(),
         }
@@ -47,27 +47,27 @@ impl ProgramCache {
 
     /// The toolbox of a process with these frozen tools, shared with other processes that have the
     /// same.
-    pub(super) fn given(
+    pub(super) fn frozen_toolbox(
         &self,
         program: &Program,
         specs: &Arc<[ToolSpec]>,
         outside: &Arc<[OutsideTool]>,
     ) -> Arc<Toolbox> {
-        let frozen = || Arc::new(Toolbox::frozen(program, specs.clone(), outside.clone()));
+        let make = || Arc::new(Toolbox::frozen(program, specs.clone(), outside.clone()));
         if self.toolbox.is(specs, outside) {
             return self.toolbox.clone();
         }
-        let kept = self.given.get_or_init(frozen);
-        if kept.is(specs, outside) {
-            kept.clone()
+        let cached = self.frozen.get_or_init(make);
+        if cached.is(specs, outside) {
+            cached.clone()
         } else {
-            frozen()
+            make()
         }
     }
 
     /// The system prompt that `compose` makes; cached for processes without preloads of their own.
-    pub(super) fn system(&self, given: &Preloads, compose: impl FnOnce() -> String) -> Arc<str> {
-        match given.shown.is_empty() {
+    pub(super) fn system(&self, preloads: &Preloads, compose: impl FnOnce() -> String) -> Arc<str> {
+        match preloads.shown.is_empty() {
             true => self.system.get_or_init(|| compose().into()).clone(),
             false => compose().into(),
         }

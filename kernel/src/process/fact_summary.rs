@@ -11,14 +11,14 @@ use dormouse_proto::record::{
 };
 
 /// The most characters of one text in a summary.
-const SHOWN: usize = 72;
+const MAX_CHARS: usize = 72;
 
 /// Summarizes a fact in one line, without its name. May be empty.
 #[must_use]
 pub fn gist<C: Clone>(fact: &Fact<C>) -> String {
     match fact {
         Fact::Mail(MailFact::Queued { from, message }) => {
-            format!("{}: {}", speaker(*from), said(message))
+            format!("{}: {}", sender_name(*from), message_summary(message))
         }
         Fact::Mail(MailFact::Received {
             from,
@@ -26,7 +26,7 @@ pub fn gist<C: Clone>(fact: &Fact<C>) -> String {
             message,
             ..
         }) => {
-            format!("process {from} ({call}): {}", said(message))
+            format!("process {from} ({call}): {}", message_summary(message))
         }
         Fact::Mail(MailFact::Taken { at }) => format!("{} messages", at.len()),
         Fact::Turn(TurnFact::Began)
@@ -36,14 +36,18 @@ pub fn gist<C: Clone>(fact: &Fact<C>) -> String {
         Fact::Descriptor(DescriptorFact::Opened { id, entry }) => {
             format!("{id} of {}", entry.source)
         }
-        Fact::Descriptor(DescriptorFact::Noted { id, note }) => format!("{id}: {}", noted(note)),
+        Fact::Descriptor(DescriptorFact::Noted { id, note }) => {
+            format!("{id}: {}", note_summary(note))
+        }
         Fact::Call(CallFact::ModelCalled { call } | CallFact::ToolCalled { call }) => {
             call.to_string()
         }
         Fact::Call(CallFact::ModelReplied { call, blocks, .. }) => {
-            format!("{call}: {}", blocks_in_short(blocks))
+            format!("{call}: {}", blocks_summary(blocks))
         }
-        Fact::Call(CallFact::HostCalled { tool, args, .. }) => format!("{tool} {}", short(args)),
+        Fact::Call(CallFact::HostCalled { tool, args, .. }) => {
+            format!("{tool} {}", truncated(args))
+        }
         Fact::Child(ChildFact::Ended {
             call,
             index,
@@ -53,19 +57,21 @@ pub fn gist<C: Clone>(fact: &Fact<C>) -> String {
             format!(
                 "{call}: child {index}, process {child}, {}: {}",
                 exit.status.word(),
-                short(&exit.message)
+                truncated(&exit.message)
             )
         }
         Fact::Child(ChildFact::Started { call, child }) => format!("{call}: process {child}"),
-        Fact::Child(ChildFact::Reported { call, message }) => format!("{call}: {}", said(message)),
+        Fact::Child(ChildFact::Reported { call, message }) => {
+            format!("{call}: {}", message_summary(message))
+        }
         Fact::Call(CallFact::ToolReturned { call, answer, .. }) => {
             let error = if answer.is_error { "error: " } else { "" };
-            format!("{call}: {error}{}", short(&answer.text))
+            format!("{call}: {error}{}", truncated(&answer.text))
         }
         Fact::Call(CallFact::ModelSwitched { to, reason }) => {
-            format!("to model {}: {}", to + 1, short(reason))
+            format!("to model {}: {}", to + 1, truncated(reason))
         }
-        Fact::Turn(TurnFact::Interrupted { answer }) => short(&answer.text),
+        Fact::Turn(TurnFact::Interrupted { answer }) => truncated(&answer.text),
         Fact::Turn(TurnFact::Ended {
             status,
             reason: None,
@@ -73,42 +79,44 @@ pub fn gist<C: Clone>(fact: &Fact<C>) -> String {
         Fact::Turn(TurnFact::Ended {
             status,
             reason: Some(why),
-        }) => format!("{}: {}", status.word(), short(why)),
-        Fact::Exited { exit } => format!("{}: {}", exit.status.word(), short(&exit.message)),
-        Fact::Turn(TurnFact::WentTo { to, message, .. }) => format!("msg:{to}: {}", said(message)),
+        }) => format!("{}: {}", status.word(), truncated(why)),
+        Fact::Exited { exit } => format!("{}: {}", exit.status.word(), truncated(&exit.message)),
+        Fact::Turn(TurnFact::WentTo { to, message, .. }) => {
+            format!("msg:{to}: {}", message_summary(message))
+        }
         Fact::Restored { checkpoint, .. } => checkpoint.to_string(),
         Fact::Budget(_) => String::new(),
     }
 }
 
-fn speaker(from: Sender) -> String {
+fn sender_name(from: Sender) -> String {
     match from {
         Sender::Host => "host".to_owned(),
         Sender::Process(pid) => format!("process {pid}"),
     }
 }
 
-fn noted(note: &Note) -> String {
+fn note_summary(note: &Note) -> String {
     match note {
         Note::Named { name } => name
             .as_ref()
             .map_or_else(|| "no name".to_owned(), |name| format!("name {name}")),
         Note::Marked { ref_id, .. } => format!("section {ref_id}"),
         Note::Unmarked { ref_id } => format!("no section {ref_id}"),
-        Note::Summarized { summary, .. } => short(summary),
+        Note::Summarized { summary, .. } => truncated(summary),
     }
 }
 
 /// Summarizes a message: the beginning of its text, and the tools that it calls.
-pub(super) fn said(message: &Message) -> String {
-    blocks_in_short(&message.blocks)
+pub(super) fn message_summary(message: &Message) -> String {
+    blocks_summary(&message.blocks)
 }
 
-fn blocks_in_short(blocks: &[Block]) -> String {
+fn blocks_summary(blocks: &[Block]) -> String {
     let part = |block: &Block| match block {
-        Block::Text { text, .. } => short(text),
-        Block::ToolUse { name, args, .. } => format!("{name}({})", short(args)),
-        Block::ToolResult { text, .. } => format!("= {}", short(text)),
+        Block::Text { text, .. } => truncated(text),
+        Block::ToolUse { name, args, .. } => format!("{name}({})", truncated(args)),
+        Block::ToolResult { text, .. } => format!("= {}", truncated(text)),
         Block::Media { media, .. } => format!("{} {}", media.fd, media.media_type),
         Block::Opaque(_) => String::new(),
     };
@@ -117,14 +125,14 @@ fn blocks_in_short(blocks: &[Block]) -> String {
         .map(part)
         .filter(|part| !part.is_empty())
         .collect();
-    short(&parts.join(" | "))
+    truncated(&parts.join(" | "))
 }
 
 /// The beginning of a text, on one line.
-fn short(text: &str) -> String {
+fn truncated(text: &str) -> String {
     let mut shown = String::new();
     let mut chars = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-    shown.extend(chars.by_ref().take(SHOWN));
+    shown.extend(chars.by_ref().take(MAX_CHARS));
     if chars.next().is_some() {
         // Writing to a string cannot fail.
         let _ = shown.write_str("…");
@@ -138,8 +146,11 @@ mod tests {
 
     #[test]
     fn a_text_is_shown_on_one_line_and_not_whole() {
-        assert_eq!(short("one\ntwo\u{1b}"), "one two ");
-        assert_eq!(short(&"é".repeat(SHOWN)), "é".repeat(SHOWN));
-        assert_eq!(short(&"é".repeat(SHOWN + 1)), "é".repeat(SHOWN) + "…");
+        assert_eq!(truncated("one\ntwo\u{1b}"), "one two ");
+        assert_eq!(truncated(&"é".repeat(MAX_CHARS)), "é".repeat(MAX_CHARS));
+        assert_eq!(
+            truncated(&"é".repeat(MAX_CHARS + 1)),
+            "é".repeat(MAX_CHARS) + "…"
+        );
     }
 }

@@ -14,8 +14,8 @@ use dormouse_proto::tool::{Answer, OutsideTool, ToolOutput};
 
 use super::arrival::{Arrival, Placed};
 use super::decide::{Decision, Draft, decide};
-use super::read::{Found, Purpose, Read, Subject};
-use super::toolbox::Kind;
+use super::read::{Found, Read, ReadPurpose, ReadSubject};
+use super::toolbox::BoundTool;
 use super::{Effect, Input, Work};
 use crate::syscall::Outcome;
 use dormouse_content::{Content, ReadQuota};
@@ -24,7 +24,7 @@ impl Decision {
     /// Performs the reads that need at most `bytes` of contents in memory, and decides on their
     /// results. Other reads stay in the decision, and so does an arrival behind a pending one.
     pub fn read_inline(self, bytes: u64, now_ms: u64) -> Self {
-        let is_next = self.state.reading.arrivals <= 1;
+        let is_next = self.state.pending_reads.arrivals <= 1;
         self.perform_reads(now_ms, |read| {
             if read.call().is_none() && !is_next {
                 return None;
@@ -72,7 +72,7 @@ impl Decision {
 /// comes back from its journal requests its reads again. They are therefore ignored when states are
 /// compared.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Reading {
+pub(super) struct PendingReads {
     calls: Vec<CallId>,
     arrivals: usize,
     /// Calls from before a restart that are repeated once the read of an earlier call is done or
@@ -80,7 +80,7 @@ pub(super) struct Reading {
     to_repeat: Vec<CallId>,
 }
 
-impl Reading {
+impl PendingReads {
     pub(super) fn has(&self, call: CallId) -> bool {
         self.calls.contains(&call)
     }
@@ -108,7 +108,7 @@ impl Reading {
     }
 
     /// Removes and returns the calls that are to be repeated.
-    pub(super) fn take_waiting(&mut self) -> Vec<CallId> {
+    pub(super) fn take_repeats(&mut self) -> Vec<CallId> {
         std::mem::take(&mut self.to_repeat)
     }
 
@@ -124,7 +124,7 @@ impl Reading {
     }
 }
 
-impl PartialEq for Reading {
+impl PartialEq for PendingReads {
     fn eq(&self, _: &Self) -> bool {
         true
     }
@@ -132,10 +132,10 @@ impl PartialEq for Reading {
 
 impl Draft {
     /// Requests the bytes that a call needs before it can start or be answered.
-    pub(super) fn read_for_call(&mut self, call: CallId, purpose: Purpose) {
+    pub(super) fn read_for_call(&mut self, call: CallId, purpose: ReadPurpose) {
         let (args, table) = (self.slot(call).args.clone(), self.state.table.clone());
         let program = self.state.program.clone();
-        self.ask_for_read(Subject::Call {
+        self.request_read(ReadSubject::Call {
             call,
             purpose,
             args,
@@ -145,8 +145,13 @@ impl Draft {
     }
 
     /// Requests the placement of the output of a call.
-    pub(super) fn place_output(&mut self, call: CallId, output: ToolOutput, source: String) {
-        self.ask_for_read(Subject::Output {
+    pub(super) fn request_output_placement(
+        &mut self,
+        call: CallId,
+        output: ToolOutput,
+        source: String,
+    ) {
+        self.request_read(ReadSubject::Output {
             call,
             output,
             source,
@@ -154,13 +159,13 @@ impl Draft {
     }
 
     /// Requests the placement of a temporary file's content.
-    pub(super) fn place_temp_file(
+    pub(super) fn request_temp_file_placement(
         &mut self,
         call: CallId,
         (id, version): (TempId, u64),
         content: Content,
     ) {
-        self.ask_for_read(Subject::TempFile {
+        self.request_read(ReadSubject::TempFile {
             call,
             id,
             version,
@@ -169,24 +174,24 @@ impl Draft {
     }
 
     /// Requests the placement of an arrival.
-    pub(super) fn place_arrival(&mut self, arrival: Arrival) {
-        self.ask_for_read(Subject::Arrival(arrival));
+    pub(super) fn request_arrival_placement(&mut self, arrival: Arrival) {
+        self.request_read(ReadSubject::Arrival(arrival));
     }
 
-    fn ask_for_read(&mut self, subject: Subject) {
+    fn request_read(&mut self, subject: ReadSubject) {
         let read = Read {
             subject,
             settings: self.state.settings().copied(),
             now_ms: self.now_ms,
         };
-        self.state.reading.begin(read.call());
+        self.state.pending_reads.begin(read.call());
         self.reads.push(read);
     }
 
     pub(super) fn handle_placed(&mut self, placed: Placed) {
-        self.state.reading.end_arrival();
+        self.state.pending_reads.end_arrival();
         match placed {
-            Placed::Spoke { from, parts } => self.hear(from, parts),
+            Placed::Spoke { from, parts } => self.queue_input(from, parts),
             Placed::Opened { ticket, new } => self.open_for_host(ticket, new),
             Placed::Messaged {
                 ticket,
@@ -195,50 +200,50 @@ impl Draft {
                 settled,
                 letter,
             } => {
-                self.receive(ticket, (from, call), settled, letter);
+                self.receive_message(ticket, (from, call), settled, letter);
             }
         }
     }
 
     /// Handles the result of a read. It is stale if the call is no longer open (CALL-1).
-    pub(super) fn handle_found(&mut self, call: CallId, found: Found) {
+    pub(super) fn handle_read_result(&mut self, call: CallId, found: Found) {
         let is_open = self
             .state
             .slots()
             .iter()
             .any(|slot| slot.call == call && slot.answer.is_none());
-        if !self.state.reading.end(call) || !is_open {
+        if !self.state.pending_reads.end(call) || !is_open {
             return;
         }
         // A stopped process starts nothing: the call reads again when the process is continued.
         if self.state.is_stopped() && found.begins_work() {
             if self.slot(call).called {
-                self.state.reading.repeat_later(call);
+                self.state.pending_reads.repeat_later(call);
             }
             return;
         }
         let caller = self.caller();
         match found {
-            Found::Tool(outcome) => self.take_outcome(call, outcome),
-            Found::Arguments(arguments) => self.take_arguments(call, arguments),
-            Found::Spawn(pending) => self.take_spawn(call, pending),
-            Found::Message(pending) => self.take_message(call, pending),
+            Found::Tool(outcome) => self.handle_outcome(call, outcome),
+            Found::Arguments(arguments) => self.handle_arguments(call, arguments),
+            Found::Spawn(pending) => self.handle_checked_spawn(call, pending),
+            Found::Message(pending) => self.handle_checked_message(call, pending),
             Found::Output(output) => self.answer_output(call, output),
             Found::TempFile(placement) => {
                 let produced_chars = placement.produced_chars();
-                let answer = self.placed(placement);
+                let answer = self.open_placement(placement);
                 self.answer(call, answer, produced_chars);
             }
         }
         match caller {
             // Later calls of the model were waiting for this read.
-            Caller::Model if !self.state.is_stopped() => self.begin_uncalled(),
-            _ => self.settle(caller),
+            Caller::Model if !self.state.is_stopped() => self.start_unstarted_calls(),
+            _ => self.continue_turn(caller),
         }
     }
 
-    fn take_arguments(&mut self, call: CallId, arguments: Result<Option<String>, FdError>) {
-        let Some(Kind::External(tool)) = self.kind(call) else {
+    fn handle_arguments(&mut self, call: CallId, arguments: Result<Option<String>, FdError>) {
+        let Some(BoundTool::External(tool)) = self.bound_tool(call) else {
             return;
         };
         match arguments {
@@ -246,14 +251,14 @@ impl Draft {
                 let args = expanded.map_or_else(|| self.slot(call).args.clone(), Arc::from);
                 self.begin_outside(call, tool, args);
             }
-            Err(error) => self.answer_whole(call, error.answer()),
+            Err(error) => self.answer_in_full(call, error.answer()),
         }
     }
 
     pub(super) fn begin_outside(&mut self, call: CallId, tool: OutsideTool, args: Arc<str>) {
         let written = self.slot(call).args.clone();
-        self.intend(call);
-        self.perform(Effect::Begin {
+        self.record_intent(call);
+        self.schedule(Effect::Begin {
             call,
             work: Work::Tool {
                 tool,
@@ -263,32 +268,32 @@ impl Draft {
         });
     }
 
-    fn take_outcome(&mut self, call: CallId, outcome: Outcome) {
+    fn handle_outcome(&mut self, call: CallId, outcome: Outcome) {
         match outcome {
-            Outcome::Answer(answer) => self.answer_whole(call, answer),
+            Outcome::Answer(answer) => self.answer_in_full(call, answer),
             Outcome::Opened(new) => {
-                let answer = self.open_next(*new);
-                self.answer_whole(call, answer);
+                let answer = self.open_descriptor(*new);
+                self.answer_in_full(call, answer);
             }
             Outcome::Noted { id, note, answer } => {
                 self.emit(DescriptorFact::Noted { id, note });
-                self.answer_whole(call, answer);
+                self.answer_in_full(call, answer);
             }
             Outcome::Write(pending) => {
-                self.intend(call);
-                self.perform(Effect::Begin {
+                self.record_intent(call);
+                self.schedule(Effect::Begin {
                     call,
                     work: Work::WriteFile(pending),
                 });
             }
             Outcome::Summarize(pending) => {
                 if let Some(why) = self.refusal_to_spend() {
-                    return self.answer_whole(call, Answer::failed(why));
+                    return self.answer_in_full(call, Answer::failed(why));
                 }
                 let model = self.state.summarizer();
                 let request = self.state.summary_request(&model, pending.prompt.clone());
-                self.intend(call);
-                self.perform(Effect::Begin {
+                self.record_intent(call);
+                self.schedule(Effect::Begin {
                     call,
                     work: Work::Summarize {
                         pending,
@@ -298,8 +303,8 @@ impl Draft {
                 });
             }
             Outcome::TempFile(pending) => {
-                self.intend(call);
-                self.perform(Effect::Begin {
+                self.record_intent(call);
+                self.schedule(Effect::Begin {
                     call,
                     work: Work::TempFile(pending),
                 });
