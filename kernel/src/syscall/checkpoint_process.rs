@@ -1,4 +1,4 @@
-//! `checkpoint_process`: notes a point that the process can go back to.
+//! `checkpoint_process`: makes a checkpoint that the process can be restored to.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ const DESCRIPTION: &str = "Makes a checkpoint of this process: its conversation 
 descriptors as they are now. Returns its checkpoint_id, which restore_process takes. It costs \
 nothing, whatever you hold.";
 
-/// What the checkpoint is to be called; empty where the call does not say.
+/// The label of the checkpoint; empty if the call gives none.
 ///
 /// # Errors
 /// [`CheckpointError::Arguments`].
@@ -49,7 +49,7 @@ pub fn label(args: &str) -> Result<Arc<str>, CheckpointError> {
     }
 }
 
-/// What the caller reads.
+/// The answer of the tool.
 #[must_use]
 pub fn answer(made: &Kept) -> Answer {
     Answer::shown(made.element())

@@ -1,4 +1,4 @@
-//! `delete_fd_section`: takes a mark away. The lines stay.
+//! `delete_fd_section`: removes a section mark. The content does not change.
 
 use dormouse_proto::descriptor::{FdError, view};
 use dormouse_proto::record::Note;
@@ -28,7 +28,7 @@ const PARAMETERS: [Parameter; 2] = [
     Parameter::text("ref_id", "The section's id").required(),
 ];
 
-/// Answers a call. O(log n).
+/// Executes a call. O(log n).
 #[must_use]
 pub fn delete_fd_section(call: &Call<'_>) -> Outcome {
     run(call).into()

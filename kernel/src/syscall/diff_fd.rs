@@ -1,4 +1,4 @@
-//! `diff_fd`: the lines in which one content differs from another.
+//! `diff_fd`: compares two contents line by line.
 
 mod unified;
 
@@ -25,14 +25,14 @@ pub const TOOL: Tool = Tool {
     handler: Handler::Table(diff_fd),
 };
 
-/// Lines that are shown around a difference, if the call does not say how many.
+/// Default number of context lines.
 const CONTEXT_LINES: i64 = 3;
-/// The most lines that are shown around a difference.
+/// Maximum number of context lines.
 const MOST_CONTEXT_LINES: i64 = 100;
 
-/// How much more a comparison costs than a pass over the bytes.
+/// Cost of a comparison relative to a pass over the bytes, for the quota.
 const PASSES: usize = 8;
-/// The most that is compared of one side.
+/// Limits for one side of a comparison.
 const MOST_BYTES: u64 = 64 << 20;
 const MOST_LINES: u64 = 500_000;
 
@@ -58,10 +58,10 @@ const PARAMETERS: [Parameter; 5] = [
     ),
 ];
 
-/// Answers a call. `max_read_chars` of the settings bounds what is shown, never what is extracted.
+/// Executes a call. `max_read_chars` of the settings limits what is shown, never what is extracted.
 /// Costs about eight passes over both contents, more if they differ much (1.3 s for two texts of
-/// 500,000 lines in another order), and some 50 bytes of memory for each of their lines. A
-/// comparison is not cancelled in the middle.
+/// 500,000 lines in different order), and about 50 bytes of memory per line. A running comparison
+/// cannot be cancelled.
 #[must_use]
 pub fn diff_fd(call: &Call<'_>) -> Outcome {
     run(call).into()
@@ -109,7 +109,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     Ok(Outcome::Answer(view::differences(&a, &b, differences)))
 }
 
-/// The name and the text of one side.
+/// Id and text of one side.
 fn side(
     args: &Args,
     key: &'static str,
@@ -154,8 +154,8 @@ fn context(args: &Args) -> Result<u32, FdError> {
     })
 }
 
-/// The whole lines at the beginning that have no more characters than this; a part of the first if
-/// that alone has more.
+/// The leading whole lines that fit into `max_chars`; a part of the first line if that alone does
+/// not fit.
 fn beginning(text: &str, max_chars: u64) -> &str {
     let max_chars = usize::try_from(max_chars).unwrap_or(usize::MAX);
     match text.char_indices().nth(max_chars) {

@@ -1,5 +1,4 @@
-//! `get_fd_section`: shows the lines that were marked as a section, or makes them a descriptor of
-//! their own.
+//! `get_fd_section`: shows a marked section, or makes it a descriptor of its own.
 
 use dormouse_proto::descriptor::{FdError, FdErrorKind, view};
 use dormouse_proto::record::{Notes, Section};
@@ -23,7 +22,7 @@ pub const TOOL: Tool = Tool {
     handler: Handler::Table(get_fd_section),
 };
 
-/// How many sections an error names.
+/// Maximum number of sections that an error lists.
 const MAX_NAMED: usize = 20;
 
 const DESCRIPTION: &str = "Reads a section of a file descriptor that was marked with \
@@ -39,7 +38,7 @@ const PARAMETERS: [Parameter; 3] = [
     ),
 ];
 
-/// Answers a call. `max_read_chars` of the settings bounds what is shown, never what is extracted.
+/// Executes a call. `max_read_chars` of the settings limits what is shown, never what is extracted.
 /// O(log n + shown).
 #[must_use]
 pub fn get_fd_section(call: &Call<'_>) -> Outcome {
@@ -83,10 +82,10 @@ pub(super) fn find<'a>(args: &'a Args, notes: &Notes) -> Result<(&'a str, Sectio
     marked(args, notes, ref_id).map(|section| (ref_id, section))
 }
 
-/// The section that goes by `ref_id`.
+/// The section with this id.
 ///
 /// # Errors
-/// `not_found`, with the sections that there are.
+/// `not_found`, with a list of the sections.
 pub(super) fn marked(args: &Args, notes: &Notes, ref_id: &str) -> Result<Section, FdError> {
     notes.sections.get(ref_id).copied().ok_or_else(|| {
         let message = format!("There is no section '{ref_id}'. {}", known(notes));
@@ -113,7 +112,7 @@ fn known(notes: &Notes) -> String {
     }
 }
 
-/// The selection of its lines.
+/// The selection of a section's lines.
 pub(super) fn lines(section: Section) -> Selection {
     let [first, last] =
         [section.start_line, section.end_line].map(|line| i64::try_from(line).unwrap_or(i64::MAX));

@@ -1,8 +1,8 @@
-//! Descriptors that a call hands to another process: whole ones as they are, parts as contents of
+//! Descriptors that a call transfers to another process: whole descriptors, or parts as contents of
 //! their own.
 //!
-//! What a spawn preloads and what a message carries is named in the same words, and shares the
-//! bytes of its descriptor.
+//! The preloads of `spawn` and the descriptors of `send_message` have the same syntax, and share
+//! the bytes of their descriptors.
 
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::id::FdId;
@@ -15,24 +15,24 @@ use super::args::Args;
 use super::part::{Named, PARTS, UNITS};
 use dormouse_content::Content;
 
-/// How many descriptors an error names.
+/// Maximum number of descriptors that an error lists.
 const SHOWN: usize = 20;
 
-/// The most items of a list that a call hands over.
+/// Maximum number of items in a list argument.
 pub(super) const MAX_ITEMS: usize = 64;
 
-/// A descriptor, or a part of one, for another process.
+/// A descriptor, or a part of one, that is transferred to another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handed {
-    /// Its name in the table that it comes from.
+    /// Id in the table of the sender.
     pub id: FdId,
-    /// Which part of it, such as `lines 10-40`; none: all of it.
+    /// The part, such as `lines 10-40`; `None` for the whole descriptor.
     pub part: Option<String>,
-    /// What it holds. The source is that of the whole.
+    /// The entry. Its source is that of the whole descriptor.
     pub entry: Entry<Content>,
 }
 
-/// What the list `key` of a call names, in its order.
+/// The descriptors in the list `key` of a call, in order.
 pub(super) fn handed(
     args: &Args,
     key: &'static str,
@@ -45,7 +45,7 @@ pub(super) fn handed(
         .collect()
 }
 
-/// The items, if they are not too many.
+/// The items of a list, unless there are more than [`MAX_ITEMS`].
 pub(super) fn bounded<'a>(key: &str, items: &'a [Value]) -> Result<&'a [Value], String> {
     match items.len() {
         count if count > MAX_ITEMS => Err(format!(
@@ -55,12 +55,12 @@ pub(super) fn bounded<'a>(key: &str, items: &'a [Value]) -> Result<&'a [Value], 
     }
 }
 
-/// The schema of a descriptor in a list: by words, or as an object.
+/// The schema of a list item: a string or an object.
 pub(super) fn item_schema() -> Value {
     json!({ "anyOf": [{ "type": "string" }, part_schema()] })
 }
 
-/// A part of a descriptor as an object.
+/// The schema of the object form.
 fn part_schema() -> Value {
     let text = |description: &str| json!({ "type": "string", "description": description });
     json!({
@@ -148,7 +148,7 @@ impl Finder<'_> {
         )
     }
 
-    /// What is there and cannot be read is not unknown.
+    /// An unreadable descriptor exists: report that it cannot be read, not that it is unknown.
     fn not_found(&self, asked: &str, FdError { kind, message, .. }: FdError) -> String {
         if kind == FdErrorKind::ContentUnreadable {
             format!("{asked}: {message}")
@@ -181,7 +181,7 @@ impl Finder<'_> {
     }
 }
 
-/// Which lines, pages, characters or section: a text, or a number where it is one of them.
+/// The range or section id: a string, or a single number.
 fn which(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -190,8 +190,8 @@ fn which(value: &Value) -> Option<String> {
     }
 }
 
-/// A part is a content of its own: it keeps the name. Lines that were marked and the summary are
-/// those of the whole.
+/// A part becomes a content of its own. It keeps the name; sections and summary belong to the
+/// whole.
 fn handed_over(named: &Named<'_>) -> Result<Handed, String> {
     let (id, entry) = (named.id().clone(), named.entry());
     let Some((unit, value)) = named.part() else {

@@ -1,4 +1,4 @@
-//! `list_checkpoints`: the points that the process can go back to.
+//! `list_checkpoints`: lists the checkpoints that the process can be restored to.
 
 use std::cmp::Reverse;
 
@@ -23,13 +23,13 @@ pub const TOOL: Tool = Tool {
     handler: Handler::Process(ProcessHandler(Draft::list_checkpoints)),
 };
 
-/// The most checkpoints that one answer shows.
+/// Maximum number of checkpoints in one answer.
 pub const MAX_SHOWN: usize = 100;
 
 const DESCRIPTION: &str =
     "Lists the checkpoints that restore_process can take this process back to, the newest first.";
 
-/// Checks that a call says nothing that would be overlooked.
+/// Checks that a call has no arguments.
 ///
 /// # Errors
 /// [`CheckpointError::Arguments`].
@@ -38,7 +38,7 @@ pub fn check(args: &str) -> Result<(), CheckpointError> {
     args.map_err(|error| CheckpointError::Arguments(error.message))
 }
 
-/// What the caller reads.
+/// The answer of the tool.
 #[must_use]
 pub fn answer(mut kept: Vec<Kept>) -> Answer {
     kept.sort_by_key(|kept| Reverse(kept.id));

@@ -1,4 +1,4 @@
-//! `list_fd_sections`: which sections are marked in a descriptor, in the order of its lines.
+//! `list_fd_sections`: lists the marked sections of a descriptor, in the order of their lines.
 
 use std::sync::Arc;
 
@@ -25,10 +25,10 @@ pub const TOOL: Tool = Tool {
     handler: Handler::Table(list_fd_sections),
 };
 
-/// What is shown of a section's first line, in characters.
+/// Characters of a section's first line that are shown.
 const FIRST_LINE_CHARS: usize = 80;
 
-/// What a section is reckoned at, beside its id and its first line.
+/// Estimated characters of an item, without its id and its first line.
 const ELEMENT_CHARS: u64 = 64;
 
 const DESCRIPTION: &str = "Lists the sections that are marked in a file descriptor: the id, the \
@@ -43,7 +43,7 @@ const PARAMETERS: [Parameter; 2] = [
     .at_least(1),
 ];
 
-/// Answers a call. `max_read_chars` of the settings bounds what is shown. O(sections log n).
+/// Executes a call. `max_read_chars` of the settings limits what is shown. O(sections log n).
 #[must_use]
 pub fn list_fd_sections(call: &Call<'_>) -> Outcome {
     run(call).into()
@@ -75,7 +75,7 @@ fn listed<'a>(
 ) -> ListedSection<'a> {
     let line = match content.lines(section.start_line, 1) {
         Ok(line) => line.map(|slice| slice.text).unwrap_or_default(),
-        // The others are listed all the same.
+        // One unreadable section must not hide the others.
         Err(lost) => lost.to_string().into(),
     };
     let line = line.trim_end_matches(['\r', '\n']);

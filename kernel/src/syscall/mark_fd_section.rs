@@ -1,4 +1,4 @@
-//! `mark_fd_section`: notes lines of a descriptor under an id, to come back to them.
+//! `mark_fd_section`: marks lines of a descriptor as a section with an id.
 
 use dormouse_proto::descriptor::{FdError, view};
 use dormouse_proto::record::{Note, Notes, Section};
@@ -24,7 +24,7 @@ pub const TOOL: Tool = Tool {
     handler: Handler::Table(mark_fd_section),
 };
 
-/// The most sections that one descriptor has.
+/// Maximum number of sections of one descriptor.
 const MAX_SECTIONS: usize = 1_000;
 
 const DESCRIPTION: &str = "Marks lines of a file descriptor as a section, under an id of your \
@@ -44,7 +44,7 @@ const PARAMETERS: [Parameter; 4] = [
         .required(),
 ];
 
-/// Answers a call. O(log n), once the content's pages are counted.
+/// Executes a call. O(log n), once the pages of the content are counted.
 #[must_use]
 pub fn mark_fd_section(call: &Call<'_>) -> Outcome {
     run(call).into()

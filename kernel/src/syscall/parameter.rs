@@ -1,53 +1,52 @@
-//! Parameters of tools, the one place where a tool says what it takes: its JSON schema and the
-//! check of a call come from them.
+//! Parameters of tools. A tool's JSON schema and the check of its calls are both derived from its
+//! list of [`Parameter`]s.
 
 use serde_json::{Map, Value, json};
 
 use super::handed;
 use crate::program::Program;
 
-/// A parameter of a tool of the kernel.
+/// A parameter of a kernel tool.
 ///
 /// # Examples
 ///
-/// `Parameter::integer("page", "A page, counted from 1").at_least(1)` is
-/// `{"type": "integer", "minimum": 1, "description": "A page, counted from 1"}` in the schema. What
-/// a call gives for it must be an integer, and the tool itself checks the bound, so that it can say
-/// what is valid.
+/// `Parameter::integer("page", "A page, counted from 1").at_least(1)` becomes `{"type": "integer",
+/// "minimum": 1, "description": "A page, counted from 1"}` in the schema. The type is checked when
+/// a call is parsed; the bound is checked by the tool itself, which can say what is valid.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter {
     pub(super) name: &'static str,
     pub(super) kind: Kind,
     description: &'static str,
     choices: &'static [&'static str],
-    /// The least and the most: of a number, or of the characters of a text.
+    /// Minimum and maximum: of a number, or of the length of a text.
     bounds: (Option<u64>, Option<u64>),
     is_required: bool,
     is_alias: bool,
     needs: Needs,
 }
 
-/// Types of parameters.
+/// The type of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Text,
-    /// A text, or a number that is one.
+    /// A text that may be written as a number.
     Word,
     Integer,
     Flag,
     List(Items),
 }
 
-/// What a list holds. The tool itself checks its items.
+/// The item type of a list. The tool itself checks the items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Items {
     Texts,
     Integers,
-    /// Descriptors, whole or in part.
+    /// Descriptors or parts of them.
     Descriptors,
 }
 
-/// What a program must have for its processes to be told of a parameter.
+/// What a program must enable for a parameter to be offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Needs {
     Nothing,
@@ -55,7 +54,7 @@ enum Needs {
     TempFiles,
 }
 
-/// Which parameters a process has, by its program.
+/// Which conditional parameters a program offers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offered {
     descriptors: bool,
@@ -81,7 +80,7 @@ impl Offered {
 }
 
 impl Kind {
-    /// What is accepted, for an error.
+    /// What is accepted, as an error states it.
     pub(super) fn accepted(self) -> &'static str {
         match self {
             Self::Text => "a string",
@@ -94,7 +93,7 @@ impl Kind {
 
     fn word(self) -> &'static str {
         match self {
-            // A number in place of a word is accepted and never asked for.
+            // A number in place of a text is accepted but not advertised.
             Self::Text | Self::Word => "string",
             Self::Integer => "integer",
             Self::Flag => "boolean",
@@ -132,7 +131,7 @@ impl Parameter {
         Self::new(Kind::Text, name, description)
     }
 
-    /// A text. A model that writes a number means that.
+    /// A text that may be written as a number.
     pub(super) const fn word(name: &'static str, description: &'static str) -> Self {
         Self::new(Kind::Word, name, description)
     }
@@ -149,7 +148,8 @@ impl Parameter {
         Self::new(Kind::List(items), name, description)
     }
 
-    /// Must be given. The tool itself checks it, so that it can say what to give.
+    /// A required parameter. The tool itself checks its presence, so that the error can say what to
+    /// give.
     pub(super) const fn required(self) -> Self {
         Self {
             is_required: true,
@@ -161,7 +161,7 @@ impl Parameter {
         Self { choices, ..self }
     }
 
-    /// Of a number: no less. Of a text: no fewer characters.
+    /// Minimum of a number, or minimum length of a text.
     pub(super) const fn at_least(self, least: u64) -> Self {
         Self {
             bounds: (Some(least), self.bounds.1),
@@ -169,7 +169,7 @@ impl Parameter {
         }
     }
 
-    /// Of a number: no more. Of a text: no more characters.
+    /// Maximum of a number, or maximum length of a text.
     pub(super) const fn at_most(self, most: u64) -> Self {
         Self {
             bounds: (self.bounds.0, Some(most)),
@@ -177,8 +177,7 @@ impl Parameter {
         }
     }
 
-    /// Another name of a parameter, which models use of their own accord: accepted, and told to
-    /// nobody.
+    /// An alternative name that models use on their own: accepted, but not in the schema.
     pub(super) const fn alias(name: &'static str) -> Self {
         Self {
             is_alias: true,
@@ -186,7 +185,7 @@ impl Parameter {
         }
     }
 
-    /// Only where processes have descriptors.
+    /// Offered only if the program has descriptors.
     pub(super) const fn with_descriptors(self) -> Self {
         Self {
             needs: Needs::Descriptors,
@@ -194,7 +193,7 @@ impl Parameter {
         }
     }
 
-    /// Only where processes know of temporary files.
+    /// Offered only if the program has tools for temporary files.
     pub(super) const fn with_temp_files(self) -> Self {
         Self {
             needs: Needs::TempFiles,
@@ -232,7 +231,7 @@ impl Parameter {
     }
 }
 
-/// The names of those that a model is told of.
+/// Names of the parameters in the schema.
 pub(super) fn names(
     parameters: &[Parameter],
     offered: Offered,

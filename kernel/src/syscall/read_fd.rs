@@ -71,8 +71,8 @@ const PARAMETERS: [Parameter; 13] = [
     ),
 ];
 
-/// Answers a call. `max_read_chars` of the settings bounds what is shown, never what is extracted.
-/// O(log n + shown), once JSON that is served reformatted has been, or a unit's outline is made.
+/// Executes a call. `max_read_chars` of the settings limits what is shown, never what is extracted.
+/// O(log n + shown), after JSON has been reformatted or the outline of a unit has been built.
 #[must_use]
 pub fn read_fd(call: &Call<'_>) -> Outcome {
     run(call).into()
@@ -80,7 +80,7 @@ pub fn read_fd(call: &Call<'_>) -> Outcome {
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
-    // Beside a unit, `name` is that of the unit.
+    // With a unit, `name` is the name of the unit.
     let args = if args.has("unit") {
         args
     } else {
@@ -126,7 +126,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     )))
 }
 
-/// The new descriptor keeps the page size of its source.
+/// Makes a part a descriptor, with the page size of its source.
 pub(super) fn extract(
     call: &Call<'_>,
     id: &FdId,

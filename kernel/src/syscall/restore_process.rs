@@ -1,4 +1,4 @@
-//! `restore_process`: takes the process back to a checkpoint.
+//! `restore_process`: restores the process to a checkpoint.
 
 use dormouse_proto::id::CheckpointId;
 use dormouse_proto::tool::Access;
@@ -31,7 +31,7 @@ descriptors are those of then, and you remember nothing of what came after. A me
 that you were restored. What was done outside, temporary files and what you used of your budget \
 stay. Call nothing else in the same reply.";
 
-/// The checkpoint that a call names.
+/// Parses the checkpoint id of a call.
 ///
 /// # Errors
 /// [`CheckpointError::Arguments`].
@@ -47,7 +47,7 @@ pub fn checkpoint(args: &str) -> Result<CheckpointId, CheckpointError> {
         .map_err(|error| CheckpointError::Arguments(format!("{error}.")))
 }
 
-/// The word of the kernel that follows the last message of then: from where, and how often yet.
+/// The element that tells the model that it was restored, and how often so far.
 #[must_use]
 pub fn notice(kept: &Kept, restores: u32, max_restores: u32) -> Element {
     let label = (!kept.label.is_empty()).then_some(&kept.label);

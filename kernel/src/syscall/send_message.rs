@@ -1,7 +1,7 @@
-//! `send_message`: say something to another process, and hand it descriptors.
+//! `send_message`: sends a message to another process, with descriptors if needed.
 //!
-//! A call is checked here and becomes a [`PendingMessage`], which the shell takes to the receiver.
-//! Who may be written to is decided where the tree is known.
+//! A call is checked here and becomes a [`PendingMessage`], which the shell delivers. The
+//! supervisor decides who may be written to, since only it knows the tree.
 
 use std::sync::Arc;
 
@@ -61,50 +61,49 @@ not wait for a reply.";
 
 const TO: &str = "\"parent\", the pid of a process that list_processes shows, or a name";
 
-/// A checked call. It goes with what is asked for, so that what comes back finds it as it was.
+/// A checked call. It accompanies the work and is returned with its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingMessage {
-    /// Who is to hear it.
+    /// Address of the receiver.
     pub to: Address,
-    /// What is said.
+    /// The message.
     pub letter: Envelope,
 }
 
-/// What one process says to another. Its descriptors share the sender's bytes.
+/// A message between processes. Its descriptors share the sender's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope {
-    /// The name of the sender's program.
+    /// Name of the sender's program.
     pub program: Arc<str>,
-    /// The words; empty where only descriptors are handed over.
+    /// The text; empty if only descriptors are transferred.
     pub text: Arc<str>,
-    /// The descriptors, by the sender's names.
+    /// The transferred descriptors, with the sender's ids.
     pub descriptors: Vec<Handed>,
 }
 
-/// A message as its receiver takes it: it is known where its text goes, and what its descriptors
-/// hold.
+/// A message whose bytes have been read for its receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedEnvelope {
-    /// The name of the sender's program.
+    /// Name of the sender's program.
     pub program: Arc<str>,
-    /// Where the text goes; none if only descriptors are handed over.
+    /// Placement of the text; `None` if only descriptors are transferred.
     pub text: Option<Placement>,
-    /// The descriptors.
+    /// The transferred descriptors.
     pub descriptors: Vec<PlacedDescriptor>,
 }
 
-/// A descriptor that another process hands over, about to be opened.
+/// A transferred descriptor that is about to be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedDescriptor {
-    /// What it holds. Its source names the sender and its descriptor.
+    /// The entry. Its source names the sender and the sender's descriptor.
     pub entry: Entry<Content>,
-    /// How large it is, or why it cannot be read.
+    /// Extent of the content, or why it cannot be read.
     pub extent: Result<Extent, Arc<str>>,
 }
 
 impl PlacedEnvelope {
-    /// Places a message of process `from` for its receiver. Costs O(n) in its text, and an index of
-    /// each descriptor that has none.
+    /// Reads a message of process `from` for its receiver. O(n) in its text, plus an index for each
+    /// descriptor that has none.
     #[must_use]
     pub fn new(from: Pid, letter: Envelope, placer: &Placer<'_>) -> Self {
         let Envelope {
@@ -136,8 +135,8 @@ impl PlacedEnvelope {
         }
     }
 
-    /// How many bytes it brings into the receiver's table: what is handed over counts as if the
-    /// receiver had opened it.
+    /// Bytes that the message adds to the receiver's table. Transferred descriptors count as if the
+    /// receiver had opened them.
     #[must_use]
     pub fn opened_bytes(&self) -> u64 {
         let text = match &self.text {
@@ -151,10 +150,10 @@ impl PlacedEnvelope {
     }
 }
 
-/// A call by a process of `program`, checked.
+/// Checks a call by a process of `program`.
 ///
 /// # Errors
-/// A text for the model: other arguments, or an unknown descriptor, and what there is.
+/// An error text for the model: invalid arguments or an unknown descriptor, and what is valid.
 pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingMessage, String> {
     let args = Args::parse_by(&TOOL, program, call.args).map_err(|error| error.message)?;
     let to = args

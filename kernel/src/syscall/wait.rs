@@ -1,4 +1,4 @@
-//! `wait`: for the ends of children that run in the background.
+//! `wait`: waits for background children to end.
 
 use dormouse_proto::id::Pid;
 use dormouse_proto::mail::Address;
@@ -47,16 +47,16 @@ const DESCRIPTION: &str =
 /// What a call waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// The children; none: all.
+    /// The children; `None` for all.
     pub pids: Option<Vec<Pid>>,
-    /// How long at most, in milliseconds.
+    /// Timeout in milliseconds.
     pub timeout_ms: Option<u64>,
 }
 
 /// What a call waits for.
 ///
 /// # Errors
-/// A text for the model.
+/// An error text for the model.
 pub fn asked(args: &str) -> Result<Wait, String> {
     let args = Args::parse(&TOOL, args).map_err(|error| error.message)?;
     let pids = bounded(PIDS, args.list(PIDS))?

@@ -1,11 +1,11 @@
-//! A part of a list: as many of its items, from a position on, as one answer shows.
+//! Paging of lists: as many items from a position on as one answer may show.
 
 use dormouse_proto::descriptor::view::Shown;
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 
 use super::args::Args;
 
-/// What is asked for of a list, and how much of it may be shown.
+/// The requested range of a list and the limit of its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {
     start: u64,
@@ -14,7 +14,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// The window that `start` and `max` name.
+    /// Parses the arguments `start` and `max`.
     ///
     /// # Errors
     /// `invalid_range`.
@@ -30,8 +30,8 @@ impl Window {
         })
     }
 
-    /// The items in it. `chars` reckons what showing an item takes; the first is shown whatever it
-    /// takes.
+    /// Selects the items. `chars` estimates the length of a shown item; the first one is shown
+    /// whatever its length.
     ///
     /// # Errors
     /// `invalid_range`, with what is valid.
@@ -72,7 +72,7 @@ impl Window {
     }
 }
 
-/// The text, or as many of its characters as this and a sign that there are more.
+/// The text, truncated to `max_chars` characters and an ellipsis.
 pub(super) fn cut(text: &str, max_chars: usize) -> String {
     match text.char_indices().nth(max_chars) {
         Some((end, _)) => format!("{}…", &text[..end]),

@@ -1,5 +1,4 @@
-//! A table under random edits, against a plain map: descriptors that are opened, replaced and noted
-//! of, and forks between.
+//! Property test: random edits and forks of a table, compared with a plain map.
 
 use std::collections::BTreeMap;
 

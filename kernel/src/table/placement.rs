@@ -1,12 +1,12 @@
-//! Placement: where an output or input goes. What is too large for a context becomes a descriptor
-//! before it is first sent to a model; everything else enters the context as it is.
+//! Placement: whether an output or input enters the context or becomes a descriptor. A text that is
+//! too large for the context becomes a descriptor before it is first sent to a model.
 //!
-//! Answers of descriptor tools are [`Answer`]s already, and nothing here takes an `Answer`: that
-//! keeps them from being wrapped again. Placement never looks at the name of a tool. It needs no
-//! table either: a new descriptor gets its number when it is opened, so all work on bytes can be
-//! done before, next to the process.
+//! Answers of descriptor tools are [`Answer`]s, and no function here takes an `Answer`: this keeps
+//! them from being wrapped in a descriptor again. Placement does not depend on the name of a tool.
+//! It needs no table either, since a new descriptor gets its number when it is opened; so all work
+//! on bytes can be done outside of the process actor.
 //!
-//! Small text is shown by the rule of [`ShownText`]: nothing here is the kernel's own text.
+//! Small text is escaped as [`ShownText`], since none of it is the kernel's own.
 
 use std::sync::Arc;
 
@@ -28,45 +28,45 @@ use dormouse_content::{CappedBytes, Content, ReadQuota, Reader, Unreadable};
 /// Where an output or input goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// All of it enters the context.
+    /// The whole text enters the context.
     Context {
-        /// What the model reads if the text is shown by itself: by the rule of [`ShownText`].
+        /// The answer that shows the text by itself, escaped as [`ShownText`].
         answer: Answer,
-        /// The exact text, to be written into an element of the kernel.
+        /// The exact text, to be put into an element of the kernel.
         text: Arc<str>,
-        /// How many characters were produced.
+        /// Characters that were produced.
         produced_chars: u64,
     },
-    /// It becomes a descriptor, and a preview enters the context.
+    /// The text becomes a descriptor, and a preview enters the context.
     Descriptor(Box<NewDescriptor>),
 }
 
-/// An output of a tool, with its attachments.
+/// The placement of a tool's output and of its attachments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedOutput {
-    /// The output itself.
+    /// Placement of the output itself.
     pub placement: Placement,
-    /// What is attached to it: [`MOST_ATTACHED`] at most.
+    /// The attachments, at most [`MOST_ATTACHED`].
     pub attached: Vec<NewAttachment>,
-    /// How many attachments there were.
+    /// Number of attachments that the tool returned.
     pub total_attached: usize,
 }
 
-/// Places outputs and inputs of one process. Costs O(n) in what it is given, at memory bandwidth.
-/// JSON on a single line is reformatted first if the settings say so, at the cost of
-/// [`Reader::pretty`]: some 0.2 s for 20 MB.
+/// Places the outputs and inputs of one process. O(n) in the bytes, at memory bandwidth.
+/// Single-line JSON is reformatted first if the settings say so, at the cost of [`Reader::pretty`]:
+/// about 0.2 s for 20 MB.
 #[derive(Clone, Copy, Debug)]
 pub struct Placer<'a> {
-    /// None if descriptors are off: then nothing becomes one.
+    /// Descriptor settings; `None` if descriptors are off, so that everything enters the context.
     pub settings: Option<&'a DescriptorSettings>,
     /// The time: milliseconds since the epoch, UTC.
     pub now_ms: u64,
-    /// How much may be read.
+    /// Quota for the bytes that are read.
     pub quota: &'a ReadQuota,
 }
 
 impl<'a> Placer<'a> {
-    /// One that may read everything.
+    /// A placer without a read limit.
     #[must_use]
     pub fn unlimited(settings: Option<&'a DescriptorSettings>, now_ms: u64) -> Self {
         Self {
@@ -76,11 +76,10 @@ impl<'a> Placer<'a> {
         }
     }
 
-    /// Places what a tool produced: a result or an error, text or binary.
-    /// It becomes a descriptor if the text that would be shown has more characters than
-    /// `max_direct_output_chars`. The preview of an error shows both of its ends. Bytes past
-    /// `max_content_bytes` are dropped, and reported as `cut_bytes`. `source` says where it comes
-    /// from, such as `tool:grep`.
+    /// Places the output of a tool: a result or an error, text or binary. It becomes a descriptor
+    /// if the shown text has more than `max_direct_output_chars` characters. The preview of an
+    /// error shows both ends. Bytes past `max_content_bytes` are dropped and reported as
+    /// `cut_bytes`. `source` names the origin, such as `tool:grep`.
     #[must_use]
     pub fn output(&self, output: ToolOutput, source: &str) -> PlacedOutput {
         let ToolOutput {
@@ -98,7 +97,8 @@ impl<'a> Placer<'a> {
             .capped(bytes, cut_bytes, self.settings)
             .and_then(|capped| placer.place(capped, source));
         let total_attached = attached.len();
-        // If the quota is used up, all of this is dropped.
+        // If the quota runs out, the caller discards the whole result, so a partial list is
+        // harmless.
         let attached = attached
             .iter()
             .take(MOST_ATTACHED)
@@ -112,8 +112,8 @@ impl<'a> Placer<'a> {
         }
     }
 
-    /// Places what another process said, as [`output`](Self::output) places a result. A descriptor
-    /// that it becomes shares the text, and nothing of it is copied.
+    /// Places text of another process, by the same rule as [`output`](Self::output). A descriptor
+    /// shares the text without a copy.
     #[must_use]
     pub fn shared(&self, text: &Arc<str>, source: &str) -> Placement {
         let capped = self.capped(Content::bytes_of(text.clone()), 0, self.settings);
@@ -122,8 +122,8 @@ impl<'a> Placer<'a> {
             .unwrap_or_else(Placement::lost)
     }
 
-    /// Places the last message of a child, as [`shared`](Self::shared) does. If the child did not
-    /// finish, it is an error.
+    /// Places the last message of a child, as [`shared`](Self::shared) does; as an error if the
+    /// child did not finish.
     #[must_use]
     pub fn exit(&self, exit: &Exit, source: &str) -> Placement {
         let of_errors = self
@@ -137,8 +137,8 @@ impl<'a> Placer<'a> {
         .shared(&exit.message, source)
     }
 
-    /// Places a part of what the user said. It becomes a descriptor if it has more characters than
-    /// `max_input_chars` and `page_user_input` is on. Nothing is copied.
+    /// Places one part of an input. It becomes a descriptor if it has more than `max_input_chars`
+    /// characters and `page_user_input` is on. Nothing is copied.
     #[must_use]
     pub fn input(&self, part: &InputPart) -> Placement {
         let settings = self.settings.filter(|settings| settings.page_user_input);
@@ -170,9 +170,9 @@ impl<'a> Placer<'a> {
             .collect()
     }
 
-    /// Places the content of a temporary file, for a reader of it. A large one becomes a descriptor
-    /// of the reader, whose source is the file's name: a copy of that version, with nothing copied.
-    /// The answer contains the version in both cases.
+    /// Places the content of a temporary file for its reader. A large one becomes a descriptor
+    /// whose source is the file's name and which shares that version. The answer states the version
+    /// in both cases.
     #[must_use]
     pub fn temp_file(&self, (id, version): (TempId, u64), content: &Content) -> Placement {
         let reader = self.reader(content);
@@ -195,11 +195,11 @@ impl<'a> Placer<'a> {
         place().unwrap_or_else(Placement::lost)
     }
 
-    /// Places what the host hands over: a descriptor however small it is, in pages of so many
-    /// characters (none: as the settings say).
+    /// Makes a descriptor of a content that the host opens, whatever its size. `page_chars`
+    /// defaults to the setting of the program.
     ///
     /// # Errors
-    /// The quota is used up.
+    /// [`Unreadable`] if the quota is used up.
     pub fn handed(
         &self,
         handed: CappedBytes,
@@ -222,10 +222,10 @@ impl<'a> Placer<'a> {
         )
     }
 
-    /// Makes a descriptor of these bytes, however few they are. The answer says `message`.
+    /// Makes a descriptor of these bytes, however few they are, announced by `message`.
     ///
     /// # Errors
-    /// The quota is used up.
+    /// [`Unreadable`] if the quota is used up.
     pub(crate) fn opened(
         &self,
         CappedBytes { bytes, cut_bytes }: CappedBytes,
@@ -252,8 +252,8 @@ impl<'a> Placer<'a> {
         }
     }
 
-    /// Small text, and how it is `shown` by itself. Binary content is base64, after a sentence that
-    /// says so. If bytes were dropped, a sentence at the end says how many.
+    /// Small text for the context. `shown` escapes it. Binary content is shown as base64 after a
+    /// sentence that says so; a sentence at the end states how many bytes were dropped.
     fn context(
         &self,
         capped: &Capped,
@@ -334,8 +334,8 @@ impl<'a> Placer<'a> {
     }
 }
 
-/// The settings for an error: its cause is at its end more often than at its beginning, so both are
-/// shown.
+/// The settings for an error. The cause of an error is often at its end, so the preview shows both
+/// ends.
 fn of_errors(settings: &DescriptorSettings) -> DescriptorSettings {
     DescriptorSettings {
         preview: Preview::HeadTail,
@@ -343,13 +343,13 @@ fn of_errors(settings: &DescriptorSettings) -> DescriptorSettings {
     }
 }
 
-/// What is kept of something that came in, and how many bytes were dropped.
+/// A content that was capped, and the number of bytes that were dropped.
 pub(super) struct Capped {
     pub(super) content: Content,
     pub(super) cut_bytes: u64,
 }
 
-/// All that a temporary file holds, as the model reads it.
+/// The full content of a temporary file, as the model reads it.
 pub(crate) fn contents(
     id: TempId,
     version: u64,
@@ -370,7 +370,7 @@ pub(crate) fn contents(
 }
 
 impl Placement {
-    /// What enters the context. If it becomes a descriptor, that is opened as `id`.
+    /// The answer that enters the context; a descriptor is opened as `id`.
     #[must_use]
     pub fn answer(&self, id: &FdId) -> Answer {
         match self {
@@ -379,7 +379,7 @@ impl Placement {
         }
     }
 
-    /// How many characters were produced, whatever of them enters the context.
+    /// Characters that were produced, independent of how many enter the context.
     #[must_use]
     pub fn produced_chars(&self) -> u64 {
         match self {
@@ -388,13 +388,13 @@ impl Placement {
         }
     }
 
-    /// What came in cannot be read: an answer that says so, and counts for nothing.
+    /// The answer for bytes that cannot be read. Counts no characters.
     #[expect(clippy::needless_pass_by_value, reason = "it maps an error")]
     fn lost(error: Unreadable) -> Self {
         Self::element(unreadable(None, &error), 0)
     }
 
-    /// What is an element of the kernel already.
+    /// A text that is an element of the kernel already.
     fn element(answer: Answer, produced_chars: u64) -> Self {
         Self::Context {
             text: answer.text.clone(),

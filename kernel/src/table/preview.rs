@@ -1,4 +1,4 @@
-//! What of a new descriptor is shown at once: its first page, or its first and last lines.
+//! Previews: the first page of a new descriptor, or its first and last lines.
 
 use dormouse_proto::descriptor::Preview;
 use dormouse_proto::descriptor::view::{Omitted, Previewed, Tail};
@@ -6,7 +6,7 @@ use dormouse_proto::descriptor::view::{Omitted, Previewed, Tail};
 use super::View;
 use dormouse_content::{Slice, Unreadable};
 
-/// What is shown of a descriptor: parts that share its bytes.
+/// The parts of a preview. They share the bytes of the content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shown {
     head: Slice,
@@ -14,7 +14,7 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// The same for an answer, with what the descriptor is about.
+    /// The preview as an answer takes it, with the summary of the descriptor.
     pub(super) fn previewed<'a>(&'a self, summary: Option<&'a str>) -> Previewed<'a> {
         let tail = self.tail.as_ref().map(|(omitted, slice)| Tail {
             omitted: *omitted,
@@ -28,8 +28,8 @@ impl Shown {
     }
 }
 
-/// What is shown of a descriptor. Content that fits one page is shown whole, whichever way is
-/// wanted.
+/// Makes the preview of a descriptor. Content that fits one page is shown in full, whatever
+/// `preview` says.
 pub(super) fn shown(view: &View<'_>, preview: Preview) -> Result<Shown, Unreadable> {
     let View { content, .. } = view;
     let ends = if preview == Preview::HeadTail {
@@ -61,9 +61,9 @@ pub(super) fn shown(view: &View<'_>, preview: Preview) -> Result<Shown, Unreadab
     })
 }
 
-/// The first half page up to its last line end, and the last half page from its first line on;
-/// inside of a line where half a page has no other. None where the content fits one page, or half a
-/// page is nothing.
+/// The first half page up to its last line end, and the last half page from its first line start.
+/// If half a page contains no line end, it is cut within the line. `None` if the content fits one
+/// page, or half a page is 0 characters.
 fn ends(view: &View<'_>) -> Result<Option<(Slice, Slice)>, Unreadable> {
     let content = &view.content;
     let (page_chars, total) = (u64::from(view.page_chars()), content.total_chars()?);
@@ -89,8 +89,7 @@ fn ends(view: &View<'_>) -> Result<Option<(Slice, Slice)>, Unreadable> {
     Ok(Some((head, tail)))
 }
 
-/// How much of a text that begins inside of a line is before its next line; nothing if none begins
-/// before it ends.
+/// Length of the partial line at the start of a text; 0 if no line starts before its end.
 fn skipped(text: &str) -> usize {
     text.find('\n')
         .map(|feed| feed + 1)

@@ -1,7 +1,7 @@
-//! A search of every descriptor of a table, in order of ids. Messages are not among them.
+//! Searches every descriptor of a table, in the order of ids. Messages are not included.
 //!
-//! Matches are numbered over all contents together, so that one number says where to go on. A
-//! content that several descriptors hold is searched for each of them.
+//! Matches are numbered across all contents, so that one number says where to continue. A content
+//! that several descriptors share is searched for each of them.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ use crate::syscall::Call;
 use crate::table::{Form, Table, View, view_of};
 use dormouse_content::{Content, PrettyError, Unreadable};
 
-/// What was found.
+/// The result of the search.
 pub(super) struct Found<'a> {
     descriptors: u64,
     found_in: u64,
@@ -26,7 +26,7 @@ pub(super) struct Found<'a> {
     unreadable: Vec<FdError>,
 }
 
-/// What was found in one descriptor.
+/// The matches in one descriptor.
 struct FoundIn<'a> {
     fd: &'a FdId,
     matches: u64,
@@ -52,7 +52,7 @@ impl FoundIn<'_> {
 }
 
 impl Found<'_> {
-    /// All matches.
+    /// Number of all matches.
     pub(super) fn total(&self) -> u64 {
         self.shown.total
     }
@@ -79,12 +79,12 @@ impl Found<'_> {
     }
 }
 
-/// What there is to be found. A descriptor whose matches come after those that are shown is listed
-/// with their number, as long as there is room; one that cannot be read is named. O(n) in all
-/// contents together.
+/// Searches all descriptors. A descriptor whose matches come after the shown ones is listed with
+/// their number while there is room; one that cannot be read is reported. O(n) in the sum of all
+/// contents.
 ///
 /// # Errors
-/// Where they could not be searched in that time.
+/// [`SearchError`] if the search takes too long.
 pub(super) fn find<'a>(
     search: &Search<'_>,
     call: &Call<'a>,
@@ -114,7 +114,7 @@ pub(super) fn find<'a>(
         total += matches;
         found_in += u64::from(matches > 0);
         let extent = (!excerpts_here.is_empty()).then_some(extent);
-        // What comes before those that are shown was listed by the call before.
+        // Descriptors before the shown matches were listed by the previous call.
         let is_ahead = matches > 0 && total >= search.start;
         if is_ahead && (excerpts.make_room() || extent.is_some()) {
             groups.push(FoundIn {
@@ -142,8 +142,8 @@ pub(super) fn searched(table: &Table) -> impl Iterator<Item = (&FdId, &Entry<Con
         .filter(|(id, _)| !matches!(id, FdId::Message { .. }))
 }
 
-/// A descriptor in the form that is asked for. One that has no such form is searched as it is: what
-/// is asked of all of them need not fit each.
+/// A descriptor in the requested form. A content that has no such form is searched as it is, since
+/// the request applies to all of them.
 pub(super) fn view<'a>(
     entry: &'a Entry<Content>,
     asked: Option<Form>,

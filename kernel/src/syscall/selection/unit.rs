@@ -1,5 +1,5 @@
-//! Units of a content, such as paragraphs and functions: by `index` or `name`, or all of them in a
-//! list.
+//! Units of a content, such as paragraphs and functions: one by `index` or `name`, or a list of
+//! all.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use crate::table::View;
 use dormouse_content::Unreadable;
 use dormouse_content::units::{Outlined, Unit, UnitError, name};
 
-/// The most names that an error lists.
+/// Maximum number of names that an error lists.
 const NAMES: usize = 20;
 
 /// Characters of a paragraph that a list shows.
 const FIRST_WORDS: usize = 60;
 
-/// Characters that a unit takes in a list, beside its name.
+/// Estimated characters of a list item, without its name.
 const LISTED_CHARS: u64 = 40;
 
-/// Which of the units: what the argument of that name says.
+/// Which of the units is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::syscall) enum Which {
     Index(i64),
@@ -54,11 +54,11 @@ pub(super) fn parse(args: &Args) -> Result<(Unit, Which), FdError> {
     }
 }
 
-/// The unit that is asked for.
+/// Selects the requested unit.
 ///
 /// # Errors
-/// `invalid_range`: no such index. `invalid_parameter`: there are no such units, none or several of
-/// that name, or it is not said which.
+/// `invalid_range`: no such index. `invalid_parameter`: no such units, none or several of that
+/// name, or neither index nor name.
 pub(super) fn choose(
     args: &Args,
     view: &View<'_>,
@@ -98,7 +98,7 @@ pub(super) fn choose(
     })
 }
 
-/// The units of a kind, as many as may be shown.
+/// Lists the units of a kind, as many as fit into `max_chars`.
 ///
 /// # Errors
 /// `invalid_parameter`: there are no such units.
@@ -129,7 +129,7 @@ pub(in crate::syscall) fn list(
     })
 }
 
-/// Its name, or its first words where it has none.
+/// The name of a unit, or its first words if it has none.
 fn shown(view: &View<'_>, unit: &Outlined) -> Result<String, Unreadable> {
     if !unit.name.is_empty() {
         return Ok(unit.name.to_string());
