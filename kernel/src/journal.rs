@@ -1,31 +1,31 @@
-//! When a journal gets an image again, so that reading it stays quick and its images stay few.
+//! Decides when a journal gets a new image (snapshot), so that loading stays fast and images stay
+//! few.
 //!
-//! A pure decision over sizes. An image holds what the facts before it came to. Where they only
-//! added to it, as in a conversation that grows, it is as long as they are, and reading it is no
-//! quicker than replaying them: there it would only take room. So an image is worth writing where
-//! it is at most a quarter of what would be read without it. All images of a journal together then
-//! take at most a third of what its facts cost, however long it gets; of a process that sleeps and
-//! wakes again and again, about as much as its facts.
+//! The decision is a pure function of sizes. An image replaces the facts before it. If the facts
+//! only add to the state, as in a growing conversation, the image is as long as they are and does
+//! not make loading faster. An image is therefore worth writing if it is at most a quarter of what
+//! would be read without it. All images of a journal together then take at most a third of the cost
+//! of its facts, however long it grows; for a process that is hibernated and woken repeatedly,
+//! about as much as its facts.
 //!
-//! How long an image would be is known once it is made, so it is looked at when what follows the
-//! latest one has doubled.
+//! The length of an image is known only once it is built. One is built when the facts after the
+//! latest image have doubled.
 
-/// What would be read without an image, over what is read with it.
+/// Required ratio of bytes read without the image to bytes read with it.
 const TIMES_AN_IMAGE: u64 = 4;
-/// So much may follow an image however small that is: some milliseconds of replay.
+/// Facts up to this cost never need an image: they replay in milliseconds.
 const AT_LEAST_BYTES: u64 = 1 << 20;
-/// What a fact costs beside its bytes, as if it were so much longer: its header on the disk, and
-/// that it is looked up and replayed.
+/// Cost of a fact in addition to its bytes: its header on disk, lookup and replay.
 const BYTES_A_FACT: u64 = 512;
 
-/// What follows the latest image of a journal.
+/// The part of a journal after its latest image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tail {
     image_bytes: u64,
     followed: Span,
-    /// What an image is looked at that would stand behind it, while one is.
+    /// Position of the image that is being built, if one is.
     looked_at: Option<Span>,
-    /// The cost at which one is looked at next.
+    /// Cost at which the next image is built.
     look_at: u64,
 }
 
@@ -42,7 +42,7 @@ impl Span {
 }
 
 impl Tail {
-    /// Behind an image of so many bytes, with nothing after it yet.
+    /// The empty tail after an image of this size.
     #[must_use]
     pub fn of(image_bytes: u64) -> Self {
         let look_at = AT_LEAST_BYTES.max((TIMES_AN_IMAGE - 1) * image_bytes);
@@ -54,7 +54,7 @@ impl Tail {
         }
     }
 
-    /// Facts came behind it.
+    /// Adds facts.
     #[must_use]
     pub fn and(self, facts: u64, bytes: u64) -> Self {
         let followed = Span {
@@ -64,19 +64,19 @@ impl Tail {
         Self { followed, ..self }
     }
 
-    /// How many facts follow the latest image, be it one that is still looked at.
+    /// Number of facts after the latest image, including one that is being built.
     #[must_use]
     pub fn facts(&self) -> u64 {
         self.followed.facts - self.looked_at.unwrap_or_default().facts
     }
 
-    /// Whether it is time to look at an image.
+    /// Whether an image should be built.
     #[must_use]
     pub fn is_long(&self) -> bool {
         self.looked_at.is_none() && self.followed.cost() >= self.look_at
     }
 
-    /// An image that would stand at its end is looked at.
+    /// Marks that an image of the current end is being built.
     #[must_use]
     pub fn looked_at(self) -> Self {
         Self {
@@ -94,13 +94,13 @@ impl Tail {
         (cost > 0 && cost >= self.image_bytes).then_some(cost)
     }
 
-    /// The longest image, in bytes, that is worth writing.
+    /// Maximum size of an image that is worth writing.
     #[must_use]
     pub fn worth(&self) -> u64 {
         (self.image_bytes + self.followed.cost()) / TIMES_AN_IMAGE
     }
 
-    /// The image that was looked at is written, and has so many bytes.
+    /// Marks that the image was written, with its size.
     #[must_use]
     pub fn imaged(self, image_bytes: u64) -> Self {
         let behind = self.looked_at.unwrap_or(self.followed);
@@ -110,7 +110,7 @@ impl Tail {
         )
     }
 
-    /// The image that was looked at is not worth writing.
+    /// Marks that the image was not worth writing.
     #[must_use]
     pub fn passed_over(self) -> Self {
         Self {

@@ -50,7 +50,7 @@ pub enum TableError {
     /// A descriptor has a number that was never assigned.
     #[error("{id} is in the table, but the next number to be given out is {next_fd}")]
     Unissued {
-        /// The descriptor.
+        /// Id of the descriptor.
         id: FdId,
         /// The next free number, as it was stored.
         next_fd: u32,
@@ -61,7 +61,7 @@ pub enum TableError {
     /// A descriptor has a page size of 0.
     #[error("{id} has pages of 0 characters")]
     EmptyPages {
-        /// The descriptor.
+        /// Id of the descriptor.
         id: FdId,
     },
 }

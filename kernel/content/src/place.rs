@@ -1,4 +1,4 @@
-//! Where the bytes of a content are, and how parts of them are come by.
+//! Where the bytes of a content are, and how parts of them are read.
 
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
@@ -15,7 +15,7 @@ use super::{Backing, Content, ReadQuota, Reader, Source, Unreadable};
 pub(super) enum Place {
     /// In memory.
     Here(Data),
-    /// With whoever keeps them.
+    /// On disk, behind a source.
     Stored(Arc<dyn Source>),
 }
 
@@ -27,7 +27,7 @@ pub(super) enum Data {
 }
 
 impl Data {
-    /// One pass, to see whether it is text.
+    /// Classifies the bytes as text or binary. One pass.
     pub(super) fn new(bytes: Bytes) -> Self {
         match ByteString::try_from(bytes.clone()) {
             Ok(text) => Self::Text(text),
@@ -43,7 +43,7 @@ impl Data {
     }
 }
 
-/// A content that is open for reading.
+/// A content that is open for one operation.
 pub(super) struct Opened<'q> {
     bytes: OpenedBytes,
     quota: &'q ReadQuota,
@@ -59,7 +59,7 @@ impl Opened<'_> {
         &self.bytes
     }
 
-    /// These bytes of the content. Copies nothing.
+    /// Reads a byte range. Copies nothing.
     pub(super) fn bytes(&self, range: Range<usize>) -> Result<Bytes, Unreadable> {
         self.quota.charge(range.len())?;
         match &self.bytes {
@@ -78,7 +78,7 @@ impl Opened<'_> {
         }
     }
 
-    /// These bytes of a text content, as text. Both ends are at character boundaries.
+    /// Reads a byte range of a text content. Both ends are at character boundaries.
     pub(super) fn text(&self, range: Range<usize>) -> Result<ByteString, Unreadable> {
         match &self.bytes {
             OpenedBytes::Here(Data::Text(text)) => {
@@ -91,7 +91,7 @@ impl Opened<'_> {
         }
     }
 
-    /// These characters of the base64 of a binary content of `len` bytes.
+    /// Reads a range of the base64 text of a binary content of `len` bytes.
     pub(super) fn base64(&self, range: Range<usize>, len: usize) -> Result<ByteString, Unreadable> {
         let first = range.start / 4;
         let bytes = self.bytes((first * 3).min(len)..(range.end.div_ceil(4) * 3).min(len))?;
@@ -112,7 +112,7 @@ impl Content {
             .clone()
     }
 
-    /// The bytes, where they are in memory.
+    /// The bytes, if they are in memory.
     pub(super) fn here(&self) -> Option<Data> {
         match self.place() {
             Place::Here(data) => Some(data),
@@ -122,7 +122,7 @@ impl Content {
 }
 
 impl<'q> Reader<'q> {
-    /// The content for one operation, which counts as a read of it.
+    /// Opens the content for one operation, and records the access.
     pub(super) fn open(&self) -> Result<Opened<'q>, Unreadable> {
         let (content, quota) = (self.content(), self.quota());
         content.inner.stamp.read();

@@ -1,7 +1,7 @@
-//! Leaving memory, and what a ledger of contents in memory has to know of each.
+//! Eviction from memory, and the access data that a cache of contents needs for it.
 //!
-//! Nothing here decides what goes: see the kernel's `memory`. A content that was offloaded is
-//! the same value for whoever holds it; a part of it that was served before stays where it was.
+//! This module does not choose what to evict: see the kernel's `memory`. An evicted content is the
+//! same value for all of its holders; slices that were served before stay in memory.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
@@ -12,8 +12,8 @@ use bytestring::ByteString;
 use super::place::{Data, Place};
 use super::{Content, Inner, Source};
 
-/// What the contents of one ledger tell it: that they are read, in what order, and what they make
-/// of themselves in memory.
+/// The access clock of one cache: orders the reads of its contents, and sums up the memory of data
+/// that they derive.
 #[derive(Debug, Default)]
 pub struct Reads {
     last: AtomicU64,
@@ -21,20 +21,20 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// How many bytes contents took in addition to their own since they were made, such as for
-    /// reformatted text. It only rises: what is let go of is not taken off.
+    /// Bytes of derived data, such as reformatted text, that contents have added since the start.
+    /// Monotonic: dropped data is not subtracted.
     #[must_use]
     pub fn grown_bytes(&self) -> u64 {
         self.grown_bytes.load(Ordering::Relaxed)
     }
 }
 
-/// When a content was last read.
+/// The last read of a content.
 #[derive(Default)]
 pub(super) struct Stamp {
     reads: OnceLock<Arc<Reads>>,
     read: AtomicU64,
-    /// Whether the bytes may be a part of others, which stay in memory for as long.
+    /// Whether the bytes may be a slice of other bytes, which then stay in memory as well.
     is_part: AtomicBool,
 }
 
@@ -60,11 +60,10 @@ impl Stamp {
 }
 
 impl Content {
-    /// Lets go of the bytes, for all holders at once, and of what was made of them: from now on
-    /// they are read from `source`, which must have them. What finds pages and lines stays. O(1),
-    /// but for the hash where nobody has asked for it.
+    /// Drops the bytes for all holders, and all derived data. From now on the content is read from
+    /// `source`, which must have it. The index stays. O(1), plus the hash if it was never computed.
     pub fn offload(&self, source: &Arc<dyn Source>) {
-        // What is stored is asked for by its name.
+        // A content on disk is identified by its hash.
         let _ = self.hash();
         let stored = Place::Stored(source.clone());
         let before = std::mem::replace(
@@ -81,13 +80,12 @@ impl Content {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        // Outside of the locks: freeing them may take a while.
+        // Drop outside of the locks, since freeing may take a while.
         drop((before, derived));
     }
 
-    /// Shares the bytes of another content that has the same: then they are in memory once. Nothing
-    /// happens where one of them is stored, or they are not equal. Costs what [`hash`](Self::hash)
-    /// costs.
+    /// Shares the bytes of an equal content, so that they are in memory once. Does nothing if one
+    /// of them is on disk or they differ. Costs the same as [`hash`](Self::hash).
     pub fn share(&self, other: &Self) {
         if Arc::ptr_eq(&self.inner, &other.inner) || self.reference() != other.reference() {
             return;
@@ -102,8 +100,8 @@ impl Content {
         }
     }
 
-    /// Copies the bytes where they were extracted from others, so that those need not stay in
-    /// memory. O(n) then, O(1) else.
+    /// Copies the bytes if they are a slice of other bytes, so that those can be freed. O(n) in
+    /// that case, otherwise O(1).
     pub fn detach(&self) {
         if !self.inner.stamp.is_part.swap(false, Ordering::Relaxed) {
             return;
@@ -136,14 +134,13 @@ impl Content {
         )
     }
 
-    /// The exact bytes, where they are in memory. Not a read of it.
+    /// The bytes, if they are in memory. Does not count as a read.
     #[must_use]
     pub fn resident(&self) -> Option<Bytes> {
         self.here().map(|data| data.bytes().clone())
     }
 
-    /// What offloading it would free, in bytes: its own where they are in memory, and what was made
-    /// of them. O(1).
+    /// Bytes that an eviction would free: its own if they are in memory, and derived data. O(1).
     #[must_use]
     pub fn resident_bytes(&self) -> u64 {
         let own = if self.is_resident() {
@@ -154,7 +151,7 @@ impl Content {
         own + self.derived_bytes()
     }
 
-    /// What was made of the bytes and is in memory, in bytes: reformatted text, outlines. O(1).
+    /// Bytes of derived data in memory: reformatted text and outlines. O(1).
     #[must_use]
     pub fn derived_bytes(&self) -> u64 {
         let derived = self
@@ -166,37 +163,37 @@ impl Content {
         derived.map_or(0, |derived| derived.bytes())
     }
 
-    /// Whether this is the same value in the same place: what is offloaded of one is of the other.
+    /// Whether both are the same instance, so that evicting one evicts the other.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Tells these reads from now on when it is read. A content tells one ledger, the first.
+    /// Registers the content with an access clock. Only the first registration counts.
     pub fn tell(&self, reads: &Arc<Reads>) {
         let _ = self.inner.stamp.reads.set(reads.clone());
         self.inner.stamp.read();
     }
 
-    /// When it was last read, as a place in the order of reads of its ledger; 0 where it has none.
+    /// The last read as a position on the access clock; 0 without a clock.
     #[must_use]
     pub fn last_read(&self) -> u64 {
         self.inner.stamp.read.load(Ordering::Relaxed)
     }
 
-    /// The content for as long as somebody else holds it.
+    /// A weak reference to the content.
     #[must_use]
     pub fn downgrade(&self) -> WeakContent {
         WeakContent(Arc::downgrade(&self.inner))
     }
 }
 
-/// A content that this does not keep alive.
+/// A weak reference to a content.
 #[derive(Clone)]
 pub struct WeakContent(Weak<Inner>);
 
 impl WeakContent {
-    /// The content, if somebody holds it.
+    /// The content, if it is still held.
     #[must_use]
     pub fn upgrade(&self) -> Option<Content> {
         self.0.upgrade().map(|inner| Content { inner })

@@ -1,10 +1,10 @@
-//! What finds pages, lines and characters of a content without a pass over it.
+//! The text index: finds pages, lines and characters of a content without a pass over it.
 //!
-//! Of text that is an index and the tables of those page sizes that were asked for. The base64 of a
-//! binary content is one line of ASCII: everything is reckoned from its length.
+//! For text it consists of the line and character index and the page tables that were built. The
+//! base64 of a binary content is one ASCII line, so that everything follows from its length.
 //!
-//! A shape can be [sealed](Shape::seal) to be kept beside the bytes, so that a content that is read
-//! again from disk is not passed over to be indexed.
+//! The index can be [serialized](Shape::seal) and stored next to the bytes, so that a content which
+//! is read from disk again does not have to be indexed.
 
 mod sealed;
 
@@ -16,7 +16,7 @@ use super::place::{Data, Opened, OpenedBytes};
 use super::{Content, Reader, Unreadable};
 pub(super) use sealed::Sealed;
 
-/// Contents of at most so many bytes have no sealed index: they are read whole and indexed in
+/// Contents up to this size have no serialized index: they are read as a whole and indexed in
 /// microseconds.
 pub(super) const UNSEALED_BYTES: u64 = 64 << 10;
 
@@ -27,7 +27,7 @@ pub(super) enum Shape {
 }
 
 impl Shape {
-    /// One pass over a text of ASCII, two over any other.
+    /// Builds the index. One pass over ASCII text, two over other text.
     pub(super) fn of(data: &Data) -> Self {
         match data {
             Data::Text(text) => Self::Text {
@@ -38,7 +38,7 @@ impl Shape {
         }
     }
 
-    /// How long the shown text is, in bytes.
+    /// Length of the shown text in bytes.
     pub(super) fn shown_len(&self) -> usize {
         match self {
             Self::Text { index, .. } => index.len(),
@@ -91,7 +91,7 @@ impl Shape {
         }
     }
 
-    /// What it takes, in bytes.
+    /// Memory use in bytes.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Text { index, pages } => index.bytes() + pages.bytes(),
@@ -101,7 +101,7 @@ impl Shape {
 }
 
 impl Reader<'_> {
-    /// Known already, or sealed beside the bytes, or made of them.
+    /// The index: cached, or deserialized from disk, or built from the bytes.
     pub(super) fn shape(&self) -> Result<&Shape, Unreadable> {
         let content = self.content();
         if let Some(shape) = content.inner.shape.get() {
@@ -122,10 +122,9 @@ impl Reader<'_> {
 }
 
 impl Content {
-    /// What is needed to serve reads without a pass over the bytes: whether it is text, its index,
-    /// and the tables of those page sizes that were asked for so far. Empty for contents of 64 KiB
-    /// and less, and for those that are stored and were never read. Some 0.1 % of the bytes. O(what
-    /// it takes).
+    /// The serialized index: text or binary, line and character index, and the page tables built so
+    /// far. Empty for contents up to 64 KiB, and for contents on disk that were never read. About
+    /// 0.1 % of the bytes. O(its size).
     #[must_use]
     pub fn sealed_index(&self) -> bytes::Bytes {
         match self.inner.shape.get() {
@@ -134,9 +133,8 @@ impl Content {
         }
     }
 
-    /// What finding lines, characters and pages takes beside the text, in bytes: the index, and the
-    /// tables of those page sizes that were asked for. Less than a byte for a line of 80
-    /// characters, and 8 for a page. 0 for binary content, and for what is stored and was never
+    /// Memory of the index and the page tables, in bytes: less than a byte per line of 80
+    /// characters, and 8 per page. 0 for binary content, and for contents on disk that were never
     /// read. O(tables).
     #[must_use]
     pub fn index_bytes(&self) -> usize {
@@ -144,8 +142,8 @@ impl Content {
     }
 }
 
-/// The bytes around a part that tell on which lines it stands: from the beginning of the block that
-/// the byte before it is in.
+/// The byte range that is needed to number the lines of a part: from the start of the block that
+/// contains the byte before it.
 pub(super) fn around(range: &Range<usize>) -> Range<usize> {
     Index::block_start(range.start.saturating_sub(1))..range.end
 }

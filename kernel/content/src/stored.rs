@@ -1,7 +1,7 @@
-//! Contents that are not in memory: where their bytes lie, and what is asked of whoever keeps them.
+//! Contents on disk: the interface to the store that keeps their bytes.
 //!
-//! Nothing here reads a file: a content asks its [`Source`] when it is read, and the source is of
-//! another floor. What a source hands out was checked by it, and is never changed afterwards.
+//! Nothing here reads a file: a content asks its [`Source`], which an outer crate implements. A
+//! source returns only bytes that it has verified and that never change afterwards.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,36 +10,35 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_proto::record::ContentRef;
 
-/// Where the bytes of contents lie that are not in memory.
+/// Provides the bytes of contents that are not in memory.
 pub trait Source: Send + Sync + fmt::Debug {
-    /// The content of this name, to be read from. Called when a content is read that is not in
-    /// memory; the result is dropped after that read, so that it holds nothing open.
+    /// Opens a content. Called for each read of a content that is not in memory; the result is
+    /// dropped after that read, so that no file stays open.
     ///
     /// # Errors
-    /// It is lost, or its record is damaged, or nothing can be read any more.
+    /// [`Unreadable`] if the content is missing or damaged, or the store is closed.
     fn open(&self, reference: ContentRef) -> Result<Arc<dyn Backing>, Unreadable>;
 }
 
-/// One content on disk.
+/// One content on disk, open for reading.
 pub trait Backing: Send + Sync {
-    /// The number of its bytes.
+    /// Length in bytes.
     fn length(&self) -> u64;
 
-    /// What was [sealed](super::Content::sealed_index) of it, exactly as it was written; none where
-    /// nothing was, or where it is damaged. It is only ever an aid: without it the content is read
-    /// whole and indexed anew.
+    /// The [serialized index](super::Content::sealed_index), exactly as it was written; `None` if
+    /// there is none or it is damaged. It is only an optimisation: without it the content is read
+    /// as a whole and indexed again.
     fn index(&self) -> Option<Bytes>;
 
-    /// These of its bytes, checked against what was written. Costs what it touches, and copies
-    /// nothing where a part of a mapped file can be lent.
+    /// Reads a byte range, verified against what was written. Costs what it reads, and copies
+    /// nothing if a part of a mapped file can be returned.
     ///
     /// # Errors
-    /// They are damaged, or not there. Others may still be read.
+    /// [`Unreadable`] if the bytes are damaged or missing. Other ranges may still be readable.
     fn slice(&self, bytes: Range<u64>) -> Result<Bytes, Unreadable>;
 }
 
-/// Bytes of a content cannot be read. An answer to whoever asked for them; nothing else is touched
-/// by it.
+/// Bytes of a content cannot be read. Only the operation that needs them fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Unreadable {
@@ -48,7 +47,7 @@ pub struct Unreadable {
 }
 
 impl Unreadable {
-    /// An error that says this.
+    /// An error with this message.
     #[must_use]
     pub fn new(message: impl Into<Arc<str>>) -> Self {
         Self {
@@ -56,7 +55,7 @@ impl Unreadable {
         }
     }
 
-    /// What was read is not what the content is said to be.
+    /// The bytes that were read contradict the reference of the content.
     pub(super) fn contradiction() -> Self {
         Self::new(
             "What was read of the content is not what was kept of it. Other descriptors can be \

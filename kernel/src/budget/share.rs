@@ -1,11 +1,11 @@
-//! Shares: what children get of their parent's budget.
+//! Shares: the part of a budget that a child gets from its parent.
 //!
-//! Of what is left after use and reservations, the children of a call, those of the calls beside it
-//! that are still to be made, and the parent get the same each. A spawned program that asks for
-//! less gets what it asks for; one that asks for all that is left, or more, gets what any other
-//! would, so that its parent can go on. A process that cannot have children needs no more than
-//! itself. Of the processes there is enough for all children that may run at a time: one that
-//! nobody waits for keeps its share while others follow.
+//! What is left after usage and reservations is divided equally among the children of a call, the
+//! children of the turn's other pending calls, and the parent. A spawned program that requests less
+//! gets what it requests; one that requests everything or more gets the equal part, so that the
+//! parent can continue. A process that cannot have children gets one process. Processes are divided
+//! among all children that may run at the same time, since a background child keeps its share while
+//! others follow.
 
 use std::fmt;
 
@@ -14,41 +14,42 @@ use dormouse_proto::id::CallId;
 
 use super::Account;
 
-/// What is asked of a budget: shares for children that are about to be made.
+/// A request for the shares of children that are about to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// How many children.
+    /// Number of children.
     pub children: u64,
-    /// How many other children are still to get theirs.
+    /// Number of children of other pending calls, which need shares as well.
     pub beside: u64,
-    /// How many more may be asked for while these still live: of the processes each of them has its
-    /// part.
+    /// Number of children that may follow while these are alive; each needs a part of the
+    /// processes.
     pub later: u64,
-    /// What their program asks for.
+    /// Budget that the program of the children requests.
     pub wants: Budget,
-    /// How many processes each needs at least, and at most where it cannot have children.
+    /// Whether the children may have children themselves, which decides how many processes they
+    /// get.
     pub multiply: Multiply,
 }
 
-/// Whether a process may have children.
+/// Whether a process may create processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Multiply {
-    /// It may.
+    /// It may create processes.
     Yes,
-    /// It has no way to.
+    /// It has no tool for it, or is at the maximum depth.
     No,
 }
 
-/// Not even the least share is left. Its `Display` is what a model reads.
+/// The budget is too small for the smallest share. Models read its `Display` text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Shortage {
-    /// Of what.
+    /// The amount that is short.
     pub amount: Amount,
-    /// How many children were asked for.
+    /// Number of requested children.
     pub children: u64,
-    /// What is left.
+    /// What is left of the amount.
     pub left: u64,
-    /// The limit of the process and all below it.
+    /// Limit of the process and its subtree.
     pub limit: u64,
 }
 
@@ -82,10 +83,10 @@ impl fmt::Display for Shortage {
 }
 
 impl Account {
-    /// The share of each of the children that are asked for.
+    /// Computes the share of each requested child.
     ///
     /// # Errors
-    /// [`Shortage`] where not even the least is left.
+    /// [`Shortage`] if the smallest share is not available.
     pub fn cut(&self, asked: &Asked, now_ms: u64) -> Result<Budget, Shortage> {
         let cut =
             |share: Budget, amount| Ok(share.with(amount, self.cut_one(amount, asked, now_ms)?));
@@ -125,8 +126,8 @@ impl Account {
         share.map(Some).ok_or_else(|| shortage(left))
     }
 
-    /// What a child starts with that is born at `now_ms`: its share, and no more wall time than its
-    /// parent has then.
+    /// The initial account of a child that is created at `now_ms`: its share, with at most the wall
+    /// time that its parent has left.
     #[must_use]
     pub fn ledger_of_child(&self, call: CallId, index: u32, now_ms: u64) -> Ledger {
         let share = self.share(call, index).copied().unwrap_or_default();
@@ -147,7 +148,7 @@ impl Account {
     }
 }
 
-/// One of the parts that `left` is cut into; none where there is not enough for the least.
+/// The size of one part of `left`; `None` if it is less than the minimum.
 fn divided(left: u64, amount: Amount, asked: &Asked) -> Option<u64> {
     let children = asked.children.max(1);
     let later = if amount == Amount::Processes {

@@ -1,5 +1,4 @@
-//! What an export holds, checked as a whole: each record by itself, and all of them against each
-//! other.
+//! Checks an export as a whole: each record by itself, and all records against each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,67 +13,68 @@ use dormouse_proto::temp_file::TempFileRecord;
 use super::{ExportError, Keep, Piece, Scanner};
 use crate::program::MAX_PROGRAM_BYTES;
 
-/// No number of a file may be greater: what counts on from it must have somewhere to go.
+/// Upper limit for numbers in a file, so that there is room to continue from them.
 const MAX_NUMBER: u64 = 1 << 53;
-/// Nor may the highest number of its store be: pids go on behind it, and what is exported then is
-/// to be taken in again.
+/// Upper limit for the highest pid of the source store: new pids continue after it, and their
+/// exports must remain importable.
 const MAX_LAST: u64 = 1 << 48;
 const MAX_COUNT: u32 = 1 << 31;
 
-/// An export, whole and checked. Contents are named; of them only programs are held. Where it was
-/// checked to keep [programs](Keep::Programs) only, it holds no process: they were told.
+/// A complete and verified export. Contents are listed by hash; only the bytes of programs are
+/// kept. If only [programs](Keep::Programs) are kept, `members` is empty, and the processes were
+/// passed to the visitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
-    /// Its name.
+    /// Id of the export.
     pub id: ExportId,
-    /// What it begins with.
+    /// First record of the file.
     pub head: Head,
-    /// The processes: the one that it is of first, each other after its parent.
+    /// The processes, the exported one first, each other after its parent.
     pub members: Vec<Member>,
-    /// The changes of the temporary files of the tree.
+    /// Changes of the tree's temporary files.
     pub files: Vec<TempFileRecord<ContentRef>>,
-    /// The contents, and how many bytes each has.
+    /// Length of each content in bytes.
     pub contents: BTreeMap<ContentHash, u64>,
-    /// The programs of its processes, as contents.
+    /// Programs of the processes, as contents.
     pub programs: BTreeMap<ContentHash, Bytes>,
-    /// How many facts of each process it tells, by the process's number in the store that it is of.
+    /// Number of facts of each process, by its pid in the source store.
     pub facts: BTreeMap<Pid, u64>,
-    /// How many bytes the file has.
+    /// Length of the file in bytes.
     pub bytes: u64,
 }
 
-/// Told what a [`Manifest`] does not keep.
+/// Receives the parts of an export that a [`Manifest`] does not keep.
 pub trait Told {
     /// A process.
     fn member(&mut self, member: &Member) {
         let _ = member;
     }
 
-    /// Facts of a process.
+    /// Facts of the preceding process.
     fn facts(&mut self, facts: Facts) {
         drop(facts);
     }
 
-    /// A content begins.
+    /// Start of a content of `len` bytes.
     fn content(&mut self, len: u64) {
         let _ = len;
     }
 
-    /// Bytes of it.
+    /// Bytes of the current content.
     fn part(&mut self, bytes: &[u8]) {
         let _ = bytes;
     }
 
-    /// It is whole, and this is its name.
+    /// End of the current content, with its hash.
     fn closed(&mut self, content: ContentRef) {
         let _ = content;
     }
 }
 
-/// Hears nothing.
+/// Ignores everything.
 impl Told for () {}
 
-/// Checks an export as its bytes come.
+/// Checks an export while its bytes arrive.
 #[derive(Default)]
 pub struct Checker {
     scanner: Scanner,
@@ -86,26 +86,26 @@ struct Found {
     keep: Keep,
     head: Option<Head>,
     members: Vec<Member>,
-    /// The latest process, and the last fact in its image.
+    /// The latest process, and the last fact that its image includes.
     latest: Option<(Pid, FactNumber)>,
     roll: Roll,
     files: Vec<TempFileRecord<ContentRef>>,
-    /// What is named, and whether it has come.
+    /// Referenced contents: length, and whether the content has arrived.
     contents: BTreeMap<ContentHash, (u64, bool)>,
-    /// One has begun.
+    /// Whether the first content has started; no record may follow.
     is_behind_records: bool,
     bundles: BTreeSet<ContentHash>,
-    /// The lengths that contents of programs are named with.
+    /// Lengths of the contents that are programs.
     bundle_lens: BTreeSet<u64>,
     programs: BTreeMap<ContentHash, Bytes>,
-    /// Of each process that has some: how many, and the last.
+    /// Facts of each process: count and last number.
     facts: BTreeMap<Pid, (u64, FactNumber)>,
-    /// The length of the content that comes, and its bytes where it may be a program.
+    /// Length of the current content, and its bytes if it may be a program.
     coming: (u64, Option<Vec<u8>>),
 }
 
 impl Checker {
-    /// Of an export whose processes are kept, or pass by.
+    /// A checker that keeps processes, or passes them to the visitor.
     #[must_use]
     pub fn new(keep: Keep) -> Self {
         Self {
@@ -117,17 +117,17 @@ impl Checker {
         }
     }
 
-    /// Takes the next bytes. What `told` hears of before [`finish`](Self::finish) has answered is
-    /// not certain.
+    /// Checks the next bytes. What the visitor receives is not verified until
+    /// [`finish`](Self::finish) succeeds.
     ///
     /// # Errors
-    /// [`ExportError`]. Nothing more is to be fed then.
+    /// [`ExportError`]. The checker must not be used afterwards.
     pub fn feed(&mut self, bytes: &[u8], told: &mut dyn Told) -> Result<(), ExportError> {
         let Self { scanner, found } = self;
         scanner.feed(bytes, &mut |piece| found.take(piece, told))
     }
 
-    /// Nothing more comes.
+    /// Ends the input.
     ///
     /// # Errors
     /// [`ExportError`].
@@ -253,7 +253,7 @@ impl Found {
         }
     }
 
-    /// Notes what an image names.
+    /// Records the contents that an image references.
     fn name(&mut self, image: &Image<ContentRef>) -> Result<(), ExportError> {
         self.bundles.insert(image.bundle.hash);
         self.bundle_lens.insert(image.bundle.len);
@@ -295,7 +295,7 @@ impl Found {
     }
 }
 
-/// What the processes so far are called, and which calls made them.
+/// Pids and origins of the processes so far.
 #[derive(Default)]
 struct Roll {
     pids: BTreeSet<Pid>,
@@ -365,7 +365,7 @@ fn check(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), ExportEr
     }
 }
 
-/// The contents that an image names: of its program first.
+/// The contents that an image references, its program first.
 #[must_use]
 pub fn named(image: &Image<ContentRef>) -> Vec<ContentRef> {
     image.contents().copied().collect()

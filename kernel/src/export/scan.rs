@@ -1,9 +1,8 @@
-//! The bytes of an export as records again: each is checked before it is believed, as the bytes
-//! come.
+//! Reads the records of an export from its bytes; everything is verified before it is used.
 //!
-//! No more is held than a record; a content passes by in parts, which are checked when its last has
-//! come. What comes of all records that are kept together takes a bounded multiple of the bytes
-//! that have come: right hashes are no reason to believe a payload.
+//! At most one record is buffered. A content is passed on in parts, which are verified when the
+//! last one has arrived. The memory of all kept records together is bounded by a multiple of the
+//! bytes read, since valid hashes do not make a payload trustworthy.
 
 use blake3::{Hash, Hasher};
 use dormouse_proto::export::{Facts, Head, Member, Record};
@@ -17,37 +16,36 @@ use super::frame::{
     BEGIN_BYTES, END_BYTES, HASH_BYTES, HEADER_BYTES, Kind, MAGIC, VERSION, begin, chained,
 };
 
-/// What comes of the bytes of an export.
+/// A piece of an export.
 #[derive(Debug)]
 pub enum Piece<'a> {
-    /// A record, whole and checked.
+    /// A complete and verified record.
     Record(Record),
-    /// A content of so many bytes begins.
+    /// Start of a content of this length.
     Content(u64),
-    /// Bytes of it. They are checked when it is closed.
+    /// Bytes of the content, not verified before `Closed`.
     Part(&'a [u8]),
-    /// It is whole, and this is its name.
+    /// End of the content, verified, with its hash.
     Closed(ContentHash),
 }
 
-/// What becomes of the processes of an export, and of their programs, once they were checked.
+/// Which checked processes and programs are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keep {
-    /// All are kept. Together they take at most the memory that [`Allowance::of`] allows for the
-    /// whole file.
+    /// All. Together they take at most the memory that [`Allowance::of`] allows for the whole file.
     #[default]
     Processes,
-    /// Only programs are kept. Processes are passed on one by one and dropped, as facts always are.
+    /// Only programs. Processes are passed on one by one and dropped, as facts always are.
     Programs,
 }
 
-/// Reads the bytes of an export as they come.
+/// Parses an export incrementally.
 pub struct Scanner {
     stage: Stage,
     keep: Keep,
-    /// Bounds the memory of the kept records, by the bytes read so far.
+    /// Bounds the memory of the kept records by the bytes read so far.
     allowance: Allowance,
-    /// What has come of a part that is looked at when it is whole.
+    /// Buffer for a header or hash that is not complete yet.
     held: Vec<u8>,
     payload: Vec<u8>,
     chain: Hash,
@@ -67,7 +65,7 @@ enum Stage {
         kind: Kind,
         hash: Hash,
     },
-    /// The end was read, or something that is wrong.
+    /// The end was read, or an error occurred.
     Done {
         is_whole: bool,
     },
@@ -80,7 +78,7 @@ impl Default for Scanner {
 }
 
 impl Scanner {
-    /// Of a file whose processes are kept, or pass by.
+    /// A scanner that keeps processes, or passes them on.
     #[must_use]
     pub fn new(keep: Keep) -> Self {
         let (held, payload, chain) = (Vec::new(), Vec::new(), blake3::hash(&begin()));
@@ -97,11 +95,11 @@ impl Scanner {
         }
     }
 
-    /// Takes the next bytes. Costs one pass over them, and holds no more than a record.
+    /// Parses the next bytes. One pass; buffers at most one record.
     ///
     /// # Errors
-    /// [`ExportError`] for what is no export, and what `each` fails with. Nothing more is to be fed
-    /// then.
+    /// [`ExportError`] for invalid input, and errors of `each`. The scanner must not be used
+    /// afterwards.
     pub fn feed<E: From<ExportError>>(
         &mut self,
         mut bytes: &[u8],
@@ -181,10 +179,11 @@ impl Scanner {
         }
     }
 
-    /// Nothing more comes. Answers with the name of the export.
+    /// Ends the input. Returns the id of the export.
     ///
     /// # Errors
-    /// [`ExportError::Truncated`], and [`ExportError::Foreign`] where it is too short to be told.
+    /// [`ExportError::Truncated`], or [`ExportError::Foreign`] if the input is too short to
+    /// recognise.
     pub fn finish(self) -> Result<ExportId, ExportError> {
         match self.stage {
             Stage::Done { is_whole: true } => Ok(ExportId(*self.chain.as_bytes())),
@@ -195,7 +194,7 @@ impl Scanner {
         }
     }
 
-    /// How many bytes have come.
+    /// Bytes read so far.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -210,15 +209,14 @@ impl Scanner {
         taken
     }
 
-    /// Whether `len` bytes are held now.
+    /// Fills the buffer to `len` bytes. Returns whether it is full.
     fn gather(&mut self, bytes: &mut &[u8], len: usize) -> bool {
         let part = self.take(bytes, (len - self.held.len()) as u64);
         self.held.extend_from_slice(part);
         self.held.len() == len
     }
 
-    /// Kind and length of the record that begins. Neither is believed before the header has proven
-    /// itself.
+    /// Kind and length of the next record, after the hash of the header was verified.
     fn header(&mut self) -> Result<(Kind, u64), ExportError> {
         let header = std::mem::take(&mut self.held);
         let (told, hash) = header.split_at(HEADER_BYTES - HASH_BYTES);
@@ -280,7 +278,7 @@ impl Scanner {
         Ok(Some(Piece::Record(record)))
     }
 
-    /// A decoded record, whose memory is charged to the allowance of all kept records.
+    /// Decodes a record and charges its memory to the allowance.
     fn decoded<T: DeserializeOwned>(&mut self, payload: &[u8]) -> Result<T, ExportError> {
         let size = size_of::<T>() as u64;
         let value = self

@@ -24,7 +24,7 @@ use dormouse_content::Content;
 pub enum Effect {
     /// Start work for a call. Its outcome is [`Input::Completed`](super::Input::Completed).
     Begin {
-        /// The call.
+        /// Id of the call.
         call: CallId,
         /// The work.
         work: Work,
@@ -48,7 +48,7 @@ pub enum Effect {
     /// it continues and is reported as when it was started; otherwise the answer is
     /// [`ChildEvent::Absent`](super::ChildEvent::Absent).
     FindChild {
-        /// The call.
+        /// Id of the call.
         call: CallId,
         /// Index of the child within its call, from 0.
         index: u32,

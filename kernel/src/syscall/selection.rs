@@ -1,9 +1,9 @@
-//! Which part of a content a call asks for, and what of it is served.
+//! Selections: which part of a content a call requests, and how much of it is shown.
 //!
-//! Four forms, one at a time: `page`; `start_line` and `end_line`; a mode with `start` and `count`;
-//! a [`unit`] with `index` or `name`. `read_all` wins over all of them. Pages and lines count from
-//! 1, characters from 0. A start out of range is an error that says what is valid, a count beyond
-//! the end is cut to what there is.
+//! There are four exclusive forms: `page`; `start_line` and `end_line`; a mode with `start` and
+//! `count`; a [`unit`] with `index` or `name`. `read_all` overrides all of them. Pages and lines
+//! count from 1, characters from 0. A start out of range is an error that states what is valid; a
+//! count past the end is reduced.
 
 pub(super) mod unit;
 
@@ -17,7 +17,7 @@ use crate::table::View;
 use dormouse_content::units::Unit;
 use dormouse_content::{Slice, Unreadable};
 
-/// What is asked for, unchecked against any content.
+/// A requested part, not yet checked against a content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Selection {
     All,
@@ -30,9 +30,9 @@ pub(super) enum Selection {
 }
 
 impl Selection {
-    /// The selection that the arguments name; `None` if they name none. `unit_key` is the parameter
-    /// that says `page`, `line` or `char`. `page` beside a unit of `page` is no contradiction,
-    /// since only one of them is a position.
+    /// Parses the selection; `None` if the arguments contain none. `unit_key` is the parameter that
+    /// takes `page`, `line` or `char`. The unit `page` together with the parameter `page` is not a
+    /// conflict, since only the latter is a position.
     ///
     /// # Errors
     /// `invalid_parameter`: two forms at once, or an unknown unit.
@@ -98,10 +98,10 @@ impl Selection {
         }
     }
 
-    /// The part of this content that is asked for.
+    /// Resolves the selection in a content.
     ///
     /// # Errors
-    /// `invalid_page` or `invalid_range`, with what is valid; `content_unreadable`.
+    /// `invalid_page` or `invalid_range`, stating what is valid; `content_unreadable`.
     pub(super) fn choose(self, args: &Args, view: &View<'_>) -> Result<Chosen, FdError> {
         let content = &view.content;
         let lost = |error| args.lost(error);
@@ -216,7 +216,7 @@ fn at_least_one(args: &Args, count: i64) -> Result<u64, FdError> {
     })
 }
 
-/// Where that stands in the shown text.
+/// Byte range of a part in the shown text.
 fn bytes_of(view: &View<'_>, served: &Served) -> Result<Range<usize>, Unreadable> {
     let content = &view.content;
     let bytes = match *served {
@@ -226,32 +226,32 @@ fn bytes_of(view: &View<'_>, served: &Served) -> Result<Range<usize>, Unreadable
         Served::Lines { start, count } | Served::Unit { start, count, .. } => {
             content.lines_at(start, count)?
         }
-        // Of empty content nothing is served, from the position where its first character would be.
+        // Empty content has an empty part at the position of its first character.
         Served::Chars { start, count } => content.chars_at(start, count.max(1))?,
     };
     Ok(bytes.expect("what is served was checked against the content"))
 }
 
-/// The part of a content that a call asks for. Nothing of it has been read.
+/// A resolved selection. None of it has been read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Chosen {
-    /// Where it stands in the shown text.
+    /// Byte range in the shown text.
     pub(super) bytes: Range<usize>,
     pub(super) served: Served,
 }
 
-/// As much of a part as one answer shows.
+/// The portion of a part that one answer shows.
 pub(super) struct Bounded {
     pub(super) slice: Slice,
     pub(super) served: Served,
-    /// What is left to be asked for.
+    /// The rest, which can be requested next.
     pub(super) rest: Option<Served>,
 }
 
 impl Chosen {
-    /// As much of it as one answer may show. It is cut after whole pages where pages were asked
-    /// for, after whole lines where lines, a unit or everything was, if at least one fits; else at
-    /// the limit. Reads no more than that.
+    /// Limits the part to one answer. Pages are cut after whole pages; lines, units and whole
+    /// contents after whole lines, if at least one fits; everything else at the limit. Reads no
+    /// more than that.
     pub(super) fn bound(self, view: &View<'_>, max_chars: u64) -> Result<Bounded, Unreadable> {
         let (bytes, served, rest) = self.fitting(view, max_chars.max(1))?;
         Ok(Bounded {
@@ -268,7 +268,7 @@ impl Chosen {
     ) -> Result<(Range<usize>, Served, Option<Served>), Unreadable> {
         let Self { bytes, served } = self;
         let content = &view.content;
-        // No character is less than a byte.
+        // A character has at least one byte.
         if bytes.len() as u64 <= max_chars {
             return Ok((bytes, served, None));
         }
@@ -333,7 +333,7 @@ impl Chosen {
     }
 }
 
-/// Lines `start` to `next` (not included), and the rest of `count`.
+/// Lines `start` to `next` (exclusive), and the rest of `count`.
 fn lines(start: u64, next: u64, count: u64) -> (Served, Served) {
     let fit = next - start;
     (

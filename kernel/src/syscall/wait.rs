@@ -44,7 +44,7 @@ const PARAMETERS: [Parameter; 2] = [
 const DESCRIPTION: &str =
     "Waits until children that run in the background have ended, and returns what they said.";
 
-/// What a call waits for.
+/// The checked arguments of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
     /// The children; `None` for all.
@@ -53,7 +53,7 @@ pub struct Wait {
     pub timeout_ms: Option<u64>,
 }
 
-/// What a call waits for.
+/// The checked arguments of a call.
 ///
 /// # Errors
 /// An error text for the model.

@@ -1,9 +1,9 @@
-//! The bytes of a shape: a version, what it is of, then the counts of each block and the lengths of
-//! pages.
+//! The serialized index: a version, the kind and length of the content, the counts of each block
+//! and the lengths of pages.
 //!
-//! Little-endian; counts are differences, in two bytes for a block and a variable number for a
-//! page. What is read back is checked against the length of the content and against itself: what
-//! does not fit is none, and the content is indexed anew.
+//! Little-endian. Counts are stored as differences, two bytes per block and a variable-length
+//! number per page. Input is checked against the length of the content and for consistency; an
+//! invalid index is discarded, and the content is indexed again.
 
 use bytes::Bytes;
 
@@ -15,7 +15,7 @@ const VERSION: u8 = 1;
 const TEXT: u8 = 0;
 const BINARY: u8 = 1;
 
-/// More tables than any content has: it has one page size, seldom two.
+/// Upper limit for page tables; a content has one page size, rarely two.
 const MAX_TABLES: u64 = 64;
 
 impl Shape {
@@ -44,7 +44,7 @@ impl Shape {
         out.into()
     }
 
-    /// The shape of a content of `len` bytes; none where the bytes are not one's.
+    /// Deserializes the index of a content of `len` bytes; `None` if it is invalid.
     pub(crate) fn unseal(sealed: &[u8], len: usize) -> Option<Self> {
         let mut sealed = Sealed(sealed);
         let (version, kind) = (sealed.byte()?, sealed.byte()?);
@@ -69,7 +69,7 @@ fn tables(sealed: &mut Sealed<'_>, len: usize) -> Option<PageTables> {
         let page_chars = u32::try_from(sealed.number()?)
             .ok()
             .filter(|chars| *chars > 0)?;
-        // Each page but the first takes a byte here: no more is allocated than was read.
+        // Each page except the first takes at least one byte: never allocate more than was read.
         let further = sealed
             .number()?
             .checked_sub(1)
@@ -89,7 +89,7 @@ fn tables(sealed: &mut Sealed<'_>, len: usize) -> Option<PageTables> {
     Some(pages)
 }
 
-/// Writes a number, seven bits to a byte.
+/// Writes a number with seven bits per byte.
 fn put(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
@@ -98,7 +98,7 @@ fn put(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// What is left to be read of a sealed shape.
+/// The unread rest of a serialized index.
 pub(crate) struct Sealed<'a>(&'a [u8]);
 
 impl<'a> Sealed<'a> {

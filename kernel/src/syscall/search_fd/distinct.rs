@@ -1,8 +1,8 @@
-//! The different texts that a query matches, each once, with how often it occurs: what
-//! `sort | uniq -c | sort -rn` makes of them.
+//! `search_fd` with `distinct`: each different matched text once, with its number of occurrences,
+//! like `sort | uniq -c | sort -rn`.
 //!
-//! Of a pattern with groups, the groups are the text. One pass over the content; what is kept is
-//! bounded, and a query whose matches differ more than that is refused.
+//! If the pattern has groups, their text is counted instead of the whole match. One pass over the
+//! content. Memory is bounded: a query with too many different matches is refused.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -19,15 +19,15 @@ use crate::syscall::args::Args;
 use crate::syscall::{Call, Outcome, form};
 use dormouse_content::Reader;
 
-/// The most memory that the texts of one search may take, with what keeps them.
+/// Limit for the memory of all counted texts and their entries.
 const TEXT_BYTES: usize = 16 << 20;
-/// What keeps one of them is reckoned at.
+/// Estimated overhead of one entry.
 const ENTRY_BYTES: usize = 64;
 
 pub(super) const TOO_DIFFERENT: &str = "The matches of the query are too many different texts to \
 be counted. Make it more specific, put a group around the part that matters, or leave out distinct";
 
-/// Answers a call with `distinct`.
+/// Executes a call with `distinct`.
 pub(super) fn run(call: &Call<'_>, args: &Args, search: &Search<'_>) -> Result<Outcome, FdError> {
     if search.context_lines > 0 {
         return Err(args.invalid(
@@ -88,7 +88,7 @@ fn in_all(
     )))
 }
 
-/// How often each text was matched.
+/// Counts of the matched texts.
 struct Counts<'m> {
     groups: Option<Groups<'m>>,
     counts: BTreeMap<Box<str>, Count>,
@@ -97,7 +97,7 @@ struct Counts<'m> {
 
 struct Count {
     count: u64,
-    /// How many other texts were found before it.
+    /// Number of different texts that were found earlier.
     order: usize,
 }
 
@@ -114,7 +114,7 @@ impl<'m> Counts<'m> {
         self.counts.len() as u64
     }
 
-    /// Adds the matches in a content. Returns how many it holds.
+    /// Counts the matches in a content. Returns their number.
     fn add_all(&mut self, scan: &mut Scan<'_>, content: &Reader<'_>) -> Result<u64, SearchError> {
         let content = content.loaded().map_err(SearchError::Lost)?;
         let text = content.text().map_err(SearchError::Lost)?;
@@ -153,7 +153,8 @@ impl<'m> Counts<'m> {
         Ok(())
     }
 
-    /// The most frequent first; of those that are as frequent, the one that was found first.
+    /// The counts, most frequent first; equally frequent ones in the order of their first
+    /// occurrence.
     fn sorted(self) -> Vec<(Box<str>, u64)> {
         let mut counts: Vec<_> = self.counts.into_iter().collect();
         counts.sort_unstable_by_key(|(_, Count { count, order })| (Reverse(*count), *order));
@@ -164,7 +165,7 @@ impl<'m> Counts<'m> {
     }
 }
 
-/// Those that are asked for, as long as there is room. The first is always shown, cut to the bound.
+/// Selects the requested texts while they fit. The first is always shown, truncated to the limit.
 fn shown<'a>(
     search: &Search<'a>,
     sorted: &'a [(Box<str>, u64)],

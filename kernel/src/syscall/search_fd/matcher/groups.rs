@@ -1,7 +1,7 @@
-//! What the groups of a pattern hold in a match.
+//! Extracts the groups of a match.
 //!
-//! The match is known, and only its own bytes are looked at again, in as many places as the pattern
-//! has: so much is reckoned with for each match.
+//! The range of the match is known, so only its bytes are searched again, in at most as many
+//! positions as the pattern has. That is the cost that is charged for each match.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use super::budget::Budget;
 use super::pattern::TooSlow;
 use super::shape::Shape;
 
-/// The groups of a pattern. Their budget is shared by all texts of a search.
+/// The groups of a pattern. One budget is shared by all texts of a search.
 #[derive(Debug)]
 pub(in super::super) struct Groups<'p> {
     regex: &'p meta::Regex,
@@ -36,13 +36,13 @@ impl<'p> Groups<'p> {
         }
     }
 
-    /// Adds what may be done for a text of so many bytes.
+    /// Adds the budget for a text of this many bytes.
     pub(in super::super) fn allow(&mut self, bytes: usize) {
         self.budget.allow(bytes);
     }
 
-    /// What the groups hold in the match that was found here, with a tab between two of them. A
-    /// group that took no part in the match is empty.
+    /// The text of the groups in this match, separated by tabs. A group that did not participate is
+    /// empty.
     pub(in super::super) fn text<'t>(
         &mut self,
         text: &'t str,
@@ -54,7 +54,7 @@ impl<'p> Groups<'p> {
         {
             return Err(TooSlow::Branches);
         }
-        // What comes before and after it still counts for the assertions of the pattern.
+        // The surrounding text still counts for assertions such as `\b`.
         let input = Input::new(text).range(found).anchored(Anchored::Yes);
         self.regex
             .search_captures_with(&mut self.cache, &input, &mut self.captures);

@@ -1,12 +1,12 @@
-//! A regular expression, searched for with bounded work.
+//! Searching for a regular expression with bounded work.
 //!
-//! An automaton finds one match in linear time, but all of them only if it stops soon after each:
-//! `.*b|A` reads a line of `A` to its end for every match of `A`. So what is read after a match is
-//! reckoned with, in two ways that find the same matches. The first engine is the quickest there
-//! is; it does not tell what it reads, but a bound of it can be told from the [shape](super::shape)
-//! of the pattern and the text. Where the bound is more than the budget, a [lazy DFA](super::lazy)
-//! goes on from there, which counts. Where its count is more than the budget too, the search is
-//! refused.
+//! An automaton finds one match in linear time. Finding all matches is linear only if it stops soon
+//! after each: for every match of `A`, the pattern `.*b|A` reads a line of `A` to its end. The
+//! bytes read after a match are therefore charged, by one of two engines that find the same
+//! matches. The first is the fastest, but does not report what it reads; an upper bound follows
+//! from the [shape](super::shape) of the pattern and from the text. If that bound exceeds the
+//! budget, a [lazy DFA](super::lazy) continues, which counts its steps exactly. If its count
+//! exceeds the budget too, the search is refused.
 
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ use super::shape::{Reach, Shape};
 use super::{CHUNK_BYTES, Case, PATTERN_BYTES, check};
 use dormouse_content::ReadQuota;
 
-/// Why a query is no pattern.
+/// Why a query cannot be compiled.
 #[derive(Debug, thiserror::Error)]
 pub(in super::super) enum PatternError {
     #[error(transparent)]
@@ -33,26 +33,26 @@ pub(in super::super) enum PatternError {
     GivenUp,
 }
 
-/// Why a search was given up.
+/// Why a search was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in super::super) enum TooSlow {
-    /// Nobody waits for it any more.
+    /// The search was cancelled.
     #[error("The search was given up")]
     GivenUp,
-    /// More was read than the budget allows.
+    /// The budget of read bytes is used up.
     #[error(
         "The query takes too long on this text: after each match it reads far ahead for a longer \
          one, in vain. Make it more specific; avoid alternatives that begin with .* or can run \
          over the rest of a long line"
     )]
     ReadsAhead,
-    /// There are too many states to be built.
+    /// The pattern needs too many states.
     #[error(
         "The query takes too long on this text: it can match in too many ways at once. Shorten its \
          repetitions"
     )]
     Branches,
-    /// A word boundary of Unicode met a byte that is not ASCII.
+    /// A Unicode word boundary met a non-ASCII byte.
     #[error(
         r"The query takes too long on this text: \b is slow where text is not ASCII. Write (?-u:\b), which is quick, or make the query shorter or more specific"
     )]
@@ -67,7 +67,7 @@ pub(in super::super) struct Pattern {
 }
 
 impl Pattern {
-    /// Takes a regular expression in which `^` and `$` match at lines.
+    /// Compiles a regular expression in multi-line mode: `^` and `$` match at line ends.
     pub(super) fn new(query: &str, case: Case, quota: &ReadQuota) -> Result<Self, PatternError> {
         let syntax = syntax::Config::new()
             .case_insensitive(case == Case::Ignored)
@@ -78,7 +78,7 @@ impl Pattern {
         let config = meta::Config::new()
             .nfa_size_limit(Some(PATTERN_BYTES))
             .hybrid_cache_capacity(PATTERN_BYTES)
-            // It clears its memory for every match, which is no step that could be reckoned with.
+            // The backtracker clears its memory for every match, which is not counted as steps.
             .backtrack(false);
         let regex = meta::Builder::new()
             .configure(config)
@@ -87,9 +87,8 @@ impl Pattern {
         Ok(Self { shape, hir, regex })
     }
 
-    /// Where a part of the text that begins at `at` ends that is searched at once. A match that
-    /// cannot hold a line feed lies in one line, so that a text is cut behind line feeds; where it
-    /// can, nothing is cut.
+    /// The end of the chunk that starts at `at`. If no match can contain a line feed, the text is
+    /// cut after line feeds; otherwise it is not cut.
     fn end_of_chunk(&self, text: &str, at: usize) -> usize {
         let least = at.saturating_add(CHUNK_BYTES);
         if self.shape.takes(b'\n') || least >= text.len() {
@@ -98,14 +97,13 @@ impl Pattern {
         memchr::memchr(b'\n', &text.as_bytes()[least..]).map_or(text.len(), |feed| least + feed + 1)
     }
 
-    /// What tells the groups of its matches, if it has some.
+    /// An extractor for the groups of the pattern, if it has any.
     pub(super) fn groups(&self) -> Option<Groups<'_>> {
         (self.regex.captures_len() > 1).then(|| Groups::of(&self.regex, &self.shape))
     }
 }
 
-/// A pattern at work: its budgets, and the states that it has built, are shared by all texts of a
-/// search.
+/// A running search for a pattern. Budgets and built states are shared by all texts of the search.
 #[derive(Debug)]
 pub(in super::super) struct PatternScan<'p> {
     pattern: &'p Pattern,
@@ -127,7 +125,7 @@ impl<'p> PatternScan<'p> {
         }
     }
 
-    /// Tells of every match that is not empty, from left to right and without overlaps.
+    /// Calls `found` for every non-empty match, from left to right and without overlaps.
     pub(super) fn find_each(
         &mut self,
         text: &str,
@@ -146,7 +144,7 @@ impl<'p> PatternScan<'p> {
         Ok(())
     }
 
-    /// What is around the chunk still counts for the assertions of the pattern.
+    /// Searches one chunk. The text around it still counts for assertions.
     fn find_within(
         &mut self,
         text: &str,
@@ -160,7 +158,7 @@ impl<'p> PatternScan<'p> {
         }
     }
 
-    /// Finds matches as long as a bound of their cost is within the budget.
+    /// Finds matches while the upper bound of their cost fits the budget.
     fn find_bounded(
         &mut self,
         text: &str,
@@ -169,7 +167,7 @@ impl<'p> PatternScan<'p> {
         found: &mut impl FnMut(Range<usize>),
     ) -> Progress {
         let Pattern { regex, shape, .. } = self.pattern;
-        // What lies before the end of a match is read for that match alone.
+        // Bytes before the end of a match are read only for that match.
         let mut within = self.bounded.spend(shape.places.saturating_mul(len as u64));
         let mut reach = Reach::new(shape, text);
         while within {
@@ -188,7 +186,7 @@ impl<'p> PatternScan<'p> {
         Progress::Stopped
     }
 
-    /// Finds the matches that are left, as long as their cost is within the budget.
+    /// Finds the remaining matches while their counted cost fits the budget.
     fn find_counted(
         &mut self,
         text: &str,
@@ -216,7 +214,7 @@ impl<'p> PatternScan<'p> {
     }
 }
 
-/// Whether a text was searched to its end.
+/// Whether the search of a text is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Done,

@@ -1,7 +1,7 @@
-//! What a pattern says about its cost before it is run: which bytes a match can be made of, how
-//! long it can be, and in how many of its places an automaton can stand at once.
+//! Properties of a pattern that bound its cost: which bytes a match can contain, how long it can
+//! be, and in how many positions an automaton can be at once.
 //!
-//! It only bounds from above, and never looks at a text but to see where a match must have ended.
+//! All of them are upper bounds. The text is inspected only to find where a match must have ended.
 
 use regex_automata::Match;
 use regex_syntax::hir::{Class, Hir, HirKind};
@@ -11,7 +11,7 @@ pub(super) struct Shape {
     takes: [bool; 256],
     takes_all: bool,
     max_len: usize,
-    /// The most places that are looked at for one byte of a text.
+    /// Maximum number of positions per byte of text.
     pub(super) places: u64,
 }
 
@@ -28,13 +28,13 @@ impl Shape {
         }
     }
 
-    /// Whether a match can hold this byte.
+    /// Whether a match can contain this byte.
     pub(super) fn takes(&self, byte: u8) -> bool {
         self.takes[usize::from(byte)]
     }
 }
 
-/// Notes every byte that `hir` can take, and counts its places.
+/// Marks every byte that `hir` can match, and counts its positions.
 fn places(hir: &Hir, takes: &mut [bool; 256]) -> u64 {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => 1,
@@ -60,8 +60,7 @@ fn places(hir: &Hir, takes: &mut [bool; 256]) -> u64 {
     }
 }
 
-/// In how many places of a literal an automaton can stand at once: all of them come after the same
-/// byte.
+/// Maximum number of simultaneous positions within a literal: all of them follow the same byte.
 fn most_frequent(literal: &[u8]) -> u64 {
     let mut counts = [0; 256];
     literal
@@ -70,7 +69,7 @@ fn most_frequent(literal: &[u8]) -> u64 {
     counts.into_iter().max().unwrap_or(0)
 }
 
-/// Bytes of characters beyond ASCII are taken all together.
+/// Non-ASCII classes match all non-ASCII bytes, as an approximation.
 fn take_class(class: &Class, takes: &mut [bool; 256]) {
     let mut take = |first: u32, last: u32| {
         (first..=last.min(0x7f)).for_each(|byte| takes[byte as usize] = true);
@@ -88,13 +87,13 @@ fn take_class(class: &Class, takes: &mut [bool; 256]) {
     }
 }
 
-/// How far an automaton reads on in a text after it has seen a match, to see whether a better one
-/// of the same start follows. O(n) in the text over all matches together.
+/// How far an automaton reads after a match to look for a longer one with the same start. O(n) in
+/// the text over all matches together.
 #[derive(Debug)]
 pub(super) struct Reach<'a> {
     shape: &'a Shape,
     text: &'a [u8],
-    /// From the match that was asked about last, all bytes before this one can be taken.
+    /// All bytes from the last queried match up to here can be part of a match.
     known: usize,
 }
 
@@ -107,8 +106,8 @@ impl<'a> Reach<'a> {
         }
     }
 
-    /// At most so many bytes after this match, which does not end before those that were asked
-    /// about before.
+    /// Upper bound of the bytes read after this match. Matches must be queried in ascending order
+    /// of their ends.
     pub(super) fn after(&mut self, found: Match) -> u64 {
         let longest = found
             .start()
