@@ -51,7 +51,7 @@ pub struct Account {
 /// A limit that is reached or near.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reached {
-    /// Of what.
+    /// The amount.
     pub amount: Amount,
     /// Current usage.
     pub used: u64,
@@ -77,7 +77,7 @@ pub enum Breach {
         call: CallId,
         /// Index of the child within its call.
         index: u32,
-        /// Of what.
+        /// The amount.
         amount: Amount,
         /// Limit of the child; `None` for unlimited.
         limit: Option<u64>,

@@ -85,9 +85,9 @@ impl Tail {
         }
     }
 
-    /// The longest image, in bytes, that is worth writing before the process sleeps: it is read at
-    /// the next wake, so it may be as long as what follows the latest one. None where that one was
-    /// longer.
+    /// Maximum size of an image that is worth writing before the process is hibernated. It is read
+    /// at the next wake-up, so it may be as long as the facts after the latest image. `None` if
+    /// that image is longer.
     #[must_use]
     pub fn worth_before_sleep(&self) -> Option<u64> {
         let cost = self.followed.cost();

@@ -5,38 +5,38 @@ use serde_json::{Map, Value, json};
 
 use crate::tool::{ToolPolicy, ToolSpec};
 
-/// A command tool, checked. No shell is involved: each element of `argv` is one argument, whatever
-/// the model writes.
+/// A checked command tool. No shell is involved: each element of `argv` becomes one argument,
+/// whatever the model writes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
-    /// The name that the model calls it by.
+    /// Name for the model.
     pub name: String,
-    /// What it does.
+    /// Description for the model.
     pub description: String,
-    /// The program and its arguments. An element may hold `{parameter}`; one that is exactly
-    /// `{parameter}` of a parameter which is neither given nor has a default is left out.
+    /// Program and arguments. An element may contain `{parameter}`; an element that is exactly
+    /// `{parameter}` is omitted if the parameter has neither a value nor a default.
     pub argv: Vec<String>,
-    /// The parameters that the model may give.
+    /// Parameters for the model.
     pub parameters: Vec<Parameter>,
-    /// Names of environment variables that are handed on, beyond the few that every command gets.
+    /// Environment variables that are passed on, in addition to the few that every command gets.
     pub env: Vec<String>,
-    /// How it is run.
+    /// Access, idempotence and limits of its calls.
     pub policy: ToolPolicy,
-    /// What one run of it may use of the machine.
+    /// Resource limits of one run.
     pub limits: CommandLimits,
 }
 
-/// What one run of a command, or of a tool server that is a program, may use of the machine. The
-/// operating system holds it to that.
+/// Resource limits for one run of a command, or for a tool server that is a program. The operating
+/// system enforces them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CommandLimits {
-    /// Memory that one of its processes may write to, in bytes.
+    /// Writable memory of one of its processes, in bytes.
     pub memory_bytes: u64,
-    /// Processes that run at the same time, the command included.
+    /// Simultaneous processes, including the command itself.
     pub processes: u32,
-    /// The size of a file that it writes, in bytes.
+    /// Size of a file that it writes, in bytes.
     pub file_bytes: u64,
-    /// Files that one of its processes holds open.
+    /// Open files of one of its processes.
     pub open_files: u32,
 }
 
@@ -52,7 +52,7 @@ impl Default for CommandLimits {
 }
 
 impl Command {
-    /// What a model is told of it: the parameters as a JSON schema.
+    /// The specification for the model, with the parameters as a JSON schema.
     #[must_use]
     pub fn spec(&self) -> ToolSpec {
         let properties: Map<_, _> = self
@@ -83,22 +83,22 @@ impl Command {
 /// A parameter of a command tool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parameter {
-    /// Its name.
+    /// Name of the parameter.
     pub name: String,
-    /// Its type.
+    /// Type of the value.
     pub kind: ParameterKind,
-    /// What it means.
+    /// Description for the model.
     pub description: String,
-    /// Its value where the model gives none; without one it must be given, unless it is optional.
+    /// Default value; a parameter without one is required unless it is optional.
     pub default: Option<String>,
-    /// Whether it may be left out.
+    /// Whether it may be omitted.
     pub optional: bool,
-    /// The values it may take; empty: any of its type.
+    /// Permitted values; empty: any value of the type.
     pub choices: Vec<String>,
 }
 
 impl Parameter {
-    /// Whether a call must give it.
+    /// Whether a call must provide a value.
     #[must_use]
     pub fn is_required(&self) -> bool {
         self.default.is_none() && !self.optional
@@ -120,8 +120,8 @@ impl Parameter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ParameterKind {
-    /// Text. A value that begins with `-` is refused where the whole argument is the parameter, so
-    /// that it cannot pose as an option.
+    /// Text. A value that begins with `-` is refused if the parameter is the whole argument, so
+    /// that it cannot act as an option.
     String,
     /// A whole number.
     Integer,

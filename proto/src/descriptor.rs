@@ -1,5 +1,4 @@
-//! Descriptors as they are set up and as a model sees them: settings, kinds of error, and the
-//! elements that answers are made of.
+//! Descriptors from the outside: settings, error kinds, and the XML elements of answers.
 
 pub mod view;
 
@@ -8,39 +7,38 @@ use serde::{Deserialize, Serialize};
 use crate::tool::Answer;
 use crate::xml::Element;
 
-/// The most bytes that any program lets one content hold.
+/// Upper limit for `max_content_bytes` of any program.
 pub const MAX_CONTENT_BYTES: u64 = 1_000_000_000;
 
-/// The sizes that decide when content becomes a descriptor and how much of it a context takes at
-/// once. All of them count Unicode scalar values.
+/// Sizes that decide when content becomes a descriptor and how much of it enters a context at once.
+/// Characters are Unicode scalar values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DescriptorSettings {
-    /// A tool's output of more characters than this becomes a descriptor.
+    /// Tool output with more characters becomes a descriptor.
     pub max_direct_output_chars: u64,
     /// Characters per page of a new descriptor.
     pub page_chars: u32,
-    /// A user's input of more characters than this becomes a descriptor.
+    /// User input with more characters becomes a descriptor.
     pub max_input_chars: u64,
-    /// Whether user input is put into descriptors at all.
+    /// Whether user input becomes descriptors at all.
     pub page_user_input: bool,
-    /// The most characters that one answer of a descriptor tool shows.
+    /// Maximum number of characters in one answer of a descriptor tool.
     pub max_read_chars: u64,
-    /// The most bytes that one content holds; what a tool produces beyond is counted and cut off.
+    /// Maximum size of a content; further bytes of a tool are counted and dropped.
     pub max_content_bytes: u64,
-    /// How a new descriptor is shown. One that holds an error shows both of its ends, whatever this
-    /// says.
+    /// Preview of a new descriptor. The preview of an error always shows both ends.
     pub preview: Preview,
-    /// Whether JSON on one line is read reformatted unless a call says otherwise.
+    /// Whether single-line JSON is reformatted by default.
     pub pretty_json: bool,
 }
 
-/// What of a new descriptor is shown at once.
+/// Which part of a new descriptor is shown at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Preview {
-    /// Its first page.
+    /// The first page.
     #[default]
     Head,
-    /// Its first and its last lines, a page of both together.
+    /// The first and the last lines, together one page.
     HeadTail,
 }
 
@@ -59,26 +57,27 @@ impl Default for DescriptorSettings {
     }
 }
 
-/// A mistake of the model in using a descriptor tool: an answer to it, never a fault.
+/// A mistake of the model in the use of a descriptor tool. It is answered to the model and is never
+/// a fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct FdError {
-    /// The kind, as it stands in the answer's `type`.
+    /// The kind, which the answer states as `type`.
     pub kind: FdErrorKind,
-    /// The descriptor as the model wrote it, if it wrote one.
+    /// The descriptor as the model named it, if it did.
     pub fd: Option<String>,
-    /// What was asked, what is valid, what to try.
+    /// What was requested, what is valid, and what to try.
     pub message: String,
 }
 
 impl FdError {
-    /// What the model reads. `fd` is echoed as it was asked for.
+    /// The error as an answer. `fd` is echoed as it was requested.
     #[must_use]
     pub fn answer(&self) -> Answer {
         Answer::failed(self.element())
     }
 
-    /// The same as a part of an answer about several descriptors.
+    /// The error as an element within an answer about several descriptors.
     pub(crate) fn element(&self) -> Element {
         Element::new("fd_error")
             .attribute("type", self.kind.word())
@@ -87,7 +86,7 @@ impl FdError {
     }
 }
 
-/// Kinds of error of descriptor tools.
+/// Kinds of descriptor tool errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FdErrorKind {
     /// The process has no such descriptor.
@@ -98,9 +97,9 @@ pub enum FdErrorKind {
     InvalidRange,
     /// An argument is missing, unknown, of a wrong type, or contradicts another.
     InvalidParameter,
-    /// The file is there and must not be.
+    /// The file exists and must not.
     FileExists,
-    /// The file is not there and must be.
+    /// The file does not exist and must.
     FileNotFound,
     /// The operating system refuses.
     PermissionError,
@@ -108,16 +107,16 @@ pub enum FdErrorKind {
     WriteError,
     /// The user has not permitted this path.
     AccessDenied,
-    /// A model that was asked gave no usable answer.
+    /// The model gave no usable summary.
     ModelError,
-    /// The temporary file was changed since that version was read.
+    /// The temporary file has changed since the given version.
     StaleVersion,
-    /// What is kept of the content is damaged or lost.
+    /// The stored content is damaged or lost.
     ContentUnreadable,
 }
 
 impl FdErrorKind {
-    /// The word for it, in answers.
+    /// The name in answers.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {

@@ -2,7 +2,7 @@
 
 use super::{MAX_UNITS, Outline, Outlined, Unit, counted};
 
-/// The paragraphs of a text. A line is blank if it holds nothing but whitespace. One pass.
+/// The paragraphs of a text. A line is blank if it contains only white space. One pass.
 pub(super) fn outline(text: &str) -> Outline {
     let mut paragraphs: Vec<Outlined> = Vec::new();
     let mut is_open = false;

@@ -1,7 +1,8 @@
-//! Sections: headings of Markdown, ATX (`## so`) and setext (underlined), with what follows them.
+//! Sections: Markdown headings, ATX (`## so`) and setext (underlined), with the text that follows
+//! them.
 //!
-//! A heading in a code block, a quotation or a list opens no section, and neither does a block of
-//! metadata at the top.
+//! A heading in a code block, a quotation or a list starts no section; neither does a metadata
+//! block at the top.
 
 use std::ops::Range;
 
@@ -9,7 +10,7 @@ use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag};
 
 use super::{MAX_UNITS, Outline, Outlined, Unit, counted, name};
 
-/// The sections of a text, by their headings. One pass, and one over the lines.
+/// The sections of a text. One parser pass, and one pass over the lines.
 pub(super) fn outline(text: &str) -> Outline {
     let feeds =
         |bytes: Range<usize>| memchr::memchr_iter(b'\n', &text.as_bytes()[bytes]).count() as u64;
@@ -40,7 +41,7 @@ struct Heading {
     name: String,
 }
 
-/// The headings that stand in nothing else, in their order.
+/// The top-level headings, in order.
 fn headings(text: &str) -> impl Iterator<Item = Heading> {
     let mut around = 0_usize;
     let mut heading: Option<Heading> = None;

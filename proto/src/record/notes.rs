@@ -1,5 +1,4 @@
-//! What a process notes of a descriptor: a name, sections, a summary. Notes never change the
-//! content.
+//! Notes on a descriptor: name, sections and summary. Notes never change the content.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,57 +7,57 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::Usage;
 
-/// Everything noted of one descriptor. Empty for most.
+/// All notes on one descriptor. Usually empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notes {
-    /// The name that it goes by beside its id.
+    /// Assigned name, in addition to the id.
     pub name: Option<Arc<str>>,
-    /// Marked lines, by the id that the process gave them.
+    /// Marked sections, by the id that the process chose.
     pub sections: BTreeMap<Arc<str>, Section>,
-    /// What it is about, in a model's words.
+    /// Summary, written by a model.
     pub summary: Option<Arc<str>>,
 }
 
 /// A marked range of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Section {
-    /// The first line, from 1.
+    /// First line, from 1.
     pub start_line: u64,
-    /// The last line, not before the first.
+    /// Last line, inclusive.
     pub end_line: u64,
 }
 
-/// One change of the notes.
+/// A change of the notes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Note {
-    /// The descriptor has this name; none: it has none any more.
+    /// The name was set, or removed if `None`.
     Named {
-        /// The name.
+        /// New name.
         name: Option<Arc<str>>,
     },
-    /// Lines are marked, in place of those of the same id.
+    /// A section was marked, replacing one with the same id.
     Marked {
-        /// The section's id.
+        /// Id of the section.
         ref_id: Arc<str>,
-        /// The lines.
+        /// Lines of the section.
         section: Section,
     },
-    /// A mark is gone.
+    /// A section was removed.
     Unmarked {
-        /// The section's id.
+        /// Id of the section.
         ref_id: Arc<str>,
     },
     /// A model summarized the content.
     Summarized {
-        /// Its words.
+        /// Text of the summary.
         summary: Arc<str>,
-        /// What that cost.
+        /// Usage of the model call.
         usage: Usage,
     },
 }
 
 impl Notes {
-    /// Applies a change. Total: a mark that is not there is not there afterwards either.
+    /// Applies a change. Total: removing an unknown section has no effect.
     pub fn apply(&mut self, note: &Note) {
         match note {
             Note::Named { name } => self.name.clone_from(name),
