@@ -242,7 +242,9 @@ impl Account {
     #[must_use]
     pub fn spent_at_most(&self) -> Usage {
         let mut spent = self.spent();
-        self.shares.values().for_each(|share| spent += whole(share));
+        self.shares
+            .values()
+            .for_each(|share| spent += as_usage(share));
         spent
     }
 
@@ -251,8 +253,8 @@ impl Account {
     pub fn reached(&self, now_ms: u64) -> Option<Reached> {
         ENDING
             .into_iter()
-            .filter_map(|amount| self.stand(amount, now_ms))
-            .find(|stand| stand.used >= stand.limit)
+            .filter_map(|amount| self.usage_and_limit(amount, now_ms))
+            .find(|reached| reached.used >= reached.limit)
     }
 
     /// Whether everything left of an amount is reserved for children, so that waiting for their
@@ -268,22 +270,22 @@ impl Account {
     /// since most of them are returned.
     #[must_use]
     pub fn near(&self, now_ms: u64) -> Vec<Reached> {
-        let is_near = |stand: &Reached| {
-            u128::from(stand.used) * 100 >= u128::from(stand.limit) * u128::from(WARNED_FROM)
+        let is_near = |reached: &Reached| {
+            u128::from(reached.used) * 100 >= u128::from(reached.limit) * u128::from(WARNED_FROM)
                 && self
                     .warned
-                    .get(&stand.amount)
-                    .is_none_or(|warned| *warned < stand.limit)
+                    .get(&reached.amount)
+                    .is_none_or(|warned| *warned < reached.limit)
         };
         ENDING
             .into_iter()
-            .filter_map(|amount| self.stand(amount, now_ms))
+            .filter_map(|amount| self.usage_and_limit(amount, now_ms))
             .filter(is_near)
             .collect()
     }
 
     /// Usage and limit of an amount that ends a process, if it is limited.
-    fn stand(&self, amount: Amount, now_ms: u64) -> Option<Reached> {
+    fn usage_and_limit(&self, amount: Amount, now_ms: u64) -> Option<Reached> {
         let used = match amount {
             Amount::WallTime => now_ms.saturating_sub(self.began_ms),
             _ => self.used(amount),
@@ -342,21 +344,21 @@ impl Account {
         }
     }
 
-    pub(crate) fn spend(&mut self, usage: Usage) {
+    pub(crate) fn add_usage(&mut self, usage: Usage) {
         self.own += usage;
     }
 
-    pub(crate) fn hold(&mut self, bytes: u64) {
+    pub(crate) fn add_held_bytes(&mut self, bytes: u64) {
         self.held_bytes = self.held_bytes.saturating_add(bytes);
     }
 
     /// Records that calls were abandoned. The usage of each may still arrive, once.
-    pub(crate) fn give_up(&mut self, calls: Vec<CallId>) {
+    pub(crate) fn abandon_calls(&mut self, calls: Vec<CallId>) {
         self.given_up = calls;
     }
 
     /// Whether the usage of this abandoned call has not been counted yet.
-    pub(crate) fn is_owed(&self, call: CallId) -> bool {
+    pub(crate) fn awaits_usage(&self, call: CallId) -> bool {
         self.given_up.contains(&call)
     }
 
@@ -378,7 +380,7 @@ impl Account {
             }
             Change::Returned { call, index, spent } => {
                 if let Some(share) = self.shares.remove(&(*call, *index)) {
-                    self.below += spent.unwrap_or_else(|| whole(&share));
+                    self.below += spent.unwrap_or_else(|| as_usage(&share));
                 }
             }
             Change::Warned { amount, limit, .. } => {
@@ -386,14 +388,14 @@ impl Account {
             }
             Change::Used { call, usage } => {
                 self.given_up.retain(|known| known != call);
-                self.spend(*usage);
+                self.add_usage(*usage);
             }
         }
     }
 }
 
 /// A share as usage.
-fn whole(share: &Budget) -> Usage {
+fn as_usage(share: &Budget) -> Usage {
     Usage {
         input_tokens: share.input_tokens.unwrap_or(0),
         output_tokens: share.output_tokens.unwrap_or(0),

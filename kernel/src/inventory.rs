@@ -155,7 +155,7 @@ impl Inventory {
     /// Removes a deleted checkpoint.
     pub fn drop_checkpoint(&mut self, id: CheckpointId) {
         if let Some((part, bytes)) = self.checkpoints.remove(&id) {
-            self.die(part, bytes);
+            self.remove_live(part, bytes);
         }
     }
 
@@ -171,7 +171,7 @@ impl Inventory {
             },
         );
         if before.owners > 0 {
-            self.die(before.part, before.bytes);
+            self.remove_live(before.part, before.bytes);
             self.fixed(part, bytes);
         }
     }
@@ -255,8 +255,8 @@ impl Inventory {
             let Some(mut owner) = self.owners.remove(&pid) else {
                 continue;
             };
-            for name in owner.settle(|part| self.parts.contains_key(&part)) {
-                self.gain(name);
+            for name in owner.merge_references(|part| self.parts.contains_key(&part)) {
+                self.add_live(name);
             }
             self.owners.insert(pid, owner);
             self.shown.insert(pid);
@@ -266,7 +266,7 @@ impl Inventory {
     /// Removes a deleted process.
     pub fn forget(&mut self, pid: Pid) {
         self.count();
-        self.lose(&Forgotten {
+        self.remove_losses(&Forgotten {
             processes: [pid].into(),
             ..Forgotten::default()
         });
@@ -276,14 +276,14 @@ impl Inventory {
     /// Removes the deleted history of a process before a fact.
     pub fn shorten(&mut self, pid: Pid, since: FactNumber) {
         self.count();
-        self.lose(&Forgotten {
+        self.remove_losses(&Forgotten {
             histories: [(pid, since)].into(),
             ..Forgotten::default()
         });
         self.owners.entry(pid).or_default().shorten(since);
     }
 
-    fn lose(&mut self, forgotten: &Forgotten) {
+    fn remove_losses(&mut self, forgotten: &Forgotten) {
         let Losses {
             owners,
             parts,
@@ -297,7 +297,7 @@ impl Inventory {
         }
         parts
             .into_iter()
-            .for_each(|(part, bytes)| self.die(part, bytes));
+            .for_each(|(part, bytes)| self.remove_live(part, bytes));
         for part in doubtful {
             self.doubt(part);
         }
@@ -337,7 +337,7 @@ impl Inventory {
         losses
     }
 
-    fn gain(&mut self, name: ShortName) {
+    fn add_live(&mut self, name: ShortName) {
         let held = self.contents.entry(name).or_default();
         held.owners += 1;
         if held.owners == 1 {
@@ -349,7 +349,7 @@ impl Inventory {
         }
     }
 
-    fn die(&mut self, part: u32, bytes: u64) {
+    fn remove_live(&mut self, part: u32, bytes: u64) {
         if let Some(stock) = self.parts.get_mut(&part) {
             stock.live = stock.live.saturating_sub(bytes);
             stock.is_doubtful |= stock.is_vague;

@@ -37,7 +37,7 @@ pub struct Requester {
 
 /// State of a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum TicketState {
     Waiting,
     Granted,
 }
@@ -52,7 +52,7 @@ pub struct Permits {
     /// Pass value of the class that was served last.
     reached: u64,
     classes: BTreeMap<Priority, Class>,
-    tickets: BTreeMap<PermitTicket, (Requester, Standing)>,
+    tickets: BTreeMap<PermitTicket, (Requester, TicketState)>,
 }
 
 impl Permits {
@@ -71,12 +71,17 @@ impl Permits {
     }
 
     /// Adds a call to the queue. O(log n) in the tickets.
-    pub fn enter(&mut self, asker: Requester) -> PermitTicket {
+    pub fn enter(&mut self, requester: Requester) -> PermitTicket {
         let ticket = PermitTicket(self.next);
         self.next += 1;
-        let class = self.classes.entry(asker.priority).or_default();
-        class.enter(asker.tree, ticket, self.reached + stride(asker.priority));
-        self.tickets.insert(ticket, (asker, Standing::Waiting));
+        let class = self.classes.entry(requester.priority).or_default();
+        class.enter(
+            requester.tree,
+            ticket,
+            self.reached + stride(requester.priority),
+        );
+        self.tickets
+            .insert(ticket, (requester, TicketState::Waiting));
         ticket
     }
 
@@ -93,11 +98,11 @@ impl Permits {
             .min_by_key(|(priority, class)| (class.pass(), std::cmp::Reverse(**priority)))?;
         self.reached = class.pass();
         let ticket = class.serve(stride(*priority))?;
-        let (_, standing) = self
+        let (_, state) = self
             .tickets
             .get_mut(&ticket)
             .expect("who waits in a class holds a ticket");
-        *standing = Standing::Granted;
+        *state = TicketState::Granted;
         self.granted += 1;
         Some(ticket)
     }
@@ -106,18 +111,18 @@ impl Permits {
     /// since the permit may have been granted in the same instant. Ignores unknown tickets. O(log
     /// n) in the tickets.
     pub fn leave(&mut self, ticket: PermitTicket) {
-        let Some((asker, standing)) = self.tickets.remove(&ticket) else {
+        let Some((requester, state)) = self.tickets.remove(&ticket) else {
             return;
         };
         let class = self
             .classes
-            .get_mut(&asker.priority)
+            .get_mut(&requester.priority)
             .expect("who holds a ticket came through its class");
-        match standing {
-            Standing::Waiting => class.withdraw(asker.tree, ticket),
-            Standing::Granted => {
+        match state {
+            TicketState::Waiting => class.withdraw(requester.tree, ticket),
+            TicketState::Granted => {
                 self.granted -= 1;
-                class.give_back(asker.tree);
+                class.return_permit(requester.tree);
             }
         }
     }

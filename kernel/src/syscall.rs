@@ -21,7 +21,6 @@ pub mod fork;
 mod form;
 pub mod get_fd_section;
 pub mod goto;
-pub(crate) mod handed;
 pub mod handle;
 mod instructions;
 pub mod list_checkpoints;
@@ -42,6 +41,7 @@ pub mod send_message;
 pub mod spawn;
 pub mod summarize_fd;
 pub(crate) mod temp_file;
+pub(crate) mod transferred;
 pub mod wait;
 mod window;
 pub mod write_temp_file;
@@ -59,7 +59,6 @@ use serde_json::Value;
 pub use delete_fd_section::delete_fd_section;
 pub use fd_to_file::fd_to_file;
 pub use get_fd_section::get_fd_section;
-pub use handed::Handed;
 pub use instructions::{HANDLES, MESSAGES, REFERENCES, instructions};
 pub use list_fd_sections::list_fd_sections;
 pub use list_fds::list_fds;
@@ -71,8 +70,9 @@ pub use search_fd::search_fd;
 pub use send_message::{Envelope, PendingMessage, PlacedDescriptor, PlacedEnvelope};
 pub use summarize_fd::{PendingSummary, Summarized, summarize_fd};
 pub use temp_file::PendingTempFile;
+pub use transferred::Handed;
 
-use self::parameter::Offered;
+use self::parameter::OfferedParameters;
 use crate::process::Draft;
 use crate::program::Program;
 use crate::table::{NewDescriptor, Table, View, served};
@@ -184,7 +184,7 @@ impl Tool {
     /// The specification for a model of `program`. Costs some microseconds, once per process.
     #[must_use]
     pub fn spec(&self, program: &Program) -> ToolSpec {
-        let schema = parameter::schema(self.parameters, Offered::by(program));
+        let schema = parameter::schema(self.parameters, OfferedParameters::for_program(program));
         let mut draft = SpecDraft {
             description: self.description.to_owned(),
             schema,
@@ -206,12 +206,12 @@ impl Tool {
     /// JSON schema of all arguments that the tool accepts in any program.
     #[must_use]
     pub fn schema(&self) -> Value {
-        parameter::schema(self.parameters, Offered::ALL)
+        parameter::schema(self.parameters, OfferedParameters::ALL)
     }
 
     /// Names of the parameters.
     pub fn parameter_names(&self) -> impl Iterator<Item = &'static str> {
-        parameter::names(self.parameters, Offered::ALL)
+        parameter::names(self.parameters, OfferedParameters::ALL)
     }
 
     /// Calls a descriptor tool; `None` for a process tool.

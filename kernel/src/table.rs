@@ -163,7 +163,7 @@ impl Table {
         found.ok_or_else(|| FdError {
             kind: FdErrorKind::NotFound,
             fd: Some(fd.to_owned()),
-            message: format!("File descriptor {fd} not found. {}", self.known()),
+            message: format!("File descriptor {fd} not found. {}", self.known_ids()),
         })
     }
 
@@ -219,7 +219,7 @@ impl Table {
     }
 
     /// A list of valid names for an error: the newest ones, since a model usually means those.
-    fn known(&self) -> String {
+    fn known_ids(&self) -> String {
         const SHOWN: usize = 5;
         let called = |(id, entry): (&FdId, &Entry<Content>)| match &entry.notes.name {
             Some(name) => format!("{id} ('{name}')"),

@@ -57,7 +57,12 @@ impl Reader<'_> {
         self.charge(text.len().saturating_mul(8))?;
         let made = derived.pretty.get_or_init(|| {
             let made = pretty::pretty(&text).map(|text| Content::from_text(text.into()));
-            made.inspect(|content| self.content().inner.stamp.grown(content.len_bytes()))
+            made.inspect(|content| {
+                self.content()
+                    .inner
+                    .last_read
+                    .add_derived_bytes(content.len_bytes())
+            })
         });
         made.clone().map(|made| self.of(made))
     }

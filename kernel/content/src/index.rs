@@ -8,9 +8,9 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+use super::blob::Unreadable;
 use super::chars;
-use super::shape::Sealed;
-use super::stored::Unreadable;
+use super::text_index::IndexReader;
 
 /// Bytes between two line counts. A block is scanned in about 100 ns.
 const BLOCK: usize = 4096;
@@ -21,7 +21,7 @@ const CHAR_BLOCK: usize = 2 * BLOCK;
 
 /// The index of one text. Lookup methods take a function that reads bytes of that text.
 #[derive(Debug)]
-pub(super) struct Index {
+pub(super) struct LineIndex {
     /// Number of LFs before each block, then of the whole text.
     feeds: Box<[u64]>,
     /// Number of characters before each block, then of the whole text. `None` for ASCII text.
@@ -31,15 +31,15 @@ pub(super) struct Index {
     len: usize,
 }
 
-impl Index {
+impl LineIndex {
     /// One pass over ASCII text, two over other text.
     pub(super) fn new(text: &str) -> Self {
         let mut is_ascii = true;
-        let feeds = running(text, BLOCK, |block| {
+        let feeds = cumulative(text, BLOCK, |block| {
             is_ascii &= block.is_ascii();
             memchr::memchr_iter(b'\n', block).count()
         });
-        let chars = (!is_ascii).then(|| running(text, CHAR_BLOCK, chars::count));
+        let chars = (!is_ascii).then(|| cumulative(text, CHAR_BLOCK, chars::count));
         Self {
             feeds,
             chars,
@@ -100,12 +100,12 @@ impl Index {
         if before >= total(&self.feeds) {
             return Ok(self.len);
         }
-        let block = holding(&self.feeds, before);
+        let block = block_of_event(&self.feeds, before);
         let nth = (before - self.feeds[block]) as usize;
         let within = read(self.block(block, BLOCK))?;
         let feed = memchr::memchr_iter(b'\n', &within)
             .nth(nth)
-            .ok_or_else(Unreadable::contradiction)?;
+            .ok_or_else(Unreadable::inconsistent)?;
         Ok(block * BLOCK + feed + 1)
     }
 
@@ -135,7 +135,7 @@ impl Index {
         if char >= total(chars) {
             return Ok(self.len);
         }
-        let block = holding(chars, char);
+        let block = block_of_event(chars, char);
         let within = read(self.block(block, CHAR_BLOCK))?;
         Ok(block * CHAR_BLOCK + chars::skip(&within, 0, (char - chars[block]) as usize))
     }
@@ -145,7 +145,7 @@ impl Index {
     }
 
     /// Serializes the index: two bytes for each block, with the count within the block.
-    pub(super) fn seal(&self, out: &mut Vec<u8>) {
+    pub(super) fn serialize(&self, out: &mut Vec<u8>) {
         out.extend([u8::from(self.is_open), u8::from(self.chars.is_some())]);
         for counts in [Some(&self.feeds), self.chars.as_ref()]
             .into_iter()
@@ -160,11 +160,11 @@ impl Index {
     }
 
     /// Deserializes an index; `None` if the bytes are not the index of a text of this length.
-    pub(super) fn unseal(sealed: &mut Sealed<'_>, len: usize) -> Option<Self> {
-        let (is_open, has_chars) = (flag(sealed.byte()?)?, flag(sealed.byte()?)?);
-        let feeds = unsealed(sealed, len, BLOCK)?;
+    pub(super) fn deserialize(input: &mut IndexReader<'_>, len: usize) -> Option<Self> {
+        let (is_open, has_chars) = (flag(input.byte()?)?, flag(input.byte()?)?);
+        let feeds = deserialize_counts(input, len, BLOCK)?;
         let chars = if has_chars {
-            Some(unsealed(sealed, len, CHAR_BLOCK)?)
+            Some(deserialize_counts(input, len, CHAR_BLOCK)?)
         } else {
             None
         };
@@ -187,12 +187,16 @@ fn flag(byte: u8) -> Option<bool> {
 }
 
 /// Deserializes cumulative counts. A block cannot contain more than it has bytes.
-fn unsealed(sealed: &mut Sealed<'_>, len: usize, block_bytes: usize) -> Option<Box<[u64]>> {
+fn deserialize_counts(
+    input: &mut IndexReader<'_>,
+    len: usize,
+    block_bytes: usize,
+) -> Option<Box<[u64]>> {
     let blocks = len.div_ceil(block_bytes);
-    let taken = sealed.take(blocks.checked_mul(2)?)?;
+    let bytes = input.take_bytes(blocks.checked_mul(2)?)?;
     let (mut sum, mut counts) = (0, Vec::with_capacity(blocks + 1));
     counts.push(sum);
-    for (block, count) in taken.chunks_exact(2).enumerate() {
+    for (block, count) in bytes.chunks_exact(2).enumerate() {
         let count = u16::from_le_bytes([count[0], count[1]]);
         if usize::from(count) > block_bytes.min(len - block * block_bytes) {
             return None;
@@ -203,7 +207,7 @@ fn unsealed(sealed: &mut Sealed<'_>, len: usize, block_bytes: usize) -> Option<B
     Some(counts.into())
 }
 
-fn running(text: &str, block_bytes: usize, mut count: impl FnMut(&[u8]) -> usize) -> Box<[u64]> {
+fn cumulative(text: &str, block_bytes: usize, mut count: impl FnMut(&[u8]) -> usize) -> Box<[u64]> {
     let mut sum = 0;
     let counts = text.as_bytes().chunks(block_bytes).map(|block| {
         sum += count(block) as u64;
@@ -218,6 +222,6 @@ fn total(counts: &[u64]) -> u64 {
 
 /// The block that contains event number `nth`, from 0: the last block with at most `nth` events
 /// before it.
-fn holding(counts: &[u64], nth: u64) -> usize {
+fn block_of_event(counts: &[u64], nth: u64) -> usize {
     counts.partition_point(|before| *before <= nth) - 1
 }

@@ -17,19 +17,19 @@
 //! This crate never copies text to serve or extract it, never changes a content (FD-2), and opens
 //! no file: reading is the job of the [`Source`].
 
+mod blob;
 mod builder;
 mod chars;
 mod derived;
+mod eviction;
 mod index;
+mod location;
 mod pages;
-mod place;
 mod pretty;
 mod quota;
-mod reading;
-mod residence;
-mod shape;
+mod reader;
 mod slice;
-mod stored;
+mod text_index;
 pub mod units;
 
 use std::fmt;
@@ -40,17 +40,17 @@ use bytestring::ByteString;
 use dormouse_proto::id::ContentHash;
 use dormouse_proto::record::ContentRef;
 
+pub use blob::{Backing, Source, Unreadable};
 pub use builder::{Builder, CappedBytes};
 use derived::Derived;
-use place::{Data, Place};
+use eviction::LastRead;
+pub use eviction::{Reads, WeakContent};
+use location::{Data, Location};
 pub use pretty::PrettyError;
 pub use quota::ReadQuota;
-pub use reading::Reader;
-use residence::Stamp;
-pub use residence::{Reads, WeakContent};
-use shape::Shape;
+pub use reader::Reader;
 pub use slice::Slice;
-pub use stored::{Backing, Source, Unreadable};
+use text_index::TextIndex;
 
 /// Immutable bytes with an index. Cloning costs a pointer; equality compares bytes.
 #[derive(Clone)]
@@ -62,13 +62,13 @@ struct Inner {
     len: u64,
     /// Always known for contents on disk.
     hash: OnceLock<ContentHash>,
-    place: RwLock<Place>,
+    location: RwLock<Location>,
     /// The index of pages, lines and characters; known for resident contents and for those that
     /// were read before.
-    shape: OnceLock<Arc<Shape>>,
+    text_index: OnceLock<Arc<TextIndex>>,
     /// Data derived from the bytes; it can be built again.
     derived: Mutex<Option<Arc<Derived>>>,
-    stamp: Stamp,
+    last_read: LastRead,
 }
 
 /// A shared text as the owner of `Bytes`.
@@ -106,7 +106,7 @@ impl Content {
         Self::made(
             reference.len,
             Some(reference.hash),
-            Place::Stored(source),
+            Location::OnDisk(source),
             None,
         )
     }
@@ -116,23 +116,28 @@ impl Content {
     }
 
     fn of_data(data: Data) -> Self {
-        let shape = Arc::new(Shape::of(&data));
+        let text_index = Arc::new(TextIndex::of(&data));
         Self::made(
             data.bytes().len() as u64,
             None,
-            Place::Here(data),
-            Some(shape),
+            Location::Resident(data),
+            Some(text_index),
         )
     }
 
-    fn made(len: u64, hash: Option<ContentHash>, place: Place, shape: Option<Arc<Shape>>) -> Self {
+    fn made(
+        len: u64,
+        hash: Option<ContentHash>,
+        location: Location,
+        text_index: Option<Arc<TextIndex>>,
+    ) -> Self {
         let inner = Inner {
             len,
             hash: hash.map_or_else(OnceLock::new, OnceLock::from),
-            place: RwLock::new(place),
-            shape: shape.map_or_else(OnceLock::new, OnceLock::from),
+            location: RwLock::new(location),
+            text_index: text_index.map_or_else(OnceLock::new, OnceLock::from),
             derived: Mutex::new(None),
-            stamp: Stamp::default(),
+            last_read: LastRead::default(),
         };
         Self {
             inner: Arc::new(inner),
@@ -150,7 +155,7 @@ impl Content {
     pub fn hash(&self) -> ContentHash {
         *self.inner.hash.get_or_init(|| {
             let data = self
-                .here()
+                .resident_data()
                 .expect("what is stored has been named: a source is asked by the name");
             ContentHash(*blake3::hash(data.bytes()).as_bytes())
         })
@@ -175,7 +180,7 @@ impl PartialEq for Content {
             return false;
         }
         let hashes = self.inner.hash.get().zip(other.inner.hash.get());
-        match (hashes, self.here().zip(other.here())) {
+        match (hashes, self.resident_data().zip(other.resident_data())) {
             (None, Some((a, b))) => a.bytes() == b.bytes(),
             _ => self.hash() == other.hash(),
         }
@@ -196,6 +201,6 @@ impl fmt::Debug for Content {
 }
 
 #[cfg(test)]
-mod stored_tests;
+mod blob_tests;
 #[cfg(test)]
 mod tests;

@@ -31,19 +31,19 @@ impl PageTables {
 
     /// The table of this page size. Built in one pass on first use.
     pub(super) fn of_size(&self, page_chars: u32, text: &str, is_ascii: bool) -> &PageTable {
-        self.or_make(page_chars, || {
+        self.get_or_build(page_chars, || {
             PageTable::new(text, page_chars as usize, is_ascii)
         })
     }
 
     /// Adds a deserialized table: page starts in bytes, ascending from 0.
-    pub(super) fn keep(&self, page_chars: u32, starts: Vec<usize>) {
-        self.or_make(page_chars, || PageTable {
+    pub(super) fn insert(&self, page_chars: u32, starts: Vec<usize>) {
+        self.get_or_build(page_chars, || PageTable {
             starts: starts.clone().into(),
         });
     }
 
-    fn or_make(&self, page_chars: u32, make: impl Fn() -> PageTable) -> &PageTable {
+    fn get_or_build(&self, page_chars: u32, make: impl Fn() -> PageTable) -> &PageTable {
         let make = || {
             Box::new(Node {
                 page_chars,
@@ -98,7 +98,7 @@ impl PageTable {
                     starts: starts.into(),
                 };
             }
-            at = cut(bytes, at, end);
+            at = page_end(bytes, at, end);
             starts.push(at);
         }
     }
@@ -120,6 +120,6 @@ impl PageTable {
 }
 
 /// The end of a page that may reach to `end`: after its last LF, or `end` if it contains none.
-pub(super) fn cut(bytes: &[u8], start: usize, end: usize) -> usize {
+pub(super) fn page_end(bytes: &[u8], start: usize, end: usize) -> usize {
     memchr::memrchr(b'\n', &bytes[start..end]).map_or(end, |feed| start + feed + 1)
 }

@@ -48,7 +48,7 @@ impl Reader<'_> {
         }
         let made = derived.outlines.make(unit, &text, source);
         let grown = derived.bytes().saturating_sub(before);
-        self.content().inner.stamp.grown(grown);
+        self.content().inner.last_read.add_derived_bytes(grown);
         Ok(made?)
     }
 

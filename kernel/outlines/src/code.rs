@@ -15,7 +15,7 @@ mod parse;
 
 use std::sync::OnceLock;
 
-use super::{Outline, OutlineError, Unit, reckoned};
+use super::{Outline, OutlineError, Unit, estimated_bytes};
 use definition::definitions;
 use language::Language;
 
@@ -69,7 +69,7 @@ impl Code {
             .iter()
             .filter_map(|found| found.get()?.as_ref());
         found
-            .map(|found| reckoned(&found.functions) + reckoned(&found.classes))
+            .map(|found| estimated_bytes(&found.functions) + estimated_bytes(&found.classes))
             .sum()
     }
 }

@@ -207,17 +207,17 @@ impl Outlines {
         match unit {
             Unit::Paragraph => made
                 .paragraphs
-                .get_or_init(|| paragraph::outline(text).and_then(|units| some(unit, units)))
+                .get_or_init(|| paragraph::outline(text).and_then(|units| non_empty(unit, units)))
                 .clone(),
             Unit::Section => made
                 .sections
-                .get_or_init(|| section::outline(text).and_then(|units| some(unit, units)))
+                .get_or_init(|| section::outline(text).and_then(|units| non_empty(unit, units)))
                 .clone(),
             #[cfg(feature = "grammars")]
             Unit::Function | Unit::Class => made
                 .code
                 .outline(unit, text, source)
-                .and_then(|units| some(unit, units)),
+                .and_then(|units| non_empty(unit, units)),
             #[cfg(not(feature = "grammars"))]
             Unit::Function | Unit::Class => Err(without_grammars(unit, source)),
         }
@@ -225,7 +225,7 @@ impl Outlines {
 }
 
 /// The units, or the error that there are none.
-fn some(unit: Unit, units: Arc<[Outlined]>) -> Outline {
+fn non_empty(unit: Unit, units: Arc<[Outlined]>) -> Outline {
     if units.is_empty() {
         Err(OutlineError::None(unit))
     } else {
@@ -239,11 +239,11 @@ fn without_grammars(unit: Unit, _source: &str) -> OutlineError {
 }
 
 fn bytes_of(outline: &OnceLock<Outline>) -> u64 {
-    outline.get().map_or(0, reckoned)
+    outline.get().map_or(0, estimated_bytes)
 }
 
 /// Estimated memory use of an outline, with an average length of names.
-fn reckoned(outline: &Outline) -> u64 {
+fn estimated_bytes(outline: &Outline) -> u64 {
     const NAME_BYTES: usize = 32;
     outline.as_ref().map_or(0, |units| {
         (units.len() * (size_of::<Outlined>() + NAME_BYTES)) as u64
@@ -251,7 +251,7 @@ fn reckoned(outline: &Outline) -> u64 {
 }
 
 /// The units, unless there are too many.
-fn counted(unit: Unit, units: Vec<Outlined>) -> Outline {
+fn checked_count(unit: Unit, units: Vec<Outlined>) -> Outline {
     if units.len() > MAX_UNITS {
         Err(OutlineError::TooMany(unit))
     } else {

@@ -1,6 +1,6 @@
 //! Paragraphs: runs of lines between blank ones.
 
-use super::{MAX_UNITS, Outline, Outlined, Unit, counted};
+use super::{MAX_UNITS, Outline, Outlined, Unit, checked_count};
 
 /// The paragraphs of a text. A line is blank if it contains only white space. One pass.
 pub(super) fn outline(text: &str) -> Outline {
@@ -18,7 +18,7 @@ pub(super) fn outline(text: &str) -> Outline {
             break;
         }
     }
-    counted(Unit::Paragraph, paragraphs)
+    checked_count(Unit::Paragraph, paragraphs)
 }
 
 fn from_line(line: u64) -> Outlined {

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag};
 
-use super::{MAX_UNITS, Outline, Outlined, Unit, counted, name};
+use super::{MAX_UNITS, Outline, Outlined, Unit, checked_count, name};
 
 /// The sections of a text. One parser pass, and one pass over the lines.
 pub(super) fn outline(text: &str) -> Outline {
@@ -32,7 +32,7 @@ pub(super) fn outline(text: &str) -> Outline {
             last_line: total_lines,
         });
     }
-    counted(Unit::Section, sections)
+    checked_count(Unit::Section, sections)
 }
 
 struct Heading {

@@ -89,11 +89,16 @@ impl Account {
     /// [`Shortage`] if the smallest share is not available.
     pub fn cut(&self, asked: &Asked, now_ms: u64) -> Result<Budget, Shortage> {
         let cut =
-            |share: Budget, amount| Ok(share.with(amount, self.cut_one(amount, asked, now_ms)?));
+            |share: Budget, amount| Ok(share.with(amount, self.share_of(amount, asked, now_ms)?));
         Amount::ALL.into_iter().try_fold(Budget::default(), cut)
     }
 
-    fn cut_one(&self, amount: Amount, asked: &Asked, now_ms: u64) -> Result<Option<u64>, Shortage> {
+    fn share_of(
+        &self,
+        amount: Amount,
+        asked: &Asked,
+        now_ms: u64,
+    ) -> Result<Option<u64>, Shortage> {
         let wanted = asked.wants.limit(amount);
         let Some(limit) = self.limits.limit(amount) else {
             return Ok(wanted);
@@ -120,7 +125,7 @@ impl Account {
             }
             _ => {
                 let left = self.left(amount).unwrap_or(u64::MAX);
-                (left, divided(left, amount, asked))
+                (left, equal_part(left, amount, asked))
             }
         };
         share.map(Some).ok_or_else(|| shortage(left))
@@ -149,7 +154,7 @@ impl Account {
 }
 
 /// The size of one part of `left`; `None` if it is less than the minimum.
-fn divided(left: u64, amount: Amount, asked: &Asked) -> Option<u64> {
+fn equal_part(left: u64, amount: Amount, asked: &Asked) -> Option<u64> {
     let children = asked.children.max(1);
     let later = if amount == Amount::Processes {
         asked.later

@@ -17,7 +17,7 @@ pub(super) const MAGIC: &[u8; 8] = b"DORMOUSE";
 pub(super) const VERSION: u32 = 1;
 pub(super) const BEGIN_BYTES: usize = 16;
 
-/// Kind (1), zeros (7), length of the payload (8), hash (32).
+/// RecordKind (1), zeros (7), length of the payload (8), hash (32).
 pub(super) const HEADER_BYTES: usize = 48;
 pub(super) const HASH_BYTES: usize = 32;
 /// Number of preceding records (8), number of preceding bytes (8).
@@ -25,7 +25,7 @@ pub(super) const END_BYTES: u64 = 16;
 
 /// The type of a record, by the number that identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum RecordKind {
     Head = 1,
     Member = 2,
     Facts = 3,
@@ -34,7 +34,7 @@ pub(super) enum Kind {
     End = 6,
 }
 
-impl Kind {
+impl RecordKind {
     pub(super) fn of(number: u8) -> Option<Self> {
         [
             Self::Head,
@@ -56,7 +56,7 @@ pub(super) fn begin() -> [u8; BEGIN_BYTES] {
     bytes
 }
 
-pub(super) fn chained(before: &Hash, next: &[u8]) -> Hash {
+pub(super) fn chain_hash(before: &Hash, next: &[u8]) -> Hash {
     Hasher::new()
         .update(before.as_bytes())
         .update(next)
@@ -95,13 +95,13 @@ impl Framer {
         mask: Option<&Mask<'_>>,
     ) -> Result<Vec<u8>, CodecError> {
         let (kind, payload) = match record {
-            Record::Head(head) => (Kind::Head, encoded(head, None)?),
-            Record::Member(member) => (Kind::Member, encoded(&**member, mask)?),
+            Record::Head(head) => (RecordKind::Head, encoded(head, None)?),
+            Record::Member(member) => (RecordKind::Member, encoded(&**member, mask)?),
             // Facts are encoded already; the caller has masked them.
-            Record::Facts(facts) => (Kind::Facts, encoded(facts, mask)?),
-            Record::TempFile(change) => (Kind::TempFile, encoded(change, mask)?),
+            Record::Facts(facts) => (RecordKind::Facts, encoded(facts, mask)?),
+            Record::TempFile(change) => (RecordKind::TempFile, encoded(change, mask)?),
         };
-        Ok(self.whole(kind, &payload))
+        Ok(self.record_bytes(kind, &payload))
     }
 
     /// Starts a content of `len` bytes. The caller writes its bytes and passes each part to
@@ -109,7 +109,7 @@ impl Framer {
     pub fn content(&mut self, len: u64) -> Vec<u8> {
         self.content = Hasher::new();
         self.bytes += len;
-        self.header(Kind::Content, len)
+        self.header(RecordKind::Content, len)
     }
 
     /// Hashes bytes of the current content. One pass.
@@ -127,21 +127,21 @@ impl Framer {
     #[must_use]
     pub fn end(mut self) -> (ExportId, Vec<u8>) {
         let payload = [self.records.to_le_bytes(), self.bytes.to_le_bytes()].concat();
-        let bytes = self.whole(Kind::End, &payload);
+        let bytes = self.record_bytes(RecordKind::End, &payload);
         (ExportId(*self.chain.as_bytes()), bytes)
     }
 
-    pub(super) fn whole(&mut self, kind: Kind, payload: &[u8]) -> Vec<u8> {
+    pub(super) fn record_bytes(&mut self, kind: RecordKind, payload: &[u8]) -> Vec<u8> {
         let header = self.header(kind, payload.len() as u64);
         self.bytes += payload.len() as u64;
         let footer = self.footer(&blake3::hash(payload));
         [&header, payload, &footer].concat()
     }
 
-    pub(super) fn header(&mut self, kind: Kind, len: u64) -> Vec<u8> {
+    pub(super) fn header(&mut self, kind: RecordKind, len: u64) -> Vec<u8> {
         let mut header = vec![kind as u8, 0, 0, 0, 0, 0, 0, 0];
         header.extend(len.to_le_bytes());
-        self.chain = chained(&self.chain, &header);
+        self.chain = chain_hash(&self.chain, &header);
         header.extend(self.chain.as_bytes());
         self.records += 1;
         self.bytes += header.len() as u64;
@@ -149,7 +149,7 @@ impl Framer {
     }
 
     fn footer(&mut self, payload: &Hash) -> Vec<u8> {
-        self.chain = chained(&self.chain, payload.as_bytes());
+        self.chain = chain_hash(&self.chain, payload.as_bytes());
         self.bytes += HASH_BYTES as u64;
         self.chain.as_bytes().to_vec()
     }

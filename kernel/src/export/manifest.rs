@@ -78,22 +78,22 @@ impl Told for () {}
 #[derive(Default)]
 pub struct Checker {
     scanner: Scanner,
-    found: Found,
+    state: CheckState,
 }
 
 #[derive(Default)]
-struct Found {
+struct CheckState {
     keep: Keep,
     head: Option<Head>,
     members: Vec<Member>,
     /// The latest process, and the last fact that its image includes.
     latest: Option<(Pid, FactNumber)>,
-    roll: Roll,
+    seen: SeenProcesses,
     files: Vec<TempFileRecord<ContentRef>>,
     /// Referenced contents: length, and whether the content has arrived.
     contents: BTreeMap<ContentHash, (u64, bool)>,
     /// Whether the first content has started; no record may follow.
-    is_behind_records: bool,
+    has_contents: bool,
     bundles: BTreeSet<ContentHash>,
     /// Lengths of the contents that are programs.
     bundle_lens: BTreeSet<u64>,
@@ -101,7 +101,7 @@ struct Found {
     /// Facts of each process: count and last number.
     facts: BTreeMap<Pid, (u64, FactNumber)>,
     /// Length of the current content, and its bytes if it may be a program.
-    coming: (u64, Option<Vec<u8>>),
+    current: (u64, Option<Vec<u8>>),
 }
 
 impl Checker {
@@ -110,9 +110,9 @@ impl Checker {
     pub fn new(keep: Keep) -> Self {
         Self {
             scanner: Scanner::new(keep),
-            found: Found {
+            state: CheckState {
                 keep,
-                ..Found::default()
+                ..CheckState::default()
             },
         }
     }
@@ -122,9 +122,9 @@ impl Checker {
     ///
     /// # Errors
     /// [`ExportError`]. The checker must not be used afterwards.
-    pub fn feed(&mut self, bytes: &[u8], told: &mut dyn Told) -> Result<(), ExportError> {
-        let Self { scanner, found } = self;
-        scanner.feed(bytes, &mut |piece| found.take(piece, told))
+    pub fn feed(&mut self, bytes: &[u8], visitor: &mut dyn Told) -> Result<(), ExportError> {
+        let Self { scanner, state } = self;
+        scanner.feed(bytes, &mut |piece| state.handle_piece(piece, visitor))
     }
 
     /// Ends the input.
@@ -132,12 +132,16 @@ impl Checker {
     /// # Errors
     /// [`ExportError`].
     pub fn finish(self) -> Result<Manifest, ExportError> {
-        let Self { scanner, found } = self;
+        let Self { scanner, state } = self;
         let bytes = scanner.bytes();
         let id = scanner.finish()?;
-        let head = found.head.filter(|_| found.latest.is_some());
+        let head = state.head.filter(|_| state.latest.is_some());
         let head = head.ok_or_else(|| ExportError::invalid("it holds no process"))?;
-        if let Some((lost, _)) = found.contents.iter().find(|(_, (_, has_come))| !has_come) {
+        if let Some((lost, _)) = state
+            .contents
+            .iter()
+            .find(|(_, (_, has_arrived))| !has_arrived)
+        {
             return Err(ExportError::invalid(format!(
                 "content {lost} is named, and is not in it"
             )));
@@ -145,15 +149,15 @@ impl Checker {
         Ok(Manifest {
             id,
             head,
-            members: found.members,
-            files: found.files,
-            contents: found
+            members: state.members,
+            files: state.files,
+            contents: state
                 .contents
                 .into_iter()
                 .map(|(hash, (len, _))| (hash, len))
                 .collect(),
-            programs: found.programs,
-            facts: found
+            programs: state.programs,
+            facts: state
                 .facts
                 .into_iter()
                 .map(|(pid, (count, _))| (pid, count))
@@ -163,26 +167,30 @@ impl Checker {
     }
 }
 
-impl Found {
-    fn take(&mut self, piece: Piece<'_>, told: &mut dyn Told) -> Result<(), ExportError> {
+impl CheckState {
+    fn handle_piece(
+        &mut self,
+        piece: Piece<'_>,
+        visitor: &mut dyn Told,
+    ) -> Result<(), ExportError> {
         match piece {
-            Piece::Record(record) => return self.record(record, told),
+            Piece::Record(record) => return self.handle_record(record, visitor),
             Piece::Content(len) => {
-                self.is_behind_records = true;
+                self.has_contents = true;
                 let may_be_program = len <= MAX_PROGRAM_BYTES && self.bundle_lens.contains(&len);
-                self.coming = (len, may_be_program.then(Vec::new));
-                told.content(len);
+                self.current = (len, may_be_program.then(Vec::new));
+                visitor.content(len);
             }
             Piece::Part(bytes) => {
-                if let Some(held) = &mut self.coming.1 {
+                if let Some(held) = &mut self.current.1 {
                     held.extend_from_slice(bytes);
                 }
-                told.part(bytes);
+                visitor.part(bytes);
             }
             Piece::Closed(hash) => {
-                let (len, held) = std::mem::take(&mut self.coming);
+                let (len, held) = std::mem::take(&mut self.current);
                 match self.contents.get_mut(&hash) {
-                    Some((named, has_come @ false)) if *named == len => *has_come = true,
+                    Some((named, has_arrived @ false)) if *named == len => *has_arrived = true,
                     Some(_) => {
                         return Err(ExportError::invalid(format!(
                             "content {hash} is not as it is named"
@@ -197,13 +205,13 @@ impl Found {
                 if let Some(held) = held.filter(|_| self.bundles.contains(&hash)) {
                     self.programs.insert(hash, held.into());
                 }
-                told.closed(ContentRef { hash, len });
+                visitor.closed(ContentRef { hash, len });
             }
         }
         Ok(())
     }
 
-    fn record(&mut self, record: Record, told: &mut dyn Told) -> Result<(), ExportError> {
+    fn handle_record(&mut self, record: Record, visitor: &mut dyn Told) -> Result<(), ExportError> {
         let Some(head) = &self.head else {
             let Record::Head(head) = record else {
                 return Err(ExportError::invalid("it has no head"));
@@ -214,7 +222,7 @@ impl Found {
             self.head = Some(head);
             return Ok(());
         };
-        check(!self.is_behind_records, || {
+        check(!self.has_contents, || {
             "a record stands behind contents".to_owned()
         })?;
         match record {
@@ -223,10 +231,10 @@ impl Found {
                 check(self.files.is_empty(), || {
                     "a process stands behind temporary files".to_owned()
                 })?;
-                self.roll.enter(&member, head)?;
-                self.name(&member.image)?;
+                self.seen.add(&member, head)?;
+                self.add_references(&member.image)?;
                 self.latest = Some((member.row.pid, member.at));
-                told.member(&member);
+                visitor.member(&member);
                 if self.keep == Keep::Processes {
                     self.members.push(*member);
                 }
@@ -234,7 +242,7 @@ impl Found {
             }
             Record::Facts(facts) => {
                 self.check_facts(&facts)?;
-                told.facts(facts);
+                visitor.facts(facts);
                 Ok(())
             }
             Record::TempFile(change) => {
@@ -246,7 +254,9 @@ impl Found {
                 check(is_counted, || {
                     format!("{} is no number to count on from", change.id)
                 })?;
-                change.clone().try_map(&mut |content| self.want(content))?;
+                change
+                    .clone()
+                    .try_map(&mut |content| self.require_content(content))?;
                 self.files.push(change);
                 Ok(())
             }
@@ -254,15 +264,15 @@ impl Found {
     }
 
     /// Records the contents that an image references.
-    fn name(&mut self, image: &Image<ContentRef>) -> Result<(), ExportError> {
+    fn add_references(&mut self, image: &Image<ContentRef>) -> Result<(), ExportError> {
         self.bundles.insert(image.bundle.hash);
         self.bundle_lens.insert(image.bundle.len);
         image
             .contents()
-            .try_for_each(|content| self.want(*content).map(drop))
+            .try_for_each(|content| self.require_content(*content).map(drop))
     }
 
-    fn want(&mut self, content: ContentRef) -> Result<ContentRef, ExportError> {
+    fn require_content(&mut self, content: ContentRef) -> Result<ContentRef, ExportError> {
         let (len, _) = *self
             .contents
             .entry(content.hash)
@@ -297,14 +307,14 @@ impl Found {
 
 /// Pids and origins of the processes so far.
 #[derive(Default)]
-struct Roll {
+struct SeenProcesses {
     pids: BTreeSet<Pid>,
     known_as: BTreeSet<Pid>,
     made: BTreeSet<(Pid, CallId, u32)>,
 }
 
-impl Roll {
-    fn enter(&mut self, member: &Member, head: &Head) -> Result<(), ExportError> {
+impl SeenProcesses {
+    fn add(&mut self, member: &Member, head: &Head) -> Result<(), ExportError> {
         let Member { row, image, .. } = member;
         let (pid, known_as, is_first) = (row.pid, row.known_as(), self.pids.is_empty());
         let is_counted =

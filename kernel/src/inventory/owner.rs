@@ -50,7 +50,7 @@ pub(super) struct Owner {
     /// Referenced contents with their longest need, sorted by name.
     references: Vec<(ShortName, Need)>,
     /// References that are not merged yet.
-    fresh: Vec<(ShortName, Need)>,
+    unmerged: Vec<(ShortName, Need)>,
     shares: Vec<Share>,
     /// Positions of the images, ascending.
     images: Vec<FactNumber>,
@@ -98,7 +98,7 @@ impl Owner {
     }
 
     pub(super) fn facts(&mut self, first: FactNumber, count: u64) {
-        note(&mut self.facts, first.0, first.0 + count);
+        add_range(&mut self.facts, first.0, first.0 + count);
     }
 
     pub(super) fn ended(&mut self, at_ms: u64) {
@@ -116,25 +116,25 @@ impl Owner {
     }
 
     pub(super) fn temp_file(&mut self, number: u64) {
-        note(&mut self.temp_files, number, number + 1);
+        add_range(&mut self.temp_files, number, number + 1);
     }
 
     pub(super) fn refers(&mut self, need: Need, names: impl Iterator<Item = ShortName>) {
-        self.fresh.extend(names.map(|name| (name, need)));
+        self.unmerged.extend(names.map(|name| (name, need)));
     }
 
     /// Merges new references. Returns the contents that the process did not refer to before.
-    pub(super) fn settle(&mut self, is_there: impl Fn(u32) -> bool) -> Vec<ShortName> {
+    pub(super) fn merge_references(&mut self, is_there: impl Fn(u32) -> bool) -> Vec<ShortName> {
         self.shares.retain(|share| is_there(share.part));
-        if self.fresh.is_empty() {
+        if self.unmerged.is_empty() {
             return Vec::new();
         }
-        let mut fresh = std::mem::take(&mut self.fresh);
+        let mut unmerged = std::mem::take(&mut self.unmerged);
         let mut gained = Vec::new();
-        fresh.sort_unstable_by(|one, other| (one.0, other.1).cmp(&(other.0, one.1)));
+        unmerged.sort_unstable_by(|one, other| (one.0, other.1).cmp(&(other.0, one.1)));
         // The longest need of a name comes first.
-        fresh.dedup_by_key(|(name, _)| *name);
-        fresh.retain(|(name, need)| {
+        unmerged.dedup_by_key(|(name, _)| *name);
+        unmerged.retain(|(name, need)| {
             match self
                 .references
                 .binary_search_by_key(name, |(name, _)| *name)
@@ -149,8 +149,8 @@ impl Owner {
                 }
             }
         });
-        self.references.reserve_exact(fresh.len());
-        self.references.extend(fresh);
+        self.references.reserve_exact(unmerged.len());
+        self.references.extend(unmerged);
         self.references.sort_unstable_by_key(|(name, _)| *name);
         gained
     }
@@ -184,7 +184,7 @@ impl Owner {
         if self.images.binary_search(&since).is_err() {
             return Err(None);
         }
-        let upto = reach(&self.facts, since.0 + 1);
+        let upto = contiguous_end(&self.facts, since.0 + 1);
         if upto >= last.0 {
             Ok(())
         } else {
@@ -193,7 +193,7 @@ impl Owner {
     }
 
     pub(super) fn temp_files(&self) -> u64 {
-        reach(&self.temp_files, 1)
+        contiguous_end(&self.temp_files, 1)
     }
 
     pub(super) fn ended_ms(&self) -> Option<u64> {
@@ -209,20 +209,20 @@ impl Owner {
 }
 
 /// Adds a range of numbers and joins adjacent ranges.
-fn note(stretches: &mut Vec<(u64, u64)>, first: u64, end: u64) {
-    let from = stretches.partition_point(|(_, known_end)| *known_end < first);
-    let upto = stretches.partition_point(|(start, _)| *start <= end);
-    let joined = &stretches[from..upto.max(from)];
+fn add_range(ranges: &mut Vec<(u64, u64)>, first: u64, end: u64) {
+    let from = ranges.partition_point(|(_, known_end)| *known_end < first);
+    let upto = ranges.partition_point(|(start, _)| *start <= end);
+    let joined = &ranges[from..upto.max(from)];
     let first = joined.first().map_or(first, |(start, _)| first.min(*start));
     let end = joined
         .last()
         .map_or(end, |(_, known_end)| end.max(*known_end));
-    stretches.splice(from..upto.max(from), [(first, end)]);
+    ranges.splice(from..upto.max(from), [(first, end)]);
 }
 
 /// The last number of the range that contains `first`; `first - 1` if there is none.
-fn reach(stretches: &[(u64, u64)], first: u64) -> u64 {
-    let covering = stretches
+fn contiguous_end(ranges: &[(u64, u64)], first: u64) -> u64 {
+    let covering = ranges
         .iter()
         .find(|(start, end)| *start <= first && first < *end);
     covering.map_or(first, |(_, end)| *end) - 1

@@ -22,12 +22,12 @@ pub(super) struct Class {
     trees: BTreeMap<Pid, Tree>,
     /// Waiting trees by turn. The ticket is the first that was waiting when the tree was added, and
     /// orders trees of the same turn.
-    line: BTreeSet<(u64, PermitTicket, Pid)>,
+    queue: BTreeSet<(u64, PermitTicket, Pid)>,
 }
 
 #[derive(Debug)]
 struct Tree {
-    /// Position in `line` while it waits.
+    /// Position in `queue` while it waits.
     turn: u64,
     since: PermitTicket,
     waiting: BTreeSet<PermitTicket>,
@@ -40,7 +40,7 @@ impl Class {
     }
 
     pub(super) fn waits(&self) -> bool {
-        !self.line.is_empty()
+        !self.queue.is_empty()
     }
 
     /// Adds a ticket. An empty class has no credit from the past: its pass value is raised to
@@ -61,7 +61,7 @@ impl Class {
             // against it.
             known.turn = known.turn.max(self.grants);
             known.since = ticket;
-            self.line.insert((known.turn, ticket, tree));
+            self.queue.insert((known.turn, ticket, tree));
         }
         known.waiting.insert(ticket);
     }
@@ -69,19 +69,19 @@ impl Class {
     /// Serves the tree whose turn it is. Its next waiting call comes after a round of those that
     /// wait now.
     pub(super) fn serve(&mut self, stride: u64) -> Option<PermitTicket> {
-        let (_, _, pid) = self.line.pop_first()?;
+        let (_, _, pid) = self.queue.pop_first()?;
         let tree = self
             .trees
             .get_mut(&pid)
-            .expect("a tree in the line is known");
-        let ticket = tree.waiting.pop_first().expect("a tree in the line waits");
+            .expect("a tree in the queue is known");
+        let ticket = tree.waiting.pop_first().expect("a tree in the queue waits");
         self.pass += stride;
         self.grants += 1;
         tree.granted += 1;
-        tree.turn = self.grants + self.line.len().max(1) as u64;
+        tree.turn = self.grants + self.queue.len().max(1) as u64;
         if let Some(first) = tree.waiting.first() {
             tree.since = *first;
-            self.line.insert((tree.turn, tree.since, pid));
+            self.queue.insert((tree.turn, tree.since, pid));
         }
         Some(ticket)
     }
@@ -93,21 +93,21 @@ impl Class {
             .expect("a tree with a ticket is known");
         tree.waiting.remove(&ticket);
         if tree.waiting.is_empty() {
-            self.line.remove(&(tree.turn, tree.since, pid));
+            self.queue.remove(&(tree.turn, tree.since, pid));
         }
-        self.forget(pid);
+        self.remove_if_unused(pid);
     }
 
-    pub(super) fn give_back(&mut self, pid: Pid) {
+    pub(super) fn return_permit(&mut self, pid: Pid) {
         self.trees
             .get_mut(&pid)
             .expect("a tree with a permit is known")
             .granted -= 1;
-        self.forget(pid);
+        self.remove_if_unused(pid);
     }
 
     /// Removes a tree that neither waits nor holds a permit.
-    fn forget(&mut self, pid: Pid) {
+    fn remove_if_unused(&mut self, pid: Pid) {
         if self
             .trees
             .get(&pid)

@@ -235,7 +235,7 @@ impl Draft {
         result: &Result<Reply, ModelError>,
     ) {
         if let Ok(reply) = result
-            && self.state.budget.is_owed(call)
+            && self.state.budget.awaits_usage(call)
         {
             self.record_usage(call, self.state.priced(model, reply.usage));
         }

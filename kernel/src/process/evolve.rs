@@ -31,13 +31,13 @@ pub fn evolve(state: &mut State, fact: &Fact) {
         Fact::Call(fact) => evolve_call(state, fact),
         Fact::Child(fact) => evolve_child(state, fact),
         Fact::Descriptor(DescriptorFact::Opened { id, entry }) => {
-            state.budget.hold(entry.content.len_bytes());
+            state.budget.add_held_bytes(entry.content.len_bytes());
             state.table.insert(id.clone(), entry.clone());
         }
         Fact::Descriptor(DescriptorFact::Noted { id, note }) => {
             state.table.note(id, note);
             if let Note::Summarized { usage, .. } = note {
-                state.budget.spend(*usage);
+                state.budget.add_usage(*usage);
             }
         }
         Fact::Budget(change) => {
@@ -111,7 +111,7 @@ fn evolve_call(state: &mut State, fact: &CallFact) {
             usage,
             ..
         } => {
-            state.budget.spend(*usage);
+            state.budget.add_usage(*usage);
             apply_reply(state, blocks, *stop);
         }
         CallFact::ModelSwitched { to, .. } => switch_model(state, *to),
@@ -440,7 +440,7 @@ fn restored_mailbox(then: &[Mail], now: &Vector<Mail>) -> Vector<Mail> {
 /// open tool use is answered, so that the history stays valid.
 fn interrupt(state: &mut State, answer: &Answer) {
     state.epoch = state.epoch.saturating_add(1);
-    state.budget.give_up(in_flight(&state.phase));
+    state.budget.abandon_calls(in_flight(&state.phase));
     if let Phase::Acting { slots, .. } = &mut state.phase {
         for slot in slots {
             slot.answer.get_or_insert_with(|| answer.clone());

@@ -52,7 +52,7 @@ impl Draft {
             return Err(GotoError::Beside);
         }
         let from = match by {
-            Caller::Model => goto::last_heard(&self.state.messages),
+            Caller::Model => goto::last_user_message(&self.state.messages),
             Caller::Host => self.state.messages.len(),
         };
         let to = goto::destination(&self.state.messages, from, &position)?;

@@ -72,7 +72,7 @@ impl Draft {
             }
         };
         let asked =
-            wait::asked(&self.slot(call).args).and_then(|asked| check(&asked).map(|()| asked));
+            wait::arguments(&self.slot(call).args).and_then(|asked| check(&asked).map(|()| asked));
         match asked {
             Err(message) => self.answer_in_full(call, Answer::failed(message)),
             Ok(_) if self.answer_waited(call) => {}
@@ -117,7 +117,7 @@ impl Draft {
 
     /// Answers once none of the awaited children is running.
     fn answer_waited(&mut self, call: CallId) -> bool {
-        let Ok(asked) = wait::asked(&self.slot(call).args) else {
+        let Ok(asked) = wait::arguments(&self.slot(call).args) else {
             return false;
         };
         let is_over =
@@ -196,7 +196,7 @@ impl Draft {
             if !draft.is_call_of(call, &wait::TOOL) {
                 return draft.answer_in_full(call, messages(&ShownMail::default()));
             }
-            let asked = wait::asked(&draft.slot(call).args).unwrap_or(Wait {
+            let asked = wait::arguments(&draft.slot(call).args).unwrap_or(Wait {
                 pids: None,
                 timeout_ms: None,
             });

@@ -10,7 +10,7 @@ use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use serde_json::Value;
 
 use super::Tool;
-use super::parameter::{self, Kind, Offered, Parameter};
+use super::parameter::{self, OfferedParameters, Parameter, ParameterKind};
 use crate::program::Program;
 use dormouse_content::Unreadable;
 
@@ -31,7 +31,7 @@ enum Arg {
 pub(super) struct Args {
     tool: &'static str,
     parameters: &'static [Parameter],
-    offered: Offered,
+    offered: OfferedParameters,
     fd: Option<String>,
     given: BTreeMap<&'static str, Arg>,
 }
@@ -42,7 +42,7 @@ impl Args {
     /// # Errors
     /// `invalid_parameter`: not a JSON object, an unknown parameter, or a wrong type.
     pub(super) fn parse(tool: &'static Tool, text: &str) -> Result<Self, FdError> {
-        Self::of(tool.name, tool.parameters, Offered::ALL, text)
+        Self::of(tool.name, tool.parameters, OfferedParameters::ALL, text)
     }
 
     /// Parses arguments for a process of `program`, which may lack some parameters.
@@ -54,13 +54,18 @@ impl Args {
         program: &Program,
         text: &str,
     ) -> Result<Self, FdError> {
-        Self::of(tool.name, tool.parameters, Offered::by(program), text)
+        Self::of(
+            tool.name,
+            tool.parameters,
+            OfferedParameters::for_program(program),
+            text,
+        )
     }
 
     pub(super) fn of(
         tool: &'static str,
         parameters: &'static [Parameter],
-        offered: Offered,
+        offered: OfferedParameters,
         text: &str,
     ) -> Result<Self, FdError> {
         let mut args = Self {
@@ -133,7 +138,7 @@ impl Args {
         Self {
             tool: "",
             parameters: &[],
-            offered: Offered::ALL,
+            offered: OfferedParameters::ALL,
             fd: Some(fd.to_owned()),
             given: BTreeMap::new(),
         }
@@ -258,7 +263,7 @@ impl Args {
     }
 
     /// The error for a content that cannot be read.
-    pub(super) fn lost(&self, Unreadable { message }: Unreadable) -> FdError {
+    pub(super) fn unreadable(&self, Unreadable { message }: Unreadable) -> FdError {
         self.error(FdErrorKind::ContentUnreadable, &*message)
     }
 
@@ -267,15 +272,17 @@ impl Args {
     }
 }
 
-fn read(value: &Value, kind: Kind) -> Option<Arg> {
+fn read(value: &Value, kind: ParameterKind) -> Option<Arg> {
     match (kind, value) {
-        (Kind::Text | Kind::Word, Value::String(text)) => Some(Arg::Text(text.clone())),
-        (Kind::Word, Value::Number(number)) => Some(Arg::Text(number.to_string())),
-        (Kind::Integer, Value::Number(number)) => integer(number).map(Arg::Integer),
-        (Kind::Integer, Value::String(text)) => decimal(text).map(Arg::Integer),
-        (Kind::Flag, Value::Bool(flag)) => Some(Arg::Flag(*flag)),
-        (Kind::Flag, Value::String(text)) => text.parse().ok().map(Arg::Flag),
-        (Kind::List(_), Value::Array(items)) => Some(Arg::List(items.clone())),
+        (ParameterKind::Text | ParameterKind::Word, Value::String(text)) => {
+            Some(Arg::Text(text.clone()))
+        }
+        (ParameterKind::Word, Value::Number(number)) => Some(Arg::Text(number.to_string())),
+        (ParameterKind::Integer, Value::Number(number)) => integer(number).map(Arg::Integer),
+        (ParameterKind::Integer, Value::String(text)) => decimal(text).map(Arg::Integer),
+        (ParameterKind::Flag, Value::Bool(flag)) => Some(Arg::Flag(*flag)),
+        (ParameterKind::Flag, Value::String(text)) => text.parse().ok().map(Arg::Flag),
+        (ParameterKind::List(_), Value::Array(items)) => Some(Arg::List(items.clone())),
         _ => None,
     }
 }
@@ -308,7 +315,7 @@ mod tests {
     ];
 
     fn parsed(json: &str) -> Result<Args, FdError> {
-        Args::of("t", &PARAMETERS, Offered::ALL, json)
+        Args::of("t", &PARAMETERS, OfferedParameters::ALL, json)
     }
 
     #[test]

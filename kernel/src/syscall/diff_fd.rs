@@ -76,7 +76,9 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
         .len()
         .saturating_add(after.len())
         .saturating_mul(PASSES);
-    call.quota.charge(work).map_err(|lost| args.lost(lost))?;
+    call.quota
+        .charge(work)
+        .map_err(|error| args.unreadable(error))?;
     let diff = Diff::of(&before, &after);
     let (added, removed) = (diff.added(), diff.removed());
     let text = diff.unified(context);
@@ -95,8 +97,8 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
              diff."
         );
         let new = placer
-            .opened(diff, &format!("diff:{a}:{b}"), &message)
-            .map_err(|lost| args.lost(lost))?;
+            .open_bytes(diff, &format!("diff:{a}:{b}"), &message)
+            .map_err(|error| args.unreadable(error))?;
         return Ok(Outcome::Opened(Box::new(new)));
     }
     let shown = beginning(&text, call.settings.max_read_chars);
@@ -121,16 +123,16 @@ fn side(
         ..error
     };
     let (id, entry) = call.table.resolve(asked)?;
-    let view = form::view(args, entry, form::asked(args), call).map_err(about)?;
-    let lost = |error| about(args.lost(error));
-    if view.content.is_binary().map_err(lost)? {
+    let view = form::view(args, entry, form::requested(args), call).map_err(about)?;
+    let unreadable = |error| about(args.unreadable(error));
+    if view.content.is_binary().map_err(unreadable)? {
         return Err(about(args.invalid(format!(
             "{id} is binary: only text can be compared line by line."
         ))));
     }
     let (bytes, lines) = (
         view.content.content().len_bytes(),
-        view.content.total_lines().map_err(lost)?,
+        view.content.total_lines().map_err(unreadable)?,
     );
     if bytes > MOST_BYTES || lines > MOST_LINES {
         let message = format!(
@@ -140,7 +142,7 @@ fn side(
         );
         return Err(about(args.invalid(message)));
     }
-    Ok((id.to_string(), view.content.text().map_err(lost)?))
+    Ok((id.to_string(), view.content.text().map_err(unreadable)?))
 }
 
 fn context(args: &Args) -> Result<u32, FdError> {

@@ -72,10 +72,10 @@ const PARAMETERS: [Parameter; 17] = [
         "Only this part by its meaning, said by index or name",
     )
     .one_of(&["paragraph", "section", "function", "class"]),
-    Parameter::integer("index", "Which unit, counted from 1").at_least(1),
+    Parameter::integer("index", "UnitKey unit, counted from 1").at_least(1),
     Parameter::text(
         "name",
-        "Which unit, by a heading or a name such as area or Circle.area",
+        "UnitKey unit, by a heading or a name such as area or Circle.area",
     ),
     Parameter::flag("read_all", "Everything; wins over every other selection"),
     Parameter::flag(
@@ -102,18 +102,18 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let selection = Selection::parse(&args, "select")?.unwrap_or(Selection::All);
     let (fd, entry) = call.table.resolve(asked)?;
     let exact = (selection == Selection::All).then_some(Form::Plain);
-    let view = form::view(&args, entry, form::asked(&args).or(exact), call)?;
+    let view = form::view(&args, entry, form::requested(&args).or(exact), call)?;
     let content = match selection {
         Selection::All => view.content.clone(),
         part => {
-            let bytes = part.choose(&args, &view)?.bytes;
+            let bytes = part.resolve(&args, &view)?.bytes;
             view.content.of(view
                 .content
                 .extract(bytes)
-                .map_err(|error| args.lost(error))?)
+                .map_err(|error| args.unreadable(error))?)
         }
     };
-    let bytes = content.bytes().map_err(|error| args.lost(error))?;
+    let bytes = content.bytes().map_err(|error| args.unreadable(error))?;
     let lines = lines_of(&bytes);
     let write = FileWrite {
         path,

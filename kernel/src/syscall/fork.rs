@@ -7,7 +7,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::args::Args;
-use super::parameter::Items;
+use super::parameter::ItemType;
 use super::{Group, Handler, Parameter, ProcessHandler, SpecDraft, Tool};
 use crate::process::Draft;
 use crate::program::Program;
@@ -28,7 +28,7 @@ pub const TOOL: Tool = Tool {
 const PROMPTS: &str = "prompts";
 
 const PARAMETERS: [Parameter; 1] = [Parameter::list(
-    Items::Texts,
+    ItemType::Texts,
     PROMPTS,
     "What each child is to do. It knows everything that you know.",
 )

@@ -11,7 +11,7 @@ use crate::table::{Form, View, view_of};
 use dormouse_content::{Content, PrettyError};
 
 /// The form that a call requests, if any.
-pub(super) fn asked(args: &Args) -> Option<Form> {
+pub(super) fn requested(args: &Args) -> Option<Form> {
     args.flag("pretty")
         .map(|pretty| if pretty { Form::Pretty } else { Form::Plain })
 }
@@ -27,7 +27,7 @@ pub(super) fn view<'a>(
     call: &Call<'a>,
 ) -> Result<View<'a>, FdError> {
     view_of(entry, asked, call.settings, call.quota).map_err(|error| match error {
-        PrettyError::Unreadable(error) => args.lost(error),
+        PrettyError::Unreadable(error) => args.unreadable(error),
         error => args.invalid(format!(
             "pretty=true cannot be served: {error}. Leave 'pretty' out or false."
         )),

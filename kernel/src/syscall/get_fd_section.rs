@@ -6,7 +6,7 @@ use dormouse_proto::tool::Access;
 
 use super::args::Args;
 use super::read_fd::extract;
-use super::selection::{Bounded, Selection};
+use super::selection::{BoundedPart, Selection};
 use super::{Call, Group, Handler, Outcome, Parameter, Tool};
 
 /// `get_fd_section` as a tool.
@@ -49,20 +49,20 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     let (id, entry) = call.table.resolve(args.fd()?)?;
     let (ref_id, section) = find(&args, &entry.notes)?;
-    let lost = |error| args.lost(error);
-    let view = call.served(entry).map_err(lost)?;
-    let chosen = lines(section).choose(&args, &view)?;
+    let unreadable = |error| args.unreadable(error);
+    let view = call.served(entry).map_err(unreadable)?;
+    let chosen = lines(section).resolve(&args, &view)?;
     if args.flag("extract_to_new_fd") == Some(true) {
-        return extract(call, &id, &view, chosen).map_err(lost);
+        return extract(call, &id, &view, chosen).map_err(unreadable);
     }
-    let Bounded {
+    let BoundedPart {
         slice,
         served,
         rest,
     } = chosen
         .bound(&view, call.settings.max_read_chars)
-        .map_err(lost)?;
-    let extent = view.extent().map_err(lost)?;
+        .map_err(unreadable)?;
+    let extent = view.extent().map_err(unreadable)?;
     Ok(Outcome::Answer(view::section(
         &id,
         extent,

@@ -189,7 +189,7 @@ pub fn destination(
 
 /// The number of the last message that the model did not write: its position while it calls tools.
 #[must_use]
-pub fn last_heard(messages: &Vector<Arc<Message>>) -> usize {
+pub fn last_user_message(messages: &Vector<Arc<Message>>) -> usize {
     messages
         .iter()
         .rposition(|message| message.role == Role::User)
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn a_position_is_a_place_where_no_call_is_open() {
         let messages = conversation();
-        assert_eq!(last_heard(&messages), 6);
+        assert_eq!(last_user_message(&messages), 6);
         let cases = [
             ("msg:1", 6, Ok(1)),
             ("[msg:1]", 6, Ok(1)),

@@ -9,7 +9,7 @@ use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use serde::de::IgnoredAny;
 
 use super::Call;
-use super::part::{Named, PARTS};
+use super::part::{PARTS, PartReference};
 
 /// Limit for the bytes that handles add to the arguments of one call.
 const MAX_EXPANDED_BYTES: usize = 16 << 20;
@@ -80,7 +80,7 @@ impl Expansion<'_> {
         let Some(inside) = inside.filter(|inside| !inside.contains("}}")) else {
             return Ok(None);
         };
-        let Some(named) = Named::parse(self.call, inside)? else {
+        let Some(named) = PartReference::parse(self.call, inside)? else {
             return Ok(None);
         };
         self.bytes_left =

@@ -8,7 +8,7 @@ use dormouse_proto::record::Section;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
-use super::window::{Window, cut};
+use super::window::{Window, truncate};
 use super::{Call, Group, Handler, Outcome, Parameter, Tool};
 use dormouse_content::Reader;
 
@@ -52,18 +52,18 @@ pub fn list_fd_sections(call: &Call<'_>) -> Outcome {
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     let (id, entry) = call.table.resolve(args.fd()?)?;
-    let lost = |error| args.lost(error);
-    let view = call.served(entry).map_err(lost)?;
+    let unreadable = |error| args.unreadable(error);
+    let view = call.served(entry).map_err(unreadable)?;
     let window = Window::parse(&args, u64::MAX, call.settings.max_read_chars)?;
     let mut sections: Vec<_> = view.entry.notes.sections.iter().collect();
     sections.sort_by_key(|(_, section)| (section.start_line, section.end_line));
     let listed = sections
         .into_iter()
         .map(|section| listed(&view.content, section));
-    let (shown, listed) = window.of(&args, listed, reckoned)?;
+    let (shown, listed) = window.select(&args, listed, estimated_chars)?;
     Ok(Outcome::Answer(view::sections(
         &id,
-        view.extent().map_err(lost)?,
+        view.extent().map_err(unreadable)?,
         shown,
         &listed,
     )))
@@ -82,11 +82,11 @@ fn listed<'a>(
     ListedSection {
         ref_id,
         section: *section,
-        text: cut(line, FIRST_LINE_CHARS),
+        text: truncate(line, FIRST_LINE_CHARS),
     }
 }
 
-fn reckoned(listed: &ListedSection<'_>) -> u64 {
+fn estimated_chars(listed: &ListedSection<'_>) -> u64 {
     ELEMENT_CHARS + (listed.ref_id.chars().count() + listed.text.chars().count()) as u64
 }
 

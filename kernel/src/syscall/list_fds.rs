@@ -12,7 +12,7 @@ use dormouse_proto::xml::Element;
 use time::OffsetDateTime;
 
 use super::args::Args;
-use super::window::{Window, cut};
+use super::window::{Window, truncate};
 use super::{Call, Group, Handler, Outcome, Parameter, Tool};
 use crate::table::{Table, served};
 use dormouse_content::{Content, ReadQuota};
@@ -63,7 +63,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     let window = Window::parse(&args, MAX_LISTED, call.settings.max_read_chars)?;
     let items = items(call.table, args.flag("messages") == Some(true));
-    let (shown, items) = window.of(&args, items, reckoned)?;
+    let (shown, items) = window.select(&args, items, estimated_chars)?;
     let longest = usize::try_from(call.settings.max_read_chars).unwrap_or(usize::MAX);
     let summaries: Vec<_> = items
         .iter()
@@ -72,7 +72,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
                 .notes
                 .summary
                 .as_deref()
-                .map(|text| cut(text, longest))
+                .map(|text| truncate(text, longest))
         })
         .collect();
     let listed = items.iter().zip(&summaries).map(|(item, summary)| {
@@ -102,7 +102,7 @@ fn items(table: &Table, with_messages: bool) -> Vec<Item<'_>> {
     items
 }
 
-fn reckoned((_, entry): &Item<'_>) -> u64 {
+fn estimated_chars((_, entry): &Item<'_>) -> u64 {
     let texts = [
         entry.notes.name.as_deref(),
         Some(&entry.source),

@@ -5,7 +5,7 @@ use dormouse_proto::record::{Note, Notes, Section};
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
-use super::selection::{Chosen, Selection};
+use super::selection::{ResolvedSelection, Selection};
 use super::{Call, Group, Handler, Outcome, Parameter, Tool};
 
 /// `mark_fd_section` as a tool.
@@ -56,10 +56,10 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let ref_id = args.label("ref_id", "the section's id, such as \"bug_details\"")?;
     let lines = asked_lines(&args)?;
     let (id, entry) = call.table.resolve(fd)?;
-    let lost = |error| args.lost(error);
-    let view = call.served(entry).map_err(lost)?;
-    let Chosen { bytes, .. } = lines.choose(&args, &view)?;
-    let line_at = |byte| view.content.line_at(byte).map_err(lost);
+    let unreadable = |error| args.unreadable(error);
+    let view = call.served(entry).map_err(unreadable)?;
+    let ResolvedSelection { bytes, .. } = lines.resolve(&args, &view)?;
+    let line_at = |byte| view.content.line_at(byte).map_err(unreadable);
     let last = bytes.end.saturating_sub(1).max(bytes.start);
     let section = Section {
         start_line: line_at(bytes.start)?,
@@ -67,7 +67,13 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     };
     let replaced = view.entry.notes.sections.get(ref_id).copied();
     check_room(&args, &view.entry.notes, replaced)?;
-    let answer = view::marked(&id, view.extent().map_err(lost)?, ref_id, section, replaced);
+    let answer = view::marked(
+        &id,
+        view.extent().map_err(unreadable)?,
+        ref_id,
+        section,
+        replaced,
+    );
     Ok(Outcome::Noted {
         note: Note::Marked {
             ref_id: ref_id.into(),

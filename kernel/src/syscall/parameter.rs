@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::handed;
+use super::transferred;
 use crate::program::Program;
 
 /// A parameter of a kernel tool.
@@ -16,7 +16,7 @@ use crate::program::Program;
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter {
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: ParameterKind,
     description: &'static str,
     choices: &'static [&'static str],
     /// Minimum and maximum: of a number, or of the length of a text.
@@ -28,18 +28,18 @@ pub struct Parameter {
 
 /// The type of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ParameterKind {
     Text,
     /// A text that may be written as a number.
     Word,
     Integer,
     Flag,
-    List(Items),
+    List(ItemType),
 }
 
 /// The item type of a list. The tool itself checks the items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Items {
+pub(super) enum ItemType {
     Texts,
     Integers,
     /// Descriptors or parts of them.
@@ -56,18 +56,18 @@ enum Needs {
 
 /// Which conditional parameters a program offers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Offered {
+pub(super) struct OfferedParameters {
     descriptors: bool,
     temp_files: bool,
 }
 
-impl Offered {
+impl OfferedParameters {
     pub(super) const ALL: Self = Self {
         descriptors: true,
         temp_files: true,
     };
 
-    pub(super) fn by(program: &Program) -> Self {
+    pub(super) fn for_program(program: &Program) -> Self {
         let shares_files = program
             .tools()
             .iter()
@@ -79,7 +79,7 @@ impl Offered {
     }
 }
 
-impl Kind {
+impl ParameterKind {
     /// What is accepted, as an error states it.
     pub(super) fn accepted(self) -> &'static str {
         match self {
@@ -102,18 +102,18 @@ impl Kind {
     }
 }
 
-impl Items {
+impl ItemType {
     fn schema(self) -> Value {
         match self {
             Self::Texts => json!({ "type": "string" }),
             Self::Integers => json!({ "type": "integer" }),
-            Self::Descriptors => handed::item_schema(),
+            Self::Descriptors => transferred::item_schema(),
         }
     }
 }
 
 impl Parameter {
-    const fn new(kind: Kind, name: &'static str, description: &'static str) -> Self {
+    const fn new(kind: ParameterKind, name: &'static str, description: &'static str) -> Self {
         let (choices, bounds) = (&[] as &[&str], (None, None));
         Self {
             name,
@@ -128,24 +128,28 @@ impl Parameter {
     }
 
     pub(super) const fn text(name: &'static str, description: &'static str) -> Self {
-        Self::new(Kind::Text, name, description)
+        Self::new(ParameterKind::Text, name, description)
     }
 
     /// A text that may be written as a number.
     pub(super) const fn word(name: &'static str, description: &'static str) -> Self {
-        Self::new(Kind::Word, name, description)
+        Self::new(ParameterKind::Word, name, description)
     }
 
     pub(super) const fn integer(name: &'static str, description: &'static str) -> Self {
-        Self::new(Kind::Integer, name, description)
+        Self::new(ParameterKind::Integer, name, description)
     }
 
     pub(super) const fn flag(name: &'static str, description: &'static str) -> Self {
-        Self::new(Kind::Flag, name, description)
+        Self::new(ParameterKind::Flag, name, description)
     }
 
-    pub(super) const fn list(items: Items, name: &'static str, description: &'static str) -> Self {
-        Self::new(Kind::List(items), name, description)
+    pub(super) const fn list(
+        items: ItemType,
+        name: &'static str,
+        description: &'static str,
+    ) -> Self {
+        Self::new(ParameterKind::List(items), name, description)
     }
 
     /// A required parameter. The tool itself checks its presence, so that the error can say what to
@@ -185,7 +189,7 @@ impl Parameter {
         }
     }
 
-    /// Offered only if the program has descriptors.
+    /// OfferedParameters only if the program has descriptors.
     pub(super) const fn with_descriptors(self) -> Self {
         Self {
             needs: Needs::Descriptors,
@@ -193,7 +197,7 @@ impl Parameter {
         }
     }
 
-    /// Offered only if the program has tools for temporary files.
+    /// OfferedParameters only if the program has tools for temporary files.
     pub(super) const fn with_temp_files(self) -> Self {
         Self {
             needs: Needs::TempFiles,
@@ -201,7 +205,7 @@ impl Parameter {
         }
     }
 
-    pub(super) fn is_offered(&self, offered: Offered) -> bool {
+    pub(super) fn is_offered(&self, offered: OfferedParameters) -> bool {
         match self.needs {
             Needs::Nothing => true,
             Needs::Descriptors => offered.descriptors,
@@ -212,15 +216,15 @@ impl Parameter {
     fn schema(&self) -> Value {
         let mut schema = Map::new();
         schema.insert("type".into(), self.kind.word().into());
-        if let Kind::List(items) = self.kind {
+        if let ParameterKind::List(items) = self.kind {
             schema.insert("items".into(), items.schema());
-            schema.insert("maxItems".into(), handed::MAX_ITEMS.into());
+            schema.insert("maxItems".into(), transferred::MAX_ITEMS.into());
         }
         if !self.choices.is_empty() {
             schema.insert("enum".into(), self.choices.into());
         }
         let (least, most) = match self.kind {
-            Kind::Integer => ("minimum", "maximum"),
+            ParameterKind::Integer => ("minimum", "maximum"),
             _ => ("minLength", "maxLength"),
         };
         for (key, bound) in [(least, self.bounds.0), (most, self.bounds.1)] {
@@ -234,7 +238,7 @@ impl Parameter {
 /// Names of the parameters in the schema.
 pub(super) fn names(
     parameters: &[Parameter],
-    offered: Offered,
+    offered: OfferedParameters,
 ) -> impl Iterator<Item = &'static str> {
     parameters
         .iter()
@@ -243,7 +247,7 @@ pub(super) fn names(
 }
 
 /// The JSON schema of the arguments.
-pub(super) fn schema(parameters: &[Parameter], offered: Offered) -> Value {
+pub(super) fn schema(parameters: &[Parameter], offered: OfferedParameters) -> Value {
     let told = parameters
         .iter()
         .filter(|parameter| parameter.is_offered(offered) && !parameter.is_alias);
@@ -275,12 +279,12 @@ mod tests {
             Parameter::text("mode", "How").one_of(&["page", "line"]),
             Parameter::text("name", "A name").at_least(1).at_most(64),
             Parameter::alias("fd_id"),
-            Parameter::list(Items::Integers, "pids", "Which"),
+            Parameter::list(ItemType::Integers, "pids", "Which"),
             Parameter::flag("all", "Everything").with_temp_files(),
         ];
-        let offered = Offered {
+        let offered = OfferedParameters {
             temp_files: false,
-            ..Offered::ALL
+            ..OfferedParameters::ALL
         };
         let expected = json!({
             "type": "object",
@@ -300,7 +304,7 @@ mod tests {
             expected.to_string(),
             "in this order"
         );
-        assert!(schema(&PARAMETERS, Offered::ALL)["properties"]["all"].is_object());
-        assert_eq!(names(&PARAMETERS, Offered::ALL).count(), 6);
+        assert!(schema(&PARAMETERS, OfferedParameters::ALL)["properties"]["all"].is_object());
+        assert_eq!(names(&PARAMETERS, OfferedParameters::ALL).count(), 6);
     }
 }

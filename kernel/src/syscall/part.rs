@@ -23,14 +23,14 @@ pub(super) const PARTS: &str = "lines 10-40, page 2, pages 2-4, chars 0-99, or s
 pub(super) const UNITS: [&str; 7] = ["lines", "pages", "chars", "section", "line", "page", "char"];
 
 /// A resolved reference.
-pub(super) struct Named<'a> {
+pub(super) struct PartReference<'a> {
     args: Args,
     id: FdId,
     view: View<'a>,
     part: Option<(&'a str, &'a str)>,
 }
 
-impl<'a> Named<'a> {
+impl<'a> PartReference<'a> {
     /// Parses and resolves a reference. `None` if the text is not a reference.
     ///
     /// # Errors
@@ -73,7 +73,7 @@ impl<'a> Named<'a> {
         // Parts are counted in the text that the model saw; the whole is the exact content.
         let args = Args::about(fd);
         let view = match part {
-            Some(_) => call.served(entry).map_err(|error| args.lost(error))?,
+            Some(_) => call.served(entry).map_err(|error| args.unreadable(error))?,
             None => View::plain(entry, call.quota),
         };
         Ok(Self {
@@ -107,7 +107,7 @@ impl<'a> Named<'a> {
         self.view
             .content
             .extract(bytes)
-            .map_err(|error| self.args.lost(error))
+            .map_err(|error| self.args.unreadable(error))
     }
 
     /// The referenced text.
@@ -120,7 +120,7 @@ impl<'a> Named<'a> {
         self.view
             .content
             .slice(bytes)
-            .map_err(|error| self.args.lost(error))
+            .map_err(|error| self.args.unreadable(error))
     }
 
     /// The byte range in the shown text of the descriptor.
@@ -128,7 +128,7 @@ impl<'a> Named<'a> {
         let selection = self.part.map_or(Ok(Selection::All), |(unit, value)| {
             self.selection(unit, value)
         })?;
-        Ok(selection.choose(&self.args, &self.view)?.bytes)
+        Ok(selection.resolve(&self.args, &self.view)?.bytes)
     }
 
     fn selection(&self, unit: &str, value: &str) -> Result<Selection, FdError> {

@@ -6,8 +6,8 @@ use dormouse_proto::record::Entry;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
-use super::selection::unit::{self, Which};
-use super::selection::{Bounded, Chosen, Selection};
+use super::selection::unit::{self, UnitKey};
+use super::selection::{BoundedPart, ResolvedSelection, Selection};
 use super::{Call, Group, Handler, Outcome, Parameter, Tool, form};
 use crate::table::{NewDescriptor, View};
 use dormouse_content::Unreadable;
@@ -53,7 +53,7 @@ const PARAMETERS: [Parameter; 13] = [
          without index and name you get a list",
     )
     .one_of(&["paragraph", "section", "function", "class"]),
-    Parameter::integer("index", "Which unit, counted from 1").at_least(1),
+    Parameter::integer("index", "UnitKey unit, counted from 1").at_least(1),
     Parameter::text(
         "name",
         "With unit: which one, by a heading or a name such as area or Circle.area. Without unit, \
@@ -86,15 +86,15 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     } else {
         args.with_fd_by("name")
     };
-    let (fd, lost) = (args.fd()?, |error| args.lost(error));
+    let (fd, unreadable) = (args.fd()?, |error| args.unreadable(error));
     let selection = Selection::parse(&args, "mode")?.unwrap_or(Selection::Page(1));
     let (id, entry) = call.table.resolve(fd)?;
-    let view = form::view(&args, entry, form::asked(&args), call)?;
+    let view = form::view(&args, entry, form::requested(&args), call)?;
     let extracts = args.flag("extract_to_new_fd") == Some(true);
     if let (
         Selection::Unit {
             unit,
-            which: Which::Unsaid,
+            which: UnitKey::Unspecified,
         },
         false,
     ) = (selection, extracts)
@@ -102,24 +102,24 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
         let units = unit::list(&args, &view, unit, call.settings.max_read_chars)?;
         return Ok(Outcome::Answer(view::units(
             &id,
-            view.extent().map_err(lost)?,
+            view.extent().map_err(unreadable)?,
             &units,
         )));
     }
-    let chosen = selection.choose(&args, &view)?;
+    let chosen = selection.resolve(&args, &view)?;
     if extracts {
-        return extract(call, &id, &view, chosen).map_err(lost);
+        return extract(call, &id, &view, chosen).map_err(unreadable);
     }
-    let Bounded {
+    let BoundedPart {
         slice,
         served,
         rest,
     } = chosen
         .bound(&view, call.settings.max_read_chars)
-        .map_err(lost)?;
+        .map_err(unreadable)?;
     Ok(Outcome::Answer(view::content(
         &id,
-        view.extent().map_err(lost)?,
+        view.extent().map_err(unreadable)?,
         &served,
         slice.part(),
         rest.as_ref(),
@@ -131,9 +131,9 @@ pub(super) fn extract(
     call: &Call<'_>,
     id: &FdId,
     view: &View<'_>,
-    chosen: Chosen,
+    chosen: ResolvedSelection,
 ) -> Result<Outcome, Unreadable> {
-    let (Chosen { bytes, served }, source) = (chosen, &view.content);
+    let (ResolvedSelection { bytes, served }, source) = (chosen, &view.content);
     let last = bytes.end.saturating_sub(1).max(bytes.start);
     let lines = (source.line_at(bytes.start)?, source.line_at(last)?);
     let content = source.extract(bytes)?;

@@ -112,13 +112,13 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     }
     let mut excerpts = Excerpts::new(search.context_lines, call.settings.max_read_chars);
     if fd == ALL {
-        let found = all::find(&search, call, form::asked(&args), &mut excerpts);
+        let found = all::find(&search, call, form::requested(&args), &mut excerpts);
         let found = found.map_err(|error| error.answer(&args))?;
         search.check_start(&args, found.total())?;
         return Ok(Outcome::Answer(found.answer(&search)));
     }
     let (id, entry) = call.table.resolve(fd)?;
-    let view = form::view(&args, entry, form::asked(&args), call)?;
+    let view = form::view(&args, entry, form::requested(&args), call)?;
     let matches = search.find(
         &mut search.matcher.scan(call.quota),
         &view,
@@ -127,7 +127,10 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     );
     let matches = matches.map_err(|error| error.answer(&args))?;
     search.check_start(&args, matches)?;
-    let (shown, excerpts) = (search.shown(matches, excerpts.shown()), excerpts.take());
+    let (shown, excerpts) = (
+        search.shown(matches, excerpts.shown()),
+        excerpts.take_excerpts(),
+    );
     let found = Found {
         query: search.query,
         shown,
@@ -135,7 +138,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     };
     Ok(Outcome::Answer(view::search(
         &id,
-        view.extent().map_err(|error| args.lost(error))?,
+        view.extent().map_err(|error| args.unreadable(error))?,
         &found,
     )))
 }
@@ -145,7 +148,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
 enum SearchError {
     TooSlow(TooSlow),
     TooDifferent,
-    Lost(Unreadable),
+    Unreadable(Unreadable),
 }
 
 impl SearchError {
@@ -153,7 +156,7 @@ impl SearchError {
         match self {
             Self::TooSlow(error) => args.invalid(error.to_string()),
             Self::TooDifferent => args.invalid(distinct::TOO_DIFFERENT),
-            Self::Lost(error) => args.lost(error),
+            Self::Unreadable(error) => args.unreadable(error),
         }
     }
 }
@@ -200,8 +203,8 @@ impl<'a> Search<'a> {
         excerpts: &mut Excerpts,
     ) -> Result<u64, SearchError> {
         let end = self.start.saturating_add(self.max_matches);
-        let content = view.content.loaded().map_err(SearchError::Lost)?;
-        let text = content.text().map_err(SearchError::Lost)?;
+        let content = view.content.loaded().map_err(SearchError::Unreadable)?;
+        let text = content.text().map_err(SearchError::Unreadable)?;
         let (mut matches, mut pushed) = (0, Ok(()));
         let scanned = scan.find_each(&text, |bytes| {
             matches += 1;
@@ -210,7 +213,7 @@ impl<'a> Search<'a> {
             }
         });
         scanned.map_err(SearchError::TooSlow)?;
-        pushed.map(|()| matches).map_err(SearchError::Lost)
+        pushed.map(|()| matches).map_err(SearchError::Unreadable)
     }
 
     fn check_start(&self, args: &Args, matches: u64) -> Result<(), FdError> {

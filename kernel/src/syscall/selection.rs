@@ -26,7 +26,7 @@ pub(super) enum Selection {
     Lines { start: i64, count: i64 },
     LineRange { first: i64, last: Option<i64> },
     Chars { start: i64, count: i64 },
-    Unit { unit: Unit, which: unit::Which },
+    Unit { unit: Unit, which: unit::UnitKey },
 }
 
 impl Selection {
@@ -42,13 +42,13 @@ impl Selection {
         }
         let unit = args.text(unit_key);
         let counted = match unit {
-            Some("page") if args.has("page") => given(args, &["start", "count"]),
-            _ => given(args, &[unit_key, "start", "count"]),
+            Some("page") if args.has("page") => first_given(args, &["start", "count"]),
+            _ => first_given(args, &[unit_key, "start", "count"]),
         };
-        let units = given(args, &["unit", "index", "name"]);
+        let units = first_given(args, &["unit", "index", "name"]);
         let forms = [
-            given(args, &["page"]),
-            given(args, &["start_line", "end_line"]),
+            first_given(args, &["page"]),
+            first_given(args, &["start_line", "end_line"]),
             counted,
             units,
         ];
@@ -102,14 +102,18 @@ impl Selection {
     ///
     /// # Errors
     /// `invalid_page` or `invalid_range`, stating what is valid; `content_unreadable`.
-    pub(super) fn choose(self, args: &Args, view: &View<'_>) -> Result<Chosen, FdError> {
+    pub(super) fn resolve(
+        self,
+        args: &Args,
+        view: &View<'_>,
+    ) -> Result<ResolvedSelection, FdError> {
         let content = &view.content;
-        let lost = |error| args.lost(error);
+        let unreadable = |error| args.unreadable(error);
         let served = match self {
             Self::All => Served::All,
             Self::Page(page) => Served::Page(page_of(args, page, view)?),
             Self::Pages { start, count } => {
-                let total = content.total_pages(view.page_chars()).map_err(lost)?;
+                let total = content.total_pages(view.page_chars()).map_err(unreadable)?;
                 let start = page_of(args, start, view)?;
                 Served::Pages {
                     start,
@@ -117,18 +121,21 @@ impl Selection {
                 }
             }
             Self::Lines { start, count } => {
-                let total = content.total_lines().map_err(lost)?;
+                let total = content.total_lines().map_err(unreadable)?;
                 let start = within(args, FdErrorKind::InvalidRange, "line", start, (1, total))?;
                 Served::Lines {
                     start,
                     count: at_least_one(args, count)?.min(total - start + 1),
                 }
             }
-            Self::LineRange { first, last } => {
-                line_range(args, first, last, content.total_lines().map_err(lost)?)?
-            }
+            Self::LineRange { first, last } => line_range(
+                args,
+                first,
+                last,
+                content.total_lines().map_err(unreadable)?,
+            )?,
             Self::Chars { start, count } => {
-                let total = content.total_chars().map_err(lost)?;
+                let total = content.total_chars().map_err(unreadable)?;
                 let range = (0, total.saturating_sub(1));
                 let start = within(
                     args,
@@ -142,16 +149,16 @@ impl Selection {
                     count: at_least_one(args, count)?.min(total - start),
                 }
             }
-            Self::Unit { unit, which } => unit::choose(args, view, unit, which)?,
+            Self::Unit { unit, which } => unit::resolve(args, view, unit, which)?,
         };
-        Ok(Chosen {
-            bytes: bytes_of(view, &served).map_err(lost)?,
+        Ok(ResolvedSelection {
+            bytes: bytes_of(view, &served).map_err(unreadable)?,
             served,
         })
     }
 }
 
-fn given(args: &Args, keys: &[&'static str]) -> Option<&'static str> {
+fn first_given(args: &Args, keys: &[&'static str]) -> Option<&'static str> {
     keys.iter().copied().find(|key| args.has(key))
 }
 
@@ -159,7 +166,7 @@ fn page_of(args: &Args, page: i64, view: &View<'_>) -> Result<u64, FdError> {
     let total = view
         .content
         .total_pages(view.page_chars())
-        .map_err(|error| args.lost(error))?;
+        .map_err(|error| args.unreadable(error))?;
     within(
         args,
         FdErrorKind::InvalidPage,
@@ -234,27 +241,27 @@ fn bytes_of(view: &View<'_>, served: &Served) -> Result<Range<usize>, Unreadable
 
 /// A resolved selection. None of it has been read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Chosen {
+pub(super) struct ResolvedSelection {
     /// Byte range in the shown text.
     pub(super) bytes: Range<usize>,
     pub(super) served: Served,
 }
 
 /// The portion of a part that one answer shows.
-pub(super) struct Bounded {
+pub(super) struct BoundedPart {
     pub(super) slice: Slice,
     pub(super) served: Served,
     /// The rest, which can be requested next.
     pub(super) rest: Option<Served>,
 }
 
-impl Chosen {
+impl ResolvedSelection {
     /// Limits the part to one answer. Pages are cut after whole pages; lines, units and whole
     /// contents after whole lines, if at least one fits; everything else at the limit. Reads no
     /// more than that.
-    pub(super) fn bound(self, view: &View<'_>, max_chars: u64) -> Result<Bounded, Unreadable> {
+    pub(super) fn bound(self, view: &View<'_>, max_chars: u64) -> Result<BoundedPart, Unreadable> {
         let (bytes, served, rest) = self.fitting(view, max_chars.max(1))?;
-        Ok(Bounded {
+        Ok(BoundedPart {
             slice: view.content.slice(bytes)?,
             served,
             rest,

@@ -12,8 +12,8 @@ use dormouse_proto::record::Entry;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
-use super::handed::{Handed, handed};
-use super::parameter::Items;
+use super::parameter::ItemType;
+use super::transferred::{Handed, transferred_descriptors};
 use super::{Call, Group, Handler, Parameter, ProcessHandler, Tool, list_fds};
 use crate::process::Draft;
 use crate::program::Program;
@@ -47,7 +47,7 @@ const PARAMETERS: [Parameter; 3] = [
     )
     .required(),
     Parameter::list(
-        Items::Descriptors,
+        ItemType::Descriptors,
         FDS,
         "Descriptors that you hand over: the other gets them under numbers of its own. A part of \
          one is named as \"fd:1 lines 10-40\", or by an object.",
@@ -160,7 +160,7 @@ pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingMessage, Str
         .required_text("to", TO)
         .map_err(|error| error.message)?;
     let to = Address::parse(to).ok_or_else(|| format!("'{to}' is nobody: give {TO}."))?;
-    let descriptors = handed(&args, FDS, call)?;
+    let descriptors = transferred_descriptors(&args, FDS, call)?;
     let text = args.text("text").unwrap_or_default();
     if text.trim().is_empty() && descriptors.is_empty() {
         return Err(

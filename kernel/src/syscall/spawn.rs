@@ -17,7 +17,7 @@ pub use self::pending::{
     FetchError, Fetched, MAX_PRELOAD_BYTES, PendingSpawn, Preloads, ShownPreload,
 };
 use super::args::Args;
-use super::parameter::Items;
+use super::parameter::ItemType;
 use super::{Call, Group, Handler, Parameter, ProcessHandler, SpecDraft, Tool};
 use crate::process::Draft;
 use crate::program::Program;
@@ -49,19 +49,19 @@ const PARAMETERS: [Parameter; 7] = [
     .required(),
     Parameter::flag("wait", "Whether to wait for its end; true if left out."),
     Parameter::list(
-        Items::Texts,
+        ItemType::Texts,
         FILES,
         "Files whose content stands in its system prompt.",
     ),
     Parameter::list(
-        Items::Descriptors,
+        ItemType::Descriptors,
         FDS,
         "Descriptors that it gets: their content in its system prompt, and the same ids in its \
          table. A part of one is named as \"fd:1 lines 10-40\", or by an object.",
     )
     .with_descriptors(),
     Parameter::list(
-        Items::Texts,
+        ItemType::Texts,
         TEMP_FILES,
         "Temporary files, such as temp:1, whose newest version stands in its system prompt.",
     )

@@ -15,7 +15,7 @@ use dormouse_proto::shown::ShownText;
 use dormouse_proto::tool::{Access, Answer};
 
 use super::args::Args;
-use super::window::cut;
+use super::window::truncate;
 use super::{Call, Group, Handler, Outcome, Parameter, Tool};
 use crate::table::View;
 use dormouse_content::Unreadable;
@@ -63,9 +63,9 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     let asked = args.fd()?;
     let (fd, entry) = call.table.resolve(asked)?;
-    let lost = |error| args.lost(error);
-    let view = call.served(entry).map_err(lost)?;
-    let extent = view.extent().map_err(lost)?;
+    let unreadable = |error| args.unreadable(error);
+    let view = call.served(entry).map_err(unreadable)?;
+    let extent = view.extent().map_err(unreadable)?;
     let focus = args.text("focus").filter(|focus| !focus.trim().is_empty());
     let is_new = focus.is_some() || args.flag("again") == Some(true);
     if let Some(text) = view.entry.notes.summary.as_deref().filter(|_| !is_new) {
@@ -76,7 +76,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
         return Ok(Outcome::Answer(view::summary(&fd, extent, summary)));
     }
     let pages = sample(view.page_chars(), extent, call.settings.max_read_chars);
-    let prompt = prompt(&fd, &view, extent, &pages, focus).map_err(lost)?;
+    let prompt = prompt(&fd, &view, extent, &pages, focus).map_err(unreadable)?;
     let pages_read = ((pages.len() as u64) < extent.pages).then_some(pages.len() as u64);
     Ok(Outcome::Summarize(PendingSummary {
         prompt,
@@ -153,7 +153,7 @@ impl PendingSummary {
     pub fn into_summarized(self, reply: Result<Reply, ModelError>) -> Summarized {
         match reply.map(|reply| {
             (
-                cut(text_of(&reply.blocks).trim(), MAX_SUMMARY_CHARS),
+                truncate(text_of(&reply.blocks).trim(), MAX_SUMMARY_CHARS),
                 reply.usage,
             )
         }) {

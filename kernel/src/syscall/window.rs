@@ -35,7 +35,7 @@ impl Window {
     ///
     /// # Errors
     /// `invalid_range`, with what is valid.
-    pub(super) fn of<T>(
+    pub(super) fn select<T>(
         self,
         args: &Args,
         items: impl IntoIterator<Item = T>,
@@ -73,7 +73,7 @@ impl Window {
 }
 
 /// The text, truncated to `max_chars` characters and an ellipsis.
-pub(super) fn cut(text: &str, max_chars: usize) -> String {
+pub(super) fn truncate(text: &str, max_chars: usize) -> String {
     match text.char_indices().nth(max_chars) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
@@ -83,7 +83,7 @@ pub(super) fn cut(text: &str, max_chars: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::Parameter;
-    use super::super::parameter::Offered;
+    use super::super::parameter::OfferedParameters;
     use super::*;
 
     const PARAMETERS: [Parameter; 2] = [
@@ -92,14 +92,14 @@ mod tests {
     ];
 
     fn parsed(json: &str) -> Args {
-        Args::of("t", &PARAMETERS, Offered::ALL, json).unwrap()
+        Args::of("t", &PARAMETERS, OfferedParameters::ALL, json).unwrap()
     }
 
     fn shown(args: &str, max_chars: u64) -> Result<(String, Option<u64>, Vec<u64>), String> {
         let args = parsed(args);
         let window = Window::parse(&args, 4, max_chars).map_err(|error| error.message)?;
         let (shown, items) = window
-            .of(&args, [10, 20, 30, 5, 5], |chars| *chars)
+            .select(&args, [10, 20, 30, 5, 5], |chars| *chars)
             .map_err(|error| error.message)?;
         Ok((shown.range(), shown.next(), items))
     }
@@ -135,7 +135,9 @@ mod tests {
     fn an_empty_list_is_shown_from_its_beginning() {
         let args = parsed("{}");
         let window = Window::parse(&args, 4, 10).unwrap();
-        let (shown, items) = window.of(&args, Vec::<u64>::new(), |chars| *chars).unwrap();
+        let (shown, items) = window
+            .select(&args, Vec::<u64>::new(), |chars| *chars)
+            .unwrap();
         assert_eq!(
             (shown.range().as_str(), shown.next(), items),
             ("0", None, vec![])

@@ -15,7 +15,7 @@ use dormouse_proto::tool::Attachment;
 use dormouse_proto::xml::Element;
 use imagesize::ImageType;
 
-use super::placement::{Capped, Placer};
+use super::placement::{CappedContent, Placer};
 use dormouse_content::{Content, Unreadable};
 
 /// The most attachments of one output that become descriptors.
@@ -38,12 +38,12 @@ const LONGEST_NAME_CHARS: usize = 200;
 const LONGEST_TYPE_CHARS: usize = 100;
 
 /// The first characters of a text that may be long.
-fn begun(text: &str, chars: usize) -> String {
-    let begun: String = text.chars().take(chars).collect();
-    if begun.len() < text.len() {
-        begun + "…"
+fn truncated(text: &str, chars: usize) -> String {
+    let start: String = text.chars().take(chars).collect();
+    if start.len() < text.len() {
+        start + "…"
     } else {
-        begun
+        start
     }
 }
 
@@ -77,14 +77,17 @@ impl Placer<'_> {
     ) -> Result<NewAttachment, Unreadable> {
         let settings = self.settings.copied().unwrap_or_default();
         // Names come from servers and can have any length.
-        let name = name.as_deref().map(|name| begun(name, LONGEST_NAME_CHARS));
-        let media_type = begun(media_type, LONGEST_TYPE_CHARS);
+        let name = name
+            .as_deref()
+            .map(|name| truncated(name, LONGEST_NAME_CHARS));
+        let media_type = truncated(media_type, LONGEST_TYPE_CHARS);
         let total_bytes = bytes.len() as u64;
-        let Capped { content, cut_bytes } = self.capped(bytes.clone(), 0, Some(&settings))?;
+        let CappedContent { content, cut_bytes } =
+            self.capped(bytes.clone(), 0, Some(&settings))?;
         let is_fit = cut_bytes == 0 && total_bytes <= LONGEST_SHOWN_BYTES;
         let side_px = Some(bytes)
             .filter(|_| is_fit)
-            .and_then(|bytes| seen(bytes, &essence(&media_type)));
+            .and_then(|bytes| shown_side_px(bytes, &essence(&media_type)));
         let from = name
             .as_ref()
             .map_or_else(|| source.to_owned(), |name| format!("{source}/{name}"));
@@ -150,7 +153,7 @@ fn essence(media_type: &str) -> String {
 }
 
 /// The longer side in pixels if the bytes can be shown as `media_type`; 0 for a document.
-fn seen(bytes: &[u8], media_type: &str) -> Option<u32> {
+fn shown_side_px(bytes: &[u8], media_type: &str) -> Option<u32> {
     if shown_type(bytes) != Some(media_type) {
         return None;
     }

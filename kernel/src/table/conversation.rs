@@ -74,11 +74,11 @@ impl Conversation {
             Block::Text { text, .. } if **text == *marker => None,
             Block::Text { text, .. } => Some(Part {
                 text: text.clone(),
-                source: speaker(message.role).into(),
+                source: source_of_role(message.role).into(),
             }),
             Block::ToolResult { id, text, .. } => Some(Part {
                 text: text.clone(),
-                source: self.asked(before, id),
+                source: self.source_of_result(before, id),
             }),
             Block::ToolUse { .. } | Block::Media { .. } | Block::Opaque(_) => None,
         });
@@ -86,11 +86,11 @@ impl Conversation {
     }
 
     /// The source of a tool result: the tool that the preceding message called under this id.
-    fn asked(&self, before: usize, result: &str) -> Arc<str> {
-        let asking = before
+    fn source_of_result(&self, before: usize, result: &str) -> Arc<str> {
+        let calling = before
             .checked_sub(1)
             .and_then(|index| self.messages.get(index));
-        let tool = asking.and_then(|message| {
+        let tool = calling.and_then(|message| {
             message.blocks.iter().find_map(|block| match block {
                 Block::ToolUse { id, name, .. } if **id == *result => Some(format!("tool:{name}")),
                 _ => None,
@@ -100,7 +100,7 @@ impl Conversation {
     }
 }
 
-fn speaker(role: Role) -> &'static str {
+fn source_of_role(role: Role) -> &'static str {
     match role {
         Role::User => "user_input",
         Role::Assistant => "reply",

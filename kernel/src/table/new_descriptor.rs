@@ -11,7 +11,7 @@ use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
 use dormouse_proto::tool::Answer;
 
-use super::preview::{self, Shown};
+use super::preview::{self, PreviewParts};
 use super::served;
 use dormouse_content::{Content, ReadQuota, Unreadable};
 
@@ -22,16 +22,16 @@ pub struct NewDescriptor {
     pub entry: Entry<Content>,
     /// Characters of the unchanged content, whatever form is shown.
     total_chars: u64,
-    shows: Shows,
+    answer_kind: AnswerKind,
 }
 
 /// The kind of answer that announces the descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Shows {
+enum AnswerKind {
     /// A message and a preview of the content.
     Preview {
         message: String,
-        preview: Result<(Extent, Shown), Unreadable>,
+        preview: Result<(Extent, PreviewParts), Unreadable>,
         is_error: bool,
     },
     /// A statement of which part of another descriptor it is.
@@ -56,7 +56,7 @@ impl NewDescriptor {
         // Build the page table now: it is stored with the content, so that no later read has to.
         entry.content.reader(quota).prepare(entry.page_chars);
         let preview = served(Cow::Borrowed(&entry), settings, quota)
-            .and_then(|view| Ok((view.extent()?, preview::shown(&view, settings.preview)?)));
+            .and_then(|view| Ok((view.extent()?, preview::parts(&view, settings.preview)?)));
         let total_chars = entry
             .content
             .reader(quota)
@@ -64,12 +64,12 @@ impl NewDescriptor {
             .unwrap_or_default();
         let message = match entry.cut_bytes {
             0 => message.to_owned(),
-            cut_bytes => format!("{message} {}", cut(&entry.content, cut_bytes)),
+            cut_bytes => format!("{message} {}", cut_notice(&entry.content, cut_bytes)),
         };
         Self {
             entry,
             total_chars,
-            shows: Shows::Preview {
+            answer_kind: AnswerKind::Preview {
                 message,
                 preview,
                 is_error: false,
@@ -89,7 +89,7 @@ impl NewDescriptor {
         Self {
             entry,
             total_chars: extent.total_chars,
-            shows: Shows::Part {
+            answer_kind: AnswerKind::Part {
                 of,
                 served,
                 lines,
@@ -102,8 +102,8 @@ impl NewDescriptor {
     /// `fd_error` if the content cannot be read.
     #[must_use]
     pub fn answer(&self, id: &FdId) -> Answer {
-        match &self.shows {
-            Shows::Preview {
+        match &self.answer_kind {
+            AnswerKind::Preview {
                 message,
                 preview: Ok((extent, shown)),
                 is_error,
@@ -114,10 +114,10 @@ impl NewDescriptor {
                     ..view::result(id, &self.entry.source, *extent, message, previewed)
                 }
             }
-            Shows::Preview {
+            AnswerKind::Preview {
                 preview: Err(lost), ..
             } => unreadable(Some(id.to_string()), lost),
-            Shows::Part {
+            AnswerKind::Part {
                 of,
                 served,
                 lines,
@@ -133,14 +133,14 @@ impl NewDescriptor {
 
     /// Marks the preview as that of an error.
     pub(super) fn set_error(&mut self, flag: bool) {
-        if let Shows::Preview { is_error, .. } = &mut self.shows {
+        if let AnswerKind::Preview { is_error, .. } = &mut self.answer_kind {
             *is_error = flag;
         }
     }
 }
 
 /// A sentence that states how many bytes were dropped. Part of what models read.
-pub(super) fn cut(content: &Content, cut_bytes: u64) -> String {
+pub(super) fn cut_notice(content: &Content, cut_bytes: u64) -> String {
     let kept = content.len_bytes();
     format!("Only its first {kept} bytes were kept; {cut_bytes} bytes after them were cut off.")
 }

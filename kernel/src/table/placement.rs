@@ -22,7 +22,7 @@ use dormouse_proto::tool::{Answer, ToolOutput};
 use dormouse_proto::user_input::{InputPart, UserInput};
 
 use super::attachment::{MOST_ATTACHED, NewAttachment};
-use super::new_descriptor::{NewDescriptor, cut, unreadable};
+use super::new_descriptor::{NewDescriptor, cut_notice, unreadable};
 use dormouse_content::{CappedBytes, Content, ReadQuota, Reader, Unreadable};
 
 /// Where an output or input goes.
@@ -88,9 +88,9 @@ impl<'a> Placer<'a> {
             cut_bytes,
             attached,
         } = output;
-        let of_errors = self.settings.filter(|_| is_error).map(of_errors);
+        let error_settings = self.settings.filter(|_| is_error).map(error_settings);
         let placer = Placer {
-            settings: of_errors.as_ref().or(self.settings),
+            settings: error_settings.as_ref().or(self.settings),
             ..*self
         };
         let placed = placer
@@ -105,7 +105,7 @@ impl<'a> Placer<'a> {
             .map_while(|attachment| self.attachment(attachment, source).ok());
         PlacedOutput {
             placement: placed
-                .unwrap_or_else(Placement::lost)
+                .unwrap_or_else(Placement::unreadable)
                 .with_error_flag(is_error),
             attached: attached.collect(),
             total_attached,
@@ -119,19 +119,19 @@ impl<'a> Placer<'a> {
         let capped = self.capped(Content::bytes_of(text.clone()), 0, self.settings);
         capped
             .and_then(|capped| self.place(capped, source))
-            .unwrap_or_else(Placement::lost)
+            .unwrap_or_else(Placement::unreadable)
     }
 
     /// Places the last message of a child, as [`shared`](Self::shared) does; as an error if the
     /// child did not finish.
     #[must_use]
     pub fn exit(&self, exit: &Exit, source: &str) -> Placement {
-        let of_errors = self
+        let error_settings = self
             .settings
             .filter(|_| exit.status != ExitStatus::Done)
-            .map(of_errors);
+            .map(error_settings);
         Placer {
-            settings: of_errors.as_ref().or(self.settings),
+            settings: error_settings.as_ref().or(self.settings),
             ..*self
         }
         .shared(&exit.message, source)
@@ -142,7 +142,7 @@ impl<'a> Placer<'a> {
     #[must_use]
     pub fn input(&self, part: &InputPart) -> Placement {
         let settings = self.settings.filter(|settings| settings.page_user_input);
-        let place = |capped: Capped| match settings {
+        let place = |capped: CappedContent| match settings {
             Some(settings)
                 if self.reader(&capped.content).total_chars()? > settings.max_input_chars =>
             {
@@ -157,7 +157,7 @@ impl<'a> Placer<'a> {
         };
         self.capped(part.bytes.clone(), 0, settings)
             .and_then(place)
-            .unwrap_or_else(Placement::lost)
+            .unwrap_or_else(Placement::unreadable)
     }
 
     /// Places all parts of an input, in order.
@@ -182,7 +182,7 @@ impl<'a> Placer<'a> {
                 Some(settings) if produced_chars > settings.max_direct_output_chars => {
                     let message =
                         temp_file::view::exceeds(id, version, settings.max_direct_output_chars);
-                    let capped = Capped {
+                    let capped = CappedContent {
                         content: content.clone(),
                         cut_bytes: 0,
                     };
@@ -192,7 +192,7 @@ impl<'a> Placer<'a> {
                     .map(|answer| Placement::element(answer, produced_chars)),
             }
         };
-        place().unwrap_or_else(Placement::lost)
+        place().unwrap_or_else(Placement::unreadable)
     }
 
     /// Makes a descriptor of a content that the host opens, whatever its size. `page_chars`
@@ -215,7 +215,7 @@ impl<'a> Placer<'a> {
             settings: Some(&settings),
             ..*self
         };
-        placer.opened(
+        placer.open_bytes(
             handed,
             source,
             &format!("Opened {source}. Use read_fd to read its pages."),
@@ -226,7 +226,7 @@ impl<'a> Placer<'a> {
     ///
     /// # Errors
     /// [`Unreadable`] if the quota is used up.
-    pub(crate) fn opened(
+    pub(crate) fn open_bytes(
         &self,
         CappedBytes { bytes, cut_bytes }: CappedBytes,
         source: &str,
@@ -234,10 +234,10 @@ impl<'a> Placer<'a> {
     ) -> Result<NewDescriptor, Unreadable> {
         let settings = self.settings.copied().unwrap_or_default();
         let capped = self.capped(bytes, cut_bytes, Some(&settings))?;
-        Ok(self.opening(capped, source, &settings, message))
+        Ok(self.new_descriptor(capped, source, &settings, message))
     }
 
-    fn place(&self, capped: Capped, source: &str) -> Result<Placement, Unreadable> {
+    fn place(&self, capped: CappedContent, source: &str) -> Result<Placement, Unreadable> {
         match self.settings {
             Some(settings)
                 if self.reader(&capped.content).total_chars()?
@@ -256,11 +256,11 @@ impl<'a> Placer<'a> {
     /// sentence that says so; a sentence at the end states how many bytes were dropped.
     fn context(
         &self,
-        capped: &Capped,
+        capped: &CappedContent,
         what: &str,
         shown: impl Fn(Arc<str>) -> ShownText,
     ) -> Result<Placement, Unreadable> {
-        let Capped { content, cut_bytes } = capped;
+        let CappedContent { content, cut_bytes } = capped;
         let reader = self.reader(content);
         let mut text: Arc<str> = match reader.is_binary()? {
             true => format!(
@@ -273,9 +273,9 @@ impl<'a> Placer<'a> {
         };
         let mut shown = shown(text.clone());
         if *cut_bytes > 0 {
-            let behind = format!("\n\n{}", cut(content, *cut_bytes));
-            text = [&*text, &*behind].concat().into();
-            shown = shown.then(behind);
+            let notice = format!("\n\n{}", cut_notice(content, *cut_bytes));
+            text = [&*text, &*notice].concat().into();
+            shown = shown.then(notice);
         }
         let produced_chars = text.chars().count() as u64;
         Ok(Placement::Context {
@@ -287,22 +287,24 @@ impl<'a> Placer<'a> {
 
     fn descriptor(
         &self,
-        capped: Capped,
+        capped: CappedContent,
         source: &str,
         settings: &DescriptorSettings,
         message: &str,
     ) -> Placement {
-        Placement::Descriptor(Box::new(self.opening(capped, source, settings, message)))
+        Placement::Descriptor(Box::new(
+            self.new_descriptor(capped, source, settings, message),
+        ))
     }
 
-    fn opening(
+    fn new_descriptor(
         &self,
-        capped: Capped,
+        capped: CappedContent,
         source: &str,
         settings: &DescriptorSettings,
         message: &str,
     ) -> NewDescriptor {
-        let Capped { content, cut_bytes } = capped;
+        let CappedContent { content, cut_bytes } = capped;
         let entry = Entry {
             cut_bytes,
             ..Entry::new(content, settings.page_chars.max(1), source, self.now_ms)
@@ -320,14 +322,14 @@ impl<'a> Placer<'a> {
         bytes: Bytes,
         cut_bytes: u64,
         settings: Option<&DescriptorSettings>,
-    ) -> Result<Capped, Unreadable> {
+    ) -> Result<CappedContent, Unreadable> {
         let cap_bytes = settings.map_or(u64::MAX, |settings| settings.max_content_bytes);
         let CappedBytes {
             bytes,
             cut_bytes: cut_here,
         } = CappedBytes::capped(bytes, cap_bytes);
         self.quota.charge(bytes.len())?;
-        Ok(Capped {
+        Ok(CappedContent {
             content: Content::new(bytes),
             cut_bytes: cut_bytes + cut_here,
         })
@@ -336,7 +338,7 @@ impl<'a> Placer<'a> {
 
 /// The settings for an error. The cause of an error is often at its end, so the preview shows both
 /// ends.
-fn of_errors(settings: &DescriptorSettings) -> DescriptorSettings {
+fn error_settings(settings: &DescriptorSettings) -> DescriptorSettings {
     DescriptorSettings {
         preview: Preview::HeadTail,
         ..*settings
@@ -344,7 +346,7 @@ fn of_errors(settings: &DescriptorSettings) -> DescriptorSettings {
 }
 
 /// A content that was capped, and the number of bytes that were dropped.
-pub(super) struct Capped {
+pub(super) struct CappedContent {
     pub(super) content: Content,
     pub(super) cut_bytes: u64,
 }
@@ -390,7 +392,7 @@ impl Placement {
 
     /// The answer for bytes that cannot be read. Counts no characters.
     #[expect(clippy::needless_pass_by_value, reason = "it maps an error")]
-    fn lost(error: Unreadable) -> Self {
+    fn unreadable(error: Unreadable) -> Self {
         Self::element(unreadable(None, &error), 0)
     }
 

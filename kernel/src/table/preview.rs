@@ -8,12 +8,12 @@ use dormouse_content::{Slice, Unreadable};
 
 /// The parts of a preview. They share the bytes of the content.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Shown {
+pub(super) struct PreviewParts {
     head: Slice,
     tail: Option<(Omitted, Slice)>,
 }
 
-impl Shown {
+impl PreviewParts {
     /// The preview as an answer takes it, with the summary of the descriptor.
     pub(super) fn previewed<'a>(&'a self, summary: Option<&'a str>) -> Previewed<'a> {
         let tail = self.tail.as_ref().map(|(omitted, slice)| Tail {
@@ -30,7 +30,7 @@ impl Shown {
 
 /// Makes the preview of a descriptor. Content that fits one page is shown in full, whatever
 /// `preview` says.
-pub(super) fn shown(view: &View<'_>, preview: Preview) -> Result<Shown, Unreadable> {
+pub(super) fn parts(view: &View<'_>, preview: Preview) -> Result<PreviewParts, Unreadable> {
     let View { content, .. } = view;
     let ends = if preview == Preview::HeadTail {
         ends(view)?
@@ -41,7 +41,7 @@ pub(super) fn shown(view: &View<'_>, preview: Preview) -> Result<Shown, Unreadab
         let page = content
             .page(view.page_chars(), 1)?
             .expect("every content has a first page");
-        return Ok(Shown {
+        return Ok(PreviewParts {
             head: page,
             tail: None,
         });
@@ -55,7 +55,7 @@ pub(super) fn shown(view: &View<'_>, preview: Preview) -> Result<Shown, Unreadab
         lines,
         chars: content.char_at(to)? - content.char_at(from)?,
     };
-    Ok(Shown {
+    Ok(PreviewParts {
         head,
         tail: Some((omitted, tail)),
     })
@@ -81,7 +81,7 @@ fn ends(view: &View<'_>) -> Result<Option<(Slice, Slice)>, Unreadable> {
     };
     let tail = content.slice(tail)?;
     let skipped = if tail.continued {
-        skipped(&tail.text)
+        partial_line_bytes(&tail.text)
     } else {
         0
     };
@@ -90,7 +90,7 @@ fn ends(view: &View<'_>) -> Result<Option<(Slice, Slice)>, Unreadable> {
 }
 
 /// Length of the partial line at the start of a text; 0 if no line starts before its end.
-fn skipped(text: &str) -> usize {
+fn partial_line_bytes(text: &str) -> usize {
     text.find('\n')
         .map(|feed| feed + 1)
         .filter(|next| *next < text.len())
@@ -116,7 +116,7 @@ mod tests {
     /// Head, omitted lines and characters, tail and its first line.
     fn seen(text: &str, page_chars: u32) -> (String, Option<(String, u64, String)>) {
         let entry = entry(text, page_chars);
-        let shown = shown(&view(&entry), Preview::HeadTail).unwrap();
+        let shown = parts(&view(&entry), Preview::HeadTail).unwrap();
         let Previewed { head, tail, .. } = shown.previewed(None);
         let tail = tail.map(|Tail { omitted, part }| {
             let (first, last) = omitted.lines;
@@ -169,7 +169,7 @@ mod tests {
             page_chars in 1_u32..60,
         ) {
             let entry = entry(&text, page_chars);
-            let shown = shown(&view(&entry), Preview::HeadTail).unwrap();
+            let shown = parts(&view(&entry), Preview::HeadTail).unwrap();
             let Previewed { head, tail, .. } = shown.previewed(None);
             prop_assert!(text.starts_with(head.text));
             let Some(Tail { omitted, part }) = tail else {

@@ -38,7 +38,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    fn cut(self) -> Option<u64> {
+    fn cut_attribute(self) -> Option<u64> {
         (self.cut_bytes > 0).then_some(self.cut_bytes)
     }
 }
@@ -255,7 +255,7 @@ pub fn result(
         .attribute("total_lines", extent.total_lines)
         .attribute("total_chars", extent.total_chars)
         .attribute_if("encoding", extent.encoding.word())
-        .attribute_if("cut_bytes", extent.cut())
+        .attribute_if("cut_bytes", extent.cut_attribute())
         .attribute_if("pretty", extent.pretty)
         .child(Element::new("message").text(message));
     let summary = summary.map(|text| Element::new("summary").text(text));
@@ -303,12 +303,12 @@ fn content_in(
         .attribute("lines", part.lines())
         .attribute("total_lines", extent.total_lines)
         .attribute_if("encoding", extent.encoding.word())
-        .attribute_if("cut_bytes", extent.cut())
+        .attribute_if("cut_bytes", extent.cut_attribute())
         .attribute_if("pretty", extent.pretty);
-    Answer::shown(go_on(element, rest, extent.pretty).text(part.text))
+    Answer::shown(with_continuation(element, rest, extent.pretty).text(part.text))
 }
 
-fn go_on(element: Element, rest: Option<&Served>, pretty: Option<bool>) -> Element {
+fn with_continuation(element: Element, rest: Option<&Served>, pretty: Option<bool>) -> Element {
     let Some((mode, start, count)) = rest.and_then(Served::units) else {
         return element;
     };
@@ -526,7 +526,7 @@ pub fn search(fd: &FdId, extent: Extent, found: &Found<'_>) -> Answer {
         .attribute("total_lines", extent.total_lines)
         .attribute_if("encoding", extent.encoding.word())
         .attribute_if("pretty", extent.pretty);
-    let element = go_on_listing(element, *shown, "matches", "search_fd");
+    let element = with_next_start(element, *shown, "matches", "search_fd");
     Answer::shown(
         excerpts
             .iter()
@@ -535,7 +535,7 @@ pub fn search(fd: &FdId, extent: Extent, found: &Found<'_>) -> Answer {
 }
 
 /// Adds how to continue, if not everything is shown.
-fn go_on_listing(element: Element, shown: Shown, items: &str, tool: &str) -> Element {
+fn with_next_start(element: Element, shown: Shown, items: &str, tool: &str) -> Element {
     let Some(next) = shown.next() else {
         return element;
     };

@@ -1,18 +1,18 @@
 //! Encoding of record payloads. The only module that uses bincode.
 //!
-//! bincode is no longer maintained and trusts its input, so it decodes only numbers. `Reading`
+//! bincode is no longer maintained and trusts its input, so it decodes only numbers. `RecordDeserializer`
 //! decodes the rest: it refuses lengths that exceed the remaining bytes, and charges the memory of
 //! decoded values to an `Allowance`. Records contain no zero-sized elements and no recursive types.
 
 mod allowance;
-mod reading;
+mod deserializer;
 
 use bincode::config::{self, Configuration, Limit, LittleEndian, Varint};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use self::allowance::Allowance;
-use self::reading::Reading;
+use self::deserializer::RecordDeserializer;
 
 /// Maximum size of a payload. Contents are not payloads; they are stored raw.
 pub const MAX_PAYLOAD_BYTES: usize = 256 << 20;
@@ -96,9 +96,9 @@ pub fn decode_within<T: DeserializeOwned>(
     if bytes.len() > MAX_PAYLOAD_BYTES {
         return Err(CodecError::TooLarge);
     }
-    let mut reading = Reading::new(bytes, allowance, size_of::<T>());
-    let value = T::deserialize(&mut reading)?;
-    match reading.left() {
+    let mut deserializer = RecordDeserializer::new(bytes, allowance, size_of::<T>());
+    let value = T::deserialize(&mut deserializer)?;
+    match deserializer.left() {
         0 => Ok(value),
         left => Err(CodecError::Trailing(left)),
     }

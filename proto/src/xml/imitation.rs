@@ -103,7 +103,7 @@ const ELEMENT_NAMES: [&str; 51] = [
 
 /// Where an imitation could be taken for text of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Deceives {
+enum ImitationScope {
     Anywhere,
     /// Only inside an element of the kernel.
     InsideElements,
@@ -113,7 +113,7 @@ enum Deceives {
 /// memory bandwidth if `<` and `[` are rare.
 #[must_use]
 pub fn imitates(text: &str) -> bool {
-    imitations(text).any(|imitation| imitation.deceives == Deceives::Anywhere)
+    imitations(text).any(|imitation| imitation.scope == ImitationScope::Anywhere)
 }
 
 /// Where to split a text so that no part holds a whole imitation: behind the `<` of a tag, and
@@ -135,7 +135,7 @@ struct Imitation {
     opener: std::ops::Range<usize>,
     /// Where it is split.
     cut: usize,
-    deceives: Deceives,
+    scope: ImitationScope,
 }
 
 fn imitations(text: &str) -> impl Iterator<Item = Imitation> {
@@ -189,20 +189,20 @@ fn holds_rare_opener(bytes: &[u8]) -> bool {
 fn imitation_at(text: &str, at: usize) -> Option<Imitation> {
     let first = text[at..].chars().next()?;
     let after = at + first.len_utf8();
-    let (cut, deceives) = match opener(first)? {
+    let (cut, scope) = match opener(first)? {
         Opens::Tag => (after, tag(&text[after..])?),
-        Opens::Marker => (after + marker(&text[after..])?, Deceives::Anywhere),
+        Opens::Marker => (after + marker(&text[after..])?, ImitationScope::Anywhere),
     };
     Some(Imitation {
         opener: at..after,
         cut,
-        deceives,
+        scope,
     })
 }
 
 /// Where the tag would deceive whose text after `<` this is; nothing if it is no imitation.
-fn tag(after: &str) -> Option<Deceives> {
-    if !may_begin_a_name(after.as_bytes()) {
+fn tag(after: &str) -> Option<ImitationScope> {
+    if !may_begin_name(after.as_bytes()) {
         return None;
     }
     let (chars, space) = without_space(letters(after));
@@ -213,28 +213,29 @@ fn tag(after: &str) -> Option<Deceives> {
     };
     let begins = |name: &&str| strip_prefix(chars.clone(), name).is_some();
     let is_whole = |name: &&str| {
-        strip_prefix(chars.clone(), name).is_some_and(|mut rest| !rest.next().is_some_and(in_name))
+        strip_prefix(chars.clone(), name)
+            .is_some_and(|mut rest| !rest.next().is_some_and(is_name_char))
     };
     if space || more_space {
         return ELEMENT_NAMES
             .iter()
             .any(|name| name.starts_with("fd_") && is_whole(name))
-            .then_some(Deceives::Anywhere);
+            .then_some(ImitationScope::Anywhere);
     }
     if !ELEMENT_PREFIXES.iter().any(begins) {
         return None;
     }
     let is_anywhere = UNIQUE_PREFIXES.iter().any(begins) || ELEMENT_NAMES.iter().any(is_whole);
     Some(if is_anywhere {
-        Deceives::Anywhere
+        ImitationScope::Anywhere
     } else {
-        Deceives::InsideElements
+        ImitationScope::InsideElements
     })
 }
 
 /// Whether a tag may begin here, judged by its first two letters: a cheap test for each `<` of a
 /// page, which nearly all fail.
-fn may_begin_a_name(after: &[u8]) -> bool {
+fn may_begin_name(after: &[u8]) -> bool {
     let start = after
         .iter()
         .position(|byte| *byte != b'/' && !byte.is_ascii_whitespace())
@@ -255,7 +256,7 @@ fn may_begin_a_name(after: &[u8]) -> bool {
 pub(super) fn marker(after: &str) -> Option<usize> {
     let (at, first) = after
         .char_indices()
-        .find(|(_, c)| !is_unseen(*c) && !c.is_whitespace())?;
+        .find(|(_, c)| !is_invisible(*c) && !c.is_whitespace())?;
     let (chars, _) = without_space(letters(after));
     let (chars, _) = without_space(strip_prefix(chars, "msg")?);
     let (mut chars, _) = without_space(strip_prefix(chars, ":")?);
@@ -269,7 +270,7 @@ pub(super) fn marker(after: &str) -> Option<usize> {
 /// ASCII, in lower case.
 fn letters(text: &str) -> impl Iterator<Item = char> + Clone {
     text.chars()
-        .filter(|c| !is_unseen(*c))
+        .filter(|c| !is_invisible(*c))
         .map(|c| plain(c).to_ascii_lowercase())
 }
 
@@ -307,13 +308,13 @@ fn strip_prefix<I: Iterator<Item = char>>(mut chars: I, prefix: &str) -> Option<
         .then_some(chars)
 }
 
-fn in_name(c: char) -> bool {
+fn is_name_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':')
 }
 
 /// Whether a character takes no room of its own on a screen: joiners, soft hyphens, variation
 /// selectors, tags, and accents, which stand on the character before.
-fn is_unseen(c: char) -> bool {
+fn is_invisible(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{300}'..='\u{36f}' | '\u{180b}'..='\u{180f}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}'
         | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{20d0}'..='\u{20ff}'
         | '\u{fe00}'..='\u{fe0f}' | '\u{fe20}'..='\u{fe2f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}')

@@ -18,7 +18,8 @@ pub fn is_carried(text: &str) -> bool {
     let controls = bytes
         .iter()
         .fold(false, |found, byte| found | control(*byte));
-    !controls && (text.is_ascii() || !may_hold_control(bytes) || obscure(text).next().is_none())
+    !controls
+        && (text.is_ascii() || !may_hold_control(bytes) || replaced_chars(text).next().is_none())
 }
 
 /// Whether the text may contain a multi-byte control character; false positives are possible.
@@ -65,9 +66,9 @@ pub fn sanitize(text: &str) -> Cow<'_, str> {
     }
     let mut shown = String::with_capacity(text.len() + text.len() / 8);
     let mut from = 0;
-    for (at, c) in obscure(text) {
+    for (at, c) in replaced_chars(text) {
         shown.push_str(&text[from..at]);
-        push_picture(&mut shown, c);
+        push_replacement(&mut shown, c);
         from = at + c.len_utf8();
     }
     shown.push_str(&text[from..]);
@@ -75,13 +76,13 @@ pub fn sanitize(text: &str) -> Cow<'_, str> {
 }
 
 /// The characters that are replaced, with their positions.
-fn obscure(text: &str) -> impl Iterator<Item = (usize, char)> {
+fn replaced_chars(text: &str) -> impl Iterator<Item = (usize, char)> {
     let mut before = None;
     text.char_indices()
-        .filter(move |(_, c)| is_obscure(*c, before.replace(*c)))
+        .filter(move |(_, c)| is_replaced(*c, before.replace(*c)))
 }
 
-fn is_obscure(c: char, before: Option<char>) -> bool {
+fn is_replaced(c: char, before: Option<char>) -> bool {
     match c {
         '\t' | '\n' | '\r' => false,
         // Bidirectional controls.
@@ -106,7 +107,7 @@ fn is_ideograph(c: char) -> bool {
     matches!(c, '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
 }
 
-fn push_picture(shown: &mut String, control: char) {
+fn push_replacement(shown: &mut String, control: char) {
     match control {
         '\u{0}'..'\u{20}' => shown.extend(char::from_u32(0x2400 + u32::from(control))),
         '\u{7f}' => shown.push('\u{2421}'),

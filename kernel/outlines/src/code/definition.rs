@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use tree_sitter::{Node, QueryCursor, StreamingIterator, Tree};
 
 use super::super::name::tidy;
-use super::super::{Outlined, Unit, counted};
+use super::super::{Outlined, Unit, checked_count};
 use super::above::{Above, lines};
 use super::language::{Language, Patterns};
 use super::parse::{parse, walk};
@@ -48,8 +48,8 @@ pub(super) fn definitions(text: &str, language: Language) -> Option<Definitions>
         .collect();
     let classes = outlined.into_iter().map(|(_, unit)| unit).collect();
     Some(Definitions {
-        functions: counted(Unit::Function, functions),
-        classes: counted(Unit::Class, classes),
+        functions: checked_count(Unit::Function, functions),
+        classes: checked_count(Unit::Class, classes),
     })
 }
 

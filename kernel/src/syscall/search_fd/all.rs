@@ -97,16 +97,20 @@ pub(super) fn find<'a>(
     for (fd, entry) in searched(call.table) {
         descriptors += 1;
         let searched = view(entry, asked, call)
-            .map_err(SearchError::Lost)
+            .map_err(SearchError::Unreadable)
             .and_then(|view| {
                 let matches = search.find(&mut scan, &view, total, excerpts)?;
-                Ok((matches, view.extent().map_err(SearchError::Lost)?))
+                Ok((matches, view.extent().map_err(SearchError::Unreadable)?))
             });
-        let excerpts_here = excerpts.take();
+        let excerpts_here = excerpts.take_excerpts();
         let (matches, extent) = match searched {
             Ok(searched) => searched,
-            Err(SearchError::Lost(error)) => {
-                unreadable.extend(excerpts.make_room().then(|| lost(fd, &error)));
+            Err(SearchError::Unreadable(error)) => {
+                unreadable.extend(
+                    excerpts
+                        .reserve_element()
+                        .then(|| unreadable_error(fd, &error)),
+                );
                 continue;
             }
             Err(error) => return Err(error),
@@ -116,7 +120,7 @@ pub(super) fn find<'a>(
         let extent = (!excerpts_here.is_empty()).then_some(extent);
         // Descriptors before the shown matches were listed by the previous call.
         let is_ahead = matches > 0 && total >= search.start;
-        if is_ahead && (excerpts.make_room() || extent.is_some()) {
+        if is_ahead && (excerpts.reserve_element() || extent.is_some()) {
             groups.push(FoundIn {
                 fd,
                 matches,
@@ -156,7 +160,7 @@ pub(super) fn view<'a>(
     }
 }
 
-pub(super) fn lost(fd: &FdId, error: &Unreadable) -> FdError {
+pub(super) fn unreadable_error(fd: &FdId, error: &Unreadable) -> FdError {
     FdError {
         kind: FdErrorKind::ContentUnreadable,
         fd: Some(fd.to_string()),

@@ -40,7 +40,7 @@ pub(super) fn run(call: &Call<'_>, args: &Args, search: &Search<'_>) -> Result<O
         return in_all(call, args, search, counts);
     }
     let (id, entry) = call.table.resolve(fd)?;
-    let view = form::view(args, entry, form::asked(args), call)?;
+    let view = form::view(args, entry, form::requested(args), call)?;
     let matches = counts.add_all(&mut search.matcher.scan(call.quota), &view.content);
     let matches = matches.map_err(|error| error.answer(args))?;
     search.check_start(args, counts.len())?;
@@ -48,7 +48,7 @@ pub(super) fn run(call: &Call<'_>, args: &Args, search: &Search<'_>) -> Result<O
     let found = shown(search, &sorted, matches, call.settings);
     Ok(Outcome::Answer(view::distinct(
         &id,
-        view.extent().map_err(|error| args.lost(error))?,
+        view.extent().map_err(|error| args.unreadable(error))?,
         &found,
     )))
 }
@@ -63,16 +63,16 @@ fn in_all(
     let mut scan = search.matcher.scan(call.quota);
     for (fd, entry) in all::searched(call.table) {
         descriptors += 1;
-        let view = all::view(entry, form::asked(args), call).map_err(SearchError::Lost);
+        let view = all::view(entry, form::requested(args), call).map_err(SearchError::Unreadable);
         match view.and_then(|view| counts.add_all(&mut scan, &view.content)) {
             Ok(found) => {
                 matches += found;
                 found_in += u64::from(found > 0);
             }
-            Err(SearchError::Lost(error)) => {
+            Err(SearchError::Unreadable(error)) => {
                 let has_room =
                     (unreadable.len() as u64) < call.settings.max_read_chars / ELEMENT_CHARS;
-                unreadable.extend(has_room.then(|| all::lost(fd, &error)));
+                unreadable.extend(has_room.then(|| all::unreadable_error(fd, &error)));
             }
             Err(error) => return Err(error.answer(args)),
         }
@@ -116,8 +116,8 @@ impl<'m> Counts<'m> {
 
     /// Counts the matches in a content. Returns their number.
     fn add_all(&mut self, scan: &mut Scan<'_>, content: &Reader<'_>) -> Result<u64, SearchError> {
-        let content = content.loaded().map_err(SearchError::Lost)?;
-        let text = content.text().map_err(SearchError::Lost)?;
+        let content = content.loaded().map_err(SearchError::Unreadable)?;
+        let text = content.text().map_err(SearchError::Unreadable)?;
         if let Some(groups) = &mut self.groups {
             groups.allow(text.len());
         }

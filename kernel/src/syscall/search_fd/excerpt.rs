@@ -72,7 +72,7 @@ impl Excerpts {
     }
 
     /// Shows the match at these bytes if there is room. The excerpts of the previous content must
-    /// have been [taken](Self::take).
+    /// have been [taken](Self::take_excerpts).
     ///
     /// # Errors
     /// [`Unreadable`] if the text around the match cannot be read.
@@ -103,12 +103,12 @@ impl Excerpts {
     }
 
     /// Removes and returns the excerpts.
-    pub(super) fn take(&mut self) -> Vec<Excerpted> {
+    pub(super) fn take_excerpts(&mut self) -> Vec<Excerpted> {
         std::mem::take(&mut self.excerpts)
     }
 
     /// Reserves room for another enclosing element. Returns whether there was room.
-    pub(super) fn make_room(&mut self) -> bool {
+    pub(super) fn reserve_element(&mut self) -> bool {
         let has_room = self.chars_left >= ELEMENT_CHARS;
         self.chars_left = self.chars_left.saturating_sub(ELEMENT_CHARS);
         has_room

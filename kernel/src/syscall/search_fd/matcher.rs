@@ -2,10 +2,10 @@
 //! that no pattern of a model can hang the kernel.
 
 mod budget;
+mod cost;
 mod groups;
 mod lazy;
 mod pattern;
-mod shape;
 
 use std::ops::Range;
 
@@ -136,7 +136,7 @@ fn find_literal(
 /// Fails if the search was cancelled.
 fn check(quota: &ReadQuota) -> Result<(), TooSlow> {
     if quota.is_used_up() {
-        Err(TooSlow::GivenUp)
+        Err(TooSlow::Cancelled)
     } else {
         Ok(())
     }
@@ -226,13 +226,13 @@ mod tests {
             });
             if last > 0 {
                 assert!(
-                    matches!(end, Err(TooSlow::GivenUp)) && last <= 2 * CHUNK_BYTES,
+                    matches!(end, Err(TooSlow::Cancelled)) && last <= 2 * CHUNK_BYTES,
                     "{query}: {last}"
                 );
             } else {
                 cancelled.store(true, Ordering::Relaxed);
                 assert!(
-                    matches!(scan.find_each(&text, |_| ()), Err(TooSlow::GivenUp)),
+                    matches!(scan.find_each(&text, |_| ()), Err(TooSlow::Cancelled)),
                     "{query}"
                 );
             }

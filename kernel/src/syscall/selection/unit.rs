@@ -21,17 +21,17 @@ const FIRST_WORDS: usize = 60;
 /// Estimated characters of a list item, without its name.
 const LISTED_CHARS: u64 = 40;
 
-/// Which of the units is requested.
+/// UnitKey of the units is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::syscall) enum Which {
+pub(in crate::syscall) enum UnitKey {
     Index(i64),
     Name,
-    Unsaid,
+    Unspecified,
 }
 
 /// # Errors
 /// `invalid_parameter`: no unit or an unknown one, or both an index and a name.
-pub(super) fn parse(args: &Args) -> Result<(Unit, Which), FdError> {
+pub(super) fn parse(args: &Args) -> Result<(Unit, UnitKey), FdError> {
     let kinds = Unit::ALL.map(Unit::word).join(", ");
     let Some(word) = args.text("unit") else {
         return Err(args.invalid(format!(
@@ -44,13 +44,13 @@ pub(super) fn parse(args: &Args) -> Result<(Unit, Which), FdError> {
     match (args.integer("index"), args.has("name")) {
         (Some(_), true) => Err(args
             .invalid("Parameters 'index' and 'name' cannot be combined: one of them is enough.")),
-        (Some(index), false) => Ok((unit, Which::Index(index))),
+        (Some(index), false) => Ok((unit, UnitKey::Index(index))),
         (None, true) if unit == Unit::Paragraph => {
             Err(args
                 .invalid("Paragraphs have no names. Use 'index', or find a place with search_fd."))
         }
-        (None, true) => Ok((unit, Which::Name)),
-        (None, false) => Ok((unit, Which::Unsaid)),
+        (None, true) => Ok((unit, UnitKey::Name)),
+        (None, false) => Ok((unit, UnitKey::Unspecified)),
     }
 }
 
@@ -59,15 +59,15 @@ pub(super) fn parse(args: &Args) -> Result<(Unit, Which), FdError> {
 /// # Errors
 /// `invalid_range`: no such index. `invalid_parameter`: no such units, none or several of that
 /// name, or neither index nor name.
-pub(super) fn choose(
+pub(super) fn resolve(
     args: &Args,
     view: &View<'_>,
     unit: Unit,
-    which: Which,
+    which: UnitKey,
 ) -> Result<Served, FdError> {
     let units = &*outline(args, view, unit)?;
     let at = match which {
-        Which::Index(index) => {
+        UnitKey::Index(index) => {
             let what = format!("{} index", unit.word());
             within(
                 args,
@@ -78,10 +78,10 @@ pub(super) fn choose(
             )? as usize
                 - 1
         }
-        Which::Name => named(args, units, unit)?,
-        Which::Unsaid => {
+        UnitKey::Name => named(args, units, unit)?,
+        UnitKey::Unspecified => {
             let message = format!(
-                "Which {} is not said. Use 'index' (1-{}) or 'name'.",
+                "UnitKey {} is not said. Use 'index' (1-{}) or 'name'.",
                 unit.word(),
                 units.len()
             );
@@ -111,7 +111,7 @@ pub(in crate::syscall) fn list(
     let units = outline(args, view, unit)?;
     let (mut chars, mut listed) = (0, Vec::new());
     for unit in &*units {
-        let name = shown(view, unit).map_err(|error| args.lost(error))?;
+        let name = shown(view, unit).map_err(|error| args.unreadable(error))?;
         chars += LISTED_CHARS + name.chars().count() as u64;
         if chars > max_chars && !listed.is_empty() {
             break;
@@ -142,7 +142,7 @@ fn outline(args: &Args, view: &View<'_>, unit: Unit) -> Result<Arc<[Outlined]>, 
     view.content
         .units(unit, &view.entry.source)
         .map_err(|error| match error {
-            UnitError::Unreadable(error) => args.lost(error),
+            UnitError::Unreadable(error) => args.unreadable(error),
             error => args.invalid(error.to_string()),
         })
 }

@@ -5,7 +5,7 @@ use dormouse_proto::record::Entry;
 
 use super::super::Call;
 use super::super::args::Args;
-use super::super::handed::{Handed, handed};
+use super::super::transferred::{Handed, transferred_descriptors};
 use super::{FDS, ShownPreload};
 use crate::program::Program;
 use dormouse_content::Content;
@@ -24,7 +24,7 @@ pub(super) fn preloads(
         id,
         part,
         mut entry,
-    } in handed(args, FDS, call)?
+    } in transferred_descriptors(args, FDS, call)?
     {
         check_name(&id, child)?;
         if found.iter().any(|(known, ..)| *known == id) {

@@ -4,7 +4,7 @@ use dormouse_proto::temp_file::TempId;
 use serde_json::Value;
 
 use super::super::args::Args;
-use super::super::handed::bounded;
+use super::super::transferred::bounded;
 
 /// A list of distinct texts. `what` describes an item in errors.
 pub(super) fn texts(args: &Args, key: &str, what: &str) -> Result<Vec<String>, String> {

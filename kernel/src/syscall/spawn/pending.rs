@@ -24,14 +24,14 @@ pub struct ShownPreload {
 }
 
 /// Result of reading a preload.
-type Lost<T> = Result<T, Unreadable>;
+type ReadResult<T> = Result<T, Unreadable>;
 
 impl ShownPreload {
     /// A file, under the path by which it was requested. O(n).
     ///
     /// # Errors
     /// [`Unreadable`] if the content cannot be read.
-    pub fn file(path: &str, content: &Reader<'_>) -> Lost<Self> {
+    pub fn file(path: &str, content: &Reader<'_>) -> ReadResult<Self> {
         Self::of(
             Element::new("preload_file").attribute("path", path),
             content,
@@ -42,7 +42,7 @@ impl ShownPreload {
     ///
     /// # Errors
     /// [`Unreadable`] if the content cannot be read.
-    pub fn temp_file(id: TempId, version: u64, content: &Reader<'_>) -> Lost<Self> {
+    pub fn temp_file(id: TempId, version: u64, content: &Reader<'_>) -> ReadResult<Self> {
         Self::of(
             Element::new("preload_temp_file")
                 .attribute("temp_file_id", id)
@@ -55,7 +55,7 @@ impl ShownPreload {
     ///
     /// # Errors
     /// [`Unreadable`] if the content cannot be read.
-    pub fn descriptor(id: &FdId, entry: &Entry<Content>, quota: &ReadQuota) -> Lost<Self> {
+    pub fn descriptor(id: &FdId, entry: &Entry<Content>, quota: &ReadQuota) -> ReadResult<Self> {
         let element = Element::new("preload_fd")
             .attribute("fd", id)
             .attribute_if("name", entry.notes.name.as_ref())
@@ -64,7 +64,7 @@ impl ShownPreload {
         Self::of(element, &entry.content.reader(quota))
     }
 
-    fn of(element: Element, content: &Reader<'_>) -> Lost<Self> {
+    fn of(element: Element, content: &Reader<'_>) -> ReadResult<Self> {
         let bytes = content.shown_bytes()? as u64;
         // A preload over the limit is refused later: do not read it.
         let text = if bytes > MAX_PRELOAD_BYTES {

@@ -1,6 +1,6 @@
 //! `fd_search` with `distinct`: each different match once.
 
-use super::{Extent, Shown, go_on_listing};
+use super::{Extent, Shown, with_next_start};
 use crate::descriptor::FdError;
 use crate::id::FdId;
 use crate::tool::Answer;
@@ -68,7 +68,7 @@ impl Distinct<'_> {
     }
 
     fn list(&self, element: Element) -> Element {
-        let element = go_on_listing(element, self.shown, "different matches", "search_fd");
+        let element = with_next_start(element, self.shown, "different matches", "search_fd");
         self.values
             .iter()
             .fold(element, |element, value| element.child(value.element()))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Extent, go_on_listing};
+use super::{Extent, with_next_start};
 use crate::descriptor::FdErrorKind;
 use crate::id::FdId;
 use crate::tool::Answer;
@@ -66,7 +66,7 @@ pub fn list(shown: Shown, listed: &[ListedFd<'_>]) -> Answer {
     let element = Element::new("fd_list")
         .attribute("total", shown.total)
         .attribute("shown", shown.range());
-    let element = go_on_listing(element, shown, "descriptors", "list_fds");
+    let element = with_next_start(element, shown, "descriptors", "list_fds");
     Answer::shown(
         listed
             .iter()

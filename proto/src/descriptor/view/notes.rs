@@ -1,6 +1,6 @@
 //! `fd_renamed`, `fd_section` and `fd_sections`: answers about notes on a descriptor.
 
-use super::{Extent, Part, Served, Shown, content_in, go_on_listing};
+use super::{Extent, Part, Served, Shown, content_in, with_next_start};
 use crate::id::FdId;
 use crate::record::Section;
 use crate::tool::Answer;
@@ -88,7 +88,7 @@ pub fn sections(fd: &FdId, extent: Extent, shown: Shown, listed: &[ListedSection
         .attribute("shown", shown.range())
         .attribute("total_lines", extent.total_lines)
         .attribute_if("pretty", extent.pretty);
-    let element = go_on_listing(element, shown, "sections", "list_fd_sections");
+    let element = with_next_start(element, shown, "sections", "list_fd_sections");
     let sections = listed.iter().map(|listed| {
         let element = Element::new("section").attribute("ref_id", listed.ref_id);
         element

@@ -1,6 +1,6 @@
 //! `fd_search` across all descriptors of a table.
 
-use super::{Excerpt, Extent, Shown, go_on_listing};
+use super::{Excerpt, Extent, Shown, with_next_start};
 use crate::descriptor::FdError;
 use crate::id::FdId;
 use crate::tool::Answer;
@@ -48,7 +48,7 @@ pub fn search_all(found: &FoundInAll<'_>) -> Answer {
         .attribute("shown", found.shown.range())
         .attribute("descriptors", found.descriptors)
         .attribute("found_in", found.found_in);
-    let element = go_on_listing(element, found.shown, "matches", "search_fd");
+    let element = with_next_start(element, found.shown, "matches", "search_fd");
     let errors = found.unreadable.iter().map(FdError::element);
     Answer::shown(
         found

@@ -11,25 +11,25 @@ use regex_automata::util::captures::Captures;
 use regex_automata::{Anchored, Input};
 
 use super::budget::Budget;
+use super::cost::CostBounds;
 use super::pattern::TooSlow;
-use super::shape::Shape;
 
 /// The groups of a pattern. One budget is shared by all texts of a search.
 #[derive(Debug)]
 pub(in super::super) struct Groups<'p> {
     regex: &'p meta::Regex,
-    places: u64,
+    positions: u64,
     cache: meta::Cache,
     captures: Captures,
     budget: Budget,
 }
 
 impl<'p> Groups<'p> {
-    pub(super) fn of(regex: &'p meta::Regex, shape: &Shape) -> Self {
+    pub(super) fn of(regex: &'p meta::Regex, bounds: &CostBounds) -> Self {
         let (cache, captures) = (regex.create_cache(), regex.create_captures());
         Self {
             regex,
-            places: shape.places,
+            positions: bounds.positions,
             cache,
             captures,
             budget: Budget::new(),
@@ -50,7 +50,7 @@ impl<'p> Groups<'p> {
     ) -> Result<Cow<'t, str>, TooSlow> {
         if !self
             .budget
-            .spend(self.places.saturating_mul(found.len() as u64))
+            .spend(self.positions.saturating_mul(found.len() as u64))
         {
             return Err(TooSlow::Branches);
         }

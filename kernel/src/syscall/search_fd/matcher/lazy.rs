@@ -8,8 +8,8 @@ use regex_syntax::hir::Hir;
 
 use super::PATTERN_BYTES;
 use super::budget::Budget;
+use super::cost::{CostBounds, ReadAhead};
 use super::pattern::TooSlow;
-use super::shape::{Reach, Shape};
 
 /// A DFA that reads fewer bytes than this per state gives up, since building states is slower than
 /// the search is worth.
@@ -26,7 +26,7 @@ pub(super) struct Lazy {
 
 impl Lazy {
     /// Builds the DFA without any state. `None` if it would exceed [`PATTERN_BYTES`].
-    pub(super) fn new(hir: &Hir, shape: &Shape) -> Option<Self> {
+    pub(super) fn new(hir: &Hir, bounds: &CostBounds) -> Option<Self> {
         let prefilter = Prefilter::from_hir_prefix(MatchKind::LeftmostFirst, hir);
         let forward = dfa::Config::new()
             .match_kind(MatchKind::LeftmostFirst)
@@ -37,7 +37,7 @@ impl Lazy {
             .minimum_cache_clear_count(Some(MIN_CLEARS))
             // Building a state takes time in proportion to the positions of the pattern.
             .minimum_bytes_per_state(Some(
-                MIN_BYTES_PER_STATE.max(shape.places.try_into().unwrap_or(usize::MAX)),
+                MIN_BYTES_PER_STATE.max(bounds.positions.try_into().unwrap_or(usize::MAX)),
             ));
         let reverse = forward
             .clone()
@@ -58,7 +58,7 @@ impl Lazy {
     pub(super) fn find(
         &mut self,
         input: &Input<'_>,
-        reach: &mut Reach<'_>,
+        read_ahead: &mut ReadAhead<'_>,
         budget: &mut Budget,
     ) -> Result<Option<Match>, TooSlow> {
         let (clears, read) = self.progress();
@@ -70,7 +70,7 @@ impl Lazy {
             (now, read_now) if now == clears => (read_now - read) as u64,
             // The counter was reset with the cache: charge an upper bound.
             _ => found.map_or(input.get_span().len() as u64, |found| {
-                (found.end() - input.start()) as u64 + reach.after(found)
+                (found.end() - input.start()) as u64 + read_ahead.after(found)
             }),
         };
         if budget.spend(steps) {

@@ -4,7 +4,7 @@
 //! after each: for every match of `A`, the pattern `.*b|A` reads a line of `A` to its end. The
 //! bytes read after a match are therefore charged, by one of two engines that find the same
 //! matches. The first is the fastest, but does not report what it reads; an upper bound follows
-//! from the [shape](super::shape) of the pattern and from the text. If that bound exceeds the
+//! from the [cost bounds](super::cost) of the pattern and from the text. If that bound exceeds the
 //! budget, a [lazy DFA](super::lazy) continues, which counts its steps exactly. If its count
 //! exceeds the budget too, the search is refused.
 
@@ -16,9 +16,9 @@ use regex_automata::{Input, meta};
 use regex_syntax::hir::Hir;
 
 use super::budget::Budget;
+use super::cost::{CostBounds, ReadAhead};
 use super::groups::Groups;
 use super::lazy::Lazy;
-use super::shape::{Reach, Shape};
 use super::{CHUNK_BYTES, Case, PATTERN_BYTES, check};
 use dormouse_content::ReadQuota;
 
@@ -30,7 +30,7 @@ pub(in super::super) enum PatternError {
     #[error("Compiled regex exceeds size limit of {PATTERN_BYTES} bytes.")]
     TooBig(#[from] Box<meta::BuildError>),
     #[error("the search was given up")]
-    GivenUp,
+    Cancelled,
 }
 
 /// Why a search was stopped.
@@ -38,23 +38,23 @@ pub(in super::super) enum PatternError {
 pub(in super::super) enum TooSlow {
     /// The search was cancelled.
     #[error("The search was given up")]
-    GivenUp,
+    Cancelled,
     /// The budget of read bytes is used up.
     #[error(
-        "The query takes too long on this text: after each match it reads far ahead for a longer \
+        "The query matches_bytes too long on this text: after each match it reads far ahead for a longer \
          one, in vain. Make it more specific; avoid alternatives that begin with .* or can run \
          over the rest of a long line"
     )]
     ReadsAhead,
     /// The pattern needs too many states.
     #[error(
-        "The query takes too long on this text: it can match in too many ways at once. Shorten its \
+        "The query matches_bytes too long on this text: it can match in too many ways at once. Shorten its \
          repetitions"
     )]
     Branches,
     /// A Unicode word boundary met a non-ASCII byte.
     #[error(
-        r"The query takes too long on this text: \b is slow where text is not ASCII. Write (?-u:\b), which is quick, or make the query shorter or more specific"
+        r"The query matches_bytes too long on this text: \b is slow where text is not ASCII. Write (?-u:\b), which is quick, or make the query shorter or more specific"
     )]
     WordBoundary,
 }
@@ -62,7 +62,7 @@ pub(in super::super) enum TooSlow {
 #[derive(Debug)]
 pub(in super::super) struct Pattern {
     hir: Hir,
-    shape: Shape,
+    bounds: CostBounds,
     regex: meta::Regex,
 }
 
@@ -73,8 +73,8 @@ impl Pattern {
             .case_insensitive(case == Case::Ignored)
             .multi_line(true);
         let hir = syntax::parse_with(query, &syntax).map_err(Box::new)?;
-        let shape = Shape::of(&hir);
-        quota.require_pool().map_err(|_| PatternError::GivenUp)?;
+        let bounds = CostBounds::of(&hir);
+        quota.require_pool().map_err(|_| PatternError::Cancelled)?;
         let config = meta::Config::new()
             .nfa_size_limit(Some(PATTERN_BYTES))
             .hybrid_cache_capacity(PATTERN_BYTES)
@@ -84,14 +84,14 @@ impl Pattern {
             .configure(config)
             .build_from_hir(&hir)
             .map_err(Box::new)?;
-        Ok(Self { shape, hir, regex })
+        Ok(Self { bounds, hir, regex })
     }
 
     /// The end of the chunk that starts at `at`. If no match can contain a line feed, the text is
     /// cut after line feeds; otherwise it is not cut.
     fn end_of_chunk(&self, text: &str, at: usize) -> usize {
         let least = at.saturating_add(CHUNK_BYTES);
-        if self.shape.takes(b'\n') || least >= text.len() {
+        if self.bounds.matches_byte(b'\n') || least >= text.len() {
             return text.len();
         }
         memchr::memchr(b'\n', &text.as_bytes()[least..]).map_or(text.len(), |feed| least + feed + 1)
@@ -99,7 +99,7 @@ impl Pattern {
 
     /// An extractor for the groups of the pattern, if it has any.
     pub(super) fn groups(&self) -> Option<Groups<'_>> {
-        (self.regex.captures_len() > 1).then(|| Groups::of(&self.regex, &self.shape))
+        (self.regex.captures_len() > 1).then(|| Groups::of(&self.regex, &self.bounds))
     }
 }
 
@@ -108,8 +108,8 @@ impl Pattern {
 pub(in super::super) struct PatternScan<'p> {
     pattern: &'p Pattern,
     cache: meta::Cache,
-    bounded: Budget,
-    counted: Budget,
+    by_bound: Budget,
+    by_count: Budget,
     lazy: Option<Lazy>,
 }
 
@@ -119,8 +119,8 @@ impl<'p> PatternScan<'p> {
         Self {
             pattern,
             cache,
-            bounded: Budget::new(),
-            counted: Budget::new(),
+            by_bound: Budget::new(),
+            by_count: Budget::new(),
             lazy: None,
         }
     }
@@ -132,8 +132,8 @@ impl<'p> PatternScan<'p> {
         quota: &ReadQuota,
         mut found: impl FnMut(Range<usize>),
     ) -> Result<(), TooSlow> {
-        self.bounded.allow(text.len());
-        self.counted.allow(text.len());
+        self.by_bound.allow(text.len());
+        self.by_count.allow(text.len());
         let mut at = 0;
         while at < text.len() {
             check(quota)?;
@@ -166,15 +166,17 @@ impl<'p> PatternScan<'p> {
         matches: &mut Searcher<'_>,
         found: &mut impl FnMut(Range<usize>),
     ) -> Progress {
-        let Pattern { regex, shape, .. } = self.pattern;
+        let Pattern { regex, bounds, .. } = self.pattern;
         // Bytes before the end of a match are read only for that match.
-        let mut within = self.bounded.spend(shape.places.saturating_mul(len as u64));
-        let mut reach = Reach::new(shape, text);
+        let mut within = self
+            .by_bound
+            .spend(bounds.positions.saturating_mul(len as u64));
+        let mut read_ahead = ReadAhead::new(bounds, text);
         while within {
             let next = matches.advance(|input| {
                 let next = regex.search_with(&mut self.cache, input);
-                let ahead = next.map_or(0, |next| reach.after(next));
-                within &= self.bounded.spend(shape.places.saturating_mul(ahead));
+                let ahead = next.map_or(0, |next| read_ahead.after(next));
+                within &= self.by_bound.spend(bounds.positions.saturating_mul(ahead));
                 Ok(next)
             });
             match next {
@@ -193,14 +195,14 @@ impl<'p> PatternScan<'p> {
         matches: &mut Searcher<'_>,
         found: &mut impl FnMut(Range<usize>),
     ) -> Result<(), TooSlow> {
-        let Pattern { hir, shape, .. } = self.pattern;
+        let Pattern { hir, bounds, .. } = self.pattern;
         if self.lazy.is_none() {
-            self.lazy = Lazy::new(hir, shape);
+            self.lazy = Lazy::new(hir, bounds);
         }
         let lazy = self.lazy.as_mut().ok_or(TooSlow::Branches)?;
-        let (mut reach, mut end) = (Reach::new(shape, text), Ok(()));
+        let (mut read_ahead, mut end) = (ReadAhead::new(bounds, text), Ok(()));
         while let Some(next) = matches.advance(|input| {
-            let next = lazy.find(input, &mut reach, &mut self.counted);
+            let next = lazy.find(input, &mut read_ahead, &mut self.by_count);
             Ok(next.unwrap_or_else(|why| {
                 end = Err(why);
                 None

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::Call;
 use super::args::Args;
-use super::part::{Named, PARTS, UNITS};
+use super::part::{PARTS, PartReference, UNITS};
 use dormouse_content::Content;
 
 /// Maximum number of descriptors that an error lists.
@@ -33,7 +33,7 @@ pub struct Handed {
 }
 
 /// The descriptors in the list `key` of a call, in order.
-pub(super) fn handed(
+pub(super) fn transferred_descriptors(
     args: &Args,
     key: &'static str,
     call: &Call<'_>,
@@ -93,8 +93,9 @@ impl Finder<'_> {
 
     /// `fd:1`, or `fd:1 lines 10-40`.
     fn by_words(&self, words: &str) -> Result<Handed, String> {
-        let named = Named::parse(self.call, words).map_err(|error| self.not_found(words, error))?;
-        handed_over(&named.ok_or_else(|| self.unknown(words))?)
+        let named =
+            PartReference::parse(self.call, words).map_err(|error| self.not_found(words, error))?;
+        transfer(&named.ok_or_else(|| self.unknown(words))?)
     }
 
     /// `{"fd": "fd:1", "lines": "10-40"}`.
@@ -108,7 +109,7 @@ impl Finder<'_> {
             [] => None,
             [(unit, value)] => Some((
                 self.known_unit(unit)?,
-                which(value).ok_or_else(|| self.wrong_form(&shown()))?,
+                range_text(value).ok_or_else(|| self.wrong_form(&shown()))?,
             )),
             _ => {
                 return Err(format!(
@@ -119,8 +120,9 @@ impl Finder<'_> {
             }
         };
         let part = part.as_ref().map(|(unit, value)| (*unit, value.as_str()));
-        let named = Named::new(self.call, fd, part).map_err(|error| self.not_found(fd, error))?;
-        handed_over(&named)
+        let named =
+            PartReference::new(self.call, fd, part).map_err(|error| self.not_found(fd, error))?;
+        transfer(&named)
     }
 
     fn known_unit(&self, unit: &str) -> Result<&'static str, String> {
@@ -182,7 +184,7 @@ impl Finder<'_> {
 }
 
 /// The range or section id: a string, or a single number.
-fn which(value: &Value) -> Option<String> {
+fn range_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => number.as_u64().map(|number| number.to_string()),
@@ -192,7 +194,7 @@ fn which(value: &Value) -> Option<String> {
 
 /// A part becomes a content of its own. It keeps the name; sections and summary belong to the
 /// whole.
-fn handed_over(named: &Named<'_>) -> Result<Handed, String> {
+fn transfer(named: &PartReference<'_>) -> Result<Handed, String> {
     let (id, entry) = (named.id().clone(), named.entry());
     let Some((unit, value)) = named.part() else {
         return Ok(Handed {

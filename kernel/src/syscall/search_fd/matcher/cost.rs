@@ -7,56 +7,58 @@ use regex_automata::Match;
 use regex_syntax::hir::{Class, Hir, HirKind};
 
 #[derive(Debug)]
-pub(super) struct Shape {
-    takes: [bool; 256],
-    takes_all: bool,
+pub(super) struct CostBounds {
+    matches_bytes: [bool; 256],
+    matches_all: bool,
     max_len: usize,
     /// Maximum number of positions per byte of text.
-    pub(super) places: u64,
+    pub(super) positions: u64,
 }
 
-impl Shape {
+impl CostBounds {
     pub(super) fn of(hir: &Hir) -> Self {
-        let mut takes = [false; 256];
-        let places = places(hir, &mut takes).max(1);
+        let mut matches_bytes = [false; 256];
+        let positions = positions(hir, &mut matches_bytes).max(1);
         let max_len = hir.properties().maximum_len().unwrap_or(usize::MAX);
         Self {
-            takes_all: takes == [true; 256],
-            takes,
+            matches_all: matches_bytes == [true; 256],
+            matches_bytes,
             max_len,
-            places,
+            positions,
         }
     }
 
     /// Whether a match can contain this byte.
-    pub(super) fn takes(&self, byte: u8) -> bool {
-        self.takes[usize::from(byte)]
+    pub(super) fn matches_byte(&self, byte: u8) -> bool {
+        self.matches_bytes[usize::from(byte)]
     }
 }
 
 /// Marks every byte that `hir` can match, and counts its positions.
-fn places(hir: &Hir, takes: &mut [bool; 256]) -> u64 {
+fn positions(hir: &Hir, matches_bytes: &mut [bool; 256]) -> u64 {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => 1,
         HirKind::Literal(literal) => {
             literal
                 .0
                 .iter()
-                .for_each(|&byte| takes[usize::from(byte)] = true);
+                .for_each(|&byte| matches_bytes[usize::from(byte)] = true);
             most_frequent(&literal.0)
         }
         HirKind::Class(class) => {
-            take_class(class, takes);
+            mark_class(class, matches_bytes);
             1
         }
         HirKind::Repetition(repetition) => {
             let times = repetition.max.unwrap_or(repetition.min).max(1);
-            places(&repetition.sub, takes).saturating_mul(times.into())
+            positions(&repetition.sub, matches_bytes).saturating_mul(times.into())
         }
-        HirKind::Capture(capture) => places(&capture.sub, takes),
-        HirKind::Concat(parts) | HirKind::Alternation(parts) => parts
-            .iter()
-            .fold(0, |sum: u64, part| sum.saturating_add(places(part, takes))),
+        HirKind::Capture(capture) => positions(&capture.sub, matches_bytes),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => {
+            parts.iter().fold(0, |sum: u64, part| {
+                sum.saturating_add(positions(part, matches_bytes))
+            })
+        }
     }
 }
 
@@ -70,11 +72,11 @@ fn most_frequent(literal: &[u8]) -> u64 {
 }
 
 /// Non-ASCII classes match all non-ASCII bytes, as an approximation.
-fn take_class(class: &Class, takes: &mut [bool; 256]) {
+fn mark_class(class: &Class, matches_bytes: &mut [bool; 256]) {
     let mut take = |first: u32, last: u32| {
-        (first..=last.min(0x7f)).for_each(|byte| takes[byte as usize] = true);
+        (first..=last.min(0x7f)).for_each(|byte| matches_bytes[byte as usize] = true);
         if last > 0x7f {
-            takes[0x80..].fill(true);
+            matches_bytes[0x80..].fill(true);
         }
     };
     match class {
@@ -90,17 +92,17 @@ fn take_class(class: &Class, takes: &mut [bool; 256]) {
 /// How far an automaton reads after a match to look for a longer one with the same start. O(n) in
 /// the text over all matches together.
 #[derive(Debug)]
-pub(super) struct Reach<'a> {
-    shape: &'a Shape,
+pub(super) struct ReadAhead<'a> {
+    bounds: &'a CostBounds,
     text: &'a [u8],
     /// All bytes from the last queried match up to here can be part of a match.
     known: usize,
 }
 
-impl<'a> Reach<'a> {
-    pub(super) fn new(shape: &'a Shape, text: &'a str) -> Self {
+impl<'a> ReadAhead<'a> {
+    pub(super) fn new(bounds: &'a CostBounds, text: &'a str) -> Self {
         Self {
-            shape,
+            bounds,
             text: text.as_bytes(),
             known: 0,
         }
@@ -111,9 +113,9 @@ impl<'a> Reach<'a> {
     pub(super) fn after(&mut self, found: Match) -> u64 {
         let longest = found
             .start()
-            .saturating_add(self.shape.max_len)
+            .saturating_add(self.bounds.max_len)
             .min(self.text.len());
-        self.known = self.known.max(if self.shape.takes_all {
+        self.known = self.known.max(if self.bounds.matches_all {
             longest
         } else {
             found.end()
@@ -122,7 +124,7 @@ impl<'a> Reach<'a> {
             let ahead = &self.text[self.known..longest];
             let taken = ahead
                 .iter()
-                .position(|&byte| !self.shape.takes[usize::from(byte)]);
+                .position(|&byte| !self.bounds.matches_bytes[usize::from(byte)]);
             self.known += taken.unwrap_or(ahead.len());
         }
         self.known.min(longest).saturating_sub(found.end()) as u64
@@ -135,8 +137,8 @@ mod tests {
 
     use super::*;
 
-    fn shape(pattern: &str) -> Shape {
-        Shape::of(&regex_syntax::parse(pattern).unwrap())
+    fn bounds(pattern: &str) -> CostBounds {
+        CostBounds::of(&regex_syntax::parse(pattern).unwrap())
     }
 
     #[test]
@@ -153,7 +155,7 @@ mod tests {
             ("(?:[ab]{1000}){1000}c", 1_000_001),
         ];
         for (pattern, expected) in cases {
-            assert_eq!(shape(pattern).places, expected, "{pattern}");
+            assert_eq!(bounds(pattern).positions, expected, "{pattern}");
         }
     }
 
@@ -182,11 +184,15 @@ mod tests {
             ("x", &[(0, 0, 0), (0, 1, 0)]),
         ];
         for (pattern, matches) in cases {
-            let shape = shape(pattern);
-            let mut reach = Reach::new(&shape, text);
+            let bounds = bounds(pattern);
+            let mut read_ahead = ReadAhead::new(&bounds, text);
             for &(start, end, expected) in matches {
                 let found = Match::new(PatternID::ZERO, start..end);
-                assert_eq!(reach.after(found), expected, "{pattern} at {start}..{end}");
+                assert_eq!(
+                    read_ahead.after(found),
+                    expected,
+                    "{pattern} at {start}..{end}"
+                );
             }
         }
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use bytes::Bytes;
 use bytestring::ByteString;
 
-use super::place::{Data, Place};
+use super::location::{Data, Location};
 use super::{Content, Inner, Source};
 
 /// The access clock of one cache: orders the reads of its contents, and sums up the memory of data
@@ -31,15 +31,15 @@ impl Reads {
 
 /// The last read of a content.
 #[derive(Default)]
-pub(super) struct Stamp {
+pub(super) struct LastRead {
     reads: OnceLock<Arc<Reads>>,
     read: AtomicU64,
     /// Whether the bytes may be a slice of other bytes, which then stay in memory as well.
     is_part: AtomicBool,
 }
 
-impl Stamp {
-    pub(super) fn read(&self) {
+impl LastRead {
+    pub(super) fn record(&self) {
         if let Some(reads) = self.reads.get() {
             self.read.store(
                 reads.last.fetch_add(1, Ordering::Relaxed) + 1,
@@ -48,13 +48,13 @@ impl Stamp {
         }
     }
 
-    pub(super) fn grown(&self, bytes: u64) {
+    pub(super) fn add_derived_bytes(&self, bytes: u64) {
         if let Some(reads) = self.reads.get() {
             reads.grown_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
-    pub(super) fn set_part(&self) {
+    pub(super) fn mark_as_part(&self) {
         self.is_part.store(true, Ordering::Relaxed);
     }
 }
@@ -65,11 +65,11 @@ impl Content {
     pub fn offload(&self, source: &Arc<dyn Source>) {
         // A content on disk is identified by its hash.
         let _ = self.hash();
-        let stored = Place::Stored(source.clone());
+        let stored = Location::OnDisk(source.clone());
         let before = std::mem::replace(
             &mut *self
                 .inner
-                .place
+                .location
                 .write()
                 .unwrap_or_else(PoisonError::into_inner),
             stored,
@@ -90,33 +90,33 @@ impl Content {
         if Arc::ptr_eq(&self.inner, &other.inner) || self.reference() != other.reference() {
             return;
         }
-        let mine = self.here();
-        if let Some((data, _)) = other.here().zip(mine) {
+        let mine = self.resident_data();
+        if let Some((data, _)) = other.resident_data().zip(mine) {
             *self
                 .inner
-                .place
+                .location
                 .write()
-                .unwrap_or_else(PoisonError::into_inner) = Place::Here(data);
+                .unwrap_or_else(PoisonError::into_inner) = Location::Resident(data);
         }
     }
 
     /// Copies the bytes if they are a slice of other bytes, so that those can be freed. O(n) in
     /// that case, otherwise O(1).
     pub fn detach(&self) {
-        if !self.inner.stamp.is_part.swap(false, Ordering::Relaxed) {
+        if !self.inner.last_read.is_part.swap(false, Ordering::Relaxed) {
             return;
         }
-        let copied = match self.here() {
+        let copied = match self.resident_data() {
             Some(Data::Text(text)) => Data::Text(ByteString::from(text.to_string())),
             Some(Data::Binary(bytes)) => Data::Binary(Bytes::copy_from_slice(&bytes)),
             None => return,
         };
         let mut place = self
             .inner
-            .place
+            .location
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Place::Here(data) = &mut *place {
+        if let Location::Resident(data) = &mut *place {
             *data = copied;
         }
     }
@@ -127,17 +127,17 @@ impl Content {
         matches!(
             &*self
                 .inner
-                .place
+                .location
                 .read()
                 .unwrap_or_else(PoisonError::into_inner),
-            Place::Here(_)
+            Location::Resident(_)
         )
     }
 
     /// The bytes, if they are in memory. Does not count as a read.
     #[must_use]
     pub fn resident(&self) -> Option<Bytes> {
-        self.here().map(|data| data.bytes().clone())
+        self.resident_data().map(|data| data.bytes().clone())
     }
 
     /// Bytes that an eviction would free: its own if they are in memory, and derived data. O(1).
@@ -171,14 +171,14 @@ impl Content {
 
     /// Registers the content with an access clock. Only the first registration counts.
     pub fn tell(&self, reads: &Arc<Reads>) {
-        let _ = self.inner.stamp.reads.set(reads.clone());
-        self.inner.stamp.read();
+        let _ = self.inner.last_read.reads.set(reads.clone());
+        self.inner.last_read.record();
     }
 
     /// The last read as a position on the access clock; 0 without a clock.
     #[must_use]
     pub fn last_read(&self) -> u64 {
-        self.inner.stamp.read.load(Ordering::Relaxed)
+        self.inner.last_read.read.load(Ordering::Relaxed)
     }
 
     /// A weak reference to the content.

@@ -56,7 +56,7 @@ impl Unreadable {
     }
 
     /// The bytes that were read contradict the reference of the content.
-    pub(super) fn contradiction() -> Self {
+    pub(super) fn inconsistent() -> Self {
         Self::new(
             "What was read of the content is not what was kept of it. Other descriptors can be \
              read.",

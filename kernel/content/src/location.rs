@@ -12,11 +12,11 @@ use super::{Backing, Content, ReadQuota, Reader, Source, Unreadable};
 
 /// Where the bytes are.
 #[derive(Clone)]
-pub(super) enum Place {
+pub(super) enum Location {
     /// In memory.
-    Here(Data),
+    Resident(Data),
     /// On disk, behind a source.
-    Stored(Arc<dyn Source>),
+    OnDisk(Arc<dyn Source>),
 }
 
 /// Bytes in memory. Cloning costs a pointer.
@@ -44,18 +44,18 @@ impl Data {
 }
 
 /// A content that is open for one operation.
-pub(super) struct Opened<'q> {
-    bytes: OpenedBytes,
+pub(super) struct OpenContent<'q> {
+    bytes: OpenBytes,
     quota: &'q ReadQuota,
 }
 
-pub(super) enum OpenedBytes {
-    Here(Data),
-    Stored(Arc<dyn Backing>),
+pub(super) enum OpenBytes {
+    Resident(Data),
+    OnDisk(Arc<dyn Backing>),
 }
 
-impl Opened<'_> {
-    pub(super) fn kind(&self) -> &OpenedBytes {
+impl OpenContent<'_> {
+    pub(super) fn kind(&self) -> &OpenBytes {
         &self.bytes
     }
 
@@ -63,8 +63,8 @@ impl Opened<'_> {
     pub(super) fn bytes(&self, range: Range<usize>) -> Result<Bytes, Unreadable> {
         self.quota.charge(range.len())?;
         match &self.bytes {
-            OpenedBytes::Here(data) => Ok(data.bytes().slice(range)),
-            OpenedBytes::Stored(backing) => {
+            OpenBytes::Resident(data) => Ok(data.bytes().slice(range)),
+            OpenBytes::OnDisk(backing) => {
                 let (asked, bytes) = (
                     range.len(),
                     backing.slice(range.start as u64..range.end as u64)?,
@@ -72,7 +72,7 @@ impl Opened<'_> {
                 if bytes.len() == asked {
                     Ok(bytes)
                 } else {
-                    Err(Unreadable::contradiction())
+                    Err(Unreadable::inconsistent())
                 }
             }
         }
@@ -81,13 +81,13 @@ impl Opened<'_> {
     /// Reads a byte range of a text content. Both ends are at character boundaries.
     pub(super) fn text(&self, range: Range<usize>) -> Result<ByteString, Unreadable> {
         match &self.bytes {
-            OpenedBytes::Here(Data::Text(text)) => {
+            OpenBytes::Resident(Data::Text(text)) => {
                 self.quota.charge(range.len())?;
                 text.get(range)
                     .map(|part| text.slice_ref(part))
-                    .ok_or_else(Unreadable::contradiction)
+                    .ok_or_else(Unreadable::inconsistent)
             }
-            _ => ByteString::try_from(self.bytes(range)?).map_err(|_| Unreadable::contradiction()),
+            _ => ByteString::try_from(self.bytes(range)?).map_err(|_| Unreadable::inconsistent()),
         }
     }
 
@@ -99,44 +99,44 @@ impl Opened<'_> {
         let part = text
             .get(range.start - first * 4..range.end - first * 4)
             .map(|part| text.slice_ref(part));
-        part.ok_or_else(Unreadable::contradiction)
+        part.ok_or_else(Unreadable::inconsistent)
     }
 }
 
 impl Content {
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn location(&self) -> Location {
         self.inner
-            .place
+            .location
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
     /// The bytes, if they are in memory.
-    pub(super) fn here(&self) -> Option<Data> {
-        match self.place() {
-            Place::Here(data) => Some(data),
-            Place::Stored(_) => None,
+    pub(super) fn resident_data(&self) -> Option<Data> {
+        match self.location() {
+            Location::Resident(data) => Some(data),
+            Location::OnDisk(_) => None,
         }
     }
 }
 
 impl<'q> Reader<'q> {
     /// Opens the content for one operation, and records the access.
-    pub(super) fn open(&self) -> Result<Opened<'q>, Unreadable> {
+    pub(super) fn open(&self) -> Result<OpenContent<'q>, Unreadable> {
         let (content, quota) = (self.content(), self.quota());
-        content.inner.stamp.read();
-        let bytes = match content.place() {
-            Place::Here(data) => OpenedBytes::Here(data),
-            Place::Stored(source) => {
+        content.inner.last_read.record();
+        let bytes = match content.location() {
+            Location::Resident(data) => OpenBytes::Resident(data),
+            Location::OnDisk(source) => {
                 quota.require_pool()?;
                 let backing = source.open(content.reference())?;
                 if backing.length() != content.len_bytes() {
-                    return Err(Unreadable::contradiction());
+                    return Err(Unreadable::inconsistent());
                 }
-                OpenedBytes::Stored(backing)
+                OpenBytes::OnDisk(backing)
             }
         };
-        Ok(Opened { bytes, quota })
+        Ok(OpenContent { bytes, quota })
     }
 }

@@ -8,9 +8,9 @@ use std::ops::Range;
 use bytes::Bytes;
 use bytestring::ByteString;
 
+use super::location::{Data, Location, OpenBytes};
 use super::pages::PageTable;
-use super::place::{Data, OpenedBytes, Place};
-use super::shape::{Shape, UNSEALED_BYTES, around};
+use super::text_index::{MAX_UNINDEXED_BYTES, TextIndex, line_window};
 use super::{Content, ReadQuota, Slice, Unreadable};
 
 type Read<T> = Result<T, Unreadable>;
@@ -76,7 +76,7 @@ impl<'q> Reader<'q> {
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read.
     pub fn bytes(&self) -> Read<Bytes> {
-        let len = usize::try_from(self.len_bytes()).map_err(|_| Unreadable::contradiction())?;
+        let len = usize::try_from(self.len_bytes()).map_err(|_| Unreadable::inconsistent())?;
         self.open()?.bytes(0..len)
     }
 
@@ -86,7 +86,7 @@ impl<'q> Reader<'q> {
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read.
     pub fn text(&self) -> Read<ByteString> {
-        self.shown(0..self.shape()?.shown_len())
+        self.shown(0..self.text_index()?.shown_len())
     }
 
     /// The content with its bytes in memory, for an operation that reads all of it: further calls
@@ -95,19 +95,19 @@ impl<'q> Reader<'q> {
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read.
     pub fn loaded(&self) -> Read<Self> {
-        if matches!(self.content.place(), Place::Here(_)) {
+        if matches!(self.content.location(), Location::Resident(_)) {
             return Ok(self.clone());
         }
-        let data = match self.shape()? {
-            Shape::Text { .. } => Data::Text(self.text()?),
-            Shape::Binary { .. } => Data::Binary(self.bytes()?),
+        let data = match self.text_index()? {
+            TextIndex::Text { .. } => Data::Text(self.text()?),
+            TextIndex::Binary { .. } => Data::Binary(self.bytes()?),
         };
-        let (content, shape) = (&self.content, self.content.inner.shape.get().cloned());
+        let (content, text_index) = (&self.content, self.content.inner.text_index.get().cloned());
         Ok(self.of(Content::made(
             content.len_bytes(),
             Some(content.hash()),
-            Place::Here(data),
-            shape,
+            Location::Resident(data),
+            text_index,
         )))
     }
 
@@ -116,7 +116,7 @@ impl<'q> Reader<'q> {
     /// # Errors
     /// [`Unreadable`] if the index is not known and the content cannot be read.
     pub fn is_binary(&self) -> Read<bool> {
-        Ok(matches!(self.shape()?, Shape::Binary { .. }))
+        Ok(matches!(self.text_index()?, TextIndex::Binary { .. }))
     }
 
     /// Characters of the shown text. O(1) once the index is known.
@@ -124,7 +124,7 @@ impl<'q> Reader<'q> {
     /// # Errors
     /// [`Unreadable`] if the index is not known and the content cannot be read.
     pub fn total_chars(&self) -> Read<u64> {
-        self.shape().map(Shape::total_chars)
+        self.text_index().map(TextIndex::total_chars)
     }
 
     /// Lines of the shown text, at least one. O(1) once the index is known.
@@ -132,7 +132,7 @@ impl<'q> Reader<'q> {
     /// # Errors
     /// [`Unreadable`] if the index is not known and the content cannot be read.
     pub fn total_lines(&self) -> Read<u64> {
-        self.shape().map(Shape::total_lines)
+        self.text_index().map(TextIndex::total_lines)
     }
 
     /// Number of pages of at most `page_chars` characters, at least one.
@@ -146,7 +146,7 @@ impl<'q> Reader<'q> {
     /// Builds the page table for this page size if the bytes are in memory, so that it becomes part
     /// of the [serialized index](crate::Content::sealed_index).
     pub fn prepare(&self, page_chars: u32) {
-        if self.content.is_resident() && self.len_bytes() > UNSEALED_BYTES {
+        if self.content.is_resident() && self.len_bytes() > MAX_UNINDEXED_BYTES {
             // If the content was evicted in the meantime, the table is built when it is needed.
             let _ = self.table(page_chars);
         }
@@ -176,7 +176,7 @@ impl<'q> Reader<'q> {
     /// # Errors
     /// As [`total_pages`](Self::total_pages).
     pub fn pages_at(&self, page_chars: u32, first: u64, count: u64) -> Read<Option<Range<usize>>> {
-        let (table, len) = (self.table(page_chars)?, self.shape()?.shown_len());
+        let (table, len) = (self.table(page_chars)?, self.text_index()?.shown_len());
         let after = first.saturating_add(count);
         let bytes = table
             .start(first)
@@ -203,9 +203,9 @@ impl<'q> Reader<'q> {
         if first < 1 || first > self.total_lines()? || count < 1 {
             return Ok(None);
         }
-        let (shape, opened) = (self.shape()?, self.open()?);
-        let end = shape.line_start(&opened, first.saturating_add(count))?;
-        Ok(Some(shape.line_start(&opened, first)?..end))
+        let (text_index, opened) = (self.text_index()?, self.open()?);
+        let end = text_index.line_start(&opened, first.saturating_add(count))?;
+        Ok(Some(text_index.line_start(&opened, first)?..end))
     }
 
     /// `count` characters from character `first`, counted from 0; fewer at the end of the content.
@@ -229,9 +229,9 @@ impl<'q> Reader<'q> {
         if (first >= total && first > 0) || count < 1 {
             return Ok(None);
         }
-        let (shape, opened) = (self.shape()?, self.open()?);
-        let end = shape.char_start(&opened, first.saturating_add(count).min(total))?;
-        Ok(Some(shape.char_start(&opened, first)?..end))
+        let (text_index, opened) = (self.text_index()?, self.open()?);
+        let end = text_index.char_start(&opened, first.saturating_add(count).min(total))?;
+        Ok(Some(text_index.char_start(&opened, first)?..end))
     }
 
     /// The whole shown text.
@@ -239,7 +239,7 @@ impl<'q> Reader<'q> {
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read.
     pub fn all(&self) -> Read<Slice> {
-        self.slice(0..self.shape()?.shown_len())
+        self.slice(0..self.text_index()?.shown_len())
     }
 
     /// Length of the shown text in bytes.
@@ -247,7 +247,7 @@ impl<'q> Reader<'q> {
     /// # Errors
     /// [`Unreadable`] if the index is not known and the content cannot be read.
     pub fn shown_bytes(&self) -> Read<usize> {
-        self.shape().map(Shape::shown_len)
+        self.text_index().map(TextIndex::shown_len)
     }
 
     /// The part at this byte range of the shown text. Both ends must be character boundaries.
@@ -255,16 +255,16 @@ impl<'q> Reader<'q> {
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read or the range is invalid.
     pub fn slice(&self, bytes: Range<usize>) -> Read<Slice> {
-        let (shape, opened) = (self.shape()?, self.open()?);
-        let len = shape.shown_len();
+        let (text_index, opened) = (self.text_index()?, self.open()?);
+        let len = text_index.shown_len();
         if bytes.start > bytes.end || bytes.end > len {
-            return Err(Unreadable::contradiction());
+            return Err(Unreadable::inconsistent());
         }
         let Range {
             start: start_byte,
             end,
         } = bytes;
-        let Shape::Text { index, .. } = shape else {
+        let TextIndex::Text { index, .. } = text_index else {
             let text = opened.base64(bytes, self.len_bytes() as usize)?;
             let (continued, truncated) = (start_byte > 0, end < len);
             return Ok(Slice {
@@ -277,7 +277,7 @@ impl<'q> Reader<'q> {
             });
         };
         // One read covers the text and the start of its block, from which the line numbers follow.
-        let read = around(&bytes);
+        let read = line_window(&bytes);
         let window = opened.bytes(read.clone())?;
         let within = |bytes: Range<usize>| {
             Ok(window.slice(bytes.start - read.start..bytes.end - read.start))
@@ -288,9 +288,9 @@ impl<'q> Reader<'q> {
             end - 1
         };
         let text = match opened.kind() {
-            OpenedBytes::Here(_) => opened.text(bytes)?,
-            OpenedBytes::Stored(_) => {
-                ByteString::try_from(within(bytes)?).map_err(|_| Unreadable::contradiction())?
+            OpenBytes::Resident(_) => opened.text(bytes)?,
+            OpenBytes::OnDisk(_) => {
+                ByteString::try_from(within(bytes)?).map_err(|_| Unreadable::inconsistent())?
             }
         };
         Ok(Slice {
@@ -310,11 +310,11 @@ impl<'q> Reader<'q> {
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read or the range is invalid.
     pub fn extract(&self, bytes: Range<usize>) -> Read<Content> {
-        if bytes.len() == self.shape()?.shown_len() {
+        if bytes.len() == self.text_index()?.shown_len() {
             return Ok(self.content.clone());
         }
         let part = Content::from_text(self.shown(bytes)?);
-        part.inner.stamp.set_part();
+        part.inner.last_read.mark_as_part();
         Ok(part)
     }
 
@@ -323,7 +323,7 @@ impl<'q> Reader<'q> {
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read.
     pub fn char_at(&self, byte: usize) -> Read<u64> {
-        self.shape()?.char_of(&self.open()?, byte)
+        self.text_index()?.char_of(&self.open()?, byte)
     }
 
     /// The byte at which a character, counted from 0, starts in the shown text; the length of the
@@ -332,7 +332,7 @@ impl<'q> Reader<'q> {
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read.
     pub fn byte_at(&self, char: u64) -> Read<usize> {
-        self.shape()?.char_start(&self.open()?, char)
+        self.text_index()?.char_start(&self.open()?, char)
     }
 
     /// The line of a byte of the shown text, from 1. O(log n).
@@ -340,7 +340,7 @@ impl<'q> Reader<'q> {
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read.
     pub fn line_at(&self, byte: usize) -> Read<u64> {
-        self.shape()?.line_of(&self.open()?, byte)
+        self.text_index()?.line_of(&self.open()?, byte)
     }
 
     /// The byte at which a line, counted from 1, starts in the shown text; the length of the text
@@ -349,7 +349,7 @@ impl<'q> Reader<'q> {
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read.
     pub fn line_start(&self, line: u64) -> Read<usize> {
-        self.shape()?.line_start(&self.open()?, line)
+        self.text_index()?.line_start(&self.open()?, line)
     }
 
     /// The page of a byte of the shown text, from 1. O(log n).
@@ -362,20 +362,20 @@ impl<'q> Reader<'q> {
 
     fn shown(&self, bytes: Range<usize>) -> Read<ByteString> {
         let opened = self.open()?;
-        match self.shape()? {
-            Shape::Text { .. } => opened.text(bytes),
-            Shape::Binary { len } => opened.base64(bytes, *len),
+        match self.text_index()? {
+            TextIndex::Text { .. } => opened.text(bytes),
+            TextIndex::Binary { len } => opened.base64(bytes, *len),
         }
     }
 
     fn table(&self, page_chars: u32) -> Read<Pages<'_>> {
         let page_chars = page_chars.max(1);
-        let (index, pages) = match self.shape()? {
-            Shape::Text { index, pages } => (index, pages),
-            shape @ Shape::Binary { .. } => {
+        let (index, pages) = match self.text_index()? {
+            TextIndex::Text { index, pages } => (index, pages),
+            text_index @ TextIndex::Binary { .. } => {
                 return Ok(Pages::Even {
                     page_chars: page_chars as usize,
-                    len: shape.shown_len(),
+                    len: text_index.shown_len(),
                 });
             }
         };

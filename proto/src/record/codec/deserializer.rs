@@ -37,20 +37,20 @@ const MIN_RESERVED: usize = 4;
 const MAX_SERDE_RESERVED_BYTES: usize = 1 << 20;
 
 /// A record that is being read.
-pub(super) struct Reading<'de, 'a> {
-    decoder: DecoderImpl<Rest<'de>, Limits, ()>,
+pub(super) struct RecordDeserializer<'de, 'a> {
+    decoder: DecoderImpl<Remaining<'de>, Limits, ()>,
     allowance: &'a mut Allowance,
     /// The size of the place that the next value is stored in, which is charged already.
-    place: usize,
+    slot_bytes: usize,
 }
 
-impl<'de, 'a> Reading<'de, 'a> {
+impl<'de, 'a> RecordDeserializer<'de, 'a> {
     /// Reads a value that is stored in a place of `place` bytes.
-    pub(super) fn new(bytes: &'de [u8], allowance: &'a mut Allowance, place: usize) -> Self {
+    pub(super) fn new(bytes: &'de [u8], allowance: &'a mut Allowance, slot_bytes: usize) -> Self {
         Self {
-            decoder: DecoderImpl::new(Rest(bytes), limits(), ()),
+            decoder: DecoderImpl::new(Remaining(bytes), limits(), ()),
             allowance,
-            place,
+            slot_bytes,
         }
     }
 
@@ -95,18 +95,18 @@ impl<'de, 'a> Reading<'de, 'a> {
     /// Begins a value of `size` bytes that has parts. If its place is smaller, the value is boxed,
     /// and the box is charged.
     fn enter(&mut self, size: usize) -> Result<(), CodecError> {
-        if size > self.place {
+        if size > self.slot_bytes {
             self.charge(size + ALLOCATION_BYTES)?;
-            self.place = size;
+            self.slot_bytes = size;
         }
         Ok(())
     }
 
     /// Reads a part of a value, which is stored in a place of its own size.
     fn part<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, CodecError> {
-        let outer = std::mem::replace(&mut self.place, size_of::<S::Value>());
+        let outer = std::mem::replace(&mut self.slot_bytes, size_of::<S::Value>());
         let value = seed.deserialize(&mut *self);
-        self.place = outer;
+        self.slot_bytes = outer;
         value
     }
 
@@ -117,7 +117,7 @@ impl<'de, 'a> Reading<'de, 'a> {
     ) -> Result<V::Value, CodecError> {
         self.enter(size_of::<V::Value>())?;
         visitor.visit_seq(Fields {
-            reading: self,
+            deserializer: self,
             count,
         })
     }
@@ -131,7 +131,7 @@ impl<'de, 'a> Reading<'de, 'a> {
             .min(MAX_RESERVED)
             .min((self.left() / BYTES_PER_RESERVED).max(MIN_RESERVED));
         Ok(Elements {
-            reading: self,
+            deserializer: self,
             total: count,
             count,
             reserved,
@@ -140,9 +140,9 @@ impl<'de, 'a> Reading<'de, 'a> {
 }
 
 /// The bytes that were not read yet.
-struct Rest<'de>(&'de [u8]);
+struct Remaining<'de>(&'de [u8]);
 
-impl Reader for Rest<'_> {
+impl Reader for Remaining<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> Result<(), DecodeError> {
         let additional = bytes.len().saturating_sub(self.0.len());
         let (read, rest) = self
@@ -171,7 +171,7 @@ macro_rules! numbers {
     };
 }
 
-impl<'de> Deserializer<'de> for &mut Reading<'de, '_> {
+impl<'de> Deserializer<'de> for &mut RecordDeserializer<'de, '_> {
     type Error = CodecError;
 
     numbers! {
@@ -291,7 +291,7 @@ impl<'de> Deserializer<'de> for &mut Reading<'de, '_> {
 
 /// The parts of a struct, a tuple or a variant, which are stored inline.
 struct Fields<'r, 'de, 'a> {
-    reading: &'r mut Reading<'de, 'a>,
+    deserializer: &'r mut RecordDeserializer<'de, 'a>,
     count: usize,
 }
 
@@ -306,7 +306,7 @@ impl<'de> SeqAccess<'de> for Fields<'_, 'de, '_> {
             return Ok(None);
         };
         self.count = count;
-        self.reading.part(seed).map(Some)
+        self.deserializer.part(seed).map(Some)
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -316,7 +316,7 @@ impl<'de> SeqAccess<'de> for Fields<'_, 'de, '_> {
 
 /// The elements of a list, or the entries of a map.
 struct Elements<'r, 'de, 'a> {
-    reading: &'r mut Reading<'de, 'a>,
+    deserializer: &'r mut RecordDeserializer<'de, 'a>,
     total: usize,
     /// How many of them are left.
     count: usize,
@@ -330,8 +330,9 @@ impl<'de> Elements<'_, 'de, '_> {
         let grows = self.reserved < self.total
             || self.total.saturating_mul(size) > MAX_SERDE_RESERVED_BYTES;
         // A list that grows may have capacity for twice its elements.
-        self.reading.charge(if grows { 2 * size } else { size })?;
-        self.reading.part(seed)
+        self.deserializer
+            .charge(if grows { 2 * size } else { size })?;
+        self.deserializer.part(seed)
     }
 }
 
@@ -376,7 +377,7 @@ impl<'de> MapAccess<'de> for Elements<'_, 'de, '_> {
     }
 }
 
-impl<'de> EnumAccess<'de> for &mut Reading<'de, '_> {
+impl<'de> EnumAccess<'de> for &mut RecordDeserializer<'de, '_> {
     type Error = CodecError;
     type Variant = Self;
 
@@ -392,7 +393,7 @@ impl<'de> EnumAccess<'de> for &mut Reading<'de, '_> {
     }
 }
 
-impl<'de> VariantAccess<'de> for &mut Reading<'de, '_> {
+impl<'de> VariantAccess<'de> for &mut RecordDeserializer<'de, '_> {
     type Error = CodecError;
 
     fn unit_variant(self) -> Result<(), CodecError> {

@@ -3,35 +3,35 @@
 //! For text it consists of the line and character index and the page tables that were built. The
 //! base64 of a binary content is one ASCII line, so that everything follows from its length.
 //!
-//! The index can be [serialized](Shape::seal) and stored next to the bytes, so that a content which
+//! The index can be [serialized](TextIndex::serialize) and stored next to the bytes, so that a content which
 //! is read from disk again does not have to be indexed.
 
-mod sealed;
+mod serialized;
 
 use std::ops::Range;
 
-use super::index::Index;
+use super::index::LineIndex;
+use super::location::{Data, OpenBytes, OpenContent};
 use super::pages::PageTables;
-use super::place::{Data, Opened, OpenedBytes};
 use super::{Content, Reader, Unreadable};
-pub(super) use sealed::Sealed;
+pub(super) use serialized::IndexReader;
 
 /// Contents up to this size have no serialized index: they are read as a whole and indexed in
 /// microseconds.
-pub(super) const UNSEALED_BYTES: u64 = 64 << 10;
+pub(super) const MAX_UNINDEXED_BYTES: u64 = 64 << 10;
 
 #[derive(Debug)]
-pub(super) enum Shape {
-    Text { index: Index, pages: PageTables },
+pub(super) enum TextIndex {
+    Text { index: LineIndex, pages: PageTables },
     Binary { len: usize },
 }
 
-impl Shape {
+impl TextIndex {
     /// Builds the index. One pass over ASCII text, two over other text.
     pub(super) fn of(data: &Data) -> Self {
         match data {
             Data::Text(text) => Self::Text {
-                index: Index::new(text),
+                index: LineIndex::new(text),
                 pages: PageTables::default(),
             },
             Data::Binary(bytes) => Self::Binary { len: bytes.len() },
@@ -60,28 +60,36 @@ impl Shape {
         }
     }
 
-    pub(super) fn line_of(&self, opened: &Opened<'_>, byte: usize) -> Result<u64, Unreadable> {
+    pub(super) fn line_of(&self, opened: &OpenContent<'_>, byte: usize) -> Result<u64, Unreadable> {
         match self {
             Self::Text { index, .. } => index.line_of(byte, |range| opened.bytes(range)),
             Self::Binary { .. } => Ok(1),
         }
     }
 
-    pub(super) fn line_start(&self, opened: &Opened<'_>, line: u64) -> Result<usize, Unreadable> {
+    pub(super) fn line_start(
+        &self,
+        opened: &OpenContent<'_>,
+        line: u64,
+    ) -> Result<usize, Unreadable> {
         match self {
             Self::Text { index, .. } => index.line_start(line, |range| opened.bytes(range)),
             Self::Binary { .. } => Ok(if line < 2 { 0 } else { self.shown_len() }),
         }
     }
 
-    pub(super) fn char_of(&self, opened: &Opened<'_>, byte: usize) -> Result<u64, Unreadable> {
+    pub(super) fn char_of(&self, opened: &OpenContent<'_>, byte: usize) -> Result<u64, Unreadable> {
         match self {
             Self::Text { index, .. } => index.char_of(byte, |range| opened.bytes(range)),
             Self::Binary { .. } => Ok(byte as u64),
         }
     }
 
-    pub(super) fn char_start(&self, opened: &Opened<'_>, char: u64) -> Result<usize, Unreadable> {
+    pub(super) fn char_start(
+        &self,
+        opened: &OpenContent<'_>,
+        char: u64,
+    ) -> Result<usize, Unreadable> {
         match self {
             Self::Text { index, .. } => index.char_start(char, |range| opened.bytes(range)),
             Self::Binary { .. } => {
@@ -102,22 +110,24 @@ impl Shape {
 
 impl Reader<'_> {
     /// The index: cached, or deserialized from disk, or built from the bytes.
-    pub(super) fn shape(&self) -> Result<&Shape, Unreadable> {
+    pub(super) fn text_index(&self) -> Result<&TextIndex, Unreadable> {
         let content = self.content();
-        if let Some(shape) = content.inner.shape.get() {
-            return Ok(shape);
+        if let Some(text_index) = content.inner.text_index.get() {
+            return Ok(text_index);
         }
-        let len = usize::try_from(content.len_bytes()).map_err(|_| Unreadable::contradiction())?;
+        let len = usize::try_from(content.len_bytes()).map_err(|_| Unreadable::inconsistent())?;
         let opened = self.open()?;
         let sealed = match opened.kind() {
-            OpenedBytes::Stored(backing) if content.len_bytes() > UNSEALED_BYTES => backing.index(),
+            OpenBytes::OnDisk(backing) if content.len_bytes() > MAX_UNINDEXED_BYTES => {
+                backing.index()
+            }
             _ => None,
         };
-        let made = match sealed.and_then(|sealed| Shape::unseal(&sealed, len)) {
-            Some(shape) => shape,
-            None => Shape::of(&Data::new(opened.bytes(0..len)?)),
+        let made = match sealed.and_then(|sealed| TextIndex::deserialize(&sealed, len)) {
+            Some(text_index) => text_index,
+            None => TextIndex::of(&Data::new(opened.bytes(0..len)?)),
         };
-        Ok(content.inner.shape.get_or_init(|| made.into()))
+        Ok(content.inner.text_index.get_or_init(|| made.into()))
     }
 }
 
@@ -127,8 +137,8 @@ impl Content {
     /// 0.1 % of the bytes. O(its size).
     #[must_use]
     pub fn sealed_index(&self) -> bytes::Bytes {
-        match self.inner.shape.get() {
-            Some(shape) if self.len_bytes() > UNSEALED_BYTES => shape.seal(),
+        match self.inner.text_index.get() {
+            Some(text_index) if self.len_bytes() > MAX_UNINDEXED_BYTES => text_index.serialize(),
             _ => bytes::Bytes::new(),
         }
     }
@@ -138,12 +148,15 @@ impl Content {
     /// read. O(tables).
     #[must_use]
     pub fn index_bytes(&self) -> usize {
-        self.inner.shape.get().map_or(0, |shape| shape.bytes())
+        self.inner
+            .text_index
+            .get()
+            .map_or(0, |text_index| text_index.bytes())
     }
 }
 
 /// The byte range that is needed to number the lines of a part: from the start of the block that
 /// contains the byte before it.
-pub(super) fn around(range: &Range<usize>) -> Range<usize> {
-    Index::block_start(range.start.saturating_sub(1))..range.end
+pub(super) fn line_window(range: &Range<usize>) -> Range<usize> {
+    LineIndex::block_start(range.start.saturating_sub(1))..range.end
 }
