@@ -154,7 +154,7 @@ fn a_name_is_found_as_it_stands_before_all_else() {
     let units = [
         unit("Circle", ""),
         unit("impl Circle", "Circle"),
-        unit("impl TextIndex for Square", "Square"),
+        unit("impl Shape for Square", "Square"),
         unit("Circle.area", ""),
         unit("geo.Circle.area", ""),
         unit("area", ""),

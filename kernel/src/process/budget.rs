@@ -134,8 +134,12 @@ impl Draft {
         access: Access,
     ) -> Result<(), String> {
         let account = &self.state.budget;
-        let without = |index: &u32| account.share(call, *index).is_none();
-        let indices: Vec<_> = indices.iter().copied().filter(without).collect();
+        // A repeated call keeps the shares that were reserved before the restart.
+        let indices: Vec<_> = indices
+            .iter()
+            .copied()
+            .filter(|index| account.share(call, *index).is_none())
+            .collect();
         if indices.is_empty() {
             return Ok(());
         }
@@ -144,20 +148,15 @@ impl Draft {
         } else {
             Multiply::No
         };
-        let (children, beside, later) = (
-            indices.len() as u64,
-            self.children_to_come(call),
-            self.children_later(call),
-        );
-        let asked = Asked {
-            children,
-            beside,
-            later,
+        let request = Asked {
+            children: indices.len() as u64,
+            beside: self.children_to_come(call),
+            later: self.children_later(call),
             wants,
             multiply,
         };
         let share = account
-            .cut(&asked, self.now_ms)
+            .cut(&request, self.now_ms)
             .map_err(|shortage| shortage.to_string())?;
         self.emit(Change::Reserved {
             call,
@@ -211,16 +210,17 @@ impl Draft {
     /// Looks for children whose call is over while their share is still reserved: their end was
     /// missed, is about to be reported, or they were never created.
     pub(super) fn find_lost_children(&mut self) {
-        let is_waited_for = |call: CallId| {
-            self.state.background.contains_key(&call)
-                || self
-                    .state
-                    .slots()
-                    .iter()
-                    .any(|slot| slot.call == call && slot.answer.is_none())
-        };
-        let places = self.state.budget.shares().map(|(place, _)| place);
-        let lost: Vec<_> = places.filter(|(call, _)| !is_waited_for(*call)).collect();
+        let mut lost = Vec::new();
+        for ((call, index), _) in self.state.budget.shares() {
+            let is_open = self
+                .state
+                .slots()
+                .iter()
+                .any(|slot| slot.call == call && slot.answer.is_none());
+            if !is_open && !self.state.background.contains_key(&call) {
+                lost.push((call, index));
+            }
+        }
         for (call, index) in lost {
             self.schedule(Effect::FindChild { call, index });
         }
@@ -278,7 +278,8 @@ fn exhausted_message(
     }: Reached,
 ) -> String {
     let word = amount.word();
-    let (used, limit) = (amount.show(used), amount.show(limit));
+    let used = amount.show(used);
+    let limit = amount.show(limit);
     format!(
         "the budget of {word} is used up: {used} of {limit} by this process and all below it \
          (budget.{word})"

@@ -47,10 +47,8 @@ impl Draft {
             .take(prompts.len())
             .filter(|index| !has_ended(slot, *index))
             .collect();
-        let (program, access) = (
-            self.state.program.clone(),
-            self.state.access.min(Access::Write),
-        );
+        let program = self.state.program.clone();
+        let access = self.state.access.min(Access::Write);
         if let Err(message) =
             self.reserve_shares(call, &missing, (&program, Budget::default()), access)
         {
@@ -62,7 +60,8 @@ impl Draft {
             program: self.state.program.clone(),
             image: self.child_image(&shared, (call, index), &prompts),
         });
-        let (children, may_exist) = (children.collect(), self.slot(call).called);
+        let children = children.collect();
+        let may_exist = self.slot(call).called;
         self.record_intent(call);
         self.schedule(Effect::StartChildren {
             children,
@@ -77,7 +76,9 @@ impl Draft {
         (call, index): (CallId, u32),
         prompts: &[String],
     ) -> Image {
-        let (number, count, pid) = (index + 1, prompts.len(), self.state.pid);
+        let number = index + 1;
+        let count = prompts.len();
+        let pid = self.state.pid;
         let prompt = ShownText::from(format!(
             "You are child {number} of {count} of a fork of process {pid}.\n\n"
         ));
@@ -107,7 +108,8 @@ impl Draft {
     pub(super) fn check_room(&self, call: CallId, count: usize) -> Result<(), String> {
         let limits = self.state.program.limits();
         if self.state.depth >= limits.max_depth {
-            let (depth, limit) = (self.state.depth, limits.max_depth);
+            let depth = self.state.depth;
+            let limit = limits.max_depth;
             return Err(format!(
                 "No further children: this process is {depth} levels below its root, and the \
                  program allows {limit} (limits.max_depth). Do the work in this process."
@@ -325,10 +327,16 @@ fn answer_blocks(state: &State, call: CallId, prompt: ShownText) -> Vec<Block> {
     {
         return vec![Block::text(prompt)];
     }
-    let (mine, sibling) = (Answer::shown(prompt), Answer::failed(SIBLING));
-    state
-        .slots()
-        .iter()
-        .flat_map(|slot| result_blocks(slot, if slot.call == call { &mine } else { &sibling }))
-        .collect()
+    let fork_answer = Answer::shown(prompt);
+    let sibling_answer = Answer::failed(SIBLING);
+    let mut blocks = Vec::new();
+    for slot in state.slots() {
+        let answer = if slot.call == call {
+            &fork_answer
+        } else {
+            &sibling_answer
+        };
+        blocks.extend(result_blocks(slot, answer));
+    }
+    blocks
 }

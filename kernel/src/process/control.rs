@@ -76,26 +76,24 @@ impl Draft {
     /// Abandons all calls in flight and answers each open tool use with `text`. Returns false if
     /// there is no turn to abandon.
     pub(super) fn abandon_calls(&mut self, text: &str) -> bool {
-        let (calls, tickets): (_, Vec<Arc<str>>) = match &self.state.phase {
-            Phase::Thinking { call } => (vec![*call], Vec::new()),
+        let mut calls: Vec<CallId> = Vec::new();
+        let mut tickets: Vec<Arc<str>> = Vec::new();
+        match &self.state.phase {
+            Phase::Thinking { call } => calls.push(*call),
             Phase::Acting { caller, slots } => {
-                let tickets = slots
-                    .iter()
-                    .filter(|_| *caller == Caller::Host)
-                    .map(|slot| slot.id.clone())
-                    .collect();
-                // Background children survive the end of the turn.
-                let calls = slots.iter().map(|slot| slot.call);
-                (
-                    calls
-                        .filter(|call| !self.state.background.contains_key(call))
-                        .collect::<Vec<CallId>>(),
-                    tickets,
-                )
+                for slot in slots {
+                    // Background children survive the end of the turn.
+                    if !self.state.background.contains_key(&slot.call) {
+                        calls.push(slot.call);
+                    }
+                    if *caller == Caller::Host {
+                        tickets.push(slot.id.clone());
+                    }
+                }
             }
-            Phase::Ready { .. } => (Vec::new(), Vec::new()),
+            Phase::Ready { .. } => {}
             Phase::Idle | Phase::Ended { .. } => return false,
-        };
+        }
         let answer = Answer::failed(text);
         self.state.pending_reads.end_calls();
         self.emit(TurnFact::Interrupted {

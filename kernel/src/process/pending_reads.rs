@@ -133,7 +133,8 @@ impl PartialEq for PendingReads {
 impl Draft {
     /// Requests the bytes that a call needs before it can start or be answered.
     pub(super) fn read_for_call(&mut self, call: CallId, purpose: ReadPurpose) {
-        let (args, table) = (self.slot(call).args.clone(), self.state.table.clone());
+        let args = self.slot(call).args.clone();
+        let table = self.state.table.clone();
         let program = self.state.program.clone();
         self.request_read(ReadSubject::Call {
             call,

@@ -133,43 +133,37 @@ impl ToolList {
     /// A valid and unused name: prefix and tool name; if that is taken, `server__tool`; if that is
     /// taken as well, the same with a number.
     fn free_name(&mut self, choice: &ServerChoice, tool: &str) -> Arc<str> {
-        let valid = |c: char| {
-            if c.is_ascii_alphanumeric() || c == '_' || c == '-' {
-                c
-            } else {
-                '_'
-            }
-        };
-        let prefixed = |prefix: &str| {
-            prefix
-                .chars()
-                .chain(tool.chars())
-                .map(valid)
-                .collect::<String>()
-        };
-        let (wanted, full) = (
-            prefixed(&choice.prefix),
-            prefixed(&format!("{}__", choice.server.name)),
-        );
-        let cut = |name: &str, suffix: &str| {
-            format!(
-                "{}{suffix}",
-                &name[..name.len().min(LONGEST_NAME - suffix.len())]
-            )
-        };
-        let numbered = (2..).map(|number: usize| cut(&full, &format!("_{number}")));
-        let mut names = [cut(&wanted, ""), cut(&full, "")]
+        let short = valid_name(&format!("{}{tool}", choice.prefix));
+        let full = valid_name(&format!("{}__{tool}", choice.server.name));
+        let numbered = (2..).map(|number: usize| with_suffix(&full, &format!("_{number}")));
+        let candidates = [with_suffix(&short, ""), with_suffix(&full, "")];
+        let free = candidates
             .into_iter()
             .chain(numbered)
-            .map(Arc::<str>::from);
-        let is_free = |name: &Arc<str>| !name.is_empty() && !self.taken.contains(name);
-        let free = names
-            .find(is_free)
+            .map(Arc::<str>::from)
+            .find(|name| !name.is_empty() && !self.taken.contains(name))
             .expect("there are more names than tools");
         debug_assert!(is_tool_name(&free), "{free}");
         self.taken.insert(free.clone());
         free
     }
+}
+
+/// Replaces every character that providers do not accept in a tool name.
+fn valid_name(name: &str) -> String {
+    name.chars()
+        .map(|c| match c {
+            '_' | '-' => c,
+            c if c.is_ascii_alphanumeric() => c,
+            _ => '_',
+        })
+        .collect()
+}
+
+/// The name with a suffix, truncated so that both fit. `name` is ASCII.
+fn with_suffix(name: &str, suffix: &str) -> String {
+    let len = name.len().min(LONGEST_NAME - suffix.len());
+    format!("{}{suffix}", &name[..len])
 }
 
 fn not_offered(choice: &ServerChoice, tool: &ToolChoice, offered: &[&Offer]) -> NotOffered {

@@ -34,26 +34,30 @@ impl Draft {
         call: CallId,
         pending: Result<PendingSpawn, String>,
     ) {
-        let pending = pending.and_then(|pending| self.check_room(call, 1).map(|()| pending));
-        let access = self.state.access;
-        match pending.and_then(|pending| {
-            let program = &pending.program;
-            self.reserve_shares(call, &[0], (program, program.budget()), access)
-                .map(|()| pending)
-        }) {
-            Err(message) => self.refuse_spawn(call, message),
-            Ok(pending) => {
-                self.record_intent(call);
-                if pending.is_complete() {
-                    self.start_child(call, &pending, Ok(Fetched::default()));
-                } else {
-                    self.schedule(Effect::Begin {
-                        call,
-                        work: Work::Fetch(pending),
-                    });
-                }
-            }
+        let pending = match pending {
+            Ok(pending) => pending,
+            Err(message) => return self.refuse_spawn(call, message),
+        };
+        if let Err(message) = self.reserve_for_spawn(call, &pending) {
+            return self.refuse_spawn(call, message);
         }
+        self.record_intent(call);
+        if pending.is_complete() {
+            self.start_child(call, &pending, Ok(Fetched::default()));
+        } else {
+            self.schedule(Effect::Begin {
+                call,
+                work: Work::Fetch(pending),
+            });
+        }
+    }
+
+    /// Checks the limits on children and reserves the share of the child.
+    fn reserve_for_spawn(&mut self, call: CallId, pending: &PendingSpawn) -> Result<(), String> {
+        self.check_room(call, 1)?;
+        let program = &pending.program;
+        let access = self.state.access;
+        self.reserve_shares(call, &[0], (program, program.budget()), access)
     }
 
     /// Answers a spawn that creates no child: returns its share and tells the model why.
@@ -131,7 +135,8 @@ impl Draft {
         if !self.is_call_of(call, &spawn::TOOL) || spawn::waits(&slot.args) {
             return;
         }
-        let (answer, caller) = (spawned_answer(slot, child), self.caller());
+        let answer = spawned_answer(slot, child);
+        let caller = self.caller();
         self.emit(ChildFact::Started { call, child });
         self.answer_in_full(call, answer);
         self.continue_turn(caller);

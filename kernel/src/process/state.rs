@@ -279,15 +279,14 @@ impl State {
             .iter()
             .filter_map(|slot| slot.answer.as_ref())
             .chain([answer]);
-        let shown = in_conversation.chain(open.flat_map(|answer| &answer.media));
-        shown.fold(MediaBudget::default(), |budget, media| {
-            budget.with(
-                media,
-                self.table
-                    .get(&media.fd)
-                    .map_or(0, |entry| entry.content.len_bytes()),
-            )
-        })
+        let in_answers = open.flat_map(|answer| &answer.media);
+        let mut total = MediaBudget::default();
+        for media in in_conversation.chain(in_answers) {
+            let entry = self.table.get(&media.fd);
+            let bytes = entry.map_or(0, |entry| entry.content.len_bytes());
+            total = total.with(media, bytes);
+        }
+        total
     }
 
     /// Contents of the media that the conversation names. A media block whose descriptor is gone is
@@ -410,7 +409,8 @@ impl State {
     /// The model for summaries: the one that the program names for them, at the provider of the
     /// program's first model; otherwise the current model.
     pub(super) fn summarizer(&self) -> ModelChoice {
-        let (named, first) = (self.program.summary_model(), self.program.model());
+        let named = self.program.summary_model();
+        let first = self.program.model();
         if named == first.name {
             self.model().clone()
         } else {

@@ -260,7 +260,8 @@ impl Draft {
     }
 
     pub(super) fn answer(&mut self, call: CallId, answer: Answer, produced_chars: u64) {
-        let (ticket, caller) = (self.slot(call).id.clone(), self.caller());
+        let ticket = self.slot(call).id.clone();
+        let caller = self.caller();
         self.state.pending_reads.end(call);
         self.emit(CallFact::ToolReturned {
             call,

@@ -54,11 +54,9 @@ impl Draft {
     }
 
     pub(super) fn begin_model_call(&mut self, call: CallId) {
-        let (request, media, model) = (
-            self.state.request(),
-            self.state.media(),
-            self.state.model().clone(),
-        );
+        let request = self.state.request();
+        let media = self.state.media();
+        let model = self.state.model().clone();
         self.schedule(Effect::Begin {
             call,
             work: Work::Model {
@@ -75,13 +73,10 @@ impl Draft {
             return self.record_late_usage(call, &model, &result);
         }
         match result {
-            Ok(reply) => self.record_reply(
-                call,
-                Reply {
-                    usage: self.state.priced(&model, reply.usage),
-                    ..reply
-                },
-            ),
+            Ok(mut reply) => {
+                reply.usage = self.state.priced(&model, reply.usage);
+                self.record_reply(call, reply);
+            }
             Err(error) => match self.fallback(&error) {
                 Some(to) => self.switch_model(to, &error),
                 None => self.end_turn(ExitStatus::ModelFailed, error.to_string()),
@@ -101,15 +96,12 @@ impl Draft {
         self.call_model_again();
     }
 
-    fn record_reply(
-        &mut self,
-        call: CallId,
-        Reply {
+    fn record_reply(&mut self, call: CallId, reply: Reply) {
+        let Reply {
             blocks,
             stop,
             usage,
-        }: Reply,
-    ) {
+        } = reply;
         let text = text_of(&blocks);
         self.emit(CallFact::ModelReplied {
             call,

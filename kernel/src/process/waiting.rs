@@ -64,27 +64,26 @@ impl Draft {
     pub(crate) fn wait(&mut self, call: CallId) {
         // A repeated call was checked when it was first made, and its children may have been
         // reported since.
-        let check = |asked: &Wait| {
-            if self.slot(call).called {
-                Ok(())
-            } else {
-                self.check_wait(asked)
+        let is_repeated = self.slot(call).called;
+        let checked = wait::arguments(&self.slot(call).args).and_then(|arguments| {
+            if !is_repeated {
+                self.check_wait(&arguments)?;
             }
+            Ok(arguments)
+        });
+        let arguments = match checked {
+            Ok(arguments) => arguments,
+            Err(message) => return self.answer_in_full(call, Answer::failed(message)),
         };
-        let asked =
-            wait::arguments(&self.slot(call).args).and_then(|asked| check(&asked).map(|()| asked));
-        match asked {
-            Err(message) => self.answer_in_full(call, Answer::failed(message)),
-            Ok(_) if self.answer_waited(call) => {}
-            Ok(Wait { timeout_ms, .. }) => {
-                self.record_intent(call);
-                if let Some(timeout_ms) = timeout_ms {
-                    self.schedule(Effect::Begin {
-                        call,
-                        work: Work::Wait { timeout_ms },
-                    });
-                }
-            }
+        if self.answer_waited(call) {
+            return;
+        }
+        self.record_intent(call);
+        if let Some(timeout_ms) = arguments.timeout_ms {
+            self.schedule(Effect::Begin {
+                call,
+                work: Work::Wait { timeout_ms },
+            });
         }
     }
 

@@ -72,10 +72,10 @@ const PARAMETERS: [Parameter; 17] = [
         "Only this part by its meaning, said by index or name",
     )
     .one_of(&["paragraph", "section", "function", "class"]),
-    Parameter::integer("index", "UnitKey unit, counted from 1").at_least(1),
+    Parameter::integer("index", "Which unit, counted from 1").at_least(1),
     Parameter::text(
         "name",
-        "UnitKey unit, by a heading or a name such as area or Circle.area",
+        "Which unit, by a heading or a name such as area or Circle.area",
     ),
     Parameter::flag("read_all", "Everything; wins over every other selection"),
     Parameter::flag(

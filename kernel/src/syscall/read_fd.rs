@@ -53,7 +53,7 @@ const PARAMETERS: [Parameter; 13] = [
          without index and name you get a list",
     )
     .one_of(&["paragraph", "section", "function", "class"]),
-    Parameter::integer("index", "UnitKey unit, counted from 1").at_least(1),
+    Parameter::integer("index", "Which unit, counted from 1").at_least(1),
     Parameter::text(
         "name",
         "With unit: which one, by a heading or a name such as area or Circle.area. Without unit, \

@@ -81,7 +81,7 @@ pub(super) fn resolve(
         UnitKey::Name => named(args, units, unit)?,
         UnitKey::Unspecified => {
             let message = format!(
-                "UnitKey {} is not said. Use 'index' (1-{}) or 'name'.",
+                "Which {} is not said. Use 'index' (1-{}) or 'name'.",
                 unit.word(),
                 units.len()
             );

@@ -41,20 +41,20 @@ pub(in super::super) enum TooSlow {
     Cancelled,
     /// The budget of read bytes is used up.
     #[error(
-        "The query matches_bytes too long on this text: after each match it reads far ahead for a longer \
+        "The query takes too long on this text: after each match it reads far ahead for a longer \
          one, in vain. Make it more specific; avoid alternatives that begin with .* or can run \
          over the rest of a long line"
     )]
     ReadsAhead,
     /// The pattern needs too many states.
     #[error(
-        "The query matches_bytes too long on this text: it can match in too many ways at once. Shorten its \
+        "The query takes too long on this text: it can match in too many ways at once. Shorten its \
          repetitions"
     )]
     Branches,
     /// A Unicode word boundary met a non-ASCII byte.
     #[error(
-        r"The query matches_bytes too long on this text: \b is slow where text is not ASCII. Write (?-u:\b), which is quick, or make the query shorter or more specific"
+        r"The query takes too long on this text: \b is slow where text is not ASCII. Write (?-u:\b), which is quick, or make the query shorter or more specific"
     )]
     WordBoundary,
 }
