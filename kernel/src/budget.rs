@@ -1,7 +1,7 @@
 //! Budget accounts for a tree of processes: usage, reservations for children, and what is left.
 //!
 //! An [`Account`] belongs to one process and covers its whole subtree. The share of a child is
-//! taken out of the account before the child is made ([`Account::cut`]), and its rest comes back
+//! taken out of the account before the child is made ([`Account::share_for`]), and its rest comes back
 //! when the child is gone. No account therefore needs to look at another, and the usage of a tree
 //! stays within the limits of its root (TREE-1). One model call may overshoot, since its usage is
 //! known only afterwards; nothing starts after a limit is reached.
@@ -18,7 +18,7 @@ use dormouse_proto::id::CallId;
 use dormouse_proto::model::Usage;
 use imbl::OrdMap;
 
-pub use self::share::{Asked, Multiply, Shortage};
+pub use self::share::{Multiply, ShareRequest, Shortage};
 
 /// Default limit for the number of simultaneous processes of a tree.
 pub const DEFAULT_PROCESSES: u64 = 10_000;
@@ -50,7 +50,7 @@ pub struct Account {
 
 /// A limit that is reached or near.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reached {
+pub struct ReachedLimit {
     /// The amount.
     pub amount: Amount,
     /// Current usage.
@@ -250,7 +250,7 @@ impl Account {
 
     /// A limit that is reached, if any: nothing more may start.
     #[must_use]
-    pub fn reached(&self, now_ms: u64) -> Option<Reached> {
+    pub fn reached(&self, now_ms: u64) -> Option<ReachedLimit> {
         ENDING
             .into_iter()
             .filter_map(|amount| self.usage_and_limit(amount, now_ms))
@@ -269,8 +269,8 @@ impl Account {
     /// The limits that are near and that the model was not warned of. Reservations do not count,
     /// since most of them are returned.
     #[must_use]
-    pub fn near(&self, now_ms: u64) -> Vec<Reached> {
-        let is_near = |reached: &Reached| {
+    pub fn near(&self, now_ms: u64) -> Vec<ReachedLimit> {
+        let is_near = |reached: &ReachedLimit| {
             u128::from(reached.used) * 100 >= u128::from(reached.limit) * u128::from(WARNED_FROM)
                 && self
                     .warned
@@ -285,12 +285,12 @@ impl Account {
     }
 
     /// Usage and limit of an amount that ends a process, if it is limited.
-    fn usage_and_limit(&self, amount: Amount, now_ms: u64) -> Option<Reached> {
+    fn usage_and_limit(&self, amount: Amount, now_ms: u64) -> Option<ReachedLimit> {
         let used = match amount {
             Amount::WallTime => now_ms.saturating_sub(self.began_ms),
             _ => self.used(amount),
         };
-        Some(Reached {
+        Some(ReachedLimit {
             amount,
             used,
             limit: self.limits.limit(amount)?,

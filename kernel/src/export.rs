@@ -16,9 +16,9 @@ mod mask;
 mod scan;
 
 pub use birth::Birth;
-pub use frame::{Framer, Naming};
-pub use manifest::{Checker, Manifest, Told, named};
-pub use mask::{Masker, Place, Redact, Unmasked, mask_text, masked_bundle};
+pub use frame::{ContentHasher, Framer};
+pub use manifest::{Checker, ExportVisitor, Manifest, referenced_contents};
+pub use mask::{MaskError, MaskTarget, Masker, Redact, mask_text, masked_bundle};
 pub use scan::{Keep, Piece, Scanner};
 
 /// Why a file cannot be imported or read. None of it was used.

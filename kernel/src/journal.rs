@@ -20,7 +20,7 @@ const BYTES_A_FACT: u64 = 512;
 
 /// The part of a journal after its latest image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tail {
+pub struct JournalTail {
     image_bytes: u64,
     followed: Span,
     /// Position of the image that is being built, if one is.
@@ -41,7 +41,7 @@ impl Span {
     }
 }
 
-impl Tail {
+impl JournalTail {
     /// The empty tail after an image of this size.
     #[must_use]
     pub fn of(image_bytes: u64) -> Self {
@@ -128,7 +128,7 @@ mod tests {
     /// The bytes of all images of a journal of `facts` facts of `bytes` bytes each, and how often
     /// one was made, where the state is as long as `state` says after so many.
     fn images(facts: u64, bytes: u64, state: impl Fn(u64) -> u64) -> (u64, u64) {
-        let (mut tail, mut images, mut looks) = (Tail::of(0), 0, 0);
+        let (mut tail, mut images, mut looks) = (JournalTail::of(0), 0, 0);
         for fact in 1..=facts {
             tail = tail.and(1, bytes);
             if tail.is_long() {
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn one_that_sleeps_after_each_turn_writes_no_more_images_than_facts() {
-        let (mut tail, mut images, mut facts, turn) = (Tail::of(0), 0, 0, 2_000);
+        let (mut tail, mut images, mut facts, turn) = (JournalTail::of(0), 0, 0, 2_000);
         for _ in 0..2_000 {
             (tail, facts) = (tail.and(1, turn), facts + turn + BYTES_A_FACT);
             let state = facts;
@@ -189,9 +189,9 @@ mod tests {
 
     #[test]
     fn what_came_while_an_image_was_looked_at_follows_it() {
-        let tail = Tail::of(0).and(3, 2 << 20).looked_at().and(2, 70);
+        let tail = JournalTail::of(0).and(3, 2 << 20).looked_at().and(2, 70);
         assert_eq!((tail.facts(), tail.is_long()), (2, false));
-        assert_eq!(tail.imaged(9), Tail::of(9).and(2, 70));
+        assert_eq!(tail.imaged(9), JournalTail::of(9).and(2, 70));
         assert_eq!(tail.passed_over().facts(), 5);
     }
 }

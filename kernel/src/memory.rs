@@ -18,7 +18,7 @@ pub struct Resident<K> {
 /// The contents to evict, least recently read first: none if all are within the limit; otherwise
 /// enough to get down to seven eighths of it. O(n log n) if something is evicted, otherwise O(n).
 #[must_use]
-pub fn to_offload<K: Clone>(residents: &[Resident<K>], limit_bytes: u64) -> Vec<K> {
+pub fn select_evictions<K: Clone>(residents: &[Resident<K>], limit_bytes: u64) -> Vec<K> {
     let mut held: u64 = residents.iter().map(|resident| resident.bytes).sum();
     if held <= limit_bytes {
         return Vec::new();
@@ -61,7 +61,7 @@ mod tests {
             (80, vec![1, 2]),
             (0, vec![1, 2, 0, 4]),
         ] {
-            assert_eq!(to_offload(&held, limit), gone, "{limit}");
+            assert_eq!(select_evictions(&held, limit), gone, "{limit}");
         }
     }
 
@@ -74,7 +74,7 @@ mod tests {
             limit in 0_u64..1_000,
         ) {
             let held = residents(&parts);
-            let gone = to_offload(&held, limit);
+            let gone = select_evictions(&held, limit);
             let (left, right): (Vec<Resident<usize>>, Vec<_>) = held.iter().copied().partition(|resident| gone.contains(&resident.key));
             let stays: u64 = right.iter().map(|resident| resident.bytes).sum();
             prop_assert!(stays <= limit);

@@ -50,26 +50,26 @@ mod tools;
 mod turn;
 mod waiting;
 
-pub use arrival::Placed;
-pub use birth::{Birth, born};
-pub use copy::{Beginning, begins, branched, copied};
+pub use arrival::PlacedArrival;
+pub use birth::{Birth, initial_image};
+pub use copy::{StartMode, branched, copied, with_start_mode};
 pub(crate) use decide::Draft;
 pub use decide::{Decision, decide};
-pub use diff::{Diff, Difference, Held, Line, Pair, diff};
+pub use diff::{DescriptorDifference, DescriptorSummary, Diff, MessageSummary, Pair, diff};
 pub use effect::{Child, Effect, Report, Work};
-pub use environment::{Gathered, tell_environment};
+pub use environment::{GatheredEnvironment, add_environment};
 pub use evolve::evolve;
-pub use fact_summary::gist;
-pub use hibernation::Unrest;
+pub use fact_summary::summary_line;
+pub use hibernation::BusyReason;
 pub use input::{ChildEvent, Completion, HostRequest, Input, Signal};
 pub(crate) use program_cache::ProgramCache;
-pub use read::{Found, Read};
-pub use server_tools::{NotOffered, give_tools};
+pub use read::{Read, ReadResult};
+pub use server_tools::{MissingServerTool, add_server_tools};
 pub use state::{State, StateError};
 pub use toolbox::{HostContext, HostTool, Tools};
 
 pub use crate::syscall::checkpoint::{
-    CheckpointError, CheckpointOp, CheckpointReply, Kept, Standing,
+    CheckpointError, CheckpointImage, CheckpointInfo, CheckpointOp, CheckpointReply,
 };
 pub use crate::syscall::spawn::{
     FetchError, Fetched, MAX_PRELOAD_BYTES, PendingSpawn, Preloads, ShownPreload,

@@ -52,7 +52,7 @@ use dormouse_proto::descriptor::view::{self, Written};
 use dormouse_proto::descriptor::{DescriptorSettings, FdError};
 use dormouse_proto::file::{FileError, FileWrite};
 use dormouse_proto::id::{CallId, FdId};
-use dormouse_proto::record::{Entry, Note};
+use dormouse_proto::record::{Annotation, Entry};
 use dormouse_proto::tool::{Access, Answer, ToolSpec};
 use serde_json::Value;
 
@@ -70,12 +70,12 @@ pub use search_fd::search_fd;
 pub use send_message::{Envelope, PendingMessage, PlacedDescriptor, PlacedEnvelope};
 pub use summarize_fd::{PendingSummary, Summarized, summarize_fd};
 pub use temp_file::PendingTempFile;
-pub use transferred::Handed;
+pub use transferred::TransferredDescriptor;
 
 use self::parameter::OfferedParameters;
 use crate::process::Draft;
 use crate::program::Program;
-use crate::table::{NewDescriptor, Table, View, served};
+use crate::table::{NewDescriptor, Table, View, default_view};
 use dormouse_content::{Content, ReadQuota, Unreadable};
 
 /// A call of a descriptor tool.
@@ -112,8 +112,11 @@ impl<'a> Call<'a> {
     }
 
     /// A descriptor in its default form.
-    pub(crate) fn served(&self, entry: Cow<'a, Entry<Content>>) -> Result<View<'a>, Unreadable> {
-        served(entry, self.settings, self.quota)
+    pub(crate) fn default_view(
+        &self,
+        entry: Cow<'a, Entry<Content>>,
+    ) -> Result<View<'a>, Unreadable> {
+        default_view(entry, self.settings, self.quota)
     }
 }
 
@@ -303,11 +306,11 @@ pub enum Outcome {
     /// A descriptor is opened, and the answer announces it.
     Opened(Box<NewDescriptor>),
     /// A descriptor gets a note, and the call is answered.
-    Noted {
+    Annotated {
         /// Id of the descriptor.
         id: FdId,
         /// The note.
-        note: Note,
+        note: Annotation,
         /// The answer.
         answer: Answer,
     },
@@ -324,7 +327,7 @@ impl Outcome {
     #[must_use]
     pub fn answer(&self) -> Option<&Answer> {
         match self {
-            Self::Answer(answer) | Self::Noted { answer, .. } => Some(answer),
+            Self::Answer(answer) | Self::Annotated { answer, .. } => Some(answer),
             Self::Opened(_) | Self::Write(_) | Self::Summarize(_) | Self::TempFile(_) => None,
         }
     }
@@ -333,7 +336,7 @@ impl Outcome {
     #[must_use]
     pub fn begins_work(&self) -> bool {
         match self {
-            Self::Answer(_) | Self::Opened(_) | Self::Noted { .. } => false,
+            Self::Answer(_) | Self::Opened(_) | Self::Annotated { .. } => false,
             Self::Write(_) | Self::Summarize(_) | Self::TempFile(_) => true,
         }
     }

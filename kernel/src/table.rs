@@ -18,7 +18,7 @@ pub mod placement;
 mod preview;
 
 pub(crate) use self::conversation::marker;
-pub use self::form::{Form, View, served, view_of};
+pub use self::form::{Form, View, default_view, view_as};
 pub use new_descriptor::NewDescriptor;
 pub(crate) use new_descriptor::unreadable;
 
@@ -29,7 +29,7 @@ use dormouse_proto::descriptor::view::{Encoding, Extent};
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::id::FdId;
 use dormouse_proto::message::Message;
-use dormouse_proto::record::{Entry, Note};
+use dormouse_proto::record::{Annotation, Entry};
 use imbl::{OrdMap, Vector};
 
 use self::conversation::Conversation;
@@ -182,7 +182,7 @@ impl Table {
 
     /// Publishes the messages as descriptors `msg:1`, `msg:2` …, replacing the previous ones.
     /// Copies no text and builds no index until one is read. O(1).
-    pub fn refer_to(&mut self, messages: Vector<Arc<Message>>, page_chars: u32) {
+    pub fn set_conversation(&mut self, messages: Vector<Arc<Message>>, page_chars: u32) {
         self.conversation = Some(Conversation::new(messages, page_chars));
     }
 
@@ -193,7 +193,7 @@ impl Table {
 
     /// Applies a note (name, section, summary) to a descriptor. Ignored if the descriptor does not
     /// exist. O(log n).
-    pub fn note(&mut self, id: &FdId, note: &Note) {
+    pub fn annotate(&mut self, id: &FdId, note: &Annotation) {
         if let Some(entry) = self.find(id) {
             let mut entry = entry.into_owned();
             entry.notes.apply(note);

@@ -48,7 +48,7 @@ pub struct Member {
 impl Checkpoint {
     /// Position of a process; `None` if the checkpoint does not cover it.
     #[must_use]
-    pub fn standing(&self, pid: Pid) -> Option<FactNumber> {
+    pub fn position_of(&self, pid: Pid) -> Option<FactNumber> {
         let at = self
             .members
             .binary_search_by_key(&pid, |member| member.pid)

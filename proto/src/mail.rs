@@ -93,26 +93,27 @@ pub fn is_process_name(name: &str) -> bool {
 /// The receipts for the messages of one sender. A sender without an acknowledgement repeats its
 /// message, and the receipt prevents a second delivery (MAIL-1).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Heard {
+pub struct Receipts {
     /// The sender has an acknowledgement for every call below this number and repeats none of them.
-    settled: u32,
+    acked_below: u32,
     /// Received calls from that number on, ascending. No more than the sender has in flight at
     /// once.
     received: Vec<u32>,
 }
 
-impl Heard {
+impl Receipts {
     /// Whether the message of call `seq` was received or is no longer repeated.
     #[must_use]
-    pub fn has(&self, seq: u32) -> bool {
-        seq < self.settled || self.received.binary_search(&seq).is_ok()
+    pub fn contains(&self, seq: u32) -> bool {
+        seq < self.acked_below || self.received.binary_search(&seq).is_ok()
     }
 
     /// Records the receipt of call `seq`. The sender has acknowledgements for all calls below the
     /// second number.
-    pub fn note(&mut self, seq: u32, settled: u32) {
-        self.settled = self.settled.max(settled);
-        self.received.retain(|received| *received >= self.settled);
+    pub fn record(&mut self, seq: u32, acked_below: u32) {
+        self.acked_below = self.acked_below.max(acked_below);
+        self.received
+            .retain(|received| *received >= self.acked_below);
         if let Err(place) = self.received.binary_search(&seq) {
             self.received.insert(place, seq);
         }
@@ -173,20 +174,25 @@ mod tests {
 
     #[test]
     fn what_was_received_is_known_until_nobody_sends_it_again() {
-        let mut heard = Heard::default();
-        for (seq, settled) in [(3, 3), (5, 3), (4, 3)] {
-            assert!(!heard.has(seq));
-            heard.note(seq, settled);
-            assert!(heard.has(seq));
+        let mut receipts = Receipts::default();
+        for (seq, acked_below) in [(3, 3), (5, 3), (4, 3)] {
+            assert!(!receipts.contains(seq));
+            receipts.record(seq, acked_below);
+            assert!(receipts.contains(seq));
         }
-        heard.note(9, 8);
+        receipts.record(9, 8);
         assert_eq!(
-            heard,
-            Heard {
-                settled: 8,
+            receipts,
+            Receipts {
+                acked_below: 8,
                 received: vec![9]
             }
         );
-        assert!(heard.has(4) && heard.has(7) && !heard.has(8) && heard.has(9));
+        assert!(
+            receipts.contains(4)
+                && receipts.contains(7)
+                && !receipts.contains(8)
+                && receipts.contains(9)
+        );
     }
 }

@@ -5,10 +5,10 @@
 //!
 //! The order of enum variants and struct fields in this module is part of the format.
 
+mod annotations;
 pub mod codec;
 mod fact;
 pub mod masked;
-mod notes;
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::budget::Ledger;
 use crate::id::{CallId, ContentHash, FdId, Pid};
-use crate::mail::{Heard, Mail};
+use crate::mail::{Mail, Receipts};
 use crate::message::Message;
 use crate::model::{StopReason, Usage};
 use crate::process::{Exit, Priority};
 use crate::tool::{Access, Answer, OutsideTool, ToolSpec};
 
+pub use self::annotations::{Annotation, Annotations, Section};
 pub use self::fact::{CallFact, ChildFact, ControlFact, DescriptorFact, Fact, MailFact, TurnFact};
-pub use self::notes::{Note, Notes, Section};
 
 /// A reference to a content, which a record stores in place of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +49,7 @@ pub struct Entry<C> {
     /// Bytes after the content that were dropped at the cap.
     pub cut_bytes: u64,
     /// Notes of the process.
-    pub notes: Notes,
+    pub notes: Annotations,
 }
 
 /// Whether a process ends with its turn.
@@ -76,7 +76,7 @@ pub enum Phase {
         /// Who called the tools.
         caller: Caller,
         /// The tool calls of the turn, in order.
-        slots: Vec<Slot>,
+        pending_calls: Vec<PendingCall>,
     },
     /// Waiting for nothing: next, the model is called or the turn ends.
     Ready {
@@ -113,7 +113,7 @@ pub enum Caller {
 
 /// A tool call of the current turn that is open until all of the turn's calls are answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Slot {
+pub struct PendingCall {
     /// Id of the call.
     pub call: CallId,
     /// The tool use id of the provider, or the request id of the host.
@@ -163,7 +163,7 @@ pub struct Image<C: Clone> {
     /// Messages that wait for the next turn.
     pub mailbox: Vec<Mail>,
     /// Receipts for messages of other processes, by sender.
-    pub heard: Vec<(Pid, Heard)>,
+    pub receipts: Vec<(Pid, Receipts)>,
     /// Background children, by the call that made each.
     pub background: Vec<(CallId, Pid)>,
     /// The descriptor table.
@@ -211,7 +211,7 @@ impl<C> Entry<C> {
             source: source.into(),
             opened_ms,
             cut_bytes: 0,
-            notes: Notes::default(),
+            notes: Annotations::default(),
         }
     }
 
@@ -274,7 +274,7 @@ impl<C: Clone> Image<C> {
             messages: self.messages,
             forked_at: self.forked_at,
             mailbox: self.mailbox,
-            heard: self.heard,
+            receipts: self.receipts,
             background: self.background,
             next_fd: self.next_fd,
             epoch: self.epoch,

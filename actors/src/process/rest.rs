@@ -1,6 +1,6 @@
 //! A process at rest: it says so, and goes when it is told to hibernate and nothing is pending.
 
-use dormouse_kernel::process::Unrest;
+use dormouse_kernel::process::BusyReason;
 use dormouse_proto::id::Pid;
 
 use super::{ProcessMessage, Running};
@@ -12,7 +12,7 @@ use crate::supervisor::RestMessage;
 #[derive(Clone, Debug)]
 pub(crate) enum StaysAwake {
     /// It is not at rest.
-    Unrest(Unrest),
+    BusyReason(BusyReason),
     /// Calls are in flight.
     Calls,
     /// Facts of it are on their way to the disk.
@@ -26,8 +26,8 @@ impl StaysAwake {
     pub(crate) fn error(&self, pid: Pid) -> KernelError {
         let pending = |what: String| KernelError::Process(ProcessError::Pending { pid, what });
         match self {
-            Self::Unrest(Unrest::Ended) => KernelError::Process(ProcessError::Ended(pid)),
-            Self::Unrest(unrest) => pending(unrest.to_string()),
+            Self::BusyReason(BusyReason::Ended) => KernelError::Process(ProcessError::Ended(pid)),
+            Self::BusyReason(busy_reason) => pending(busy_reason.to_string()),
             Self::Calls => pending("calls are in flight".to_owned()),
             Self::Undurable => pending("what it did last is on its way to the disk".to_owned()),
             Self::NotDurable(error) => KernelError::from(error.clone()),
@@ -36,9 +36,9 @@ impl StaysAwake {
 }
 
 impl Running {
-    fn unrest(&self) -> Option<StaysAwake> {
-        if let Some(unrest) = self.state.unrest() {
-            return Some(StaysAwake::Unrest(unrest));
+    fn busy_reason(&self) -> Option<StaysAwake> {
+        if let Some(busy_reason) = self.state.busy_reason() {
+            return Some(StaysAwake::BusyReason(busy_reason));
         }
         if !self.in_flight.is_empty() {
             return Some(StaysAwake::Calls);
@@ -48,7 +48,7 @@ impl Running {
 
     /// Says once that it has come to rest, where somebody wants to know.
     pub(super) fn report_rest(&mut self) {
-        if !self.is_resting && self.context.hibernates() && self.unrest().is_none() {
+        if !self.is_resting && self.context.hibernates() && self.busy_reason().is_none() {
             self.is_resting = true;
             self.tell_supervisor(RestMessage::Rests { pid: self.pid() });
         }
@@ -58,7 +58,7 @@ impl Running {
     /// latest image, it goes once another at the last of them is written, so that waking costs
     /// little replay, and so that no more images wait for a slow disk than processes would.
     pub(super) fn hibernate(&mut self) {
-        if let Some(why) = self.unrest() {
+        if let Some(why) = self.busy_reason() {
             return self.stay_awake(why);
         }
         let Some(worth) = self.tail.worth_before_sleep() else {

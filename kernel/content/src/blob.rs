@@ -1,6 +1,6 @@
 //! Contents on disk: the interface to the store that keeps their bytes.
 //!
-//! Nothing here reads a file: a content asks its [`Source`], which an outer crate implements. A
+//! Nothing here reads a file: a content asks its [`BlobStore`], which an outer crate implements. A
 //! source returns only bytes that it has verified and that never change afterwards.
 
 use std::fmt;
@@ -11,21 +11,21 @@ use bytes::Bytes;
 use dormouse_proto::record::ContentRef;
 
 /// Provides the bytes of contents that are not in memory.
-pub trait Source: Send + Sync + fmt::Debug {
+pub trait BlobStore: Send + Sync + fmt::Debug {
     /// Opens a content. Called for each read of a content that is not in memory; the result is
     /// dropped after that read, so that no file stays open.
     ///
     /// # Errors
     /// [`Unreadable`] if the content is missing or damaged, or the store is closed.
-    fn open(&self, reference: ContentRef) -> Result<Arc<dyn Backing>, Unreadable>;
+    fn open(&self, reference: ContentRef) -> Result<Arc<dyn BlobReader>, Unreadable>;
 }
 
 /// One content on disk, open for reading.
-pub trait Backing: Send + Sync {
+pub trait BlobReader: Send + Sync {
     /// Length in bytes.
     fn length(&self) -> u64;
 
-    /// The [serialized index](super::Content::sealed_index), exactly as it was written; `None` if
+    /// The [serialized index](super::Content::serialized_index), exactly as it was written; `None` if
     /// there is none or it is damaged. It is only an optimisation: without it the content is read
     /// as a whole and indexed again.
     fn index(&self) -> Option<Bytes>;

@@ -10,17 +10,17 @@ use bytes::Bytes;
 use bytestring::ByteString;
 
 use super::location::{Data, Location};
-use super::{Content, Inner, Source};
+use super::{BlobStore, Content, Inner};
 
 /// The access clock of one cache: orders the reads of its contents, and sums up the memory of data
 /// that they derive.
 #[derive(Debug, Default)]
-pub struct Reads {
+pub struct AccessClock {
     last: AtomicU64,
     grown_bytes: AtomicU64,
 }
 
-impl Reads {
+impl AccessClock {
     /// Bytes of derived data, such as reformatted text, that contents have added since the start.
     /// Monotonic: dropped data is not subtracted.
     #[must_use]
@@ -32,7 +32,7 @@ impl Reads {
 /// The last read of a content.
 #[derive(Default)]
 pub(super) struct LastRead {
-    reads: OnceLock<Arc<Reads>>,
+    reads: OnceLock<Arc<AccessClock>>,
     read: AtomicU64,
     /// Whether the bytes may be a slice of other bytes, which then stay in memory as well.
     is_part: AtomicBool,
@@ -62,7 +62,7 @@ impl LastRead {
 impl Content {
     /// Drops the bytes for all holders, and all derived data. From now on the content is read from
     /// `source`, which must have it. The index stays. O(1), plus the hash if it was never computed.
-    pub fn offload(&self, source: &Arc<dyn Source>) {
+    pub fn evict(&self, source: &Arc<dyn BlobStore>) {
         // A content on disk is identified by its hash.
         let _ = self.hash();
         let stored = Location::OnDisk(source.clone());
@@ -170,7 +170,7 @@ impl Content {
     }
 
     /// Registers the content with an access clock. Only the first registration counts.
-    pub fn tell(&self, reads: &Arc<Reads>) {
+    pub fn use_clock(&self, reads: &Arc<AccessClock>) {
         let _ = self.inner.last_read.reads.set(reads.clone());
         self.inner.last_read.record();
     }

@@ -10,12 +10,12 @@
 //! outlines of [`units`].
 //!
 //! A content is either resident (in memory) or [on disk](Content::stored). On disk it is read from
-//! its [`Source`], only in the parts that are requested. The value is the same in both cases, and a
-//! content may be [evicted](Content::offload) while others hold it. Hash and length are always
+//! its [`BlobStore`], only in the parts that are requested. The value is the same in both cases, and a
+//! content may be [evicted](Content::evict) while others hold it. Hash and length are always
 //! available; everything else can fail with [`Unreadable`].
 //!
 //! This crate never copies text to serve or extract it, never changes a content (FD-2), and opens
-//! no file: reading is the job of the [`Source`].
+//! no file: reading is the job of the [`BlobStore`].
 
 mod blob;
 mod builder;
@@ -40,11 +40,11 @@ use bytestring::ByteString;
 use dormouse_proto::id::ContentHash;
 use dormouse_proto::record::ContentRef;
 
-pub use blob::{Backing, Source, Unreadable};
+pub use blob::{BlobReader, BlobStore, Unreadable};
 pub use builder::{Builder, CappedBytes};
 use derived::Derived;
 use eviction::LastRead;
-pub use eviction::{Reads, WeakContent};
+pub use eviction::{AccessClock, WeakContent};
 use location::{Data, Location};
 pub use pretty::PrettyError;
 pub use quota::ReadQuota;
@@ -102,7 +102,7 @@ impl Content {
 
     /// A content on disk, identified by its hash. Nothing is read until it is used. O(1).
     #[must_use]
-    pub fn stored(reference: ContentRef, source: Arc<dyn Source>) -> Self {
+    pub fn stored(reference: ContentRef, source: Arc<dyn BlobStore>) -> Self {
         Self::made(
             reference.len,
             Some(reference.hash),

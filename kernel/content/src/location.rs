@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use bytestring::ByteString;
 
-use super::{Backing, Content, ReadQuota, Reader, Source, Unreadable};
+use super::{BlobReader, BlobStore, Content, ReadQuota, Reader, Unreadable};
 
 /// Where the bytes are.
 #[derive(Clone)]
@@ -16,7 +16,7 @@ pub(super) enum Location {
     /// In memory.
     Resident(Data),
     /// On disk, behind a source.
-    OnDisk(Arc<dyn Source>),
+    OnDisk(Arc<dyn BlobStore>),
 }
 
 /// Bytes in memory. Cloning costs a pointer.
@@ -51,7 +51,7 @@ pub(super) struct OpenContent<'q> {
 
 pub(super) enum OpenBytes {
     Resident(Data),
-    OnDisk(Arc<dyn Backing>),
+    OnDisk(Arc<dyn BlobReader>),
 }
 
 impl OpenContent<'_> {

@@ -144,7 +144,7 @@ impl<'q> Reader<'q> {
     }
 
     /// Builds the page table for this page size if the bytes are in memory, so that it becomes part
-    /// of the [serialized index](crate::Content::sealed_index).
+    /// of the [serialized index](crate::Content::serialized_index).
     pub fn prepare(&self, page_chars: u32) {
         if self.content.is_resident() && self.len_bytes() > MAX_UNINDEXED_BYTES {
             // If the content was evicted in the meantime, the table is built when it is needed.

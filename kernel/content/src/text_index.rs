@@ -117,17 +117,17 @@ impl Reader<'_> {
         }
         let len = usize::try_from(content.len_bytes()).map_err(|_| Unreadable::inconsistent())?;
         let opened = self.open()?;
-        let sealed = match opened.kind() {
+        let stored = match opened.kind() {
             OpenBytes::OnDisk(backing) if content.len_bytes() > MAX_UNINDEXED_BYTES => {
                 backing.index()
             }
             _ => None,
         };
-        let made = match sealed.and_then(|sealed| TextIndex::deserialize(&sealed, len)) {
+        let index = match stored.and_then(|bytes| TextIndex::deserialize(&bytes, len)) {
             Some(text_index) => text_index,
             None => TextIndex::of(&Data::new(opened.bytes(0..len)?)),
         };
-        Ok(content.inner.text_index.get_or_init(|| made.into()))
+        Ok(content.inner.text_index.get_or_init(|| index.into()))
     }
 }
 
@@ -136,7 +136,7 @@ impl Content {
     /// far. Empty for contents up to 64 KiB, and for contents on disk that were never read. About
     /// 0.1 % of the bytes. O(its size).
     #[must_use]
-    pub fn sealed_index(&self) -> bytes::Bytes {
+    pub fn serialized_index(&self) -> bytes::Bytes {
         match self.inner.text_index.get() {
             Some(text_index) if self.len_bytes() > MAX_UNINDEXED_BYTES => text_index.serialize(),
             _ => bytes::Bytes::new(),

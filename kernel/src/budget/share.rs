@@ -16,7 +16,7 @@ use super::Account;
 
 /// A request for the shares of children that are about to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct ShareRequest {
     /// Number of children.
     pub children: u64,
     /// Number of children of other pending calls, which need shares as well.
@@ -87,7 +87,7 @@ impl Account {
     ///
     /// # Errors
     /// [`Shortage`] if the smallest share is not available.
-    pub fn cut(&self, asked: &Asked, now_ms: u64) -> Result<Budget, Shortage> {
+    pub fn share_for(&self, asked: &ShareRequest, now_ms: u64) -> Result<Budget, Shortage> {
         let cut =
             |share: Budget, amount| Ok(share.with(amount, self.share_of(amount, asked, now_ms)?));
         Amount::ALL.into_iter().try_fold(Budget::default(), cut)
@@ -96,7 +96,7 @@ impl Account {
     fn share_of(
         &self,
         amount: Amount,
-        asked: &Asked,
+        asked: &ShareRequest,
         now_ms: u64,
     ) -> Result<Option<u64>, Shortage> {
         let wanted = asked.wants.limit(amount);
@@ -154,7 +154,7 @@ impl Account {
 }
 
 /// The size of one part of `left`; `None` if it is less than the minimum.
-fn equal_part(left: u64, amount: Amount, asked: &Asked) -> Option<u64> {
+fn equal_part(left: u64, amount: Amount, asked: &ShareRequest) -> Option<u64> {
     let children = asked.children.max(1);
     let later = if amount == Amount::Processes {
         asked.later
@@ -194,14 +194,16 @@ mod tests {
             ..Account::default()
         };
         let wants = Budget::default().with(amount, wants);
-        let asked = Asked {
+        let asked = ShareRequest {
             children,
             beside,
             later: 0,
             wants,
             multiply: Multiply::Yes,
         };
-        let cut = account.cut(&asked, 0).map(|budget| budget.limit(amount));
+        let cut = account
+            .share_for(&asked, 0)
+            .map(|budget| budget.limit(amount));
         assert_eq!(
             cut.ok().flatten(),
             share,
@@ -248,14 +250,14 @@ mod tests {
             limits,
             ..Account::default()
         };
-        let asked = Asked {
+        let asked = ShareRequest {
             children: 4,
             beside: 0,
             later: 0,
             wants: Budget::default(),
             multiply: Multiply::No,
         };
-        let text = account.cut(&asked, 0).unwrap_err().to_string();
+        let text = account.share_for(&asked, 0).unwrap_err().to_string();
         for part in [
             "4 more",
             "budget.cost",

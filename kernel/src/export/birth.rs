@@ -10,7 +10,7 @@ use dormouse_proto::mail::is_process_name;
 use dormouse_proto::process::{Foreign, Origin, ProcessRow, Restored};
 
 use super::Manifest;
-use crate::process::{Beginning, Image, begins, branched, copied};
+use crate::process::{Image, StartMode, branched, copied, with_start_mode};
 
 /// A process of an export that is about to be created in another store.
 #[derive(Clone, Copy, Debug)]
@@ -88,10 +88,10 @@ impl<'a> Birth<'a> {
     /// The initial image at `now_ms`: as a member of a branch if the export covers a tree, as a
     /// copy if it covers one process.
     #[must_use]
-    pub fn image(&self, image: Image, now_ms: u64, beginning: Beginning) -> Image {
+    pub fn image(&self, image: Image, now_ms: u64, beginning: StartMode) -> Image {
         match self.of.head.scope {
             Scope::Tree => branched(image, self.of.head.at_ms, now_ms, beginning),
-            Scope::Process => begins(copied(image, now_ms), beginning),
+            Scope::Process => with_start_mode(copied(image, now_ms), beginning),
         }
     }
 }

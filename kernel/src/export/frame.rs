@@ -157,9 +157,9 @@ impl Framer {
 
 /// Hashes a content that arrives in parts.
 #[derive(Default)]
-pub struct Naming(Hasher);
+pub struct ContentHasher(Hasher);
 
-impl Naming {
+impl ContentHasher {
     /// Hashes the next bytes. One pass.
     pub fn part(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
@@ -167,7 +167,7 @@ impl Naming {
 
     /// The hash of the content.
     #[must_use]
-    pub fn name(&self) -> ContentHash {
+    pub fn hash(&self) -> ContentHash {
         ContentHash(*self.0.finalize().as_bytes())
     }
 }

@@ -44,7 +44,7 @@ pub struct Manifest {
 }
 
 /// Receives the parts of an export that a [`Manifest`] does not keep.
-pub trait Told {
+pub trait ExportVisitor {
     /// A process.
     fn member(&mut self, member: &Member) {
         let _ = member;
@@ -72,7 +72,7 @@ pub trait Told {
 }
 
 /// Ignores everything.
-impl Told for () {}
+impl ExportVisitor for () {}
 
 /// Checks an export while its bytes arrive.
 #[derive(Default)]
@@ -122,7 +122,11 @@ impl Checker {
     ///
     /// # Errors
     /// [`ExportError`]. The checker must not be used afterwards.
-    pub fn feed(&mut self, bytes: &[u8], visitor: &mut dyn Told) -> Result<(), ExportError> {
+    pub fn feed(
+        &mut self,
+        bytes: &[u8],
+        visitor: &mut dyn ExportVisitor,
+    ) -> Result<(), ExportError> {
         let Self { scanner, state } = self;
         scanner.feed(bytes, &mut |piece| state.handle_piece(piece, visitor))
     }
@@ -171,7 +175,7 @@ impl CheckState {
     fn handle_piece(
         &mut self,
         piece: Piece<'_>,
-        visitor: &mut dyn Told,
+        visitor: &mut dyn ExportVisitor,
     ) -> Result<(), ExportError> {
         match piece {
             Piece::Record(record) => return self.handle_record(record, visitor),
@@ -211,7 +215,11 @@ impl CheckState {
         Ok(())
     }
 
-    fn handle_record(&mut self, record: Record, visitor: &mut dyn Told) -> Result<(), ExportError> {
+    fn handle_record(
+        &mut self,
+        record: Record,
+        visitor: &mut dyn ExportVisitor,
+    ) -> Result<(), ExportError> {
         let Some(head) = &self.head else {
             let Record::Head(head) = record else {
                 return Err(ExportError::invalid("it has no head"));
@@ -377,6 +385,6 @@ fn check(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), ExportEr
 
 /// The contents that an image references, its program first.
 #[must_use]
-pub fn named(image: &Image<ContentRef>) -> Vec<ContentRef> {
+pub fn referenced_contents(image: &Image<ContentRef>) -> Vec<ContentRef> {
     image.contents().copied().collect()
 }

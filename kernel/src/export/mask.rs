@@ -20,12 +20,12 @@ pub trait Redact: Send + Sync {
     /// The byte ranges to mask, in any order. A range that ends within a character covers the whole
     /// character. Contents longer than 8 MiB arrive in overlapping windows, cut at line breaks if
     /// possible: a secret longer than 64 KiB may be missed.
-    fn masks(&self, place: Place, bytes: &[u8]) -> Vec<Range<usize>>;
+    fn masks(&self, place: MaskTarget, bytes: &[u8]) -> Vec<Range<usize>>;
 }
 
 /// The kind of bytes that leave the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum MaskTarget {
     /// A UTF-8 text of a record: a message, the arguments or the answer of a call, a system prompt,
     /// a name, a label, a tool's schema.
     Text,
@@ -38,7 +38,7 @@ pub enum Place {
 /// Masks a text; `None` if nothing in it is selected.
 #[must_use]
 pub fn mask_text(redact: &dyn Redact, text: &str) -> Option<String> {
-    let masks = redact.masks(Place::Text, text.as_bytes());
+    let masks = redact.masks(MaskTarget::Text, text.as_bytes());
     if masks.is_empty() {
         return None;
     }
@@ -51,24 +51,24 @@ pub fn mask_text(redact: &dyn Redact, text: &str) -> Option<String> {
 /// there.
 ///
 /// # Errors
-/// [`Unmasked`].
-pub fn masked_bundle(redact: &dyn Redact, bytes: &[u8]) -> Result<Bytes, Unmasked> {
+/// [`MaskError`].
+pub fn masked_bundle(redact: &dyn Redact, bytes: &[u8]) -> Result<Bytes, MaskError> {
     let name = |name: &str| mask_text(redact, name).unwrap_or_else(|| name.to_owned());
     let file = |file: &Bytes| {
         let mut bytes = file.to_vec();
-        mask(&mut bytes, redact.masks(Place::Program, file));
+        mask(&mut bytes, redact.masks(MaskTarget::Program, file));
         Bytes::from(bytes)
     };
-    let bundle = Bundle::from_bytes(bytes).map_err(|_| Unmasked::NoBundle)?;
+    let bundle = Bundle::from_bytes(bytes).map_err(|_| MaskError::NoBundle)?;
     Ok(bundle
         .rewritten(name, file)
-        .ok_or(Unmasked::Alike)?
+        .ok_or(MaskError::Alike)?
         .to_bytes())
 }
 
 /// Why a bundle cannot be masked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unmasked {
+pub enum MaskError {
     /// The bytes are not a bundle.
     NoBundle,
     /// Two masked file names would be equal.
@@ -108,7 +108,7 @@ impl<'a> Masker<'a> {
             Some(at) => upto - OVERLAP_BYTES + at + 1,
             None => start_of(&self.window, upto),
         };
-        let masks = self.redact.masks(Place::Content, &self.window);
+        let masks = self.redact.masks(MaskTarget::Content, &self.window);
         // A range that starts in the overlap is seen again in the next window, together with its
         // end.
         mask(
@@ -122,7 +122,7 @@ impl<'a> Masker<'a> {
     /// Ends the input. Returns the masked rest.
     #[must_use]
     pub fn finish(mut self) -> Vec<u8> {
-        let masks = self.redact.masks(Place::Content, &self.window);
+        let masks = self.redact.masks(MaskTarget::Content, &self.window);
         mask(&mut self.window, masks);
         self.window
     }

@@ -17,29 +17,29 @@ use dormouse_content::{CappedBytes, Unreadable};
 #[derive(Clone, Debug)]
 pub(super) enum Arrival {
     /// Input of the host.
-    Spoke { from: Sender, user_input: UserInput },
+    UserInput { from: Sender, user_input: UserInput },
     /// A content that the host opens as a descriptor.
     Opened {
-        ticket: Arc<str>,
-        collected: CappedBytes,
+        request_id: Arc<str>,
+        capped: CappedBytes,
         source: String,
         page_chars: Option<u32>,
     },
     /// A message of another process.
-    Messaged {
-        ticket: Arc<str>,
+    Message {
+        request_id: Arc<str>,
         from: Pid,
         call: CallId,
-        settled: u32,
-        letter: Envelope,
+        acked_below: u32,
+        envelope: Envelope,
     },
 }
 
 /// An arrival whose bytes have been read.
 #[derive(Clone, Debug)]
-pub enum Placed {
+pub enum PlacedArrival {
     /// Input of the host.
-    Spoke {
+    UserInput {
         /// Who sent the input.
         from: Sender,
         /// Placement of each part, in order.
@@ -48,55 +48,57 @@ pub enum Placed {
     /// A content that the host opens as a descriptor.
     Opened {
         /// Id of the request; the answer carries it.
-        ticket: Arc<str>,
+        request_id: Arc<str>,
         /// The new descriptor, or why the bytes could not be read.
         new: Result<Box<NewDescriptor>, Unreadable>,
     },
     /// A message of another process.
-    Messaged {
+    Message {
         /// Id of the delivery; the receipt carries it.
-        ticket: Arc<str>,
+        request_id: Arc<str>,
         /// Pid of the sender.
         from: Pid,
         /// Call of the sender; identifies the message.
         call: CallId,
         /// The sender has an acknowledgement for every call below this sequence number.
-        settled: u32,
+        acked_below: u32,
         /// The message.
-        letter: PlacedEnvelope,
+        envelope: PlacedEnvelope,
     },
 }
 
 impl Arrival {
-    pub(super) fn place(self, placer: &Placer<'_>) -> Placed {
+    pub(super) fn place(self, placer: &Placer<'_>) -> PlacedArrival {
         match self {
-            Self::Spoke { from, user_input } => Placed::Spoke {
+            Self::UserInput { from, user_input } => PlacedArrival::UserInput {
                 from,
                 parts: placer.user_input(&user_input),
             },
             Self::Opened {
-                ticket,
-                collected,
+                request_id,
+                capped,
                 source,
                 page_chars,
-            } => Placed::Opened {
-                ticket,
-                new: placer.handed(collected, &source, page_chars).map(Box::new),
+            } => PlacedArrival::Opened {
+                request_id,
+                new: placer
+                    .host_descriptor(capped, &source, page_chars)
+                    .map(Box::new),
             },
-            Self::Messaged {
-                ticket,
+            Self::Message {
+                request_id,
                 from,
                 call,
-                settled,
-                letter,
+                acked_below,
+                envelope,
             } => {
-                let letter = PlacedEnvelope::new(from, letter, placer);
-                Placed::Messaged {
-                    ticket,
+                let envelope = PlacedEnvelope::new(from, envelope, placer);
+                PlacedArrival::Message {
+                    request_id,
                     from,
                     call,
-                    settled,
-                    letter,
+                    acked_below,
+                    envelope,
                 }
             }
         }

@@ -13,7 +13,7 @@ use dormouse_proto::tool::Access;
 use dormouse_proto::user_input::UserInput;
 use imbl::Vector;
 
-use super::environment::{Gathered, tell_environment};
+use super::environment::{GatheredEnvironment, add_environment};
 use super::program_cache::ProgramCache;
 use super::toolbox::{HostContext, Toolbox};
 use super::{Image, Preloads};
@@ -55,9 +55,14 @@ pub struct Birth<'a> {
 /// program, as a root has it; a parent replaces it by a share.
 ///
 /// If [`EnvironmentChoice::is_gathered`](crate::program::EnvironmentChoice::is_gathered), the image
-/// is incomplete until [`tell_environment`] adds what was gathered.
+/// is incomplete until [`add_environment`] adds what was gathered.
 #[must_use]
-pub fn born(program: &Program, host: &HostContext, birth: Birth<'_>, now_ms: u64) -> Image {
+pub fn initial_image(
+    program: &Program,
+    host: &HostContext,
+    birth: Birth<'_>,
+    now_ms: u64,
+) -> Image {
     let cache = ProgramCache::for_program(program, host);
     let mut table = Table::default();
     // Without descriptor tools nothing could read a preloaded descriptor.
@@ -108,7 +113,7 @@ pub fn born(program: &Program, host: &HostContext, birth: Birth<'_>, now_ms: u64
         messages: Vector::new(),
         forked_at: Vec::new(),
         mailbox: mailbox.into_iter().collect(),
-        heard: Vec::new(),
+        receipts: Vec::new(),
         background: Vec::new(),
         next_fd: table.next_fd(),
         table: table.entries(),
@@ -129,7 +134,13 @@ pub fn born(program: &Program, host: &HostContext, birth: Birth<'_>, now_ms: u64
         restores: 0,
     };
     if !program.environment().is_gathered() {
-        tell_environment(&mut image, program, host, &Gathered::default(), now_ms);
+        add_environment(
+            &mut image,
+            program,
+            host,
+            &GatheredEnvironment::default(),
+            now_ms,
+        );
     }
     image
 }

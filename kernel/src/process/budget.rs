@@ -22,7 +22,7 @@ use dormouse_proto::xml::Element;
 
 use super::decide::Draft;
 use super::{Effect, State};
-use crate::budget::{Asked, Multiply, Reached};
+use crate::budget::{Multiply, ReachedLimit, ShareRequest};
 use crate::program::Program;
 use crate::syscall::{fork, spawn};
 
@@ -72,7 +72,7 @@ impl Draft {
             return;
         }
         for reached in self.state.budget.near(self.now_ms) {
-            let Reached { amount, limit, .. } = reached;
+            let ReachedLimit { amount, limit, .. } = reached;
             self.emit(Change::Warned {
                 amount,
                 limit,
@@ -83,7 +83,7 @@ impl Draft {
 
     /// Ends the process because of an exhausted budget. Calls in flight are abandoned with a valid
     /// history.
-    fn end_exhausted(&mut self, reached: Reached) {
+    fn end_exhausted(&mut self, reached: ReachedLimit) {
         if let Phase::Thinking { .. } | Phase::Acting { .. } = self.state.phase {
             self.abandon_calls(ABANDONED);
         }
@@ -117,7 +117,7 @@ impl Draft {
             return;
         };
         if deadline <= at_ms {
-            self.end_exhausted(Reached {
+            self.end_exhausted(ReachedLimit {
                 amount: Amount::WallTime,
                 used: limit,
                 limit,
@@ -148,7 +148,7 @@ impl Draft {
         } else {
             Multiply::No
         };
-        let request = Asked {
+        let request = ShareRequest {
             children: indices.len() as u64,
             beside: self.children_to_come(call),
             later: self.children_later(call),
@@ -156,7 +156,7 @@ impl Draft {
             multiply,
         };
         let share = account
-            .cut(&request, self.now_ms)
+            .share_for(&request, self.now_ms)
             .map_err(|shortage| shortage.to_string())?;
         self.emit(Change::Reserved {
             call,
@@ -167,13 +167,11 @@ impl Draft {
 
     /// How many children the other unstarted calls of the turn are going to make.
     fn children_to_come(&self, call: CallId) -> u64 {
-        let others = self
-            .state
-            .slots()
-            .iter()
-            .filter(|slot| slot.call != call && !slot.called && slot.answer.is_none());
-        let counts = others.map(|slot| match self.bound_tool_of(slot) {
-            Some(tool) if tool.makes_children() => self.expected_children(slot) as u64,
+        let others = self.state.pending_calls().iter().filter(|pending_call| {
+            pending_call.call != call && !pending_call.called && pending_call.answer.is_none()
+        });
+        let counts = others.map(|pending_call| match self.bound_tool_of(pending_call) {
+            Some(tool) if tool.makes_children() => self.expected_children(pending_call) as u64,
             _ => 0,
         });
         counts.sum()
@@ -181,7 +179,7 @@ impl Draft {
 
     /// How many more background children the process may start while the child of this call runs.
     fn children_later(&self, call: CallId) -> u64 {
-        if !self.is_call_of(call, &spawn::TOOL) || spawn::waits(&self.slot(call).args) {
+        if !self.is_call_of(call, &spawn::TOOL) || spawn::waits(&self.pending_call(call).args) {
             return 0;
         }
         let most = self.state.program.limits().max_children as usize;
@@ -189,7 +187,7 @@ impl Draft {
     }
 
     /// Returns the rest of a child's share, at most once (CALL-1). `spent` is unknown if the child
-    /// was given up.
+    /// was abandoned.
     pub(super) fn return_share(&mut self, call: CallId, index: u32, spent: Option<Usage>) {
         if self.state.budget.share(call, index).is_some() {
             self.emit(Change::Returned { call, index, spent });
@@ -214,9 +212,9 @@ impl Draft {
         for ((call, index), _) in self.state.budget.shares() {
             let is_open = self
                 .state
-                .slots()
+                .pending_calls()
                 .iter()
-                .any(|slot| slot.call == call && slot.answer.is_none());
+                .any(|pending_call| pending_call.call == call && pending_call.answer.is_none());
             if !is_open && !self.state.background.contains_key(&call) {
                 lost.push((call, index));
             }
@@ -271,11 +269,11 @@ fn can_multiply(program: &Program, access: Access, depth: u32) -> bool {
 }
 
 fn exhausted_message(
-    Reached {
+    ReachedLimit {
         amount,
         used,
         limit,
-    }: Reached,
+    }: ReachedLimit,
 ) -> String {
     let word = amount.word();
     let used = amount.show(used);
@@ -287,11 +285,11 @@ fn exhausted_message(
 }
 
 fn warning(
-    Reached {
+    ReachedLimit {
         amount,
         used,
         limit,
-    }: Reached,
+    }: ReachedLimit,
 ) -> String {
     let word = amount.word();
     let message = format!(

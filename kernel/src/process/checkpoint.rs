@@ -24,7 +24,7 @@ use dormouse_proto::tool::Answer;
 use super::decide::Draft;
 use super::evolve::result_blocks;
 use super::{Effect, Fact, Work};
-use crate::syscall::checkpoint::{CheckpointError, CheckpointOp, CheckpointReply, Standing};
+use crate::syscall::checkpoint::{CheckpointError, CheckpointImage, CheckpointOp, CheckpointReply};
 use crate::syscall::{checkpoint_process, list_checkpoints, restore_process};
 
 const ABANDONED: &str = "Interrupted: the process went back to a checkpoint before this call was \
@@ -34,24 +34,24 @@ const OPEN: &str =
 
 impl Draft {
     pub(crate) fn checkpoint_process(&mut self, call: CallId) {
-        let label = checkpoint_process::label(&self.slot(call).args);
+        let label = checkpoint_process::label(&self.pending_call(call).args);
         self.request_checkpoint(call, label.map(|label| CheckpointOp::Make { label }));
     }
 
     pub(crate) fn list_checkpoints(&mut self, call: CallId) {
-        let checked = list_checkpoints::check(&self.slot(call).args);
+        let checked = list_checkpoints::check(&self.pending_call(call).args);
         self.request_checkpoint(call, checked.map(|()| CheckpointOp::List));
     }
 
     pub(crate) fn restore_process(&mut self, call: CallId) {
         let asked = self
             .may_restore()
-            .and_then(|()| restore_process::checkpoint(&self.slot(call).args));
+            .and_then(|()| restore_process::checkpoint(&self.pending_call(call).args));
         self.request_checkpoint(call, asked.map(|id| CheckpointOp::Read { id }));
     }
 
     fn may_restore(&self) -> Result<(), CheckpointError> {
-        if self.state.slots().len() > 1 {
+        if self.state.pending_calls().len() > 1 {
             return Err(CheckpointError::Beside);
         }
         match (self.caller(), self.state.restores) {
@@ -88,44 +88,50 @@ impl Draft {
             Ok(CheckpointReply::Listed(kept)) => {
                 draft.answer_in_full(call, list_checkpoints::answer(kept))
             }
-            Ok(CheckpointReply::Read(standing)) => draft.restore_for_call(call, *standing),
+            Ok(CheckpointReply::Read(restored)) => draft.restore_for_call(call, *restored),
         });
     }
 
     /// A host call is not part of the conversation, so the host gets its answer before the restore.
-    fn restore_for_call(&mut self, call: CallId, standing: Standing) {
-        if let Err(error) = self.check_restorable(&standing) {
+    fn restore_for_call(&mut self, call: CallId, restored: CheckpointImage) {
+        if let Err(error) = self.check_restorable(&restored) {
             return self.answer_in_full(call, error.answer());
         }
         match self.caller() {
-            Caller::Model => self.restore(standing, Caller::Model),
+            Caller::Model => self.restore(restored, Caller::Model),
             Caller::Host => {
-                self.answer_in_full(call, self.restore_answer(&standing));
-                self.restore(standing, Caller::Host);
+                self.answer_in_full(call, self.restore_answer(&restored));
+                self.restore(restored, Caller::Host);
                 self.continue_after_restore();
             }
         }
     }
 
     /// Restores at the request of the host, within a turn or between two.
-    pub(super) fn restore_for_host(&mut self, ticket: Arc<str>, standing: Standing) {
-        if let Err(error) = self.check_restorable(&standing) {
+    pub(super) fn restore_for_host(&mut self, request_id: Arc<str>, restored: CheckpointImage) {
+        if let Err(error) = self.check_restorable(&restored) {
             return self.schedule(Effect::AnswerHost {
-                ticket,
+                request_id,
                 answer: error.answer(),
             });
         }
         self.abandon_calls(ABANDONED);
-        let answer = self.restore_answer(&standing);
-        self.schedule(Effect::AnswerHost { ticket, answer });
-        self.restore(standing, Caller::Host);
+        let answer = self.restore_answer(&restored);
+        self.schedule(Effect::AnswerHost { request_id, answer });
+        self.restore(restored, Caller::Host);
         self.continue_after_restore();
         if self.state.exit().is_none() {
             self.find_lost_children();
         }
     }
 
-    fn check_restorable(&self, Standing { kept, image }: &Standing) -> Result<(), CheckpointError> {
+    fn check_restorable(
+        &self,
+        CheckpointImage {
+            checkpoint: kept,
+            image,
+        }: &CheckpointImage,
+    ) -> Result<(), CheckpointError> {
         match &image.phase {
             Phase::Ended { exit } => Err(CheckpointError::Ended {
                 id: kept.id,
@@ -139,7 +145,12 @@ impl Draft {
     }
 
     /// The answer that reports the restore.
-    fn restore_answer(&self, Standing { kept, .. }: &Standing) -> Answer {
+    fn restore_answer(
+        &self,
+        CheckpointImage {
+            checkpoint: kept, ..
+        }: &CheckpointImage,
+    ) -> Answer {
         let max_restores = self.state.program.limits().max_restores;
         Answer::shown(restore_process::notice(
             kept,
@@ -148,22 +159,23 @@ impl Draft {
         ))
     }
 
-    fn restore(&mut self, standing: Standing, by: Caller) {
+    fn restore(&mut self, restored: CheckpointImage, by: Caller) {
         let mut blocks = Vec::new();
         if let Phase::Acting {
             caller: Caller::Model,
-            slots,
-        } = &standing.image.phase
+            pending_calls,
+        } = &restored.image.phase
         {
             let open = Answer::failed(OPEN);
-            blocks.extend(
-                slots
-                    .iter()
-                    .flat_map(|slot| result_blocks(slot, slot.answer.as_ref().unwrap_or(&open))),
-            );
+            blocks.extend(pending_calls.iter().flat_map(|pending_call| {
+                result_blocks(pending_call, pending_call.answer.as_ref().unwrap_or(&open))
+            }));
         }
-        blocks.push(Block::text(self.restore_answer(&standing).text));
-        let Standing { kept, image } = standing;
+        blocks.push(Block::text(self.restore_answer(&restored).text));
+        let CheckpointImage {
+            checkpoint: kept,
+            image,
+        } = restored;
         let calls: Vec<_> = self
             .state
             .background

@@ -8,7 +8,7 @@ use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::{Exit, ExitStatus, Origin};
-use dormouse_proto::record::{Caller, ChildFact, Control, Lifetime, Phase, Slot, Tally};
+use dormouse_proto::record::{Caller, ChildFact, Control, Lifetime, PendingCall, Phase, Tally};
 use dormouse_proto::shown::ShownText;
 use dormouse_proto::tool::{Access, Answer};
 use dormouse_proto::xml::Element;
@@ -26,12 +26,12 @@ const SIBLING: &str =
 impl Draft {
     pub(crate) fn fork(&mut self, call: CallId) {
         let limits = self.state.program.limits();
-        let prompts = match fork::prompts(&self.slot(call).args, limits.max_fork_children) {
+        let prompts = match fork::prompts(&self.pending_call(call).args, limits.max_fork_children) {
             Ok(prompts) => prompts,
             Err(message) => return self.answer_in_full(call, Answer::failed(message)),
         };
         // Children that were created before a restart do not count as additional ones.
-        let room = if self.slot(call).called {
+        let room = if self.pending_call(call).called {
             Ok(())
         } else {
             self.check_room(call, prompts.len())
@@ -42,10 +42,10 @@ impl Draft {
         if self.answer_if_all_ended(call) {
             return;
         }
-        let slot = self.slot(call);
+        let pending_call = self.pending_call(call);
         let missing: Vec<u32> = (0..)
             .take(prompts.len())
-            .filter(|index| !has_ended(slot, *index))
+            .filter(|index| !has_ended(pending_call, *index))
             .collect();
         let program = self.state.program.clone();
         let access = self.state.access.min(Access::Write);
@@ -61,7 +61,7 @@ impl Draft {
             image: self.child_image(&shared, (call, index), &prompts),
         });
         let children = children.collect();
-        let may_exist = self.slot(call).called;
+        let may_exist = self.pending_call(call).called;
         self.record_intent(call);
         self.schedule(Effect::StartChildren {
             children,
@@ -129,15 +129,13 @@ impl Draft {
 
     /// Number of running children of all other calls, and of background children.
     pub(super) fn children_beside(&self, call: CallId) -> usize {
-        let others = self
-            .state
-            .slots()
-            .iter()
-            .filter(|slot| slot.call != call && slot.called && slot.answer.is_none());
-        let waited = others.map(|slot| match self.bound_tool_of(slot) {
+        let others = self.state.pending_calls().iter().filter(|pending_call| {
+            pending_call.call != call && pending_call.called && pending_call.answer.is_none()
+        });
+        let waited = others.map(|pending_call| match self.bound_tool_of(pending_call) {
             Some(tool) if tool.makes_children() => self
-                .expected_children(slot)
-                .saturating_sub(slot.ended.len()),
+                .expected_children(pending_call)
+                .saturating_sub(pending_call.ended.len()),
             _ => 0,
         });
         self.state.background.len() + waited.sum::<usize>()
@@ -150,10 +148,10 @@ impl Draft {
             self.report_end(call, child, &exit);
         }
         self.continue_with_returned_shares();
-        let Some(slot) = self.state.unanswered_call(call) else {
+        let Some(pending_call) = self.state.unanswered_call(call) else {
             return;
         };
-        if has_ended(slot, index) {
+        if has_ended(pending_call, index) {
             return;
         }
         let caller = self.caller();
@@ -171,13 +169,15 @@ impl Draft {
     /// Answers the call if all of its children have ended. A process that was restored between the
     /// last end and the answer continues here.
     pub(super) fn answer_if_all_ended(&mut self, call: CallId) -> bool {
-        let slot = self.slot(call);
+        let pending_call = self.pending_call(call);
         // Parsing the arguments to count the prompts is the expensive test: the shares are checked
         // first.
-        if self.state.budget.has_shares(call) || slot.ended.len() < self.expected_children(slot) {
+        if self.state.budget.has_shares(call)
+            || pending_call.ended.len() < self.expected_children(pending_call)
+        {
             return false;
         }
-        let ended = slot.ended.clone();
+        let ended = pending_call.ended.clone();
         if self.is_call_of(call, &fork::TOOL) {
             self.answer_fork(call, &ended);
         } else {
@@ -187,9 +187,9 @@ impl Draft {
     }
 
     /// How many children a call makes. Its arguments have been checked.
-    pub(super) fn expected_children(&self, slot: &Slot) -> usize {
-        match self.bound_tool_of(slot) {
-            Some(tool) if tool.is(&fork::TOOL) => fork::count(&slot.args),
+    pub(super) fn expected_children(&self, pending_call: &PendingCall) -> usize {
+        match self.bound_tool_of(pending_call) {
+            Some(tool) if tool.is(&fork::TOOL) => fork::count(&pending_call.args),
             _ => 1,
         }
     }
@@ -279,8 +279,8 @@ impl ChildMessage {
 }
 
 /// Whether child `index` of a call has ended; such a child is not started again.
-fn has_ended(slot: &Slot, index: u32) -> bool {
-    slot.ended.contains_key(&index)
+fn has_ended(pending_call: &PendingCall, index: u32) -> bool {
+    pending_call.ended.contains_key(&index)
 }
 
 fn child_element(number: u32, child: Pid, exit: &Exit, message: &ChildMessage) -> Element {
@@ -299,7 +299,7 @@ fn fork_image(state: &State) -> Image {
     let forked_at = state.forked_at.iter().copied().chain([shared]).collect();
     Image {
         mailbox: Vec::new(),
-        heard: Vec::new(),
+        receipts: Vec::new(),
         background: Vec::new(),
         access: state.access.min(Access::Write),
         depth: state.depth + 1,
@@ -330,13 +330,13 @@ fn answer_blocks(state: &State, call: CallId, prompt: ShownText) -> Vec<Block> {
     let fork_answer = Answer::shown(prompt);
     let sibling_answer = Answer::failed(SIBLING);
     let mut blocks = Vec::new();
-    for slot in state.slots() {
-        let answer = if slot.call == call {
+    for pending_call in state.pending_calls() {
+        let answer = if pending_call.call == call {
             &fork_answer
         } else {
             &sibling_answer
         };
-        blocks.extend(result_blocks(slot, answer));
+        blocks.extend(result_blocks(pending_call, answer));
     }
     blocks
 }

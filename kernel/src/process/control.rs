@@ -80,14 +80,17 @@ impl Draft {
         let mut tickets: Vec<Arc<str>> = Vec::new();
         match &self.state.phase {
             Phase::Thinking { call } => calls.push(*call),
-            Phase::Acting { caller, slots } => {
-                for slot in slots {
+            Phase::Acting {
+                caller,
+                pending_calls,
+            } => {
+                for pending_call in pending_calls {
                     // Background children survive the end of the turn.
-                    if !self.state.background.contains_key(&slot.call) {
-                        calls.push(slot.call);
+                    if !self.state.background.contains_key(&pending_call.call) {
+                        calls.push(pending_call.call);
                     }
                     if *caller == Caller::Host {
-                        tickets.push(slot.id.clone());
+                        tickets.push(pending_call.id.clone());
                     }
                 }
             }
@@ -100,9 +103,9 @@ impl Draft {
             answer: answer.clone(),
         });
         self.schedule(Effect::Abandon { calls });
-        for ticket in tickets {
+        for request_id in tickets {
             self.schedule(Effect::AnswerHost {
-                ticket,
+                request_id,
                 answer: answer.clone(),
             });
         }
@@ -111,18 +114,18 @@ impl Draft {
 
     /// Cancels one host call and answers it. Other host calls and background children are not
     /// affected.
-    pub(super) fn cancel_request(&mut self, ticket: &str) {
+    pub(super) fn cancel_request(&mut self, request_id: &str) {
         let Phase::Acting {
             caller: Caller::Host,
-            slots,
+            pending_calls,
         } = &self.state.phase
         else {
             return;
         };
-        let Some(call) = slots
+        let Some(call) = pending_calls
             .iter()
-            .find(|slot| *slot.id == *ticket)
-            .map(|slot| slot.call)
+            .find(|pending_call| *pending_call.id == *request_id)
+            .map(|pending_call| pending_call.call)
         else {
             return;
         };

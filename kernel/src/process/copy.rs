@@ -10,7 +10,7 @@ use crate::budget::Account;
 
 /// How a process that is made from another one starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Beginning {
+pub enum StartMode {
     /// It runs, even if the original was stopped.
     Running,
     /// It is stopped, and starts nothing until it is continued.
@@ -39,21 +39,21 @@ pub fn copied(image: Image, now_ms: u64) -> Image {
 /// The image of a branched process at `now_ms`, from the image at `cut_ms`. Calls in flight,
 /// children and shares are kept, and the process has as much wall time left as it had at the cut.
 #[must_use]
-pub fn branched(mut image: Image, cut_ms: u64, now_ms: u64, beginning: Beginning) -> Image {
+pub fn branched(mut image: Image, cut_ms: u64, now_ms: u64, beginning: StartMode) -> Image {
     image.budget.began_ms = image
         .budget
         .began_ms
         .saturating_add(now_ms.saturating_sub(cut_ms));
-    begins(image, beginning)
+    with_start_mode(image, beginning)
 }
 
 /// The image with another start mode. Nothing is in flight, so a stopped image waits as one that
 /// was stopped before a restart.
 #[must_use]
-pub fn begins(image: Image, beginning: Beginning) -> Image {
+pub fn with_start_mode(image: Image, beginning: StartMode) -> Image {
     let control = match beginning {
-        Beginning::Running => Control::Running,
-        Beginning::Stopped => Control::Frozen,
+        StartMode::Running => Control::Running,
+        StartMode::Stopped => Control::Frozen,
     };
     Image { control, ..image }
 }

@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use super::arrival::Arrival;
 use super::{
-    ChildEvent, Completion, Effect, Fact, HostRequest, Input, Placed, Read, Signal, State, evolve,
+    ChildEvent, Completion, Effect, Fact, HostRequest, Input, PlacedArrival, Read, Signal, State,
+    evolve,
 };
 use crate::table::placement::Placement;
 use crate::table::{NewDescriptor, unreadable};
@@ -95,27 +96,30 @@ impl Draft {
         match input {
             Input::Signal(Signal::Resume) => self.resume(),
             _ if self.state.exit().is_some() => self.refuse_after_end(&input),
-            Input::Spoke { user_input, .. } if user_input.parts.is_empty() => {}
-            Input::Spoke { from, user_input } => {
-                self.request_arrival_placement(Arrival::Spoke { from, user_input })
+            Input::UserInput { user_input, .. } if user_input.parts.is_empty() => {}
+            Input::UserInput { from, user_input } => {
+                self.request_arrival_placement(Arrival::UserInput { from, user_input })
             }
-            Input::Messaged {
-                ticket,
+            Input::Message {
+                request_id,
                 from,
                 call,
-                settled,
-                letter,
+                acked_below,
+                envelope,
             } => {
-                self.request_arrival_placement(Arrival::Messaged {
-                    ticket,
+                self.request_arrival_placement(Arrival::Message {
+                    request_id,
                     from,
                     call,
-                    settled,
-                    letter,
+                    acked_below,
+                    envelope,
                 });
             }
             Input::Placed(placed) => self.handle_placed(placed),
-            Input::Host { ticket, request } => self.handle_request(ticket, request),
+            Input::Host {
+                request_id,
+                request,
+            } => self.handle_request(request_id, request),
             Input::Completed { call, result } => self.handle_completion(call, result),
             Input::Child { call, event } => self.handle_child_event(call, event),
             Input::Signal(signal) => self.handle_signal(signal),
@@ -123,26 +127,26 @@ impl Draft {
         }
     }
 
-    fn handle_request(&mut self, ticket: Arc<str>, request: HostRequest) {
+    fn handle_request(&mut self, request_id: Arc<str>, request: HostRequest) {
         match request {
             HostRequest::Open {
-                collected,
+                capped,
                 source,
                 page_chars,
             } => {
                 self.request_arrival_placement(Arrival::Opened {
-                    ticket,
-                    collected,
+                    request_id,
+                    capped,
                     source,
                     page_chars,
                 });
             }
-            HostRequest::Call { tool, args } => self.handle_host_call(ticket, tool, args),
-            HostRequest::GiveUp => self.cancel_request(&ticket),
-            HostRequest::SendBack { position, message } => {
-                self.goto_for_host(ticket, &position, message)
+            HostRequest::Call { tool, args } => self.handle_host_call(request_id, tool, args),
+            HostRequest::Cancel => self.cancel_request(&request_id),
+            HostRequest::Goto { position, message } => {
+                self.goto_for_host(request_id, &position, message)
             }
-            HostRequest::TakeBack(standing) => self.restore_for_host(ticket, *standing),
+            HostRequest::Restore(restored) => self.restore_for_host(request_id, *restored),
         }
     }
 
@@ -196,28 +200,34 @@ impl Draft {
     /// Handles input for an ended process: requests that wait for an answer get an error, or the
     /// receipt of a message that arrived before the end. Everything else is dropped.
     fn refuse_after_end(&mut self, input: &Input) {
-        let (ticket, receipt) = match input {
-            Input::Messaged {
-                ticket, from, call, ..
+        let (request_id, receipt) = match input {
+            Input::Message {
+                request_id,
+                from,
+                call,
+                ..
             }
-            | Input::Placed(Placed::Messaged {
-                ticket, from, call, ..
-            }) => (ticket, self.state.receipt(*from, *call)),
+            | Input::Placed(PlacedArrival::Message {
+                request_id,
+                from,
+                call,
+                ..
+            }) => (request_id, self.state.receipt(*from, *call)),
             Input::Host {
-                ticket,
+                request_id,
                 request:
                     HostRequest::Open { .. }
                     | HostRequest::Call { .. }
-                    | HostRequest::SendBack { .. }
-                    | HostRequest::TakeBack(_),
+                    | HostRequest::Goto { .. }
+                    | HostRequest::Restore(_),
             }
-            | Input::Placed(Placed::Opened { ticket, .. }) => (ticket, None),
+            | Input::Placed(PlacedArrival::Opened { request_id, .. }) => (request_id, None),
             _ => return,
         };
         let answer = receipt
             .unwrap_or_else(|| Answer::failed(format!("Process {} has ended.", self.state.pid)));
         self.schedule(Effect::AnswerHost {
-            ticket: ticket.clone(),
+            request_id: request_id.clone(),
             answer,
         });
     }
@@ -274,17 +284,17 @@ impl Draft {
 
     pub(super) fn open_for_host(
         &mut self,
-        ticket: Arc<str>,
+        request_id: Arc<str>,
         new: Result<Box<NewDescriptor>, Unreadable>,
     ) {
         let answer = match new {
             Ok(new) => self.open_descriptor(*new),
             Err(lost) => unreadable(None, &lost),
         };
-        self.schedule(Effect::AnswerHost { ticket, answer });
+        self.schedule(Effect::AnswerHost { request_id, answer });
     }
 
-    fn handle_host_call(&mut self, ticket: Arc<str>, tool: String, args: String) {
+    fn handle_host_call(&mut self, request_id: Arc<str>, tool: String, args: String) {
         let pid = self.state.pid;
         let busy = match self.state.phase {
             _ if self.state.is_stopped() => {
@@ -300,8 +310,8 @@ impl Draft {
             )),
             Phase::Acting {
                 caller: Caller::Host,
-                ref slots,
-            } if slots.len() < MAX_HOST_CALLS => None,
+                ref pending_calls,
+            } if pending_calls.len() < MAX_HOST_CALLS => None,
             Phase::Acting {
                 caller: Caller::Host,
                 ..
@@ -314,10 +324,10 @@ impl Draft {
         };
         if let Some(why) = busy {
             let answer = Answer::failed(why);
-            return self.schedule(Effect::AnswerHost { ticket, answer });
+            return self.schedule(Effect::AnswerHost { request_id, answer });
         }
         self.emit(CallFact::HostCalled {
-            ticket,
+            request_id,
             tool: tool.into(),
             args: args.into(),
         });

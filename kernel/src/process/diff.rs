@@ -20,9 +20,9 @@ pub struct Diff {
     /// Length of the common prefix of both conversations.
     pub common_messages: usize,
     /// The messages after the common prefix.
-    pub messages: Pair<Vec<Line>>,
+    pub messages: Pair<Vec<MessageSummary>>,
     /// The descriptors that differ, in the order of their ids.
-    pub descriptors: Vec<Difference>,
+    pub descriptors: Vec<DescriptorDifference>,
     /// Phase of each side, as text.
     pub phase: Pair<String>,
     /// Size of each mailbox.
@@ -42,27 +42,28 @@ pub struct Pair<T> {
 
 /// A message, summarized in one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Line {
+pub struct MessageSummary {
     /// Number of the message, counted from 1.
     pub number: usize,
     /// `user` or `assistant`.
     pub role: &'static str,
     /// Beginning of the message.
-    pub gist: String,
+    #[serde(rename = "gist")]
+    pub summary: String,
 }
 
 /// A descriptor that differs between the sides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Difference {
+pub struct DescriptorDifference {
     /// Its id, such as `fd:1`.
     pub id: String,
     /// The descriptor on each side; `None` if it does not exist there.
-    pub sides: Pair<Option<Held>>,
+    pub sides: Pair<Option<DescriptorSummary>>,
 }
 
 /// The properties of a descriptor that are compared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Held {
+pub struct DescriptorSummary {
     /// Hash of the content.
     pub content: String,
     /// Length of the content in bytes.
@@ -80,7 +81,7 @@ pub fn diff(left: &Image, right: &Image) -> Diff {
     let common_messages = both
         .take_while(|(left, right)| Arc::ptr_eq(left, right) || left == right)
         .count();
-    let pair = |of: &dyn Fn(&Image) -> Vec<Line>| Pair {
+    let pair = |of: &dyn Fn(&Image) -> Vec<MessageSummary>| Pair {
         left: of(left),
         right: of(right),
     };
@@ -113,29 +114,29 @@ pub fn diff(left: &Image, right: &Image) -> Diff {
     }
 }
 
-fn line(number: usize, message: &Message) -> Line {
+fn line(number: usize, message: &Message) -> MessageSummary {
     let role = match message.role {
         Role::User => "user",
         Role::Assistant => "assistant",
     };
-    Line {
+    MessageSummary {
         number,
         role,
-        gist: message_summary(message),
+        summary: message_summary(message),
     }
 }
 
-fn difference(id: &FdId, left: &Image, right: &Image) -> Option<Difference> {
+fn difference(id: &FdId, left: &Image, right: &Image) -> Option<DescriptorDifference> {
     let (left, right) = (left.table.get(id).map(held), right.table.get(id).map(held));
-    (left != right).then(|| Difference {
+    (left != right).then(|| DescriptorDifference {
         id: id.to_string(),
         sides: Pair { left, right },
     })
 }
 
-fn held(entry: &Entry<Content>) -> Held {
+fn held(entry: &Entry<Content>) -> DescriptorSummary {
     let reference = entry.content.reference();
-    Held {
+    DescriptorSummary {
         content: reference.hash.to_string(),
         bytes: reference.len,
         source: entry.source.clone(),
@@ -148,11 +149,15 @@ fn phase(image: &Image) -> String {
         Phase::Idle => "idle".to_owned(),
         Phase::Thinking { .. } => "thinking".to_owned(),
         Phase::Ready { .. } => "ready".to_owned(),
-        Phase::Acting { slots, .. } => {
-            let open = slots.iter().filter(|slot| slot.answer.is_none());
+        Phase::Acting { pending_calls, .. } => {
+            let open = pending_calls
+                .iter()
+                .filter(|pending_call| pending_call.answer.is_none());
             format!(
                 "acting: {}",
-                open.map(|slot| &*slot.tool).collect::<Vec<_>>().join(", ")
+                open.map(|pending_call| &*pending_call.tool)
+                    .collect::<Vec<_>>()
+                    .join(", ")
             )
         }
         Phase::Ended { exit } => format!("ended as {}", exit.status.word()),
@@ -168,13 +173,18 @@ impl fmt::Display for Diff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "messages in common: {}", self.common_messages)?;
         for (mark, lines) in [('<', &self.messages.left), ('>', &self.messages.right)] {
-            for Line { number, role, gist } in lines {
-                writeln!(f, "{mark} msg:{number} {role}: {gist}")?;
+            for MessageSummary {
+                number,
+                role,
+                summary,
+            } in lines
+            {
+                writeln!(f, "{mark} msg:{number} {role}: {summary}")?;
             }
         }
-        for Difference { id, sides } in &self.descriptors {
+        for DescriptorDifference { id, sides } in &self.descriptors {
             for (mark, held) in [('<', &sides.left), ('>', &sides.right)] {
-                if let Some(Held {
+                if let Some(DescriptorSummary {
                     content,
                     bytes,
                     source,

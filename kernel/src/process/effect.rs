@@ -44,8 +44,8 @@ pub enum Effect {
         /// Whether the children may exist already, from before a restart.
         may_exist: bool,
     },
-    /// Look for a child that may exist from before a restart, or that was given up. If it exists,
-    /// it continues and is reported as when it was started; otherwise the answer is
+    /// Look for a child that may exist from before a restart, or whose call was abandoned. If it
+    /// exists, it continues and is reported as when it was started; otherwise the answer is
     /// [`ChildEvent::Absent`](super::ChildEvent::Absent).
     FindChild {
         /// Id of the call.
@@ -68,7 +68,7 @@ pub enum Effect {
     /// Answer a request of the host or the sender of a message.
     AnswerHost {
         /// Id of the request.
-        ticket: Arc<str>,
+        request_id: Arc<str>,
         /// The answer to the request.
         answer: Answer,
     },
@@ -121,7 +121,7 @@ pub enum Work {
     /// message, so that a repeated one is delivered once.
     Send {
         /// The sender has an acknowledgement for every call below this sequence number.
-        settled: u32,
+        acked_below: u32,
         /// Address and message.
         pending: PendingMessage,
     },
@@ -139,7 +139,7 @@ pub enum Work {
     },
 }
 
-/// A change of a process that its host is told of.
+/// A change of a process that is reported to its host.
 #[derive(Clone, Debug)]
 pub enum Report {
     /// The process switched to another model.

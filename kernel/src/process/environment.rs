@@ -2,7 +2,7 @@
 //! and never changed.
 //!
 //! This module looks nothing up. Values that need the user's permission (variables, commands)
-//! arrive as [`Gathered`]; a value that could not be obtained is replaced by a text that says so.
+//! arrive as [`GatheredEnvironment`]; a value that could not be obtained is replaced by a text that says so.
 
 use dormouse_proto::program::Variable;
 use dormouse_proto::xml::Element;
@@ -14,7 +14,7 @@ use crate::program::{EnvironmentChoice, Program};
 
 /// What was gathered for one process before its birth.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Gathered {
+pub struct GatheredEnvironment {
     /// The value of each of [`EnvironmentChoice::env_vars`], in their order; `None` if it is not
     /// set.
     pub env_vars: Vec<Option<String>>,
@@ -26,11 +26,11 @@ pub struct Gathered {
 /// Appends the environment that the program asks for to the system prompt of an unborn process. It
 /// is the last element, after everything that is the same on every machine, so that providers can
 /// cache the prompt before it.
-pub fn tell_environment(
+pub fn add_environment(
     image: &mut Image,
     program: &Program,
     host: &HostContext,
-    found: &Gathered,
+    found: &GatheredEnvironment,
     now_ms: u64,
 ) {
     let lines = lines(program.environment(), host, found, now_ms);
@@ -48,7 +48,7 @@ pub fn tell_environment(
 fn lines(
     choice: &EnvironmentChoice,
     host: &HostContext,
-    found: &Gathered,
+    found: &GatheredEnvironment,
     now_ms: u64,
 ) -> Vec<String> {
     let variables = choice.variables.iter().filter_map(|variable| {

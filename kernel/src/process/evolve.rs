@@ -12,8 +12,8 @@ use dormouse_proto::mail::{Mail, Sender};
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::StopReason;
 use dormouse_proto::record::{
-    CallFact, Caller, ChildFact, Control, ControlFact, DescriptorFact, Lifetime, MailFact, Note,
-    Phase, Slot, TurnFact,
+    Annotation, CallFact, Caller, ChildFact, Control, ControlFact, DescriptorFact, Lifetime,
+    MailFact, PendingCall, Phase, TurnFact,
 };
 use dormouse_proto::tool::Answer;
 use imbl::{OrdMap, Vector};
@@ -34,9 +34,9 @@ pub fn evolve(state: &mut State, fact: &Fact) {
             state.budget.add_held_bytes(entry.content.len_bytes());
             state.table.insert(id.clone(), entry.clone());
         }
-        Fact::Descriptor(DescriptorFact::Noted { id, note }) => {
-            state.table.note(id, note);
-            if let Note::Summarized { usage, .. } = note {
+        Fact::Descriptor(DescriptorFact::Annotated { id, note }) => {
+            state.table.annotate(id, note);
+            if let Annotation::Summarized { usage, .. } = note {
                 state.budget.add_usage(*usage);
             }
         }
@@ -66,14 +66,14 @@ fn evolve_mail(state: &mut State, fact: &MailFact) {
         MailFact::Received {
             from,
             call,
-            settled,
+            acked_below,
             message,
         } => {
             state
-                .heard
+                .receipts
                 .entry(*from)
                 .or_default()
-                .note(call.seq, *settled);
+                .record(call.seq, *acked_below);
             queue_mail(state, Sender::Process(*from), message);
         }
         MailFact::Taken { at } => {
@@ -115,23 +115,28 @@ fn evolve_call(state: &mut State, fact: &CallFact) {
             apply_reply(state, blocks, *stop);
         }
         CallFact::ModelSwitched { to, .. } => switch_model(state, *to),
-        CallFact::HostCalled { ticket, tool, args } => {
-            let slot = new_pending_call(state, ticket.clone(), tool.clone(), args.clone());
+        CallFact::HostCalled {
+            request_id,
+            tool,
+            args,
+        } => {
+            let pending_call =
+                new_pending_call(state, request_id.clone(), tool.clone(), args.clone());
             match &mut state.phase {
                 Phase::Acting {
                     caller: Caller::Host,
-                    slots,
-                } => slots.push(slot),
+                    pending_calls,
+                } => pending_calls.push(pending_call),
                 phase => {
                     *phase = Phase::Acting {
                         caller: Caller::Host,
-                        slots: vec![slot],
+                        pending_calls: vec![pending_call],
                     }
                 }
             }
         }
         CallFact::ToolCalled { call } => {
-            update_pending_call(state, *call, |slot| slot.called = true)
+            update_pending_call(state, *call, |pending_call| pending_call.called = true)
         }
         CallFact::ToolReturned {
             call,
@@ -139,7 +144,9 @@ fn evolve_call(state: &mut State, fact: &CallFact) {
             produced_chars,
         } => {
             state.tally.produced_chars = state.tally.produced_chars.saturating_add(*produced_chars);
-            update_pending_call(state, *call, |slot| slot.answer = Some(answer.clone()));
+            update_pending_call(state, *call, |pending_call| {
+                pending_call.answer = Some(answer.clone())
+            });
             finish_calls(state);
         }
     }
@@ -156,8 +163,8 @@ fn evolve_child(state: &mut State, fact: &ChildFact) {
             child,
             exit,
         } => {
-            update_pending_call(state, *call, |slot| {
-                drop(slot.ended.insert(*index, (*child, exit.clone())))
+            update_pending_call(state, *call, |pending_call| {
+                drop(pending_call.ended.insert(*index, (*child, exit.clone())))
             });
         }
         ChildFact::Reported { call, message } => {
@@ -230,11 +237,11 @@ fn apply_reply(state: &mut State, blocks: &[Block], stop: StopReason) {
         stop,
         StopReason::MaxTokens | StopReason::Refusal | StopReason::ContextWindow
     );
-    let mut slots = Vec::new();
+    let mut pending_calls = Vec::new();
     for block in blocks {
         if let Block::ToolUse { id, name, args, .. } = block {
             let answer = cut.then(|| Answer::failed(NOT_RUN));
-            slots.push(Slot {
+            pending_calls.push(PendingCall {
                 answer,
                 ..new_pending_call(state, id.clone(), name.clone(), args.clone())
             });
@@ -242,9 +249,9 @@ fn apply_reply(state: &mut State, blocks: &[Block], stop: StopReason) {
     }
     state.phase = Phase::Acting {
         caller: Caller::Model,
-        slots,
+        pending_calls,
     };
-    if cut || state.slots().is_empty() {
+    if cut || state.pending_calls().is_empty() {
         finish_calls(state);
         state.phase = Phase::Ready {
             stopped: Some(stop),
@@ -252,8 +259,13 @@ fn apply_reply(state: &mut State, blocks: &[Block], stop: StopReason) {
     }
 }
 
-fn new_pending_call(state: &mut State, id: Arc<str>, tool: Arc<str>, args: Arc<str>) -> Slot {
-    Slot {
+fn new_pending_call(
+    state: &mut State,
+    id: Arc<str>,
+    tool: Arc<str>,
+    args: Arc<str>,
+) -> PendingCall {
+    PendingCall {
         call: allocate_call(state),
         id,
         tool,
@@ -303,20 +315,22 @@ fn append_to_last_message(state: &mut State, text: &str) {
 fn in_flight(phase: &Phase) -> Vec<CallId> {
     match phase {
         Phase::Thinking { call } => vec![*call],
-        Phase::Acting { slots, .. } => slots
+        Phase::Acting { pending_calls, .. } => pending_calls
             .iter()
-            .filter(|slot| slot.called && slot.answer.is_none())
-            .map(|slot| slot.call)
+            .filter(|pending_call| pending_call.called && pending_call.answer.is_none())
+            .map(|pending_call| pending_call.call)
             .collect(),
         Phase::Idle | Phase::Ready { .. } | Phase::Ended { .. } => Vec::new(),
     }
 }
 
-fn update_pending_call(state: &mut State, call: CallId, change: impl FnOnce(&mut Slot)) {
-    if let Phase::Acting { slots, .. } = &mut state.phase
-        && let Some(slot) = slots.iter_mut().find(|slot| slot.call == call)
+fn update_pending_call(state: &mut State, call: CallId, change: impl FnOnce(&mut PendingCall)) {
+    if let Phase::Acting { pending_calls, .. } = &mut state.phase
+        && let Some(pending_call) = pending_calls
+            .iter_mut()
+            .find(|pending_call| pending_call.call == call)
     {
-        change(slot);
+        change(pending_call);
     }
 }
 
@@ -324,27 +338,31 @@ fn update_pending_call(state: &mut State, call: CallId, change: impl FnOnce(&mut
 /// the conversation as one message, in the order of the uses. Host calls are independent: each is
 /// removed as soon as it is answered.
 fn finish_calls(state: &mut State) {
-    let Phase::Acting { caller, slots } = &mut state.phase else {
+    let Phase::Acting {
+        caller,
+        pending_calls,
+    } = &mut state.phase
+    else {
         return;
     };
     if *caller == Caller::Host {
-        slots.retain(|slot| slot.answer.is_none());
-        if slots.is_empty() {
+        pending_calls.retain(|pending_call| pending_call.answer.is_none());
+        if pending_calls.is_empty() {
             state.phase = Phase::Idle;
         }
         return;
     }
-    let Some(answers) = slots
+    let Some(answers) = pending_calls
         .iter()
-        .map(|slot| slot.answer.clone())
+        .map(|pending_call| pending_call.answer.clone())
         .collect::<Option<Vec<_>>>()
     else {
         return;
     };
-    let results = slots
+    let results = pending_calls
         .iter()
         .zip(&answers)
-        .flat_map(|(slot, answer)| result_blocks(slot, answer))
+        .flat_map(|(pending_call, answer)| result_blocks(pending_call, answer))
         .collect();
     let entered = answers
         .iter()
@@ -356,13 +374,16 @@ fn finish_calls(state: &mut State) {
 }
 
 /// The blocks of an answer in the conversation: its text, then its media.
-pub(super) fn result_blocks(slot: &Slot, answer: &Answer) -> impl Iterator<Item = Block> {
+pub(super) fn result_blocks(
+    pending_call: &PendingCall,
+    answer: &Answer,
+) -> impl Iterator<Item = Block> {
     let text = Block::ToolResult {
-        id: slot.id.clone(),
+        id: pending_call.id.clone(),
         text: answer.text.clone(),
         is_error: answer.is_error,
     };
-    let id = slot.id.clone();
+    let id = pending_call.id.clone();
     let media = answer.media.clone().into_iter();
     std::iter::once(text).chain(media.map(move |media| Block::Media {
         answers: Some(id.clone()),
@@ -441,9 +462,9 @@ fn restored_mailbox(then: &[Mail], now: &Vector<Mail>) -> Vector<Mail> {
 fn interrupt(state: &mut State, answer: &Answer) {
     state.epoch = state.epoch.saturating_add(1);
     state.budget.abandon_calls(in_flight(&state.phase));
-    if let Phase::Acting { slots, .. } = &mut state.phase {
-        for slot in slots {
-            slot.answer.get_or_insert_with(|| answer.clone());
+    if let Phase::Acting { pending_calls, .. } = &mut state.phase {
+        for pending_call in pending_calls {
+            pending_call.answer.get_or_insert_with(|| answer.clone());
         }
         // A host call is not a turn: afterwards the process is idle again.
         finish_calls(state);

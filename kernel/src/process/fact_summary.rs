@@ -7,7 +7,7 @@ use std::fmt::Write;
 use dormouse_proto::mail::Sender;
 use dormouse_proto::message::{Block, Message};
 use dormouse_proto::record::{
-    CallFact, ChildFact, ControlFact, DescriptorFact, Fact, MailFact, Note, TurnFact,
+    Annotation, CallFact, ChildFact, ControlFact, DescriptorFact, Fact, MailFact, TurnFact,
 };
 
 /// The most characters of one text in a summary.
@@ -15,7 +15,7 @@ const MAX_CHARS: usize = 72;
 
 /// Summarizes a fact in one line, without its name. May be empty.
 #[must_use]
-pub fn gist<C: Clone>(fact: &Fact<C>) -> String {
+pub fn summary_line<C: Clone>(fact: &Fact<C>) -> String {
     match fact {
         Fact::Mail(MailFact::Queued { from, message }) => {
             format!("{}: {}", sender_name(*from), message_summary(message))
@@ -36,7 +36,7 @@ pub fn gist<C: Clone>(fact: &Fact<C>) -> String {
         Fact::Descriptor(DescriptorFact::Opened { id, entry }) => {
             format!("{id} of {}", entry.source)
         }
-        Fact::Descriptor(DescriptorFact::Noted { id, note }) => {
+        Fact::Descriptor(DescriptorFact::Annotated { id, note }) => {
             format!("{id}: {}", note_summary(note))
         }
         Fact::Call(CallFact::ModelCalled { call } | CallFact::ToolCalled { call }) => {
@@ -96,14 +96,14 @@ fn sender_name(from: Sender) -> String {
     }
 }
 
-fn note_summary(note: &Note) -> String {
+fn note_summary(note: &Annotation) -> String {
     match note {
-        Note::Named { name } => name
+        Annotation::Named { name } => name
             .as_ref()
             .map_or_else(|| "no name".to_owned(), |name| format!("name {name}")),
-        Note::Marked { ref_id, .. } => format!("section {ref_id}"),
-        Note::Unmarked { ref_id } => format!("no section {ref_id}"),
-        Note::Summarized { summary, .. } => truncated(summary),
+        Annotation::Marked { ref_id, .. } => format!("section {ref_id}"),
+        Annotation::Unmarked { ref_id } => format!("no section {ref_id}"),
+        Annotation::Summarized { summary, .. } => truncated(summary),
     }
 }
 

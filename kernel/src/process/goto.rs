@@ -47,8 +47,8 @@ impl Draft {
     }
 
     fn plan_goto(&self, call: CallId, by: Caller) -> Result<GotoPlan, GotoError> {
-        let goto::Arguments { position, message } = goto::arguments(&self.slot(call).args)?;
-        if self.state.slots().len() > 1 {
+        let goto::Arguments { position, message } = goto::arguments(&self.pending_call(call).args)?;
+        if self.state.pending_calls().len() > 1 {
             return Err(GotoError::Beside);
         }
         let from = match by {
@@ -60,7 +60,7 @@ impl Draft {
     }
 
     /// Goes back at the request of the host, within a turn or between two.
-    pub(super) fn goto_for_host(&mut self, ticket: Arc<str>, position: &str, message: String) {
+    pub(super) fn goto_for_host(&mut self, request_id: Arc<str>, position: &str, message: String) {
         let from = self.state.messages.len();
         let open = goto::check_message(&message);
         let plan = match open.and_then(|()| goto::destination(&self.state.messages, from, position))
@@ -68,14 +68,14 @@ impl Draft {
             Ok(to) => GotoPlan { from, to, message },
             Err(error) => {
                 return self.schedule(Effect::AnswerHost {
-                    ticket,
+                    request_id,
                     answer: error.answer(),
                 });
             }
         };
         self.abandon_calls(ABANDONED);
         self.schedule(Effect::AnswerHost {
-            ticket,
+            request_id,
             answer: goto_answer(&plan),
         });
         self.record_goto(plan, Caller::Host);

@@ -9,7 +9,7 @@ use super::State;
 
 /// Why a process cannot be hibernated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unrest {
+pub enum BusyReason {
     /// The process has ended.
     Ended,
     /// The process is in the middle of a turn or of a host call.
@@ -25,23 +25,23 @@ impl State {
     /// the middle of its turn, since it starts nothing. Background children are no obstacle: their
     /// end wakes the process.
     #[must_use]
-    pub fn unrest(&self) -> Option<Unrest> {
+    pub fn busy_reason(&self) -> Option<BusyReason> {
         let is_halted = self.is_stopped();
         match self.phase {
-            Phase::Ended { .. } => Some(Unrest::Ended),
+            Phase::Ended { .. } => Some(BusyReason::Ended),
             Phase::Thinking { .. } | Phase::Ready { .. } | Phase::Acting { .. } if !is_halted => {
-                Some(Unrest::Turn)
+                Some(BusyReason::Turn)
             }
             _ if !self.mailbox.is_empty() || self.pending_reads.has_arrivals() => {
-                Some(Unrest::Mail)
+                Some(BusyReason::Mail)
             }
-            _ if self.budget.deadline_ms().is_some() => Some(Unrest::Deadline),
+            _ if self.budget.deadline_ms().is_some() => Some(BusyReason::Deadline),
             _ => None,
         }
     }
 }
 
-impl fmt::Display for Unrest {
+impl fmt::Display for BusyReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Ended => "it has ended",

@@ -11,8 +11,8 @@ use dormouse_proto::temp_file::{TempFileError, TempFileReply};
 use dormouse_proto::tool::{Answer, ToolOutput};
 use dormouse_proto::user_input::UserInput;
 
-use super::{Found, Placed};
-use crate::syscall::checkpoint::{CheckpointError, CheckpointReply, Standing};
+use super::{PlacedArrival, ReadResult};
+use crate::syscall::checkpoint::{CheckpointError, CheckpointImage, CheckpointReply};
 use crate::syscall::spawn::{FetchError, Fetched, PendingSpawn};
 use crate::syscall::{Envelope, PendingSummary, PendingTempFile, PendingWrite};
 use dormouse_content::{CappedBytes, Content};
@@ -21,32 +21,32 @@ use dormouse_content::{CappedBytes, Content};
 #[derive(Clone, Debug)]
 pub enum Input {
     /// The host, or a process in whose name the host writes, sends input.
-    Spoke {
+    UserInput {
         /// Who sends the input.
         from: Sender,
         /// The parts of the input.
         user_input: UserInput,
     },
     /// A message of another process, possibly delivered again after a restart.
-    Messaged {
+    Message {
         /// Id of the delivery; the receipt carries it.
-        ticket: Arc<str>,
+        request_id: Arc<str>,
         /// Pid of the sender.
         from: Pid,
         /// Call of the sender; identifies the message.
         call: CallId,
         /// The sender has an acknowledgement for every call below this sequence number and repeats
         /// none of them.
-        settled: u32,
+        acked_below: u32,
         /// The message.
-        letter: Envelope,
+        envelope: Envelope,
     },
     /// The placement of an arrival is known: its bytes have been read.
-    Placed(Placed),
+    Placed(PlacedArrival),
     /// The host makes a request.
     Host {
         /// Id of the request; the answer carries it.
-        ticket: Arc<str>,
+        request_id: Arc<str>,
         /// The request.
         request: HostRequest,
     },
@@ -79,7 +79,7 @@ pub enum HostRequest {
     /// Open a content as a descriptor.
     Open {
         /// The content, and how many bytes were cut off.
-        collected: CappedBytes,
+        capped: CappedBytes,
         /// Source of the content, as the descriptor shows it.
         source: String,
         /// Characters per page; `None`: the setting of the program.
@@ -93,16 +93,16 @@ pub enum HostRequest {
         args: String,
     },
     /// Cancel the request of this id. A request that is already answered is left alone.
-    GiveUp,
+    Cancel,
     /// Go back in the conversation.
-    SendBack {
+    Goto {
         /// Message to go back to, such as `msg:3`.
         position: String,
         /// Text of the message that follows.
         message: String,
     },
     /// Restore the process to a checkpoint.
-    TakeBack(Box<Standing>),
+    Restore(Box<CheckpointImage>),
 }
 
 /// The outcome of a [`Work`](super::Work) or of a read.
@@ -113,7 +113,7 @@ pub enum Completion {
     /// Output of a tool that runs outside of the machine.
     Tool(ToolOutput),
     /// Result of a read for the call.
-    Read(Found),
+    Read(ReadResult),
     /// Outcome of writing a file.
     FileWritten {
         /// The pending operation, returned unchanged.

@@ -32,9 +32,9 @@ impl State {
     /// a sender that repeats a message after a restart learns that it was delivered.
     #[must_use]
     pub fn receipt(&self, from: Pid, call: CallId) -> Option<Answer> {
-        self.heard
+        self.receipts
             .get(&from)
-            .filter(|heard| heard.has(call.seq))
+            .filter(|receipts| receipts.contains(call.seq))
             .map(|_| receipt_of(self.pid))
     }
 }
@@ -57,19 +57,22 @@ impl Draft {
             Err(message) => self.answer_in_full(call, Answer::failed(message)),
             Ok(mut pending) => {
                 if let Address::Process(pid) = pending.to
-                    && self.state.heard.contains_key(&pid)
+                    && self.state.receipts.contains_key(&pid)
                 {
                     pending.to = Address::Correspondent(pid);
                 }
-                let settled = self
+                let acked_below = self
                     .state
-                    .slots()
+                    .pending_calls()
                     .first()
-                    .map_or(call.seq, |slot| slot.call.seq);
+                    .map_or(call.seq, |pending_call| pending_call.call.seq);
                 self.record_intent(call);
                 self.schedule(Effect::Begin {
                     call,
-                    work: Work::Send { settled, pending },
+                    work: Work::Send {
+                        acked_below,
+                        pending,
+                    },
                 });
             }
         }
@@ -78,34 +81,34 @@ impl Draft {
     /// Receives a message of another process: records it or refuses it, and answers the sender.
     pub(super) fn receive_message(
         &mut self,
-        ticket: Arc<str>,
+        request_id: Arc<str>,
         (from, call): (Pid, CallId),
-        settled: u32,
-        letter: PlacedEnvelope,
+        acked_below: u32,
+        envelope: PlacedEnvelope,
     ) {
         let answer = match (
             self.state.receipt(from, call),
-            self.message_refusal(&letter),
+            self.message_refusal(&envelope),
         ) {
             (Some(receipt), _) => receipt,
             (None, Some(why)) => Answer::failed(why),
             (None, None) => {
-                let message = self.render_message(from, letter);
+                let message = self.render_message(from, envelope);
                 self.emit(MailFact::Received {
                     from,
                     call,
-                    settled,
+                    acked_below,
                     message,
                 });
                 receipt_of(self.state.pid)
             }
         };
-        self.schedule(Effect::AnswerHost { ticket, answer });
+        self.schedule(Effect::AnswerHost { request_id, answer });
         self.handle_new_mail();
     }
 
     /// Why the message is refused, if it is.
-    fn message_refusal(&self, letter: &PlacedEnvelope) -> Option<String> {
+    fn message_refusal(&self, envelope: &PlacedEnvelope) -> Option<String> {
         let (pid, program) = (self.state.pid, &self.state.program);
         let limit = program.limits().max_mailbox;
         if self.state.mailbox.len() >= limit as usize {
@@ -115,7 +118,7 @@ impl Draft {
                 program.name()
             ));
         }
-        let is_readable = letter.descriptors.is_empty() || program.descriptors().is_some();
+        let is_readable = envelope.descriptors.is_empty() || program.descriptors().is_some();
         if !is_readable {
             return Some(format!(
                 "Process {pid} has no descriptors, since program '{}' switches them off. Nothing \
@@ -123,7 +126,7 @@ impl Draft {
                 program.name()
             ));
         }
-        let bytes = letter.opened_bytes();
+        let bytes = envelope.opened_bytes();
         let left = self
             .state
             .budget
@@ -137,16 +140,16 @@ impl Draft {
     }
 
     /// Renders the message. A large text and the transferred descriptors are opened as descriptors.
-    fn render_message(&mut self, from: Pid, letter: PlacedEnvelope) -> Arc<Message> {
+    fn render_message(&mut self, from: Pid, envelope: PlacedEnvelope) -> Arc<Message> {
         let mut element = Element::new("process_message")
             .attribute("from", from)
-            .attribute("program", &letter.program);
-        if let Some(text) = letter.text {
+            .attribute("program", &envelope.program);
+        if let Some(text) = envelope.text {
             let text = self.fill_element(Element::new("message"), text);
             element = element.child(text);
         }
-        for handed in letter.descriptors {
-            element = element.child(self.open_transferred(handed));
+        for transferred in envelope.descriptors {
+            element = element.child(self.open_transferred(transferred));
         }
         Arc::new(Message::user(element.to_xml()))
     }
@@ -189,7 +192,7 @@ impl Draft {
     }
 
     pub(crate) fn list_processes(&mut self, call: CallId) {
-        match list_processes::check(&self.slot(call).args) {
+        match list_processes::check(&self.pending_call(call).args) {
             Err(message) => self.answer_in_full(call, Answer::failed(message)),
             Ok(()) => {
                 self.record_intent(call);

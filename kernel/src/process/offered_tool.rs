@@ -2,8 +2,8 @@
 //! kernel: see [`ShownText`].
 //!
 //! Descriptions can be altered by escaping. Names and values of parameters cannot, since a call has
-//! to repeat them: if one of them imitates the kernel, the model sees no parameters and is told
-//! why. It can still call the tool.
+//! to repeat them: if one of them imitates the kernel, the model gets a schema without parameters,
+//! and the description says so. It can still call the tool.
 
 use std::sync::Arc;
 

@@ -12,9 +12,9 @@ use dormouse_proto::record::{Caller, DescriptorFact};
 use dormouse_proto::temp_file::TempId;
 use dormouse_proto::tool::{Answer, OutsideTool, ToolOutput};
 
-use super::arrival::{Arrival, Placed};
+use super::arrival::{Arrival, PlacedArrival};
 use super::decide::{Decision, Draft, decide};
-use super::read::{Found, Read, ReadPurpose, ReadSubject};
+use super::read::{Read, ReadPurpose, ReadResult, ReadSubject};
 use super::toolbox::BoundTool;
 use super::{Effect, Input, Work};
 use crate::syscall::Outcome;
@@ -133,7 +133,7 @@ impl PartialEq for PendingReads {
 impl Draft {
     /// Requests the bytes that a call needs before it can start or be answered.
     pub(super) fn read_for_call(&mut self, call: CallId, purpose: ReadPurpose) {
-        let args = self.slot(call).args.clone();
+        let args = self.pending_call(call).args.clone();
         let table = self.state.table.clone();
         let program = self.state.program.clone();
         self.request_read(ReadSubject::Call {
@@ -189,48 +189,48 @@ impl Draft {
         self.reads.push(read);
     }
 
-    pub(super) fn handle_placed(&mut self, placed: Placed) {
+    pub(super) fn handle_placed(&mut self, placed: PlacedArrival) {
         self.state.pending_reads.end_arrival();
         match placed {
-            Placed::Spoke { from, parts } => self.queue_input(from, parts),
-            Placed::Opened { ticket, new } => self.open_for_host(ticket, new),
-            Placed::Messaged {
-                ticket,
+            PlacedArrival::UserInput { from, parts } => self.queue_input(from, parts),
+            PlacedArrival::Opened { request_id, new } => self.open_for_host(request_id, new),
+            PlacedArrival::Message {
+                request_id,
                 from,
                 call,
-                settled,
-                letter,
+                acked_below,
+                envelope,
             } => {
-                self.receive_message(ticket, (from, call), settled, letter);
+                self.receive_message(request_id, (from, call), acked_below, envelope);
             }
         }
     }
 
     /// Handles the result of a read. It is stale if the call is no longer open (CALL-1).
-    pub(super) fn handle_read_result(&mut self, call: CallId, found: Found) {
+    pub(super) fn handle_read_result(&mut self, call: CallId, found: ReadResult) {
         let is_open = self
             .state
-            .slots()
+            .pending_calls()
             .iter()
-            .any(|slot| slot.call == call && slot.answer.is_none());
+            .any(|pending_call| pending_call.call == call && pending_call.answer.is_none());
         if !self.state.pending_reads.end(call) || !is_open {
             return;
         }
         // A stopped process starts nothing: the call reads again when the process is continued.
         if self.state.is_stopped() && found.begins_work() {
-            if self.slot(call).called {
+            if self.pending_call(call).called {
                 self.state.pending_reads.repeat_later(call);
             }
             return;
         }
         let caller = self.caller();
         match found {
-            Found::Tool(outcome) => self.handle_outcome(call, outcome),
-            Found::Arguments(arguments) => self.handle_arguments(call, arguments),
-            Found::Spawn(pending) => self.handle_checked_spawn(call, pending),
-            Found::Message(pending) => self.handle_checked_message(call, pending),
-            Found::Output(output) => self.answer_output(call, output),
-            Found::TempFile(placement) => {
+            ReadResult::Tool(outcome) => self.handle_outcome(call, outcome),
+            ReadResult::Arguments(arguments) => self.handle_arguments(call, arguments),
+            ReadResult::Spawn(pending) => self.handle_checked_spawn(call, pending),
+            ReadResult::Message(pending) => self.handle_checked_message(call, pending),
+            ReadResult::Output(output) => self.answer_output(call, output),
+            ReadResult::TempFile(placement) => {
                 let produced_chars = placement.produced_chars();
                 let answer = self.open_placement(placement);
                 self.answer(call, answer, produced_chars);
@@ -249,7 +249,7 @@ impl Draft {
         };
         match arguments {
             Ok(expanded) => {
-                let args = expanded.map_or_else(|| self.slot(call).args.clone(), Arc::from);
+                let args = expanded.map_or_else(|| self.pending_call(call).args.clone(), Arc::from);
                 self.begin_outside(call, tool, args);
             }
             Err(error) => self.answer_in_full(call, error.answer()),
@@ -257,7 +257,7 @@ impl Draft {
     }
 
     pub(super) fn begin_outside(&mut self, call: CallId, tool: OutsideTool, args: Arc<str>) {
-        let written = self.slot(call).args.clone();
+        let written = self.pending_call(call).args.clone();
         self.record_intent(call);
         self.schedule(Effect::Begin {
             call,
@@ -276,8 +276,8 @@ impl Draft {
                 let answer = self.open_descriptor(*new);
                 self.answer_in_full(call, answer);
             }
-            Outcome::Noted { id, note, answer } => {
-                self.emit(DescriptorFact::Noted { id, note });
+            Outcome::Annotated { id, note, answer } => {
+                self.emit(DescriptorFact::Annotated { id, note });
                 self.answer_in_full(call, answer);
             }
             Outcome::Write(pending) => {

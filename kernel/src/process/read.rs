@@ -74,7 +74,7 @@ pub(super) enum ReadPurpose {
 
 /// The result of a read.
 #[derive(Clone, Debug)]
-pub enum Found {
+pub enum ReadResult {
     /// Outcome of a descriptor tool.
     Tool(Outcome),
     /// Expanded arguments; `None` if they contained no handle.
@@ -89,7 +89,7 @@ pub enum Found {
     TempFile(Placement),
 }
 
-impl Found {
+impl ReadResult {
     /// Whether the result starts work outside of the process.
     pub(super) fn begins_work(&self) -> bool {
         match self {
@@ -173,7 +173,10 @@ impl Read {
                 call,
                 output,
                 source,
-            } => found(call, Found::Output(placer.output(output.clone(), source))),
+            } => found(
+                call,
+                ReadResult::Output(placer.output(output.clone(), source)),
+            ),
             ReadSubject::TempFile {
                 call,
                 id,
@@ -181,7 +184,7 @@ impl Read {
                 content,
             } => found(
                 call,
-                Found::TempFile(placer.temp_file((*id, *version), content)),
+                ReadResult::TempFile(placer.temp_file((*id, *version), content)),
             ),
             ReadSubject::Arrival(arrival) => Input::Placed(arrival.clone().place(&placer)),
         };
@@ -191,12 +194,12 @@ impl Read {
 }
 
 impl ReadPurpose {
-    fn read(self, call: &Call<'_>, program: &Program) -> Found {
+    fn read(self, call: &Call<'_>, program: &Program) -> ReadResult {
         match self {
-            Self::Tool(syscall) => Found::Tool(syscall(call)),
-            Self::Arguments => Found::Arguments(handle::expand(call)),
-            Self::Spawn => Found::Spawn(spawn::pending(program, call)),
-            Self::Message => Found::Message(send_message::pending(program, call)),
+            Self::Tool(syscall) => ReadResult::Tool(syscall(call)),
+            Self::Arguments => ReadResult::Arguments(handle::expand(call)),
+            Self::Spawn => ReadResult::Spawn(spawn::pending(program, call)),
+            Self::Message => ReadResult::Message(send_message::pending(program, call)),
         }
     }
 }

@@ -24,10 +24,10 @@ impl Draft {
         }
         let open = self
             .state
-            .slots()
+            .pending_calls()
             .iter()
-            .filter(|slot| slot.answer.is_none())
-            .map(|slot| slot.call);
+            .filter(|pending_call| pending_call.answer.is_none())
+            .map(|pending_call| pending_call.call);
         let calls = open.chain(self.background_calls()).collect();
         self.schedule(Effect::KeepChildren { calls });
         if self.state.exit().is_none() {
@@ -45,9 +45,9 @@ impl Draft {
     fn background_calls(&self) -> Vec<CallId> {
         let is_open = |call: &CallId| {
             self.state
-                .slots()
+                .pending_calls()
                 .iter()
-                .any(|slot| slot.call == *call && slot.answer.is_none())
+                .any(|pending_call| pending_call.call == *call && pending_call.answer.is_none())
         };
         self.state
             .background

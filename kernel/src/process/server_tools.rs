@@ -21,7 +21,7 @@ const LONGEST_NAME: usize = 64;
 /// The program selects a tool that the server does not offer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the tool server `{server}` offers no tool `{tool}`. It offers: {offered}")]
-pub struct NotOffered {
+pub struct MissingServerTool {
     /// Name of the server.
     pub server: Arc<str>,
     /// Name of the missing tool.
@@ -34,12 +34,12 @@ pub struct NotOffered {
 /// called `server__tool` unless the program names it; names are unique.
 ///
 /// # Errors
-/// [`NotOffered`] if a selected tool is missing and its server is not optional.
-pub fn give_tools(
+/// [`MissingServerTool`] if a selected tool is missing and its server is not optional.
+pub fn add_server_tools(
     image: &mut Image,
     program: &Program,
     offers: &[Offer],
-) -> Result<(), NotOffered> {
+) -> Result<(), MissingServerTool> {
     let mut list = ToolList {
         // Kernel tool names are reserved even if the program does not use them.
         taken: image
@@ -166,14 +166,14 @@ fn with_suffix(name: &str, suffix: &str) -> String {
     format!("{}{suffix}", &name[..len])
 }
 
-fn not_offered(choice: &ServerChoice, tool: &ToolChoice, offered: &[&Offer]) -> NotOffered {
+fn not_offered(choice: &ServerChoice, tool: &ToolChoice, offered: &[&Offer]) -> MissingServerTool {
     let names: Vec<&str> = offered.iter().map(|offer| &*offer.name).collect();
     let offered = if names.is_empty() {
         "none".to_owned()
     } else {
         names.join(", ")
     };
-    NotOffered {
+    MissingServerTool {
         server: choice.server.name.clone(),
         tool: tool.name.clone(),
         offered,

@@ -5,12 +5,12 @@ use dormouse_proto::budget::Ledger;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::Origin;
-use dormouse_proto::record::{ChildFact, Lifetime, Slot};
+use dormouse_proto::record::{ChildFact, Lifetime, PendingCall};
 use dormouse_proto::tool::Answer;
 use dormouse_proto::user_input::{InputPart, USER_INPUT};
 use dormouse_proto::xml::Element;
 
-use super::birth::{Birth, born};
+use super::birth::{Birth, initial_image};
 use super::decide::Draft;
 use super::read::ReadPurpose;
 use super::{Child, Effect, Image, Work};
@@ -18,7 +18,7 @@ use crate::syscall::spawn::{self, FetchError, Fetched, PendingSpawn, Preloads};
 
 impl Draft {
     pub(crate) fn spawn(&mut self, call: CallId) {
-        if !self.slot(call).called {
+        if !self.pending_call(call).called {
             self.start_spawn(call);
         } else if !self.answer_if_all_ended(call) {
             self.schedule(Effect::FindChild { call, index: 0 });
@@ -110,7 +110,7 @@ impl Draft {
             preloads,
             input: Some(&input),
         };
-        let image = born(program, &self.state.host, birth, self.now_ms);
+        let image = initial_image(program, &self.state.host, birth, self.now_ms);
         let ledger = self.state.budget.ledger_of_child(call, 0, self.now_ms);
         let image = Image {
             budget: Ledger {
@@ -129,13 +129,13 @@ impl Draft {
     /// Handles the start of a child: a call that does not wait for its end is answered with its
     /// pid.
     pub(super) fn handle_child_started(&mut self, call: CallId, child: Pid) {
-        let Some(slot) = self.state.unanswered_call(call) else {
+        let Some(pending_call) = self.state.unanswered_call(call) else {
             return;
         };
-        if !self.is_call_of(call, &spawn::TOOL) || spawn::waits(&slot.args) {
+        if !self.is_call_of(call, &spawn::TOOL) || spawn::waits(&pending_call.args) {
             return;
         }
-        let answer = spawned_answer(slot, child);
+        let answer = spawned_answer(pending_call, child);
         let caller = self.caller();
         self.emit(ChildFact::Started { call, child });
         self.answer_in_full(call, answer);
@@ -150,7 +150,7 @@ impl Draft {
             let caller = self.caller();
             if let Some(child) = self.state.background.get(&call).copied() {
                 self.return_share(call, index, Some(Usage::default()));
-                self.answer_in_full(call, spawned_answer(self.slot(call), child));
+                self.answer_in_full(call, spawned_answer(self.pending_call(call), child));
                 self.report_lost(call, child);
             } else if self.is_call_of(call, &spawn::TOOL) {
                 self.start_spawn(call);
@@ -166,8 +166,8 @@ impl Draft {
 }
 
 /// The answer to a call that does not wait for its child.
-fn spawned_answer(slot: &Slot, child: Pid) -> Answer {
-    let program = spawn::program_name(&slot.args);
+fn spawned_answer(pending_call: &PendingCall, child: Pid) -> Answer {
+    let program = spawn::program_name(&pending_call.args);
     Answer::shown(
         Element::new("spawned")
             .attribute("pid", child)

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use dormouse_proto::budget::Amount;
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::id::{CallId, FdId, Pid};
-use dormouse_proto::mail::{Heard, Mail};
+use dormouse_proto::mail::{Mail, Receipts};
 use dormouse_proto::message::{Block, Message};
 use dormouse_proto::model::{Request, Usage};
 use dormouse_proto::process::{Exit, Priority};
-use dormouse_proto::record::{CallFact, Control, Entry, Lifetime, Phase, Slot, Tally};
+use dormouse_proto::record::{CallFact, Control, Entry, Lifetime, PendingCall, Phase, Tally};
 use dormouse_proto::tool::{Access, Answer};
 use imbl::{OrdMap, Vector};
 use serde_json::{Map, Value};
@@ -59,7 +59,7 @@ pub struct State {
     pub(super) forked_at: Vec<u32>,
     pub(super) mailbox: Vector<Mail>,
     /// Receipts for the messages of each sender, so that a repeated message is delivered once.
-    pub(super) heard: OrdMap<Pid, Heard>,
+    pub(super) receipts: OrdMap<Pid, Receipts>,
     /// Children that run in the background, keyed by the call that made each.
     pub(super) background: OrdMap<CallId, Pid>,
     pub(super) table: Table,
@@ -157,7 +157,7 @@ impl State {
             messages: image.messages,
             forked_at: image.forked_at,
             mailbox: image.mailbox.into(),
-            heard: image.heard.into_iter().collect(),
+            receipts: image.receipts.into_iter().collect(),
             background: image.background.into_iter().collect(),
             table,
             epoch: image.epoch,
@@ -201,7 +201,7 @@ impl State {
             .filter(|_| self.program.message_references())
         {
             self.table
-                .refer_to(self.messages.clone(), settings.page_chars);
+                .set_conversation(self.messages.clone(), settings.page_chars);
         }
     }
 
@@ -222,10 +222,10 @@ impl State {
             messages: self.messages.clone(),
             forked_at: self.forked_at.clone(),
             mailbox: self.mailbox.iter().cloned().collect(),
-            heard: self
-                .heard
+            receipts: self
+                .receipts
                 .iter()
-                .map(|(from, heard)| (*from, heard.clone()))
+                .map(|(from, receipts)| (*from, receipts.clone()))
                 .collect(),
             background: self
                 .background
@@ -275,9 +275,9 @@ impl State {
                 _ => None,
             });
         let open = self
-            .slots()
+            .pending_calls()
             .iter()
-            .filter_map(|slot| slot.answer.as_ref())
+            .filter_map(|pending_call| pending_call.answer.as_ref())
             .chain([answer]);
         let in_answers = open.flat_map(|answer| &answer.media);
         let mut total = MediaBudget::default();
@@ -495,18 +495,18 @@ impl State {
         }
     }
 
-    pub(super) fn slots(&self) -> &[Slot] {
+    pub(super) fn pending_calls(&self) -> &[PendingCall] {
         match &self.phase {
-            Phase::Acting { slots, .. } => slots,
+            Phase::Acting { pending_calls, .. } => pending_calls,
             _ => &[],
         }
     }
 
     /// A started call without an answer; `None` if the completion for it is stale (CALL-1).
-    pub(super) fn unanswered_call(&self, call: CallId) -> Option<&Slot> {
-        self.slots()
-            .iter()
-            .find(|slot| slot.call == call && slot.called && slot.answer.is_none())
+    pub(super) fn unanswered_call(&self, call: CallId) -> Option<&PendingCall> {
+        self.pending_calls().iter().find(|pending_call| {
+            pending_call.call == call && pending_call.called && pending_call.answer.is_none()
+        })
     }
 }
 
@@ -548,7 +548,10 @@ fn check_calls(image: &Image) -> Result<(), StateError> {
     let minted = |call: CallId| call.epoch <= image.epoch && call.seq < image.next_seq;
     let calls = match &image.phase {
         Phase::Thinking { call } => vec![*call],
-        Phase::Acting { slots, .. } => slots.iter().map(|slot| slot.call).collect(),
+        Phase::Acting { pending_calls, .. } => pending_calls
+            .iter()
+            .map(|pending_call| pending_call.call)
+            .collect(),
         Phase::Idle | Phase::Ready { .. } | Phase::Ended { .. } => Vec::new(),
     };
     let background = image.background.iter().map(|(call, _)| *call);

@@ -6,7 +6,7 @@ use dormouse_proto::file::FileError;
 use dormouse_proto::id::CallId;
 use dormouse_proto::message::Media;
 use dormouse_proto::model::{ModelError, Reply};
-use dormouse_proto::record::{CallFact, Caller, DescriptorFact, Phase, Slot};
+use dormouse_proto::record::{CallFact, Caller, DescriptorFact, PendingCall, Phase};
 use dormouse_proto::temp_file::{TempFileError, TempFileReply};
 use dormouse_proto::tool::{Answer, OutsideTool, ToolOutput};
 
@@ -18,7 +18,7 @@ use crate::syscall::{
     Handler, PendingSummary, PendingTempFile, PendingWrite, ProcessHandler, Summarized, Tool,
     handle, send_message,
 };
-use crate::table::attachment::{MOST_ATTACHED, NewAttachment};
+use crate::table::attachment::{MAX_ATTACHMENTS, NewAttachment};
 use crate::table::placement::PlacedOutput;
 use dormouse_content::Content;
 
@@ -44,10 +44,11 @@ impl Draft {
     fn open_calls(&self) -> Vec<(CallId, bool)> {
         let open = self
             .state
-            .slots()
+            .pending_calls()
             .iter()
-            .filter(|slot| slot.answer.is_none());
-        open.map(|slot| (slot.call, slot.called)).collect()
+            .filter(|pending_call| pending_call.answer.is_none());
+        open.map(|pending_call| (pending_call.call, pending_call.called))
+            .collect()
     }
 
     fn start_calls(&mut self, calls: Vec<(CallId, bool)>) {
@@ -76,18 +77,18 @@ impl Draft {
 
     /// The tool that a pending call names, if the process may call it.
     fn permitted(&self, call: CallId) -> Result<BoundTool, Answer> {
-        let slot = self.slot(call);
-        let Some(binding) = self.state.toolbox.find(&slot.tool) else {
+        let pending_call = self.pending_call(call);
+        let Some(binding) = self.state.toolbox.find(&pending_call.tool) else {
             let names = self.state.toolbox.names().join(", ");
             return Err(Answer::failed(format!(
                 "There is no tool '{}'. The tools are: {names}",
-                slot.tool
+                pending_call.tool
             )));
         };
         if binding.access > self.state.access {
             return Err(Answer::failed(format!(
                 "Access denied: '{}' needs {} access, and this process has {}.",
-                slot.tool,
+                pending_call.tool,
                 binding.access.word(),
                 self.state.access.word()
             )));
@@ -106,7 +107,7 @@ impl Draft {
     }
 
     fn call_outside(&mut self, call: CallId, tool: &OutsideTool) {
-        let args = self.slot(call).args.clone();
+        let args = self.pending_call(call).args.clone();
         if self.state.program.expands(tool.known_as()) && handle::may_hold_one(&args) {
             return self.read_for_call(call, ReadPurpose::Arguments);
         }
@@ -115,7 +116,7 @@ impl Draft {
 
     /// Records the intent of a call before it starts (CALL-2), unless the journal already has it.
     pub(super) fn record_intent(&mut self, call: CallId) {
-        if !self.slot(call).called {
+        if !self.pending_call(call).called {
             self.emit(CallFact::ToolCalled { call });
         }
     }
@@ -132,7 +133,7 @@ impl Draft {
             return false;
         }
         match tool {
-            BoundTool::Kernel(tool) => (tool.may_repeat)(&self.slot(call).args),
+            BoundTool::Kernel(tool) => (tool.may_repeat)(&self.pending_call(call).args),
             BoundTool::External(tool) => tool.policy.idempotent,
         }
     }
@@ -177,7 +178,7 @@ impl Draft {
         self.complete(call, |draft| {
             let Summarized { note, answer } = pending.into_summarized(result);
             match note {
-                Some((id, note)) => draft.emit(DescriptorFact::Noted { id, note }),
+                Some((id, note)) => draft.emit(DescriptorFact::Annotated { id, note }),
                 None => draft.record_usage(call, used),
             }
             draft.answer_in_full(call, answer);
@@ -209,7 +210,7 @@ impl Draft {
 
     pub(super) fn handle_tool_output(&mut self, call: CallId, output: ToolOutput) {
         self.complete(call, |draft| {
-            let source = format!("tool:{}", draft.slot(call).tool);
+            let source = format!("tool:{}", draft.pending_call(call).tool);
             draft.request_output_placement(call, output, source);
         });
     }
@@ -248,7 +249,7 @@ impl Draft {
             self.open_as(id, new.entry);
         }
         if left_out {
-            lines.push(view::attachments_left_out(total_attached, MOST_ATTACHED).to_xml());
+            lines.push(view::attachments_left_out(total_attached, MAX_ATTACHMENTS).to_xml());
         }
         answer.text = lines.join("\n").into();
     }
@@ -260,7 +261,7 @@ impl Draft {
     }
 
     pub(super) fn answer(&mut self, call: CallId, answer: Answer, produced_chars: u64) {
-        let ticket = self.slot(call).id.clone();
+        let request_id = self.pending_call(call).id.clone();
         let caller = self.caller();
         self.state.pending_reads.end(call);
         self.emit(CallFact::ToolReturned {
@@ -269,7 +270,7 @@ impl Draft {
             produced_chars,
         });
         if caller == Caller::Host {
-            self.schedule(Effect::AnswerHost { ticket, answer });
+            self.schedule(Effect::AnswerHost { request_id, answer });
         }
     }
 
@@ -285,18 +286,18 @@ impl Draft {
     }
 
     pub(super) fn bound_tool(&self, call: CallId) -> Option<BoundTool> {
-        self.bound_tool_of(self.slot(call)).cloned()
+        self.bound_tool_of(self.pending_call(call)).cloned()
     }
 
     /// Whether the call is one of this kernel tool.
     pub(super) fn is_call_of(&self, call: CallId, tool: &Tool) -> bool {
-        self.bound_tool_of(self.slot(call))
+        self.bound_tool_of(self.pending_call(call))
             .is_some_and(|bound| bound.is(tool))
     }
 
     /// The tool of a pending call, without a lookup by id.
-    pub(super) fn bound_tool_of(&self, slot: &Slot) -> Option<&BoundTool> {
-        Some(&self.state.toolbox.find(&slot.tool)?.tool)
+    pub(super) fn bound_tool_of(&self, pending_call: &PendingCall) -> Option<&BoundTool> {
+        Some(&self.state.toolbox.find(&pending_call.tool)?.tool)
     }
 
     pub(super) fn caller(&self) -> Caller {
@@ -306,8 +307,12 @@ impl Draft {
         }
     }
 
-    pub(super) fn slot(&self, call: CallId) -> &Slot {
-        let slot = self.state.slots().iter().find(|slot| slot.call == call);
-        slot.expect("only calls of the current turn are looked up while it lasts")
+    pub(super) fn pending_call(&self, call: CallId) -> &PendingCall {
+        let pending_call = self
+            .state
+            .pending_calls()
+            .iter()
+            .find(|pending_call| pending_call.call == call);
+        pending_call.expect("only calls of the current turn are looked up while it lasts")
     }
 }

@@ -6,7 +6,7 @@
 
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::{Mail, Sender};
-use dormouse_proto::record::{MailFact, Slot};
+use dormouse_proto::record::{MailFact, PendingCall};
 use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
 
@@ -21,12 +21,16 @@ impl Draft {
     pub(super) fn answer_waiting(&mut self) {
         let open = self
             .state
-            .slots()
+            .pending_calls()
             .iter()
-            .filter(|slot| slot.called && slot.answer.is_none());
+            .filter(|pending_call| pending_call.called && pending_call.answer.is_none());
         let waits = |tool: &BoundTool| tool.is(&receive_messages::TOOL) || tool.is(&wait::TOOL);
-        let is_waiting = |slot: &&Slot| self.bound_tool_of(slot).is_some_and(waits);
-        let calls: Vec<_> = open.filter(is_waiting).map(|slot| slot.call).collect();
+        let is_waiting =
+            |pending_call: &&PendingCall| self.bound_tool_of(pending_call).is_some_and(waits);
+        let calls: Vec<_> = open
+            .filter(is_waiting)
+            .map(|pending_call| pending_call.call)
+            .collect();
         for call in calls {
             let _ = if self.is_call_of(call, &wait::TOOL) {
                 self.answer_waited(call)
@@ -37,7 +41,7 @@ impl Draft {
     }
 
     pub(crate) fn receive_messages(&mut self, call: CallId) {
-        match receive_messages::timeout_ms(&self.slot(call).args) {
+        match receive_messages::timeout_ms(&self.pending_call(call).args) {
             Err(message) => self.answer_in_full(call, Answer::failed(message)),
             Ok(_) if self.answer_received(call) => {}
             Ok(0) => self.answer_in_full(call, messages(&ShownMail::default())),
@@ -64,8 +68,8 @@ impl Draft {
     pub(crate) fn wait(&mut self, call: CallId) {
         // A repeated call was checked when it was first made, and its children may have been
         // reported since.
-        let is_repeated = self.slot(call).called;
-        let checked = wait::arguments(&self.slot(call).args).and_then(|arguments| {
+        let is_repeated = self.pending_call(call).called;
+        let checked = wait::arguments(&self.pending_call(call).args).and_then(|arguments| {
             if !is_repeated {
                 self.check_wait(&arguments)?;
             }
@@ -116,7 +120,7 @@ impl Draft {
 
     /// Answers once none of the awaited children is running.
     fn answer_waited(&mut self, call: CallId) -> bool {
-        let Ok(asked) = wait::arguments(&self.slot(call).args) else {
+        let Ok(asked) = wait::arguments(&self.pending_call(call).args) else {
             return false;
         };
         let is_over =
@@ -142,13 +146,13 @@ impl Draft {
     fn is_spawning(&self) -> bool {
         let mut open = self
             .state
-            .slots()
+            .pending_calls()
             .iter()
-            .filter(|slot| slot.answer.is_none());
-        open.any(|slot| {
-            self.bound_tool_of(slot)
+            .filter(|pending_call| pending_call.answer.is_none());
+        open.any(|pending_call| {
+            self.bound_tool_of(pending_call)
                 .is_some_and(|tool| tool.is(&spawn::TOOL))
-                && !spawn::waits(&slot.args)
+                && !spawn::waits(&pending_call.args)
         })
     }
 
@@ -195,7 +199,7 @@ impl Draft {
             if !draft.is_call_of(call, &wait::TOOL) {
                 return draft.answer_in_full(call, messages(&ShownMail::default()));
             }
-            let asked = wait::arguments(&draft.slot(call).args).unwrap_or(Wait {
+            let asked = wait::arguments(&draft.pending_call(call).args).unwrap_or(Wait {
                 pids: None,
                 timeout_ms: None,
             });

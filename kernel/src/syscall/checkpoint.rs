@@ -33,16 +33,16 @@ pub enum CheckpointOp {
 #[derive(Clone, Debug)]
 pub enum CheckpointReply {
     /// The new checkpoint; it is durable.
-    Made(Kept),
+    Made(CheckpointInfo),
     /// The checkpoints, in ascending order of their numbers.
-    Listed(Vec<Kept>),
+    Listed(Vec<CheckpointInfo>),
     /// The image at the checkpoint.
-    Read(Box<Standing>),
+    Read(Box<CheckpointImage>),
 }
 
 /// A checkpoint, as a process that it covers sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct CheckpointInfo {
     /// Id of the checkpoint.
     pub id: CheckpointId,
     /// Label given by its creator; may be empty.
@@ -55,9 +55,9 @@ pub struct Kept {
 
 /// The image of a process at a checkpoint.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct CheckpointImage {
     /// The checkpoint.
-    pub kept: Kept,
+    pub checkpoint: CheckpointInfo,
     /// Image of the process.
     pub image: Image<Content>,
 }
@@ -125,7 +125,7 @@ impl CheckpointError {
     }
 }
 
-impl Kept {
+impl CheckpointInfo {
     /// The element that describes the checkpoint.
     #[must_use]
     pub fn element(&self) -> Element {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dormouse_proto::tool::{Access, Answer};
 
 use super::args::Args;
-use super::checkpoint::{CheckpointError, Kept};
+use super::checkpoint::{CheckpointError, CheckpointInfo};
 use super::{Group, Handler, Parameter, ProcessHandler, Tool};
 use crate::process::Draft;
 
@@ -51,7 +51,7 @@ pub fn label(args: &str) -> Result<Arc<str>, CheckpointError> {
 
 /// The answer of the tool.
 #[must_use]
-pub fn answer(made: &Kept) -> Answer {
+pub fn answer(made: &CheckpointInfo) -> Answer {
     Answer::shown(made.element())
 }
 
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn the_answer_names_the_checkpoint_and_the_fact() {
-        let made = Kept {
+        let made = CheckpointInfo {
             id: CheckpointId(3),
             label: "a<b".into(),
             at: FactNumber(12),

@@ -7,7 +7,7 @@ use dormouse_proto::record::Entry;
 
 use super::Call;
 use super::args::Args;
-use crate::table::{Form, View, view_of};
+use crate::table::{Form, View, view_as};
 use dormouse_content::{Content, PrettyError};
 
 /// The form that a call requests, if any.
@@ -26,7 +26,7 @@ pub(super) fn view<'a>(
     asked: Option<Form>,
     call: &Call<'a>,
 ) -> Result<View<'a>, FdError> {
-    view_of(entry, asked, call.settings, call.quota).map_err(|error| match error {
+    view_as(entry, asked, call.settings, call.quota).map_err(|error| match error {
         PrettyError::Unreadable(error) => args.unreadable(error),
         error => args.invalid(format!(
             "pretty=true cannot be served: {error}. Leave 'pretty' out or false."

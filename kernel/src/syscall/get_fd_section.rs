@@ -1,7 +1,7 @@
 //! `get_fd_section`: shows a marked section, or makes it a descriptor of its own.
 
 use dormouse_proto::descriptor::{FdError, FdErrorKind, view};
-use dormouse_proto::record::{Notes, Section};
+use dormouse_proto::record::{Annotations, Section};
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
@@ -50,7 +50,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let (id, entry) = call.table.resolve(args.fd()?)?;
     let (ref_id, section) = find(&args, &entry.notes)?;
     let unreadable = |error| args.unreadable(error);
-    let view = call.served(entry).map_err(unreadable)?;
+    let view = call.default_view(entry).map_err(unreadable)?;
     let chosen = lines(section).resolve(&args, &view)?;
     if args.flag("extract_to_new_fd") == Some(true) {
         return extract(call, &id, &view, chosen).map_err(unreadable);
@@ -77,7 +77,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
 ///
 /// # Errors
 /// `invalid_parameter`: it is missing. `not_found`: as [`marked`].
-pub(super) fn find<'a>(args: &'a Args, notes: &Notes) -> Result<(&'a str, Section), FdError> {
+pub(super) fn find<'a>(args: &'a Args, notes: &Annotations) -> Result<(&'a str, Section), FdError> {
     let ref_id = args.required_text("ref_id", "the section's id")?;
     marked(args, notes, ref_id).map(|section| (ref_id, section))
 }
@@ -86,14 +86,14 @@ pub(super) fn find<'a>(args: &'a Args, notes: &Notes) -> Result<(&'a str, Sectio
 ///
 /// # Errors
 /// `not_found`, with a list of the sections.
-pub(super) fn marked(args: &Args, notes: &Notes, ref_id: &str) -> Result<Section, FdError> {
+pub(super) fn marked(args: &Args, notes: &Annotations, ref_id: &str) -> Result<Section, FdError> {
     notes.sections.get(ref_id).copied().ok_or_else(|| {
         let message = format!("There is no section '{ref_id}'. {}", known(notes));
         args.error(FdErrorKind::NotFound, message)
     })
 }
 
-fn known(notes: &Notes) -> String {
+fn known(notes: &Annotations) -> String {
     let named: Vec<_> = notes
         .sections
         .keys()
@@ -125,7 +125,7 @@ pub(super) fn lines(section: Section) -> Selection {
 #[cfg(test)]
 mod tests {
     use dormouse_proto::id::FdId;
-    use dormouse_proto::record::{Entry, Note};
+    use dormouse_proto::record::{Annotation, Entry};
 
     use super::*;
     use crate::table::Table;
@@ -142,9 +142,9 @@ mod tests {
             start_line: 2,
             end_line: 3,
         };
-        table.note(
+        table.annotate(
             &FdId::Fd(1),
-            &Note::Marked {
+            &Annotation::Marked {
                 ref_id: "bug".into(),
                 section,
             },
@@ -232,9 +232,9 @@ mod tests {
                 start_line: 1,
                 end_line: 1,
             };
-            table.note(
+            table.annotate(
                 &FdId::Fd(1),
-                &Note::Marked {
+                &Annotation::Marked {
                     ref_id: format!("s{number}").into(),
                     section,
                 },

@@ -102,7 +102,7 @@ impl Expansion<'_> {
 #[cfg(test)]
 mod tests {
     use dormouse_proto::id::FdId;
-    use dormouse_proto::record::{Entry, Note, Section};
+    use dormouse_proto::record::{Annotation, Entry, Section};
     use serde_json::json;
 
     use super::*;
@@ -121,9 +121,9 @@ mod tests {
             Entry::new(Content::new(vec![0_u8, 0xff]), 8, "tool:t", 0),
         );
         let id = FdId::Fd(1);
-        table.note(
+        table.annotate(
             &id,
-            &Note::Named {
+            &Annotation::Named {
                 name: Some("error log".into()),
             },
         );
@@ -131,9 +131,9 @@ mod tests {
             start_line: 2,
             end_line: 3,
         };
-        table.note(
+        table.annotate(
             &id,
-            &Note::Marked {
+            &Annotation::Marked {
                 ref_id: "rest".into(),
                 section,
             },
@@ -321,9 +321,9 @@ mod tests {
                 start_line: 1,
                 end_line: 1,
             };
-            table.note(
+            table.annotate(
                 &FdId::Fd(1),
-                &Note::Marked {
+                &Annotation::Marked {
                     ref_id: format!("s{number}").into(),
                     section,
                 },

@@ -6,7 +6,7 @@ use dormouse_proto::tool::{Access, Answer};
 use dormouse_proto::xml::Element;
 
 use super::args::Args;
-use super::checkpoint::{CheckpointError, Kept};
+use super::checkpoint::{CheckpointError, CheckpointInfo};
 use super::{Group, Handler, ProcessHandler, Tool};
 use crate::process::Draft;
 
@@ -40,7 +40,7 @@ pub fn check(args: &str) -> Result<(), CheckpointError> {
 
 /// The answer of the tool.
 #[must_use]
-pub fn answer(mut kept: Vec<Kept>) -> Answer {
+pub fn answer(mut kept: Vec<CheckpointInfo>) -> Answer {
     kept.sort_by_key(|kept| Reverse(kept.id));
     let hidden = kept.len().saturating_sub(MAX_SHOWN);
     kept.truncate(MAX_SHOWN);
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn the_newest_come_first_and_what_is_left_out_is_counted() {
-        let kept = (1..=120).map(|id| Kept {
+        let kept = (1..=120).map(|id| CheckpointInfo {
             id: CheckpointId(id),
             label: "".into(),
             at: FactNumber(id),

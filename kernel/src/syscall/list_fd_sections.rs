@@ -53,7 +53,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     let (id, entry) = call.table.resolve(args.fd()?)?;
     let unreadable = |error| args.unreadable(error);
-    let view = call.served(entry).map_err(unreadable)?;
+    let view = call.default_view(entry).map_err(unreadable)?;
     let window = Window::parse(&args, u64::MAX, call.settings.max_read_chars)?;
     let mut sections: Vec<_> = view.entry.notes.sections.iter().collect();
     sections.sort_by_key(|(_, section)| (section.start_line, section.end_line));
@@ -93,7 +93,7 @@ fn estimated_chars(listed: &ListedSection<'_>) -> u64 {
 #[cfg(test)]
 mod tests {
     use dormouse_proto::id::FdId;
-    use dormouse_proto::record::Note;
+    use dormouse_proto::record::Annotation;
     use roxmltree::Document;
 
     use super::*;
@@ -113,9 +113,9 @@ mod tests {
                 start_line: *start_line,
                 end_line: *end_line,
             };
-            table.note(
+            table.annotate(
                 &FdId::Fd(1),
-                &Note::Marked {
+                &Annotation::Marked {
                     ref_id: (*ref_id).into(),
                     section,
                 },

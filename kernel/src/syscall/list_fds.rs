@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 use super::args::Args;
 use super::window::{Window, truncate};
 use super::{Call, Group, Handler, Outcome, Parameter, Tool};
-use crate::table::{Table, served};
+use crate::table::{Table, default_view};
 use dormouse_content::{Content, ReadQuota};
 
 /// `list_fds` as a tool.
@@ -132,7 +132,7 @@ pub(crate) fn extent(
     settings: &DescriptorSettings,
     quota: &ReadQuota,
 ) -> Result<Extent, Arc<str>> {
-    served(Cow::Borrowed(entry), settings, quota)
+    default_view(Cow::Borrowed(entry), settings, quota)
         .and_then(|view| view.extent())
         .map_err(|lost| lost.message)
 }
@@ -175,7 +175,7 @@ mod tests {
 
     use dormouse_proto::message::{Block, Message, Role};
     use dormouse_proto::model::Usage;
-    use dormouse_proto::record::{Note, Section};
+    use dormouse_proto::record::{Annotation, Section};
     use roxmltree::Document;
 
     use super::*;
@@ -203,19 +203,19 @@ mod tests {
             end_line: 1,
         };
         for note in [
-            Note::Named {
+            Annotation::Named {
                 name: Some("error logs".into()),
             },
-            Note::Marked {
+            Annotation::Marked {
                 ref_id: "top".into(),
                 section,
             },
-            Note::Summarized {
+            Annotation::Summarized {
                 summary: SUMMARY.into(),
                 usage: Usage::default(),
             },
         ] {
-            table.note(&FdId::Fd(1), &note);
+            table.annotate(&FdId::Fd(1), &note);
         }
         table
     }
@@ -228,7 +228,7 @@ mod tests {
                 blocks: vec![Block::text(text)],
             })
         });
-        table.refer_to(messages.into_iter().collect(), 4);
+        table.set_conversation(messages.into_iter().collect(), 4);
         table
     }
 
@@ -303,12 +303,12 @@ mod tests {
     #[test]
     fn a_list_is_shown_in_parts_and_messages_only_if_asked_for() {
         let mut noted = with_messages();
-        noted.note(
+        noted.annotate(
             &FdId::Message {
                 number: 2,
                 part: None,
             },
-            &Note::Named {
+            &Annotation::Named {
                 name: Some("task".into()),
             },
         );

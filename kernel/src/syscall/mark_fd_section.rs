@@ -1,7 +1,7 @@
 //! `mark_fd_section`: marks lines of a descriptor as a section with an id.
 
 use dormouse_proto::descriptor::{FdError, view};
-use dormouse_proto::record::{Note, Notes, Section};
+use dormouse_proto::record::{Annotation, Annotations, Section};
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
@@ -57,7 +57,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let lines = asked_lines(&args)?;
     let (id, entry) = call.table.resolve(fd)?;
     let unreadable = |error| args.unreadable(error);
-    let view = call.served(entry).map_err(unreadable)?;
+    let view = call.default_view(entry).map_err(unreadable)?;
     let ResolvedSelection { bytes, .. } = lines.resolve(&args, &view)?;
     let line_at = |byte| view.content.line_at(byte).map_err(unreadable);
     let last = bytes.end.saturating_sub(1).max(bytes.start);
@@ -74,8 +74,8 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
         section,
         replaced,
     );
-    Ok(Outcome::Noted {
-        note: Note::Marked {
+    Ok(Outcome::Annotated {
+        note: Annotation::Marked {
             ref_id: ref_id.into(),
             section,
         },
@@ -96,7 +96,7 @@ fn asked_lines(args: &Args) -> Result<Selection, FdError> {
     })
 }
 
-fn check_room(args: &Args, notes: &Notes, replaced: Option<Section>) -> Result<(), FdError> {
+fn check_room(args: &Args, notes: &Annotations, replaced: Option<Section>) -> Result<(), FdError> {
     if replaced.is_some() || notes.sections.len() < MAX_SECTIONS {
         return Ok(());
     }
@@ -155,14 +155,14 @@ mod tests {
             ),
         ];
         for (args, (start_line, end_line), shown) in steps {
-            let Outcome::Noted { id, note, answer } = call(&table, &args) else {
+            let Outcome::Annotated { id, note, answer } = call(&table, &args) else {
                 panic!("{args} is noted")
             };
             let xml = format!("<fd_section fd=\"fd:1\" ref_id=\"bug\" {shown}");
             assert_eq!((&*answer.text, answer.is_error), (xml.as_str(), false));
             assert_eq!(
                 note,
-                Note::Marked {
+                Annotation::Marked {
                     ref_id: "bug".into(),
                     section: Section {
                         start_line,
@@ -170,14 +170,14 @@ mod tests {
                     }
                 }
             );
-            table.note(&id, &note);
+            table.annotate(&id, &note);
         }
-        let Outcome::Noted { note, .. } = call(&self::table(""), &lines(1, 1)) else {
+        let Outcome::Annotated { note, .. } = call(&self::table(""), &lines(1, 1)) else {
             panic!("empty content has a line")
         };
         assert_eq!(
             note,
-            Note::Marked {
+            Annotation::Marked {
                 ref_id: "bug".into(),
                 section: Section {
                     start_line: 1,
@@ -240,9 +240,9 @@ mod tests {
                 start_line: 1,
                 end_line: 1,
             };
-            table.note(
+            table.annotate(
                 &FdId::Fd(1),
-                &Note::Marked {
+                &Annotation::Marked {
                     ref_id: format!("s{number}").into(),
                     section,
                 },
@@ -257,7 +257,7 @@ mod tests {
         assert!(
             matches!(
                 call(&table, &lines(2, 2).replace("bug", "s7")),
-                Outcome::Noted { .. }
+                Outcome::Annotated { .. }
             ),
             "one is replaced"
         );

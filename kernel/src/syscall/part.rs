@@ -73,7 +73,9 @@ impl<'a> PartReference<'a> {
         // Parts are counted in the text that the model saw; the whole is the exact content.
         let args = Args::about(fd);
         let view = match part {
-            Some(_) => call.served(entry).map_err(|error| args.unreadable(error))?,
+            Some(_) => call
+                .default_view(entry)
+                .map_err(|error| args.unreadable(error))?,
             None => View::plain(entry, call.quota),
         };
         Ok(Self {

@@ -6,7 +6,7 @@
 
 use dormouse_proto::descriptor::{FdError, view};
 use dormouse_proto::id::FdId;
-use dormouse_proto::record::Note;
+use dormouse_proto::record::Annotation;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
@@ -55,8 +55,8 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     if name == previous {
         return Ok(Outcome::Answer(answer));
     }
-    Ok(Outcome::Noted {
-        note: Note::Named {
+    Ok(Outcome::Annotated {
+        note: Annotation::Named {
             name: name.map(Into::into),
         },
         id,
@@ -124,9 +124,9 @@ mod tests {
                 Entry::new(Content::new(text), 10, "tool:t", 0),
             );
         }
-        table.note(
+        table.annotate(
             &FdId::Fd(2),
-            &Note::Named {
+            &Annotation::Named {
                 name: Some("second".into()),
             },
         );
@@ -182,8 +182,8 @@ mod tests {
             let outcome = call(&table(), fd, name);
             assert_eq!(&*outcome.answer().unwrap().text, xml);
             let note = match outcome {
-                Outcome::Noted {
-                    note: Note::Named { name },
+                Outcome::Annotated {
+                    note: Annotation::Named { name },
                     ..
                 } => Some(name),
                 Outcome::Answer(_) => None,
@@ -217,7 +217,7 @@ mod tests {
             "fds:1",
         ] {
             assert!(
-                matches!(call(&table(), "fd:1", name), Outcome::Noted { .. }),
+                matches!(call(&table(), "fd:1", name), Outcome::Annotated { .. }),
                 "{name}"
             );
         }

@@ -5,7 +5,7 @@ use dormouse_proto::tool::Access;
 use dormouse_proto::xml::Element;
 
 use super::args::Args;
-use super::checkpoint::{CheckpointError, Kept};
+use super::checkpoint::{CheckpointError, CheckpointInfo};
 use super::{Group, Handler, Parameter, ProcessHandler, Tool};
 use crate::process::Draft;
 
@@ -49,7 +49,7 @@ pub fn checkpoint(args: &str) -> Result<CheckpointId, CheckpointError> {
 
 /// The element that tells the model that it was restored, and how often so far.
 #[must_use]
-pub fn notice(kept: &Kept, restores: u32, max_restores: u32) -> Element {
+pub fn notice(kept: &CheckpointInfo, restores: u32, max_restores: u32) -> Element {
     let label = (!kept.label.is_empty()).then_some(&kept.label);
     let message = "You were restored to this checkpoint: what you did after it is gone from this \
          conversation, and so are the descriptors of then. What was done outside stays. Choose \

@@ -13,7 +13,7 @@ use dormouse_proto::tool::Access;
 
 use super::args::Args;
 use super::parameter::ItemType;
-use super::transferred::{Handed, transferred_descriptors};
+use super::transferred::{TransferredDescriptor, transferred_descriptors};
 use super::{Call, Group, Handler, Parameter, ProcessHandler, Tool, list_fds};
 use crate::process::Draft;
 use crate::program::Program;
@@ -67,7 +67,7 @@ pub struct PendingMessage {
     /// Address of the receiver.
     pub to: Address,
     /// The message.
-    pub letter: Envelope,
+    pub envelope: Envelope,
 }
 
 /// A message between processes. Its descriptors share the sender's bytes.
@@ -78,7 +78,7 @@ pub struct Envelope {
     /// The text; empty if only descriptors are transferred.
     pub text: Arc<str>,
     /// The transferred descriptors, with the sender's ids.
-    pub descriptors: Vec<Handed>,
+    pub descriptors: Vec<TransferredDescriptor>,
 }
 
 /// A message whose bytes have been read for its receiver.
@@ -105,16 +105,16 @@ impl PlacedEnvelope {
     /// Reads a message of process `from` for its receiver. O(n) in its text, plus an index for each
     /// descriptor that has none.
     #[must_use]
-    pub fn new(from: Pid, letter: Envelope, placer: &Placer<'_>) -> Self {
+    pub fn new(from: Pid, envelope: Envelope, placer: &Placer<'_>) -> Self {
         let Envelope {
             program,
             text,
             descriptors,
-        } = letter;
+        } = envelope;
         let text = Some(text).filter(|text| !text.is_empty());
         let text = text.map(|text| placer.shared(&text, &format!("process:{from}")));
         let settings = placer.settings.copied().unwrap_or_default();
-        let place = |Handed { id, part, entry }: Handed| {
+        let place = |TransferredDescriptor { id, part, entry }: TransferredDescriptor| {
             let part = part.map(|part| format!(" {part}")).unwrap_or_default();
             let source = format!("{from}/{id}{part}").into();
             let entry = Entry {
@@ -170,7 +170,7 @@ pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingMessage, Str
     }
     Ok(PendingMessage {
         to,
-        letter: Envelope {
+        envelope: Envelope {
             program: program.name().into(),
             text: text.into(),
             descriptors,
@@ -236,7 +236,7 @@ mod tests {
             let args = json!({ "to": to, "text": "hello" }).to_string();
             let found = checked(&args, &with_descriptors(), &table()).unwrap();
             assert_eq!(
-                (found.to, &*found.letter.text, &*found.letter.program),
+                (found.to, &*found.envelope.text, &*found.envelope.program),
                 (address, "hello", "p")
             );
         }
@@ -245,10 +245,10 @@ mod tests {
     #[test]
     fn descriptors_go_whole_or_in_part_and_alone_if_need_be() {
         let args = json!({ "to": "parent", "text": "", "fds": ["fd:1", { "fd": "fd:1", "lines": "2-3" }] });
-        let letter = checked(&args.to_string(), &with_descriptors(), &table())
+        let envelope = checked(&args.to_string(), &with_descriptors(), &table())
             .unwrap()
-            .letter;
-        let seen = letter.descriptors.iter().map(|d| {
+            .envelope;
+        let seen = envelope.descriptors.iter().map(|d| {
             (
                 d.part.as_deref(),
                 d.entry.content.unbounded().text().unwrap().to_string(),

@@ -10,7 +10,7 @@ use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::id::FdId;
 use dormouse_proto::message::text_of;
 use dormouse_proto::model::{ModelError, Reply, Usage};
-use dormouse_proto::record::Note;
+use dormouse_proto::record::Annotation;
 use dormouse_proto::shown::ShownText;
 use dormouse_proto::tool::{Access, Answer};
 
@@ -64,7 +64,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let asked = args.fd()?;
     let (fd, entry) = call.table.resolve(asked)?;
     let unreadable = |error| args.unreadable(error);
-    let view = call.served(entry).map_err(unreadable)?;
+    let view = call.default_view(entry).map_err(unreadable)?;
     let extent = view.extent().map_err(unreadable)?;
     let focus = args.text("focus").filter(|focus| !focus.trim().is_empty());
     let is_new = focus.is_some() || args.flag("again") == Some(true);
@@ -142,7 +142,7 @@ pub struct PendingSummary {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summarized {
     /// The note for the descriptor, if the model returned a summary.
-    pub note: Option<(FdId, Note)>,
+    pub note: Option<(FdId, Annotation)>,
     /// The answer.
     pub answer: Answer,
 }
@@ -172,7 +172,7 @@ impl PendingSummary {
         Summarized {
             note: Some((
                 self.fd,
-                Note::Summarized {
+                Annotation::Summarized {
                     summary: text.into(),
                     usage,
                 },
@@ -280,7 +280,7 @@ mod tests {
             answer.text
         );
         let (id, note) = note.unwrap();
-        table.note(&id, &note);
+        table.annotate(&id, &note);
         let Outcome::Answer(kept) = call(&table, "{'fd':'fd-1'}", 300) else {
             panic!("it is kept")
         };
@@ -310,7 +310,7 @@ mod tests {
     fn a_model_that_goes_on_and_on_is_cut() {
         let Summarized { note, .. } =
             pending("{'fd':'fd:1'}", 300).into_summarized(says(&"é".repeat(5_000)));
-        let Some((_, Note::Summarized { summary, .. })) = note else {
+        let Some((_, Annotation::Summarized { summary, .. })) = note else {
             panic!("it is noted")
         };
         assert_eq!(summary.chars().count(), MAX_SUMMARY_CHARS + 1);

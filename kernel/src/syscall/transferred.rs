@@ -7,7 +7,7 @@
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::id::FdId;
 use dormouse_proto::program::nearest;
-use dormouse_proto::record::{Entry, Notes};
+use dormouse_proto::record::{Annotations, Entry};
 use serde_json::{Map, Value, json};
 
 use super::Call;
@@ -23,7 +23,7 @@ pub(super) const MAX_ITEMS: usize = 64;
 
 /// A descriptor, or a part of one, that is transferred to another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Handed {
+pub struct TransferredDescriptor {
     /// Id in the table of the sender.
     pub id: FdId,
     /// The part, such as `lines 10-40`; `None` for the whole descriptor.
@@ -37,7 +37,7 @@ pub(super) fn transferred_descriptors(
     args: &Args,
     key: &'static str,
     call: &Call<'_>,
-) -> Result<Vec<Handed>, String> {
+) -> Result<Vec<TransferredDescriptor>, String> {
     let finder = Finder { key, call };
     bounded(key, args.list(key))?
         .iter()
@@ -83,7 +83,7 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    fn find(&self, item: &Value) -> Result<Handed, String> {
+    fn find(&self, item: &Value) -> Result<TransferredDescriptor, String> {
         match item {
             Value::String(words) => self.by_words(words.trim()),
             Value::Object(fields) => self.by_object(fields),
@@ -92,14 +92,14 @@ impl Finder<'_> {
     }
 
     /// `fd:1`, or `fd:1 lines 10-40`.
-    fn by_words(&self, words: &str) -> Result<Handed, String> {
+    fn by_words(&self, words: &str) -> Result<TransferredDescriptor, String> {
         let named =
             PartReference::parse(self.call, words).map_err(|error| self.not_found(words, error))?;
         transfer(&named.ok_or_else(|| self.unknown(words))?)
     }
 
     /// `{"fd": "fd:1", "lines": "10-40"}`.
-    fn by_object(&self, fields: &Map<String, Value>) -> Result<Handed, String> {
+    fn by_object(&self, fields: &Map<String, Value>) -> Result<TransferredDescriptor, String> {
         let shown = || Value::Object(fields.clone()).to_string();
         let Some(Value::String(fd)) = fields.get("fd") else {
             return Err(self.wrong_form(&shown()));
@@ -194,19 +194,19 @@ fn range_text(value: &Value) -> Option<String> {
 
 /// A part becomes a content of its own. It keeps the name; sections and summary belong to the
 /// whole.
-fn transfer(named: &PartReference<'_>) -> Result<Handed, String> {
+fn transfer(named: &PartReference<'_>) -> Result<TransferredDescriptor, String> {
     let (id, entry) = (named.id().clone(), named.entry());
     let Some((unit, value)) = named.part() else {
-        return Ok(Handed {
+        return Ok(TransferredDescriptor {
             id,
             part: None,
             entry: entry.clone(),
         });
     };
     let content = named.content().map_err(|error| error.message)?;
-    let notes = Notes {
+    let notes = Annotations {
         name: entry.notes.name.clone(),
-        ..Notes::default()
+        ..Annotations::default()
     };
     let entry = Entry {
         notes,
@@ -217,7 +217,7 @@ fn transfer(named: &PartReference<'_>) -> Result<Handed, String> {
             entry.opened_ms,
         )
     };
-    Ok(Handed {
+    Ok(TransferredDescriptor {
         id,
         part: Some(format!("{unit} {value}")),
         entry,

@@ -19,7 +19,7 @@ use super::placement::{CappedContent, Placer};
 use dormouse_content::{Content, Unreadable};
 
 /// The most attachments of one output that become descriptors.
-pub const MOST_ATTACHED: usize = 64;
+pub const MAX_ATTACHMENTS: usize = 64;
 /// Limit for the media of one conversation: as base64 they stay below the 20 MB that every provider
 /// accepts in a request.
 const MOST_SHOWN_BYTES: u64 = 14_000_000;

@@ -81,7 +81,7 @@ impl<'a> View<'a> {
 /// # Errors
 /// [`PrettyError`] if reformatted JSON was requested and the content is not JSON, or if the content
 /// cannot be read.
-pub fn view_of<'a>(
+pub fn view_as<'a>(
     entry: Cow<'a, Entry<Content>>,
     asked: Option<Form>,
     settings: &DescriptorSettings,
@@ -95,7 +95,8 @@ pub fn view_of<'a>(
         None if by_default => match content.pretty() {
             Ok(pretty) => (pretty, Some(true)),
             Err(error @ PrettyError::Unreadable(_)) => return Err(error),
-            // The content only looked like JSON, and nobody asked for JSON.
+            // The content only looked like JSON, and the call did not request JSON: show it as it
+            // is.
             Err(_) => (content, None),
         },
         _ => (content, None),
@@ -107,16 +108,16 @@ pub fn view_of<'a>(
     })
 }
 
-/// Selects the default form of a descriptor. Costs the same as [`view_of`].
+/// Selects the default form of a descriptor. Costs the same as [`view_as`].
 ///
 /// # Errors
 /// [`Unreadable`] if the content cannot be read.
-pub fn served<'a>(
+pub fn default_view<'a>(
     entry: Cow<'a, Entry<Content>>,
     settings: &DescriptorSettings,
     quota: &'a ReadQuota,
 ) -> Result<View<'a>, Unreadable> {
-    view_of(entry, None, settings, quota).map_err(|error| match error {
+    view_as(entry, None, settings, quota).map_err(|error| match error {
         PrettyError::Unreadable(error) => error,
         other => unreachable!("nothing is refused that was not asked for: {other}"),
     })
@@ -143,7 +144,7 @@ mod tests {
     ) {
         for (is_on, expected) in [(false, off), (true, on)] {
             let entry = Entry::new(Content::new(text.to_owned()), 10, "tool:t", 0);
-            let view = view_of(
+            let view = view_as(
                 Cow::Borrowed(&entry),
                 asked,
                 &settings(is_on),

@@ -11,8 +11,8 @@ use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
 use dormouse_proto::tool::Answer;
 
+use super::default_view;
 use super::preview::{self, PreviewParts};
-use super::served;
 use dormouse_content::{Content, ReadQuota, Unreadable};
 
 /// A descriptor that is about to be opened. It has no id yet.
@@ -55,7 +55,7 @@ impl NewDescriptor {
     ) -> Self {
         // Build the page table now: it is stored with the content, so that no later read has to.
         entry.content.reader(quota).prepare(entry.page_chars);
-        let preview = served(Cow::Borrowed(&entry), settings, quota)
+        let preview = default_view(Cow::Borrowed(&entry), settings, quota)
             .and_then(|view| Ok((view.extent()?, preview::parts(&view, settings.preview)?)));
         let total_chars = entry
             .content

@@ -21,7 +21,7 @@ use dormouse_proto::temp_file::{self, TempId};
 use dormouse_proto::tool::{Answer, ToolOutput};
 use dormouse_proto::user_input::{InputPart, UserInput};
 
-use super::attachment::{MOST_ATTACHED, NewAttachment};
+use super::attachment::{MAX_ATTACHMENTS, NewAttachment};
 use super::new_descriptor::{NewDescriptor, cut_notice, unreadable};
 use dormouse_content::{CappedBytes, Content, ReadQuota, Reader, Unreadable};
 
@@ -46,7 +46,7 @@ pub enum Placement {
 pub struct PlacedOutput {
     /// Placement of the output itself.
     pub placement: Placement,
-    /// The attachments, at most [`MOST_ATTACHED`].
+    /// The attachments, at most [`MAX_ATTACHMENTS`].
     pub attached: Vec<NewAttachment>,
     /// Number of attachments that the tool returned.
     pub total_attached: usize,
@@ -101,7 +101,7 @@ impl<'a> Placer<'a> {
         // harmless.
         let attached = attached
             .iter()
-            .take(MOST_ATTACHED)
+            .take(MAX_ATTACHMENTS)
             .map_while(|attachment| self.attachment(attachment, source).ok());
         PlacedOutput {
             placement: placed
@@ -200,9 +200,9 @@ impl<'a> Placer<'a> {
     ///
     /// # Errors
     /// [`Unreadable`] if the quota is used up.
-    pub fn handed(
+    pub fn host_descriptor(
         &self,
-        handed: CappedBytes,
+        capped: CappedBytes,
         source: &str,
         page_chars: Option<u32>,
     ) -> Result<NewDescriptor, Unreadable> {
@@ -216,7 +216,7 @@ impl<'a> Placer<'a> {
             ..*self
         };
         placer.open_bytes(
-            handed,
+            capped,
             source,
             &format!("Opened {source}. Use read_fd to read its pages."),
         )

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Caller, Entry, Image, Note};
+use super::{Annotation, Caller, Entry, Image};
 use crate::budget::Change;
 use crate::id::{CallId, CheckpointId, FdId, Pid};
 use crate::mail::Sender;
@@ -72,7 +72,7 @@ pub enum MailFact {
         /// Call of the sender; identifies the message.
         call: CallId,
         /// The sender has an acknowledgement for every call below this sequence number.
-        settled: u32,
+        acked_below: u32,
         /// The message; large content is already replaced by descriptors.
         message: Arc<Message>,
     },
@@ -143,7 +143,7 @@ pub enum CallFact {
     /// The host called a tool, outside of the conversation.
     HostCalled {
         /// Id of the host's request; the answer carries it.
-        ticket: Arc<str>,
+        request_id: Arc<str>,
         /// Name of the tool.
         tool: Arc<str>,
         /// Arguments as JSON text.
@@ -208,11 +208,11 @@ pub enum DescriptorFact<C> {
         entry: Entry<C>,
     },
     /// A descriptor got a name, a section or a summary, or lost one.
-    Noted {
+    Annotated {
         /// Id of the descriptor.
         id: FdId,
         /// The change of its notes.
-        note: Note,
+        note: Annotation,
     },
 }
 
@@ -238,7 +238,7 @@ impl<C: Clone> Fact<C> {
             Self::Call(fact) => fact.name(),
             Self::Child(fact) => fact.name(),
             Self::Descriptor(DescriptorFact::Opened { .. }) => "descriptor_opened",
-            Self::Descriptor(DescriptorFact::Noted { .. }) => "descriptor_noted",
+            Self::Descriptor(DescriptorFact::Annotated { .. }) => "descriptor_noted",
             Self::Budget(change) => change.name(),
             Self::Control(fact) => fact.name(),
             Self::Restored { .. } => "restored",
@@ -265,8 +265,8 @@ impl<C: Clone> Fact<C> {
                     entry: entry.try_map(convert)?,
                 })
             }
-            Self::Descriptor(DescriptorFact::Noted { id, note }) => {
-                Fact::Descriptor(DescriptorFact::Noted { id, note })
+            Self::Descriptor(DescriptorFact::Annotated { id, note }) => {
+                Fact::Descriptor(DescriptorFact::Annotated { id, note })
             }
             Self::Budget(change) => Fact::Budget(change),
             Self::Control(fact) => Fact::Control(fact),

@@ -14,7 +14,7 @@ use dormouse_proto::tool::Answer;
 use super::excerpt::{Excerpted, Excerpts};
 use super::{Search, SearchError};
 use crate::syscall::Call;
-use crate::table::{Form, Table, View, view_of};
+use crate::table::{Form, Table, View, view_as};
 use dormouse_content::{Content, PrettyError, Unreadable};
 
 /// The result of the search.
@@ -153,10 +153,10 @@ pub(super) fn view<'a>(
     asked: Option<Form>,
     call: &Call<'a>,
 ) -> Result<View<'a>, Unreadable> {
-    match view_of(Cow::Borrowed(entry), asked, call.settings, call.quota) {
+    match view_as(Cow::Borrowed(entry), asked, call.settings, call.quota) {
         Ok(view) => Ok(view),
         Err(PrettyError::Unreadable(error)) => Err(error),
-        Err(_) => call.served(Cow::Borrowed(entry)),
+        Err(_) => call.default_view(Cow::Borrowed(entry)),
     }
 }
 

@@ -5,7 +5,7 @@ use dormouse_proto::record::Entry;
 
 use super::super::Call;
 use super::super::args::Args;
-use super::super::transferred::{Handed, transferred_descriptors};
+use super::super::transferred::{TransferredDescriptor, transferred_descriptors};
 use super::{FDS, ShownPreload};
 use crate::program::Program;
 use dormouse_content::Content;
@@ -20,7 +20,7 @@ pub(super) fn preloads(
     child: &Program,
 ) -> Result<Vec<Preload>, String> {
     let mut found: Vec<Preload> = Vec::new();
-    for Handed {
+    for TransferredDescriptor {
         id,
         part,
         mut entry,

@@ -9,7 +9,7 @@ use crate::model::Usage;
 
 /// All notes on one descriptor. Usually empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Notes {
+pub struct Annotations {
     /// Assigned name, in addition to the id.
     pub name: Option<Arc<str>>,
     /// Marked sections, by the id that the process chose.
@@ -29,7 +29,7 @@ pub struct Section {
 
 /// A change of the notes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Note {
+pub enum Annotation {
     /// The name was set, or removed if `None`.
     Named {
         /// New name.
@@ -56,18 +56,18 @@ pub enum Note {
     },
 }
 
-impl Notes {
+impl Annotations {
     /// Applies a change. Total: removing an unknown section has no effect.
-    pub fn apply(&mut self, note: &Note) {
+    pub fn apply(&mut self, note: &Annotation) {
         match note {
-            Note::Named { name } => self.name.clone_from(name),
-            Note::Marked { ref_id, section } => {
+            Annotation::Named { name } => self.name.clone_from(name),
+            Annotation::Marked { ref_id, section } => {
                 self.sections.insert(ref_id.clone(), *section);
             }
-            Note::Unmarked { ref_id } => {
+            Annotation::Unmarked { ref_id } => {
                 self.sections.remove(ref_id);
             }
-            Note::Summarized { summary, .. } => self.summary = Some(summary.clone()),
+            Annotation::Summarized { summary, .. } => self.summary = Some(summary.clone()),
         }
     }
 }
