@@ -81,7 +81,7 @@ impl Limits {
     pub(crate) fn image_due(&self, tail: JournalTail) -> Option<u64> {
         match self.snapshot_after_facts {
             Some(facts) => (tail.facts() >= facts).then_some(u64::MAX),
-            None => tail.is_long().then(|| tail.worth()),
+            None => tail.is_image_due().then(|| tail.max_image_bytes()),
         }
     }
 }

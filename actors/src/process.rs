@@ -443,7 +443,7 @@ impl Running {
 
     fn append(&mut self, first: FactNumber, facts: Arc<[Fact]>) {
         let (pid, upto) = (self.pid(), self.last);
-        self.tail = self.tail.and(facts.len() as u64, 0);
+        self.tail = self.tail.with_facts(facts.len() as u64, 0);
         let mut entries = vec![LogRecord::Facts { pid, first, facts }];
         if let Some(exit) = self.state.exit() {
             entries.push(LogRecord::Ended {
@@ -451,7 +451,7 @@ impl Running {
                 exit: exit.clone(),
             });
         } else if let Some(worth) = self.context.limits.image_due(self.tail) {
-            self.tail = self.tail.looked_at();
+            self.tail = self.tail.with_pending_image();
             entries.push(LogRecord::Snapshot {
                 pid,
                 at: self.last,
@@ -473,9 +473,9 @@ impl Running {
             self.settle(pending);
         }
         self.tail = match size.image {
-            Imaged::None => self.tail.and(0, size.facts),
-            Imaged::Kept(image) => self.tail.imaged(image),
-            Imaged::TooLong => self.tail.and(0, size.facts).passed_over(),
+            Imaged::None => self.tail.with_facts(0, size.facts),
+            Imaged::Kept(image) => self.tail.after_image(image),
+            Imaged::TooLong => self.tail.with_facts(0, size.facts).without_pending_image(),
         };
     }
 

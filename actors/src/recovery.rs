@@ -89,7 +89,7 @@ pub(crate) fn load(
     let mut content =
         |reference: ContentRef| Ok::<_, LoadError>(context.content_cache.content(reference));
     let tail = JournalTail::of(image.len() as u64);
-    let tail = tail.and(
+    let tail = tail.with_facts(
         facts.len() as u64,
         facts.iter().map(|fact| fact.len() as u64).sum(),
     );

@@ -99,7 +99,8 @@ impl Account {
             warned,
             given_up,
         } = ledger;
-        let (shares, warned) = (shares.into_iter().collect(), warned.into_iter().collect());
+        let shares = shares.into_iter().collect();
+        let warned = warned.into_iter().collect();
         Self {
             limits,
             began_ms,

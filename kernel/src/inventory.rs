@@ -341,7 +341,8 @@ impl Inventory {
         let held = self.contents.entry(name).or_default();
         held.owners += 1;
         if held.owners == 1 {
-            let (part, bytes) = (held.part, held.bytes);
+            let part = held.part;
+            let bytes = held.bytes;
             self.live_contents += 1;
             if let Some(stock) = self.parts.get_mut(&part) {
                 stock.live += bytes;

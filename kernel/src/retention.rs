@@ -100,8 +100,8 @@ impl Retention {
     ) -> Forgotten {
         let mut dropped = self.dropped_checkpoints(&checkpoints, in_use, now_ms);
         checkpoints.retain(|checkpoint| !dropped.contains(&checkpoint.id));
-        let processes = self.forgotten_processes(rows, &checkpoints, in_use, ended_ms, now_ms);
-        let is_gone = |checkpoint: &Checkpoint| {
+        let processes = self.processes_to_delete(rows, &checkpoints, in_use, ended_ms, now_ms);
+        let is_deleted = |checkpoint: &Checkpoint| {
             checkpoint
                 .members
                 .iter()
@@ -110,13 +110,13 @@ impl Retention {
         dropped.extend(
             checkpoints
                 .iter()
-                .filter(|it| is_gone(it))
+                .filter(|it| is_deleted(it))
                 .map(|checkpoint| checkpoint.id),
         );
-        checkpoints.retain(|checkpoint| !is_gone(checkpoint));
-        let floors = self.floors(&checkpoints).into_iter();
-        let histories = floors
-            .filter_map(|(pid, floor)| Some((pid, begins(pid, floor)?)))
+        checkpoints.retain(|checkpoint| !is_deleted(checkpoint));
+        let first_needed_facts = self.first_needed_facts(&checkpoints).into_iter();
+        let histories = first_needed_facts
+            .filter_map(|(pid, first)| Some((pid, begins(pid, first)?)))
             .collect();
         Forgotten {
             processes,
@@ -157,7 +157,7 @@ impl Retention {
     }
 
     /// Processes to delete, given that only checkpoints which are deleted with them refer to them.
-    fn forgotten_processes(
+    fn processes_to_delete(
         &self,
         rows: &[ProcessRow],
         kept: &[Checkpoint],
@@ -168,18 +168,23 @@ impl Retention {
         let EndedRule::ForMs(age) = self.ended else {
             return BTreeSet::new();
         };
-        let is_over = |row: &&ProcessRow| {
+        let is_expired = |row: &&ProcessRow| {
             let is_old =
                 || ended_ms(row.pid).is_some_and(|ended| now_ms.saturating_sub(ended) >= age);
             row.exit.is_some() && is_old()
         };
-        let mut over: BTreeSet<Pid> = rows.iter().filter(is_over).map(|row| row.pid).collect();
+        let mut deletable: BTreeSet<Pid> =
+            rows.iter().filter(is_expired).map(|row| row.pid).collect();
         loop {
-            over = without_ancestors(rows, over);
+            deletable = without_ancestors(rows, deletable);
             // A checkpoint is deleted only if all of its members are.
             let is_held = |it: &&Checkpoint| {
                 let outlasts = in_use.contains(&it.id) || self.outlasts_its_tree(it, now_ms);
-                outlasts || !it.members.iter().all(|member| over.contains(&member.pid))
+                outlasts
+                    || !it
+                        .members
+                        .iter()
+                        .all(|member| deletable.contains(&member.pid))
             };
             let held: BTreeSet<Pid> = kept
                 .iter()
@@ -187,10 +192,10 @@ impl Retention {
                 .flat_map(|it| &it.members)
                 .map(|it| it.pid)
                 .collect();
-            let before = over.len();
-            over.retain(|pid| !held.contains(pid));
-            if over.len() == before {
-                return over;
+            let before = deletable.len();
+            deletable.retain(|pid| !held.contains(pid));
+            if deletable.len() == before {
+                return deletable;
             }
         }
     }
@@ -206,22 +211,22 @@ impl Retention {
 
     /// The first fact of each process that these checkpoints need. Processes without an entry keep
     /// all facts.
-    fn floors(&self, kept: &[Checkpoint]) -> BTreeMap<Pid, FactNumber> {
-        let mut floors: BTreeMap<Pid, FactNumber> = BTreeMap::new();
+    fn first_needed_facts(&self, kept: &[Checkpoint]) -> BTreeMap<Pid, FactNumber> {
+        let mut first_needed_facts: BTreeMap<Pid, FactNumber> = BTreeMap::new();
         if self.history == HistoryRule::FromOldestCheckpoint {
             for member in kept.iter().flat_map(|checkpoint| &checkpoint.members) {
-                let floor = floors.entry(member.pid).or_insert(member.at);
-                *floor = member.at.min(*floor);
+                let first = first_needed_facts.entry(member.pid).or_insert(member.at);
+                *first = member.at.min(*first);
             }
         }
-        floors
+        first_needed_facts
     }
 }
 
-/// Reduces `over` to processes whose whole tree is in it and that no kept process was made from. A
+/// Reduces `deletable` to processes whose whole tree is in it and that no kept process was made from. A
 /// process that was made from another translates pids by the rows of that tree.
 #[must_use]
-pub fn without_ancestors(rows: &[ProcessRow], over: BTreeSet<Pid>) -> BTreeSet<Pid> {
+pub fn without_ancestors(rows: &[ProcessRow], deletable: BTreeSet<Pid>) -> BTreeSet<Pid> {
     let parents = parents(rows);
     let trees: Vec<(Pid, &ProcessRow)> = rows
         .iter()
@@ -229,7 +234,7 @@ pub fn without_ancestors(rows: &[ProcessRow], over: BTreeSet<Pid>) -> BTreeSet<P
         .collect();
     let mut kept: BTreeSet<Pid> = trees
         .iter()
-        .filter(|(_, row)| !over.contains(&row.pid))
+        .filter(|(_, row)| !deletable.contains(&row.pid))
         .map(|(root, _)| *root)
         .collect();
     loop {
@@ -334,11 +339,11 @@ mod tests {
 
     #[test]
     fn a_checkpoint_of_an_ended_tree_goes_with_it_unless_it_is_pinned_or_young() {
-        let over = Some(());
+        let deletable = Some(());
         let rows = [
-            row(1, None, over),
-            row(2, Some(1), over),
-            row(3, None, over),
+            row(1, None, deletable),
+            row(2, Some(1), deletable),
+            row(3, None, deletable),
             row(4, None, None),
         ];
         let spanning = |id, at_ms, members: &[u64]| Checkpoint {
@@ -490,15 +495,15 @@ mod tests {
 
     #[test]
     fn a_tree_is_forgotten_as_a_whole_when_all_of_it_is_over() {
-        let over = Some(());
+        let deletable = Some(());
         let trees = [
-            row(1, None, over),
-            row(2, Some(1), over),
+            row(1, None, deletable),
+            row(2, Some(1), deletable),
             row(3, None, None),
-            row(4, Some(3), over),
-            row(5, None, over),
+            row(4, Some(3), deletable),
+            row(5, None, deletable),
         ];
-        let orphans = [row(7, Some(6), over)];
+        let orphans = [row(7, Some(6), deletable)];
         let rows = [&trees[..], &orphans].concat();
         let retention = |ended| Retention {
             ended,
@@ -547,7 +552,7 @@ mod tests {
 
     #[test]
     fn what_a_process_goes_on_from_is_kept_with_its_tree_while_that_process_is() {
-        let (over, at) = (Some(()), FactNumber(1));
+        let (deletable, at) = (Some(()), FactNumber(1));
         let copy = |pid, from, has_ended| ProcessRow {
             origin: Origin::Copied {
                 from: Pid(from),
@@ -565,14 +570,17 @@ mod tests {
             ..row(pid, None, has_ended)
         };
         let tree = [
-            row(1, None, over),
-            row(2, Some(1), over),
-            row(3, None, over),
+            row(1, None, deletable),
+            row(2, Some(1), deletable),
+            row(3, None, deletable),
         ];
         let cases: [(Vec<ProcessRow>, &[u64]); 4] = [
             (vec![branch(4, 2, None)], &[3]),
-            (vec![branch(4, 2, over), copy(5, 4, None)], &[3]),
-            (vec![branch(4, 2, over), copy(5, 4, over)], &[1, 2, 3, 4, 5]),
+            (vec![branch(4, 2, deletable), copy(5, 4, None)], &[3]),
+            (
+                vec![branch(4, 2, deletable), copy(5, 4, deletable)],
+                &[1, 2, 3, 4, 5],
+            ),
             (vec![copy(4, 3, None)], &[1, 2]),
         ];
         let retention = Retention {
@@ -602,9 +610,9 @@ mod tests {
             ..Retention::default()
         };
         assert_eq!(
-            from.floors(&kept),
+            from.first_needed_facts(&kept),
             BTreeMap::from([(Pid(1), FactNumber(20)), (Pid(2), FactNumber(40))])
         );
-        assert!(Retention::default().floors(&kept).is_empty());
+        assert!(Retention::default().first_needed_facts(&kept).is_empty());
     }
 }

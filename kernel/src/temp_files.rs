@@ -189,7 +189,8 @@ pub fn evolve<C: Piece>(files: &mut TempFiles<C>, record: &TempFileRecord<C>) {
         total_bytes,
         change,
     } = record;
-    let (version, total_bytes) = (*version, *total_bytes);
+    let version = *version;
+    let total_bytes = *total_bytes;
     let whole = |content: &C| File {
         version,
         total_bytes,

@@ -81,7 +81,8 @@ impl Amount {
 /// Formats money as a decimal without trailing zeros: `2.5`.
 #[must_use]
 pub fn money(nanos: u64) -> String {
-    let (whole, rest) = (nanos / NANOS, nanos % NANOS);
+    let whole = nanos / NANOS;
+    let rest = nanos % NANOS;
     if rest == 0 {
         return whole.to_string();
     }

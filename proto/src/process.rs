@@ -271,7 +271,8 @@ impl ProcessRow {
     /// The row of an unnamed process that the host starts.
     #[must_use]
     pub fn started(pid: Pid, program: impl Into<Arc<str>>) -> Self {
-        let (program, origin) = (program.into(), Origin::Started);
+        let program = program.into();
+        let origin = Origin::Started;
         Self {
             pid,
             parent: None,

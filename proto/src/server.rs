@@ -94,7 +94,8 @@ impl ServerValue {
         &self,
         mut variable: impl FnMut(&str) -> Result<Option<String>, String>,
     ) -> Result<String, String> {
-        let (mut filled, mut rest) = (String::new(), self.0.as_str());
+        let mut filled = String::new();
+        let mut rest = self.0.as_str();
         while let Some((before, after)) = rest.split_once("${") {
             filled.push_str(before);
             let Some((inner, behind)) = after.split_once('}') else {

@@ -61,7 +61,7 @@ impl Running {
         if let Some(why) = self.busy_reason() {
             return self.stay_awake(why);
         }
-        let Some(worth) = self.tail.worth_before_sleep() else {
+        let Some(worth) = self.tail.max_image_bytes_before_sleep() else {
             return self.fall_asleep();
         };
         let (pid, at, image) = (self.pid(), self.last, Box::new(self.state.image()));
@@ -86,7 +86,7 @@ impl Running {
             Err(error) => self.stay_awake(StaysAwake::NotDurable(error)),
             Ok(size) => {
                 match size.image {
-                    Imaged::Kept(bytes) => self.tail = self.tail.imaged(bytes),
+                    Imaged::Kept(bytes) => self.tail = self.tail.after_image(bytes),
                     Imaged::TooLong | Imaged::None => {}
                 }
                 self.fall_asleep();

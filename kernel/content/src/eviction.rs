@@ -32,25 +32,25 @@ impl AccessClock {
 /// The last read of a content.
 #[derive(Default)]
 pub(super) struct LastRead {
-    reads: OnceLock<Arc<AccessClock>>,
-    read: AtomicU64,
+    clock: OnceLock<Arc<AccessClock>>,
+    last: AtomicU64,
     /// Whether the bytes may be a slice of other bytes, which then stay in memory as well.
     is_part: AtomicBool,
 }
 
 impl LastRead {
     pub(super) fn record(&self) {
-        if let Some(reads) = self.reads.get() {
-            self.read.store(
-                reads.last.fetch_add(1, Ordering::Relaxed) + 1,
+        if let Some(clock) = self.clock.get() {
+            self.last.store(
+                clock.last.fetch_add(1, Ordering::Relaxed) + 1,
                 Ordering::Relaxed,
             );
         }
     }
 
     pub(super) fn add_derived_bytes(&self, bytes: u64) {
-        if let Some(reads) = self.reads.get() {
-            reads.grown_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(clock) = self.clock.get() {
+            clock.grown_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
@@ -170,15 +170,15 @@ impl Content {
     }
 
     /// Registers the content with an access clock. Only the first registration counts.
-    pub fn use_clock(&self, reads: &Arc<AccessClock>) {
-        let _ = self.inner.last_read.reads.set(reads.clone());
+    pub fn use_clock(&self, clock: &Arc<AccessClock>) {
+        let _ = self.inner.last_read.clock.set(clock.clone());
         self.inner.last_read.record();
     }
 
     /// The last read as a position on the access clock; 0 without a clock.
     #[must_use]
     pub fn last_read(&self) -> u64 {
-        self.inner.last_read.read.load(Ordering::Relaxed)
+        self.inner.last_read.last.load(Ordering::Relaxed)
     }
 
     /// A weak reference to the content.

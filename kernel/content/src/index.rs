@@ -161,7 +161,8 @@ impl LineIndex {
 
     /// Deserializes an index; `None` if the bytes are not the index of a text of this length.
     pub(super) fn deserialize(input: &mut IndexReader<'_>, len: usize) -> Option<Self> {
-        let (is_open, has_chars) = (flag(input.byte()?)?, flag(input.byte()?)?);
+        let is_open = flag(input.byte()?)?;
+        let has_chars = flag(input.byte()?)?;
         let feeds = deserialize_counts(input, len, BLOCK)?;
         let chars = if has_chars {
             Some(deserialize_counts(input, len, CHAR_BLOCK)?)
@@ -194,7 +195,8 @@ fn deserialize_counts(
 ) -> Option<Box<[u64]>> {
     let blocks = len.div_ceil(block_bytes);
     let bytes = input.take_bytes(blocks.checked_mul(2)?)?;
-    let (mut sum, mut counts) = (0, Vec::with_capacity(blocks + 1));
+    let mut sum = 0;
+    let mut counts = Vec::with_capacity(blocks + 1);
     counts.push(sum);
     for (block, count) in bytes.chunks_exact(2).enumerate() {
         let count = u16::from_le_bytes([count[0], count[1]]);

@@ -64,11 +64,9 @@ impl OpenContent<'_> {
         self.quota.charge(range.len())?;
         match &self.bytes {
             OpenBytes::Resident(data) => Ok(data.bytes().slice(range)),
-            OpenBytes::OnDisk(backing) => {
-                let (asked, bytes) = (
-                    range.len(),
-                    backing.slice(range.start as u64..range.end as u64)?,
-                );
+            OpenBytes::OnDisk(blob) => {
+                let asked = range.len();
+                let bytes = blob.slice(range.start as u64..range.end as u64)?;
                 if bytes.len() == asked {
                     Ok(bytes)
                 } else {
@@ -124,17 +122,18 @@ impl Content {
 impl<'q> Reader<'q> {
     /// Opens the content for one operation, and records the access.
     pub(super) fn open(&self) -> Result<OpenContent<'q>, Unreadable> {
-        let (content, quota) = (self.content(), self.quota());
+        let content = self.content();
+        let quota = self.quota();
         content.inner.last_read.record();
         let bytes = match content.location() {
             Location::Resident(data) => OpenBytes::Resident(data),
             Location::OnDisk(source) => {
                 quota.require_pool()?;
-                let backing = source.open(content.reference())?;
-                if backing.length() != content.len_bytes() {
+                let blob = source.open(content.reference())?;
+                if blob.length() != content.len_bytes() {
                     return Err(Unreadable::inconsistent());
                 }
-                OpenBytes::OnDisk(backing)
+                OpenBytes::OnDisk(blob)
             }
         };
         Ok(OpenContent { bytes, quota })

@@ -102,7 +102,8 @@ impl<'q> Reader<'q> {
             TextIndex::Text { .. } => Data::Text(self.text()?),
             TextIndex::Binary { .. } => Data::Binary(self.bytes()?),
         };
-        let (content, text_index) = (&self.content, self.content.inner.text_index.get().cloned());
+        let content = &self.content;
+        let text_index = self.content.inner.text_index.get().cloned();
         Ok(self.of(Content::made(
             content.len_bytes(),
             Some(content.hash()),
@@ -176,7 +177,8 @@ impl<'q> Reader<'q> {
     /// # Errors
     /// As [`total_pages`](Self::total_pages).
     pub fn pages_at(&self, page_chars: u32, first: u64, count: u64) -> Read<Option<Range<usize>>> {
-        let (table, len) = (self.table(page_chars)?, self.text_index()?.shown_len());
+        let table = self.table(page_chars)?;
+        let len = self.text_index()?.shown_len();
         let after = first.saturating_add(count);
         let bytes = table
             .start(first)
@@ -203,7 +205,8 @@ impl<'q> Reader<'q> {
         if first < 1 || first > self.total_lines()? || count < 1 {
             return Ok(None);
         }
-        let (text_index, opened) = (self.text_index()?, self.open()?);
+        let text_index = self.text_index()?;
+        let opened = self.open()?;
         let end = text_index.line_start(&opened, first.saturating_add(count))?;
         Ok(Some(text_index.line_start(&opened, first)?..end))
     }
@@ -229,7 +232,8 @@ impl<'q> Reader<'q> {
         if (first >= total && first > 0) || count < 1 {
             return Ok(None);
         }
-        let (text_index, opened) = (self.text_index()?, self.open()?);
+        let text_index = self.text_index()?;
+        let opened = self.open()?;
         let end = text_index.char_start(&opened, first.saturating_add(count).min(total))?;
         Ok(Some(text_index.char_start(&opened, first)?..end))
     }
@@ -255,7 +259,8 @@ impl<'q> Reader<'q> {
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read or the range is invalid.
     pub fn slice(&self, bytes: Range<usize>) -> Read<Slice> {
-        let (text_index, opened) = (self.text_index()?, self.open()?);
+        let text_index = self.text_index()?;
+        let opened = self.open()?;
         let len = text_index.shown_len();
         if bytes.start > bytes.end || bytes.end > len {
             return Err(Unreadable::inconsistent());
@@ -266,7 +271,8 @@ impl<'q> Reader<'q> {
         } = bytes;
         let TextIndex::Text { index, .. } = text_index else {
             let text = opened.base64(bytes, self.len_bytes() as usize)?;
-            let (continued, truncated) = (start_byte > 0, end < len);
+            let continued = start_byte > 0;
+            let truncated = end < len;
             return Ok(Slice {
                 text,
                 first_line: 1,

@@ -118,9 +118,7 @@ impl Reader<'_> {
         let len = usize::try_from(content.len_bytes()).map_err(|_| Unreadable::inconsistent())?;
         let opened = self.open()?;
         let stored = match opened.kind() {
-            OpenBytes::OnDisk(backing) if content.len_bytes() > MAX_UNINDEXED_BYTES => {
-                backing.index()
-            }
+            OpenBytes::OnDisk(blob) if content.len_bytes() > MAX_UNINDEXED_BYTES => blob.index(),
             _ => None,
         };
         let index = match stored.and_then(|bytes| TextIndex::deserialize(&bytes, len)) {

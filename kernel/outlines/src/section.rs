@@ -17,7 +17,8 @@ pub(super) fn outline(text: &str) -> Outline {
     let total_lines = feeds(0..text.len()) + u64::from(!text.ends_with('\n'));
     let mut sections: Vec<Outlined> = Vec::new();
     let mut open: Vec<(HeadingLevel, usize)> = Vec::new();
-    let (mut line, mut at) = (1, 0);
+    let mut line = 1;
+    let mut at = 0;
     for Heading { level, byte, name } in headings(text).take(MAX_UNITS + 1) {
         line += feeds(at..byte);
         at = byte;

@@ -61,7 +61,8 @@ impl fmt::Display for Shortage {
             left,
             limit,
         } = *self;
-        let (left, limit) = (amount.show(left), amount.show(limit));
+        let left = amount.show(left);
+        let limit = amount.show(limit);
         let remedy = match amount {
             Amount::Processes | Amount::ResidentBytes => {
                 "Wait until children have ended, or do the work in this process."

@@ -324,7 +324,9 @@ struct SeenProcesses {
 impl SeenProcesses {
     fn add(&mut self, member: &Member, head: &Head) -> Result<(), ExportError> {
         let Member { row, image, .. } = member;
-        let (pid, known_as, is_first) = (row.pid, row.known_as(), self.pids.is_empty());
+        let pid = row.pid;
+        let known_as = row.known_as();
+        let is_first = self.pids.is_empty();
         let is_counted =
             (1..=head.last.0).contains(&pid.0) && (1..=head.last.0).contains(&known_as.0);
         check(is_counted, || {

@@ -134,7 +134,8 @@ fn mask(bytes: &mut [u8], ranges: impl IntoIterator<Item = Range<usize>>) -> boo
     for range in ranges {
         let end = range.end.min(bytes.len());
         if range.start < end {
-            let (start, end) = (start_of(bytes, range.start), end_of(bytes, end));
+            let start = start_of(bytes, range.start);
+            let end = end_of(bytes, end);
             replace(&mut bytes[start..end]);
             is_masked = true;
         }

@@ -81,7 +81,9 @@ impl Scanner {
     /// A scanner that keeps processes, or passes them on.
     #[must_use]
     pub fn new(keep: Keep) -> Self {
-        let (buffer, payload, chain) = (Vec::new(), Vec::new(), blake3::hash(&begin()));
+        let buffer = Vec::new();
+        let payload = Vec::new();
+        let chain = blake3::hash(&begin());
         let allowance = Allowance::of(0);
         Self {
             stage: Stage::Begin,
@@ -230,7 +232,8 @@ impl Scanner {
         if self.chain != *array(hash) {
             return Err(ExportError::Altered { at: self.bytes });
         }
-        let (kind, len) = (fields[0], u64::from_le_bytes(*array(&fields[8..])));
+        let kind = fields[0];
+        let len = u64::from_le_bytes(*array(&fields[8..]));
         let Some(kind) = RecordKind::of(kind).filter(|_| fields[1..8] == [0; 7]) else {
             return Err(ExportError::Newer {
                 what: format!("a record of kind {kind}"),

@@ -127,7 +127,8 @@ fn line(number: usize, message: &Message) -> MessageSummary {
 }
 
 fn difference(id: &FdId, left: &Image, right: &Image) -> Option<DescriptorDifference> {
-    let (left, right) = (left.table.get(id).map(held), right.table.get(id).map(held));
+    let left = left.table.get(id).map(held);
+    let right = right.table.get(id).map(held);
     (left != right).then(|| DescriptorDifference {
         id: id.to_string(),
         sides: Pair { left, right },

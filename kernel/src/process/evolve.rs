@@ -77,11 +77,11 @@ fn evolve_mail(state: &mut State, fact: &MailFact) {
             queue_mail(state, Sender::Process(*from), message);
         }
         MailFact::Taken { at } => {
-            let mut places = 0..;
+            let mut position = 0;
             state.mailbox.retain(|_| {
-                places
-                    .next()
-                    .is_none_or(|place| at.binary_search(&place).is_err())
+                let is_kept = at.binary_search(&position).is_err();
+                position += 1;
+                is_kept
             });
         }
     }
@@ -444,17 +444,17 @@ fn restore_image(state: &mut State, image: &Image, message: &Message, by: Caller
 /// The mailbox after a restore: messages that were waiting at the checkpoint and have been
 /// delivered since wait again, in front of those that are waiting now.
 fn restored_mailbox(then: &[Mail], now: &Vector<Mail>) -> Vector<Mail> {
-    let mut still = now.clone();
-    let is_heard = |mail: &&Mail| match still.iter().position(|waiting| waiting == *mail) {
-        Some(at) => {
-            still.remove(at);
-            false
+    // Equal messages are matched one to one, so that a message that was sent twice is counted twice.
+    let mut unmatched = now.clone();
+    let mut restored = Vector::new();
+    for mail in then {
+        match unmatched.iter().position(|waiting| waiting == mail) {
+            Some(at) => drop(unmatched.remove(at)),
+            None => restored.push_back(mail.clone()),
         }
-        None => true,
-    };
-    let mut waiting: Vector<Mail> = then.iter().filter(is_heard).cloned().collect();
-    waiting.append(now.clone());
-    waiting
+    }
+    restored.append(now.clone());
+    restored
 }
 
 /// Abandons the calls in flight: the epoch rises, so that their completions are stale, and each

@@ -109,7 +109,8 @@ impl Draft {
 
     /// Why the message is refused, if it is.
     fn message_refusal(&self, envelope: &PlacedEnvelope) -> Option<String> {
-        let (pid, program) = (self.state.pid, &self.state.program);
+        let pid = self.state.pid;
+        let program = &self.state.program;
         let limit = program.limits().max_mailbox;
         if self.state.mailbox.len() >= limit as usize {
             return Some(format!(

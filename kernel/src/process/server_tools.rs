@@ -120,7 +120,8 @@ impl ToolList {
         let spec = apply_choice(spec, tool);
         let mut policy = offer.policy;
         policy.access = tool.access.unwrap_or(policy.access);
-        let (server, name) = (Some(offer.server.clone()), offer.name.clone());
+        let server = Some(offer.server.clone());
+        let name = offer.name.clone();
         self.outside.push(OutsideTool {
             given: spec.name.clone(),
             server,

@@ -289,9 +289,9 @@ impl State {
         total
     }
 
-    /// Contents of the media that the conversation names. A media block whose descriptor is gone is
-    /// left out here, so that the call fails: leaving it out of the request would change bytes that
-    /// were sent before (HIST-1). O(blocks).
+    /// Contents of the media that the conversation names, by descriptor. A media block whose
+    /// descriptor is gone has no entry, and the model call fails: dropping the block instead would
+    /// change bytes that were sent before (HIST-1). O(blocks).
     #[must_use]
     pub fn media(&self) -> BTreeMap<FdId, Content> {
         let blocks = self.messages.iter().flat_map(|message| &message.blocks);
@@ -315,34 +315,23 @@ impl State {
             .get("thinking")
             .and_then(|thinking| thinking["budget_tokens"].as_u64());
         let left = left.max(thinking.map_or(0, |thinking| thinking.saturating_add(1)));
-        let is_over = |value: &Value| value.as_u64().is_some_and(|asked| left < asked);
-        let within = |map: &Map<String, Value>| {
-            !BOUNDS
-                .iter()
-                .any(|name| map.get(*name).is_some_and(is_over))
-        };
-        let inner = parameters
+        // Gemini nests the limit of the reply.
+        let nested = parameters
             .get("generationConfig")
             .and_then(Value::as_object);
-        if within(&parameters) && inner.is_none_or(within) {
+        if !exceeds_limit(&parameters, left) && !nested.is_some_and(|map| exceeds_limit(map, left))
+        {
             return parameters;
         }
-        let mut capped = Map::clone(&parameters);
-        let cap = |map: &mut Map<String, Value>| {
-            for name in BOUNDS {
-                if let Some(asked) = map.get_mut(name).filter(|asked| is_over(asked)) {
-                    *asked = left.into();
-                }
-            }
-        };
-        cap(&mut capped);
-        if let Some(inner) = capped
+        let mut lowered = Map::clone(&parameters);
+        lower_limit(&mut lowered, left);
+        let nested = lowered
             .get_mut("generationConfig")
-            .and_then(Value::as_object_mut)
-        {
-            cap(inner);
+            .and_then(Value::as_object_mut);
+        if let Some(nested) = nested {
+            lower_limit(nested, left);
         }
-        Arc::new(capped)
+        Arc::new(lowered)
     }
 
     /// A request outside of the conversation: one prompt to the summary model. Of the parameters
@@ -510,6 +499,25 @@ impl State {
     }
 }
 
+/// Whether the parameters permit a reply of more than `left` tokens.
+fn exceeds_limit(parameters: &Map<String, Value>, left: u64) -> bool {
+    BOUNDS
+        .iter()
+        .filter_map(|name| parameters.get(*name)?.as_u64())
+        .any(|limit| limit > left)
+}
+
+/// Lowers the limit of the reply to `left` tokens, where it is higher.
+fn lower_limit(parameters: &mut Map<String, Value>, left: u64) {
+    for name in BOUNDS {
+        if let Some(limit) = parameters.get_mut(name)
+            && limit.as_u64().is_some_and(|limit| limit > left)
+        {
+            *limit = left.into();
+        }
+    }
+}
+
 /// Upper limit for counters of an image, so that there is room to count on.
 const MAX_COUNT: u32 = 1 << 31;
 
@@ -545,8 +553,8 @@ fn checked_table(entries: OrdMap<FdId, Entry<Content>>, next_fd: u32) -> Result<
 }
 
 fn check_calls(image: &Image) -> Result<(), StateError> {
-    let minted = |call: CallId| call.epoch <= image.epoch && call.seq < image.next_seq;
-    let calls = match &image.phase {
+    let was_allocated = |call: CallId| call.epoch <= image.epoch && call.seq < image.next_seq;
+    let pending = match &image.phase {
         Phase::Thinking { call } => vec![*call],
         Phase::Acting { pending_calls, .. } => pending_calls
             .iter()
@@ -555,11 +563,11 @@ fn check_calls(image: &Image) -> Result<(), StateError> {
         Phase::Idle | Phase::Ready { .. } | Phase::Ended { .. } => Vec::new(),
     };
     let background = image.background.iter().map(|(call, _)| *call);
-    match calls
+    let unallocated = pending
         .into_iter()
         .chain(background)
-        .find(|call| !minted(*call))
-    {
+        .find(|call| !was_allocated(*call));
+    match unallocated {
         Some(call) => Err(StateError::Call {
             call,
             epoch: image.epoch,

@@ -211,7 +211,8 @@ fn bind_choice(
     host: &HostContext,
 ) -> Option<(ToolSpec, ToolBinding)> {
     let (mut tool, access, spec) = find_tool(&choice.name, program, host)?;
-    let (spec, access) = (apply_choice(spec, choice), choice.access.unwrap_or(access));
+    let spec = apply_choice(spec, choice);
+    let access = choice.access.unwrap_or(access);
     if let BoundTool::External(external) = &mut tool {
         external.given = spec.name.clone();
         external.policy.access = access;

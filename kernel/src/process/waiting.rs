@@ -120,13 +120,13 @@ impl Draft {
 
     /// Answers once none of the awaited children is running.
     fn answer_waited(&mut self, call: CallId) -> bool {
-        let Ok(asked) = wait::arguments(&self.pending_call(call).args) else {
+        let Ok(arguments) = wait::arguments(&self.pending_call(call).args) else {
             return false;
         };
-        let is_over =
-            self.awaited(&asked).is_empty() && (asked.pids.is_some() || !self.is_spawning());
+        let is_over = self.awaited(&arguments).is_empty()
+            && (arguments.pids.is_some() || !self.is_spawning());
         if is_over {
-            self.answer_wait(call, &asked, Element::new("wait_result"));
+            self.answer_wait(call, &arguments, Element::new("wait_result"));
         }
         is_over
     }
@@ -166,8 +166,10 @@ impl Draft {
     fn remove_mail(&mut self, is_selected: impl Fn(Pid) -> bool) -> ShownMail {
         let is_selected =
             |mail: &Mail| matches!(mail.from, Sender::Process(pid) if is_selected(pid));
-        let (room, mut chars) = (self.settings().max_read_chars, 0);
-        let (mut shown, mut at) = (ShownMail::default(), Vec::new());
+        let room = self.settings().max_read_chars;
+        let mut chars = 0;
+        let mut shown = ShownMail::default();
+        let mut at = Vec::new();
         for (place, mail) in (0..)
             .zip(&self.state.mailbox)
             .filter(|(_, mail)| is_selected(mail))
@@ -199,15 +201,19 @@ impl Draft {
             if !draft.is_call_of(call, &wait::TOOL) {
                 return draft.answer_in_full(call, messages(&ShownMail::default()));
             }
-            let asked = wait::arguments(&draft.pending_call(call).args).unwrap_or(Wait {
+            let arguments = wait::arguments(&draft.pending_call(call).args).unwrap_or(Wait {
                 pids: None,
                 timeout_ms: None,
             });
-            let running: Vec<_> = draft.awaited(&asked).iter().map(Pid::to_string).collect();
+            let running: Vec<_> = draft
+                .awaited(&arguments)
+                .iter()
+                .map(Pid::to_string)
+                .collect();
             let element = Element::new("wait_result").attribute("timed_out", true);
             draft.answer_wait(
                 call,
-                &asked,
+                &arguments,
                 element.attribute("running", running.join(" ")),
             );
         });

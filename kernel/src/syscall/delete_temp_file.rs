@@ -41,7 +41,8 @@ pub fn delete_temp_file(call: &Call<'_>) -> Outcome {
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
-    let (id, version) = (temp_file::file(&args)?, temp_file::version(&args)?);
+    let id = temp_file::file(&args)?;
+    let version = temp_file::version(&args)?;
     Ok(temp_file::pending(
         &args,
         TempFileOp::Delete { id, version },

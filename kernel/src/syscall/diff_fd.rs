@@ -80,7 +80,8 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
         .charge(work)
         .map_err(|error| args.unreadable(error))?;
     let diff = Diff::of(&before, &after);
-    let (added, removed) = (diff.added(), diff.removed());
+    let added = diff.added();
+    let removed = diff.removed();
     let text = diff.unified(context);
     if args.flag("extract_to_new_fd") == Some(true) {
         let placer = Placer {
@@ -130,10 +131,8 @@ fn side(
             "{id} is binary: only text can be compared line by line."
         ))));
     }
-    let (bytes, lines) = (
-        view.content.content().len_bytes(),
-        view.content.total_lines().map_err(unreadable)?,
-    );
+    let bytes = view.content.content().len_bytes();
+    let lines = view.content.total_lines().map_err(unreadable)?;
     if bytes > MOST_BYTES || lines > MOST_LINES {
         let message = format!(
             "{id} has {lines} lines and {bytes} bytes: at most {MOST_LINES} lines and {MOST_BYTES} \

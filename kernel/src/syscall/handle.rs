@@ -37,7 +37,9 @@ pub fn expand(call: &Call<'_>) -> Result<Option<String>, FdError> {
         call,
         bytes_left: MAX_EXPANDED_BYTES,
     };
-    let (mut expanded, mut copied, mut at) = (String::new(), 0, 0);
+    let mut expanded = String::new();
+    let mut copied = 0;
+    let mut at = 0;
     while let Some(found) = memchr::memchr(b'"', &args.as_bytes()[at..]) {
         let start = at + found;
         let (text, len) = string(&args[start..]);

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::syscall::{Group, names_of};
 
-    /// Everything that can be told of, and the words by which it is mentioned.
+    /// Every tool and pseudo tool, with the words by which the instructions mention it.
     fn known() -> Vec<(&'static str, String)> {
         let tools = names_of(Group::Descriptors).map(|name| (name, format!("{name}(")));
         let others = [

@@ -86,10 +86,8 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
 
 fn asked_lines(args: &Args) -> Result<Selection, FdError> {
     let line = |key, what| args.integer(key).ok_or_else(|| args.missing(key, what));
-    let (first, last) = (
-        line("start_line", "the first line, from 1")?,
-        line("end_line", "the last line")?,
-    );
+    let first = line("start_line", "the first line, from 1")?;
+    let last = line("end_line", "the last line")?;
     Ok(Selection::LineRange {
         first,
         last: Some(last),

@@ -114,7 +114,8 @@ impl ItemType {
 
 impl Parameter {
     const fn new(kind: ParameterKind, name: &'static str, description: &'static str) -> Self {
-        let (choices, bounds) = (&[] as &[&str], (None, None));
+        let choices = &[] as &[&str];
+        let bounds = (None, None);
         Self {
             name,
             kind,

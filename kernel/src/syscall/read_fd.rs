@@ -86,7 +86,8 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     } else {
         args.with_fd_by("name")
     };
-    let (fd, unreadable) = (args.fd()?, |error| args.unreadable(error));
+    let fd = args.fd()?;
+    let unreadable = |error| args.unreadable(error);
     let selection = Selection::parse(&args, "mode")?.unwrap_or(Selection::Page(1));
     let (id, entry) = call.table.resolve(fd)?;
     let view = form::view(&args, entry, form::requested(&args), call)?;
@@ -133,7 +134,8 @@ pub(super) fn extract(
     view: &View<'_>,
     chosen: ResolvedSelection,
 ) -> Result<Outcome, Unreadable> {
-    let (ResolvedSelection { bytes, served }, source) = (chosen, &view.content);
+    let ResolvedSelection { bytes, served } = chosen;
+    let source = &view.content;
     let last = bytes.end.saturating_sub(1).max(bytes.start);
     let lines = (source.line_at(bytes.start)?, source.line_at(last)?);
     let content = source.extract(bytes)?;

@@ -127,10 +127,8 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     );
     let matches = matches.map_err(|error| error.answer(&args))?;
     search.check_start(&args, matches)?;
-    let (shown, excerpts) = (
-        search.shown(matches, excerpts.shown()),
-        excerpts.take_excerpts(),
-    );
+    let shown = search.shown(matches, excerpts.shown());
+    let excerpts = excerpts.take_excerpts();
     let found = Found {
         query: search.query,
         shown,
@@ -205,7 +203,8 @@ impl<'a> Search<'a> {
         let end = self.start.saturating_add(self.max_matches);
         let content = view.content.loaded().map_err(SearchError::Unreadable)?;
         let text = content.text().map_err(SearchError::Unreadable)?;
-        let (mut matches, mut pushed) = (0, Ok(()));
+        let mut matches = 0;
+        let mut pushed = Ok(());
         let scanned = scan.find_each(&text, |bytes| {
             matches += 1;
             if pushed.is_ok() && (self.start..end).contains(&(before + matches)) {

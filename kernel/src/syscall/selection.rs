@@ -76,7 +76,8 @@ impl Selection {
     }
 
     fn counted(args: &Args, unit_key: &str, unit: &str) -> Result<Self, FdError> {
-        let (start, asked) = (args.integer("start"), args.integer("count"));
+        let start = args.integer("start");
+        let asked = args.integer("count");
         let count = asked.unwrap_or(1);
         match unit {
             "page" if asked.is_none() => Ok(Self::Page(start.unwrap_or(1))),
@@ -285,10 +286,8 @@ impl ResolvedSelection {
             return Ok((bytes, served, None));
         }
         let limit = content.byte_at(first + max_chars)?;
-        let (page, line) = (
-            content.page_at(view.page_chars(), limit)?,
-            content.line_at(limit)?,
-        );
+        let page = content.page_at(view.page_chars(), limit)?;
+        let line = content.line_at(limit)?;
         let (served, rest) = match served {
             Served::Pages { start, count } if page > start => {
                 let fit = page - start;
@@ -326,7 +325,8 @@ impl ResolvedSelection {
                 )
             }
             _ => {
-                let (start, count) = (first, max_chars);
+                let start = first;
+                let count = max_chars;
                 (
                     Served::Chars { start, count },
                     Served::Chars {

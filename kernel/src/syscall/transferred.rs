@@ -195,7 +195,8 @@ fn range_text(value: &Value) -> Option<String> {
 /// A part becomes a content of its own. It keeps the name; sections and summary belong to the
 /// whole.
 fn transfer(named: &PartReference<'_>) -> Result<TransferredDescriptor, String> {
-    let (id, entry) = (named.id().clone(), named.entry());
+    let id = named.id().clone();
+    let entry = named.entry();
     let Some((unit, value)) = named.part() else {
         return Ok(TransferredDescriptor {
             id,

@@ -19,10 +19,8 @@ impl Window {
     /// # Errors
     /// `invalid_range`.
     pub(super) fn parse(args: &Args, default_max: u64, max_chars: u64) -> Result<Self, FdError> {
-        let (start, max) = (
-            args.at_least("start", 1, 1)?,
-            args.at_least("max", 1, default_max)?,
-        );
+        let start = args.at_least("start", 1, 1)?;
+        let max = args.at_least("max", 1, default_max)?;
         Ok(Self {
             start,
             max,
@@ -41,7 +39,9 @@ impl Window {
         items: impl IntoIterator<Item = T>,
         chars: impl Fn(&T) -> u64,
     ) -> Result<(Shown, Vec<T>), FdError> {
-        let (mut total, mut chars_left, mut shown) = (0, Some(self.max_chars), Vec::new());
+        let mut total = 0;
+        let mut chars_left = Some(self.max_chars);
+        let mut shown = Vec::new();
         for item in items {
             total += 1;
             let Some(left) = chars_left.filter(|_| total >= self.start) else {

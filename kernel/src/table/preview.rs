@@ -46,7 +46,8 @@ pub(super) fn parts(view: &View<'_>, preview: Preview) -> Result<PreviewParts, U
             tail: None,
         });
     };
-    let (from, to) = (head.bytes().end, tail.start_byte);
+    let from = head.bytes().end;
+    let to = tail.start_byte;
     let lines = (
         content.line_at(from)?,
         content.line_at(to.saturating_sub(1).max(from))?,
@@ -66,15 +67,14 @@ pub(super) fn parts(view: &View<'_>, preview: Preview) -> Result<PreviewParts, U
 /// page, or half a page is 0 characters.
 fn ends(view: &View<'_>) -> Result<Option<(Slice, Slice)>, Unreadable> {
     let content = &view.content;
-    let (page_chars, total) = (u64::from(view.page_chars()), content.total_chars()?);
+    let page_chars = u64::from(view.page_chars());
+    let total = content.total_chars()?;
     let half = page_chars / 2;
     if total <= page_chars || half == 0 {
         return Ok(None);
     }
-    let (head, tail) = (
-        content.slice(0..content.byte_at(half)?)?,
-        content.byte_at(total - half)?..content.shown_bytes()?,
-    );
+    let head = content.slice(0..content.byte_at(half)?)?;
+    let tail = content.byte_at(total - half)?..content.shown_bytes()?;
     let head = match head.text.rfind('\n') {
         Some(feed) => content.slice(0..feed + 1)?,
         None => head,

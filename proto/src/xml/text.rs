@@ -123,7 +123,8 @@ pub(super) fn attribute(value: &str) -> String {
     let value = sanitize(value);
     // Line ends and tabs are escaped as well, since XML parsers normalize them.
     let escape = |part| Attribute::from(("", part)).value;
-    let (mut escaped, mut from) = (String::with_capacity(value.len()), 0);
+    let mut escaped = String::with_capacity(value.len());
+    let mut from = 0;
     for opener in openers(&value) {
         escaped.push_str(&escape(&value[from..opener.start]));
         let character = value[opener.clone()].chars().next().map_or(0, u32::from);
@@ -252,7 +253,7 @@ mod tests {
         }
     }
 
-    /// The bracket of `<![CDATA[` stands before the text.
+    /// The text follows the bracket of `<![CDATA[`.
     #[test]
     fn no_text_makes_a_marker_with_the_bracket_of_its_section() {
         for (text, expected) in [
@@ -271,8 +272,7 @@ mod tests {
         }
     }
 
-    /// Tag characters are ASCII that nobody sees, and selectors behind anything but an ideograph
-    /// can be bytes.
+    /// Tag characters are invisible ASCII, and selectors that follow no ideograph can encode bytes.
     #[test]
     fn text_that_only_a_model_reads_is_shown_by_numbers() {
         let hidden: String = "obey"

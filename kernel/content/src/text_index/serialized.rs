@@ -47,7 +47,8 @@ impl TextIndex {
     /// Deserializes the index of a content of `len` bytes; `None` if it is invalid.
     pub(crate) fn deserialize(input: &[u8], len: usize) -> Option<Self> {
         let mut input = IndexReader(input);
-        let (version, kind) = (input.byte()?, input.byte()?);
+        let version = input.byte()?;
+        let kind = input.byte()?;
         if version != VERSION || input.number()? != len as u64 {
             return None;
         }

@@ -23,7 +23,9 @@ impl Above {
     /// Adds a node. It is ignored if other code precedes it on its line, or if it is a shebang
     /// line.
     pub(super) fn push(&mut self, text: &str, node: Node<'_>) {
-        let (bytes, start, end) = (text.as_bytes(), node.start_byte(), node.end_byte());
+        let bytes = text.as_bytes();
+        let start = node.start_byte();
+        let end = node.end_byte();
         let line_start = start - node.start_position().column;
         let before = self.runs.last_mut().filter(|run| run.end > line_start);
         let from = before.as_ref().map_or(line_start, |run| run.end);
@@ -78,7 +80,8 @@ fn is_blank<'a>(mut bytes: impl Iterator<Item = &'a u8>) -> bool {
 
 /// First and last line of a node, from 1.
 pub(super) fn lines(node: Node<'_>) -> (u64, u64) {
-    let (start, end) = (node.start_position(), node.end_position());
+    let start = node.start_position();
+    let end = node.end_position();
     let ends_before = end.column == 0 && end.row > start.row;
     (
         start.row as u64 + 1,

@@ -58,7 +58,8 @@ pub(super) fn definitions(text: &str, language: Language) -> Option<Definitions>
 fn captured<'t>(text: &str, tree: &'t Tree, language: Language) -> (Vec<Definition<'t>>, Above) {
     let Patterns { query, roots } = language.patterns();
     let names = query.capture_names();
-    let (mut found, mut above) = (Vec::new(), Above::default());
+    let mut found = Vec::new();
+    let mut above = Above::default();
     let mut cursor = QueryCursor::new();
     // Run the query at each node for that node alone: run at the root, its time grows with the
     // depth of the tree.

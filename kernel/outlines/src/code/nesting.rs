@@ -24,7 +24,8 @@ pub(super) fn is_too_deep(text: &str, language: Language) -> bool {
         return false;
     }
     let mut outer: Vec<Level> = Vec::new();
-    let (mut level, mut around) = (Level::default(), 0);
+    let mut level = Level::default();
+    let mut around = 0;
     let mut before = 0;
     for byte in text.bytes() {
         match byte {

@@ -64,10 +64,8 @@ impl Found<'_> {
             shown,
             ..
         } = *self;
-        let (groups, unreadable) = (
-            self.groups.iter().map(FoundIn::group).collect(),
-            self.unreadable.clone(),
-        );
+        let groups = self.groups.iter().map(FoundIn::group).collect();
+        let unreadable = self.unreadable.clone();
         view::search_all(&FoundInAll {
             query: search.query,
             descriptors,
@@ -92,8 +90,11 @@ pub(super) fn find<'a>(
     excerpts: &mut Excerpts,
 ) -> Result<Found<'a>, SearchError> {
     let mut scan = search.matcher.scan(call.quota);
-    let (mut total, mut descriptors, mut found_in) = (0, 0, 0);
-    let (mut groups, mut unreadable) = (Vec::new(), Vec::new());
+    let mut total = 0;
+    let mut descriptors = 0;
+    let mut found_in = 0;
+    let mut groups = Vec::new();
+    let mut unreadable = Vec::new();
     for (fd, entry) in searched(call.table) {
         descriptors += 1;
         let searched = view(entry, asked, call)

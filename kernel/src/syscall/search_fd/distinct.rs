@@ -35,7 +35,8 @@ pub(super) fn run(call: &Call<'_>, args: &Args, search: &Search<'_>) -> Result<O
                  give one of the two.",
         ));
     }
-    let (fd, mut counts) = (args.fd()?, Counts::of(&search.matcher));
+    let fd = args.fd()?;
+    let mut counts = Counts::of(&search.matcher);
     if fd == ALL {
         return in_all(call, args, search, counts);
     }
@@ -59,7 +60,10 @@ fn in_all(
     search: &Search<'_>,
     mut counts: Counts<'_>,
 ) -> Result<Outcome, FdError> {
-    let (mut matches, mut descriptors, mut found_in, mut unreadable) = (0, 0, 0, Vec::new());
+    let mut matches = 0;
+    let mut descriptors = 0;
+    let mut found_in = 0;
+    let mut unreadable = Vec::new();
     let mut scan = search.matcher.scan(call.quota);
     for (fd, entry) in all::searched(call.table) {
         descriptors += 1;
@@ -121,7 +125,8 @@ impl<'m> Counts<'m> {
         if let Some(groups) = &mut self.groups {
             groups.allow(text.len());
         }
-        let (mut matches, mut added) = (0, Ok(()));
+        let mut matches = 0;
+        let mut added = Ok(());
         let scanned = scan.find_each(&text, |bytes| {
             matches += 1;
             if added.is_ok() {

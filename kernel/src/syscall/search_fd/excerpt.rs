@@ -165,7 +165,8 @@ impl Excerpts {
         if end > found.end && is_feed(content, end - 1)? {
             end -= 1;
         }
-        let (start_char, end_char) = (content.char_at(start)?, content.char_at(end)?);
+        let start_char = content.char_at(start)?;
+        let end_char = content.char_at(end)?;
         if end_char - start_char <= around.saturating_mul(2) {
             return Ok(start..end);
         }

@@ -109,7 +109,8 @@ pub(in crate::syscall) fn list(
     max_chars: u64,
 ) -> Result<Units, FdError> {
     let units = outline(args, view, unit)?;
-    let (mut chars, mut listed) = (0, Vec::new());
+    let mut chars = 0;
+    let mut listed = Vec::new();
     for unit in &*units {
         let name = shown(view, unit).map_err(|error| args.unreadable(error))?;
         chars += LISTED_CHARS + name.chars().count() as u64;

@@ -58,7 +58,8 @@ impl Allowance {
     /// # Errors
     /// [`CodecError::Expands`] if less is left; nothing is charged then.
     pub fn charge(&mut self, bytes: u64) -> Result<(), CodecError> {
-        let (charged, allowed) = (self.charged.saturating_add(bytes), self.total());
+        let charged = self.charged.saturating_add(bytes);
+        let allowed = self.total();
         if charged > allowed {
             return Err(CodecError::Expands { allowed });
         }

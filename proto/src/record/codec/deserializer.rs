@@ -63,7 +63,8 @@ impl<'de, 'a> RecordDeserializer<'de, 'a> {
 
     /// Reads a length and checks it against the remaining bytes.
     fn length(&mut self) -> Result<usize, CodecError> {
-        let (claimed, left) = (self.number::<u64>()?, self.left());
+        let claimed = self.number::<u64>()?;
+        let left = self.left();
         let length = usize::try_from(claimed)
             .ok()
             .filter(|length| *length <= left);

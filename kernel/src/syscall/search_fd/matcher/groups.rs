@@ -26,7 +26,8 @@ pub(in super::super) struct Groups<'p> {
 
 impl<'p> Groups<'p> {
     pub(super) fn of(regex: &'p meta::Regex, bounds: &CostBounds) -> Self {
-        let (cache, captures) = (regex.create_cache(), regex.create_captures());
+        let cache = regex.create_cache();
+        let captures = regex.create_captures();
         Self {
             regex,
             positions: bounds.positions,

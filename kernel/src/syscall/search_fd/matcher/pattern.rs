@@ -200,7 +200,8 @@ impl<'p> PatternScan<'p> {
             self.lazy = Lazy::new(hir, bounds);
         }
         let lazy = self.lazy.as_mut().ok_or(TooSlow::Branches)?;
-        let (mut read_ahead, mut end) = (ReadAhead::new(bounds, text), Ok(()));
+        let mut read_ahead = ReadAhead::new(bounds, text);
+        let mut end = Ok(());
         while let Some(next) = matches.advance(|input| {
             let next = lazy.find(input, &mut read_ahead, &mut self.by_count);
             Ok(next.unwrap_or_else(|why| {
