@@ -30,28 +30,30 @@ pub enum ExportError {
     )]
     Foreign,
     /// The file contains something that this version does not know.
-    #[error("the export holds {what}, as a later version writes it. Import it with that version")]
+    #[error(
+        "the export contains {what}, which only a later version can read. Import it with that version"
+    )]
     Newer {
         /// Description of the unknown part.
         what: String,
     },
     /// The file is truncated.
-    #[error("the export was cut off after {at} bytes. Copy it again from where it was made")]
+    #[error("the export was cut off after {at} bytes. Copy the file again from its source")]
     Truncated {
         /// Length of the file.
         at: u64,
     },
     /// The bytes do not match their hash.
     #[error(
-        "the export was altered: what ends at byte {at} does not fit its hash. Copy it again from \
-         where it was made"
+        "the export was altered: the record that ends at byte {at} does not match its hash. Copy \
+         the file again from its source"
     )]
     Altered {
         /// End of the first record that does not match, or start of excess bytes.
         at: u64,
     },
     /// The hashes match, but the content is inconsistent.
-    #[error("the export cannot be used: {what}. Export again from the store that it was made of")]
+    #[error("the export cannot be used: {what}. Export again from the source store")]
     Invalid {
         /// Description of the inconsistency.
         what: String,

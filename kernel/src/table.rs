@@ -48,7 +48,7 @@ pub struct Table {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
     /// A descriptor has a number that was never assigned.
-    #[error("{id} is in the table, but the next number to be given out is {next_fd}")]
+    #[error("the table contains {id}, but the next free number is {next_fd}")]
     Unissued {
         /// Id of the descriptor.
         id: FdId,

@@ -140,14 +140,14 @@ impl Checker {
         let bytes = scanner.bytes();
         let id = scanner.finish()?;
         let head = state.head.filter(|_| state.latest.is_some());
-        let head = head.ok_or_else(|| ExportError::invalid("it holds no process"))?;
+        let head = head.ok_or_else(|| ExportError::invalid("it contains no process"))?;
         if let Some((lost, _)) = state
             .contents
             .iter()
             .find(|(_, (_, has_arrived))| !has_arrived)
         {
             return Err(ExportError::invalid(format!(
-                "content {lost} is named, and is not in it"
+                "content {lost} is referenced but missing"
             )));
         }
         Ok(Manifest {
@@ -197,12 +197,12 @@ impl CheckState {
                     Some((named, has_arrived @ false)) if *named == len => *has_arrived = true,
                     Some(_) => {
                         return Err(ExportError::invalid(format!(
-                            "content {hash} is not as it is named"
+                            "content {hash} does not match its reference, or occurs twice"
                         )));
                     }
                     None => {
                         return Err(ExportError::invalid(format!(
-                            "nothing in it names content {hash}"
+                            "content {hash} is not referenced"
                         )));
                     }
                 }
@@ -222,22 +222,22 @@ impl CheckState {
     ) -> Result<(), ExportError> {
         let Some(head) = &self.head else {
             let Record::Head(head) = record else {
-                return Err(ExportError::invalid("it has no head"));
+                return Err(ExportError::invalid("its first record is not a head"));
             };
             check(head.last.0 < MAX_LAST, || {
-                format!("process {} is no number to count on from", head.last)
+                format!("process number {} is too high", head.last)
             })?;
             self.head = Some(head);
             return Ok(());
         };
         check(!self.has_contents, || {
-            "a record stands behind contents".to_owned()
+            "a record follows contents".to_owned()
         })?;
         match record {
             Record::Head(_) => Err(ExportError::invalid("it has two heads")),
             Record::Member(member) => {
                 check(self.files.is_empty(), || {
-                    "a process stands behind temporary files".to_owned()
+                    "a process follows temporary files".to_owned()
                 })?;
                 self.seen.add(&member, head)?;
                 self.add_references(&member.image)?;
@@ -260,7 +260,7 @@ impl CheckState {
                 })?;
                 let is_counted = change.id.0 < MAX_COUNT && change.version < MAX_NUMBER;
                 check(is_counted, || {
-                    format!("{} is no number to count on from", change.id)
+                    format!("the number or version of {} is too high", change.id)
                 })?;
                 change
                     .clone()
@@ -296,7 +296,7 @@ impl CheckState {
             .latest
             .filter(|(pid, _)| *pid == facts.pid && self.files.is_empty());
         let (_, at) =
-            of.ok_or_else(|| ExportError::invalid("facts do not stand behind their process"))?;
+            of.ok_or_else(|| ExportError::invalid("facts do not follow their process"))?;
         let (count, last) = self
             .facts
             .entry(facts.pid)
@@ -330,12 +330,17 @@ impl SeenProcesses {
         let is_counted =
             (1..=head.last.0).contains(&pid.0) && (1..=head.last.0).contains(&known_as.0);
         check(is_counted, || {
-            format!("process {pid} is greater than all of its store")
+            format!("process {pid} is not between 1 and the highest number of its store")
         })?;
         check(member.at.0 < MAX_NUMBER, || {
-            format!("process {pid} has no fact {}", member.at)
+            format!(
+                "the position of process {pid} is too high: fact {}",
+                member.at
+            )
         })?;
-        check(row.exit.is_none(), || format!("process {pid} has two ends"))?;
+        check(row.exit.is_none(), || {
+            format!("the row of process {pid} states an exit, which only its image may state")
+        })?;
         let counts = [
             image.epoch,
             image.next_seq,
@@ -345,31 +350,31 @@ impl SeenProcesses {
             image.restores,
         ];
         check(counts.iter().all(|count| *count < MAX_COUNT), || {
-            format!("process {pid} has no numbers left")
+            format!("a counter of process {pid} is too high")
         })?;
         if is_first {
             check(known_as == head.of, || {
-                format!("it is said to be of process {}", head.of)
+                format!("its head names process {} as the exported one", head.of)
             })?;
         } else {
             check(head.scope == Scope::Tree, || {
-                "it is said to be of one process, and holds more".to_owned()
+                "its head names one process, and it contains more".to_owned()
             })?;
             let parent = row.parent.filter(|parent| self.pids.contains(parent));
             let parent = parent.ok_or_else(|| {
-                ExportError::invalid(format!("process {pid} stands before its parent"))
+                ExportError::invalid(format!("process {pid} comes before its parent"))
             })?;
             let (call, index) = match row.origin {
                 Origin::Forked { call, index } => (call, index),
                 Origin::Spawned { call } => (call, 0),
                 Origin::Started | Origin::Copied { .. } => {
                     return Err(ExportError::invalid(format!(
-                        "process {pid} has a parent that did not make it"
+                        "the origin of process {pid} is not a call of its parent"
                     )));
                 }
             };
             check(self.made.insert((parent, call, index)), || {
-                format!("process {pid} was made twice")
+                format!("process {pid} has the same origin as another process")
             })?;
         }
         let is_new = self.pids.insert(pid) && self.known_as.insert(known_as);

@@ -249,7 +249,7 @@ impl Scanner {
         self.records += 1;
         match is_too_long {
             true => Err(ExportError::invalid(format!(
-                "a record is said to have {len} bytes"
+                "a record claims to have {len} bytes"
             ))),
             false => Ok((kind, len)),
         }
@@ -307,7 +307,7 @@ impl Scanner {
         match stated == (self.records - 1, self.bytes - end_bytes) {
             true => Ok(()),
             false => Err(ExportError::invalid(
-                "its end tells of other records than those before it",
+                "its end record states other totals than the file has",
             )),
         }
     }

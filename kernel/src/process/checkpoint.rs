@@ -44,10 +44,10 @@ impl Draft {
     }
 
     pub(crate) fn restore_process(&mut self, call: CallId) {
-        let asked = self
+        let checked = self
             .may_restore()
             .and_then(|()| restore_process::checkpoint(&self.pending_call(call).args));
-        self.request_checkpoint(call, asked.map(|id| CheckpointOp::Read { id }));
+        self.request_checkpoint(call, checked.map(|id| CheckpointOp::Read { id }));
     }
 
     fn may_restore(&self) -> Result<(), CheckpointError> {
@@ -85,8 +85,8 @@ impl Draft {
             Ok(CheckpointReply::Made(made)) => {
                 draft.answer_in_full(call, checkpoint_process::answer(&made))
             }
-            Ok(CheckpointReply::Listed(kept)) => {
-                draft.answer_in_full(call, list_checkpoints::answer(kept))
+            Ok(CheckpointReply::Listed(checkpoints)) => {
+                draft.answer_in_full(call, list_checkpoints::answer(checkpoints))
             }
             Ok(CheckpointReply::Read(restored)) => draft.restore_for_call(call, *restored),
         });
@@ -127,33 +127,25 @@ impl Draft {
 
     fn check_restorable(
         &self,
-        CheckpointImage {
-            checkpoint: kept,
-            image,
-        }: &CheckpointImage,
+        CheckpointImage { checkpoint, image }: &CheckpointImage,
     ) -> Result<(), CheckpointError> {
         match &image.phase {
             Phase::Ended { exit } => Err(CheckpointError::Ended {
-                id: kept.id,
+                id: checkpoint.id,
                 exit: exit.clone(),
             }),
             _ if *image.program != *self.state.program.key() => {
-                Err(CheckpointError::Unknown(kept.id))
+                Err(CheckpointError::Unknown(checkpoint.id))
             }
             _ => Ok(()),
         }
     }
 
     /// The answer that reports the restore.
-    fn restore_answer(
-        &self,
-        CheckpointImage {
-            checkpoint: kept, ..
-        }: &CheckpointImage,
-    ) -> Answer {
+    fn restore_answer(&self, CheckpointImage { checkpoint, .. }: &CheckpointImage) -> Answer {
         let max_restores = self.state.program.limits().max_restores;
         Answer::shown(restore_process::notice(
-            kept,
+            checkpoint,
             self.state.restores + 1,
             max_restores,
         ))
@@ -172,10 +164,7 @@ impl Draft {
             }));
         }
         blocks.push(Block::text(self.restore_answer(&restored).text));
-        let CheckpointImage {
-            checkpoint: kept,
-            image,
-        } = restored;
+        let CheckpointImage { checkpoint, image } = restored;
         let calls: Vec<_> = self
             .state
             .background
@@ -188,7 +177,7 @@ impl Draft {
             blocks,
         });
         self.emit(Fact::Restored {
-            checkpoint: kept.id,
+            checkpoint: checkpoint.id,
             image: Box::new(image),
             message,
             by,

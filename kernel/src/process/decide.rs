@@ -289,7 +289,7 @@ impl Draft {
     ) {
         let answer = match new {
             Ok(new) => self.open_descriptor(*new),
-            Err(lost) => unreadable(None, &lost),
+            Err(error) => unreadable(None, &error),
         };
         self.schedule(Effect::AnswerHost { request_id, answer });
     }

@@ -127,15 +127,15 @@ fn line(number: usize, message: &Message) -> MessageSummary {
 }
 
 fn difference(id: &FdId, left: &Image, right: &Image) -> Option<DescriptorDifference> {
-    let left = left.table.get(id).map(held);
-    let right = right.table.get(id).map(held);
+    let left = left.table.get(id).map(descriptor_summary);
+    let right = right.table.get(id).map(descriptor_summary);
     (left != right).then(|| DescriptorDifference {
         id: id.to_string(),
         sides: Pair { left, right },
     })
 }
 
-fn held(entry: &Entry<Content>) -> DescriptorSummary {
+fn descriptor_summary(entry: &Entry<Content>) -> DescriptorSummary {
     let reference = entry.content.reference();
     DescriptorSummary {
         content: reference.hash.to_string(),
@@ -184,13 +184,13 @@ impl fmt::Display for Diff {
             }
         }
         for DescriptorDifference { id, sides } in &self.descriptors {
-            for (mark, held) in [('<', &sides.left), ('>', &sides.right)] {
+            for (mark, descriptor) in [('<', &sides.left), ('>', &sides.right)] {
                 if let Some(DescriptorSummary {
                     content,
                     bytes,
                     source,
                     name,
-                }) = held
+                }) = descriptor
                 {
                     let name = name
                         .as_ref()

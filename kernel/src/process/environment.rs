@@ -66,8 +66,8 @@ fn lines(
     let env_vars =
         env_vars.filter_map(|(var, value)| Some(format!("{}: {}", var.label, value.as_ref()?)));
     let commands = choice.commands.iter().zip(&found.commands);
-    let commands = commands.map(|(command, said)| {
-        format!("> {}\n{said}", command.written)
+    let commands = commands.map(|(command, output)| {
+        format!("> {}\n{output}", command.written)
             .trim_end()
             .to_owned()
     });

@@ -411,11 +411,11 @@ fn go_to_message(state: &mut State, to: u32, message: &Message, by: Caller) {
 fn restore_image(state: &mut State, image: &Image, message: &Message, by: Caller) {
     state.epoch = state.epoch.saturating_add(1);
     state.restores = state.restores.saturating_add(1);
-    let kept = state
+    let still_known = state
         .background
         .iter()
         .filter(|(call, _)| call.seq < image.next_seq);
-    state.background = kept.map(|(call, child)| (*call, *child)).collect();
+    state.background = still_known.map(|(call, child)| (*call, *child)).collect();
     state.table.restore(image.table.clone(), image.next_fd);
     state.mailbox = restored_mailbox(&image.mailbox, &state.mailbox);
     state.messages = image.messages.clone();

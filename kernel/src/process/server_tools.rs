@@ -42,7 +42,7 @@ pub fn add_server_tools(
 ) -> Result<(), MissingServerTool> {
     let mut list = ToolList {
         // Kernel tool names are reserved even if the program does not use them.
-        taken: image
+        reserved: image
             .tools
             .iter()
             .map(|spec| spec.name.clone())
@@ -95,7 +95,7 @@ fn aliases(program: &Program) -> impl Iterator<Item = Arc<str>> {
 }
 
 struct ToolList {
-    taken: BTreeSet<Arc<str>>,
+    reserved: BTreeSet<Arc<str>>,
     specs: Vec<ToolSpec>,
     outside: Vec<OutsideTool>,
 }
@@ -131,8 +131,8 @@ impl ToolList {
         self.specs.push(spec);
     }
 
-    /// A valid and unused name: prefix and tool name; if that is taken, `server__tool`; if that is
-    /// taken as well, the same with a number.
+    /// A valid and unused name: prefix and tool name; if that is reserved, `server__tool`; if that is
+    /// reserved as well, the same with a number.
     fn free_name(&mut self, choice: &ServerChoice, tool: &str) -> Arc<str> {
         let short = valid_name(&format!("{}{tool}", choice.prefix));
         let full = valid_name(&format!("{}__{tool}", choice.server.name));
@@ -142,10 +142,10 @@ impl ToolList {
             .into_iter()
             .chain(numbered)
             .map(Arc::<str>::from)
-            .find(|name| !name.is_empty() && !self.taken.contains(name))
+            .find(|name| !name.is_empty() && !self.reserved.contains(name))
             .expect("there are more names than tools");
         debug_assert!(is_tool_name(&free), "{free}");
-        self.taken.insert(free.clone());
+        self.reserved.insert(free.clone());
         free
     }
 }

@@ -81,7 +81,7 @@ pub struct State {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StateError {
     /// The descriptor table is inconsistent.
-    #[error("the image's descriptor table is not valid: {0}")]
+    #[error("the descriptor table of the image is invalid: {0}")]
     Table(String),
     /// The image waits for a call id that was never allocated.
     #[error("the image waits for call {call}, but the next call is {epoch}.{next_seq}")]
@@ -94,13 +94,13 @@ pub enum StateError {
         next_seq: u32,
     },
     /// A counter of the image is too high to continue from.
-    #[error("the image counts on from {count}, which is more than {MAX_COUNT}")]
+    #[error("a counter of the image is {count}, more than the maximum of {MAX_COUNT}")]
     Count {
         /// Value of the counter.
         count: u32,
     },
     /// The image names a model that its program does not have.
-    #[error("the image asks model {asked} of its program, which has {models}")]
+    #[error("the image uses model {asked} of its program, which has {models} models")]
     Model {
         /// Number of the model, counted from 1.
         asked: u32,
@@ -338,7 +338,7 @@ impl State {
     /// only the limit of the reply is kept, since the others concern conversations and tools.
     pub(super) fn summary_request(&self, summarizer: &ModelChoice, prompt: String) -> Request {
         let parameters = self.within_budget(self.program.parameters());
-        let kept = parameters
+        let limits = parameters
             .iter()
             .filter(|(key, _)| BOUNDS.contains(&key.as_str()));
         Request {
@@ -350,7 +350,8 @@ impl State {
             messages: vec![Arc::new(Message::user(prompt))],
             forked_at: Vec::new(),
             parameters: Arc::new(
-                kept.map(|(key, value)| (key.clone(), value.clone()))
+                limits
+                    .map(|(key, value)| (key.clone(), value.clone()))
                     .collect(),
             ),
             media: BTreeMap::new(),
@@ -536,13 +537,13 @@ fn check_counts(image: &Image) -> Result<(), StateError> {
     }
 }
 
-fn check_model(program: &Program, asked: u32) -> Result<(), StateError> {
+fn check_model(program: &Program, index: u32) -> Result<(), StateError> {
     let models = program.models().len();
-    if (asked as usize) < models {
+    if (index as usize) < models {
         Ok(())
     } else {
         Err(StateError::Model {
-            asked: asked.saturating_add(1),
+            asked: index.saturating_add(1),
             models,
         })
     }

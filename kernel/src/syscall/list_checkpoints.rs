@@ -40,16 +40,17 @@ pub fn check(args: &str) -> Result<(), CheckpointError> {
 
 /// The answer of the tool.
 #[must_use]
-pub fn answer(mut kept: Vec<CheckpointInfo>) -> Answer {
-    kept.sort_by_key(|kept| Reverse(kept.id));
-    let hidden = kept.len().saturating_sub(MAX_SHOWN);
-    kept.truncate(MAX_SHOWN);
+pub fn answer(mut checkpoints: Vec<CheckpointInfo>) -> Answer {
+    checkpoints.sort_by_key(|checkpoint| Reverse(checkpoint.id));
+    let hidden = checkpoints.len().saturating_sub(MAX_SHOWN);
+    checkpoints.truncate(MAX_SHOWN);
     let list = Element::new("checkpoint_list")
-        .attribute("count", kept.len())
+        .attribute("count", checkpoints.len())
         .attribute_if("not_shown", (hidden > 0).then_some(hidden));
     Answer::shown(
-        kept.iter()
-            .fold(list, |list, kept| list.child(kept.element())),
+        checkpoints
+            .iter()
+            .fold(list, |list, checkpoint| list.child(checkpoint.element())),
     )
 }
 
@@ -62,13 +63,13 @@ mod tests {
 
     #[test]
     fn the_newest_come_first_and_what_is_left_out_is_counted() {
-        let kept = (1..=120).map(|id| CheckpointInfo {
+        let checkpoints = (1..=120).map(|id| CheckpointInfo {
             id: CheckpointId(id),
             label: "".into(),
             at: FactNumber(id),
             scope: Scope::Tree,
         });
-        let text = answer(kept.collect()).text;
+        let text = answer(checkpoints.collect()).text;
         assert!(
             text.starts_with(r#"<checkpoint_list count="100" not_shown="20">"#),
             "{text}"

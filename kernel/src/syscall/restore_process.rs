@@ -49,15 +49,15 @@ pub fn checkpoint(args: &str) -> Result<CheckpointId, CheckpointError> {
 
 /// The element that tells the model that it was restored, and how often so far.
 #[must_use]
-pub fn notice(kept: &CheckpointInfo, restores: u32, max_restores: u32) -> Element {
-    let label = (!kept.label.is_empty()).then_some(&kept.label);
+pub fn notice(checkpoint: &CheckpointInfo, restores: u32, max_restores: u32) -> Element {
+    let label = (!checkpoint.label.is_empty()).then_some(&checkpoint.label);
     let message = "You were restored to this checkpoint: what you did after it is gone from this \
          conversation, and so are the descriptors of then. What was done outside stays. Choose \
          another way than before.";
     Element::new("process_restored")
-        .attribute("checkpoint_id", kept.id)
+        .attribute("checkpoint_id", checkpoint.id)
         .attribute_if("label", label)
-        .attribute("fact", kept.at)
+        .attribute("fact", checkpoint.at)
         .attribute("restores", restores)
         .attribute("max_restores", max_restores)
         .child(Element::new("message").text(message))

@@ -42,7 +42,7 @@ pub enum CodecError {
     },
     /// The decoded record would exceed its memory allowance.
     #[error(
-        "the record cannot be decoded: what it holds takes more than the {allowed} bytes of memory \
+        "the record cannot be decoded: its values take more than the {allowed} bytes of memory \
          that its length allows"
     )]
     Expands {
@@ -50,7 +50,7 @@ pub enum CodecError {
         allowed: u64,
     },
     /// Excess bytes follow the record.
-    #[error("the record holds {0} bytes too many")]
+    #[error("the record has {0} excess bytes")]
     Trailing(usize),
 }
 

@@ -238,7 +238,7 @@ impl<S: SerializeMap> SerializeMap for MaskingMap<'_, S> {
             .insert(codec::encode(&masked).map_err(S::Error::custom)?)
         {
             return Err(S::Error::custom(
-                "two names are masked alike: let the mask leave them apart",
+                "two names are masked alike: change the mask so that they differ",
             ));
         }
         self.inner.serialize_key(&masked)

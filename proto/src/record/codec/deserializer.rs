@@ -201,7 +201,7 @@ impl<'de> Deserializer<'de> for &mut RecordDeserializer<'de, '_> {
             0 => visitor.visit_none(),
             1 => visitor.visit_some(self),
             other => Err(CodecError::Decode(format!(
-                "{other} neither says that something is there nor that it is not"
+                "{other} is not the tag of an option"
             ))),
         }
     }
@@ -272,7 +272,7 @@ impl<'de> Deserializer<'de> for &mut RecordDeserializer<'de, '_> {
     }
 
     fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, CodecError> {
-        Err(CodecError::custom("its bytes do not say what they are"))
+        Err(CodecError::custom("the format is not self-describing"))
     }
 
     fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
