@@ -1,10 +1,10 @@
 //! Budget accounts for a tree of processes: usage, reservations for children, and what is left.
 //!
 //! An [`Account`] belongs to one process and covers its whole subtree. The share of a child is
-//! taken out of the account before the child is made ([`Account::share_for`]), and its rest comes back
-//! when the child is gone. No account therefore needs to look at another, and the usage of a tree
-//! stays within the limits of its root (TREE-1). One model call may overshoot, since its usage is
-//! known only afterwards; nothing starts after a limit is reached.
+//! taken out of the account before the child is made ([`Account::share_for`]), and its rest comes
+//! back when the child is gone. No account therefore needs to look at another, and the usage of a
+//! tree stays within the limits of its root (TREE-1). One model call may overshoot, since its usage
+//! is known only afterwards; nothing starts after a limit is reached.
 //!
 //! Usage of tokens and money is that of the process itself plus that of its ended children; of
 //! processes, one; of resident bytes, the lengths of the contents that it opened itself, even if

@@ -128,8 +128,8 @@ impl JournalTail {
 mod tests {
     use super::*;
 
-    /// Total bytes of all images of a journal with `facts` facts of `bytes` bytes each, and the number
-    /// of attempts. `state` returns the size of the state after that many facts.
+    /// Total bytes of all images of a journal with `facts` facts of `bytes` bytes each, and the
+    /// number of attempts. `state` returns the size of the state after that many facts.
     fn images(facts: u64, bytes: u64, state: impl Fn(u64) -> u64) -> (u64, u64) {
         let (mut tail, mut images, mut looks) = (JournalTail::of(0), 0, 0);
         for fact in 1..=facts {

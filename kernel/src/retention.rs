@@ -223,8 +223,8 @@ impl Retention {
     }
 }
 
-/// Reduces `deletable` to processes whose whole tree is in it and that no kept process was made from. A
-/// process that was made from another translates pids by the rows of that tree.
+/// Reduces `deletable` to processes whose whole tree is in it and that no kept process was made
+/// from. A process that was made from another translates pids by the rows of that tree.
 #[must_use]
 pub fn without_ancestors(rows: &[ProcessRow], deletable: BTreeSet<Pid>) -> BTreeSet<Pid> {
     let parents = parents(rows);

@@ -25,9 +25,9 @@ pub trait BlobReader: Send + Sync {
     /// Length in bytes.
     fn length(&self) -> u64;
 
-    /// The [serialized index](super::Content::serialized_index), exactly as it was written; `None` if
-    /// there is none or it is damaged. It is only an optimisation: without it the content is read
-    /// as a whole and indexed again.
+    /// The [serialized index](super::Content::serialized_index), exactly as it was written; `None`
+    /// if there is none or it is damaged. It is only an optimisation: without it the content is
+    /// read as a whole and indexed again.
     fn index(&self) -> Option<Bytes>;
 
     /// Reads a byte range, verified against what was written. Costs what it reads, and copies

@@ -10,8 +10,8 @@
 //! outlines of [`units`].
 //!
 //! A content is either resident (in memory) or [on disk](Content::stored). On disk it is read from
-//! its [`BlobStore`], only in the parts that are requested. The value is the same in both cases, and a
-//! content may be [evicted](Content::evict) while others hold it. Hash and length are always
+//! its [`BlobStore`], only in the parts that are requested. The value is the same in both cases,
+//! and a content may be [evicted](Content::evict) while others hold it. Hash and length are always
 //! available; everything else can fail with [`Unreadable`].
 //!
 //! This crate never copies text to serve or extract it, never changes a content (FD-2), and opens

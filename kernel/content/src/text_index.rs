@@ -3,8 +3,8 @@
 //! For text it consists of the line and character index and the page tables that were built. The
 //! base64 of a binary content is one ASCII line, so that everything follows from its length.
 //!
-//! The index can be [serialized](TextIndex::serialize) and stored next to the bytes, so that a content which
-//! is read from disk again does not have to be indexed.
+//! The index can be [serialized](TextIndex::serialize) and stored next to the bytes, so that a
+//! content which is read from disk again does not have to be indexed.
 
 mod serialized;
 

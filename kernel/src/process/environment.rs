@@ -2,7 +2,8 @@
 //! and never changed.
 //!
 //! This module looks nothing up. Values that need the user's permission (variables, commands)
-//! arrive as [`GatheredEnvironment`]; a value that could not be obtained is replaced by a text that says so.
+//! arrive as [`GatheredEnvironment`]; a value that could not be obtained is replaced by a text that
+//! says so.
 
 use dormouse_proto::program::Variable;
 use dormouse_proto::xml::Element;

@@ -444,7 +444,8 @@ fn restore_image(state: &mut State, image: &Image, message: &Message, by: Caller
 /// The mailbox after a restore: messages that were waiting at the checkpoint and have been
 /// delivered since wait again, in front of those that are waiting now.
 fn restored_mailbox(then: &[Mail], now: &Vector<Mail>) -> Vector<Mail> {
-    // Equal messages are matched one to one, so that a message that was sent twice is counted twice.
+    // Equal messages are matched one to one, so that a message that was sent twice is counted
+    // twice.
     let mut unmatched = now.clone();
     let mut restored = Vector::new();
     for mail in then {

@@ -131,8 +131,8 @@ impl ToolList {
         self.specs.push(spec);
     }
 
-    /// A valid and unused name: prefix and tool name; if that is reserved, `server__tool`; if that is
-    /// reserved as well, the same with a number.
+    /// A valid and unused name: prefix and tool name; if that is reserved, `server__tool`; if that
+    /// is reserved as well, the same with a number.
     fn free_name(&mut self, choice: &ServerChoice, tool: &str) -> Arc<str> {
         let short = valid_name(&format!("{}{tool}", choice.prefix));
         let full = valid_name(&format!("{}__{tool}", choice.server.name));

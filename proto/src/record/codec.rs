@@ -1,8 +1,9 @@
 //! Encoding of record payloads. The only module that uses bincode.
 //!
-//! bincode is no longer maintained and trusts its input, so it decodes only numbers. `RecordDeserializer`
-//! decodes the rest: it refuses lengths that exceed the remaining bytes, and charges the memory of
-//! decoded values to an `Allowance`. Records contain no zero-sized elements and no recursive types.
+//! bincode is no longer maintained and trusts its input, so it decodes only numbers.
+//! `RecordDeserializer` decodes the rest: it refuses lengths that exceed the remaining bytes, and
+//! charges the memory of decoded values to an `Allowance`. Records contain no zero-sized elements
+//! and no recursive types.
 
 mod allowance;
 mod deserializer;
