@@ -91,17 +91,19 @@ pub use dormouse_content as content;
 #[cfg(feature = "host")]
 #[doc(inline)]
 pub use dormouse_host as host;
-pub use dormouse_kernel::budget::{Account, Reached};
+pub use dormouse_kernel::budget::{Account, ReachedLimit};
 pub use dormouse_macros::tool;
 /// What differs between two points of processes.
 pub mod diff {
-    pub use dormouse_kernel::process::{Diff, Difference, Held, Line, Pair};
+    pub use dormouse_kernel::process::{
+        DescriptorDifference, DescriptorSummary, Diff, MessageSummary, Pair,
+    };
 }
 /// Exports: processes as files that other stores can take in.
 pub mod export {
     pub use dormouse_actors::handle::log_lines;
     pub use dormouse_actors::{Exported, look, skim};
-    pub use dormouse_kernel::export::{ExportError, Manifest, Place, Redact, Told};
+    pub use dormouse_kernel::export::{ExportError, ExportVisitor, Manifest, MaskTarget, Redact};
     pub use dormouse_proto::export::{Facts, Head, Member, Redaction};
 }
 #[doc(inline)]

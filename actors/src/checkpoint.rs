@@ -534,7 +534,7 @@ fn encode(
                 entries.push(Entry::Content {
                     hash: reference.hash,
                     bytes,
-                    index: content.sealed_index(),
+                    index: content.serialized_index(),
                 });
                 contents.push(content);
             }

@@ -16,8 +16,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dormouse_content::{Content, Reads, Source, WeakContent};
-use dormouse_kernel::memory::{Resident, to_offload};
+use dormouse_content::{AccessClock, BlobStore, Content, WeakContent};
+use dormouse_kernel::memory::{Resident, select_evictions};
 use dormouse_proto::id::ContentHash;
 use dormouse_proto::record::ContentRef;
 
@@ -26,10 +26,10 @@ const SPARE_ENTRIES: usize = 1024;
 
 /// The contents of one kernel. Shared by all that make contents durable or bring them back.
 pub(crate) struct ContentCache {
-    source: Arc<dyn Source>,
+    source: Arc<dyn BlobStore>,
     /// None: whatever there is may stay.
     limit_bytes: Option<u64>,
-    reads: Arc<Reads>,
+    reads: Arc<AccessClock>,
     ledger: Mutex<Ledger>,
 }
 
@@ -47,7 +47,7 @@ struct Ledger {
 
 impl ContentCache {
     /// A ledger of contents that `source` has once they are durable.
-    pub(crate) fn new(source: Arc<dyn Source>, limit_bytes: Option<u64>) -> Self {
+    pub(crate) fn new(source: Arc<dyn BlobStore>, limit_bytes: Option<u64>) -> Self {
         Self {
             source,
             limit_bytes,
@@ -67,7 +67,7 @@ impl ContentCache {
             .find(|content| content.reference() == reference);
         same.unwrap_or_else(|| {
             let content = Content::stored(reference, self.source.clone());
-            content.tell(&self.reads);
+            content.use_clock(&self.reads);
             known.push(content.downgrade());
             content
         })
@@ -103,15 +103,13 @@ impl ContentCache {
             return;
         }
         let content_cache = ledger.reckon(&self.reads);
-        let going = to_offload(&content_cache, limit_bytes);
+        let going = select_evictions(&content_cache, limit_bytes);
         let going: Vec<_> = going
             .into_iter()
             .flat_map(|hash| ledger.live(hash))
             .collect();
         drop(ledger);
-        going
-            .iter()
-            .for_each(|content| content.offload(&self.source));
+        going.iter().for_each(|content| content.evict(&self.source));
         if !going.is_empty() {
             self.ledger().reckon(&self.reads);
         }
@@ -123,7 +121,7 @@ impl ContentCache {
 }
 
 impl Ledger {
-    fn enter(&mut self, content: Content, reads: &Arc<Reads>) {
+    fn enter(&mut self, content: Content, reads: &Arc<AccessClock>) {
         let known = self.contents.entry(content.hash()).or_default();
         let live: Vec<_> = known.iter().filter_map(WeakContent::upgrade).collect();
         if live.iter().any(|other| other.is_same(&content)) {
@@ -133,13 +131,13 @@ impl Ledger {
             Some(first) => content.share(first),
             None => self.at_most_bytes += content.resident_bytes(),
         }
-        content.tell(reads);
+        content.use_clock(reads);
         known.retain(|content| content.upgrade().is_some());
         known.push(content.downgrade());
     }
 
     /// What may be in memory, without a look at each.
-    fn at_most(&self, reads: &Reads) -> u64 {
+    fn at_most(&self, reads: &AccessClock) -> u64 {
         self.at_most_bytes
             .saturating_add(reads.grown_bytes().saturating_sub(self.grown_bytes))
     }
@@ -154,7 +152,7 @@ impl Ledger {
     }
 
     /// Looks at each, and forgets those that nobody holds.
-    fn reckon(&mut self, reads: &Reads) -> Vec<Resident<ContentHash>> {
+    fn reckon(&mut self, reads: &AccessClock) -> Vec<Resident<ContentHash>> {
         self.grown_bytes = reads.grown_bytes();
         let mut content_cache = Vec::new();
         self.contents.retain(|hash, known| {

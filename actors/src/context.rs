@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use dormouse_kernel::inventory::Inventory;
-use dormouse_kernel::journal::Tail;
+use dormouse_kernel::journal::JournalTail;
 use dormouse_kernel::process::HostContext;
 use dormouse_kernel::program::{ModelChoice, Program};
 use dormouse_proto::command::Command;
@@ -69,7 +69,7 @@ pub(crate) struct Limits {
     pub(crate) reach: Reach,
     pub(crate) model_deadline: Duration,
     pub(crate) model_attempts: u32,
-    /// None: as [`Tail`] decides.
+    /// None: as [`JournalTail`] decides.
     pub(crate) snapshot_after_facts: Option<u64>,
     pub(crate) restarts: u32,
     pub(crate) hibernate_after: Option<Duration>,
@@ -78,10 +78,10 @@ pub(crate) struct Limits {
 
 impl Limits {
     /// Where an image is to be made: the most bytes that it may have.
-    pub(crate) fn image_due(&self, tail: Tail) -> Option<u64> {
+    pub(crate) fn image_due(&self, tail: JournalTail) -> Option<u64> {
         match self.snapshot_after_facts {
             Some(facts) => (tail.facts() >= facts).then_some(u64::MAX),
-            None => tail.is_long().then(|| tail.worth()),
+            None => tail.is_image_due().then(|| tail.max_image_bytes()),
         }
     }
 }

@@ -71,7 +71,7 @@ fn ends_something(durable: &LogRecord) -> bool {
             | Fact::Control(ControlFact::Stopped | ControlFact::Continued) => true,
             Fact::Mail(MailFact::Received { .. } | MailFact::Taken { .. })
             | Fact::Turn(TurnFact::Began)
-            | Fact::Descriptor(DescriptorFact::Opened { .. } | DescriptorFact::Noted { .. })
+            | Fact::Descriptor(DescriptorFact::Opened { .. } | DescriptorFact::Annotated { .. })
             | Fact::Call(
                 CallFact::ModelCalled { .. }
                 | CallFact::ModelReplied { .. }

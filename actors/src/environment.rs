@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use std::env;
 use std::panic::AssertUnwindSafe;
 
-use dormouse_kernel::process::{Child, Gathered, HostContext, Image, give_tools, tell_environment};
+use dormouse_kernel::process::{
+    Child, GatheredEnvironment, HostContext, Image, add_environment, add_server_tools,
+};
 use dormouse_kernel::program::{EnvCommand, EnvVar, Program};
 use dormouse_proto::command::Command;
 use dormouse_proto::process::Origin;
@@ -56,7 +58,7 @@ pub(crate) fn standard() -> BTreeMap<String, String> {
 
 /// What a program asks for beyond the standard facts. Its commands run side by side; takes as long
 /// as the slowest, and never longer than their deadline. Dropping the future ends them.
-async fn gather(context: &KernelContext, program: &Program) -> Gathered {
+async fn gather(context: &KernelContext, program: &Program) -> GatheredEnvironment {
     let choice = program.environment();
     let commands = join_all(
         choice
@@ -70,7 +72,7 @@ async fn gather(context: &KernelContext, program: &Program) -> Gathered {
             .iter()
             .map(|var| variable(context, program, var))
             .collect();
-        Gathered {
+        GatheredEnvironment {
             env_vars,
             commands: commands.await,
         }
@@ -91,7 +93,7 @@ fn is_asked_for(program: &Program) -> bool {
 /// What is found out before a process is born.
 #[derive(Default)]
 pub(crate) struct FoundOut {
-    facts: Option<Gathered>,
+    facts: Option<GatheredEnvironment>,
     offers: Vec<Offer>,
 }
 
@@ -128,9 +130,9 @@ impl FoundOut {
         around: &HostContext,
     ) -> Result<(), String> {
         if let Some(facts) = self.facts {
-            tell_environment(image, program, around, &facts, now_ms());
+            add_environment(image, program, around, &facts, now_ms());
         }
-        give_tools(image, program, &self.offers).map_err(|error| error.to_string())
+        add_server_tools(image, program, &self.offers).map_err(|error| error.to_string())
     }
 }
 

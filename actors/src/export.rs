@@ -10,7 +10,7 @@ use std::io::{self, Write};
 
 use dormouse_content::Content;
 use dormouse_kernel::export::{
-    Framer, Masker, Naming, Redact, Unmasked, mask_text, masked_bundle, named,
+    ContentHasher, Framer, MaskError, Masker, Redact, mask_text, masked_bundle, referenced_contents,
 };
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::export::{Facts, Head, Member, Record, Redaction};
@@ -23,7 +23,7 @@ use dormouse_proto::record::{ContentRef, Fact};
 use crate::context::KernelContext;
 use crate::error::{ExportFailure, KernelError};
 use crate::points::{self, Cut};
-use crate::ports::{Backing, Store, StoreError, Unreadable, Written};
+use crate::ports::{BlobReader, Store, StoreError, Unreadable, Written};
 use crate::recovery::{self, LoadError, Purpose};
 
 /// So much of a content is read at once.
@@ -274,7 +274,7 @@ impl Order {
 
 impl Contents {
     fn note_member(&mut self, member: &Member) {
-        named(&member.image)
+        referenced_contents(&member.image)
             .into_iter()
             .for_each(|content| self.note(content, Holds::Anything));
         self.note(member.image.bundle, Holds::Program);
@@ -283,12 +283,12 @@ impl Contents {
     /// Finds out what each is called once it is masked.
     fn rename(&mut self, store: &dyn Store, redact: &dyn Redact) -> Result<(), KernelError> {
         for (hash, named) in &mut self.0 {
-            let mut naming = Naming::default();
+            let mut naming = ContentHasher::default();
             read(store, *hash, named, Some(redact), &mut |part| {
                 naming.part(part);
                 Ok(())
             })?;
-            named.there = naming.name();
+            named.there = naming.hash();
         }
         Ok(())
     }
@@ -345,8 +345,8 @@ fn read(
         let bytes = content.slice(0..named.len).map_err(unreadable)?;
         match masked_bundle(redact, &bytes) {
             Ok(masked) => return each(&masked),
-            Err(Unmasked::NoBundle) => {}
-            Err(Unmasked::Alike) => {
+            Err(MaskError::NoBundle) => {}
+            Err(MaskError::Alike) => {
                 let what =
                     "two files of a program come to have one name: let the mask leave them apart";
                 return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, what)));
@@ -364,7 +364,7 @@ fn read(
 }
 
 fn parts(
-    content: &dyn Backing,
+    content: &dyn BlobReader,
     len: u64,
     each: &mut dyn FnMut(&[u8]) -> Result<(), KernelError>,
     unreadable: impl Fn(Unreadable) -> KernelError,

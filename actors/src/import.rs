@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, SeekFrom};
 
 use dormouse_content::Content;
-use dormouse_kernel::export::{Birth, Checker, ExportError, Keep, Manifest, Told};
-use dormouse_kernel::process::{Beginning, State};
+use dormouse_kernel::export::{Birth, Checker, ExportError, ExportVisitor, Keep, Manifest};
+use dormouse_kernel::process::{StartMode, State};
 use dormouse_kernel::program::Program;
 use dormouse_proto::id::ContentHash;
 use dormouse_proto::record::ContentRef;
@@ -37,7 +37,7 @@ const BATCH_CONTENTS: usize = 256;
 /// # Errors
 /// [`ExportFailure::Unusable`](crate::ExportFailure::Unusable),
 /// [`ExportFailure::File`](crate::ExportFailure::File).
-pub fn look(mut file: impl Read, told: &mut impl Told) -> Result<Manifest, KernelError> {
+pub fn look(mut file: impl Read, told: &mut impl ExportVisitor) -> Result<Manifest, KernelError> {
     checked(&mut file, Keep::Processes, told, &mut |_| Ok(()))
 }
 
@@ -46,12 +46,12 @@ pub fn look(mut file: impl Read, told: &mut impl Told) -> Result<Manifest, Kerne
 ///
 /// # Errors
 /// As [`look`].
-pub fn skim(mut file: impl Read, told: &mut impl Told) -> Result<Manifest, KernelError> {
+pub fn skim(mut file: impl Read, told: &mut impl ExportVisitor) -> Result<Manifest, KernelError> {
     checked(&mut file, Keep::Programs, told, &mut |_| Ok(()))
 }
 
 /// The same; `after` is asked after each part whether to go on.
-fn checked<T: Told>(
+fn checked<T: ExportVisitor>(
     file: &mut impl Read,
     keep: Keep,
     told: &mut T,
@@ -129,7 +129,7 @@ fn check(
     purpose: Purpose,
 ) -> Result<(), LoadError> {
     let row = birth.row();
-    let image = begun(context, birth, Beginning::Running);
+    let image = begun(context, birth, StartMode::Running);
     let state = State::from_image(
         row.known_as(),
         program.clone(),
@@ -149,7 +149,7 @@ fn check(
 fn begun(
     context: &KernelContext,
     birth: Birth<'_>,
-    beginning: Beginning,
+    beginning: StartMode,
 ) -> dormouse_kernel::process::Image {
     let mut held = |content: ContentRef| {
         Ok::<_, std::convert::Infallible>(context.content_cache.content(content))
@@ -193,7 +193,7 @@ pub(crate) fn bring(
 pub(crate) fn grafts(
     context: &KernelContext,
     plan: &Plan,
-    beginning: Beginning,
+    beginning: StartMode,
 ) -> Vec<ImportedProcess> {
     let graft = |(birth, program): (Birth<'_>, &Program)| {
         let image = Box::new(begun(context, birth, beginning));
@@ -247,7 +247,7 @@ struct Batch {
     bytes: u64,
 }
 
-impl Told for Batch {
+impl ExportVisitor for Batch {
     fn part(&mut self, bytes: &[u8]) {
         self.coming.extend_from_slice(bytes);
     }

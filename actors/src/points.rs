@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dormouse_content::Content;
-use dormouse_kernel::process::{Beginning, Kept, Standing, branched};
+use dormouse_kernel::process::{CheckpointImage, CheckpointInfo, StartMode, branched};
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, FactNumber, Pid};
 use dormouse_proto::process::{Foreign, ProcessRow, Restored};
@@ -121,7 +121,10 @@ pub(crate) fn checkpoint(store: &dyn Store, id: CheckpointId) -> Result<Checkpoi
 ///
 /// # Errors
 /// What the store fails with.
-pub(crate) fn kept(store: &dyn Store, lineage: &Lineage) -> Result<Vec<Kept>, StoreError> {
+pub(crate) fn kept(
+    store: &dyn Store,
+    lineage: &Lineage,
+) -> Result<Vec<CheckpointInfo>, StoreError> {
     Ok(store
         .checkpoints()?
         .iter()
@@ -138,7 +141,7 @@ pub(crate) fn standing(
     context: &KernelContext,
     id: CheckpointId,
     lineage: &Lineage,
-) -> Result<Option<Standing>, LoadError> {
+) -> Result<Option<CheckpointImage>, LoadError> {
     let checkpoints = store.checkpoints()?;
     let of = checkpoints.iter().find(|checkpoint| checkpoint.id == id);
     let Some((pid, kept)) = of.and_then(|checkpoint| place(checkpoint, lineage)) else {
@@ -147,13 +150,16 @@ pub(crate) fn standing(
     let image = recovery::load(store, context, pid, Some(kept.at), Purpose::Run)?
         .state
         .image();
-    Ok(Some(Standing { kept, image }))
+    Ok(Some(CheckpointImage {
+        checkpoint: kept,
+        image,
+    }))
 }
 
 /// In whose journal a process that goes on from others finds itself in a checkpoint.
-fn place(checkpoint: &Checkpoint, lineage: &Lineage) -> Option<(Pid, Kept)> {
+fn place(checkpoint: &Checkpoint, lineage: &Lineage) -> Option<(Pid, CheckpointInfo)> {
     let (pid, at) = lineage.iter().find_map(|(pid, upto)| {
-        let at = checkpoint.standing(*pid)?;
+        let at = checkpoint.position_of(*pid)?;
         upto.is_none_or(|upto| at <= upto).then_some((*pid, at))
     })?;
     let Checkpoint {
@@ -161,7 +167,7 @@ fn place(checkpoint: &Checkpoint, lineage: &Lineage) -> Option<(Pid, Kept)> {
     } = checkpoint;
     Some((
         pid,
-        Kept {
+        CheckpointInfo {
             id: *id,
             label: Arc::clone(label),
             at,
@@ -179,7 +185,7 @@ pub(crate) fn grafts(
     context: &KernelContext,
     process_tree: Vec<ProcessRow>,
     cut: &Cut,
-    beginning: Beginning,
+    beginning: StartMode,
 ) -> Result<Vec<ImportedProcess>, LoadError> {
     let mut grafts = Vec::new();
     for row in process_tree {

@@ -16,7 +16,7 @@ pub use host::{Host, HostError, NoHost, ServerChild};
 pub use model::{Asked, Model, Provider};
 pub use servers::ToolServers;
 pub use store::{
-    Backing, Batch, Entry, Journal, KeyFault, Listing, OwnerToken, Store, StoreError,
+    Batch, BlobReader, Entry, Journal, KeyFault, Listing, OwnerToken, Store, StoreError,
     TempFileChange, Unreadable, Until,
 };
 pub use sweep::{

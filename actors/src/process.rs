@@ -24,9 +24,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use dormouse_kernel::journal::Tail;
+use dormouse_kernel::journal::JournalTail;
 use dormouse_kernel::process::{
-    Child, ChildEvent, Completion, Decision, Effect, Fact, Input, Placed, Signal, State, decide,
+    Child, ChildEvent, Completion, Decision, Effect, Fact, Input, PlacedArrival, Signal, State,
+    decide,
 };
 use dormouse_proto::id::{CallId, FactNumber, Pid};
 use dormouse_proto::tool::Answer;
@@ -81,7 +82,7 @@ pub(crate) struct Delivery {
     pub(crate) input: Input,
     /// The place in the inbox that it takes until it is handled; a message, until its turn begins.
     pub(crate) permit: Option<OwnedSemaphorePermit>,
-    /// Who is answered, by the ticket in `input`.
+    /// Who is answered, by the request_id in `input`.
     pub(crate) answer: Option<(Arc<str>, Requester)>,
     /// Who wants to know that it is durable.
     pub(crate) received: Option<Received>,
@@ -141,7 +142,7 @@ pub(crate) struct Begin {
     pub(crate) root: Pid,
     pub(crate) last: FactNumber,
     /// What follows its latest image.
-    pub(crate) tail: Tail,
+    pub(crate) tail: JournalTail,
     pub(crate) view: watch::Sender<Option<View>>,
     /// Told when something has come of the process, where somebody waits for that.
     pub(crate) started: Option<StartedSignal>,
@@ -159,7 +160,7 @@ pub(crate) struct Running {
     root: Pid,
     last: FactNumber,
     /// What follows its latest image; of what is not durable yet only how much it is.
-    tail: Tail,
+    tail: JournalTail,
     view: watch::Sender<Option<View>>,
     started: Option<StartedSignal>,
     /// The span of the turn that it is in.
@@ -309,7 +310,7 @@ impl Running {
         }
         let is_message = matches!(
             input,
-            Input::Spoke { .. } | Input::Placed(Placed::Spoke { .. })
+            Input::UserInput { .. } | Input::Placed(PlacedArrival::UserInput { .. })
         );
         // A process that has ended hears nothing more: the sender gets an error.
         let received = match received {
@@ -442,7 +443,7 @@ impl Running {
 
     fn append(&mut self, first: FactNumber, facts: Arc<[Fact]>) {
         let (pid, upto) = (self.pid(), self.last);
-        self.tail = self.tail.and(facts.len() as u64, 0);
+        self.tail = self.tail.with_facts(facts.len() as u64, 0);
         let mut entries = vec![LogRecord::Facts { pid, first, facts }];
         if let Some(exit) = self.state.exit() {
             entries.push(LogRecord::Ended {
@@ -450,7 +451,7 @@ impl Running {
                 exit: exit.clone(),
             });
         } else if let Some(worth) = self.context.limits.image_due(self.tail) {
-            self.tail = self.tail.looked_at();
+            self.tail = self.tail.with_pending_image();
             entries.push(LogRecord::Snapshot {
                 pid,
                 at: self.last,
@@ -472,9 +473,9 @@ impl Running {
             self.settle(pending);
         }
         self.tail = match size.image {
-            Imaged::None => self.tail.and(0, size.facts),
-            Imaged::Kept(image) => self.tail.imaged(image),
-            Imaged::TooLong => self.tail.and(0, size.facts).passed_over(),
+            Imaged::None => self.tail.with_facts(0, size.facts),
+            Imaged::Kept(image) => self.tail.after_image(image),
+            Imaged::TooLong => self.tail.with_facts(0, size.facts).without_pending_image(),
         };
     }
 

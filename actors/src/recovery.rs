@@ -3,7 +3,7 @@
 
 use std::sync::PoisonError;
 
-use dormouse_kernel::journal::Tail;
+use dormouse_kernel::journal::JournalTail;
 use dormouse_kernel::process::{State, StateError, evolve};
 use dormouse_kernel::program::{self, Bundle, MAX_PROGRAM_BYTES, Program, Provider};
 use dormouse_proto::id::{FactNumber, Pid};
@@ -58,7 +58,7 @@ pub(crate) struct Loaded {
     /// The last fact in it.
     pub(crate) last: FactNumber,
     /// What followed the image that it was read from.
-    pub(crate) tail: Tail,
+    pub(crate) tail: JournalTail,
 }
 
 /// What a process is read for.
@@ -88,8 +88,8 @@ pub(crate) fn load(
     let record = |source| LoadError::Record { pid, source };
     let mut content =
         |reference: ContentRef| Ok::<_, LoadError>(context.content_cache.content(reference));
-    let tail = Tail::of(image.len() as u64);
-    let tail = tail.and(
+    let tail = JournalTail::of(image.len() as u64);
+    let tail = tail.with_facts(
         facts.len() as u64,
         facts.iter().map(|fact| fact.len() as u64).sum(),
     );

@@ -8,7 +8,7 @@ use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use dormouse_content::{Backing, Source, Unreadable};
+use dormouse_content::{BlobReader, BlobStore, Unreadable};
 use dormouse_proto::id::ContentHash;
 use dormouse_proto::record::ContentRef;
 use tokio::sync::mpsc;
@@ -69,12 +69,12 @@ impl UnreadableContents {
 
 /// A content of the store. A read that fails is added to the list.
 struct Watched {
-    backing: Arc<dyn Backing>,
+    backing: Arc<dyn BlobReader>,
     hash: ContentHash,
     unreadable: Arc<UnreadableContents>,
 }
 
-impl Backing for Watched {
+impl BlobReader for Watched {
     fn length(&self) -> u64 {
         self.backing.length()
     }
@@ -150,8 +150,8 @@ impl fmt::Debug for StoreSlot {
     }
 }
 
-impl Source for StoreSlot {
-    fn open(&self, reference: ContentRef) -> Result<Arc<dyn Backing>, Unreadable> {
+impl BlobStore for StoreSlot {
+    fn open(&self, reference: ContentRef) -> Result<Arc<dyn BlobReader>, Unreadable> {
         let Some(store) = self.store_handle() else {
             return Err(Unreadable::new(
                 "The content is in the store, and the kernel was shut down. It can be read when \

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::Args;
 use dormouse::Imported;
 use dormouse::checkpoint::Scope;
-use dormouse::export::{Place, Redact, look, skim};
+use dormouse::export::{MaskTarget, Redact, look, skim};
 use dormouse::host::ExportFile;
 use regex::bytes::Regex;
 
@@ -78,7 +78,7 @@ pub(crate) struct Import {
 pub(crate) struct Patterns(pub(crate) Vec<Regex>);
 
 impl Redact for Patterns {
-    fn masks(&self, _: Place, bytes: &[u8]) -> Vec<Range<usize>> {
+    fn masks(&self, _: MaskTarget, bytes: &[u8]) -> Vec<Range<usize>> {
         let found = self.0.iter().flat_map(|pattern| pattern.find_iter(bytes));
         found.map(|found| found.range()).collect()
     }

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use dormouse::checkpoint::Scope;
-use dormouse::export::{Facts, Manifest, Member, Redaction, Told, log_lines, skim};
+use dormouse::export::{ExportVisitor, Facts, Manifest, Member, Redaction, log_lines, skim};
 use dormouse::id::{ContentHash, Pid};
 use dormouse::process::ProcessRow;
 use dormouse::program::Requirement;
@@ -214,7 +214,7 @@ struct Contents {
     failed: Option<KernelError>,
 }
 
-impl Told for Contents {
+impl ExportVisitor for Contents {
     fn member(&mut self, member: &Member) {
         let Member { row, image, .. } = member;
         let (status, messages, descriptors) = (
@@ -247,7 +247,7 @@ struct Printer<'a, W> {
     done: Result<(), Failure>,
 }
 
-impl<W: Write> Told for Printer<'_, W> {
+impl<W: Write> ExportVisitor for Printer<'_, W> {
     fn facts(&mut self, facts: Facts) {
         if self.done.is_ok() {
             self.done = log_lines(&facts)

@@ -7,8 +7,8 @@ use arbitrary::Unstructured;
 use dormouse_fuzz::forge::export::{self, Record};
 use dormouse_fuzz::forging::{EXPORT, facts, forgeries, member, recover, within_bounds};
 use dormouse_content::Content;
-use dormouse_kernel::export::{Checker, ExportError, Keep, Manifest, Told};
-use dormouse_kernel::process::{Beginning, gist};
+use dormouse_kernel::export::{Checker, ExportError, Keep, Manifest, ExportVisitor};
+use dormouse_kernel::process::{StartMode, summary_line};
 use dormouse_proto::export::Facts;
 use dormouse_proto::id::{CommitNumber, FactNumber};
 use dormouse_proto::record::codec;
@@ -72,10 +72,10 @@ fuzz_target!(|bytes: &[u8]| {
 /// Reads every fact, as a log of the file does.
 struct Reader;
 
-impl Told for Reader {
+impl ExportVisitor for Reader {
     fn facts(&mut self, facts: Facts) {
         for fact in &facts.facts {
-            let _ = codec::decode::<Fact<ContentRef>>(fact).map(|fact| (fact.name(), gist(&fact)));
+            let _ = codec::decode::<Fact<ContentRef>>(fact).map(|fact| (fact.name(), summary_line(&fact)));
         }
     }
 }
@@ -100,7 +100,7 @@ fn born(manifest: &Manifest) {
             .clone()
             .try_map(&mut |named| Ok::<_, ()>(held(named)))
             .expect("it cannot fail");
-        let _ = birth.image(image, 7, Beginning::Running);
+        let _ = birth.image(image, 7, StartMode::Running);
     }
 }
 

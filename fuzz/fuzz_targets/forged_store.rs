@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use arbitrary::Unstructured;
-use dormouse_actors::ports::{Backing, Batch, Entry, Store};
+use dormouse_actors::ports::{BlobReader, Batch, Entry, Store};
 use dormouse_fuzz::forge::export;
 use dormouse_fuzz::forge::store::Forged;
 use dormouse_fuzz::forging::{EXPORT, facts, forgeries, member, named, recover, within_bounds};
@@ -214,7 +214,7 @@ fn recovered(store: &LogStore, pid: Pid, upto: Option<FactNumber>) {
     );
 }
 
-fn all(content: &dyn Backing) -> Result<bytes::Bytes, dormouse_actors::ports::StoreError> {
+fn all(content: &dyn BlobReader) -> Result<bytes::Bytes, dormouse_actors::ports::StoreError> {
     let _ = content.index();
     Ok(content.slice(0..content.length()).unwrap_or_default())
 }

@@ -16,7 +16,7 @@ use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::FdId;
 use dormouse_proto::message::Block;
 use dormouse_proto::model::{Reply, StopReason, Usage};
-use dormouse_proto::record::{Note, Section};
+use dormouse_proto::record::{Annotation, Section};
 use dormouse_proto::temp_file::TempFileError;
 use dormouse_proto::tool::Answer;
 use libfuzzer_sys::fuzz_target;
@@ -50,9 +50,9 @@ fn contents() -> Table {
     let mut table = table(texts, 37);
     let plan = table.get(&FdId::Fd(5)).expect("it was put in").clone();
     table.insert(FdId::Ref("plan".to_owned()), plan);
-    table.note(
+    table.annotate(
         &FdId::Fd(5),
-        &Note::Named {
+        &Annotation::Named {
             name: Some("the log".into()),
         },
     );
@@ -60,9 +60,9 @@ fn contents() -> Table {
         start_line: 2,
         end_line: 3,
     };
-    table.note(
+    table.annotate(
         &FdId::Fd(5),
-        &Note::Marked {
+        &Annotation::Marked {
             ref_id: "part".into(),
             section,
         },
@@ -109,11 +109,11 @@ fn run(call: Syscall, args: &str, max_read_chars: u64) {
             assert!(!answer.is_error && extracted.entry.page_chars > 0);
             is_bounded(&answer, max_read_chars);
         }
-        Outcome::Noted { id, note, answer } => {
+        Outcome::Annotated { id, note, answer } => {
             assert!(!answer.is_error);
             is_bounded(&answer, max_read_chars);
             let mut noted = table.clone();
-            noted.note(&id, &note);
+            noted.annotate(&id, &note);
             assert_eq!(
                 (noted.len(), noted.next_id()),
                 (table.len(), table.next_id())
@@ -126,7 +126,7 @@ fn run(call: Syscall, args: &str, max_read_chars: u64) {
                 usage: Usage::default(),
             };
             assert!(
-                parse(&pending.settle(Ok(reply)).answer)
+                parse(&pending.into_summarized(Ok(reply)).answer)
                     .root_element()
                     .has_tag_name("fd_summary")
             );

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use arbitrary::{Arbitrary, Unstructured};
-use dormouse_content::{Backing, Content, Source, Unreadable};
-use dormouse_kernel::process::{State, HostContext, evolve, gist};
+use dormouse_content::{BlobReader, Content, BlobStore, Unreadable};
+use dormouse_kernel::process::{State, HostContext, evolve, summary_line};
 use dormouse_kernel::program::Bundle;
 use dormouse_proto::budget::{Budget, Change as BudgetChange};
 use dormouse_proto::export::Member;
@@ -181,7 +181,7 @@ pub fn facts() -> Vec<Vec<u8>> {
         Fact::Mail(MailFact::Received {
             from: Pid(7),
             call,
-            settled: 0,
+            acked_below: 0,
             message: message(),
         }),
         Fact::Mail(MailFact::Taken { at: vec![0, 1] }),
@@ -202,7 +202,7 @@ pub fn facts() -> Vec<Vec<u8>> {
             usage,
         }),
         Fact::Call(CallFact::HostCalled {
-            ticket: text("h"),
+            request_id: text("h"),
             tool: text("read_fd"),
             args: text("{\"fd\":\"fd:1\"}"),
         }),
@@ -280,7 +280,7 @@ pub fn recover(pid: Pid, image: Image<ContentRef>, bundle: Option<&[u8]>, facts:
         let Ok(fact) = codec::decode::<Fact<ContentRef>>(fact) else {
             return;
         };
-        let _ = (fact.name(), gist(&fact));
+        let _ = (fact.name(), summary_line(&fact));
         let Ok(fact) = fact.try_map(&mut held) else {
             return;
         };
@@ -306,8 +306,8 @@ pub fn named(content: ContentRef) -> Content {
 #[derive(Debug)]
 struct Away;
 
-impl Source for Away {
-    fn open(&self, _: ContentRef) -> Result<Arc<dyn Backing>, Unreadable> {
+impl BlobStore for Away {
+    fn open(&self, _: ContentRef) -> Result<Arc<dyn BlobReader>, Unreadable> {
         Err(Unreadable::new("it is away"))
     }
 }

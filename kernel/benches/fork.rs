@@ -10,7 +10,8 @@ use divan::Bencher;
 use divan::counter::BytesCount;
 use dormouse_content::Content;
 use dormouse_kernel::process::{
-    Birth, Completion, Effect, HostContext, Input, Preloads, Signal, State, born, decide, evolve,
+    Birth, Completion, Effect, HostContext, Input, Preloads, Signal, State, decide, evolve,
+    initial_image,
 };
 use dormouse_kernel::program::compile;
 use dormouse_proto::id::{FdId, Pid};
@@ -56,7 +57,7 @@ fn holding(count: u32, len: usize) -> State {
         preloads: &Preloads::default(),
         input: Some(&said),
     };
-    let mut image = born(&program, &around, birth, 0);
+    let mut image = initial_image(&program, &around, birth, 0);
     let entry = |content| Entry::new(content, 4000, "tool:bench", 0);
     image.table = (1..=count)
         .map(|number| (FdId::Fd(number), entry(Content::new(text(len)))))

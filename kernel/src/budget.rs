@@ -1,16 +1,15 @@
-//! Budgets over a tree of processes: what one of them used, what it has given to its children, what
-//! is left.
+//! Budget accounts for a tree of processes: usage, reservations for children, and what is left.
 //!
-//! An [`Account`] belongs to one process and speaks for all below it. What its children may use was
-//! taken out of it before they were made ([`Account::cut`]), and what they left comes back when
-//! they are no more, so that no account needs to look at another, and what a whole tree uses stays
-//! within its root's limits (TREE-1). One model call may use more than is left, since that is known
-//! only when it is over; nothing is begun once a limit is reached.
+//! An [`Account`] belongs to one process and covers its whole subtree. The share of a child is
+//! taken out of the account before the child is made ([`Account::share_for`]), and its rest comes
+//! back when the child is gone. No account therefore needs to look at another, and the usage of a
+//! tree stays within the limits of its root (TREE-1). One model call may overshoot, since its usage
+//! is known only afterwards; nothing starts after a limit is reached.
 //!
-//! What counts as used: of tokens and money, what the process used itself, and what its children
-//! had used when they ended; of processes, itself; of resident bytes, the lengths of the contents
-//! that it opened itself, also where two descriptors share their bytes. Nothing here looks at a
-//! clock, and nothing is forgotten but by [`Account::as_root`].
+//! Usage of tokens and money is that of the process itself plus that of its ended children; of
+//! processes, one; of resident bytes, the lengths of the contents that it opened itself, even if
+//! two descriptors share bytes. Nothing here reads a clock, and only [`Account::as_root`] resets
+//! anything.
 
 mod share;
 
@@ -19,15 +18,15 @@ use dormouse_proto::id::CallId;
 use dormouse_proto::model::Usage;
 use imbl::OrdMap;
 
-pub use self::share::{Asked, Multiply, Shortage};
+pub use self::share::{Multiply, ShareRequest, Shortage};
 
-/// How many processes a tree may hold at the same time whose root says nothing of it.
+/// Default limit for the number of simultaneous processes of a tree.
 pub const DEFAULT_PROCESSES: u64 = 10_000;
 
-/// Of so many hundredths of a limit a model is warned.
+/// Percentage of a limit from which the model is warned.
 const WARNED_FROM: u64 = 80;
 
-/// The amounts that end a process when they are used up. The others bound what it may begin.
+/// The amounts whose exhaustion ends a process. The others only limit what it may start.
 const ENDING: [Amount; 5] = [
     Amount::InputTokens,
     Amount::OutputTokens,
@@ -36,8 +35,7 @@ const ENDING: [Amount; 5] = [
     Amount::ResidentBytes,
 ];
 
-/// What a process may use together with all below it, and what became of that. Cloning costs a few
-/// pointers.
+/// The budget account of a process and its subtree. Cloning costs a few pointers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     limits: Budget,
@@ -50,46 +48,46 @@ pub struct Account {
     given_up: Vec<CallId>,
 }
 
-/// A limit that is reached, or near.
+/// A limit that is reached or near.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reached {
-    /// Of what.
+pub struct ReachedLimit {
+    /// The amount.
     pub amount: Amount,
-    /// So much is used.
+    /// Current usage.
     pub used: u64,
-    /// The limit.
+    /// Limit of the amount.
     pub limit: u64,
 }
 
-/// What contradicts TREE-1.
+/// A violation of TREE-1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Breach {
-    /// A child lives that nothing is reserved for.
+    /// A living child has no share.
     #[error("child {index} of call {call} has no share")]
     NoShare {
-        /// The call that made it.
+        /// The call that made the child.
         call: CallId,
-        /// Which of the call's children.
+        /// Index of the child within its call.
         index: u32,
     },
-    /// A child may use more than was reserved for it.
+    /// The limit of a child exceeds its share.
     #[error("child {index} of call {call} may use {limit:?} of {}, and {share} is reserved", .amount.word())]
     MoreThanItsShare {
-        /// The call that made it.
+        /// The call that made the child.
         call: CallId,
-        /// Which of the call's children.
+        /// Index of the child within its call.
         index: u32,
-        /// Of what.
+        /// The amount.
         amount: Amount,
-        /// What it may use; none: without end.
+        /// Limit of the child; `None` for unlimited.
         limit: Option<u64>,
-        /// What is reserved.
+        /// Share of the child.
         share: u64,
     },
 }
 
 impl Account {
-    /// The account that an image holds, of a process that used `own` itself.
+    /// Loads an account from an image; `own` is the usage of the process itself.
     #[must_use]
     pub fn new(ledger: Ledger, own: Usage) -> Self {
         let Ledger {
@@ -101,7 +99,8 @@ impl Account {
             warned,
             given_up,
         } = ledger;
-        let (shares, warned) = (shares.into_iter().collect(), warned.into_iter().collect());
+        let shares = shares.into_iter().collect();
+        let warned = warned.into_iter().collect();
         Self {
             limits,
             began_ms,
@@ -114,7 +113,7 @@ impl Account {
         }
     }
 
-    /// The account as an image holds it; what the process used itself stands beside it.
+    /// The account as an image stores it. The usage of the process itself is stored separately.
     #[must_use]
     pub fn ledger(&self) -> Ledger {
         Ledger {
@@ -136,31 +135,30 @@ impl Account {
         }
     }
 
-    /// The limits of the process and all below it.
+    /// Limits of the process and its subtree.
     #[must_use]
     pub fn limits(&self) -> &Budget {
         &self.limits
     }
 
-    /// What the process used itself.
+    /// Usage of the process itself.
     #[must_use]
     pub fn own(&self) -> Usage {
         self.own
     }
 
-    /// What its children that have ended used, and all below them.
+    /// Usage of ended children and their subtrees.
     #[must_use]
     pub fn below(&self) -> Usage {
         self.below
     }
 
-    /// What is reserved for children that have not ended: by the call that made each, and which of
-    /// the call's it is.
+    /// Shares of living children, by the call that made each and the index in it.
     pub fn shares(&self) -> impl ExactSizeIterator<Item = ((CallId, u32), Budget)> {
         self.shares.iter().map(|(place, share)| (*place, *share))
     }
 
-    /// Whether something is reserved for a child of this call. O(log n).
+    /// Whether a child of this call has a share. O(log n).
     #[must_use]
     pub fn has_shares(&self, call: CallId) -> bool {
         self.shares
@@ -169,15 +167,14 @@ impl Account {
             .is_some()
     }
 
-    /// What is reserved for one child.
+    /// The share of one child.
     #[must_use]
     pub fn share(&self, call: CallId, index: u32) -> Option<&Budget> {
         self.shares.get(&(call, index))
     }
 
-    /// How much of an amount is used, whatever its limit: what living children use stands under
-    /// their shares. Of wall time and depth nothing is used here: see
-    /// [`deadline_ms`](Self::deadline_ms).
+    /// Usage of an amount. Usage of living children is part of their shares. Wall time and depth
+    /// are not used up here: see [`deadline_ms`](Self::deadline_ms).
     #[must_use]
     pub fn used(&self, amount: Amount) -> u64 {
         let of = |usage: &Usage| match amount {
@@ -193,7 +190,7 @@ impl Account {
         }
     }
 
-    /// How much of an amount is reserved for living children.
+    /// Sum of the shares of living children.
     #[must_use]
     pub fn reserved(&self, amount: Amount) -> u64 {
         if !Amount::SHARED.contains(&amount) {
@@ -205,7 +202,7 @@ impl Account {
             .fold(0, u64::saturating_add)
     }
 
-    /// How much of an amount the process may still use or give away; none: it is not limited.
+    /// What the process may still use or give away; `None` if the amount is not limited.
     #[must_use]
     pub fn left(&self, amount: Amount) -> Option<u64> {
         let limit = self.limits.limit(amount)?;
@@ -216,8 +213,7 @@ impl Account {
         )
     }
 
-    /// By how much the limit of an amount is exceeded: the overshoot of single calls, its
-    /// children's included.
+    /// By how much a limit is exceeded: the overshoot of single calls, including those of children.
     #[must_use]
     pub fn overdrawn(&self, amount: Amount) -> u64 {
         let taken = self.used(amount).saturating_add(self.reserved(amount));
@@ -226,7 +222,7 @@ impl Account {
             .map_or(0, |limit| taken.saturating_sub(limit))
     }
 
-    /// When its wall time is over: milliseconds since the epoch, UTC.
+    /// End of the wall time: milliseconds since the epoch, UTC.
     #[must_use]
     pub fn deadline_ms(&self) -> Option<u64> {
         self.limits
@@ -234,8 +230,7 @@ impl Account {
             .map(|limit| self.began_ms.saturating_add(limit))
     }
 
-    /// What it and all below it used; where children live, or lived when it ended, as far as is
-    /// known.
+    /// Known usage of the process and its subtree. Usage of living children is not included.
     #[must_use]
     pub fn spent(&self) -> Usage {
         let mut spent = self.own;
@@ -243,25 +238,28 @@ impl Account {
         spent
     }
 
-    /// The same, and the whole shares of living children. If it ends before them, its exit says so
-    /// much.
+    /// Upper bound of the usage: known usage plus the shares of living children. Used for the exit
+    /// of a process that ends before its children.
     #[must_use]
     pub fn spent_at_most(&self) -> Usage {
         let mut spent = self.spent();
-        self.shares.values().for_each(|share| spent += whole(share));
+        self.shares
+            .values()
+            .for_each(|share| spent += as_usage(share));
         spent
     }
 
-    /// The limit that is reached, if one is: nothing more may begin.
+    /// A limit that is reached, if any: nothing more may start.
     #[must_use]
-    pub fn reached(&self, now_ms: u64) -> Option<Reached> {
+    pub fn reached(&self, now_ms: u64) -> Option<ReachedLimit> {
         ENDING
             .into_iter()
-            .filter_map(|amount| self.stand(amount, now_ms))
-            .find(|stand| stand.used >= stand.limit)
+            .filter_map(|amount| self.usage_and_limit(amount, now_ms))
+            .find(|reached| reached.used >= reached.limit)
     }
 
-    /// Whether all that is left of an amount is reserved for children: what they leave comes back.
+    /// Whether everything left of an amount is reserved for children, so that waiting for their
+    /// ends helps.
     #[must_use]
     pub fn waits_for_shares(&self) -> bool {
         ENDING
@@ -269,43 +267,43 @@ impl Account {
             .any(|amount| self.left(amount) == Some(0))
     }
 
-    /// The limits that are near, and that the model was not warned of. What living children have
-    /// reserved does not count, since most of it comes back.
+    /// The limits that are near and that the model was not warned of. Reservations do not count,
+    /// since most of them are returned.
     #[must_use]
-    pub fn near(&self, now_ms: u64) -> Vec<Reached> {
-        let is_near = |stand: &Reached| {
-            u128::from(stand.used) * 100 >= u128::from(stand.limit) * u128::from(WARNED_FROM)
+    pub fn near(&self, now_ms: u64) -> Vec<ReachedLimit> {
+        let is_near = |reached: &ReachedLimit| {
+            u128::from(reached.used) * 100 >= u128::from(reached.limit) * u128::from(WARNED_FROM)
                 && self
                     .warned
-                    .get(&stand.amount)
-                    .is_none_or(|warned| *warned < stand.limit)
+                    .get(&reached.amount)
+                    .is_none_or(|warned| *warned < reached.limit)
         };
         ENDING
             .into_iter()
-            .filter_map(|amount| self.stand(amount, now_ms))
+            .filter_map(|amount| self.usage_and_limit(amount, now_ms))
             .filter(is_near)
             .collect()
     }
 
-    /// How an amount that ends a process stands, where it is limited.
-    fn stand(&self, amount: Amount, now_ms: u64) -> Option<Reached> {
+    /// Usage and limit of an amount that ends a process, if it is limited.
+    fn usage_and_limit(&self, amount: Amount, now_ms: u64) -> Option<ReachedLimit> {
         let used = match amount {
             Amount::WallTime => now_ms.saturating_sub(self.began_ms),
             _ => self.used(amount),
         };
-        Some(Reached {
+        Some(ReachedLimit {
             amount,
             used,
             limit: self.limits.limit(amount)?,
         })
     }
 
-    /// TREE-1, as far as one process and its living children can show it: each of them has a share
-    /// and may use no more than that. Together with [`overdrawn`](Self::overdrawn), which is
-    /// nothing but for single calls, what holds for every process of a tree holds for the tree.
+    /// Checks TREE-1 for one process and its living children: each child has a share and a limit
+    /// within it. Together with [`overdrawn`](Self::overdrawn), which is nonzero only for single
+    /// calls, the invariant follows for the whole tree.
     ///
     /// # Errors
-    /// [`Breach`], the first there is.
+    /// The first [`Breach`].
     pub fn check<'a>(
         &self,
         children: impl IntoIterator<Item = ((CallId, u32), &'a Self)>,
@@ -332,9 +330,8 @@ impl Account {
         Ok(())
     }
 
-    /// The account as the root of a tree of its own has it, from `now_ms` on: with the same limits
-    /// and what it used so far, with nothing reserved, and with all of its wall time, of which it
-    /// is warned anew.
+    /// Turns an account into that of a root from `now_ms` on: limits and usage are kept,
+    /// reservations are dropped, and wall time starts anew, with a new warning.
     #[must_use]
     pub fn as_root(mut ledger: Ledger, now_ms: u64) -> Ledger {
         ledger
@@ -348,31 +345,31 @@ impl Account {
         }
     }
 
-    pub(crate) fn spend(&mut self, usage: Usage) {
+    pub(crate) fn add_usage(&mut self, usage: Usage) {
         self.own += usage;
     }
 
-    pub(crate) fn hold(&mut self, bytes: u64) {
+    pub(crate) fn add_held_bytes(&mut self, bytes: u64) {
         self.held_bytes = self.held_bytes.saturating_add(bytes);
     }
 
-    /// These calls were given up: what a model used for them may still become known, once.
-    pub(crate) fn give_up(&mut self, calls: Vec<CallId>) {
+    /// Records that calls were abandoned. The usage of each may still arrive, once.
+    pub(crate) fn abandon_calls(&mut self, calls: Vec<CallId>) {
         self.given_up = calls;
     }
 
-    /// Whether what a model used for this call is not counted yet, though the call is over.
-    pub(crate) fn is_owed(&self, call: CallId) -> bool {
+    /// Whether the usage of this abandoned call has not been counted yet.
+    pub(crate) fn awaits_usage(&self, call: CallId) -> bool {
         self.given_up.contains(&call)
     }
 
-    /// The process has ended: nothing is reserved any more. What its living children may still use
-    /// is counted in its exit.
+    /// Drops all reservations of an ended process. What its living children may still use is part
+    /// of its exit.
     pub(crate) fn close(&mut self) {
         self.shares.clear();
     }
 
-    /// Applies a change. Total: a share that is not there is not given back.
+    /// Applies a change. Total: returning an unknown share has no effect.
     pub(crate) fn apply(&mut self, change: &Change) {
         match change {
             Change::Reserved { call, shares } => {
@@ -384,7 +381,7 @@ impl Account {
             }
             Change::Returned { call, index, spent } => {
                 if let Some(share) = self.shares.remove(&(*call, *index)) {
-                    self.below += spent.unwrap_or_else(|| whole(&share));
+                    self.below += spent.unwrap_or_else(|| as_usage(&share));
                 }
             }
             Change::Warned { amount, limit, .. } => {
@@ -392,14 +389,14 @@ impl Account {
             }
             Change::Used { call, usage } => {
                 self.given_up.retain(|known| known != call);
-                self.spend(*usage);
+                self.add_usage(*usage);
             }
         }
     }
 }
 
-/// A whole share as if it had been used.
-fn whole(share: &Budget) -> Usage {
+/// A share as usage.
+fn as_usage(share: &Budget) -> Usage {
     Usage {
         input_tokens: share.input_tokens.unwrap_or(0),
         output_tokens: share.output_tokens.unwrap_or(0),

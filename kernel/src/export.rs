@@ -1,14 +1,13 @@
-//! Exports: a process, or a tree of them, as one file that another store can take in.
+//! The export format: a process or a tree of processes as one file that another store can import.
 //!
-//! * [`frame`](Framer): the records of a file one behind the other, chained by hash, so that no
-//!   byte of it can be cut off, changed, moved or added without being noticed by name, which
-//!   [`scan`](Scanner) does.
-//! * [`manifest`](Manifest): what a file holds, checked as a whole before anything of it is used.
-//! * [`birth`](Manifest::births): what becomes of its processes in another store.
-//! * [`mask`](Redact): what is kept out of it.
+//! * [`frame`](Framer) writes the records, chained by hash, so that any removed, changed, moved or
+//!   added byte is detected by [`scan`](Scanner), which reads them.
+//! * [`manifest`](Manifest) checks the whole file before any of it is used.
+//! * [`birth`](Manifest::births) turns its processes into new processes of another store.
+//! * [`mask`](Redact) redacts texts.
 //!
-//! This room never sees a file and never a store: it is given bytes and gives bytes.
-//! `docs/format.md` says what stands where.
+//! This module never opens a file or a store; it maps bytes to bytes. `docs/format.md` specifies
+//! the layout.
 
 mod birth;
 mod frame;
@@ -17,45 +16,46 @@ mod mask;
 mod scan;
 
 pub use birth::Birth;
-pub use frame::{Framer, Naming};
-pub use manifest::{Checker, Manifest, Told, named};
-pub use mask::{Masker, Place, Redact, Unmasked, mask_text, masked_bundle};
+pub use frame::{ContentHasher, Framer};
+pub use manifest::{Checker, ExportVisitor, Manifest, referenced_contents};
+pub use mask::{MaskError, MaskTarget, Masker, Redact, mask_text, masked_bundle};
 pub use scan::{Keep, Piece, Scanner};
 
-/// Why a file is not taken in, or not looked into. Nothing of it was used.
+/// Why a file cannot be imported or read. None of it was used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExportError {
-    /// It does not begin as an export does.
+    /// The file does not start like an export.
     #[error(
         "the file is no export: it does not begin as one. Name a file that `dormouse export` made"
     )]
     Foreign,
-    /// It holds something that this version does not know.
-    #[error("the export holds {what}, as a later version writes it. Import it with that version")]
+    /// The file contains something that this version does not know.
+    #[error(
+        "the export contains {what}, which only a later version can read. Import it with that version"
+    )]
     Newer {
-        /// What.
+        /// Description of the unknown part.
         what: String,
     },
-    /// It ends before its end.
-    #[error("the export was cut off after {at} bytes. Copy it again from where it was made")]
+    /// The file is truncated.
+    #[error("the export was cut off after {at} bytes. Copy the file again from its source")]
     Truncated {
-        /// How many bytes there are.
+        /// Length of the file.
         at: u64,
     },
-    /// What stands there is not what was written.
+    /// The bytes do not match their hash.
     #[error(
-        "the export was altered: what ends at byte {at} does not fit its hash. Copy it again from \
-         where it was made"
+        "the export was altered: the record that ends at byte {at} does not match its hash. Copy \
+         the file again from its source"
     )]
     Altered {
-        /// Where the record ends that is not what it was, or where the first byte stands that is
-        /// too many.
+        /// End of the first record that does not match, or start of excess bytes.
         at: u64,
     },
-    /// It is as it was written, and contradicts itself.
-    #[error("the export cannot be used: {what}. Export again from the store that it was made of")]
+    /// The hashes match, but the content is inconsistent.
+    #[error("the export cannot be used: {what}. Export again from the source store")]
     Invalid {
-        /// What contradicts what.
+        /// Description of the inconsistency.
         what: String,
     },
 }

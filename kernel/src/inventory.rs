@@ -1,20 +1,22 @@
-//! What a store holds and who needs it, remembered between two collections of garbage.
+//! An inventory of a store's log, kept in memory between garbage collections: which records exist,
+//! and which process refers to which content.
 //!
-//! Pure: a store that goes through its log shows each record once, and says what a piece of a
-//! journal refers to. From that follows which contents something refers to, and how many bytes of
-//! each part of the log are live. What is given up takes its references and its bytes along. So a
-//! collection costs what came to the log since the last one and what was given up, and not what is
-//! kept.
+//! The inventory is pure data. The store scans its log and reports each record once, with the
+//! contents that it refers to. From this follows which contents are live, and how many bytes of
+//! each part (segment) of the log are live. Deleting a process or a part of its history removes its
+//! references and bytes. A collection therefore costs the records that were added since the last
+//! one and what is deleted, not what is kept.
 //!
-//! * References are kept for each process as a set, so that a record that is seen twice counts
-//!   once. A content is live while a process in the inventory refers to it. To show a record too
-//!   often keeps garbage, and never loses what is live.
-//! * Contents go by eight bytes of their name. Two that share them are live while either is.
-//! * Bytes of parts are an estimate: they say which parts are worth a look, and the look decides.
+//! * References are kept per process as a set, so that a record which is reported twice counts
+//!   once. A content is live while a process refers to it. Reporting a record too often retains
+//!   garbage, but never loses live data.
+//! * Contents are identified by eight bytes of their hash. Two contents that share them are live
+//!   while either is.
+//! * Live bytes of parts are an estimate: they tell which parts are worth an exact scan.
 //!
-//! Memory: some 50 bytes for each content in the log, 16 for each process that refers to it, some
-//! 300 for each process, and 50 for each of its images and each part of the log that it is in. Ten
-//! thousand processes with a million contents take some 70 MB.
+//! Memory: about 50 bytes for each content in the log, 16 for each reference of a process, 300 for
+//! each process, and 50 for each of its images and each part that it has records in. Ten thousand
+//! processes with a million contents take about 70 MB.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -27,12 +29,12 @@ mod owner;
 pub use owner::Need;
 use owner::Owner;
 
-/// The first bytes of the name that a store has for a content.
+/// The first eight bytes of a content's hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShortName(pub u64);
 
 impl ShortName {
-    /// Of a name.
+    /// The short form of a hash.
     #[must_use]
     pub fn of(name: &[u8; 32]) -> Self {
         let [a, b, c, d, e, f, g, h, ..] = *name;
@@ -40,22 +42,22 @@ impl ShortName {
     }
 }
 
-/// How far a store was gone through. It belongs to the store; nothing here looks into it.
+/// The position up to which a store was scanned. Only the store interprets it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reached {
-    /// The part of the log.
+    /// Part of the log.
     pub part: u32,
-    /// The first byte in it that was not looked at.
+    /// First byte of that part that was not scanned.
     pub offset: u64,
-    /// All records that were first written up to this commit have been shown; 0 before the first
-    /// pass is complete.
+    /// All records that were first written up to this commit have been reported; 0 before the first
+    /// scan is complete.
     pub commit: u64,
 }
 
-/// What a store holds. An empty one is filled by the first collection.
+/// The inventory of a store. The first collection fills an empty one.
 #[derive(Debug, Default)]
 pub struct Inventory {
-    /// The opened store that it is of.
+    /// Number of the opened store that the inventory belongs to.
     of: u64,
     reached: Reached,
     contents: HashMap<ShortName, Held>,
@@ -63,14 +65,14 @@ pub struct Inventory {
     owners: HashMap<Pid, Owner>,
     checkpoints: HashMap<CheckpointId, (u32, u64)>,
     parts: BTreeMap<u32, Stock>,
-    /// Processes of which something is not counted yet.
+    /// Processes with reports that are not counted yet.
     touched: BTreeSet<Pid>,
-    /// Processes that something was shown of since [`Inventory::settle`].
+    /// Processes with reports since the last [`Inventory::settle`].
     shown: BTreeSet<Pid>,
     unreadable: Vec<(Option<Pid>, String)>,
 }
 
-/// A content: how many processes refer to it, and where it stands.
+/// A content: the number of processes that refer to it, and its location.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     owners: u32,
@@ -78,30 +80,30 @@ struct Held {
     bytes: u64,
 }
 
-/// What a part of the log holds.
+/// Size and live bytes of a part of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stock {
-    /// Bytes that were looked at.
+    /// Scanned bytes.
     pub bytes: u64,
-    /// Those that are live.
+    /// Live bytes among them.
     pub live: u64,
-    /// Whether only a look can say how many are live.
+    /// Whether `live` is unreliable, so that only an exact scan can tell.
     pub is_doubtful: bool,
-    /// Whether it is not known where in the part they are, so that each loss makes them doubtful.
+    /// Whether the live bytes cannot be attributed, so that any loss makes `live` unreliable.
     is_vague: bool,
 }
 
-/// What would be lost with what is to be given up.
+/// What a deletion would free.
 #[derive(Debug, Default)]
 pub struct Losses {
-    /// How many of the processes that refer to a content are given up.
+    /// Number of deleted references to each content.
     owners: HashMap<ShortName, u32>,
     parts: BTreeMap<u32, u64>,
     doubtful: BTreeSet<u32>,
 }
 
 impl Stock {
-    /// What a look has shown.
+    /// The result of an exact scan.
     #[must_use]
     pub fn seen(bytes: u64, live: u64) -> Self {
         Self {
@@ -113,7 +115,7 @@ impl Stock {
 }
 
 impl Inventory {
-    /// Begins anew where it is of another opened store than the one of this number.
+    /// Resets the inventory if it belongs to another opened store.
     pub fn belong_to(&mut self, of: u64) {
         if self.of != of {
             *self = Self {
@@ -123,41 +125,41 @@ impl Inventory {
         }
     }
 
-    /// How far the store was gone through.
+    /// The position up to which the store was scanned.
     #[must_use]
     pub fn reached(&self) -> Reached {
         self.reached
     }
 
-    /// The store was gone through up to there.
+    /// Sets the scanned position.
     pub fn reach(&mut self, reached: Reached) {
         self.reached = reached;
     }
 
-    /// So many bytes in a part were looked at.
+    /// Adds scanned bytes of a part.
     pub fn passed(&mut self, part: u32, bytes: u64) {
         self.parts.entry(part).or_default().bytes += bytes;
     }
 
-    /// A record that stays for ever.
+    /// Adds the bytes of a record that is always kept.
     pub fn fixed(&mut self, part: u32, bytes: u64) {
         self.parts.entry(part).or_default().live += bytes;
     }
 
-    /// The record of a checkpoint that is kept.
+    /// Adds the record of a kept checkpoint.
     pub fn checkpoint(&mut self, id: CheckpointId, part: u32, bytes: u64) {
         self.fixed(part, bytes);
         self.checkpoints.insert(id, (part, bytes));
     }
 
-    /// A checkpoint was given up.
+    /// Removes a deleted checkpoint.
     pub fn drop_checkpoint(&mut self, id: CheckpointId) {
         if let Some((part, bytes)) = self.checkpoints.remove(&id) {
-            self.die(part, bytes);
+            self.remove_live(part, bytes);
         }
     }
 
-    /// A content stands in a part. Where it is known to stand elsewhere, it no longer counts there.
+    /// Adds a content. If it is known at another location, it no longer counts there.
     pub fn content(&mut self, name: ShortName, part: u32, bytes: u64) {
         let held = self.contents.entry(name).or_default();
         let before = std::mem::replace(
@@ -169,12 +171,12 @@ impl Inventory {
             },
         );
         if before.owners > 0 {
-            self.die(before.part, before.bytes);
+            self.remove_live(before.part, before.bytes);
             self.fixed(part, bytes);
         }
     }
 
-    /// A content was dropped with the part that it stood in.
+    /// Removes a content that was dropped together with its part.
     pub fn dropped(&mut self, name: ShortName, part: u32) {
         if self
             .contents
@@ -185,48 +187,49 @@ impl Inventory {
         }
     }
 
-    /// A record of a process that is kept, needed for as long as `need` says.
+    /// Adds a record of a process, which is needed as long as `need` says.
     pub fn record(&mut self, pid: Pid, need: Need, part: u32, bytes: u64) {
         self.fixed(part, bytes);
         self.owner(pid).record(need, part, bytes);
     }
 
-    /// Facts of a process were shown.
+    /// Reports facts of a process.
     pub fn facts(&mut self, pid: Pid, first: FactNumber, count: u64) {
         self.owner(pid).facts(first, count);
     }
 
-    /// A process ended at a time, in milliseconds since the epoch.
+    /// Reports the end of a process, in milliseconds since the epoch.
     pub fn ended(&mut self, pid: Pid, at_ms: u64) {
         self.owner(pid).ended(at_ms);
     }
 
-    /// An image of a process was shown.
+    /// Reports an image of a process.
     pub fn image(&mut self, pid: Pid, at: FactNumber) {
         self.owner(pid).image(at);
     }
 
-    /// An image of a process is no longer there.
+    /// Removes an image of a process.
     pub fn no_image(&mut self, pid: Pid, at: FactNumber) {
         self.owner(pid).no_image(at);
     }
 
-    /// A change of temporary files was shown.
+    /// Reports a change of temporary files.
     pub fn temp_file(&mut self, root: Pid, number: u64) {
         self.owner(root).temp_file(number);
     }
 
-    /// A process refers to contents, for as long as `need` says.
+    /// Adds references of a process to contents, which last as long as `need` says.
     pub fn refers(&mut self, pid: Pid, need: Need, names: impl Iterator<Item = ShortName>) {
         self.owner(pid).refers(need, names);
     }
 
-    /// Something that may refer to any content cannot be read: of a process, if that is known.
+    /// Reports an unreadable record, which may refer to any content; `pid` is its process, if
+    /// known.
     pub fn note_unreadable(&mut self, pid: Option<Pid>, what: String) {
         self.unreadable.push((pid, what));
     }
 
-    /// What cannot be read.
+    /// Descriptions of the unreadable records.
     #[must_use]
     pub fn unreadable(&self) -> Vec<String> {
         let told = |(pid, what): &(Option<Pid>, String)| match pid {
@@ -241,7 +244,7 @@ impl Inventory {
         self.owners.entry(pid).or_default()
     }
 
-    /// Counts what was shown since the last time. Answers with the processes that it was about.
+    /// Counts all reports since the last call. Returns the processes that they concern.
     pub fn settle(&mut self) -> BTreeSet<Pid> {
         self.count();
         std::mem::take(&mut self.shown)
@@ -252,35 +255,35 @@ impl Inventory {
             let Some(mut owner) = self.owners.remove(&pid) else {
                 continue;
             };
-            for name in owner.settle(|part| self.parts.contains_key(&part)) {
-                self.gain(name);
+            for name in owner.merge_references(|part| self.parts.contains_key(&part)) {
+                self.add_live(name);
             }
             self.owners.insert(pid, owner);
             self.shown.insert(pid);
         }
     }
 
-    /// A process was given up.
+    /// Removes a deleted process.
     pub fn forget(&mut self, pid: Pid) {
         self.count();
-        self.lose(&Forgotten {
+        self.remove_losses(&Forgotten {
             processes: [pid].into(),
             ..Forgotten::default()
         });
         self.owners.remove(&pid);
     }
 
-    /// The history of a process before a fact was given up.
+    /// Removes the deleted history of a process before a fact.
     pub fn shorten(&mut self, pid: Pid, since: FactNumber) {
         self.count();
-        self.lose(&Forgotten {
+        self.remove_losses(&Forgotten {
             histories: [(pid, since)].into(),
             ..Forgotten::default()
         });
         self.owners.entry(pid).or_default().shorten(since);
     }
 
-    fn lose(&mut self, forgotten: &Forgotten) {
+    fn remove_losses(&mut self, forgotten: &Forgotten) {
         let Losses {
             owners,
             parts,
@@ -294,13 +297,13 @@ impl Inventory {
         }
         parts
             .into_iter()
-            .for_each(|(part, bytes)| self.die(part, bytes));
+            .for_each(|(part, bytes)| self.remove_live(part, bytes));
         for part in doubtful {
             self.doubt(part);
         }
     }
 
-    /// What would be lost with these. Costs what they hold.
+    /// Computes what a deletion would free. Costs what the deleted processes hold.
     #[must_use]
     pub fn losses(&self, forgotten: &Forgotten) -> Losses {
         let mut losses = Losses::default();
@@ -334,11 +337,12 @@ impl Inventory {
         losses
     }
 
-    fn gain(&mut self, name: ShortName) {
+    fn add_live(&mut self, name: ShortName) {
         let held = self.contents.entry(name).or_default();
         held.owners += 1;
         if held.owners == 1 {
-            let (part, bytes) = (held.part, held.bytes);
+            let part = held.part;
+            let bytes = held.bytes;
             self.live_contents += 1;
             if let Some(stock) = self.parts.get_mut(&part) {
                 stock.live += bytes;
@@ -346,14 +350,14 @@ impl Inventory {
         }
     }
 
-    fn die(&mut self, part: u32, bytes: u64) {
+    fn remove_live(&mut self, part: u32, bytes: u64) {
         if let Some(stock) = self.parts.get_mut(&part) {
             stock.live = stock.live.saturating_sub(bytes);
             stock.is_doubtful |= stock.is_vague;
         }
     }
 
-    /// Whether a process refers to a content that stays when these are lost.
+    /// Whether a process still refers to a content after these losses.
     #[must_use]
     pub fn is_referred_to(&self, name: ShortName, losses: &Losses) -> bool {
         let lost = losses.owners.get(&name).copied().unwrap_or_default();
@@ -362,7 +366,7 @@ impl Inventory {
             .is_some_and(|held| held.owners > lost)
     }
 
-    /// How many contents something refers to when these are lost.
+    /// Number of live contents after these losses.
     #[must_use]
     pub fn live_contents(&self, losses: &Losses) -> u64 {
         let dead = losses
@@ -373,7 +377,7 @@ impl Inventory {
         self.live_contents.saturating_sub(dead as u64)
     }
 
-    /// What a part holds when these are lost; none where nothing of it was looked at.
+    /// Size and live bytes of a part after these losses; `None` if it was not scanned.
     #[must_use]
     pub fn stock(&self, part: u32, losses: &Losses) -> Option<Stock> {
         let stock = self.parts.get(&part)?;
@@ -387,30 +391,30 @@ impl Inventory {
         })
     }
 
-    /// A look at a part has shown what is live in it.
+    /// Sets the live bytes of a part from an exact scan.
     pub fn correct(&mut self, part: u32, live: u64) {
         if let Some(stock) = self.parts.get_mut(&part) {
             (stock.live, stock.is_doubtful) = (live, false);
         }
     }
 
-    /// Only a look can say what is live in a part.
+    /// Marks the live bytes of a part as unreliable.
     pub fn doubt(&mut self, part: u32) {
         if let Some(stock) = self.parts.get_mut(&part) {
             (stock.is_doubtful, stock.is_vague) = (true, true);
         }
     }
 
-    /// A part is no more. What was live in it was moved, and is shown where it stands now.
+    /// Removes a part. Its live records were moved and are reported at their new location.
     pub fn drop_part(&mut self, part: u32) {
         self.parts.remove(&part);
     }
 
-    /// Whether a process is known from its image at fact `since` to fact `last`; where not, up to
-    /// which fact it is, if from there.
+    /// Checks that the journal of a process is known without a gap from its image at fact `since`
+    /// to fact `last`.
     ///
     /// # Errors
-    /// The last fact up to which there is no gap; none where the image is missing.
+    /// The last fact before the gap; `None` if the image is missing.
     pub fn covers(
         &self,
         pid: Pid,
@@ -420,23 +424,23 @@ impl Inventory {
         self.owners.get(&pid).ok_or(None)?.covers(since, last)
     }
 
-    /// The number up to which the changes of the temporary files of a tree are known without a gap.
+    /// The number up to which changes of a tree's temporary files are known without a gap.
     #[must_use]
     pub fn temp_files(&self, root: Pid) -> u64 {
         self.owners.get(&root).map_or(0, Owner::temp_files)
     }
 
-    /// When a process ended: milliseconds since the epoch. None for one of which something cannot
-    /// be read.
+    /// End of a process: milliseconds since the epoch. `None` if some of its records are
+    /// unreadable.
     #[must_use]
     pub fn ended_ms(&self, pid: Pid) -> Option<u64> {
         let is_whole = self.unreadable.iter().all(|(of, _)| *of != Some(pid));
         self.owners.get(&pid).filter(|_| is_whole)?.ended_ms()
     }
 
-    /// Where the history of a process can begin that must reach back to `floor`: at the image
-    /// before the one that `floor` is read from, so that damage to one leaves another. None where
-    /// that gives nothing up.
+    /// The start of the history that has to reach back to `floor`: the image before the one from
+    /// which `floor` is read, so that damage to one image leaves another. `None` if nothing could
+    /// be deleted.
     #[must_use]
     pub fn generation_before(&self, pid: Pid, floor: FactNumber) -> Option<FactNumber> {
         let owner = self.owners.get(&pid)?;

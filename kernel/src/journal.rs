@@ -1,121 +1,124 @@
-//! When a journal gets an image again, so that reading it stays quick and its images stay few.
+//! Decides when a journal gets a new image (snapshot), so that loading stays fast and images stay
+//! few.
 //!
-//! A pure decision over sizes. An image holds what the facts before it came to. Where they only
-//! added to it, as in a conversation that grows, it is as long as they are, and reading it is no
-//! quicker than replaying them: there it would only take room. So an image is worth writing where
-//! it is at most a quarter of what would be read without it. All images of a journal together then
-//! take at most a third of what its facts cost, however long it gets; of a process that sleeps and
-//! wakes again and again, about as much as its facts.
+//! The decision is a pure function of sizes. An image replaces the facts before it. If the facts
+//! only add to the state, as in a growing conversation, the image is as long as they are and does
+//! not make loading faster. An image is therefore worth writing if it is at most a quarter of what
+//! would be read without it. All images of a journal together then take at most a third of the cost
+//! of its facts, however long it grows; for a process that is hibernated and woken repeatedly,
+//! about as much as its facts.
 //!
-//! How long an image would be is known once it is made, so it is looked at when what follows the
-//! latest one has doubled.
+//! The length of an image is known only once it is built. One is built when the facts after the
+//! latest image have doubled.
 
-/// What would be read without an image, over what is read with it.
+/// Required ratio of bytes read without the image to bytes read with it.
 const TIMES_AN_IMAGE: u64 = 4;
-/// So much may follow an image however small that is: some milliseconds of replay.
+/// Facts up to this cost never need an image: they replay in milliseconds.
 const AT_LEAST_BYTES: u64 = 1 << 20;
-/// What a fact costs beside its bytes, as if it were so much longer: its header on the disk, and
-/// that it is looked up and replayed.
+/// Cost of a fact in addition to its bytes: its header on disk, lookup and replay.
 const BYTES_A_FACT: u64 = 512;
 
-/// What follows the latest image of a journal.
+/// The part of a journal after its latest image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tail {
+pub struct JournalTail {
     image_bytes: u64,
-    followed: Span,
-    /// What an image is looked at that would stand behind it, while one is.
-    looked_at: Option<Span>,
-    /// The cost at which one is looked at next.
-    look_at: u64,
+    since_image: FactSpan,
+    /// Position of the image that is being built, if one is.
+    pending_image: Option<FactSpan>,
+    /// Cost at which the next image is built.
+    next_image_cost: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Span {
+struct FactSpan {
     facts: u64,
     bytes: u64,
 }
 
-impl Span {
+impl FactSpan {
     fn cost(self) -> u64 {
         self.bytes + BYTES_A_FACT * self.facts
     }
 }
 
-impl Tail {
-    /// Behind an image of so many bytes, with nothing after it yet.
+impl JournalTail {
+    /// The empty tail after an image of this size.
     #[must_use]
     pub fn of(image_bytes: u64) -> Self {
-        let look_at = AT_LEAST_BYTES.max((TIMES_AN_IMAGE - 1) * image_bytes);
+        let next_image_cost = AT_LEAST_BYTES.max((TIMES_AN_IMAGE - 1) * image_bytes);
         Self {
             image_bytes,
-            followed: Span::default(),
-            looked_at: None,
-            look_at,
+            since_image: FactSpan::default(),
+            pending_image: None,
+            next_image_cost,
         }
     }
 
-    /// Facts came behind it.
+    /// Adds facts.
     #[must_use]
-    pub fn and(self, facts: u64, bytes: u64) -> Self {
-        let followed = Span {
-            facts: self.followed.facts + facts,
-            bytes: self.followed.bytes + bytes,
+    pub fn with_facts(self, facts: u64, bytes: u64) -> Self {
+        let since_image = FactSpan {
+            facts: self.since_image.facts + facts,
+            bytes: self.since_image.bytes + bytes,
         };
-        Self { followed, ..self }
-    }
-
-    /// How many facts follow the latest image, be it one that is still looked at.
-    #[must_use]
-    pub fn facts(&self) -> u64 {
-        self.followed.facts - self.looked_at.unwrap_or_default().facts
-    }
-
-    /// Whether it is time to look at an image.
-    #[must_use]
-    pub fn is_long(&self) -> bool {
-        self.looked_at.is_none() && self.followed.cost() >= self.look_at
-    }
-
-    /// An image that would stand at its end is looked at.
-    #[must_use]
-    pub fn looked_at(self) -> Self {
         Self {
-            looked_at: Some(self.followed),
+            since_image,
             ..self
         }
     }
 
-    /// The longest image, in bytes, that is worth writing before the process sleeps: it is read at
-    /// the next wake, so it may be as long as what follows the latest one. None where that one was
-    /// longer.
+    /// Number of facts after the latest image. An image that is being built counts as the latest.
     #[must_use]
-    pub fn worth_before_sleep(&self) -> Option<u64> {
-        let cost = self.followed.cost();
+    pub fn facts(&self) -> u64 {
+        self.since_image.facts - self.pending_image.unwrap_or_default().facts
+    }
+
+    /// Whether an image should be built.
+    #[must_use]
+    pub fn is_image_due(&self) -> bool {
+        self.pending_image.is_none() && self.since_image.cost() >= self.next_image_cost
+    }
+
+    /// Marks that an image of the current end is being built.
+    #[must_use]
+    pub fn with_pending_image(self) -> Self {
+        Self {
+            pending_image: Some(self.since_image),
+            ..self
+        }
+    }
+
+    /// Maximum size of an image that is worth writing before the process is hibernated. It is read
+    /// at the next wake-up, so it may be as long as the facts after the latest image. `None` if
+    /// that image is longer.
+    #[must_use]
+    pub fn max_image_bytes_before_sleep(&self) -> Option<u64> {
+        let cost = self.since_image.cost();
         (cost > 0 && cost >= self.image_bytes).then_some(cost)
     }
 
-    /// The longest image, in bytes, that is worth writing.
+    /// Maximum size of an image that is worth writing.
     #[must_use]
-    pub fn worth(&self) -> u64 {
-        (self.image_bytes + self.followed.cost()) / TIMES_AN_IMAGE
+    pub fn max_image_bytes(&self) -> u64 {
+        (self.image_bytes + self.since_image.cost()) / TIMES_AN_IMAGE
     }
 
-    /// The image that was looked at is written, and has so many bytes.
+    /// Marks that the image was written, with its size.
     #[must_use]
-    pub fn imaged(self, image_bytes: u64) -> Self {
-        let behind = self.looked_at.unwrap_or(self.followed);
-        Self::of(image_bytes).and(
-            self.followed.facts - behind.facts,
-            self.followed.bytes - behind.bytes,
+    pub fn after_image(self, image_bytes: u64) -> Self {
+        let included = self.pending_image.unwrap_or(self.since_image);
+        Self::of(image_bytes).with_facts(
+            self.since_image.facts - included.facts,
+            self.since_image.bytes - included.bytes,
         )
     }
 
-    /// The image that was looked at is not worth writing.
+    /// Marks that the image was not worth writing.
     #[must_use]
-    pub fn passed_over(self) -> Self {
+    pub fn without_pending_image(self) -> Self {
         Self {
-            looked_at: None,
-            look_at: 2 * self.look_at.max(self.followed.cost()),
+            pending_image: None,
+            next_image_cost: 2 * self.next_image_cost.max(self.since_image.cost()),
             ..self
         }
     }
@@ -125,19 +128,19 @@ impl Tail {
 mod tests {
     use super::*;
 
-    /// The bytes of all images of a journal of `facts` facts of `bytes` bytes each, and how often
-    /// one was made, where the state is as long as `state` says after so many.
+    /// Total bytes of all images of a journal with `facts` facts of `bytes` bytes each, and the
+    /// number of attempts. `state` returns the size of the state after that many facts.
     fn images(facts: u64, bytes: u64, state: impl Fn(u64) -> u64) -> (u64, u64) {
-        let (mut tail, mut images, mut looks) = (Tail::of(0), 0, 0);
+        let (mut tail, mut images, mut looks) = (JournalTail::of(0), 0, 0);
         for fact in 1..=facts {
-            tail = tail.and(1, bytes);
-            if tail.is_long() {
-                let (image, worth) = (state(fact), tail.worth());
-                (tail, looks) = (tail.looked_at(), looks + 1);
+            tail = tail.with_facts(1, bytes);
+            if tail.is_image_due() {
+                let (image, worth) = (state(fact), tail.max_image_bytes());
+                (tail, looks) = (tail.with_pending_image(), looks + 1);
                 (tail, images) = if image <= worth {
-                    (tail.imaged(image), images + image)
+                    (tail.after_image(image), images + image)
                 } else {
-                    (tail.passed_over(), images)
+                    (tail.without_pending_image(), images)
                 };
             }
             assert!(
@@ -169,15 +172,15 @@ mod tests {
 
     #[test]
     fn one_that_sleeps_after_each_turn_writes_no_more_images_than_facts() {
-        let (mut tail, mut images, mut facts, turn) = (Tail::of(0), 0, 0, 2_000);
+        let (mut tail, mut images, mut facts, turn) = (JournalTail::of(0), 0, 0, 2_000);
         for _ in 0..2_000 {
-            (tail, facts) = (tail.and(1, turn), facts + turn + BYTES_A_FACT);
+            (tail, facts) = (tail.with_facts(1, turn), facts + turn + BYTES_A_FACT);
             let state = facts;
             if tail
-                .worth_before_sleep()
+                .max_image_bytes_before_sleep()
                 .is_some_and(|worth| state <= worth)
             {
-                (tail, images) = (tail.imaged(state), images + state);
+                (tail, images) = (tail.after_image(state), images + state);
             }
             assert!(
                 images <= 2 * facts,
@@ -189,9 +192,12 @@ mod tests {
 
     #[test]
     fn what_came_while_an_image_was_looked_at_follows_it() {
-        let tail = Tail::of(0).and(3, 2 << 20).looked_at().and(2, 70);
-        assert_eq!((tail.facts(), tail.is_long()), (2, false));
-        assert_eq!(tail.imaged(9), Tail::of(9).and(2, 70));
-        assert_eq!(tail.passed_over().facts(), 5);
+        let tail = JournalTail::of(0)
+            .with_facts(3, 2 << 20)
+            .with_pending_image()
+            .with_facts(2, 70);
+        assert_eq!((tail.facts(), tail.is_image_due()), (2, false));
+        assert_eq!(tail.after_image(9), JournalTail::of(9).with_facts(2, 70));
+        assert_eq!(tail.without_pending_image().facts(), 5);
     }
 }

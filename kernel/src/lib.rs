@@ -1,7 +1,22 @@
-//! Pure decisions: no runtime, no clock, no files, no randomness.
+//! The deterministic core of Dormouse: what a process does next, as data.
 //!
-//! A tool produced more than a context should hold: it becomes a descriptor, and the model reads it
-//! in pages.
+//! The crate never performs I/O, never waits, never reads a clock and uses no randomness. Time
+//! arrives as an argument, the outcome of I/O as an input, and everything that has to be done
+//! leaves as an effect, so that a journal can be replayed and a simulation can run thousands of
+//! processes without threads.
+//!
+//! * [`process`]: the process machine, a decider in the sense of event sourcing (`decide`,
+//!   `evolve`).
+//! * [`table`], [`syscall`]: the descriptor table of a process and the tools that work on it.
+//! * [`budget`], [`permits`], [`memory`], [`temp_files`]: accounts, the queue for model calls,
+//!   cache eviction, and the files that a tree of processes shares.
+//! * [`journal`], [`retention`], [`inventory`], [`export`]: what a store and its readers need to
+//!   know of records.
+//!
+//! # Example
+//!
+//! Output that is too large for a context becomes a descriptor, and the model reads it page by
+//! page:
 //!
 //! ```
 //! use dormouse_kernel::syscall::{Call, Outcome, read_fd};

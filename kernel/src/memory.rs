@@ -1,25 +1,24 @@
-//! Which contents leave memory: the least recently read, until the others are within a limit.
+//! Cache eviction: selects the least recently read contents until the rest is within the limit.
 //!
-//! A pure decision over what a ledger knows. Contents that are not durable yet are nobody's to
-//! offload, and are not among the residents. What is pushed out is some eighth more than it takes,
-//! so that the next content does not ask again.
+//! A pure decision on data of the content cache. Contents that are not durable cannot be evicted
+//! and are not passed in. An eighth more than necessary is evicted, so that the next content does
+//! not trigger another eviction.
 
-/// A content in memory that could be read from disk.
+/// A resident content that can be read from disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resident<K> {
-    /// What it goes by.
+    /// Key of the content in the cache.
     pub key: K,
-    /// What letting go of it frees, in bytes.
+    /// Bytes that its eviction frees.
     pub bytes: u64,
-    /// When it was last read, as a place in the order of reads.
+    /// Position of its last read on the access clock.
     pub last_read: u64,
 }
 
-/// Which of them go, the least recently read first: none where all of them together are within the
-/// limit; else as many as it takes to come down to seven eighths of it. O(n log n) where something
-/// goes, O(n) else.
+/// The contents to evict, least recently read first: none if all are within the limit; otherwise
+/// enough to get down to seven eighths of it. O(n log n) if something is evicted, otherwise O(n).
 #[must_use]
-pub fn to_offload<K: Clone>(residents: &[Resident<K>], limit_bytes: u64) -> Vec<K> {
+pub fn select_evictions<K: Clone>(residents: &[Resident<K>], limit_bytes: u64) -> Vec<K> {
     let mut held: u64 = residents.iter().map(|resident| resident.bytes).sum();
     if held <= limit_bytes {
         return Vec::new();
@@ -62,7 +61,7 @@ mod tests {
             (80, vec![1, 2]),
             (0, vec![1, 2, 0, 4]),
         ] {
-            assert_eq!(to_offload(&held, limit), gone, "{limit}");
+            assert_eq!(select_evictions(&held, limit), gone, "{limit}");
         }
     }
 
@@ -75,7 +74,7 @@ mod tests {
             limit in 0_u64..1_000,
         ) {
             let held = residents(&parts);
-            let gone = to_offload(&held, limit);
+            let gone = select_evictions(&held, limit);
             let (left, right): (Vec<Resident<usize>>, Vec<_>) = held.iter().copied().partition(|resident| gone.contains(&resident.key));
             let stays: u64 = right.iter().map(|resident| resident.bytes).sum();
             prop_assert!(stays <= limit);

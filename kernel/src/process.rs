@@ -1,17 +1,22 @@
-//! The process machine: what a process is, and what it does next.
+//! The process machine: the state of a process, and what the process does next.
 //!
-//! Pure and deterministic. [`decide`] looks at a [`State`] and an [`Input`] and says which facts
-//! follow and what is to be done; [`evolve`] applies a fact, live and on replay alike. The shell
-//! around it persists the facts, then performs the effects, and feeds what comes of them back as
-//! inputs.
+//! [`decide`] takes a [`State`] and an [`Input`] and returns facts and effects; [`evolve`] applies
+//! one fact to the state, both live and on replay. The shell (`dormouse-actors`) makes the facts
+//! durable, then performs the effects, and feeds their outcomes back as inputs. Both functions are
+//! pure and deterministic.
 //!
-//! What never happens here: I/O, waiting, looking at a clock. Time arrives with the input.
+//! This module never performs I/O, never waits and never reads a clock: the time arrives with the
+//! input.
 //!
-//! Invariants kept here: HIST-1 (what was sent to a model only grows, unless it went back, in its
-//! conversation or to a checkpoint), FORK-1 and FORK-2 (a child starts from a value, and with its
-//! parent's bytes), DUR-2 (replaying facts gives the state that wrote them), CALL-1 (a completion
-//! is applied at most once), CALL-2 (a tool that is not idempotent never runs twice for one call),
-//! MAIL-1 (a message is heard once), TREE-1 (what a tree uses stays within its root's budget).
+//! Invariants kept here:
+//! * HIST-1: the bytes sent to a model only grow, except after a `goto` or a restore.
+//! * FORK-1, FORK-2: a fork starts from a value that later changes do not touch, and its history
+//!   begins with the bytes of its parent.
+//! * DUR-2: replaying the facts yields the state that wrote them.
+//! * CALL-1: a completion is applied at most once.
+//! * CALL-2: a tool that is not idempotent never runs twice for one call.
+//! * MAIL-1: a message is delivered once.
+//! * TREE-1: the usage of a tree stays within the budget of its root.
 
 mod arrival;
 mod background;
@@ -19,7 +24,6 @@ mod birth;
 mod budget;
 mod checkpoint;
 mod children;
-mod common;
 mod control;
 mod copy;
 mod decide;
@@ -27,17 +31,18 @@ mod diff;
 mod effect;
 mod environment;
 mod evolve;
+mod fact_summary;
 mod fallback;
-mod gist;
 mod goto;
+mod hibernation;
 mod input;
 mod mail;
-mod offered;
+mod offered_tool;
+mod pending_reads;
+mod program_cache;
 mod read;
-mod reading;
-mod rest;
 mod resume;
-mod served;
+mod server_tools;
 mod spawn;
 mod state;
 mod toolbox;
@@ -45,32 +50,32 @@ mod tools;
 mod turn;
 mod waiting;
 
-pub use arrival::Placed;
-pub use birth::{Birth, born};
-pub use copy::{Beginning, begins, branched, copied};
+pub use arrival::PlacedArrival;
+pub use birth::{Birth, initial_image};
+pub use copy::{StartMode, branched, copied, with_start_mode};
 pub(crate) use decide::Draft;
 pub use decide::{Decision, decide};
-pub use diff::{Diff, Difference, Held, Line, Pair, diff};
+pub use diff::{DescriptorDifference, DescriptorSummary, Diff, MessageSummary, Pair, diff};
 pub use effect::{Child, Effect, Report, Work};
-pub use environment::{Gathered, tell_environment};
+pub use environment::{GatheredEnvironment, add_environment};
 pub use evolve::evolve;
-pub use gist::gist;
+pub use fact_summary::summary_line;
+pub use hibernation::BusyReason;
 pub use input::{ChildEvent, Completion, HostRequest, Input, Signal};
-pub use read::{Found, Read};
-pub use rest::Unrest;
-pub use served::{NotOffered, give_tools};
+pub use read::{Read, ReadResult};
+pub use server_tools::{MissingServerTool, add_server_tools};
 pub use state::{State, StateError};
 pub use toolbox::{HostContext, HostTool, Tools};
 
 pub use crate::syscall::checkpoint::{
-    CheckpointError, CheckpointOp, CheckpointReply, Kept, Standing,
+    CheckpointError, CheckpointImage, CheckpointInfo, CheckpointOp, CheckpointReply,
 };
 pub use crate::syscall::spawn::{
     FetchError, Fetched, MAX_PRELOAD_BYTES, PendingSpawn, Preloads, ShownPreload,
 };
 use dormouse_content::Content;
 
-/// A fact with its content at hand.
+/// A fact that holds its contents themselves, not references to them.
 pub type Fact = dormouse_proto::record::Fact<Content>;
-/// An image with its contents at hand.
+/// An image that holds its contents themselves, not references to them.
 pub type Image = dormouse_proto::record::Image<Content>;

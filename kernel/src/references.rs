@@ -1,8 +1,8 @@
-//! References: parts of a reply that the model marked itself, as `<ref id="plan">…</ref>`.
+//! References: parts of a reply that the model marked as `<ref id="plan">…</ref>`.
 //!
-//! The reply stays as it is; what stands between the tags becomes a descriptor, exactly. References
-//! may nest, the outer one keeps the inner tags as text; of several with one id the last wins. Tags
-//! that do not fit are passed over: never an error, since a model may well write about such tags.
+//! The reply is not changed; the exact text between the tags becomes a descriptor. References may
+//! nest, and the outer one keeps the inner tags as text; of several with the same id the last wins.
+//! Tags that do not match are ignored, since a model may write about such tags.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,8 +21,8 @@ fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("the pattern is a constant")
 }
 
-/// The references of a reply by id, each the range of its text. One pass, with no more memory than
-/// there are tags.
+/// The references of a reply: the byte range of each id. One pass; memory in proportion to the
+/// number of tags.
 #[must_use]
 pub fn references(reply: &str) -> BTreeMap<&str, Range<usize>> {
     let mut open: Vec<(Option<&str>, usize)> = Vec::new();
@@ -36,12 +36,12 @@ pub fn references(reply: &str) -> BTreeMap<&str, Range<usize>> {
             closed.push((id, start..tag.start()));
         }
     }
-    // The last is the one that begins last, whatever closes first.
+    // The reference that starts last wins, whichever closes first.
     closed.sort_by_key(|(_, range)| range.start);
     closed.into_iter().collect()
 }
 
-/// The id of an opening tag, where the tag is well-formed.
+/// The id of a well-formed opening tag.
 fn id(tag: &str) -> Option<&str> {
     let found = ID.captures(OPENING.find(tag)?.as_str())?;
     found.get(1).or_else(|| found.get(2)).map(|id| id.as_str())

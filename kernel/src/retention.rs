@@ -1,15 +1,14 @@
-//! What is kept of the past, and what is given up.
+//! Retention rules: which processes, histories and checkpoints are deleted.
 //!
-//! Pure: what there is and what time it is arrive as data, and the answer is a list. Nothing that
-//! lives is ever on it but, where a rule says so, a part of its past.
+//! The rules are a pure function of the stored processes and checkpoints and of the time. A living
+//! process is never deleted; only a part of its history may be, if a rule says so.
 //!
-//! * A tree of processes is given up as a whole, once all in it have ended: while one lives it may
-//!   ask after any other.
-//! * What a checkpoint that is kept goes back to is kept, and so is the tree that a process goes on
-//!   from that is kept.
-//! * A checkpoint of an ended tree is given up with the tree, unless it is pinned or young.
-//!   Otherwise whoever may make checkpoints, a model among them, would decide that its tree is kept
-//!   for ever.
+//! * A tree of processes is deleted as a whole, once all of its processes have ended, since a
+//!   living one may refer to any other.
+//! * Whatever a kept checkpoint needs is kept, and so is the tree that a kept process was made
+//!   from.
+//! * A checkpoint of an ended tree is deleted with the tree, unless it is pinned or young.
+//!   Otherwise everyone who can make checkpoints, a model included, could keep its tree forever.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,66 +17,66 @@ use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use dormouse_proto::process::ProcessRow;
 
-/// The rules. By default everything is kept for ever.
+/// The retention rules. By default, everything is kept forever.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// Of checkpoints.
+    /// Rules for checkpoints.
     pub checkpoints: CheckpointRules,
-    /// Of processes that have ended.
+    /// Rule for ended processes.
     pub ended: EndedRule,
-    /// Of the histories of those that are kept.
+    /// Rule for the histories of kept processes.
     pub history: HistoryRule,
 }
 
-/// Which checkpoints are kept: those that any rule keeps; all, where neither number nor age is
-/// said. Those of an ended tree that [`EndedRule`] gives up go with it, unless they are pinned or
-/// younger than the age that is said here.
+/// Which checkpoints are kept: those that any rule keeps; all, if neither number nor age is set.
+/// Checkpoints of an ended tree that [`EndedRule`] deletes are deleted with it, unless they are
+/// pinned or younger than the age set here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointRules {
-    /// The last so many of each process.
+    /// Keep this many of the latest checkpoints of each process.
     pub last: Option<usize>,
-    /// Those that are younger than so many milliseconds.
+    /// Keep checkpoints that are younger than this many milliseconds.
     pub younger_ms: Option<u64>,
-    /// Those that are called one of these. A label is chosen by whoever makes the checkpoint: one
-    /// that is pinned is not to be told to a model.
+    /// Keep checkpoints with these labels. The creator of a checkpoint chooses its label, so pinned
+    /// labels must not be revealed to models.
     pub pinned: BTreeSet<Arc<str>>,
 }
 
-/// How long processes are kept that have ended, and the checkpoints of their trees with them.
+/// How long ended processes are kept, together with the checkpoints of their trees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EndedRule {
-    /// For ever.
+    /// Forever.
     #[default]
     Ever,
-    /// For so many milliseconds after the last of their tree has ended.
+    /// For this many milliseconds after the last process of their tree has ended.
     ForMs(u64),
 }
 
-/// How far back a process can be taken that is kept.
+/// How much history of a kept process is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HistoryRule {
-    /// To its birth: any fact is a point to go back to.
+    /// The whole history: any fact is a possible position to branch from.
     #[default]
     Whole,
-    /// To the oldest checkpoint that is kept of it; to its birth where it is in none. A history can
-    /// begin only at an image: one that had none worth writing ([`crate::journal`]) is kept whole,
-    /// and of others two images before the checkpoint are.
+    /// From the oldest kept checkpoint on; the whole history if the process is in none. A history
+    /// can only start at an image: one without images ([`crate::journal`]) is kept whole, and
+    /// others start two images before the checkpoint.
     FromOldestCheckpoint,
 }
 
-/// What is given up.
+/// What is to be deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Forgotten {
     /// Processes.
     pub processes: BTreeSet<Pid>,
-    /// The histories of processes before these facts.
+    /// Processes whose history before this fact is deleted.
     pub histories: BTreeMap<Pid, FactNumber>,
     /// Checkpoints.
     pub checkpoints: BTreeSet<CheckpointId>,
 }
 
 impl Forgotten {
-    /// Whether nothing is.
+    /// Whether nothing is to be deleted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.processes.is_empty() && self.histories.is_empty() && self.checkpoints.is_empty()
@@ -85,10 +84,10 @@ impl Forgotten {
 }
 
 impl Retention {
-    /// What is given up of these processes and checkpoints. `ended_ms` says when a process ended;
-    /// one of which that is not known is kept. Checkpoints that are `in_use` are kept as if they
-    /// were pinned. `begins` says where a history can begin that must reach back to a fact; none
-    /// where that gives nothing up.
+    /// Applies the rules to these processes and checkpoints. `ended_ms` returns the end of a
+    /// process; a process with an unknown end is kept. Checkpoints that are `in_use` count as
+    /// pinned. `begins` returns the start of a history that has to reach back to a fact; `None` if
+    /// nothing could be deleted.
     #[must_use]
     pub fn forgotten(
         &self,
@@ -101,8 +100,8 @@ impl Retention {
     ) -> Forgotten {
         let mut dropped = self.dropped_checkpoints(&checkpoints, in_use, now_ms);
         checkpoints.retain(|checkpoint| !dropped.contains(&checkpoint.id));
-        let processes = self.forgotten_processes(rows, &checkpoints, in_use, ended_ms, now_ms);
-        let is_gone = |checkpoint: &Checkpoint| {
+        let processes = self.processes_to_delete(rows, &checkpoints, in_use, ended_ms, now_ms);
+        let is_deleted = |checkpoint: &Checkpoint| {
             checkpoint
                 .members
                 .iter()
@@ -111,13 +110,13 @@ impl Retention {
         dropped.extend(
             checkpoints
                 .iter()
-                .filter(|it| is_gone(it))
+                .filter(|it| is_deleted(it))
                 .map(|checkpoint| checkpoint.id),
         );
-        checkpoints.retain(|checkpoint| !is_gone(checkpoint));
-        let floors = self.floors(&checkpoints).into_iter();
-        let histories = floors
-            .filter_map(|(pid, floor)| Some((pid, begins(pid, floor)?)))
+        checkpoints.retain(|checkpoint| !is_deleted(checkpoint));
+        let first_needed_facts = self.first_needed_facts(&checkpoints).into_iter();
+        let histories = first_needed_facts
+            .filter_map(|(pid, first)| Some((pid, begins(pid, first)?)))
             .collect();
         Forgotten {
             processes,
@@ -126,7 +125,7 @@ impl Retention {
         }
     }
 
-    /// The checkpoints that the rules of checkpoints give up.
+    /// Checkpoints that the checkpoint rules delete.
     fn dropped_checkpoints(
         &self,
         checkpoints: &[Checkpoint],
@@ -157,9 +156,8 @@ impl Retention {
         dropped
     }
 
-    /// The processes that are given up, where of these checkpoints no others are than those that go
-    /// with them.
-    fn forgotten_processes(
+    /// Processes to delete, given that only checkpoints which are deleted with them refer to them.
+    fn processes_to_delete(
         &self,
         rows: &[ProcessRow],
         kept: &[Checkpoint],
@@ -170,18 +168,23 @@ impl Retention {
         let EndedRule::ForMs(age) = self.ended else {
             return BTreeSet::new();
         };
-        let is_over = |row: &&ProcessRow| {
+        let is_expired = |row: &&ProcessRow| {
             let is_old =
                 || ended_ms(row.pid).is_some_and(|ended| now_ms.saturating_sub(ended) >= age);
             row.exit.is_some() && is_old()
         };
-        let mut over: BTreeSet<Pid> = rows.iter().filter(is_over).map(|row| row.pid).collect();
+        let mut deletable: BTreeSet<Pid> =
+            rows.iter().filter(is_expired).map(|row| row.pid).collect();
         loop {
-            over = without_ancestors(rows, over);
-            // A checkpoint goes when all of it does.
+            deletable = without_ancestors(rows, deletable);
+            // A checkpoint is deleted only if all of its members are.
             let is_held = |it: &&Checkpoint| {
                 let outlasts = in_use.contains(&it.id) || self.outlasts_its_tree(it, now_ms);
-                outlasts || !it.members.iter().all(|member| over.contains(&member.pid))
+                outlasts
+                    || !it
+                        .members
+                        .iter()
+                        .all(|member| deletable.contains(&member.pid))
             };
             let held: BTreeSet<Pid> = kept
                 .iter()
@@ -189,15 +192,15 @@ impl Retention {
                 .flat_map(|it| &it.members)
                 .map(|it| it.pid)
                 .collect();
-            let before = over.len();
-            over.retain(|pid| !held.contains(pid));
-            if over.len() == before {
-                return over;
+            let before = deletable.len();
+            deletable.retain(|pid| !held.contains(pid));
+            if deletable.len() == before {
+                return deletable;
             }
         }
     }
 
-    /// Whether a checkpoint keeps the tree that it is of, when that has ended.
+    /// Whether a checkpoint keeps its tree although the tree has ended.
     fn outlasts_its_tree(&self, checkpoint: &Checkpoint, now_ms: u64) -> bool {
         let CheckpointRules {
             younger_ms, pinned, ..
@@ -206,24 +209,24 @@ impl Retention {
         is_young || pinned.contains(&checkpoint.label)
     }
 
-    /// The first fact of each process that is needed, where these checkpoints are kept. All of the
-    /// others' facts are.
-    fn floors(&self, kept: &[Checkpoint]) -> BTreeMap<Pid, FactNumber> {
-        let mut floors: BTreeMap<Pid, FactNumber> = BTreeMap::new();
+    /// The first fact of each process that these checkpoints need. Processes without an entry keep
+    /// all facts.
+    fn first_needed_facts(&self, kept: &[Checkpoint]) -> BTreeMap<Pid, FactNumber> {
+        let mut first_needed_facts: BTreeMap<Pid, FactNumber> = BTreeMap::new();
         if self.history == HistoryRule::FromOldestCheckpoint {
             for member in kept.iter().flat_map(|checkpoint| &checkpoint.members) {
-                let floor = floors.entry(member.pid).or_insert(member.at);
-                *floor = member.at.min(*floor);
+                let first = first_needed_facts.entry(member.pid).or_insert(member.at);
+                *first = member.at.min(*first);
             }
         }
-        floors
+        first_needed_facts
     }
 }
 
-/// Those of `over` whose whole tree is, and that nobody goes on from who stays. Whoever goes on
-/// from another knows others by its numbers: what those mean stands in the rows of its tree.
+/// Reduces `deletable` to processes whose whole tree is in it and that no kept process was made
+/// from. A process that was made from another translates pids by the rows of that tree.
 #[must_use]
-pub fn without_ancestors(rows: &[ProcessRow], over: BTreeSet<Pid>) -> BTreeSet<Pid> {
+pub fn without_ancestors(rows: &[ProcessRow], deletable: BTreeSet<Pid>) -> BTreeSet<Pid> {
     let parents = parents(rows);
     let trees: Vec<(Pid, &ProcessRow)> = rows
         .iter()
@@ -231,7 +234,7 @@ pub fn without_ancestors(rows: &[ProcessRow], over: BTreeSet<Pid>) -> BTreeSet<P
         .collect();
     let mut kept: BTreeSet<Pid> = trees
         .iter()
-        .filter(|(_, row)| !over.contains(&row.pid))
+        .filter(|(_, row)| !deletable.contains(&row.pid))
         .map(|(root, _)| *root)
         .collect();
     loop {
@@ -252,7 +255,7 @@ pub fn without_ancestors(rows: &[ProcessRow], over: BTreeSet<Pid>) -> BTreeSet<P
         .collect()
 }
 
-/// These processes, each tree's together.
+/// Groups these processes by tree.
 #[must_use]
 pub fn by_tree(rows: &[ProcessRow], processes: &BTreeSet<Pid>) -> Vec<BTreeSet<Pid>> {
     let parents = parents(rows);
@@ -267,7 +270,7 @@ fn parents(rows: &[ProcessRow]) -> BTreeMap<Pid, Option<Pid>> {
     rows.iter().map(|row| (row.pid, row.parent)).collect()
 }
 
-/// The process that a tree begins with. One whose parent is not known begins its own.
+/// The root of a process's tree. A process with an unknown parent is a root.
 fn root(parents: &BTreeMap<Pid, Option<Pid>>, pid: Pid) -> Pid {
     let parent = |pid: &Pid| {
         parents
@@ -336,11 +339,11 @@ mod tests {
 
     #[test]
     fn a_checkpoint_of_an_ended_tree_goes_with_it_unless_it_is_pinned_or_young() {
-        let over = Some(());
+        let deletable = Some(());
         let rows = [
-            row(1, None, over),
-            row(2, Some(1), over),
-            row(3, None, over),
+            row(1, None, deletable),
+            row(2, Some(1), deletable),
+            row(3, None, deletable),
             row(4, None, None),
         ];
         let spanning = |id, at_ms, members: &[u64]| Checkpoint {
@@ -492,15 +495,15 @@ mod tests {
 
     #[test]
     fn a_tree_is_forgotten_as_a_whole_when_all_of_it_is_over() {
-        let over = Some(());
+        let deletable = Some(());
         let trees = [
-            row(1, None, over),
-            row(2, Some(1), over),
+            row(1, None, deletable),
+            row(2, Some(1), deletable),
             row(3, None, None),
-            row(4, Some(3), over),
-            row(5, None, over),
+            row(4, Some(3), deletable),
+            row(5, None, deletable),
         ];
-        let orphans = [row(7, Some(6), over)];
+        let orphans = [row(7, Some(6), deletable)];
         let rows = [&trees[..], &orphans].concat();
         let retention = |ended| Retention {
             ended,
@@ -549,7 +552,7 @@ mod tests {
 
     #[test]
     fn what_a_process_goes_on_from_is_kept_with_its_tree_while_that_process_is() {
-        let (over, at) = (Some(()), FactNumber(1));
+        let (deletable, at) = (Some(()), FactNumber(1));
         let copy = |pid, from, has_ended| ProcessRow {
             origin: Origin::Copied {
                 from: Pid(from),
@@ -567,14 +570,17 @@ mod tests {
             ..row(pid, None, has_ended)
         };
         let tree = [
-            row(1, None, over),
-            row(2, Some(1), over),
-            row(3, None, over),
+            row(1, None, deletable),
+            row(2, Some(1), deletable),
+            row(3, None, deletable),
         ];
         let cases: [(Vec<ProcessRow>, &[u64]); 4] = [
             (vec![branch(4, 2, None)], &[3]),
-            (vec![branch(4, 2, over), copy(5, 4, None)], &[3]),
-            (vec![branch(4, 2, over), copy(5, 4, over)], &[1, 2, 3, 4, 5]),
+            (vec![branch(4, 2, deletable), copy(5, 4, None)], &[3]),
+            (
+                vec![branch(4, 2, deletable), copy(5, 4, deletable)],
+                &[1, 2, 3, 4, 5],
+            ),
             (vec![copy(4, 3, None)], &[1, 2]),
         ];
         let retention = Retention {
@@ -604,9 +610,9 @@ mod tests {
             ..Retention::default()
         };
         assert_eq!(
-            from.floors(&kept),
+            from.first_needed_facts(&kept),
             BTreeMap::from([(Pid(1), FactNumber(20)), (Pid(2), FactNumber(40))])
         );
-        assert!(Retention::default().floors(&kept).is_empty());
+        assert!(Retention::default().first_needed_facts(&kept).is_empty());
     }
 }

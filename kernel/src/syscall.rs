@@ -1,11 +1,12 @@
-//! Tools of the kernel, one file per tool: its arguments, its schema, its behaviour, its tests.
+//! The tools of the kernel, one file per tool: arguments, schema, behaviour and tests.
 //!
-//! A syscall is a function of the table and the arguments: called again after a restart it gives
-//! the same outcome. It reads contents, as far as its quota allows, so that it is called as a read
-//! and never within a decision (`process/read.rs`). It never changes the table, never touches a
-//! file and never asks a model: it says what to open, to note, to write, or to ask of a model or of
-//! the tree's files. A mistake of the model is an answer to it. What a syscall answers is an
-//! [`Answer`], which nothing puts into a descriptor again.
+//! A descriptor tool ([`Syscall`]) is a function of the descriptor table and the arguments:
+//! repeated after a restart it has the same outcome. It reads contents within its quota and
+//! therefore runs as a read, never inside of a decision (`process/read.rs`). It never changes the
+//! table, never touches a file and never calls a model; its [`Outcome`] says what to open, annotate
+//! or write, or what to ask a model or the tree's temporary files. A mistake of the model is
+//! answered to the model. The result is an [`Answer`], which is never wrapped in a descriptor
+//! again.
 
 pub mod append_temp_file;
 mod args;
@@ -20,7 +21,6 @@ pub mod fork;
 mod form;
 pub mod get_fd_section;
 pub mod goto;
-pub(crate) mod handed;
 pub mod handle;
 mod instructions;
 pub mod list_checkpoints;
@@ -41,6 +41,7 @@ pub mod send_message;
 pub mod spawn;
 pub mod summarize_fd;
 pub(crate) mod temp_file;
+pub(crate) mod transferred;
 pub mod wait;
 mod window;
 pub mod write_temp_file;
@@ -51,14 +52,13 @@ use dormouse_proto::descriptor::view::{self, Written};
 use dormouse_proto::descriptor::{DescriptorSettings, FdError};
 use dormouse_proto::file::{FileError, FileWrite};
 use dormouse_proto::id::{CallId, FdId};
-use dormouse_proto::record::{Entry, Note};
+use dormouse_proto::record::{Annotation, Entry};
 use dormouse_proto::tool::{Access, Answer, ToolSpec};
 use serde_json::Value;
 
 pub use delete_fd_section::delete_fd_section;
 pub use fd_to_file::fd_to_file;
 pub use get_fd_section::get_fd_section;
-pub use handed::Handed;
 pub use instructions::{HANDLES, MESSAGES, REFERENCES, instructions};
 pub use list_fd_sections::list_fd_sections;
 pub use list_fds::list_fds;
@@ -70,30 +70,31 @@ pub use search_fd::search_fd;
 pub use send_message::{Envelope, PendingMessage, PlacedDescriptor, PlacedEnvelope};
 pub use summarize_fd::{PendingSummary, Summarized, summarize_fd};
 pub use temp_file::PendingTempFile;
+pub use transferred::TransferredDescriptor;
 
-use self::parameter::Offered;
+use self::parameter::OfferedParameters;
 use crate::process::Draft;
 use crate::program::Program;
-use crate::table::{NewDescriptor, Table, View, served};
+use crate::table::{NewDescriptor, Table, View, default_view};
 use dormouse_content::{Content, ReadQuota, Unreadable};
 
-/// A call of a tool that is a function of its caller's table.
+/// A call of a descriptor tool.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// The table.
+    /// Descriptor table of the caller.
     pub table: &'a Table,
-    /// The arguments: JSON text.
+    /// Arguments as JSON text.
     pub args: &'a str,
-    /// What the caller's program says of descriptors.
+    /// Descriptor settings of the caller's program.
     pub settings: &'a DescriptorSettings,
     /// The time: milliseconds since the epoch, UTC.
     pub now_ms: u64,
-    /// How much of the contents may be read.
+    /// Quota for the bytes that are read.
     pub quota: &'a ReadQuota,
 }
 
 impl<'a> Call<'a> {
-    /// A call that may read everything, as a host or a test makes it.
+    /// A call without a read limit, for hosts and tests.
     #[must_use]
     pub fn unbounded(
         table: &'a Table,
@@ -110,59 +111,60 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// A descriptor of the table in the form that is shown unless another is asked for.
-    pub(crate) fn served(&self, entry: Cow<'a, Entry<Content>>) -> Result<View<'a>, Unreadable> {
-        served(entry, self.settings, self.quota)
+    /// A descriptor in its default form.
+    pub(crate) fn default_view(
+        &self,
+        entry: Cow<'a, Entry<Content>>,
+    ) -> Result<View<'a>, Unreadable> {
+        default_view(entry, self.settings, self.quota)
     }
 }
 
-/// What a tool does that is a function of its caller's table.
+/// The implementation of a descriptor tool.
 pub type Syscall = fn(&Call<'_>) -> Outcome;
 
-/// A tool of the kernel. Each has a file of its own, which defines it as `TOOL`, and a line in
-/// [`TOOLS`].
+/// A tool of the kernel. Each is defined as `TOOL` in a file of its own and listed in [`TOOLS`].
 #[derive(Clone, Copy, Debug)]
 pub struct Tool {
-    /// Its name.
+    /// Name of the tool.
     pub name: &'static str,
-    /// What it works on.
+    /// Group of the tool.
     pub group: Group,
-    /// What a process must be allowed to do to call it.
+    /// Access level that a caller needs.
     pub access: Access,
-    /// What it does, for a model.
+    /// Description for the model.
     pub description: &'static str,
-    /// Its parameters, in the order in which a model reads of them.
+    /// Parameters in the order in which the model reads them.
     pub parameters: &'static [Parameter],
-    /// Adapts that to the program of a process.
+    /// Adapts description and schema to the program of a process.
     pub adapt: Option<Adapt>,
-    /// How the instructions on descriptors show it: a call, and what it is for.
+    /// Example call with its purpose, for the instructions on descriptors.
     pub example: Option<&'static str>,
-    /// Whether a call with these arguments that may have been made can be made again, since twice
-    /// is the same as once.
+    /// Whether a call with these arguments can be repeated after a restart, since executing it
+    /// twice has the effect of executing it once.
     pub may_repeat: fn(&str) -> bool,
-    /// What it does.
+    /// What the tool does.
     pub handler: Handler,
 }
 
-/// What a tool works on.
+/// Groups of tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// Descriptors. One of these tools switches the descriptor system on.
+    /// Descriptors. Enabling one of these tools enables descriptors.
     Descriptors,
-    /// Processes: makes them, takes one back, or lets them speak to each other.
+    /// Processes: creates them, restores them, or sends messages between them.
     Processes,
-    /// The temporary files of a tree of processes. These tools need no descriptors and switch
-    /// nothing on.
+    /// Temporary files of a process tree. These tools work without descriptors and enable nothing.
     TempFiles,
 }
 
-/// Adapts what a model reads of a tool to the program of its process.
+/// Adapts the specification of a tool to a program.
 pub type Adapt = fn(&Program, &mut SpecDraft);
 
-/// What a model reads of a tool, before it is written down.
+/// The specification of a tool while it is adapted.
 #[derive(Clone, Debug)]
 pub struct SpecDraft {
-    /// What it does.
+    /// What the tool does.
     pub(crate) description: String,
     /// JSON schema of the arguments.
     pub(crate) schema: Value,
@@ -171,22 +173,21 @@ pub struct SpecDraft {
 /// What a tool does.
 #[derive(Clone, Copy, Debug)]
 pub enum Handler {
-    /// A function of the caller's table. It is performed as a read, next to the process.
+    /// A function of the descriptor table. Runs as a read, outside of the process actor.
     Table(Syscall),
-    /// A change of the caller's process, which is decided at once.
+    /// A function of the process. Runs within the decision.
     Process(ProcessHandler),
 }
 
-/// What a tool does with the process that calls it.
+/// The implementation of a process tool.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessHandler(pub(crate) fn(&mut Draft, CallId));
 
 impl Tool {
-    /// The tool as a model of a process of `program` reads of it. Costs some microseconds, once
-    /// in the life of a process.
+    /// The specification for a model of `program`. Costs some microseconds, once per process.
     #[must_use]
     pub fn spec(&self, program: &Program) -> ToolSpec {
-        let schema = parameter::schema(self.parameters, Offered::by(program));
+        let schema = parameter::schema(self.parameters, OfferedParameters::for_program(program));
         let mut draft = SpecDraft {
             description: self.description.to_owned(),
             schema,
@@ -205,18 +206,18 @@ impl Tool {
         }
     }
 
-    /// JSON schema of all arguments that it takes in any program.
+    /// JSON schema of all arguments that the tool accepts in any program.
     #[must_use]
     pub fn schema(&self) -> Value {
-        parameter::schema(self.parameters, Offered::ALL)
+        parameter::schema(self.parameters, OfferedParameters::ALL)
     }
 
-    /// The names of its parameters.
+    /// Names of the parameters.
     pub fn parameter_names(&self) -> impl Iterator<Item = &'static str> {
-        parameter::names(self.parameters, Offered::ALL)
+        parameter::names(self.parameters, OfferedParameters::ALL)
     }
 
-    /// Calls a tool that is a function of its caller's table; none of one that acts on a process.
+    /// Calls a descriptor tool; `None` for a process tool.
     #[must_use]
     pub fn call(&self, call: &Call<'_>) -> Option<Outcome> {
         match self.handler {
@@ -226,14 +227,14 @@ impl Tool {
     }
 }
 
-/// Of a tool that changes nothing outside, or whose changes are known by their call. Children are
-/// kept by their origin, so that a second call finds those of the first; a message is heard once,
-/// however often it is sent; a second checkpoint does no harm.
+/// `may_repeat` of tools that have no side effect, or whose side effects are identified by their
+/// call: children are found by their origin, a repeated message is delivered once, and a second
+/// checkpoint does no harm.
 fn always(_args: &str) -> bool {
     true
 }
 
-/// There is one tool of a name.
+/// Tools are identified by their name.
 impl PartialEq for Tool {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
@@ -242,7 +243,7 @@ impl PartialEq for Tool {
 
 impl Eq for Tool {}
 
-/// The tools of the kernel, in the order in which they are listed.
+/// All tools of the kernel, in listing order.
 pub static TOOLS: &[Tool] = &[
     read_fd::TOOL,
     search_fd::TOOL,
@@ -272,18 +273,18 @@ pub static TOOLS: &[Tool] = &[
     delete_temp_file::TOOL,
 ];
 
-/// The tool of the kernel that has this name.
+/// The kernel tool of this name.
 #[must_use]
 pub fn tool(name: &str) -> Option<&'static Tool> {
     TOOLS.iter().find(|tool| tool.name == name)
 }
 
-/// The names of all tools of the kernel, in order.
+/// Names of all kernel tools, in listing order.
 pub fn names() -> impl Iterator<Item = &'static str> {
     TOOLS.iter().map(|tool| tool.name)
 }
 
-/// The names of those of a group, in order.
+/// Names of the tools of a group, in listing order.
 pub fn names_of(group: Group) -> impl Iterator<Item = &'static str> {
     TOOLS
         .iter()
@@ -291,53 +292,51 @@ pub fn names_of(group: Group) -> impl Iterator<Item = &'static str> {
         .map(|tool| tool.name)
 }
 
-/// Whether this is the name of a tool of that group.
+/// Whether `name` is a tool of the group.
 #[must_use]
 pub fn is_of(group: Group, name: &str) -> bool {
     tool(name).is_some_and(|tool| tool.group == group)
 }
 
-/// What comes of a descriptor tool.
+/// The outcome of a descriptor tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The caller reads this, and that is all.
+    /// The call is answered.
     Answer(Answer),
-    /// A descriptor is opened, and the caller reads its name.
+    /// A descriptor is opened, and the answer announces it.
     Opened(Box<NewDescriptor>),
-    /// Something is noted of a descriptor, then the caller reads this.
-    Noted {
-        /// The descriptor.
+    /// A descriptor gets a note, and the call is answered.
+    Annotated {
+        /// Id of the descriptor.
         id: FdId,
-        /// What is noted.
-        note: Note,
-        /// What the caller reads.
+        /// The note.
+        note: Annotation,
+        /// The answer.
         answer: Answer,
     },
-    /// The host is asked to write a file; what the caller reads depends on what comes of it.
+    /// The host writes a file; the answer depends on the result.
     Write(PendingWrite),
-    /// A model is asked for a summary; what is noted and what the caller reads depends on what it
-    /// says.
+    /// A model writes a summary; note and answer depend on its reply.
     Summarize(PendingSummary),
-    /// The files of the process's tree are asked for something; what the caller reads depends on
-    /// what comes of it.
+    /// An operation on the temporary files of the tree; the answer depends on its result.
     TempFile(PendingTempFile),
 }
 
 impl Outcome {
-    /// What the caller reads, where that is known already.
+    /// The answer, if it is known already.
     #[must_use]
     pub fn answer(&self) -> Option<&Answer> {
         match self {
-            Self::Answer(answer) | Self::Noted { answer, .. } => Some(answer),
+            Self::Answer(answer) | Self::Annotated { answer, .. } => Some(answer),
             Self::Opened(_) | Self::Write(_) | Self::Summarize(_) | Self::TempFile(_) => None,
         }
     }
 
-    /// Whether something outside of the process is asked for.
+    /// Whether the outcome starts work outside of the process.
     #[must_use]
     pub fn begins_work(&self) -> bool {
         match self {
-            Self::Answer(_) | Self::Opened(_) | Self::Noted { .. } => false,
+            Self::Answer(_) | Self::Opened(_) | Self::Annotated { .. } => false,
             Self::Write(_) | Self::Summarize(_) | Self::TempFile(_) => true,
         }
     }
@@ -349,23 +348,23 @@ impl From<Result<Self, FdError>> for Outcome {
     }
 }
 
-/// A write that the host is asked for. The same arguments and table give the same one.
+/// A file write that the host is asked for. The same arguments and table yield the same write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingWrite {
-    /// What the host is asked for.
+    /// The write.
     pub write: FileWrite,
-    /// The descriptor that it comes from, as the model wrote it.
+    /// The descriptor, as the model named it.
     asked_fd: String,
-    /// The same by its name.
+    /// Id of the descriptor.
     fd: FdId,
-    /// Lines that are written.
+    /// Number of lines that are written.
     lines: u64,
-    /// Whether they are JSON reformatted; none where nobody thought of that.
+    /// Whether JSON is reformatted; `None` if the question did not arise.
     pretty: Option<bool>,
 }
 
 impl PendingWrite {
-    /// What the caller reads when the host has tried.
+    /// The answer for the result of the write.
     #[must_use]
     pub fn answer(&self, result: Result<(), FileError>) -> Answer {
         match result {

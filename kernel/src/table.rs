@@ -1,8 +1,10 @@
-//! The descriptor table of a process: what it can read, by name.
+//! The descriptor table of a process: contents by name.
 //!
-//! A persistent map: cloning it for a fork costs O(1) whatever it holds, and no later change of
-//! either side is visible to the other (FORK-1). FD-1: a number that was given out is never given
-//! out again. FD-3: a name that this table does not hold is not found, whoever else has it.
+//! The table is a persistent map. Cloning it for a fork is O(1), and no later change of either side
+//! is visible to the other (FORK-1).
+//!
+//! * FD-1: a number that was assigned is never assigned again.
+//! * FD-3: only names of this table resolve, even if another process has the same name.
 //!
 //! This module never changes a content and never reads a clock.
 
@@ -16,7 +18,7 @@ pub mod placement;
 mod preview;
 
 pub(crate) use self::conversation::marker;
-pub use self::form::{Form, View, served, view_of};
+pub use self::form::{Form, View, default_view, view_as};
 pub use new_descriptor::NewDescriptor;
 pub(crate) use new_descriptor::unreadable;
 
@@ -27,7 +29,7 @@ use dormouse_proto::descriptor::view::{Encoding, Extent};
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::id::FdId;
 use dormouse_proto::message::Message;
-use dormouse_proto::record::{Entry, Note};
+use dormouse_proto::record::{Annotation, Entry};
 use imbl::{OrdMap, Vector};
 
 use self::conversation::Conversation;
@@ -38,28 +40,28 @@ use dormouse_content::{Content, Reader, Unreadable};
 pub struct Table {
     entries: OrdMap<FdId, Entry<Content>>,
     next_fd: u32,
-    /// The messages that are descriptors as well, where the program wants them to be.
+    /// The messages as descriptors `msg:N`, if the program enables that.
     conversation: Option<Conversation>,
 }
 
-/// Parts that are not a table.
+/// Stored parts that do not form a valid table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
-    /// A number that is yet to be given out.
-    #[error("{id} is in the table, but the next number to be given out is {next_fd}")]
+    /// A descriptor has a number that was never assigned.
+    #[error("the table contains {id}, but the next free number is {next_fd}")]
     Unissued {
-        /// The descriptor.
+        /// Id of the descriptor.
         id: FdId,
-        /// The next number, as it was read.
+        /// The next free number, as it was stored.
         next_fd: u32,
     },
-    /// Numbers count from 1.
+    /// A descriptor or the next free number is 0; numbers count from 1.
     #[error("fd:0 is not a descriptor: numbers count from 1")]
     Zero,
-    /// A page must hold something.
+    /// A descriptor has a page size of 0.
     #[error("{id} has pages of 0 characters")]
     EmptyPages {
-        /// The descriptor.
+        /// Id of the descriptor.
         id: FdId,
     },
 }
@@ -81,10 +83,10 @@ impl Table {
         Self::default()
     }
 
-    /// A table from what was stored of one. Looks at each entry and copies none.
+    /// Builds a table from its stored parts. Inspects each entry and copies none.
     ///
     /// # Errors
-    /// What in the parts contradicts FD-1.
+    /// [`TableError`] if the parts violate FD-1 or a page size is 0.
     pub fn from_parts(
         entries: OrdMap<FdId, Entry<Content>>,
         next_fd: u32,
@@ -114,20 +116,20 @@ impl Table {
         })
     }
 
-    /// The descriptors are those of an earlier time, whose next number was `next_fd`. The numbers
-    /// that were given out since are not given out again (FD-1). O(1).
-    pub(crate) fn go_back(&mut self, entries: OrdMap<FdId, Entry<Content>>, next_fd: u32) {
+    /// Restores the descriptors of an earlier time, whose next free number was `next_fd`. Numbers
+    /// that were assigned since are not reused (FD-1). O(1).
+    pub(crate) fn restore(&mut self, entries: OrdMap<FdId, Entry<Content>>, next_fd: u32) {
         self.entries = entries;
         self.next_fd = self.next_fd.max(next_fd);
     }
 
-    /// The descriptors as they are stored. O(1).
+    /// The entries, for storage. O(1).
     #[must_use]
     pub fn entries(&self) -> OrdMap<FdId, Entry<Content>> {
         self.entries.clone()
     }
 
-    /// The name that the next new descriptor gets.
+    /// The id of the next new descriptor.
     #[must_use]
     pub fn next_id(&self) -> FdId {
         FdId::Fd(self.next_fd)
@@ -139,18 +141,18 @@ impl Table {
         self.next_fd
     }
 
-    /// The descriptor of this name. O(log n).
+    /// Looks a descriptor up by id. O(log n). Messages are not included.
     #[must_use]
     pub fn get(&self, id: &FdId) -> Option<&Entry<Content>> {
         self.entries.get(id)
     }
 
-    /// The descriptor that a model means by `fd`: `fd:N`, `fd-N`, `ref:ID`, `msg:N`, or a name that
-    /// it gave to one. O(log n); by a given name O(n).
+    /// Resolves the text with which a model names a descriptor: `fd:N`, `fd-N`, `ref:ID`, `msg:N`,
+    /// or an assigned name. O(log n); O(n) for an assigned name.
     ///
     /// # Errors
-    /// `not_found`, the same whether the name is malformed, of another process, or yet to be given
-    /// out.
+    /// `not_found`, with the same text for a malformed name, a name of another process and a number
+    /// that was never assigned.
     pub fn resolve(&self, fd: &str) -> Result<(FdId, Cow<'_, Entry<Content>>), FdError> {
         let found = match fd.parse::<FdId>() {
             Ok(id) => self.find(&id).map(|entry| (id, entry)),
@@ -161,7 +163,7 @@ impl Table {
         found.ok_or_else(|| FdError {
             kind: FdErrorKind::NotFound,
             fd: Some(fd.to_owned()),
-            message: format!("File descriptor {fd} not found. {}", self.known()),
+            message: format!("File descriptor {fd} not found. {}", self.known_ids()),
         })
     }
 
@@ -170,7 +172,7 @@ impl Table {
         self.get(id).map(Cow::Borrowed).or_else(message)
     }
 
-    /// The descriptor that was given this name. O(n).
+    /// Looks a descriptor up by its assigned name. O(n).
     #[must_use]
     pub fn named(&self, name: &str) -> Option<(&FdId, &Entry<Content>)> {
         self.entries
@@ -178,19 +180,20 @@ impl Table {
             .find(|(_, entry)| entry.notes.name.as_deref() == Some(name))
     }
 
-    /// Makes each of these messages a descriptor, `msg:1` and so on, in place of those before. No
-    /// text is copied, and nothing is indexed before it is read. O(1).
-    pub fn refer_to(&mut self, messages: Vector<Arc<Message>>, page_chars: u32) {
+    /// Publishes the messages as descriptors `msg:1`, `msg:2` …, replacing the previous ones.
+    /// Copies no text and builds no index until one is read. O(1).
+    pub fn set_conversation(&mut self, messages: Vector<Arc<Message>>, page_chars: u32) {
         self.conversation = Some(Conversation::new(messages, page_chars));
     }
 
-    /// The messages that are descriptors, in order; none where the program has not asked for that.
+    /// The messages that are descriptors, in order; empty if the program does not enable that.
     pub fn messages(&self) -> impl Iterator<Item = (FdId, Entry<Content>)> {
         self.conversation.iter().flat_map(Conversation::iter)
     }
 
-    /// Notes something of a descriptor. One that the table does not hold is none of its. O(log n).
-    pub fn note(&mut self, id: &FdId, note: &Note) {
+    /// Applies a note (name, section, summary) to a descriptor. Ignored if the descriptor does not
+    /// exist. O(log n).
+    pub fn annotate(&mut self, id: &FdId, note: &Annotation) {
         if let Some(entry) = self.find(id) {
             let mut entry = entry.into_owned();
             entry.notes.apply(note);
@@ -198,11 +201,11 @@ impl Table {
         }
     }
 
-    /// Forgets what was noted of messages after this one, counted from 1: their names now go to
-    /// other messages. O(log n) for each note.
+    /// Drops the notes of messages after message `last`, counted from 1, since their numbers will
+    /// be reused. O(log n) per note.
     pub fn forget_messages_after(&mut self, last: u32) {
         let is_gone = |id: &&FdId| matches!(id, FdId::Message { number, .. } if *number > last);
-        // Messages are the last in the order of names.
+        // Message ids sort after all other ids, so the scan can stop at the first other one.
         let gone: Vec<_> = self
             .entries
             .keys()
@@ -215,9 +218,8 @@ impl Table {
         }
     }
 
-    /// A few of the names that would have been found: the newest numbers, since those are what a
-    /// model asks for.
-    fn known(&self) -> String {
+    /// A list of valid names for an error: the newest ones, since a model usually means those.
+    fn known_ids(&self) -> String {
         const SHOWN: usize = 5;
         let called = |(id, entry): (&FdId, &Entry<Content>)| match &entry.notes.name {
             Some(name) => format!("{id} ('{name}')"),
@@ -237,8 +239,7 @@ impl Table {
         }
     }
 
-    /// Puts a descriptor in, or another content in place of one of that name. The next number stays
-    /// above all of them. O(log n).
+    /// Inserts or replaces a descriptor. The next free number stays above all numbers. O(log n).
     pub fn insert(&mut self, id: FdId, entry: Entry<Content>) {
         if let FdId::Fd(number) = id {
             self.next_fd = self.next_fd.max(number.saturating_add(1));
@@ -246,7 +247,7 @@ impl Table {
         self.entries.insert(id, entry);
     }
 
-    /// The descriptors, by id: numbers first, ascending, then references.
+    /// The descriptors in the order of their ids: numbers first, then references.
     pub fn iter(&self) -> impl Iterator<Item = (&FdId, &Entry<Content>)> {
         self.entries.iter()
     }
@@ -264,11 +265,11 @@ impl Table {
     }
 }
 
-/// The content of a descriptor as every answer about it describes it. Makes the table of pages if
-/// it is the first to ask.
+/// The extent of a content, as every answer about its descriptor states it. Builds the page table
+/// if there is none yet.
 ///
 /// # Errors
-/// The content was never read, and cannot be.
+/// [`Unreadable`] if the index is not known and the content cannot be read.
 pub fn extent(content: &Reader<'_>, page_chars: u32, cut_bytes: u64) -> Result<Extent, Unreadable> {
     Ok(Extent {
         pages: content.total_pages(page_chars)?,

@@ -1,16 +1,15 @@
-//! The temporary files of one tree of processes: what each holds, at which version, and which call
-//! made it so.
+//! The temporary files of one process tree: content and version of each file, and the call that
+//! made each change.
 //!
-//! Pure, and apart from any process: [`decide`] says what an operation comes to, [`evolve`] applies
-//! the change that was made durable. Time, disk and tasks are the shell's business.
+//! A pure state machine of its own: [`decide`] computes the result of an operation, [`evolve`]
+//! applies a change that was made durable. The shell provides time, disk and tasks.
 //!
-//! * TEMP-1 an operation is applied at most once. Each change remembers the call that made it; an
-//!   operation that comes again gets the reply of the first time, whatever happened to the file
-//!   since.
-//! * TEMP-2 a write whose version is no longer the newest changes nothing.
-//! * TEMP-3 the number of a file is never used again.
+//! * TEMP-1: an operation is applied at most once. Each change records the call that made it; a
+//!   repeated operation gets its first reply, whatever happened to the file since.
+//! * TEMP-2: a write with an outdated version changes nothing.
+//! * TEMP-3: the number of a file is never reused.
 //!
-//! What is remembered of calls grows with the changes of a tree, by some dozens of bytes each.
+//! The record of calls grows with the changes of a tree, by some dozens of bytes each.
 
 use dormouse_proto::temp_file::{
     TempFileChange, TempFileError, TempFileOp, TempFileOrigin, TempFileRecord, TempFileReply,
@@ -20,15 +19,15 @@ use imbl::{OrdMap, Vector};
 
 use dormouse_content::Content;
 
-/// The most files that a tree has at once.
+/// Maximum number of files of a tree.
 pub const MAX_FILES: usize = 1_000;
 
-/// How many files an error names.
+/// Maximum number of files that an error lists.
 const SHOWN: usize = 5;
 
-/// A content that is part of a file, however it is held.
+/// A content that is part of a file, generic over its representation.
 pub trait Piece: Clone {
-    /// Its length in bytes. O(1).
+    /// Length in bytes. O(1).
     fn len_bytes(&self) -> u64;
 }
 
@@ -38,16 +37,16 @@ impl Piece for Content {
     }
 }
 
-/// What a file holds: contents, one after the other.
+/// The content of a file, as a sequence of contents.
 pub type Pieces<C> = Vector<C>;
 
-/// The files of a tree. Cloning costs O(1).
+/// The temporary files of a tree. Cloning costs O(1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TempFiles<C: Clone> {
     files: OrdMap<TempId, File<C>>,
-    /// What each call that changed something was told.
+    /// The reply to each call that changed something.
     done: OrdMap<TempFileOrigin, Receipt>,
-    /// The newest number of a file that was given out.
+    /// The last file number that was assigned.
     last_id: u32,
     /// The number of the latest change.
     last_change: u64,
@@ -60,7 +59,7 @@ struct File<C: Clone> {
     pieces: Pieces<C>,
 }
 
-/// What a change is answered with.
+/// The reply to a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Receipt {
     id: TempId,
@@ -68,13 +67,13 @@ struct Receipt {
     total_bytes: u64,
 }
 
-/// What an operation comes to.
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "the record must be made durable before the reply is given"]
 pub struct Decided<C: Clone> {
-    /// The change; none where there is nothing to change, or nothing more.
+    /// The change; `None` for reads and repeated operations.
     pub record: Option<TempFileRecord<C>>,
-    /// The reply, once the change is durable.
+    /// The reply, to be given once the change is durable.
     pub reply: TempFileReply<Pieces<C>>,
 }
 
@@ -102,7 +101,7 @@ impl<C: Clone> TempFiles<C> {
         })
     }
 
-    /// The file, if `version` is its newest.
+    /// The file, if `version` is its newest version.
     fn at_version(&self, id: TempId, version: u64) -> Result<&File<C>, TempFileError> {
         match self.find(id)? {
             file if file.version == version => Ok(file),
@@ -115,11 +114,11 @@ impl<C: Clone> TempFiles<C> {
     }
 }
 
-/// What `op` of the call `origin` comes to, in a program where a file may hold `max_bytes`. Costs
-/// O(log n) in the number of files and changes, whatever they hold.
+/// Computes the result of the operation `op` of call `origin`; `max_bytes` limits the size of a
+/// file. O(log n) in the number of files and changes.
 ///
 /// # Errors
-/// Every kind of [`TempFileError`] but `Unavailable`; nothing changes then.
+/// Every [`TempFileError`] except `Unavailable`; nothing changes then.
 pub fn decide<C: Piece>(
     files: &TempFiles<C>,
     origin: TempFileOrigin,
@@ -180,7 +179,7 @@ pub fn decide<C: Piece>(
     })
 }
 
-/// Applies a change. Total: what it says has happened. O(log n).
+/// Applies a durable change. Total. O(log n).
 pub fn evolve<C: Piece>(files: &mut TempFiles<C>, record: &TempFileRecord<C>) {
     let TempFileRecord {
         number,
@@ -190,7 +189,8 @@ pub fn evolve<C: Piece>(files: &mut TempFiles<C>, record: &TempFileRecord<C>) {
         total_bytes,
         change,
     } = record;
-    let (version, total_bytes) = (*version, *total_bytes);
+    let version = *version;
+    let total_bytes = *total_bytes;
     let whole = |content: &C| File {
         version,
         total_bytes,
@@ -260,8 +260,7 @@ fn read<C: Clone>(id: TempId, file: &File<C>) -> Decided<C> {
     }
 }
 
-/// A file that is too large can still be deleted: by a program that permits less than another of
-/// its tree.
+/// Deleting is always allowed: a program may permit smaller files than another of its tree.
 fn check_size<C>(
     receipt: &Receipt,
     change: &TempFileChange<C>,

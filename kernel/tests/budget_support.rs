@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_kernel::process::{Birth, HostContext, HostTool, Preloads, State, born};
+use dormouse_kernel::process::{Birth, HostContext, HostTool, Preloads, State, initial_image};
 use dormouse_kernel::program::{Program, compile};
 use dormouse_proto::budget::Price;
 use dormouse_proto::file::{FileError, FileErrorKind};
@@ -71,6 +71,6 @@ pub(crate) fn process(program: Program, lifetime: Lifetime) -> State {
         preloads,
         input: Some(&said),
     };
-    let image = born(&program, &around, birth, 0);
+    let image = initial_image(&program, &around, birth, 0);
     State::from_image(Pid(1), program, around, image).expect("an image that was just made is valid")
 }

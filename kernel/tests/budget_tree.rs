@@ -316,7 +316,7 @@ impl Tree {
                 if self.nodes[&1].exit.is_none() {
                     self.feed(
                         1,
-                        Input::Spoke {
+                        Input::UserInput {
                             from: Sender::Host,
                             user_input: "go on".into(),
                         },

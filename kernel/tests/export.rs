@@ -7,9 +7,9 @@ use std::path::Path;
 use bytes::Bytes;
 use dormouse_content::Content;
 use dormouse_kernel::export::{
-    Checker, ExportError, Framer, Manifest, Masker, Place, Redact, Told, mask_text,
+    Checker, ExportError, ExportVisitor, Framer, Manifest, MaskTarget, Masker, Redact, mask_text,
 };
-use dormouse_kernel::process::{Birth, HostContext, Preloads, born};
+use dormouse_kernel::process::{Birth, HostContext, Preloads, initial_image};
 use dormouse_kernel::program::{Bundle, compile};
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::export::{Facts, Head, Member, Record, Redaction};
@@ -48,7 +48,7 @@ fn image() -> Image<ContentRef> {
         preloads,
         input: None,
     };
-    let mut image = born(&program, &HostContext::default(), birth, 0);
+    let mut image = initial_image(&program, &HostContext::default(), birth, 0);
     // What a model is told may change, and the golden file is not about that.
     (image.system, image.tools) = ("s".into(), Vec::new().into());
     image.table.insert(
@@ -183,7 +183,7 @@ struct Heard {
     coming: Vec<u8>,
 }
 
-impl Told for Heard {
+impl ExportVisitor for Heard {
     fn facts(&mut self, facts: Facts) {
         self.facts.push(facts);
     }
@@ -459,7 +459,7 @@ fn a_file_that_is_whole_and_contradicts_itself_is_refused() {
 struct Secrets;
 
 impl Redact for Secrets {
-    fn masks(&self, _: Place, bytes: &[u8]) -> Vec<Range<usize>> {
+    fn masks(&self, _: MaskTarget, bytes: &[u8]) -> Vec<Range<usize>> {
         let mut found = Vec::new();
         let mut from = 0;
         while let Some(at) = bytes[from..]
@@ -482,7 +482,7 @@ impl Redact for Secrets {
 struct Ranges(Vec<Range<usize>>);
 
 impl Redact for Ranges {
-    fn masks(&self, _: Place, _: &[u8]) -> Vec<Range<usize>> {
+    fn masks(&self, _: MaskTarget, _: &[u8]) -> Vec<Range<usize>> {
         self.0.clone()
     }
 }

@@ -19,7 +19,7 @@ use dormouse_proto::descriptor::{DescriptorSettings, Preview};
 use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::FdId;
 use dormouse_proto::model::Usage;
-use dormouse_proto::record::{Entry, Note, Section};
+use dormouse_proto::record::{Annotation, Entry, Section};
 use dormouse_proto::temp_file::{TempFileError, TempId};
 use dormouse_proto::tool::{Attachment, ToolOutput};
 use dormouse_proto::user_input::InputPart;
@@ -129,9 +129,9 @@ fn pending_temp_file() -> PendingTempFile {
 fn summarized() -> String {
     let (mut table, id) = (table(), FdId::Fd(1));
     let summary = "A main function that emits </fd_content>.".into();
-    table.note(
+    table.annotate(
         &id,
-        &Note::Summarized {
+        &Annotation::Summarized {
             summary,
             usage: Usage::default(),
         },
@@ -206,19 +206,19 @@ fn noted(tool: Syscall, args: &str) -> String {
         end_line: 4,
     };
     for note in [
-        Note::Named {
+        Annotation::Named {
             name: Some("a <name>".into()),
         },
-        Note::Marked {
+        Annotation::Marked {
             ref_id: "body".into(),
             section,
         },
-        Note::Summarized {
+        Annotation::Summarized {
             summary: "A function & a <tag>.".into(),
             usage: Usage::default(),
         },
     ] {
-        table.note(&FdId::Fd(1), &note);
+        table.annotate(&FdId::Fd(1), &note);
     }
     shown(tool(&Call::unbounded(&table, args, &settings(), 0)))
 }

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_content::{Content, ReadQuota};
 use dormouse_kernel::process::{
-    Birth, CheckpointReply, ChildEvent, Completion, Effect, Fetched, Gathered, HostContext,
-    HostRequest, HostTool, Input, Kept, Preloads, ShownPreload, State, Work, born, give_tools,
-    tell_environment,
+    Birth, CheckpointInfo, CheckpointReply, ChildEvent, Completion, Effect, Fetched,
+    GatheredEnvironment, HostContext, HostRequest, HostTool, Input, Preloads, ShownPreload, State,
+    Work, add_environment, add_server_tools, initial_image,
 };
 use dormouse_kernel::program::{Program, compile};
-use dormouse_kernel::syscall::{Envelope, Handed};
+use dormouse_kernel::syscall::{Envelope, TransferredDescriptor};
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::{CallId, CheckpointId, FactNumber, FdId, Pid};
@@ -105,7 +105,7 @@ fn run_of(image: dormouse_kernel::process::Image, program: Program) -> Replay {
 fn begun_with(user_input: &UserInput) -> Replay {
     let program = program();
     run_of(
-        born(
+        initial_image(
             &program,
             &surroundings(),
             birth(&Preloads::default(), Some(user_input)),
@@ -132,10 +132,10 @@ impl Replay {
     }
 
     fn open_call(&self) -> CallId {
-        let Phase::Acting { slots, .. } = self.state.phase() else {
+        let Phase::Acting { pending_calls, .. } = self.state.phase() else {
             panic!("{:?}", self.state.phase())
         };
-        slots[0].call
+        pending_calls[0].call
     }
 
     /// What the model is shown of its one call, which is answered at once.
@@ -173,7 +173,7 @@ impl Replay {
         };
         let program = program();
         run_of(
-            born(
+            initial_image(
                 &program,
                 &surroundings(),
                 birth(&preloads, Some(&"go".into())),
@@ -398,24 +398,24 @@ fn preloaded_descriptor(text: &str) -> String {
 fn message(text: &str) -> Replay {
     let mut entry = Entry::new(Content::new("x"), 1000, "tool:t", 0);
     entry.notes.name = Some(text.into());
-    let handed = Handed {
+    let handed = TransferredDescriptor {
         id: FdId::Fd(1),
         part: Some(text.into()),
         entry,
     };
-    let letter = Envelope {
+    let envelope = Envelope {
         program: text.into(),
         text: text.into(),
         descriptors: vec![handed],
     };
     let mut run = begun();
     let (from, call) = (Pid(5), CallId { epoch: 0, seq: 0 });
-    run.feed(Input::Messaged {
-        ticket: "t".into(),
+    run.feed(Input::Message {
+        request_id: "t".into(),
         from,
         call,
-        settled: 0,
-        letter,
+        acked_below: 0,
+        envelope,
     });
     run
 }
@@ -432,7 +432,7 @@ fn message_that_a_tool_shows(text: &str) -> String {
 
 fn host_speaks_for_a_process(text: &str) -> String {
     let mut run = begun();
-    run.feed(Input::Spoke {
+    run.feed(Input::UserInput {
         from: Sender::Process(Pid(5)),
         user_input: text.into(),
     });
@@ -448,23 +448,23 @@ fn environment(text: &str) -> String {
     around
         .environment
         .insert("hostname".to_owned(), text.to_owned());
-    let mut image = born(
+    let mut image = initial_image(
         &program,
         &around,
         birth(&Preloads::default(), Some(&"go".into())),
         0,
     );
-    let found = Gathered {
+    let found = GatheredEnvironment {
         env_vars: vec![Some(text.to_owned())],
         commands: vec![text.to_owned()],
     };
-    tell_environment(&mut image, &program, &around, &found, 0);
+    add_environment(&mut image, &program, &around, &found, 0);
     system(&run_of(image, program).request())
 }
 
 fn tool_of_a_server(text: &str) -> String {
     let program = compiled("[mcp.servers.s]\ncommand = \"s\"\n[tools.mcp]\ns = \"all\"\n");
-    let mut image = born(
+    let mut image = initial_image(
         &program,
         &surroundings(),
         birth(&Preloads::default(), Some(&"go".into())),
@@ -483,7 +483,7 @@ fn tool_of_a_server(text: &str) -> String {
         offer(schema),
         offer(json!({ "properties": { text: {} } }).to_string()),
     ];
-    give_tools(&mut image, &program, &offers).expect("all are offered");
+    add_server_tools(&mut image, &program, &offers).expect("all are offered");
     let tools = run_of(image, program).request().tools;
     let (described, named) = (&tools[tools.len() - 2], &tools[tools.len() - 1]);
     let of = |tool: &ToolSpec| {
@@ -563,7 +563,7 @@ fn label_of_a_checkpoint(text: &str) -> String {
     let mut run = begun();
     run.reply(&[("list_checkpoints", "{}")]);
     let call = run.open_call();
-    let kept = Kept {
+    let kept = CheckpointInfo {
         id: CheckpointId(1),
         label: text.into(),
         at: FactNumber(1),
@@ -715,7 +715,7 @@ fn linked_program(text: &str) -> String {
     let program = compile(Path::new("p.toml"), read, &[])
         .unwrap_or_else(|errors| panic!("{errors:?}"))
         .program;
-    let image = born(
+    let image = initial_image(
         &program,
         &surroundings(),
         birth(&Preloads::default(), Some(&"go".into())),
@@ -738,7 +738,7 @@ fn program_that_preloads(text: &str) -> String {
     let program = compile(Path::new("p.toml"), read, &[])
         .unwrap_or_else(|errors| panic!("{errors:?}"))
         .program;
-    let image = born(
+    let image = initial_image(
         &program,
         &surroundings(),
         birth(&Preloads::default(), Some(&"go".into())),
@@ -749,14 +749,14 @@ fn program_that_preloads(text: &str) -> String {
 
 fn host_opens(text: &str) -> String {
     let mut run = begun();
-    let collected = dormouse_content::CappedBytes {
+    let capped = dormouse_content::CappedBytes {
         bytes: Bytes::from(text.to_owned()),
         cut_bytes: 0,
     };
     run.feed(Input::Host {
-        ticket: "t".into(),
+        request_id: "t".into(),
         request: HostRequest::Open {
-            collected,
+            capped,
             source: text.to_owned(),
             page_chars: None,
         },

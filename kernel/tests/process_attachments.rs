@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_kernel::process::{
-    Birth, Completion, Effect, HostContext, HostRequest, HostTool, Input, Preloads, State, born,
+    Birth, Completion, Effect, HostContext, HostRequest, HostTool, Input, Preloads, State,
+    initial_image,
 };
 use dormouse_kernel::program::compile;
-use dormouse_kernel::table::attachment::MOST_ATTACHED;
+use dormouse_kernel::table::attachment::MAX_ATTACHMENTS;
 use dormouse_proto::id::{FdId, Pid};
 use dormouse_proto::message::Block;
 use dormouse_proto::model::Request;
@@ -57,7 +58,7 @@ fn process(tools: &str) -> Replay {
         preloads: &Preloads::default(),
         input: Some(&"go".into()),
     };
-    let image = born(&program, &around, birth, 0);
+    let image = initial_image(&program, &around, birth, 0);
     Replay::of(
         State::from_image(Pid(1), program, around, image).expect("it was just made"),
         0,
@@ -140,14 +141,14 @@ fn each_attachment_is_a_descriptor_and_what_can_be_shown_is() {
 #[test]
 fn a_flood_of_attachments_is_cut_and_said_to_be() {
     let mut run = process(WITH_DESCRIPTORS);
-    let request = run.plots("", vec![attached("text/plain", b"x"); MOST_ATTACHED + 2]);
+    let request = run.plots("", vec![attached("text/plain", b"x"); MAX_ATTACHMENTS + 2]);
     let (text, _) = last(&request);
-    assert_eq!(text.matches("<fd_attachment ").count(), MOST_ATTACHED);
+    assert_eq!(text.matches("<fd_attachment ").count(), MAX_ATTACHMENTS);
     assert!(
         text.contains("<fd_attachments total=\"66\" kept=\"64\">"),
         "{text}"
     );
-    assert_eq!(run.state.table().entries().len(), MOST_ATTACHED);
+    assert_eq!(run.state.table().entries().len(), MAX_ATTACHMENTS);
 }
 
 #[test]
@@ -178,8 +179,8 @@ fn a_fork_shows_what_its_parent_was_shown_and_knows_what_it_inherited() {
     );
     assert_eq!(request.messages.len(), before.messages.len() + 2);
     child.feed(Input::Host {
-        ticket: "t".into(),
-        request: HostRequest::SendBack {
+        request_id: "t".into(),
+        request: HostRequest::Goto {
             position: "msg:1".into(),
             message: "anew".into(),
         },

@@ -6,7 +6,7 @@ use crate::budget_support::{around, process, program};
 use dormouse_kernel::budget::Account;
 use dormouse_kernel::process::{
     Birth, ChildEvent, Completion, Effect, Fact, Input, Preloads, Report, Signal, State, Work,
-    born, decide, evolve,
+    decide, evolve, initial_image,
 };
 use dormouse_proto::budget::{Amount, Budget, Change};
 use dormouse_proto::id::{CallId, Pid};
@@ -637,7 +637,7 @@ fn a_restored_process_is_a_root_with_its_limits_what_it_used_and_all_of_its_time
         3,
         "and its shares are reserved"
     );
-    restored.feed(Input::Spoke {
+    restored.feed(Input::UserInput {
         from: Sender::Host,
         user_input: "more".into(),
     });
@@ -656,7 +656,7 @@ fn the_time_of_a_process_begins_with_its_birth() {
         input: None,
     };
     let account = Account::new(
-        born(&program, &around, birth, 20_000).budget,
+        initial_image(&program, &around, birth, 20_000).budget,
         Usage::default(),
     );
     let used = |now_ms| account.near(now_ms).len();

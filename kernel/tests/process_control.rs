@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_kernel::process::{
-    Birth, Completion, Decision, Effect, Fact, HostContext, HostRequest, HostTool, Image, Input,
-    Preloads, Signal, State, Unrest, Work, born, decide, evolve,
+    Birth, BusyReason, Completion, Decision, Effect, Fact, HostContext, HostRequest, HostTool,
+    Image, Input, Preloads, Signal, State, Work, decide, evolve, initial_image,
 };
 use dormouse_kernel::program::compile;
 use dormouse_proto::id::{CallId, FdId, Pid};
@@ -67,7 +67,7 @@ fn process(lifetime: Lifetime, tools: &str) -> State {
         preloads,
         input: Some(&said),
     };
-    let image = born(&program, &around, birth, 0);
+    let image = initial_image(&program, &around, birth, 0);
     State::from_image(Pid(1), program, around, image).expect("an image that was just made is valid")
 }
 
@@ -88,8 +88,8 @@ impl Replay {
 
     fn send_back(&mut self, position: &str, message: &str) -> (String, bool) {
         self.feed(Input::Host {
-            ticket: "t".into(),
-            request: HostRequest::SendBack {
+            request_id: "t".into(),
+            request: HostRequest::Goto {
                 position: position.into(),
                 message: message.into(),
             },
@@ -100,7 +100,7 @@ impl Replay {
     /// What the host is answered.
     fn told(&self) -> (String, bool) {
         let answers = self.effects.iter().filter_map(|effect| match effect {
-            Effect::AnswerHost { ticket, answer } if &**ticket == "t" => {
+            Effect::AnswerHost { request_id, answer } if &**request_id == "t" => {
                 Some((answer.text.to_string(), answer.is_error))
             }
             _ => None,
@@ -346,7 +346,7 @@ fn an_interrupt_and_a_goto_begin_an_epoch() {
     assert_eq!((run.state.image().epoch, run.thinking().epoch), (0, 0));
     run.feed(Input::Signal(Signal::Interrupt));
     assert_eq!(run.state.image().epoch, 1, "after an interrupt");
-    run.feed(Input::Spoke {
+    run.feed(Input::UserInput {
         from: Sender::Host,
         user_input: "on".into(),
     });
@@ -379,7 +379,7 @@ fn a_host_may_call_the_tool_itself() {
     run.reply(&[]);
     let args = r#"{"position": "msg:1", "message": "again"}"#.to_owned();
     run.feed(Input::Host {
-        ticket: "t".into(),
+        request_id: "t".into(),
         request: HostRequest::Call {
             tool: "goto".into(),
             args,
@@ -395,17 +395,17 @@ fn a_host_may_call_the_tool_itself() {
 /// The tickets and texts that the host is answered by what was decided last.
 fn answered(run: &Replay) -> Vec<(String, String)> {
     let answers = run.effects.iter().filter_map(|effect| match effect {
-        Effect::AnswerHost { ticket, answer } => {
-            Some((ticket.to_string(), answer.text.to_string()))
+        Effect::AnswerHost { request_id, answer } => {
+            Some((request_id.to_string(), answer.text.to_string()))
         }
         _ => None,
     });
     answers.collect()
 }
 
-fn host_calls(run: &mut Replay, ticket: &str) -> CallId {
+fn host_calls(run: &mut Replay, request_id: &str) -> CallId {
     run.feed(Input::Host {
-        ticket: ticket.into(),
+        request_id: request_id.into(),
         request: HostRequest::Call {
             tool: "grep".into(),
             args: "{}".to_owned(),
@@ -436,12 +436,12 @@ fn calls_of_the_host_run_side_by_side_and_are_answered_each_for_itself() {
         result: Completion::Tool(ToolOutput::ok("one")),
     });
     assert_eq!(answered(&run), [("a".to_owned(), "one".to_owned())]);
-    run.feed(Input::Spoke {
+    run.feed(Input::UserInput {
         from: Sender::Host,
         user_input: "hear this".into(),
     });
     run.feed(Input::Host {
-        ticket: "d".into(),
+        request_id: "d".into(),
         request: HostRequest::Call {
             tool: "grep".into(),
             args: "{}".to_owned(),
@@ -468,13 +468,13 @@ fn a_call_that_the_host_gives_up_is_answered_and_those_beside_it_go_on() {
     run.reply(&[]);
     let (first, second) = (host_calls(&mut run, "a"), host_calls(&mut run, "b"));
     run.feed(Input::Host {
-        ticket: "nobody's".into(),
-        request: HostRequest::GiveUp,
+        request_id: "nobody's".into(),
+        request: HostRequest::Cancel,
     });
     assert!(run.effects.is_empty());
     run.feed(Input::Host {
-        ticket: "a".into(),
-        request: HostRequest::GiveUp,
+        request_id: "a".into(),
+        request: HostRequest::Cancel,
     });
     assert!(
         run.effects
@@ -482,7 +482,7 @@ fn a_call_that_the_host_gives_up_is_answered_and_those_beside_it_go_on() {
             .any(|effect| matches!(effect, Effect::Abandon { calls } if calls[..] == [first]))
     );
     assert!(
-        matches!(&answered(&run)[..], [(ticket, text)] if ticket == "a" && text.contains("was \
+        matches!(&answered(&run)[..], [(request_id, text)] if request_id == "a" && text.contains("was \
              cancelled"))
     );
     let before = run.state.clone();
@@ -507,7 +507,7 @@ fn a_process_bounds_the_calls_of_the_host_and_an_interrupt_answers_all_of_them()
         host_calls(&mut run, &number.to_string());
     }
     run.feed(Input::Host {
-        ticket: "one more".into(),
+        request_id: "one more".into(),
         request: HostRequest::Call {
             tool: "grep".into(),
             args: "{}".to_owned(),
@@ -586,7 +586,7 @@ fn a_stopped_process_takes_in_what_was_in_flight_and_begins_nothing_until_it_is_
         matches!(run.state.phase(), Phase::Ready { .. }) && run.effects.is_empty(),
         "the turn does not end"
     );
-    run.feed(Input::Spoke {
+    run.feed(Input::UserInput {
         from: Sender::Host,
         user_input: "more".into(),
     });
@@ -653,7 +653,7 @@ fn a_process_that_is_stopped_can_be_sent_back_and_asks_when_it_is_continued() {
     );
     let args = "{}".to_owned();
     run.feed(Input::Host {
-        ticket: "t".into(),
+        request_id: "t".into(),
         request: HostRequest::Call {
             tool: "grep".into(),
             args,
@@ -668,33 +668,37 @@ fn a_process_that_is_stopped_can_be_sent_back_and_asks_when_it_is_continued() {
 #[test]
 fn a_process_is_at_rest_where_nothing_happens_before_somebody_speaks_to_it() {
     let mut run = begun(Lifetime::Session, PLAIN);
-    assert_eq!(run.state.unrest(), Some(Unrest::Turn), "it asks its model");
+    assert_eq!(
+        run.state.busy_reason(),
+        Some(BusyReason::Turn),
+        "it asks its model"
+    );
     run.reply(&[("grep", "{}")]);
     assert_eq!(
-        run.state.unrest(),
-        Some(Unrest::Turn),
+        run.state.busy_reason(),
+        Some(BusyReason::Turn),
         "it waits for a tool"
     );
     run.feed(Input::Signal(Signal::Stop));
     assert_eq!(
-        run.state.unrest(),
+        run.state.busy_reason(),
         None,
         "what is in flight the machine leaves to the shell"
     );
-    run.feed(Input::Spoke {
+    run.feed(Input::UserInput {
         from: Sender::Host,
         user_input: "more".into(),
     });
-    assert_eq!(run.state.unrest(), Some(Unrest::Mail));
+    assert_eq!(run.state.busy_reason(), Some(BusyReason::Mail));
     run.feed(Input::Signal(Signal::Interrupt));
     run.feed(Input::Signal(Signal::Continue));
     run.reply(&[]);
     assert_eq!(
-        (run.state.phase(), run.state.unrest()),
+        (run.state.phase(), run.state.busy_reason()),
         (&Phase::Idle, None)
     );
     run.feed(Input::Signal(Signal::Kill));
-    assert_eq!(run.state.unrest(), Some(Unrest::Ended));
+    assert_eq!(run.state.busy_reason(), Some(BusyReason::Ended));
 
     let mut timed = begun(
         Lifetime::Session,
@@ -702,8 +706,8 @@ fn a_process_is_at_rest_where_nothing_happens_before_somebody_speaks_to_it() {
     );
     timed.reply(&[]);
     assert_eq!(
-        timed.state.unrest(),
-        Some(Unrest::Deadline),
+        timed.state.busy_reason(),
+        Some(BusyReason::Deadline),
         "it is to be ended when its time is over"
     );
 }

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_content::{Content, ReadQuota};
 use dormouse_kernel::process::{
-    Birth, Child, ChildEvent, Completion, Decision, Effect, Fact, FetchError, Fetched, Found,
-    HostContext, HostRequest, HostTool, Input, PendingSpawn, Preloads, Read, Report, ShownPreload,
-    Signal, State, Work, born, decide, evolve,
+    Birth, Child, ChildEvent, Completion, Decision, Effect, Fact, FetchError, Fetched, HostContext,
+    HostRequest, HostTool, Input, PendingSpawn, Preloads, Read, ReadResult, Report, ShownPreload,
+    Signal, State, Work, decide, evolve, initial_image,
 };
 use dormouse_kernel::program::{Program, compile};
 use dormouse_kernel::syscall::Call;
@@ -102,7 +102,7 @@ fn process_of(program: Program, lifetime: Lifetime, input: &str) -> State {
         preloads,
         input: Some(&said),
     };
-    let image = born(&program, &around, birth, 0);
+    let image = initial_image(&program, &around, birth, 0);
     State::from_image(Pid(1), program, around, image).expect("an image that was just made is valid")
 }
 
@@ -116,7 +116,7 @@ enum Step {
     Return(u8, usize),
     StartChild(u8),
     EndChild(u8),
-    Found(u8),
+    ReadResult(u8),
     Stale(u8),
     GoBack(u8),
     SendBack(u8),
@@ -136,7 +136,7 @@ fn step() -> impl Strategy<Value = Step> {
         32 => (any::<u8>(), 0_usize..120).prop_map(|(which, size)| Step::Return(which, size)),
         24 => any::<u8>().prop_map(Step::StartChild),
         16 => any::<u8>().prop_map(Step::EndChild),
-        24 => any::<u8>().prop_map(Step::Found),
+        24 => any::<u8>().prop_map(Step::ReadResult),
         12 => any::<u8>().prop_map(Step::Stale),
         12 => (0_u8..12).prop_map(Step::GoBack),
         4 => (0_u8..12).prop_map(Step::SendBack),
@@ -285,10 +285,12 @@ impl World {
     }
 
     fn is_called(&self, call: CallId) -> bool {
-        let Phase::Acting { slots, .. } = self.state.phase() else {
+        let Phase::Acting { pending_calls, .. } = self.state.phase() else {
             return false;
         };
-        slots.iter().any(|slot| slot.call == call && slot.called)
+        pending_calls
+            .iter()
+            .any(|pending_call| pending_call.call == call && pending_call.called)
     }
 
     fn perform(&mut self, effect: Effect, resumed: bool) {
@@ -449,14 +451,14 @@ impl World {
 
     fn input(&mut self, step: Step) -> Option<Input> {
         match step {
-            Step::Speak(size) => Some(Input::Spoke {
+            Step::Speak(size) => Some(Input::UserInput {
                 from: Sender::Host,
                 user_input: ("x\n".repeat(size / 2) + "y").into(),
             }),
             Step::HostCall => {
                 let args = r#"{"fd": "fd:1"}"#.to_owned();
                 Some(Input::Host {
-                    ticket: "t".into(),
+                    request_id: "t".into(),
                     request: HostRequest::Call {
                         tool: "read_fd".into(),
                         args,
@@ -495,14 +497,14 @@ impl World {
             Step::SendBack(to) => {
                 let position = format!("msg:{to}");
                 Some(Input::Host {
-                    ticket: "b".into(),
-                    request: HostRequest::SendBack {
+                    request_id: "b".into(),
+                    request: HostRequest::Goto {
                         position,
                         message: "again\n".repeat(usize::from(to) * 2),
                     },
                 })
             }
-            Step::Found(which) => {
+            Step::ReadResult(which) => {
                 let read = take(&mut self.reads, which)?;
                 read.perform(ReadQuota::unlimited())
             }
@@ -695,7 +697,7 @@ impl World {
             },
             Input::Completed {
                 call,
-                result: Completion::Read(Found::Tool(Outcome::Answer(Answer::failed("late")))),
+                result: Completion::Read(ReadResult::Tool(Outcome::Answer(Answer::failed("late")))),
             },
             Input::Completed {
                 call,
@@ -756,9 +758,9 @@ impl World {
     fn is_open(&self, call: CallId) -> bool {
         let is_waited_for = match self.state.phase() {
             Phase::Thinking { call: open } => *open == call,
-            Phase::Acting { slots, .. } => slots
+            Phase::Acting { pending_calls, .. } => pending_calls
                 .iter()
-                .any(|slot| slot.call == call && slot.answer.is_none()),
+                .any(|pending_call| pending_call.call == call && pending_call.answer.is_none()),
             _ => false,
         };
         let has_share = self.state.budget().share(call, 0).is_some();
@@ -1045,7 +1047,11 @@ fn nothing_said_at_birth_is_no_message() {
         preloads: &Preloads::default(),
         input: Some(&said),
     };
-    assert!(born(&program, &around, birth, 0).mailbox.is_empty());
+    assert!(
+        initial_image(&program, &around, birth, 0)
+            .mailbox
+            .is_empty()
+    );
 }
 
 #[test]
@@ -1205,7 +1211,7 @@ fn a_note_is_a_fact_and_part_of_the_image() {
     );
     let kept: Vec<_> = facts
         .iter()
-        .filter(|fact| matches!(fact, Fact::Descriptor(DescriptorFact::Noted { .. })))
+        .filter(|fact| matches!(fact, Fact::Descriptor(DescriptorFact::Annotated { .. })))
         .collect();
     assert_eq!(kept.len(), 2, "{kept:?}");
     let mut replayed = first;
@@ -1274,10 +1280,10 @@ fn a_fork_has_the_notes_and_neither_side_sees_what_the_other_notes_later() {
 
 /// The process once its children of these indices have ended.
 fn ended(state: State, indices: &[u32]) -> State {
-    let Phase::Acting { slots, .. } = state.phase() else {
+    let Phase::Acting { pending_calls, .. } = state.phase() else {
         panic!("it waits for children: {:?}", state.phase())
     };
-    let call = slots[0].call;
+    let call = pending_calls[0].call;
     indices.iter().fold(state, |state, index| {
         let exit = Exit::new(ExitStatus::Done, "done");
         after(
@@ -1563,7 +1569,7 @@ fn children_beyond_the_limit_are_refused_whatever_calls_made_the_others() {
         // Each begins a turn of its own, so that the limit of model calls is not met.
         state = after(
             &says_last(&state, "next").0,
-            Input::Spoke {
+            Input::UserInput {
                 from: Sender::Host,
                 user_input: "on".into(),
             },

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_kernel::process::{
     Birth, ChildEvent, Completion, Effect, HostContext, HostRequest, Input, Preloads, Signal,
-    State, Work, born, copied,
+    State, Work, copied, initial_image,
 };
 use dormouse_kernel::program::compile;
 use dormouse_kernel::syscall::PendingMessage;
@@ -47,7 +47,7 @@ fn session(pid: u64, tools: &str, rest: &str) -> Replay {
         preloads: &preloads,
         input: None,
     };
-    let image = born(&program, &around, birth, 0);
+    let image = initial_image(&program, &around, birth, 0);
     let state = State::from_image(Pid(pid), program, around, image).expect("a new image is valid");
     Replay::of(state, 9)
 }
@@ -66,7 +66,7 @@ impl Replay {
 
     /// Somebody speaks, and its model answers with these calls.
     fn calls(&mut self, calls: &[(&str, &str)]) {
-        self.feed(Input::Spoke {
+        self.feed(Input::UserInput {
             from: Sender::Host,
             user_input: "go".into(),
         });
@@ -78,8 +78,12 @@ impl Replay {
         let sent = self.effects.iter().filter_map(|effect| match effect {
             Effect::Begin {
                 call,
-                work: Work::Send { settled, pending },
-            } => Some((*call, *settled, pending.clone())),
+                work:
+                    Work::Send {
+                        acked_below,
+                        pending,
+                    },
+            } => Some((*call, *acked_below, pending.clone())),
             _ => None,
         });
         sent.collect()
@@ -89,18 +93,20 @@ impl Replay {
     fn takes(
         &mut self,
         from: u64,
-        (call, settled, pending): &(CallId, u32, PendingMessage),
+        (call, acked_below, pending): &(CallId, u32, PendingMessage),
     ) -> Answer {
-        let (call, settled, letter) = (*call, *settled, pending.letter.clone());
-        self.feed(Input::Messaged {
-            ticket: "t".into(),
+        let (call, acked_below, envelope) = (*call, *acked_below, pending.envelope.clone());
+        self.feed(Input::Message {
+            request_id: "t".into(),
             from: Pid(from),
             call,
-            settled,
-            letter,
+            acked_below,
+            envelope,
         });
         let mut receipts = self.effects.iter().filter_map(|effect| match effect {
-            Effect::AnswerHost { ticket, answer } if &**ticket == "t" => Some(answer.clone()),
+            Effect::AnswerHost { request_id, answer } if &**request_id == "t" => {
+                Some(answer.clone())
+            }
             _ => None,
         });
         let receipt = receipts.next().expect("each message has a receipt");
@@ -242,14 +248,14 @@ fn what_was_given_up_is_not_sent_again() {
 fn descriptors_travel_by_content_and_say_where_they_come_from() {
     let mut sender = session(1, &with_descriptors(), "");
     for text in ["one\ntwo\nthree\n", "other"] {
-        let collected = dormouse_content::CappedBytes {
+        let capped = dormouse_content::CappedBytes {
             bytes: text.into(),
             cut_bytes: 0,
         };
         sender.feed(Input::Host {
-            ticket: "o".into(),
+            request_id: "o".into(),
             request: HostRequest::Open {
-                collected,
+                capped,
                 source: "s".into(),
                 page_chars: Some(5),
             },
@@ -321,7 +327,7 @@ fn a_long_text_becomes_a_descriptor_of_the_receiver() {
 #[test]
 fn a_full_mailbox_and_a_reader_without_descriptors_refuse_and_keep_nothing() {
     let mut receiver = session(2, MAIL, "[limits]\nmax_mailbox = 2\n");
-    receiver.feed(Input::Spoke {
+    receiver.feed(Input::UserInput {
         from: Sender::Host,
         user_input: "work".into(),
     });
@@ -348,14 +354,14 @@ fn a_full_mailbox_and_a_reader_without_descriptors_refuse_and_keep_nothing() {
     );
 
     let mut handing = session(1, &with_descriptors(), "");
-    let collected = dormouse_content::CappedBytes {
+    let capped = dormouse_content::CappedBytes {
         bytes: "x".into(),
         cut_bytes: 0,
     };
     handing.feed(Input::Host {
-        ticket: "o".into(),
+        request_id: "o".into(),
         request: HostRequest::Open {
-            collected,
+            capped,
             source: "s".into(),
             page_chars: None,
         },
@@ -376,14 +382,14 @@ fn a_full_mailbox_and_a_reader_without_descriptors_refuse_and_keep_nothing() {
 #[test]
 fn what_would_use_up_the_receivers_budget_is_refused_and_ends_nobody() {
     let mut handing = session(1, &with_descriptors(), "");
-    let collected = dormouse_content::CappedBytes {
+    let capped = dormouse_content::CappedBytes {
         bytes: "x".repeat(20).into(),
         cut_bytes: 0,
     };
     handing.feed(Input::Host {
-        ticket: "o".into(),
+        request_id: "o".into(),
         request: HostRequest::Open {
-            collected,
+            capped,
             source: "s".into(),
             page_chars: None,
         },
@@ -445,13 +451,13 @@ fn a_message_that_is_sent_again_to_one_that_has_ended_is_acknowledged_if_it_was_
     let receipt = receiver.takes(1, &message);
     receiver.feed(Input::Signal(Signal::Kill));
     assert_eq!(receiver.takes(1, &message), receipt);
-    let (call, settled, pending) = message;
+    let (call, acked_below, pending) = message;
     let next = CallId {
         seq: call.seq + 1,
         ..call
     };
     assert_eq!(
-        receiver.takes(1, &(next, settled, pending)),
+        receiver.takes(1, &(next, acked_below, pending)),
         Answer::failed("Process 2 has ended.")
     );
 }
@@ -474,16 +480,16 @@ fn a_stopped_process_keeps_what_it_is_told_until_it_goes_on() {
 fn receive_messages_shows_what_processes_said_and_leaves_the_users_words_for_the_next_turn() {
     let (_, message) = sending(HELLO);
     let mut receiver = session(2, MAIL, "");
-    receiver.feed(Input::Spoke {
+    receiver.feed(Input::UserInput {
         from: Sender::Host,
         user_input: "work".into(),
     });
     receiver.takes(1, &message);
-    receiver.feed(Input::Spoke {
+    receiver.feed(Input::UserInput {
         from: Sender::Process(Pid(7)),
         user_input: "from afar".into(),
     });
-    receiver.feed(Input::Spoke {
+    receiver.feed(Input::UserInput {
         from: Sender::Host,
         user_input: "and more".into(),
     });
@@ -592,10 +598,13 @@ fn parent(children: u64) -> (Replay, Vec<CallId>) {
 
 /// The tool calls that it made last.
 fn open_calls(run: &Replay) -> Vec<CallId> {
-    let Phase::Acting { slots, .. } = run.state.phase() else {
+    let Phase::Acting { pending_calls, .. } = run.state.phase() else {
         panic!("it acts")
     };
-    slots.iter().map(|slot| slot.call).collect()
+    pending_calls
+        .iter()
+        .map(|pending_call| pending_call.call)
+        .collect()
 }
 
 fn ends(parent: &mut Replay, call: CallId, child: u64) {
@@ -729,13 +738,13 @@ fn an_answer_shows_as_many_messages_as_it_may_hold_and_the_rest_waits() {
         &with_descriptors(),
         "[file_descriptor]\nmax_read_chars = 250\n",
     );
-    receiver.feed(Input::Spoke {
+    receiver.feed(Input::UserInput {
         from: Sender::Host,
         user_input: "work".into(),
     });
     for sender in 5..=9 {
         let text = "x".repeat(40);
-        receiver.feed(Input::Spoke {
+        receiver.feed(Input::UserInput {
             from: Sender::Process(Pid(sender)),
             user_input: text.into(),
         });

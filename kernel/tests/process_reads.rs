@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use dormouse_content::{Backing, CappedBytes, Content, ReadQuota, Source, Unreadable};
+use dormouse_content::{BlobReader, BlobStore, CappedBytes, Content, ReadQuota, Unreadable};
 use dormouse_kernel::process::{
-    Birth, Completion, Decision, Effect, Fact, HostContext, HostRequest, HostTool, Input, Preloads,
-    Read, Signal, State, Unrest, Work, born, decide,
+    Birth, BusyReason, Completion, Decision, Effect, Fact, HostContext, HostRequest, HostTool,
+    Input, Preloads, Read, Signal, State, Work, decide, initial_image,
 };
 use dormouse_kernel::program::compile;
 use dormouse_kernel::syscall::Envelope;
@@ -44,8 +44,8 @@ struct Disk {
     is_open: AtomicBool,
 }
 
-impl Source for Disk {
-    fn open(&self, _: ContentRef) -> Result<Arc<dyn Backing>, Unreadable> {
+impl BlobStore for Disk {
+    fn open(&self, _: ContentRef) -> Result<Arc<dyn BlobReader>, Unreadable> {
         assert!(
             self.is_open.load(Ordering::Relaxed),
             "a decision reads the disk"
@@ -56,7 +56,7 @@ impl Source for Disk {
 
 struct Stored;
 
-impl Backing for Stored {
+impl BlobReader for Stored {
     fn length(&self) -> u64 {
         TEXT.len() as u64
     }
@@ -112,7 +112,7 @@ impl Run {
             preloads: &preloads,
             input: Some(&said),
         };
-        let mut image = born(&program, &around, birth, 0);
+        let mut image = initial_image(&program, &around, birth, 0);
         let disk = Arc::new(Disk::default());
         let stored = Content::stored(Content::new(TEXT).reference(), disk.clone());
         image
@@ -332,30 +332,30 @@ fn the_calls_of_a_model_wait_for_the_read_before_them() {
 #[test]
 fn whatever_arrives_with_bytes_is_placed_by_a_read() {
     let text = "a long line\n".repeat(9);
-    let letter = || Envelope {
+    let envelope = || Envelope {
         program: "other".into(),
         text: text.clone().into(),
         descriptors: Vec::new(),
     };
-    let (ticket, call) = (|| "t".into(), CallId { epoch: 0, seq: 0 });
-    let collected = || CappedBytes::capped(text.clone().into(), u64::MAX);
+    let (request_id, call) = (|| "t".into(), CallId { epoch: 0, seq: 0 });
+    let capped = || CappedBytes::capped(text.clone().into(), u64::MAX);
     let arrivals = || {
         [
-            Input::Spoke {
+            Input::UserInput {
                 from: Sender::Host,
                 user_input: text.as_str().into(),
             },
-            Input::Messaged {
-                ticket: ticket(),
+            Input::Message {
+                request_id: request_id(),
                 from: Pid(9),
                 call,
-                settled: 0,
-                letter: letter(),
+                acked_below: 0,
+                envelope: envelope(),
             },
             Input::Host {
-                ticket: ticket(),
+                request_id: request_id(),
                 request: HostRequest::Open {
-                    collected: collected(),
+                    capped: capped(),
                     source: "file:x".into(),
                     page_chars: None,
                 },
@@ -397,7 +397,7 @@ fn whatever_arrives_with_bytes_is_placed_by_a_read() {
 #[test]
 fn what_arrives_after_something_that_is_still_read_waits_for_it() {
     let mut run = Run::new();
-    let says = |text: &str| Input::Spoke {
+    let says = |text: &str| Input::UserInput {
         from: Sender::Host,
         user_input: text.into(),
     };
@@ -559,15 +559,15 @@ fn an_interrupt_leaves_what_arrives_in_its_order() {
     let mut run = Run::new();
     run.reply(&[READ]);
     run.reads.clear();
-    let says = |text: &str| Input::Spoke {
+    let says = |text: &str| Input::UserInput {
         from: Sender::Host,
         user_input: text.into(),
     };
     run.feed(says(&"large".repeat(1_000)));
     run.feed(Input::Signal(Signal::Interrupt));
     assert_eq!(
-        run.state.unrest(),
-        Some(Unrest::Mail),
+        run.state.busy_reason(),
+        Some(BusyReason::Mail),
         "it does not go to sleep before it has heard"
     );
     let decision = decide(&run.state, says("small"), 7).read_inline(1_000, 7);

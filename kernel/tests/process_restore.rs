@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_kernel::process::{
-    Beginning, Birth, CheckpointOp, CheckpointReply, ChildEvent, Completion, Effect, HostContext,
-    HostRequest, Image, Input, Kept, Preloads, Signal, Standing, State, Work, begins, born,
-    branched, diff,
+    Birth, CheckpointImage, CheckpointInfo, CheckpointOp, CheckpointReply, ChildEvent, Completion,
+    Effect, HostContext, HostRequest, Image, Input, Preloads, Signal, StartMode, State, Work,
+    branched, diff, initial_image, with_start_mode,
 };
 use dormouse_kernel::program::compile;
 use dormouse_proto::checkpoint::Scope;
@@ -43,7 +43,7 @@ fn begun(lifetime: Lifetime) -> Replay {
         preloads,
         input: Some(&said),
     };
-    let image = born(&program, &around, birth, 0);
+    let image = initial_image(&program, &around, birth, 0);
     let state = State::from_image(Pid(1), program, around, image)
         .expect("an image that was just made is valid");
     Replay::of(state, 0)
@@ -62,12 +62,12 @@ impl Replay {
     }
 
     /// The model makes a checkpoint; what comes is how it stood in the middle of that call.
-    fn checkpoint(&mut self, id: u64) -> Standing {
+    fn checkpoint(&mut self, id: u64) -> CheckpointImage {
         self.reply(&[("checkpoint_process", "{}")]);
         let (call, op) = self.asked().expect("a checkpoint is asked for");
         assert!(matches!(op, CheckpointOp::Make { .. }), "{op:?}");
-        let standing = self.standing(id);
-        let result = Ok(CheckpointReply::Made(standing.kept.clone()));
+        let standing = self.checkpoint_image(id);
+        let result = Ok(CheckpointReply::Made(standing.checkpoint.clone()));
         self.feed(Input::Completed {
             call,
             result: Completion::Checkpoint(result),
@@ -75,28 +75,28 @@ impl Replay {
         standing
     }
 
-    fn standing(&self, id: u64) -> Standing {
+    fn checkpoint_image(&self, id: u64) -> CheckpointImage {
         let at = FactNumber(self.facts.len() as u64);
-        let kept = Kept {
+        let kept = CheckpointInfo {
             id: CheckpointId(id),
             label: "".into(),
             at,
             scope: Scope::Process,
         };
-        Standing {
-            kept,
+        CheckpointImage {
+            checkpoint: kept,
             image: self.state.image(),
         }
     }
 
-    fn restore(&mut self, standing: &Standing) {
-        let args = format!("{{\"checkpoint_id\": \"{}\"}}", standing.kept.id);
+    fn restore(&mut self, standing: &CheckpointImage) {
+        let args = format!("{{\"checkpoint_id\": \"{}\"}}", standing.checkpoint.id);
         self.reply(&[("restore_process", &args)]);
         if let Some((call, op)) = self.asked() {
             assert_eq!(
                 op,
                 CheckpointOp::Read {
-                    id: standing.kept.id
+                    id: standing.checkpoint.id
                 }
             );
             self.feed(Input::Completed {
@@ -108,10 +108,10 @@ impl Replay {
         }
     }
 
-    fn take_back(&mut self, standing: Standing) {
+    fn take_back(&mut self, standing: CheckpointImage) {
         self.feed(Input::Host {
-            ticket: "t".into(),
-            request: HostRequest::TakeBack(Box::new(standing)),
+            request_id: "t".into(),
+            request: HostRequest::Restore(Box::new(standing)),
         });
     }
 
@@ -152,9 +152,9 @@ fn a_model_that_goes_back_stands_behind_its_own_call_and_is_told_so() {
     let standing = run.checkpoint(1);
     let (usage, next_fd) = (run.state.usage(), run.state.table().next_fd());
     run.feed(Input::Host {
-        ticket: "t".into(),
+        request_id: "t".into(),
         request: HostRequest::Open {
-            collected: dormouse_content::CappedBytes {
+            capped: dormouse_content::CappedBytes {
                 bytes: "x\n".repeat(900).into(),
                 cut_bytes: 0,
             },
@@ -238,11 +238,11 @@ fn children_that_were_made_since_are_given_up_and_mail_waits_again() {
     run.reply(&[]);
     assert_eq!(run.state.phase(), &Phase::Idle);
     run.feed(Input::Signal(Signal::Stop));
-    run.feed(Input::Spoke {
+    run.feed(Input::UserInput {
         from: Sender::Host,
         user_input: "later".into(),
     });
-    let standing = run.standing(1);
+    let standing = run.checkpoint_image(1);
     run.feed(Input::Signal(Signal::Continue));
     run.reply(&[(
         "spawn",
@@ -281,7 +281,7 @@ fn nobody_goes_back_to_where_the_process_had_ended() {
         phase: Phase::Ended { exit },
         ..before.image.clone()
     };
-    let ended = Standing {
+    let ended = CheckpointImage {
         image: ended,
         ..before.clone()
     };
@@ -325,9 +325,9 @@ fn a_session_that_was_idle_is_idle_again_and_a_task_is_asked() {
             phase: Phase::Idle,
             ..run.state.image()
         };
-        let standing = Standing {
+        let standing = CheckpointImage {
             image: idle,
-            ..run.standing(1)
+            ..run.checkpoint_image(1)
         };
         run.take_back(standing);
         assert_eq!(
@@ -345,7 +345,7 @@ fn a_process_of_a_branch_has_the_wall_time_that_was_left() {
     let mut image = begun(Lifetime::Task).state.image();
     image.budget.began_ms = 1_000;
     image.control = Control::Stopped;
-    let branch = branched(image.clone(), 5_000, 60_000, Beginning::Running);
+    let branch = branched(image.clone(), 5_000, 60_000, StartMode::Running);
     assert_eq!(
         (branch.budget.began_ms, branch.control),
         (56_000, Control::Running)
@@ -356,7 +356,10 @@ fn a_process_of_a_branch_has_the_wall_time_that_was_left() {
         ..image.clone()
     };
     assert_eq!(branch, expected, "all else is as it was");
-    assert_eq!(begins(image, Beginning::Stopped).control, Control::Frozen);
+    assert_eq!(
+        with_start_mode(image, StartMode::Stopped).control,
+        Control::Frozen
+    );
 }
 
 #[test]
@@ -369,14 +372,14 @@ fn a_diff_says_where_two_points_part() {
         call,
         result: Completion::Checkpoint(Ok(CheckpointReply::Listed(Vec::new()))),
     });
-    let collected = dormouse_content::CappedBytes {
+    let capped = dormouse_content::CappedBytes {
         bytes: "y".repeat(9).into(),
         cut_bytes: 0,
     };
     run.feed(Input::Host {
-        ticket: "t".into(),
+        request_id: "t".into(),
         request: HostRequest::Open {
-            collected,
+            capped,
             source: "file:y".into(),
             page_chars: None,
         },

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_kernel::process::{
     Birth, Completion, Effect, HostContext, HostTool, Image, Input, Preloads, Signal, State, Work,
-    born, decide, give_tools,
+    add_server_tools, decide, initial_image,
 };
 use dormouse_kernel::program::{Program, compile};
 use dormouse_proto::id::Pid;
@@ -64,12 +64,12 @@ fn image(program: &Program, around: &HostContext) -> Image {
         preloads,
         input: Some(&said),
     };
-    born(program, around, birth, 0)
+    initial_image(program, around, birth, 0)
 }
 
 fn given(program: &Program, offers: &[Offer]) -> Image {
     let mut image = image(program, &HostContext::default());
-    give_tools(&mut image, program, offers).unwrap();
+    add_server_tools(&mut image, program, offers).unwrap();
     image
 }
 
@@ -223,7 +223,7 @@ fn a_tool_that_was_chosen_and_is_not_offered_is_named() {
     };
     let offers = [offer("s", "here", Access::Read)];
     let strict = program("");
-    let error = give_tools(
+    let error = add_server_tools(
         &mut image(&strict, &HostContext::default()),
         &strict,
         &offers,
@@ -263,7 +263,7 @@ fn a_process_keeps_the_tools_that_it_was_born_with() {
          \"grep\"]\n[tools.mcp]\ns = \"all\"\n[mcp.servers.s]\ncommand = \"s\"\n";
     let first = program(text);
     let mut image = image(&first, &around("finds", Access::Write));
-    give_tools(&mut image, &first, &[offer("s", "t", Access::Write)]).unwrap();
+    add_server_tools(&mut image, &first, &[offer("s", "t", Access::Write)]).unwrap();
     let born = State::from_image(Pid(1), first, around("finds", Access::Write), image).unwrap();
     // Another life of the kernel: the host says other things of its tool, and allows other things.
     let bytes = codec::encode(
@@ -299,11 +299,11 @@ fn a_process_keeps_the_tools_that_it_was_born_with() {
             (called.server.as_deref(), called.policy),
             (server, ToolPolicy::default())
         );
-        let Phase::Acting { slots, .. } = state.phase() else {
+        let Phase::Acting { pending_calls, .. } = state.phase() else {
             panic!()
         };
         let done = Input::Completed {
-            call: slots[0].call,
+            call: pending_calls[0].call,
             result: Completion::Tool(ToolOutput::ok("x")),
         };
         assert!(

@@ -5,12 +5,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_content::{Backing, Content, ReadQuota, Source, Unreadable};
+use dormouse_content::{BlobReader, BlobStore, Content, ReadQuota, Unreadable};
 use dormouse_kernel::syscall::{self, Call, Outcome, handle};
 use dormouse_kernel::table::{NewDescriptor, Table};
 use dormouse_proto::descriptor::{DescriptorSettings, Preview};
 use dormouse_proto::id::FdId;
-use dormouse_proto::record::{ContentRef, Entry, Note, Section};
+use dormouse_proto::record::{Annotation, ContentRef, Entry, Section};
 
 const CHUNK: u64 = 64 << 10;
 const LINE: &str = "line of fifteen\n";
@@ -23,13 +23,13 @@ struct Damaged {
     chunk: Option<u64>,
 }
 
-impl Source for Damaged {
-    fn open(&self, _: ContentRef) -> Result<Arc<dyn Backing>, Unreadable> {
+impl BlobStore for Damaged {
+    fn open(&self, _: ContentRef) -> Result<Arc<dyn BlobReader>, Unreadable> {
         Ok(Arc::new(self.clone()))
     }
 }
 
-impl Backing for Damaged {
+impl BlobReader for Damaged {
     fn length(&self) -> u64 {
         self.bytes.len() as u64
     }
@@ -59,7 +59,7 @@ fn table() -> Table {
     let (bytes, reference) = (whole.unbounded().bytes().unwrap(), whole.reference());
     let part = Damaged {
         bytes: bytes.clone(),
-        index: Some(whole.sealed_index()),
+        index: Some(whole.serialized_index()),
         chunk: Some(2),
     };
     let all = Damaged {
@@ -80,9 +80,9 @@ fn table() -> Table {
             start_line: line,
             end_line: line + 1,
         };
-        table.note(
+        table.annotate(
             &FdId::Fd(id),
-            &Note::Marked {
+            &Annotation::Marked {
                 ref_id: "s".into(),
                 section,
             },
@@ -207,11 +207,11 @@ fn nothing_of_a_lost_content_is_served_and_the_table_works_on() {
     }
     assert!(matches!(
         call("rename_fd", "{'fd':'fd:2','name':'gone'}"),
-        Outcome::Noted { .. }
+        Outcome::Annotated { .. }
     ));
     assert!(matches!(
         call("delete_fd_section", "{'fd':'fd:2','ref_id':'s'}"),
-        Outcome::Noted { .. }
+        Outcome::Annotated { .. }
     ));
     assert!(
         matches!(

@@ -1,7 +1,6 @@
-//! Budgets: what a process and all below it may use, and what is journalled of that.
+//! Budgets: limits for a process and its subtree, and their journalled form.
 //!
-//! Vocabulary only: how shares are cut and when a limit is reached is decided in
-//! `dormouse_kernel::budget`.
+//! Types only: `dormouse_kernel::budget` computes shares and checks limits.
 
 use std::sync::Arc;
 
@@ -11,10 +10,10 @@ use crate::id::CallId;
 use crate::model::Usage;
 use crate::program::{Duration, MOST_NANOS, Money, Reader, Section, Size};
 
-/// One unit of the price table's currency, in the integers that money is counted in.
+/// One unit of the price table's currency, in nanos. Money is counted in integers.
 pub const NANOS: u64 = 1_000_000_000;
 
-/// Something that a budget bounds.
+/// A limited quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Amount {
     /// Input tokens, whether they came from a cache or not.
@@ -45,7 +44,7 @@ impl Amount {
         Self::ResidentBytes,
     ];
 
-    /// Those that are cut into shares: a child's is taken out of its parent's.
+    /// Amounts that are divided into shares: a child's share is taken out of its parent's budget.
     pub const SHARED: [Self; 5] = [
         Self::InputTokens,
         Self::OutputTokens,
@@ -54,7 +53,7 @@ impl Amount {
         Self::ResidentBytes,
     ];
 
-    /// Its key in a program, and the word for it in messages.
+    /// The key in a program file, and the word in messages.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -68,7 +67,7 @@ impl Amount {
         }
     }
 
-    /// So much of it, as people read it: `0.25`, `90s`, `81000`.
+    /// Formats a value for people: `0.25`, `90s`, `81000`.
     #[must_use]
     pub fn show(self, value: u64) -> String {
         match self {
@@ -80,10 +79,11 @@ impl Amount {
     }
 }
 
-/// An amount of money as a decimal, without trailing zeros: `2.5`.
+/// Formats money as a decimal without trailing zeros: `2.5`.
 #[must_use]
 pub fn money(nanos: u64) -> String {
-    let (whole, rest) = (nanos / NANOS, nanos % NANOS);
+    let whole = nanos / NANOS;
+    let rest = nanos % NANOS;
     if rest == 0 {
         return whole.to_string();
     }
@@ -136,7 +136,7 @@ impl Budget {
         }
     }
 
-    /// The same with another limit of one amount.
+    /// The budget with another limit for one amount.
     #[must_use]
     pub fn with(mut self, amount: Amount, limit: Option<u64>) -> Self {
         *match amount {
@@ -151,7 +151,7 @@ impl Budget {
         self
     }
 
-    /// These limits, and those of `other` for the amounts that have none here.
+    /// These limits, completed by those of `other`.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         let fill = |budget: Self, amount| {
@@ -213,7 +213,7 @@ impl Price {
         }
     }
 
-    /// What these tokens cost, rounded up to a nano. Saturates.
+    /// Cost of these tokens, rounded up to a nano. Saturates.
     #[must_use]
     pub fn cost_nanos(&self, usage: &Usage) -> u64 {
         let kinds = [
@@ -228,69 +228,68 @@ impl Price {
     }
 }
 
-/// The budget of one process as an image holds it. What the process itself used stands in the
+/// The budget account of one process, as an image stores it. The usage of the process itself is the
 /// image's `usage`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
-    /// What it and all below it may use.
+    /// Limits of the process and its subtree.
     pub limits: Budget,
-    /// When its wall time began: milliseconds since the epoch, UTC.
+    /// Start of its wall time: milliseconds since the epoch, UTC.
     pub began_ms: u64,
-    /// Bytes of the contents that it opened itself.
+    /// Bytes of the contents that the process opened itself.
     pub held_bytes: u64,
-    /// What its children that have ended used, and all below them.
+    /// Usage of ended children and their subtrees.
     pub below: Usage,
-    /// What is reserved for children that have not ended: by the call that made each, and which of
-    /// the call's it is.
+    /// Shares of living children, by the call that made each and the index in it.
     pub shares: Vec<((CallId, u32), Budget)>,
-    /// The limits that its model was warned of.
+    /// Limits that the model was warned of.
     pub warned: Vec<(Amount, u64)>,
-    /// Calls that were given up last while they may have been asking a model: what they used may
-    /// still become known.
+    /// Calls of the last abandonment that may have been calling a model. Their usage may still
+    /// arrive.
     pub given_up: Vec<CallId>,
 }
 
-/// One change of a budget.
+/// A change of a budget account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
-    /// Children are about to be made: each has its share from here on, and the process no longer
-    /// has it.
+    /// Shares were reserved for children that are about to be made.
     Reserved {
-        /// The call that makes them.
+        /// Call that makes the children.
         call: CallId,
-        /// Which of the call's children, from 0, and its share.
+        /// Index of each child, from 0, and its share.
         shares: Vec<(u32, Budget)>,
     },
-    /// A child is no more: what it left of its share is the process's again.
+    /// A child is gone, and the rest of its share is returned.
     Returned {
-        /// The call that made it.
+        /// Call that made the child.
         call: CallId,
-        /// Which of the call's children.
+        /// Index of the child within its call.
         index: u32,
-        /// What it and all below it used; none: nobody knows, and its whole share counts as used.
+        /// Usage of the child and its subtree; `None` if unknown, and then the whole share counts
+        /// as used.
         spent: Option<Usage>,
     },
-    /// The model is warned of a limit: this text ends the message that is sent next.
+    /// The model is warned of a limit. The text is appended to the next message that is sent.
     Warned {
-        /// What it is about.
+        /// The amount that is nearly used up.
         amount: Amount,
         /// The limit.
         limit: u64,
-        /// What the model reads.
+        /// The warning, as the model reads it.
         text: Arc<str>,
     },
-    /// A model was asked, and nothing but its cost came of it: a summary that failed, or a reply
-    /// that came too late.
+    /// A model call had a cost and no other effect: a failed summary, or a reply that came too
+    /// late.
     Used {
-        /// The call.
+        /// Id of the call.
         call: CallId,
-        /// What it cost.
+        /// Usage of the call.
         usage: Usage,
     },
 }
 
 impl Change {
-    /// The word for it, in event streams and listings.
+    /// The name in event streams and listings.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {

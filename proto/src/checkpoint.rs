@@ -1,5 +1,4 @@
-//! A named point that a process, or a whole tree of processes, can go back to (the specification's
-//! section on checkpoints).
+//! Checkpoints: named positions of a process or of a tree of processes that can be returned to.
 
 use std::sync::Arc;
 
@@ -7,25 +6,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{CheckpointId, CommitNumber, FactNumber, Pid};
 
-/// A checkpoint, as the store keeps it. It names facts that are in the journals anyway, and copies
-/// none.
+/// A checkpoint as the store keeps it. It refers to facts in journals and copies none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
-    /// Its number.
+    /// Id of the checkpoint.
     pub id: CheckpointId,
-    /// What whoever made it calls it; may be empty.
+    /// Label given by its creator; may be empty.
     pub label: Arc<str>,
-    /// The process that it was made of, or that is at the top of the tree that it was made of.
+    /// The process, or the root of the subtree, that the checkpoint was made of.
     pub of: Pid,
-    /// The process that the tree begins with whose temporary files it covers.
+    /// Root of the tree whose temporary files it covers.
     pub root: Pid,
-    /// What it covers.
+    /// Whether it covers the process or its subtree.
     pub scope: Scope,
-    /// How far each process in it had come, by rising pid.
+    /// Position of each process, in ascending order of pids.
     pub members: Vec<Member>,
-    /// Everything that was committed before this belongs to it.
+    /// The checkpoint includes all commits before this one.
     pub commit: CommitNumber,
-    /// When it was made: milliseconds since the epoch, UTC.
+    /// Creation time: milliseconds since the epoch, UTC.
     pub at_ms: u64,
 }
 
@@ -34,23 +32,23 @@ pub struct Checkpoint {
 pub enum Scope {
     /// One process.
     Process,
-    /// A process and all below it, messages on their way between them included.
+    /// A process and its subtree, including messages in flight between them.
     Tree,
 }
 
 /// One process of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// The process.
+    /// Pid of the process.
     pub pid: Pid,
-    /// Its last fact then.
+    /// Last fact that the checkpoint includes.
     pub at: FactNumber,
 }
 
 impl Checkpoint {
-    /// How far a process had come; none for one that is not in it.
+    /// Position of a process; `None` if the checkpoint does not cover it.
     #[must_use]
-    pub fn standing(&self, pid: Pid) -> Option<FactNumber> {
+    pub fn position_of(&self, pid: Pid) -> Option<FactNumber> {
         let at = self
             .members
             .binary_search_by_key(&pid, |member| member.pid)

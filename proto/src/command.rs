@@ -6,24 +6,24 @@ use serde_json::{Map, Value, json};
 use crate::program::{Keyword, Scalar, Scalars, Section, Size};
 use crate::tool::{ToolPolicy, ToolSpec};
 
-/// A command tool, checked. No shell is involved: each element of `argv` is one argument, whatever
-/// the model writes.
+/// A checked command tool. No shell is involved: each element of `argv` becomes one argument,
+/// whatever the model writes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
-    /// The name that the model calls it by.
+    /// Name for the model.
     pub name: String,
-    /// What it does.
+    /// Description for the model.
     pub description: String,
-    /// The program and its arguments. An element may hold `{parameter}`; one that is exactly
-    /// `{parameter}` of a parameter which is neither given nor has a default is left out.
+    /// Program and arguments. An element may contain `{parameter}`; an element that is exactly
+    /// `{parameter}` is omitted if the parameter has neither a value nor a default.
     pub argv: Vec<String>,
-    /// The parameters that the model may give.
+    /// Parameters for the model.
     pub parameters: Vec<Parameter>,
-    /// Names of environment variables that are handed on, beyond the few that every command gets.
+    /// Environment variables that are passed on, in addition to the few that every command gets.
     pub env: Vec<String>,
-    /// How it is run.
+    /// Access, idempotence and limits of its calls.
     pub policy: ToolPolicy,
-    /// What one run of it may use of the machine.
+    /// Resource limits of one run.
     pub limits: CommandLimits,
 }
 
@@ -50,7 +50,7 @@ pub struct CommandLimits {
 const TERABYTE: u64 = 1_000_000_000_000;
 
 impl Command {
-    /// What a model is told of it: the parameters as a JSON schema.
+    /// The specification for the model, with the parameters as a JSON schema.
     #[must_use]
     pub fn spec(&self) -> ToolSpec {
         let properties: Map<_, _> = self
@@ -103,7 +103,7 @@ pub struct Parameter {
 }
 
 impl Parameter {
-    /// Whether a call must give it.
+    /// Whether a call must provide a value.
     #[must_use]
     pub fn is_required(&self) -> bool {
         self.default.is_none() && !self.optional

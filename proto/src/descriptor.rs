@@ -1,5 +1,4 @@
-//! Descriptors as they are set up and as a model sees them: settings, kinds of error, and the
-//! elements that answers are made of.
+//! Descriptors from the outside: settings, error kinds, and the XML elements of answers.
 
 pub mod view;
 
@@ -9,7 +8,7 @@ use crate::program::{Keyword, Section, Size};
 use crate::tool::Answer;
 use crate::xml::Element;
 
-/// The most bytes that any program lets one content hold.
+/// Upper limit for `max_content_bytes` of any program.
 pub const MAX_CONTENT_BYTES: u64 = 1_000_000_000;
 
 /// The sizes that decide when content becomes a descriptor and how much of it a context takes at
@@ -48,10 +47,10 @@ const MOST_CHARS: u64 = 1_000_000_000;
 /// What of a new descriptor is shown at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Keyword)]
 pub enum Preview {
-    /// Its first page.
+    /// The first page.
     #[default]
     Head,
-    /// Its first and its last lines, a page of both together.
+    /// The first and the last lines, together one page.
     HeadTail,
 }
 
@@ -59,22 +58,22 @@ pub enum Preview {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct FdError {
-    /// The kind, as it stands in the answer's `type`.
+    /// The kind, which the answer states as `type`.
     pub kind: FdErrorKind,
-    /// The descriptor as the model wrote it, if it wrote one.
+    /// The descriptor as the model named it, if it did.
     pub fd: Option<String>,
-    /// What was asked, what is valid, what to try.
+    /// What was requested, what is valid, and what to try.
     pub message: String,
 }
 
 impl FdError {
-    /// What the model reads. `fd` is echoed as it was asked for.
+    /// The error as an answer. `fd` is echoed as it was requested.
     #[must_use]
     pub fn answer(&self) -> Answer {
         Answer::failed(self.element())
     }
 
-    /// The same as a part of an answer about several descriptors.
+    /// The error as an element within an answer about several descriptors.
     pub(crate) fn element(&self) -> Element {
         Element::new("fd_error")
             .attribute("type", self.kind.word())
@@ -83,7 +82,7 @@ impl FdError {
     }
 }
 
-/// Kinds of error of descriptor tools.
+/// Kinds of descriptor tool errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FdErrorKind {
     /// The process has no such descriptor.
@@ -94,9 +93,9 @@ pub enum FdErrorKind {
     InvalidRange,
     /// An argument is missing, unknown, of a wrong type, or contradicts another.
     InvalidParameter,
-    /// The file is there and must not be.
+    /// The file exists and must not.
     FileExists,
-    /// The file is not there and must be.
+    /// The file does not exist and must.
     FileNotFound,
     /// The operating system refuses.
     PermissionError,
@@ -104,16 +103,16 @@ pub enum FdErrorKind {
     WriteError,
     /// The user has not permitted this path.
     AccessDenied,
-    /// A model that was asked gave no usable answer.
+    /// The model gave no usable summary.
     ModelError,
-    /// The temporary file was changed since that version was read.
+    /// The temporary file has changed since the given version.
     StaleVersion,
-    /// What is kept of the content is damaged or lost.
+    /// The stored content is damaged or lost.
     ContentUnreadable,
 }
 
 impl FdErrorKind {
-    /// The word for it, in answers.
+    /// The name in answers.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {

@@ -1,8 +1,8 @@
-//! What an export holds: a process, or a tree of them, as one file that another store can take in,
-//! and that a person can look into. How the records stand in the file is for
-//! `dormouse_kernel::export` to know; all of it is described in `docs/format.md`.
+//! The records of an export: a process or a tree of processes as one file, which another store can
+//! import and people can inspect. `dormouse_kernel::export` defines how records are written to the
+//! file; `docs/format.md` specifies all of it.
 //!
-//! Records hold no content: they name it, as journals do, and the contents stand beside them.
+//! Records reference contents by hash, as journals do; the contents follow them in the file.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,68 +12,68 @@ use crate::process::ProcessRow;
 use crate::record::{ContentRef, Image};
 use crate::temp_file::TempFileRecord;
 
-/// What an export begins with.
+/// The first record of an export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
-    /// The program that wrote it, and its version: for whoever looks.
+    /// Program and version that wrote the file, for information.
     pub made_by: String,
-    /// The moment that it shows: milliseconds since the epoch, UTC.
+    /// Time of the exported state: milliseconds since the epoch, UTC.
     pub at_ms: u64,
-    /// What it covers.
+    /// Whether it covers one process or a tree.
     pub scope: Scope,
-    /// The number by which its first process, the one that it is of, is known in its tree.
+    /// Pid of the exported process, which is the first one, as known within its tree.
     pub of: Pid,
-    /// No process of the store that it was made of had a greater number.
+    /// The highest pid of the source store.
     pub last: Pid,
-    /// Whether something in it was masked.
+    /// Whether texts were masked.
     pub redaction: Redaction,
 }
 
-/// Whether an export says all that was said.
+/// Whether an export is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Redaction {
-    /// It does.
+    /// Nothing is masked.
     Whole,
-    /// What was to be kept out of it is masked.
+    /// Selected texts are masked.
     Redacted,
 }
 
-/// A process of an export. The one that it is of comes first, and each other after its parent.
+/// A process of an export. The exported process comes first, each other one after its parent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Its line in the process table, in the numbers of the store that it is of. It says no end:
-    /// the image does.
+    /// Row of the process table, with the pids of the source store. It states no exit: the image
+    /// does.
     pub row: ProcessRow,
-    /// The last fact in the image.
+    /// Last fact that the image includes.
     pub at: FactNumber,
-    /// The process as it stood.
+    /// Image of the process.
     pub image: Image<ContentRef>,
 }
 
-/// Facts of a process of an export: what had become of it. They are for reading. Contents that only
-/// they name need not be in the export.
+/// Facts of a process, for inspection. Contents that only they reference may be missing from the
+/// export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
-    /// The process, by its number in the store that it is of.
+    /// Pid of the process in the source store.
     pub pid: Pid,
-    /// The commit that they were written in, in that store.
+    /// Commit of the facts in the source store.
     pub commit: CommitNumber,
-    /// When they were written: milliseconds since the epoch, UTC.
+    /// Commit time: milliseconds since the epoch, UTC.
     pub at_ms: u64,
-    /// The number of the first.
+    /// Number of the first fact.
     pub first: FactNumber,
-    /// Each as it is journalled.
+    /// The encoded facts.
     pub facts: Vec<Vec<u8>>,
 }
 
-/// What stands in an export beside contents, in this order.
+/// The records of an export, in this order, before its contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// What it begins with, once.
+    /// The first record, once.
     Head(Head),
     /// A process.
     Member(Box<Member>),
-    /// Facts of the process before it.
+    /// Facts of the preceding process.
     Facts(Facts),
     /// A change of the temporary files of the tree.
     TempFile(TempFileRecord<ContentRef>),

@@ -1,22 +1,22 @@
-//! Writing content to a file: what is asked, and what came of it.
+//! File writes that a process requests from the host, directory listings, and their errors.
 
 use bytes::Bytes;
 
-/// A write that a process asks of the host.
+/// A write that a process requests from the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileWrite {
-    /// The path as the model gave it, relative to the working directory or absolute.
+    /// Path as the model wrote it, relative to the working directory or absolute.
     pub path: String,
-    /// What is written.
+    /// The bytes to write.
     pub bytes: Bytes,
-    /// How.
+    /// How the file is changed.
     pub mode: WriteMode,
-    /// What must be there before.
+    /// Whether the file must or must not exist.
     pub presence: Presence,
 }
 
 impl FileWrite {
-    /// Whether doing it twice is the same as doing it once, and is answered in the same way.
+    /// Whether repeating the write has the same effect and the same answer.
     #[must_use]
     pub fn is_repeatable(&self) -> bool {
         self.mode.is_repeatable(self.presence)
@@ -26,25 +26,25 @@ impl FileWrite {
 /// How a file is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteMode {
-    /// The bytes become the file, atomically.
+    /// Replaces the file atomically.
     Write,
-    /// The bytes follow what is there.
+    /// Appends to the file.
     Append,
-    /// The bytes stand before this line, counted from 1; one past the last line appends.
+    /// Inserts before this line, counted from 1; one past the last line appends.
     Insert {
-        /// The line.
+        /// Line number.
         at_line: u64,
     },
 }
 
 impl WriteMode {
-    /// Whether such a write can be done twice and is answered in the same way.
+    /// Whether repeating such a write has the same effect and the same answer.
     #[must_use]
     pub fn is_repeatable(self, presence: Presence) -> bool {
         self == Self::Write && matches!(presence, Presence::Any | Presence::Present)
     }
 
-    /// The word for it, in arguments and answers.
+    /// The name in arguments and answers.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -55,7 +55,7 @@ impl WriteMode {
     }
 }
 
-/// What must be there before a write: `create` and `exist_ok` of the tool as one value.
+/// Whether the file must exist: the arguments `create` and `exist_ok` as one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
     /// `create`, `exist_ok`: the file may be there or not.
@@ -64,35 +64,34 @@ pub enum Presence {
     Absent,
     /// Not `create`, `exist_ok`: it must be there.
     Present,
-    /// Neither: there is nothing that could be written; the answer says which of both stands in the
-    /// way.
+    /// Neither: nothing can be written; the answer says whether the file exists.
     Neither,
 }
 
-/// What a directory holds, by name.
+/// The entries of a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
     /// The entries, sorted by name.
     pub entries: Vec<DirEntry>,
-    /// How many there are beside them.
+    /// Number of further entries that are left out.
     pub left_out: u64,
 }
 
 /// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DirEntry {
-    /// Its name; what is not UTF-8 in it is shown as U+FFFD.
+    /// Name of the entry; invalid UTF-8 is shown as U+FFFD.
     pub name: String,
-    /// What it is.
+    /// Type of the entry.
     pub kind: EntryKind,
 }
 
-/// What an entry of a directory is. Links are not followed.
+/// The type of a directory entry. Links are not followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EntryKind {
-    /// A file of so many bytes.
+    /// A regular file.
     File {
-        /// Its length.
+        /// Length in bytes.
         bytes: u64,
     },
     /// A directory.
@@ -103,28 +102,28 @@ pub enum EntryKind {
     Other,
 }
 
-/// Why a file was not written or read. The file is as it was before.
+/// Why a file was not read or written. The file is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct FileError {
-    /// The kind, as it stands in the answer's `type`.
+    /// The kind, which the answer states as `type`.
     pub kind: FileErrorKind,
-    /// What was asked, what is valid, what to try.
+    /// What was requested, what is valid, and what to try.
     pub message: String,
 }
 
 /// Kinds of file error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileErrorKind {
-    /// The file is there and must not be.
+    /// The file exists and must not.
     FileExists,
-    /// The file is not there and must be.
+    /// The file does not exist and must.
     FileNotFound,
     /// The operating system refuses.
     PermissionError,
     /// The user has not permitted this path.
     AccessDenied,
-    /// A line or position that the file does not have.
+    /// The file has no such line or position.
     InvalidRange,
     /// Anything else: a directory, a device, a full disk.
     WriteError,

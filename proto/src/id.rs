@@ -1,11 +1,12 @@
-//! Names of things: processes, calls, facts, contents and descriptors.
+//! Identifiers of processes, calls, facts, commits, checkpoints, contents and descriptors.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A process's number in one kernel. Counts from 1 and is never reused, not even after a restart.
+/// The number of a process in one store. Counts from 1 and is never reused, not even after a
+/// restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Pid(pub u64);
 
@@ -15,15 +16,15 @@ impl fmt::Display for Pid {
     }
 }
 
-/// The number of a fact in one process's journal. The image that a process is born with stands at
-/// 0, its first fact at 1.
+/// The number of a fact in the journal of a process. The initial image has number 0, the first fact
+/// 1.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub struct FactNumber(pub u64);
 
 impl FactNumber {
-    /// The number after `count` further facts.
+    /// The number `count` facts later.
     #[must_use]
     pub fn plus(self, count: usize) -> Self {
         Self(self.0 + count as u64)
@@ -36,8 +37,8 @@ impl fmt::Display for FactNumber {
     }
 }
 
-/// The number of a commit in one store, from 1. What a commit refers to was committed before it: a
-/// cut between two commits is a state that the store once was in.
+/// The number of a commit in a store, from 1. A commit refers only to earlier commits, so that a
+/// cut between two commits is a state that the store was once in.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -76,14 +77,14 @@ impl FromStr for CheckpointId {
     }
 }
 
-/// A text that names no checkpoint.
+/// The text is not a checkpoint id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' names no checkpoint: valid are cp:1, cp:2 and so on")]
 pub struct ParseCheckpointError(pub String);
 
-/// Names one model or tool call of a process. The epoch rises whenever calls in flight are
-/// abandoned (interrupt, fork, restore), so that a completion that comes late is recognised as
-/// stale (CALL-1).
+/// The id of a model or tool call of a process. The epoch rises whenever calls in flight are
+/// abandoned (interrupt, goto, fork, restore), so that a late completion is recognised as stale
+/// (CALL-1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CallId {
     /// Rises when calls in flight are abandoned.
@@ -98,7 +99,7 @@ impl fmt::Display for CallId {
     }
 }
 
-/// The BLAKE3 hash of a content's bytes: its name in the store.
+/// The BLAKE3 hash of a content's bytes, which identifies it in a store.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ContentHash(pub [u8; 32]);
 
@@ -114,20 +115,20 @@ impl fmt::Debug for ContentHash {
     }
 }
 
-/// The name of a descriptor in one process's table.
+/// The id of a descriptor in the table of a process.
 ///
-/// Shown as `fd:1`, `ref:plan` or `msg:3`; `fd-1` is understood as well.
+/// Shown as `fd:1`, `ref:plan` or `msg:3`; `fd-1` is accepted as well.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum FdId {
     /// A numbered descriptor. Counts from 1, never reused within a process (FD-1).
     Fd(u32),
-    /// A part of a model's reply that it marked itself.
+    /// A part of a model's reply that the model marked.
     Ref(String),
     /// A message of the conversation, or a part of one.
     Message {
-        /// The message, counted from 1.
+        /// Number of the message, counted from 1.
         number: u32,
-        /// Its part, counted from 1; none: all of it.
+        /// Number of the part, counted from 1; `None` for the whole message.
         part: Option<u32>,
     },
 }
@@ -146,7 +147,7 @@ impl fmt::Display for FdId {
     }
 }
 
-/// The text is not the name of a descriptor.
+/// The text is not a descriptor id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a descriptor: expected fd:N, ref:ID or msg:N")]
 pub struct ParseFdError(pub String);
@@ -185,7 +186,7 @@ impl FromStr for FdId {
     }
 }
 
-/// A number as it is written of things that count from 1: digits, and no zero in front.
+/// Parses a number that counts from 1: digits without a leading zero.
 pub(crate) fn counted(digits: &str) -> Option<u32> {
     let canonical = !digits.starts_with('0') && digits.bytes().all(|b| b.is_ascii_digit());
     digits.parse().ok().filter(|_| canonical)

@@ -1,9 +1,10 @@
-//! The vocabulary of Dormouse and every format that leaves the program.
+//! The shared vocabulary of Dormouse, and every format that leaves the program.
 //!
-//! What others parse is defined here and nowhere else: identifiers, provider-neutral messages, tool
-//! specifications, program files, the XML that a model reads, and the bytes of journal records.
+//! Everything that other programs parse is defined here and nowhere else: ids, provider-neutral
+//! messages, tool specifications, program files, the XML that a model reads, and the bytes of
+//! journal records.
 //!
-//! This crate holds data and its encoding. It never decides anything, and it knows no runtime, no
+//! The crate contains data types and their encoding. It makes no decisions, and has no runtime, no
 //! clock and no files.
 //!
 //! ```

@@ -1,4 +1,4 @@
-//! Mail: what waits for a process, who said it, and to whom a process may write.
+//! Mail between processes: senders, addresses, mailbox entries and receipts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,28 +8,28 @@ use serde::{Deserialize, Serialize};
 use crate::id::Pid;
 use crate::message::Message;
 
-/// The most characters of a name that a process goes by.
+/// Maximum length of a process name.
 pub const MAX_NAME_CHARS: usize = 64;
 
-/// Who speaks to a process.
+/// The sender of input or of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Sender {
-    /// The host, for a user.
+    /// The host, on behalf of a user.
     Host,
     /// Another process.
     Process(Pid),
 }
 
-/// A message that waits to be heard.
+/// A message in a mailbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mail {
-    /// Who said it.
+    /// Sender of the message.
     pub from: Sender,
-    /// What is heard, large content already replaced by descriptors.
+    /// The message; large content is already replaced by descriptors.
     pub message: Arc<Message>,
 }
 
-/// To whom a process writes, as its model puts it.
+/// The receiver of a message, as the model names it.
 ///
 /// ```
 /// use dormouse_proto::id::Pid;
@@ -42,18 +42,18 @@ pub struct Mail {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// The process that made it.
+    /// The parent of the sender.
     Parent,
-    /// A process by its number.
+    /// A process by its pid.
     Process(Pid),
-    /// A process that has written to this one, and can be answered wherever it is.
+    /// A process that has written to the sender, and may be answered wherever it is.
     Correspondent(Pid),
-    /// A process by the name that the host gave it.
+    /// A process by the name that the host assigned.
     Name(Arc<str>),
 }
 
 impl Address {
-    /// What `text` means; none where it can mean nothing.
+    /// Parses an address; `None` if the text cannot be one.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if text == PARENT {
@@ -78,7 +78,7 @@ impl fmt::Display for Address {
 
 const PARENT: &str = "parent";
 
-/// Whether a process can go by this name: 1 to [`MAX_NAME_CHARS`] of A-Z, a-z, 0-9, `_`, `-` and
+/// Whether this is a valid process name: 1 to [`MAX_NAME_CHARS`] of A-Z, a-z, 0-9, `_`, `-` and
 /// `.`, not a number, and not `parent`.
 #[must_use]
 pub fn is_process_name(name: &str) -> bool {
@@ -90,61 +90,61 @@ pub fn is_process_name(name: &str) -> bool {
         && name != PARENT
 }
 
-/// Which messages of one sender were received. A sender that is not told sends again, and is not
-/// heard twice.
+/// The receipts for the messages of one sender. A sender without an acknowledgement repeats its
+/// message, and the receipt prevents a second delivery (MAIL-1).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Heard {
-    /// Of all calls below this number the sender knows what came of them: none of them is sent
-    /// again.
-    settled: u32,
-    /// The calls from there on that were received, ascending. No more than the sender makes at
+pub struct Receipts {
+    /// The sender has an acknowledgement for every call below this number and repeats none of them.
+    acked_below: u32,
+    /// Received calls from that number on, ascending. No more than the sender has in flight at
     /// once.
     received: Vec<u32>,
 }
 
-impl Heard {
-    /// Whether the message of call `seq` was received, or is no longer waited for.
+impl Receipts {
+    /// Whether the message of call `seq` was received or is no longer repeated.
     #[must_use]
-    pub fn has(&self, seq: u32) -> bool {
-        seq < self.settled || self.received.binary_search(&seq).is_ok()
+    pub fn contains(&self, seq: u32) -> bool {
+        seq < self.acked_below || self.received.binary_search(&seq).is_ok()
     }
 
-    /// Notes that the message of call `seq` was received from a sender that waits for no call below
-    /// `settled`.
-    pub fn note(&mut self, seq: u32, settled: u32) {
-        self.settled = self.settled.max(settled);
-        self.received.retain(|received| *received >= self.settled);
+    /// Records the receipt of call `seq`. The sender has acknowledgements for all calls below the
+    /// second number.
+    pub fn record(&mut self, seq: u32, acked_below: u32) {
+        self.acked_below = self.acked_below.max(acked_below);
+        self.received
+            .retain(|received| *received >= self.acked_below);
         if let Err(place) = self.received.binary_search(&seq) {
             self.received.insert(place, seq);
         }
     }
 }
 
-/// A process as others are told of it.
+/// A process as other processes see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Neighbour {
-    /// Its number.
+    /// Pid of the process.
     pub pid: Pid,
-    /// The process that made it.
+    /// Parent of the process.
     pub parent: Option<Pid>,
-    /// The name of its program.
+    /// Name of its program.
     pub program: Arc<str>,
-    /// The name that the host gave it.
+    /// Name that the host assigned.
     pub name: Option<Arc<str>>,
-    /// The word for how it stands.
+    /// Status, as a word.
     pub status: &'static str,
 }
 
-/// How far a process can write. One that the host named can be written to from everywhere, and can
-/// answer whoever did.
+/// Which processes a process may write to. A process with a name can be written to by everyone, and
+/// may answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reach {
-    /// To its parent, its children and its siblings.
+    /// Parent, children and siblings.
     Relatives,
-    /// To every process of its tree.
+    /// All processes of its tree.
     #[default]
     Tree,
-    /// To every process of the kernel.
+    /// All processes of the kernel.
     Everyone,
 }
 
@@ -174,20 +174,25 @@ mod tests {
 
     #[test]
     fn what_was_received_is_known_until_nobody_sends_it_again() {
-        let mut heard = Heard::default();
-        for (seq, settled) in [(3, 3), (5, 3), (4, 3)] {
-            assert!(!heard.has(seq));
-            heard.note(seq, settled);
-            assert!(heard.has(seq));
+        let mut receipts = Receipts::default();
+        for (seq, acked_below) in [(3, 3), (5, 3), (4, 3)] {
+            assert!(!receipts.contains(seq));
+            receipts.record(seq, acked_below);
+            assert!(receipts.contains(seq));
         }
-        heard.note(9, 8);
+        receipts.record(9, 8);
         assert_eq!(
-            heard,
-            Heard {
-                settled: 8,
+            receipts,
+            Receipts {
+                acked_below: 8,
                 received: vec![9]
             }
         );
-        assert!(heard.has(4) && heard.has(7) && !heard.has(8) && heard.has(9));
+        assert!(
+            receipts.contains(4)
+                && receipts.contains(7)
+                && !receipts.contains(8)
+                && receipts.contains(9)
+        );
     }
 }

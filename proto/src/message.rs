@@ -1,8 +1,7 @@
-//! The conversation, in a form that no provider owns.
+//! The conversation in a provider-neutral form.
 //!
-//! A block that a provider sent is kept as the raw JSON that came, beside what we understood of it,
-//! and goes back verbatim: providers bind signatures to the exact blocks of a conversation
-//! (HIST-1).
+//! A block of a provider is kept as its raw JSON in addition to its parsed form, and is sent back
+//! verbatim, since providers bind signatures to the exact blocks of a conversation (HIST-1).
 
 use std::sync::Arc;
 
@@ -10,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::FdId;
 
-/// Who speaks.
+/// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
-    /// The user, another process, or the answers to tool calls.
+    /// The user, another process, or results of tool calls.
     User,
     /// The model.
     Assistant,
@@ -22,14 +21,14 @@ pub enum Role {
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// Who speaks.
+    /// The author of a message.
     pub role: Role,
-    /// What is said, in order.
+    /// The blocks, in order.
     pub blocks: Vec<Block>,
 }
 
 impl Message {
-    /// A message of the user that is one text.
+    /// A user message with one text block.
     #[must_use]
     pub fn user(text: impl Into<Arc<str>>) -> Self {
         Self {
@@ -38,14 +37,14 @@ impl Message {
         }
     }
 
-    /// The text blocks, joined.
+    /// The concatenated text blocks.
     #[must_use]
     pub fn text(&self) -> String {
         text_of(&self.blocks)
     }
 }
 
-/// The text blocks among `blocks`, joined.
+/// The concatenated text blocks among `blocks`.
 #[must_use]
 pub fn text_of(blocks: &[Block]) -> String {
     blocks
@@ -64,45 +63,44 @@ pub enum Block {
     Text {
         /// The text.
         text: Arc<str>,
-        /// The block as the provider sent it, if it came from one.
+        /// The raw block, if it came from a provider.
         raw: Option<Raw>,
     },
-    /// The model asks for a tool.
+    /// The model calls a tool.
     ToolUse {
-        /// The provider's name of this use; the answer carries it.
+        /// Id that the provider assigned; the result carries it.
         id: Arc<str>,
-        /// The tool, by the name that the model was given.
+        /// Name of the tool, as given to the model.
         name: Arc<str>,
-        /// The arguments: JSON text, as it came.
+        /// Arguments as JSON text, unchanged.
         args: Arc<str>,
-        /// The block as the provider sent it, if it came from one.
+        /// The raw block, if it came from a provider.
         raw: Option<Raw>,
     },
-    /// The answer to a tool use.
+    /// The result of a tool call.
     ToolResult {
         /// The `id` of the tool use.
         id: Arc<str>,
-        /// What the model reads.
+        /// Text for the model.
         text: Arc<str>,
         /// Whether the answer is an error.
         is_error: bool,
     },
-    /// Something that is no text, for formats that take it: a part of the answer to a tool use, or
-    /// of what the user said. Where a format does not take it, what stands beside it says in words
-    /// what it is.
+    /// A media item, for wire formats that support it: part of a tool result or of user input.
+    /// Other formats rely on the text next to it, which describes the item.
     Media {
-        /// The `id` of the tool use whose answer it belongs to; none where the user sent it.
+        /// `id` of the tool use that the item answers; `None` for user input.
         answers: Option<Arc<str>>,
-        /// Where it is.
+        /// Reference to the media item.
         media: Media,
     },
-    /// A block that only its provider understands (thinking, its signature, server-side tools):
-    /// carried along verbatim.
+    /// A block that only its provider understands (thinking, signatures, server-side tools). Sent
+    /// back verbatim.
     Opaque(Raw),
 }
 
 impl Block {
-    /// A text of ours.
+    /// A text block of the kernel.
     #[must_use]
     pub fn text(text: impl Into<Arc<str>>) -> Self {
         Self::Text {
@@ -112,25 +110,24 @@ impl Block {
     }
 }
 
-/// Something that is no text, and that a process holds in a descriptor: an image, a document, a
-/// sound. A message names it and does not hold it, so that its bytes are kept once; a request
-/// brings them ([`Request::media`](crate::model::Request::media)).
+/// A media item (image, document, sound) that a descriptor of the process holds. A message
+/// references it, so that its bytes are stored once; a request contains them
+/// ([`Request::media`](crate::model::Request::media)).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Media {
-    /// The descriptor. A process never uses an id again, and what it names never changes (FD-1,
-    /// FD-2).
+    /// Descriptor of the item. Ids are never reused, and contents never change (FD-1, FD-2).
     pub fd: FdId,
-    /// The media type, in small letters and without parameters: `image/png`.
+    /// Media type in lower case and without parameters, such as `image/png`.
     pub media_type: Arc<str>,
-    /// The longer side of an image, in pixels; 0 where it is none.
+    /// Longer side of an image in pixels; 0 for other media.
     pub side_px: u32,
 }
 
 /// A block exactly as a provider sent it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Raw {
-    /// The wire format it belongs to, for example `anthropic`. Another format must not send it.
+    /// Wire format of the block, such as `anthropic`. Other formats must not send it.
     pub format: Arc<str>,
-    /// The JSON text of the block.
+    /// JSON text of the block.
     pub json: Arc<str>,
 }

@@ -1,4 +1,4 @@
-//! What goes to a model and what comes back.
+//! Model requests, replies, usage and errors.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use crate::id::{FdId, Pid};
 use crate::message::{Block, Message};
 use crate::tool::ToolSpec;
 
-/// A request to a model. Everything in it is shared: cloning costs a pointer per message, never
-/// text.
+/// A request to a model. All of its parts are shared: cloning costs a pointer per message and never
+/// copies text.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The process that asks.
+    /// Process that makes the request.
     pub pid: Pid,
-    /// The name of the program that the process runs.
+    /// Name of the process's program.
     pub program: Arc<str>,
-    /// The model's name at its provider.
+    /// Name of the model at its provider.
     pub model: Arc<str>,
     /// The system prompt, frozen at the process's birth.
     pub system: Arc<str>,
@@ -27,19 +27,17 @@ pub struct Request {
     pub tools: Arc<[ToolSpec]>,
     /// The conversation so far.
     pub messages: Vec<Arc<Message>>,
-    /// How many messages there were at each fork that this process descends from, the oldest first;
-    /// none where it was started or spawned. So many it shares with whoever else descends from that
-    /// fork.
+    /// Message counts at each fork that the process descends from, oldest first; empty for a
+    /// started or spawned process. These prefixes are shared with other descendants of the fork.
     pub forked_at: Vec<usize>,
-    /// `[parameters]` of the program, passed through.
+    /// `[parameters]` of the program, passed through unchanged.
     pub parameters: Arc<serde_json::Map<String, serde_json::Value>>,
-    /// The bytes of what the messages name and do not hold, by descriptor; shared.
+    /// Bytes of the media that the messages reference, by descriptor; shared.
     pub media: BTreeMap<FdId, Bytes>,
 }
 
 impl Request {
-    /// About how many tokens it has, where nobody counts them: what it shows of media is not in it.
-    /// O(n) in the conversation.
+    /// Estimated tokens of the request without its media. O(n) in the conversation.
     #[must_use]
     pub fn estimated_tokens(&self) -> u64 {
         let tools = self
@@ -54,13 +52,13 @@ impl Request {
     }
 }
 
-/// About how many tokens these blocks have. O(n).
+/// Estimated tokens of these blocks. O(n).
 #[must_use]
 pub fn estimated_tokens(blocks: &[Block]) -> u64 {
     tokens(chars_of(blocks))
 }
 
-/// Four characters make a token: near enough for budgets and for watching them.
+/// Assumes four characters per token, which is accurate enough for budgets and monitoring.
 fn tokens(chars: usize) -> u64 {
     chars.div_ceil(4) as u64
 }
@@ -78,48 +76,48 @@ fn chars_of(blocks: &[Block]) -> usize {
 /// A model's complete reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
-    /// The blocks, in the provider's order.
+    /// Blocks in the provider's order.
     pub blocks: Vec<Block>,
     /// Why the model stopped.
     pub stop: StopReason,
-    /// What the call cost.
+    /// Tokens and cost of the call.
     pub usage: Usage,
 }
 
 /// Why a model stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StopReason {
-    /// It had said everything.
+    /// The reply is complete.
     EndTurn,
-    /// It waits for tools.
+    /// The reply calls tools.
     ToolUse,
-    /// The reply was cut at the limit of output tokens. Tool uses in it are never run.
+    /// The reply was truncated at the limit of output tokens. Its tool uses are never run.
     MaxTokens,
     /// A stop sequence appeared.
     StopSequence,
-    /// The provider paused a long turn: ask again with what came.
+    /// The provider paused a long turn: send the reply back to continue.
     Pause,
-    /// The model or its provider declined.
+    /// The model or its provider refused.
     Refusal,
-    /// The conversation no longer fits the model.
+    /// The conversation exceeds the context window.
     ContextWindow,
 }
 
-/// Tokens of one call, or of many together.
+/// Tokens of one call, or the sum of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Input tokens that were neither read from nor written to a cache.
+    /// Uncached input tokens.
     pub input_tokens: u64,
-    /// Output tokens, those of thinking among them.
+    /// Output tokens, including thinking.
     pub output_tokens: u64,
-    /// The output tokens that the model thought with, where its provider tells.
+    /// Thinking tokens among the output tokens, if the provider reports them.
     pub thinking_tokens: u64,
     /// Input tokens read from the provider's cache.
     pub cache_read_tokens: u64,
     /// Input tokens written to the provider's cache.
     pub cache_write_tokens: u64,
-    /// What that cost, in nanos of the price table's currency: counted by the kernel when a reply
-    /// comes in, never by a provider.
+    /// Cost in nanos of the price table's currency: computed by the kernel when a reply arrives,
+    /// never by a provider.
     pub cost_nanos: u64,
 }
 
@@ -136,7 +134,7 @@ impl std::ops::AddAssign for Usage {
 }
 
 impl Usage {
-    /// All input tokens, whether a cache had to do with them or not. Saturates.
+    /// All input tokens, cached or not. Saturates.
     #[must_use]
     pub fn all_input_tokens(&self) -> u64 {
         self.input_tokens
@@ -145,23 +143,23 @@ impl Usage {
     }
 }
 
-/// How many input tokens a request has.
+/// The number of input tokens of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenCount {
-    /// The provider counted them.
+    /// Counted by the provider.
     Counted(u64),
-    /// Nobody counted: about four characters make one.
+    /// Estimated at four characters per token.
     Estimated(u64),
 }
 
-/// A piece of a reply, as it streams in. Deltas are for watching; only the [`Reply`] counts.
+/// A piece of a streaming reply, for watching. Only the [`Reply`] counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delta {
     /// A piece of text.
     Text(String),
     /// A piece of the model's thinking.
     Thinking(String),
-    /// The model began to ask for the tool of this name.
+    /// The model started to call the tool of this name.
     ToolUse(String),
 }
 
@@ -169,16 +167,16 @@ pub enum Delta {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind}: {message}")]
 pub struct ModelError {
-    /// What kind of failure it is; it decides whether another attempt makes sense.
+    /// Kind of the failure, which decides whether a retry makes sense.
     pub kind: ModelErrorKind,
-    /// What the provider or the transport said.
+    /// Message of the provider or the transport.
     pub message: String,
-    /// How long the provider asks to wait.
+    /// Delay that the provider requests before a retry.
     pub retry_after: Option<Duration>,
 }
 
 impl ModelError {
-    /// An error without a hint of when to try again.
+    /// An error without a retry delay.
     #[must_use]
     pub fn new(kind: ModelErrorKind, message: impl Into<String>) -> Self {
         Self {
@@ -198,31 +196,31 @@ impl ModelError {
     }
 }
 
-/// Kinds of model failure, told apart because their remedies differ.
+/// Kinds of model failure, distinguished by their remedies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelErrorKind {
-    /// Rate limit or overload: wait and try again.
+    /// Rate limit or overload: wait and retry.
     #[error("the provider is overloaded")]
     Overloaded,
-    /// The provider could not be reached, or failed.
+    /// The provider could not be reached, or had an internal error.
     #[error("the provider could not be reached")]
     Transport,
-    /// The stream ended before the reply did.
+    /// The stream ended within the reply.
     #[error("the reply was cut in mid-stream")]
     CutStream,
     /// The credentials are missing or refused.
     #[error("authentication failed")]
     Authentication,
-    /// The provider does not accept the request.
+    /// The provider rejects the request.
     #[error("the provider refused the request")]
     InvalidRequest,
-    /// The provider does not answer this for what it says: a filter, a policy.
+    /// The provider declines the content by a filter or policy.
     #[error("the provider declined the content")]
     ContentRefused,
-    /// The conversation no longer fits the model.
+    /// The conversation exceeds the context window.
     #[error("the conversation is too long for the model")]
     ContextOverflow,
-    /// The reply cannot be understood.
+    /// The reply cannot be parsed.
     #[error("the reply is malformed")]
     Malformed,
     /// The deadline of the call passed.
@@ -248,7 +246,7 @@ impl ModelErrorKind {
         Self::Unavailable,
     ];
 
-    /// The word for it, in spans and recordings.
+    /// The name in spans and recordings.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {

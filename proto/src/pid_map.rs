@@ -1,15 +1,15 @@
-//! A map from pids. Pids rise by one and are never reused, so what is kept by them stands in rows
-//! of places beside each other: a process costs its value, and no key, no pointer and no half-empty
-//! node. Pids that are far apart cost more, and are as right.
+//! A map keyed by pid. Pids are assigned consecutively and never reused, so values are stored in
+//! rows of adjacent slots: an entry costs its value, without key or pointer. Sparse pids cost more
+//! memory and are handled correctly.
 
 use std::collections::BTreeMap;
 
 use crate::id::Pid;
 
-/// Places in a row.
+/// Slots in a row.
 const ROW: u64 = 64;
 
-/// Values by pid, in the order of the pids. Looking one up costs O(log n); one more costs its size.
+/// Values by pid, in ascending order. Lookup is O(log n).
 #[derive(Clone, Debug)]
 pub struct PidMap<T> {
     rows: BTreeMap<u64, Box<[Option<T>]>>,
@@ -26,13 +26,13 @@ impl<T> Default for PidMap<T> {
 }
 
 impl<T> PidMap<T> {
-    /// How many there are.
+    /// Number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Whether the map is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -44,12 +44,12 @@ impl<T> PidMap<T> {
         self.rows.get(&(pid.0 / ROW))?[place(pid)].as_ref()
     }
 
-    /// The same, to be changed.
+    /// The mutable value of a process.
     pub fn get_mut(&mut self, pid: Pid) -> Option<&mut T> {
         self.rows.get_mut(&(pid.0 / ROW))?[place(pid)].as_mut()
     }
 
-    /// Sets the value of a process; answers with the one before.
+    /// Sets the value of a process. Returns the previous one.
     pub fn insert(&mut self, pid: Pid, value: T) -> Option<T> {
         let row = self
             .rows
@@ -60,7 +60,7 @@ impl<T> PidMap<T> {
         old
     }
 
-    /// Takes the value of a process out.
+    /// Removes the value of a process.
     pub fn remove(&mut self, pid: Pid) -> Option<T> {
         let row = self.rows.get_mut(&(pid.0 / ROW))?;
         let old = row[place(pid)].take()?;
@@ -71,12 +71,12 @@ impl<T> PidMap<T> {
         Some(old)
     }
 
-    /// All, by rising pid.
+    /// All entries, in ascending order of pids.
     pub fn iter(&self) -> impl Iterator<Item = (Pid, &T)> {
         self.after(None)
     }
 
-    /// Those after a pid (none: all), by rising pid.
+    /// Entries after a pid (`None`: all), in ascending order of pids.
     pub fn after(&self, pid: Option<Pid>) -> impl Iterator<Item = (Pid, &T)> {
         let first = pid.map_or(0, |pid| pid.0 / ROW);
         let values = self.rows.range(first..).flat_map(|(row, values)| {

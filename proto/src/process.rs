@@ -1,4 +1,4 @@
-//! What is said about a process from outside: how it ended, where it comes from, how it stands.
+//! A process from the outside: its exit, its origin and its row in the process table.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use crate::model::Usage;
 /// How a process ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
-    /// The kind of end.
+    /// Kind of the exit.
     pub status: ExitStatus,
-    /// The last thing it said, or the reason of a failure.
+    /// Last reply of the model, or the reason of a failure.
     pub message: Arc<str>,
-    /// What it and all below it used of models until then; none: nobody knows.
+    /// Model usage of the process and its subtree; `None` if unknown.
     pub spent: Option<Usage>,
 }
 
 impl Exit {
-    /// An end of which nobody knows what was used before it.
+    /// An exit with unknown usage.
     pub fn new(status: ExitStatus, message: impl Into<Arc<str>>) -> Self {
         Self {
             status,
@@ -29,7 +29,7 @@ impl Exit {
         }
     }
 
-    /// The same end, and what was used before it.
+    /// The exit with this usage.
     #[must_use]
     pub fn after(self, spent: Usage) -> Self {
         Self {
@@ -39,18 +39,18 @@ impl Exit {
     }
 }
 
-/// Kinds of end.
+/// Kinds of exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExitStatus {
     /// It finished its task.
     Done,
-    /// Its last reply was cut at the limit of output tokens.
+    /// Its last reply was truncated at the limit of output tokens.
     Truncated,
     /// It used up `max_iterations`.
     IterationLimit,
-    /// It used up its budget, or all below it did together with it.
+    /// The budget of the process and its subtree was used up.
     BudgetExhausted,
-    /// Its model declined.
+    /// Its model refused.
     Refused,
     /// Its model could not be reached, or gave no usable reply.
     ModelFailed,
@@ -58,12 +58,12 @@ pub enum ExitStatus {
     Interrupted,
     /// It was killed.
     Killed,
-    /// The kernel gave it up after repeated faults.
+    /// The kernel stopped restarting it after repeated faults.
     Faulted,
 }
 
 impl ExitStatus {
-    /// The word for it, in listings and answers.
+    /// The name in listings and answers.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -80,97 +80,96 @@ impl ExitStatus {
     }
 }
 
-/// How soon a process's model calls are made where others wait for the same provider. It says
-/// nothing of anything else: what a process holds in memory, and when its messages are taken, do
-/// not depend on it.
+/// The priority of a process's model calls among those that wait for the same provider. It affects
+/// nothing else: neither memory nor the order of messages.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {
-    /// After others, but never not at all.
+    /// After others, without starving.
     Low,
-    /// As most.
+    /// The default.
     #[default]
     Normal,
-    /// Before others, for someone who waits.
+    /// Before others, for interactive use.
     High,
 }
 
-/// Where a process comes from. One of a branch keeps that of the process that it was made from.
+/// The origin of a process. A process of a branch keeps the origin of its original.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Origin {
-    /// The host started it.
+    /// Started by the host.
     Started,
-    /// A process forked it: child `index` (from 0) of this call.
+    /// Forked by its parent: child `index` (from 0) of this call.
     Forked {
-        /// The call of the parent.
+        /// Call of the parent.
         call: CallId,
-        /// Which of the call's children.
+        /// Index of the child within the call.
         index: u32,
     },
-    /// A process spawned it by this call.
+    /// Spawned by its parent with this call.
     Spawned {
-        /// The call of the parent.
+        /// Call of the parent.
         call: CallId,
     },
-    /// The host copied it, alone, from a fact of another process's journal.
+    /// Copied by the host from a position of another process's journal.
     Copied {
-        /// The process whose journal it was.
+        /// Process that was copied.
         from: Pid,
-        /// The last fact that was taken over.
+        /// Last fact that was copied.
         at: FactNumber,
     },
 }
 
-/// A line of the process table.
+/// A row of the process table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessRow {
-    /// The process.
+    /// Pid of the process.
     pub pid: Pid,
-    /// Its parent, if a process made it.
+    /// Pid of its parent, if it has one.
     pub parent: Option<Pid>,
-    /// The name of its program.
+    /// Name of its program.
     pub program: Arc<str>,
-    /// The name that the host gave it, and that others write to it by while it lives.
+    /// Name that the host assigned, by which others can write to it while it is alive.
     pub name: Option<Arc<str>>,
-    /// Where it comes from.
+    /// How the process was created.
     pub origin: Origin,
-    /// Of a process of a branch or an import: which process it goes on from, and from where on.
+    /// For a process of a branch or import: the process and position that it continues from.
     #[serde(with = "restored")]
     pub restored: Option<Restored>,
-    /// How it ended; none while it lives.
+    /// Its exit; `None` while it is alive.
     pub exit: Option<Exit>,
 }
 
-/// What a process of a branch or of an import goes on from.
+/// What a process of a branch or an import continues from.
 ///
-/// The processes of a branch go on knowing each other, and themselves, by the numbers that stand in
-/// their conversations: those of the processes that they were made from. So do those of an import.
+/// Conversations contain pids. The processes of a branch or an import therefore know themselves and
+/// each other by the pids of their originals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restored {
-    /// The process whose journal it was, in this store or in the one that it was exported from.
+    /// Original process, in this store or in the source store of the export.
     pub from: Pid,
-    /// The last fact that was taken over.
+    /// Last fact that was copied.
     pub at: FactNumber,
-    /// The number that it goes by within its tree: that of `from`, or what that went by.
+    /// Pid of this process within its tree: the pid by which `from` was known there.
     pub known_as: Pid,
-    /// Where its tree came from another store, now or before.
+    /// Data about the source store, if the tree was ever imported.
     pub foreign: Option<Foreign>,
 }
 
-/// What is kept of the store that a tree was brought from.
+/// Data about the store that a tree was imported from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Foreign {
-    /// The export that the process was brought in by; none: it is a branch of one that was, made
-    /// here.
+    /// Export that contained the process; `None` if it is a branch, made here, of an imported
+    /// process.
     pub export: Option<ExportId>,
-    /// No process of that store had a greater number. Up to it, a number that is none of the tree's
-    /// own means somebody there, and nobody here.
+    /// Highest pid of that store. A pid up to it that is not part of the tree refers to a process
+    /// of that store, and to none here.
     pub last: Pid,
 }
 
-/// The name of an export: the hash that its file ends with.
+/// The id of an export: the last hash of its file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ExportId(pub [u8; 32]);
 
@@ -186,7 +185,7 @@ impl fmt::Debug for ExportId {
     }
 }
 
-/// How that is stored: a row of a branch has the same bytes as before there were imports.
+/// Serialization of `restored`, compatible with rows that were written before imports existed.
 mod restored {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -262,17 +261,18 @@ mod restored {
 }
 
 impl ProcessRow {
-    /// Whether its parent has a lower number, as pids rise: whoever goes from child to parent then
-    /// comes to an end.
+    /// Whether its pid is higher than its parent's, so that walking from child to parent
+    /// terminates.
     #[must_use]
     pub fn is_younger_than_its_parent(&self) -> bool {
         self.parent.is_none_or(|parent| parent < self.pid)
     }
 
-    /// The row of a process that the host starts, without a name.
+    /// The row of an unnamed process that the host starts.
     #[must_use]
     pub fn started(pid: Pid, program: impl Into<Arc<str>>) -> Self {
-        let (program, origin) = (program.into(), Origin::Started);
+        let program = program.into();
+        let origin = Origin::Started;
         Self {
             pid,
             parent: None,
@@ -284,14 +284,14 @@ impl ProcessRow {
         }
     }
 
-    /// The number that the process goes by within its tree.
+    /// The pid of the process within its tree.
     #[must_use]
     pub fn known_as(&self) -> Pid {
         self.restored.map_or(self.pid, |restored| restored.known_as)
     }
 
-    /// Whose journal the process goes on from, and which of its facts was the last of that, where
-    /// it does. None of one that was brought from another store: that journal is not here.
+    /// The process and position in this store that the process continues from. `None` for an
+    /// imported process, whose original journal is not here.
     #[must_use]
     pub fn ancestor(&self) -> Option<(Pid, FactNumber)> {
         match (self.restored, &self.origin) {

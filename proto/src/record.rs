@@ -1,12 +1,14 @@
-//! What is journalled: facts and images, and their bytes.
+//! Journal records: facts and images, and their encoding.
 //!
-//! A journal is an [`Image`] and the [`Fact`]s after it. Both are generic over how they hold
-//! content: live in memory they hold the content itself, in a journal its [`ContentRef`].
+//! A journal is an [`Image`] and the [`Fact`]s after it. Both are generic over the representation
+//! of contents: the content itself in memory, its [`ContentRef`] in a journal.
+//!
+//! The order of enum variants and struct fields in this module is part of the format.
 
+mod annotations;
 pub mod codec;
 mod fact;
 pub mod masked;
-mod notes;
 
 use std::sync::Arc;
 
@@ -15,183 +17,183 @@ use serde::{Deserialize, Serialize};
 
 use crate::budget::Ledger;
 use crate::id::{CallId, ContentHash, FdId, Pid};
-use crate::mail::{Heard, Mail};
+use crate::mail::{Mail, Receipts};
 use crate::message::Message;
 use crate::model::{StopReason, Usage};
 use crate::process::{Exit, Priority};
 use crate::tool::{Access, Answer, OutsideTool, ToolSpec};
 
+pub use self::annotations::{Annotation, Annotations, Section};
 pub use self::fact::{CallFact, ChildFact, ControlFact, DescriptorFact, Fact, MailFact, TurnFact};
-pub use self::notes::{Note, Notes, Section};
 
-/// A content by name: what a record holds in place of the bytes.
+/// A reference to a content, which a record stores in place of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContentRef {
-    /// The BLAKE3 hash of the bytes.
+    /// BLAKE3 hash of the bytes.
     pub hash: ContentHash,
-    /// Their number.
+    /// Length in bytes.
     pub len: u64,
 }
 
-/// A descriptor as it is journalled.
+/// An entry of a descriptor table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry<C> {
-    /// What it holds.
+    /// The content.
     pub content: C,
     /// Characters per page.
     pub page_chars: u32,
-    /// Where the content comes from, for example `tool:grep` or `user_input`.
+    /// Source of the content, such as `tool:grep` or `user_input`.
     pub source: Arc<str>,
-    /// When it was opened: milliseconds since the epoch, UTC.
+    /// Opening time: milliseconds since the epoch, UTC.
     pub opened_ms: u64,
-    /// Bytes that came after the content and were cut off at the cap.
+    /// Bytes after the content that were dropped at the cap.
     pub cut_bytes: u64,
-    /// What the process noted of it.
-    pub notes: Notes,
+    /// Notes of the process.
+    pub notes: Annotations,
 }
 
-/// How long a process lives.
+/// Whether a process ends with its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Lifetime {
-    /// It ends with its first finished turn.
+    /// Ends with its first finished turn.
     Task,
-    /// After a turn it waits for further input.
+    /// Waits for more input after a turn.
     Session,
 }
 
-/// Where a process stands in its turn.
+/// The phase of a process within its turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
-    /// It waits for input.
+    /// Waiting for input.
     Idle,
-    /// It waits for the model.
+    /// Waiting for the model.
     Thinking {
-        /// The call.
+        /// Id of the call.
         call: CallId,
     },
-    /// It waits for tools.
+    /// Waiting for tools.
     Acting {
-        /// Who asked for them.
+        /// Who called the tools.
         caller: Caller,
-        /// The tool uses of the turn, in order.
-        slots: Vec<Slot>,
+        /// The tool calls of the turn, in order.
+        pending_calls: Vec<PendingCall>,
     },
-    /// Nothing is waited for: the model is to be asked, or the turn to be ended.
+    /// Waiting for nothing: next, the model is called or the turn ends.
     Ready {
-        /// How the model's last reply stopped, where that is what comes last; none after an input
-        /// or answers.
+        /// Stop reason of the last reply; `None` after input or tool results.
         stopped: Option<StopReason>,
     },
-    /// It has ended.
+    /// The process has ended.
     Ended {
-        /// How.
+        /// How it ended.
         exit: Exit,
     },
 }
 
-/// Whether a process goes on by itself.
+/// Whether a process may start anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Control {
-    /// It does.
+    /// Not stopped.
     #[default]
     Running,
-    /// It begins no call. What was in flight when it was stopped may still come back, and is
-    /// recorded.
+    /// Stopped: starts no call. Results of calls in flight are recorded.
     Stopped,
-    /// It begins no call, and nothing is in flight: it was stopped in an earlier life.
+    /// Stopped before a restart: starts no call, and nothing is in flight.
     Frozen,
 }
 
-/// Who asked for a tool.
+/// The caller of a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Caller {
-    /// The model: the answers go into the conversation.
+    /// The model: the answers enter the conversation.
     Model,
     /// The host: the answer goes to the host.
     Host,
 }
 
-/// One tool use of the current turn.
+/// A tool call of the current turn that is open until all of the turn's calls are answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Slot {
-    /// The call.
+pub struct PendingCall {
+    /// Id of the call.
     pub call: CallId,
-    /// The provider's name of the tool use, or the host's of its call.
+    /// The tool use id of the provider, or the request id of the host.
     pub id: Arc<str>,
-    /// The tool, by the name that the model was given.
+    /// Name of the tool, as given to the model.
     pub tool: Arc<str>,
-    /// The arguments: JSON text.
+    /// Arguments as JSON text.
     pub args: Arc<str>,
-    /// Whether the call may have touched the world.
+    /// Whether the call was started and may have had side effects.
     pub called: bool,
-    /// The children of a fork or spawn that have ended, by index.
+    /// Ended children of a fork or spawn, by index.
     pub ended: OrdMap<u32, (Pid, Exit)>,
-    /// The answer, when it has come.
+    /// The answer, once there is one.
     pub answer: Option<Answer>,
 }
 
-/// A process without its number: everything that a fork, a spawn or a restore starts from.
+/// A snapshot of a process without its pid: everything that a fork, a spawn or a restore starts
+/// from.
 ///
-/// Conversation, table and tools are held as a running process holds them, so that to take an image
-/// or to start from one copies nothing of them.
+/// Conversation, table and tools have the same persistent representation as in a running process,
+/// so that taking or loading an image copies none of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(bound(deserialize = "C: Clone + Deserialize<'de>"))]
 pub struct Image<C: Clone> {
-    /// The files that the program was compiled from, as a content: see `kernel::program::Bundle`.
+    /// Files of the program, as a content: see `kernel::program::Bundle`.
     pub bundle: C,
-    /// Which program of the bundle.
+    /// Key of the program within the bundle.
     pub program: Arc<str>,
     /// The system prompt, frozen at birth.
     pub system: Arc<str>,
     /// The tools, frozen at birth.
     pub tools: Arc<[ToolSpec]>,
-    /// Those of them that run outside of the machine: where each is, and how it is run.
+    /// The tools that run outside of the machine, and how each is called.
     pub outside: Arc<[OutsideTool]>,
-    /// What the process may do.
+    /// Access level of the process.
     pub access: Access,
-    /// How many ancestors it has.
+    /// Number of ancestors.
     pub depth: u32,
-    /// How long it lives.
+    /// Whether the process ends with its turn.
     pub lifetime: Lifetime,
-    /// How soon its model calls are made where others wait.
+    /// Priority of its model calls.
     pub priority: Priority,
     /// The conversation.
     pub messages: Vector<Arc<Message>>,
-    /// How many messages it had at each fork that the process descends from, the oldest first.
+    /// Message counts at each fork that the process descends from, oldest first.
     pub forked_at: Vec<u32>,
-    /// Messages that wait to be heard.
+    /// Messages that wait for the next turn.
     pub mailbox: Vec<Mail>,
-    /// Which messages of other processes were received.
-    pub heard: Vec<(Pid, Heard)>,
-    /// The children that run while no call waits for them, by the call that made each.
+    /// Receipts for messages of other processes, by sender.
+    pub receipts: Vec<(Pid, Receipts)>,
+    /// Background children, by the call that made each.
     pub background: Vec<(CallId, Pid)>,
     /// The descriptor table.
     pub table: OrdMap<FdId, Entry<C>>,
-    /// The number of the next descriptor.
+    /// Next free descriptor number.
     pub next_fd: u32,
-    /// The epoch of current calls.
+    /// Epoch of current calls.
     pub epoch: u32,
-    /// The sequence number of the next call.
+    /// Sequence number of the next call.
     pub next_seq: u32,
-    /// Which of its program's models is asked, from 0.
+    /// Index of the current model among those of the program.
     pub model: u32,
-    /// Model calls of the current turn.
+    /// Model calls in the current turn.
     pub iterations: u32,
-    /// Where it stands.
+    /// Phase within the turn.
     pub phase: Phase,
-    /// Whether it goes on from there by itself.
+    /// Whether the process is stopped.
     pub control: Control,
-    /// Tokens used so far by the process itself.
+    /// Usage of the process itself.
     pub usage: Usage,
-    /// What it and all below it may use, and what is reserved and used below it.
+    /// Limits of the subtree, and reservations and usage below the process.
     pub budget: Ledger,
-    /// Characters that tools produced so far, and of these, how many entered the context.
+    /// Characters that tools produced, and how many of them entered the context.
     pub tally: Tally,
-    /// How often it went back to a checkpoint.
+    /// Number of restores.
     pub restores: u32,
 }
 
-/// What descriptors save: characters produced by tools against characters that entered a context.
+/// What descriptors save: characters that tools produced compared with those that entered the
+/// context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// Characters that tools produced.
@@ -201,7 +203,7 @@ pub struct Tally {
 }
 
 impl<C> Entry<C> {
-    /// A descriptor of a whole content, with nothing noted of it.
+    /// An entry for a complete content, without notes.
     pub fn new(content: C, page_chars: u32, source: impl Into<Arc<str>>, opened_ms: u64) -> Self {
         Self {
             content,
@@ -209,14 +211,14 @@ impl<C> Entry<C> {
             source: source.into(),
             opened_ms,
             cut_bytes: 0,
-            notes: Notes::default(),
+            notes: Annotations::default(),
         }
     }
 
-    /// The same entry with its content held in another way.
+    /// Converts the representation of the content.
     ///
     /// # Errors
-    /// What `convert` fails with.
+    /// Errors of `convert`.
     pub fn try_map<D, E>(self, convert: &mut impl FnMut(C) -> Result<D, E>) -> Result<Entry<D>, E> {
         let Self {
             content,
@@ -238,16 +240,16 @@ impl<C> Entry<C> {
 }
 
 impl<C: Clone> Image<C> {
-    /// The contents that it names: of its program first. They are those that
-    /// [`try_map`](Self::try_map) converts.
+    /// The contents of the image, its program first: the same that [`try_map`](Self::try_map)
+    /// converts.
     pub fn contents(&self) -> impl Iterator<Item = &C> {
         std::iter::once(&self.bundle).chain(self.table.values().map(|entry| &entry.content))
     }
 
-    /// The same image with its contents held in another way.
+    /// Converts the representation of the contents.
     ///
     /// # Errors
-    /// What `convert` fails with.
+    /// Errors of `convert`.
     pub fn try_map<D: Clone, E>(
         self,
         convert: &mut impl FnMut(C) -> Result<D, E>,
@@ -272,7 +274,7 @@ impl<C: Clone> Image<C> {
             messages: self.messages,
             forked_at: self.forked_at,
             mailbox: self.mailbox,
-            heard: self.heard,
+            receipts: self.receipts,
             background: self.background,
             next_fd: self.next_fd,
             epoch: self.epoch,

@@ -1,8 +1,7 @@
-//! Tool servers: programs and machines that offer tools by the Model Context Protocol, as a program
-//! names them.
+//! MCP tool servers, as a program file configures them.
 //!
-//! Nothing here connects to one. Values that may be secrets show themselves to nobody:
-//! [`ServerValue`] prints as dots.
+//! Nothing here connects to a server. Values may be secrets, so [`ServerValue`] prints as an
+//! ellipsis.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,76 +9,76 @@ use std::sync::Arc;
 use crate::command::CommandLimits;
 use crate::tool::ToolPolicy;
 
-/// How long a server may take to be there, in milliseconds, where nothing is said.
+/// Default connection timeout, in milliseconds.
 pub const DEFAULT_CONNECT_MS: u64 = 30_000;
 
-/// A server, and how it is reached. Two that are equal are one: their processes share a connection.
+/// A server and its transport. Processes with equal configurations share a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Server {
-    /// The name that the program calls it by.
+    /// Name within the program.
     pub name: Arc<str>,
-    /// How it is reached.
+    /// How to connect.
     pub transport: Transport,
-    /// Whether processes are born without its tools where it cannot be reached.
+    /// Whether processes start without its tools if it is unreachable.
     pub optional: bool,
-    /// After so many milliseconds of beginning, or of listing its tools, it counts as unreachable.
+    /// Timeout in milliseconds for connecting and for listing tools.
     pub connect_ms: u64,
-    /// After so many milliseconds a call of a tool is abandoned.
+    /// Timeout in milliseconds for a tool call.
     pub deadline_ms: u64,
 }
 
-/// How a server is reached.
+/// The transport of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Transport {
-    /// A program of the host, spoken to through its standard input and output.
+    /// A program of the host, over standard input and output.
     Stdio(ServerCommand),
-    /// A machine, spoken to by HTTP.
+    /// A remote server, over HTTP.
     Http {
-        /// Where it listens.
+        /// URL of the server.
         url: String,
-        /// Headers that every request carries, in the order written.
+        /// Headers of every request, in the order written.
         headers: Vec<(String, ServerValue)>,
     },
 }
 
-/// A program that is a server.
+/// The command that starts a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServerCommand {
-    /// The program, as a command names it.
+    /// Program, as in a command tool.
     pub program: String,
-    /// Its arguments, as they are.
+    /// Arguments, unchanged.
     pub args: Vec<String>,
-    /// Variables of its environment beside the few that every command gets, in the order written.
+    /// Environment variables in addition to those that every command gets, in the order written.
     pub env: Vec<(String, ServerValue)>,
-    /// Its working directory, if not the kernel's.
+    /// Working directory; `None` for the kernel's.
     pub cwd: Option<String>,
-    /// What it may use of the machine.
+    /// Resource limits.
     pub limits: CommandLimits,
 }
 
-/// A text for a server, which may be a secret: `${NAME}` in it stands for a variable of the host,
-/// `${NAME:-else}` for `else` where that is not set.
+/// A configuration value, which may be a secret: `${NAME}` stands for an environment variable of
+/// the host, `${NAME:-default}` for `default` if the variable is not set.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ServerValue(String);
 
 impl ServerValue {
-    /// The text as it is written.
+    /// The value as it is written.
     #[must_use]
     pub fn new(written: impl Into<String>) -> Self {
         Self(written.into())
     }
 
-    /// The text, if no variable stands in it.
+    /// The value, if it contains no variable.
     #[must_use]
     pub fn literal(&self) -> Option<&str> {
         self.variables().is_empty().then_some(&self.0)
     }
 
-    /// The variables that it names.
+    /// The variables in the value.
     #[must_use]
     pub fn variables(&self) -> Vec<String> {
         let mut names = Vec::new();
-        // Nothing fails that is always set.
+        // Every lookup succeeds here, so the substitution cannot fail.
         let _ = self.filled(|name| {
             names.push(name.to_owned());
             Ok(Some(String::new()))
@@ -87,16 +86,16 @@ impl ServerValue {
         names
     }
 
-    /// The text, with what `variable` says in the place of each name.
+    /// Substitutes the variables with the results of `variable`.
     ///
     /// # Errors
-    /// What `variable` fails with; a variable that is not set and has nothing in its place, by
-    /// name.
+    /// Errors of `variable`; an unset variable without a default, by name.
     pub fn filled(
         &self,
         mut variable: impl FnMut(&str) -> Result<Option<String>, String>,
     ) -> Result<String, String> {
-        let (mut filled, mut rest) = (String::new(), self.0.as_str());
+        let mut filled = String::new();
+        let mut rest = self.0.as_str();
         while let Some((before, after)) = rest.split_once("${") {
             filled.push_str(before);
             let Some((inner, behind)) = after.split_once('}') else {
@@ -130,15 +129,15 @@ impl fmt::Debug for ServerValue {
 /// A tool that a server offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// The server, by the name that the program calls it by.
+    /// Name of the server within the program.
     pub server: Arc<str>,
-    /// The tool, by the name that the server calls it by: any text.
+    /// Name of the tool at the server: any text.
     pub name: Arc<str>,
-    /// What it does and when to use it.
+    /// Description for the model.
     pub description: Arc<str>,
     /// JSON schema of the arguments, an object, as JSON text.
     pub schema: Arc<str>,
-    /// How it is run.
+    /// Access, idempotence and limits of its calls.
     pub policy: ToolPolicy,
 }
 

@@ -1,20 +1,20 @@
-//! Text as it is shown to a model: the kernel's own elements, and outside text that cannot be taken
+//! Text that is shown to a model: elements of the kernel, and outside text that cannot be mistaken
 //! for one.
 //!
-//! One rule covers all text that the kernel did not write, whatever its source (a tool, a server, a
-//! file, a child, another process, or an error that quotes one of them). Text that holds neither an
-//! [imitation](crate::xml::imitation) of the kernel nor a [control
-//! character](crate::xml::text::sanitize) is shown as it is, byte for byte. Any other text is shown
-//! inside one element, `fd_text`, which names the source. The XML writer treats it as every
-//! element: it splits imitations, so that an XML parser gives back the text, and `sanitized="true"`
-//! says that control characters were replaced by visible signs.
+//! One rule applies to all text that the kernel did not write, whatever its source (a tool, a
+//! server, a file, a child, another process, or an error that quotes one of them). Text that
+//! contains neither an [imitation](crate::xml::imitation) of the kernel nor a [control
+//! character](crate::xml::text::sanitize) is shown byte for byte. Any other text is put into one
+//! `fd_text` element, which names the source. The XML writer escapes it as in every element: it
+//! splits imitations, so that an XML parser restores the text, and `sanitized="true"` states that
+//! control characters were replaced by visible signs.
 //!
-//! So a tag of the kernel or a `[msg:N]` that a model reads literally was written by the kernel. A
-//! model's own replies and a user's typed input are shown as they are, since their authors know
-//! what they wrote.
+//! A literal kernel tag or `[msg:N]` in the context was therefore written by the kernel. The
+//! model's own replies and a user's typed input are shown unchanged, since their authors know what
+//! they wrote.
 //!
-//! The rule is applied once, when text is admitted and before it is first sent. A journal is
-//! replayed as it was written.
+//! The rule is applied once, before text is first sent. Replay of a journal does not apply it
+//! again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,19 +36,19 @@ use crate::xml::text::is_carried;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShownText(Arc<str>);
 
-/// Whether the rule shows a text as it is. Runs at memory bandwidth.
+/// Whether the rule shows the text unchanged. Runs at memory bandwidth.
 fn is_plain(text: &str) -> bool {
     is_carried(text) && !imitates(text)
 }
 
 impl ShownText {
-    /// Text from `source`, such as `tool:grep`. No copy is made of text that is shown as it is.
+    /// Text from `source`, such as `tool:grep`. Text that is shown unchanged is not copied.
     #[must_use]
     pub fn outside(source: &str, text: impl Into<Arc<str>>) -> Self {
         Self::of(Some(source), text.into())
     }
 
-    /// Text that a user typed: it is shown as it is.
+    /// Text that a user typed. Shown unchanged.
     #[must_use]
     pub fn typed(text: impl Into<Arc<str>>) -> Self {
         Self(text.into())

@@ -1,12 +1,10 @@
-//! Temporary files: writable, shared by the processes of one tree, and durable as long as their
-//! store is.
+//! Temporary files: writable, shared by the processes of one tree, and as durable as their store.
 //!
-//! A file is a sequence of versions. Each change makes the next one, and remembers the call that
-//! made it, so that a call that is repeated after a restart is known again. A write names the
-//! version that it was made from: where that is no longer the newest it is refused, and nobody's
-//! words are lost.
+//! A file is a sequence of versions. Each change creates the next version and records the call that
+//! made it, so that a repeated call is recognised after a restart. A write names the version that
+//! it is based on and is refused if that is outdated, so that no change is lost.
 //!
-//! Operations and records are generic over how they hold content, as facts are.
+//! Operations and records are generic over the representation of contents, as facts are.
 
 pub mod view;
 
@@ -18,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use crate::descriptor::{FdError, FdErrorKind};
 use crate::id::{CallId, Pid};
 
-/// The number of a temporary file. Counts from 1 in each tree of processes and is never used again
-/// there; shown as `temp:1`.
+/// The number of a temporary file. Counts from 1 in each process tree and is never reused; shown as
+/// `temp:1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TempId(pub u32);
 
@@ -29,7 +27,7 @@ impl fmt::Display for TempId {
     }
 }
 
-/// The text is not the name of a temporary file.
+/// The text is not the id of a temporary file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a temporary file: expected temp:N")]
 pub struct ParseTempError(pub String);
@@ -48,46 +46,46 @@ impl FromStr for TempId {
     }
 }
 
-/// What a process asks of its tree's files.
+/// An operation on the temporary files of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TempFileOp<C> {
-    /// Make a file; this is its version 1.
+    /// Create a file with version 1.
     Create {
-        /// What it holds.
+        /// Content of the file.
         content: C,
     },
-    /// Look at the newest version.
+    /// Read the newest version.
     Read {
-        /// The file.
+        /// Id of the file.
         id: TempId,
     },
-    /// Put a content in place of all that the file holds.
+    /// Replace the content of a file.
     Write {
-        /// The file.
+        /// Id of the file.
         id: TempId,
-        /// What it holds from then on.
+        /// New content.
         content: C,
-        /// The version that was read: it must still be the newest.
+        /// Version that the write is based on; it must be the newest.
         version: u64,
     },
-    /// Add to what the file holds, whatever that is by then.
+    /// Append to a file, whatever its version.
     Append {
-        /// The file.
+        /// Id of the file.
         id: TempId,
-        /// What follows.
+        /// Content to append.
         content: C,
     },
     /// Delete a file.
     Delete {
-        /// The file.
+        /// Id of the file.
         id: TempId,
-        /// The version that must still be the newest, if that is asked for.
+        /// Version that must be the newest, if given.
         version: Option<u64>,
     },
 }
 
 impl<C> TempFileOp<C> {
-    /// The same operation with its content held in another way.
+    /// Converts the representation of the content.
     #[must_use]
     pub fn map<D>(self, convert: impl FnOnce(C) -> D) -> TempFileOp<D> {
         match self {
@@ -113,52 +111,52 @@ impl<C> TempFileOp<C> {
     }
 }
 
-/// The call that an operation comes from. No two operations have the same one: an operation that
-/// comes again is the same.
+/// The call that an operation belongs to. It identifies the operation: one that arrives again is a
+/// repetition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TempFileOrigin {
-    /// The process.
+    /// Pid of the process.
     pub pid: Pid,
-    /// Its call.
+    /// Call of the process.
     pub call: CallId,
 }
 
-/// One change of a tree's files, as it is kept. In the past tense: replaying it cannot fail.
+/// One change of a tree's files, in the past tense: replaying it cannot fail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TempFileRecord<C> {
-    /// Its number among the changes of the tree, from 1 without a gap.
+    /// Number of the change within the tree, from 1 without gaps.
     pub number: u64,
-    /// The call that made it.
+    /// Call that made the change.
     pub origin: TempFileOrigin,
-    /// The file.
+    /// Id of the file.
     pub id: TempId,
-    /// The version that it made; of a deletion the version that was deleted.
+    /// Version that the change created; for a deletion, the deleted version.
     pub version: u64,
-    /// What the file holds then, in bytes; of a deletion what it held.
+    /// Size of the file after the change in bytes; for a deletion, before it.
     pub total_bytes: u64,
-    /// What was done.
+    /// The change.
     pub change: TempFileChange<C>,
 }
 
-/// What was done to a file.
+/// A change of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TempFileChange<C> {
-    /// It was made, and holds this.
+    /// The file was created with this content.
     Created(C),
-    /// It holds this in place of what it held.
+    /// The content was replaced.
     Written(C),
-    /// This follows what it held. Only what was added is kept, so that a long file costs no more to
-    /// append to than a short one.
+    /// This content was appended. Only the appended part is stored, so that the cost of an append
+    /// does not depend on the size of the file.
     Appended(C),
-    /// It is gone.
+    /// The file was deleted.
     Deleted,
 }
 
 impl<C> TempFileRecord<C> {
-    /// The same record with its content held in another way.
+    /// Converts the representation of the content.
     ///
     /// # Errors
-    /// What `convert` fails with.
+    /// Errors of `convert`.
     pub fn try_map<D, E>(
         self,
         convert: &mut impl FnMut(C) -> Result<D, E>,
@@ -188,30 +186,30 @@ impl<C> TempFileRecord<C> {
     }
 }
 
-/// What came of an operation that was not refused. `B` is how the content of a whole file is held.
+/// The result of an operation. `B` represents the content of a whole file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TempFileReply<B> {
     /// The file was changed.
     Changed {
-        /// The file.
+        /// Id of the file.
         id: TempId,
-        /// The version that was made; of a deletion the version that was deleted.
+        /// Version that was created; for a deletion, the deleted version.
         version: u64,
-        /// What the file held then, in bytes.
+        /// Size of the file in bytes.
         total_bytes: u64,
     },
-    /// This is what the file holds.
+    /// The content of the file.
     Contents {
-        /// The file.
+        /// Id of the file.
         id: TempId,
-        /// Its newest version.
+        /// Newest version.
         version: u64,
-        /// What that holds.
+        /// Content of that version.
         content: B,
     },
 }
 
-/// Why an operation was not done. Nothing has changed.
+/// Why an operation was refused. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TempFileError {
     /// The tree never had such a file.
@@ -220,9 +218,9 @@ pub enum TempFileError {
         newest(known)
     )]
     NotFound {
-        /// What was asked for.
+        /// Requested file.
         id: TempId,
-        /// A few of those there are, the newest first.
+        /// Some existing files, newest first.
         known: Vec<TempId>,
     },
     /// The file was deleted.
@@ -231,23 +229,23 @@ pub enum TempFileError {
         newest(known)
     )]
     Deleted {
-        /// What was asked for.
+        /// Requested file.
         id: TempId,
-        /// A few of those there are, the newest first.
+        /// Some existing files, newest first.
         known: Vec<TempId>,
     },
-    /// The file was changed since that version was read.
+    /// The given version is outdated.
     #[error(
         "{id} is at version {current}, and version {asked} was given: it is not what you read. \
          Nothing was changed. Read it again with read_temp_file, merge, then try again with \
          version={current}."
     )]
     Stale {
-        /// The file.
+        /// Id of the file.
         id: TempId,
-        /// The version that was given.
+        /// Given version.
         asked: u64,
-        /// The newest.
+        /// Newest version.
         current: u64,
     },
     /// The file would become larger than the program permits.
@@ -256,24 +254,24 @@ pub enum TempFileError {
          (file_descriptor.max_content_bytes). Nothing was changed. Keep the rest in another file."
     )]
     TooLarge {
-        /// What it would hold, in bytes.
+        /// Size that the file would have, in bytes.
         total_bytes: u64,
-        /// What it may hold.
+        /// Maximum size in bytes.
         max_bytes: u64,
     },
-    /// The tree has as many files as it may have.
+    /// The tree has the maximum number of files.
     #[error(
         "This process tree has {max_files} temporary files, the most that it may have. Delete one \
          with delete_temp_file, or append to one."
     )]
     TooMany {
-        /// How many it may have.
+        /// Maximum number of files.
         max_files: usize,
     },
-    /// It could not be made durable, or not be read back.
+    /// The change could not be made durable, or the file could not be read.
     #[error("{reason}")]
     Unavailable {
-        /// What happened, and what is known of the file.
+        /// What happened, and what is known about the file.
         reason: String,
     },
 }
@@ -288,7 +286,7 @@ fn newest(known: &[TempId]) -> String {
 }
 
 impl TempFileError {
-    /// The error as a model reads it, about the file that it named `asked`.
+    /// The error as a descriptor tool error; `asked` is the file as the model named it.
     #[must_use]
     pub fn fd_error(&self, asked: Option<&str>) -> FdError {
         let kind = match self {

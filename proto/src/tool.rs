@@ -1,4 +1,4 @@
-//! Tools: what a model is told of them, what they produce, what it is answered.
+//! Tools: specification, output, answers and policy.
 
 use std::sync::Arc;
 
@@ -25,41 +25,41 @@ pub enum Access {
 }
 
 impl Access {
-    /// The word for it, in programs and answers.
+    /// The name in programs and answers.
     #[must_use]
     pub fn word(self) -> &'static str {
         Keyword::word(self)
     }
 }
 
-/// A tool as a model is told of it.
+/// A tool specification for a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolSpec {
-    /// The name that the model calls it by.
+    /// Name for the model.
     pub name: Arc<str>,
-    /// What it does and when to use it.
+    /// What the tool does and when to use it.
     pub description: Arc<str>,
     /// JSON schema of the arguments, an object, as JSON text.
     pub schema: Arc<str>,
 }
 
-/// A tool that runs outside of the machine, as a process was given it at its birth. What a model is
-/// told of it stands in the [`ToolSpec`] of its name.
+/// A tool that runs outside of the machine, as frozen at the birth of a process. Its description is
+/// the [`ToolSpec`] of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutsideTool {
-    /// The name that the model calls it by.
+    /// Name for the model.
     pub given: Arc<str>,
-    /// The server that has it; none: it is a command of the program, or a tool of the host.
+    /// Server of the tool; `None` for a command of the program or a tool of the host.
     pub server: Option<Arc<str>>,
-    /// Its name there.
+    /// Name at the server, command or host.
     pub name: Arc<str>,
-    /// How it is run.
+    /// Access, idempotence and limits of its calls.
     pub policy: ToolPolicy,
 }
 
 impl OutsideTool {
-    /// What its program knows it by: a tool of a server by the name that the program gives it, any
-    /// other by its own.
+    /// The name by which the program refers to the tool: the given name for a server tool,
+    /// otherwise its own.
     #[must_use]
     pub fn known_as(&self) -> &Arc<str> {
         if self.server.is_some() {
@@ -70,43 +70,43 @@ impl OutsideTool {
     }
 }
 
-/// What a tool produced, before the kernel decides how much of it enters a context.
+/// The output of a tool, before placement decides how much of it enters the context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolOutput {
     /// Text if it is UTF-8, binary otherwise.
     pub bytes: Bytes,
     /// Whether it reports a failure.
     pub is_error: bool,
-    /// Bytes that came after these and were not kept.
+    /// Number of bytes that were dropped after these.
     pub cut_bytes: u64,
-    /// What else it produced that is no text, in order: each becomes a descriptor.
+    /// Non-text output, in order: each item becomes a descriptor.
     pub attached: Vec<Attachment>,
 }
 
-/// How far a tool has come, as it says itself. It is watched, and kept nowhere.
+/// Progress that a tool reports itself. It is only for watching and is not stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
-    /// How much is done, in whatever the tool counts. It grows.
+    /// Completed units, in any unit of the tool. Increasing.
     pub done: f64,
-    /// How much there is to do, where that is known.
+    /// Total number of units, if known.
     pub total: Option<f64>,
-    /// What the tool is doing; may be empty.
+    /// Current activity; may be empty.
     pub message: Arc<str>,
 }
 
-/// Something that a tool produced beside its text: an image, a document.
+/// Non-text output of a tool: an image, a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attachment {
-    /// What it is called, if it has a name: a file's, a resource's.
+    /// Name of a file or resource, if it has one.
     pub name: Option<Arc<str>>,
-    /// The media type, such as `image/png`.
+    /// Media type, such as `image/png`.
     pub media_type: Arc<str>,
-    /// The bytes, as they are.
+    /// The bytes, unchanged.
     pub bytes: Bytes,
 }
 
 impl ToolOutput {
-    /// A result.
+    /// A successful result.
     #[must_use]
     pub fn ok(bytes: impl Into<Bytes>) -> Self {
         Self {
@@ -117,7 +117,7 @@ impl ToolOutput {
         }
     }
 
-    /// A failure that the model can read and react to.
+    /// A failure, as text for the model.
     #[must_use]
     pub fn error(text: impl Into<String>) -> Self {
         Self {
@@ -129,21 +129,20 @@ impl ToolOutput {
     }
 }
 
-/// What a model reads in answer to a tool call: it enters the context as it stands and is never put
-/// into a descriptor.
+/// The answer to a tool call. It enters the context unchanged and never becomes a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
-    /// The text.
+    /// Text for the model.
     pub text: Arc<str>,
     /// Whether it is an error.
     pub is_error: bool,
-    /// What the model is shown beside it, where its format takes that.
+    /// Media that are shown with the text, if the wire format supports them.
     pub media: Vec<Media>,
 }
 
 impl Answer {
-    /// A good answer: an element of the kernel, or a text that is not its word and is shown by the
-    /// rule of [`shown`](crate::shown).
+    /// A successful answer: an element of the kernel, or other text, which is escaped by the rule
+    /// of [`shown`](crate::shown).
     #[must_use]
     pub fn shown(text: impl Into<ShownText>) -> Self {
         Self {
@@ -153,8 +152,7 @@ impl Answer {
         }
     }
 
-    /// An error that the model can react to, shown by the same rule: a sentence that quotes
-    /// something hostile is shown inside of an element.
+    /// An error that the model can react to, escaped by the same rule.
     #[must_use]
     pub fn failed(text: impl Into<ShownText>) -> Self {
         Self {
@@ -163,7 +161,7 @@ impl Answer {
         }
     }
 
-    /// A good answer whose text was shown before, and stands as it is.
+    /// A successful answer whose text is already escaped.
     #[must_use]
     pub fn ok(text: impl Into<Arc<str>>) -> Self {
         Self {
@@ -173,7 +171,7 @@ impl Answer {
         }
     }
 
-    /// An error whose text was shown before, and stands as it is.
+    /// An error whose text is already escaped.
     #[must_use]
     pub fn error(text: impl Into<Arc<str>>) -> Self {
         Self {

@@ -1,14 +1,14 @@
-//! What is said to a process: parts in order, each a text or bytes of any kind.
+//! Input to a process: a list of parts, each text or arbitrary bytes.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// Where a part comes from, unless something else is said.
+/// The default source of a part.
 pub const USER_INPUT: &str = "user_input";
 
-/// What is said to a process at once: each part becomes a block of one message, or, where it is
-/// large, a descriptor whose preview stands in its place.
+/// One input to a process. Each part becomes a block of one message or, if it is large, a
+/// descriptor whose preview takes its place.
 ///
 /// ```
 /// use dormouse_proto::user_input::{UserInput, InputPart};
@@ -23,22 +23,22 @@ pub struct UserInput {
     pub parts: Vec<InputPart>,
 }
 
-/// A part of what is said.
+/// A part of an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputPart {
     /// Text if it is UTF-8, binary otherwise.
     pub bytes: Bytes,
-    /// Where it comes from, such as `user_input` or `file:build.log`: the source of the descriptor
-    /// that it may become.
+    /// Source of the part, such as `user_input` or `file:build.log`. A descriptor that is made of
+    /// it has this source.
     pub source: Arc<str>,
-    /// Whether a user typed it: such a part is shown as it is, whatever it holds. One that was
-    /// read, from a file or from standard input, may hold what others wrote, and is shown by the
-    /// rule of [`shown`](crate::shown).
+    /// Whether a user typed the text, so that it is shown unchanged. A part that was read from a
+    /// file or standard input may contain text of others and is escaped by the rule of
+    /// [`shown`](crate::shown).
     pub is_typed: bool,
 }
 
 impl InputPart {
-    /// Words of the user.
+    /// Text that a user typed.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
         Self {
@@ -47,7 +47,7 @@ impl InputPart {
         }
     }
 
-    /// Something that comes from elsewhere.
+    /// A part from another source.
     #[must_use]
     pub fn new(source: impl Into<Arc<str>>, bytes: impl Into<Bytes>) -> Self {
         Self {

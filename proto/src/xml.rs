@@ -1,9 +1,9 @@
-//! The only writer of XML and the only escaper: every element that a model reads is made here.
+//! The only XML writer and escaper: every element that a model reads is created here.
 //!
-//! XML-1: every answer is one well-formed element, and an XML parser gives back exactly the text
-//! shown. What is shown is the text itself, but for control characters: see
-//! [`sanitize`](text::sanitize). Content can never look like the kernel speaking, since nothing
-//! that [imitates](imitation) it ever stands literally inside of a text or an attribute.
+//! XML-1: every answer is one well-formed element, and an XML parser restores exactly the shown
+//! text. That is the original text except for control characters: see [`sanitize`](text::sanitize).
+//! Content can never look like the kernel, since no [imitation](imitation) of it occurs literally
+//! in a text or an attribute.
 //!
 //! This module never decides what is shown.
 //!
@@ -25,11 +25,11 @@ use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};
 use quick_xml::name::QName;
 use text::is_carried;
 
-/// Nothing can fail: the writer writes into memory, and is given text alone.
+/// Writing cannot fail: the target is memory, and only text is written.
 const IN_MEMORY: &str = "UTF-8 goes in whole, and a string takes all of it";
 
-/// What is written. It is text all the time, so that a large body is not checked as UTF-8 once more
-/// when all is done.
+/// The output buffer. It is a string from the start, so that a large body does not have to be
+/// validated as UTF-8 at the end.
 struct Xml(String);
 
 impl io::Write for Xml {
@@ -44,7 +44,7 @@ impl io::Write for Xml {
     }
 }
 
-/// An element: attributes, and either a text or further elements.
+/// An XML element: attributes, and either text or child elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Element {
     name: &'static str,
@@ -61,7 +61,7 @@ enum Body {
 }
 
 impl Element {
-    /// An element without attributes and without content.
+    /// An empty element without attributes.
     #[must_use]
     pub fn new(name: &'static str) -> Self {
         Self {
@@ -71,7 +71,7 @@ impl Element {
         }
     }
 
-    /// The element with one more attribute, after those it has. A name must not be given twice.
+    /// Appends an attribute. A name must not be used twice.
     #[must_use]
     pub fn attribute(mut self, name: &'static str, value: impl ToString) -> Self {
         debug_assert!(
@@ -82,7 +82,7 @@ impl Element {
         self
     }
 
-    /// The element with one more attribute, if there is a value.
+    /// Appends an attribute if there is a value.
     #[must_use]
     pub fn attribute_if(self, name: &'static str, value: Option<impl ToString>) -> Self {
         match value {
@@ -91,14 +91,14 @@ impl Element {
         }
     }
 
-    /// The element around this text, in place of what it held.
+    /// Sets the body to a text.
     #[must_use]
     pub fn text(mut self, text: impl Into<String>) -> Self {
         self.body = Body::Text(text.into());
         self
     }
 
-    /// The element with one more element inside, in place of a text.
+    /// Appends a child element, replacing a text body.
     #[must_use]
     pub fn child(mut self, child: Self) -> Self {
         match &mut self.body {
@@ -110,17 +110,15 @@ impl Element {
         self
     }
 
-    /// The element around this XML, in place of what it held. `xml` comes from
-    /// [`to_xml`](Self::to_xml): it stands as it is.
+    /// Sets the body to XML that came from [`to_xml`](Self::to_xml). It is not escaped.
     #[must_use]
     pub fn rendered(mut self, xml: impl Into<String>) -> Self {
         self.body = Body::Rendered(xml.into());
         self
     }
 
-    /// The element as XML text. The outermost element says `sanitized="true"` if any character in
-    /// it had to be replaced. Texts get no whitespace around them; elements inside of an element
-    /// stand on lines of their own.
+    /// Renders the element. The outermost element has `sanitized="true"` if any character in it was
+    /// replaced. Texts get no white space around them; child elements are on lines of their own.
     #[must_use]
     pub fn to_xml(&self) -> String {
         let mut writer = Writer::new(Xml(String::new()));

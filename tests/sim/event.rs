@@ -192,15 +192,15 @@ pub(crate) enum Ack {
 /// The word for an input, in traces and counts.
 pub(crate) fn name(input: &Input) -> &'static str {
     match input {
-        Input::Spoke { .. } => "spoke",
-        Input::Messaged { .. } => "messaged",
+        Input::UserInput { .. } => "spoke",
+        Input::Message { .. } => "messaged",
         Input::Placed(_) => "placed",
         Input::Host { request, .. } => match request {
             HostRequest::Open { .. } => "opened",
             HostRequest::Call { .. } => "host_called",
-            HostRequest::GiveUp => "host_gave_up",
-            HostRequest::SendBack { .. } => "sent_back",
-            HostRequest::TakeBack(_) => "taken_back",
+            HostRequest::Cancel => "host_gave_up",
+            HostRequest::Goto { .. } => "sent_back",
+            HostRequest::Restore(_) => "taken_back",
         },
         Input::Completed { result, .. } => match result {
             Completion::Model(_) => "model_replied",
@@ -243,16 +243,16 @@ pub(crate) fn completes(input: &Input) -> Option<CallId> {
 }
 
 /// The host's name of its call.
-pub(crate) fn ticket(input: &Input) -> Option<Arc<str>> {
+pub(crate) fn request_id(input: &Input) -> Option<Arc<str>> {
     match input {
         Input::Host {
-            ticket,
+            request_id,
             request:
                 HostRequest::Open { .. }
                 | HostRequest::Call { .. }
-                | HostRequest::SendBack { .. }
-                | HostRequest::TakeBack(_),
-        } => Some(ticket.clone()),
+                | HostRequest::Goto { .. }
+                | HostRequest::Restore(_),
+        } => Some(request_id.clone()),
         _ => None,
     }
 }

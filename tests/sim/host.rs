@@ -2,7 +2,9 @@
 //! sends back, forks, signals, and pulls the plug.
 
 use dormouse_content::CappedBytes;
-use dormouse_kernel::process::{Birth, HostRequest, Input, Kept, Preloads, Signal, Standing, born};
+use dormouse_kernel::process::{
+    Birth, CheckpointImage, CheckpointInfo, HostRequest, Input, Preloads, Signal, initial_image,
+};
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use dormouse_proto::mail::Sender;
@@ -73,7 +75,12 @@ impl World {
             preloads,
             input: Some(&said),
         };
-        let image = Box::new(born(&program, &self.programs.around, birth, self.time_ms()));
+        let image = Box::new(initial_image(
+            &program,
+            &self.programs.around,
+            birth,
+            self.time_ms(),
+        ));
         let name = self
             .random
             .pick(&[None, None, Some("planner"), Some("archive")])
@@ -109,7 +116,7 @@ impl World {
         };
         self.tell(
             pid,
-            Input::Spoke {
+            Input::UserInput {
                 from,
                 user_input: text.as_str().into(),
             },
@@ -122,9 +129,9 @@ impl World {
     }
 
     fn open(&mut self, pid: Pid) {
-        let (ticket, token) = (self.new_ticket(), self.tokens.make(Some(pid)));
+        let (request_id, token) = (self.new_ticket(), self.tokens.make(Some(pid)));
         let text = format!("handed over {token}\n").repeat(self.random.index(6));
-        let collected = CappedBytes {
+        let capped = CappedBytes {
             bytes: text.into(),
             cut_bytes: self.random.below(2),
         };
@@ -132,9 +139,9 @@ impl World {
         self.tell(
             pid,
             Input::Host {
-                ticket,
+                request_id,
                 request: HostRequest::Open {
-                    collected,
+                    capped,
                     source: "file:notes".to_owned(),
                     page_chars,
                 },
@@ -148,12 +155,12 @@ impl World {
         };
         let state = running.state.clone();
         let (tool, args) = self.call(&state);
-        let ticket = self.new_ticket();
+        let request_id = self.new_ticket();
         let gives_up = self.random.percent(15);
         self.tell(
             pid,
             Input::Host {
-                ticket: ticket.clone(),
+                request_id: request_id.clone(),
                 request: HostRequest::Call { tool, args },
             },
         );
@@ -161,21 +168,21 @@ impl World {
             self.tell(
                 pid,
                 Input::Host {
-                    ticket,
-                    request: HostRequest::GiveUp,
+                    request_id,
+                    request: HostRequest::Cancel,
                 },
             );
         }
     }
 
     fn send_back(&mut self, pid: Pid) {
-        let (ticket, message) = (self.new_ticket(), self.words(pid));
+        let (request_id, message) = (self.new_ticket(), self.words(pid));
         let position = format!("msg:{}", 1 + self.random.below(8));
         self.tell(
             pid,
             Input::Host {
-                ticket,
-                request: HostRequest::SendBack { position, message },
+                request_id,
+                request: HostRequest::Goto { position, message },
             },
         );
     }
@@ -189,22 +196,22 @@ impl World {
                 self.store
                     .disk
                     .read(&self.programs, pid, Some(at), From::Snapshot, self.defect)?;
-            let (ticket, at) = (self.new_ticket(), FactNumber(at));
-            let kept = Kept {
+            let (request_id, at) = (self.new_ticket(), FactNumber(at));
+            let kept = CheckpointInfo {
                 id: CheckpointId(self.last_use),
                 label: "any".into(),
                 at,
                 scope: Scope::Process,
             };
-            let standing = Box::new(Standing {
-                kept,
+            let standing = Box::new(CheckpointImage {
+                checkpoint: kept,
                 image: state.image(),
             });
             self.tell(
                 pid,
                 Input::Host {
-                    ticket,
-                    request: HostRequest::TakeBack(standing),
+                    request_id,
+                    request: HostRequest::Restore(standing),
                 },
             );
         }

@@ -96,12 +96,12 @@ impl World {
                 );
             }
             Effect::WakeAt { at_ms } => self.wake_at(running, at_ms),
-            Effect::AnswerHost { ticket, answer } => {
+            Effect::AnswerHost { request_id, answer } => {
                 self.check_told(pid, &answer.text, "the answer to a host")?;
-                if running.tickets.remove(&ticket) {
+                if running.tickets.remove(&request_id) {
                     self.tally.count("hosts answered");
                 }
-                self.receipt_given(&ticket, answer);
+                self.receipt_given(&request_id, answer);
             }
             Effect::Report(Report::Switch { .. }) => self.tally.count("models switched"),
             Effect::Report(Report::Turn { .. }) => self.tally.count("turns ended"),
@@ -183,9 +183,12 @@ impl World {
                 );
             }
             Work::Fetch(pending) => self.fetch(running, call, pending),
-            Work::Send { settled, pending } => {
-                self.check_told(pid, &pending.letter.text, "a message to another")?;
-                self.send_message(running, call, settled, pending);
+            Work::Send {
+                acked_below,
+                pending,
+            } => {
+                self.check_told(pid, &pending.envelope.text, "a message to another")?;
+                self.send_message(running, call, acked_below, pending);
             }
             Work::ListProcesses => {
                 let (life, task) = (running.life, self.new_task(running, call));

@@ -27,19 +27,19 @@ pub(crate) struct Post {
     life: u64,
     task: u64,
     call: CallId,
-    settled: u32,
+    acked_below: u32,
     pending: PendingMessage,
     attempt: u32,
     /// The receiver, and the life of it that has the message.
     at: Option<(Pid, Option<u64>)>,
 }
 
-/// Messages whose receipts are waited for, by ticket.
+/// Messages whose receipts are waited for, by request_id.
 pub(crate) type Posts = BTreeMap<Arc<str>, Post>;
 
 impl Post {
     /// Of its own for each time that the call is made: an earlier life's may still be on its way.
-    fn ticket(&self) -> Arc<str> {
+    fn request_id(&self) -> Arc<str> {
         format!("message:{}:{}:{}", self.from, self.call, self.task).into()
     }
 
@@ -47,16 +47,16 @@ impl Post {
         let Self {
             from,
             call,
-            settled,
+            acked_below,
             pending,
             ..
         } = self;
-        Input::Messaged {
-            ticket: self.ticket(),
+        Input::Message {
+            request_id: self.request_id(),
             from: *from,
             call: *call,
-            settled: *settled,
-            letter: pending.letter.clone(),
+            acked_below: *acked_below,
+            envelope: pending.envelope.clone(),
         }
     }
 }
@@ -66,7 +66,7 @@ impl World {
         &mut self,
         running: &mut Running,
         call: CallId,
-        settled: u32,
+        acked_below: u32,
         pending: PendingMessage,
     ) {
         let (from, life, task) = (running.pid(), running.life, self.new_task(running, call));
@@ -75,7 +75,7 @@ impl World {
             life,
             task,
             call,
-            settled,
+            acked_below,
             pending,
             attempt: 1,
             at: None,
@@ -96,7 +96,7 @@ impl World {
             Ok(to) => {
                 post.at = Some((to, None));
                 let input = post.input();
-                self.posts.insert(post.ticket(), post);
+                self.posts.insert(post.request_id(), post);
                 self.deliver(to, input);
             }
             Err(why) => self.receipt(&post, Answer::failed(why)),
@@ -131,8 +131,8 @@ impl World {
 
     /// A life of a process has the message.
     pub(crate) fn note_post(&mut self, pid: Pid, life: u64, input: &Input) {
-        if let Input::Messaged { ticket, .. } = input
-            && let Some(post) = self.posts.get_mut(ticket)
+        if let Input::Message { request_id, .. } = input
+            && let Some(post) = self.posts.get_mut(request_id)
         {
             post.at = Some((pid, Some(life)));
         }
@@ -140,8 +140,8 @@ impl World {
 
     /// The receiver gave its word: the sender hears it, or it is lost. What was kept may come once
     /// more, late.
-    pub(crate) fn receipt_given(&mut self, ticket: &Arc<str>, answer: Answer) {
-        let Some(post) = self.posts.remove(ticket) else {
+    pub(crate) fn receipt_given(&mut self, request_id: &Arc<str>, answer: Answer) {
+        let Some(post) = self.posts.remove(request_id) else {
             return;
         };
         if self.random.percent(6) {

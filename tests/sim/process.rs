@@ -15,7 +15,7 @@ use dormouse_proto::record::Phase;
 use dormouse_proto::tool::{OutsideTool, ToolPolicy};
 
 use crate::defect::Defect;
-use crate::event::{Ack, Event, ProcessMessage, SupervisorMessage, completes, name, ticket};
+use crate::event::{Ack, Event, ProcessMessage, SupervisorMessage, completes, name, request_id};
 use crate::invariants::Held;
 use crate::schedule::{HOST, SUPERVISOR};
 use crate::store::{Entry, From, encode_fact, encode_image};
@@ -130,7 +130,7 @@ impl World {
     fn hibernate(&mut self, running: &mut Running) -> After {
         let (pid, life) = (running.pid(), running.life);
         let is_pending = !running.in_flight.is_empty() || !running.undurable.is_empty();
-        if running.state.unrest().is_some() || is_pending {
+        if running.state.busy_reason().is_some() || is_pending {
             self.tally.count("processes that stayed awake");
             let delay = self.delay();
             let message = SupervisorMessage::StaysAwake { pid, life };
@@ -200,7 +200,7 @@ impl World {
                 completes(&input)
             )
         });
-        running.tickets.extend(ticket(&input));
+        running.tickets.extend(request_id(&input));
         if let Some(call) = completes(&input)
             && let Some(task) = running.in_flight.remove(&call)
         {
@@ -465,23 +465,23 @@ impl World {
 
 /// The tools that were in flight, as a shell would start them that does not ask the machine.
 fn begun_again(state: &State) -> Vec<Effect> {
-    let Phase::Acting { slots, .. } = state.phase() else {
+    let Phase::Acting { pending_calls, .. } = state.phase() else {
         return Vec::new();
     };
-    let open = slots
-        .iter()
-        .filter(|slot| slot.called && slot.answer.is_none() && &*slot.tool == "grep");
-    let begin = open.map(|slot| Effect::Begin {
-        call: slot.call,
+    let open = pending_calls.iter().filter(|pending_call| {
+        pending_call.called && pending_call.answer.is_none() && &*pending_call.tool == "grep"
+    });
+    let begin = open.map(|pending_call| Effect::Begin {
+        call: pending_call.call,
         work: Work::Tool {
             tool: OutsideTool {
-                given: slot.tool.clone(),
+                given: pending_call.tool.clone(),
                 server: None,
-                name: slot.tool.clone(),
+                name: pending_call.tool.clone(),
                 policy: ToolPolicy::default(),
             },
-            args: slot.args.clone(),
-            written: slot.args.clone(),
+            args: pending_call.args.clone(),
+            written: pending_call.args.clone(),
         },
     });
     begin.collect()

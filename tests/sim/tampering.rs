@@ -61,12 +61,12 @@ impl World {
     /// The state that an input is decided on, where that is not the process's own.
     pub(crate) fn tampered_state(&self, state: &State, input: &Input) -> Option<State> {
         if self.defect != Some(Defect::ForgetsWhatItHeard)
-            || !matches!(input, Input::Messaged { .. })
+            || !matches!(input, Input::Message { .. })
         {
             return None;
         }
         let image = Image {
-            heard: Vec::new(),
+            receipts: Vec::new(),
             ..state.image()
         };
         State::from_image(

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use dormouse::checkpoint::Checkpoint;
 use dormouse::id::{CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse::ports::{
-    Backing, Batch, History, Journal, Listing, MarkToken, OwnerToken, StockTaken, StockTaking,
+    Batch, BlobReader, History, Journal, Listing, MarkToken, OwnerToken, StockTaken, StockTaking,
     Store, StoreError, Sweep, Swept, TempFileChange, Until,
 };
 
@@ -178,7 +178,7 @@ impl<S: Store> Store for Faulty<S> {
         self.ask(Operation::Checkpoints, S::last_checkpoint)
     }
 
-    fn content(&self, hash: ContentHash) -> Result<Arc<dyn Backing>, StoreError> {
+    fn content(&self, hash: ContentHash) -> Result<Arc<dyn BlobReader>, StoreError> {
         self.ask(Operation::Content, |store| store.content(hash))
     }
 

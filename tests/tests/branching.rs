@@ -135,10 +135,10 @@ async fn two_branches_of_one_point_go_different_ways_and_a_branch_can_be_branche
         .await
         .unwrap();
     assert_eq!(diff.common_messages, 2);
-    let gists = |lines: &[dormouse::diff::Line]| {
+    let gists = |lines: &[dormouse::diff::MessageSummary]| {
         lines
             .iter()
-            .map(|line| line.gist.clone())
+            .map(|line| line.summary.clone())
             .collect::<Vec<_>>()
     };
     assert_eq!(

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dormouse::checkpoint::Scope;
-use dormouse::export::{ExportError, Exported, Place, Redact, Redaction, look};
+use dormouse::export::{ExportError, Exported, MaskTarget, Redact, Redaction, look};
 use dormouse::garbage::{Collection, Unreadable, collect};
 use dormouse::host::ExportFile;
 use dormouse::id::{FactNumber, Pid};
@@ -744,7 +744,7 @@ async fn numbers_of_another_store_mean_nobody_here() {
 struct Word(&'static str);
 
 impl Redact for Word {
-    fn masks(&self, _: Place, bytes: &[u8]) -> Vec<Range<usize>> {
+    fn masks(&self, _: MaskTarget, bytes: &[u8]) -> Vec<Range<usize>> {
         let word = self.0.as_bytes();
         let found = bytes
             .windows(word.len())

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
-use dormouse::export::{Facts, Head, Member, Redaction, Told, log_lines};
+use dormouse::export::{ExportVisitor, Facts, Head, Member, Redaction, log_lines};
 use dormouse::ports::{Batch, Entry, Store};
 use dormouse::record::codec::{self, Allowance};
 use dormouse::record::{ContentRef, Fact, Image, MailFact};
@@ -54,7 +54,7 @@ fn bounded<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
 /// Reads facts as a log of an export does.
 struct Reader;
 
-impl Told for Reader {
+impl ExportVisitor for Reader {
     fn facts(&mut self, facts: Facts) {
         log_lines(&facts).for_each(drop);
     }

@@ -310,7 +310,7 @@ async fn a_history_that_is_shortened_goes_on_and_is_not_asked_for_what_was_given
         .unwrap();
     let below = garbage.forgotten.histories[&process.pid()];
     assert!(
-        below <= old.standing(process.pid()).unwrap() && below > FactNumber(0),
+        below <= old.position_of(process.pid()).unwrap() && below > FactNumber(0),
         "{garbage:?}"
     );
     assert!(
@@ -330,7 +330,7 @@ async fn a_history_that_is_shortened_goes_on_and_is_not_asked_for_what_was_given
     assert_eq!(garbage.forgotten.checkpoints, [old.id].into());
     let later = garbage.forgotten.histories[&process.pid()];
     assert!(
-        later > below && later <= kept.standing(process.pid()).unwrap(),
+        later > below && later <= kept.position_of(process.pid()).unwrap(),
         "{garbage:?}"
     );
     let again = within(kernel.collect_garbage(shorten(Some(1)), Purpose::Count))

@@ -783,11 +783,11 @@ async fn a_view_shows_descriptors_calls_and_children_without_disturbing_the_proc
     gate.entered().await;
     gate.entered().await;
     let view = process.view().unwrap();
-    let Phase::Acting { slots, .. } = &view.phase else {
+    let Phase::Acting { pending_calls, .. } = &view.phase else {
         panic!("{:?}", view.phase)
     };
     assert_eq!(
-        (&*slots[0].tool, view.children, view.descriptors),
+        (&*pending_calls[0].tool, view.children, view.descriptors),
         ("fork", 2, 1)
     );
     let [log] = &view.list_descriptors()[..] else {

@@ -4,7 +4,7 @@ use std::collections::HashMap as Map;
 use std::ops::Range;
 
 use bytes::Bytes;
-use dormouse_content::{Backing, Unreadable};
+use dormouse_content::{BlobReader, Unreadable};
 
 use super::*;
 
@@ -14,8 +14,8 @@ struct Disk(Mutex<Map<ContentHash, Bytes>>);
 
 struct File(Bytes);
 
-impl Source for Disk {
-    fn open(&self, reference: ContentRef) -> Result<Arc<dyn Backing>, Unreadable> {
+impl BlobStore for Disk {
+    fn open(&self, reference: ContentRef) -> Result<Arc<dyn BlobReader>, Unreadable> {
         let bytes = self.0.lock().unwrap().get(&reference.hash).cloned();
         bytes
             .map(|bytes| Arc::new(File(bytes)) as _)
@@ -23,7 +23,7 @@ impl Source for Disk {
     }
 }
 
-impl Backing for File {
+impl BlobReader for File {
     fn length(&self) -> u64 {
         self.0.len() as u64
     }

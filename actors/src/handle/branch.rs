@@ -3,7 +3,9 @@
 use std::future::IntoFuture;
 use std::sync::Arc;
 
-use dormouse_kernel::process::{Beginning, HostRequest, Input, Standing, begins, copied};
+use dormouse_kernel::process::{
+    CheckpointImage, HostRequest, Input, StartMode, copied, with_start_mode,
+};
 use dormouse_proto::checkpoint::{Checkpoint, Scope};
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use dormouse_proto::process::Origin;
@@ -58,7 +60,7 @@ impl From<CheckpointId> for Point {
 pub struct Branch {
     kernel: Kernel,
     of: Of,
-    beginning: Beginning,
+    beginning: StartMode,
 }
 
 #[derive(Debug)]
@@ -71,7 +73,7 @@ impl Branch {
     /// Its processes are born stopped: they can be given another input, or sent back, before they
     /// are continued ([`Tree::cont`]).
     pub fn stopped(mut self) -> Self {
-        self.beginning = Beginning::Stopped;
+        self.beginning = StartMode::Stopped;
         self
     }
 
@@ -167,7 +169,7 @@ impl Kernel {
         Branch {
             kernel: self.clone(),
             of: Of::Branch(pid, at.into()),
-            beginning: Beginning::Running,
+            beginning: StartMode::Running,
         }
     }
 
@@ -180,7 +182,7 @@ impl Kernel {
         Branch {
             kernel: self.clone(),
             of: Of::Restore(checkpoint),
-            beginning: Beginning::Running,
+            beginning: StartMode::Running,
         }
     }
 
@@ -200,7 +202,7 @@ impl Kernel {
             Some(fact) => Some(self.end_of_commit(from, fact).await?),
             None => None,
         };
-        self.copy_at(from, at, Beginning::Running).await
+        self.copy_at(from, at, StartMode::Running).await
     }
 
     /// The last fact of a process in the commit that holds `fact`.
@@ -223,11 +225,11 @@ impl Kernel {
         &self,
         from: Pid,
         at: Option<FactNumber>,
-        beginning: Beginning,
+        beginning: StartMode,
     ) -> Result<Process, KernelError> {
         let loaded = self.read(from, at, Purpose::Run).await?;
         let (program, at) = (loaded.state.program().clone(), loaded.last);
-        let image = begins(copied(loaded.state.image(), now_ms()), beginning);
+        let image = with_start_mode(copied(loaded.state.image(), now_ms()), beginning);
         self.create(program, Box::new(image), Origin::Copied { from, at }, None)
             .await
     }
@@ -276,7 +278,7 @@ impl Kernel {
         pid: Pid,
         cut: Cutting,
         done_with: Option<CheckpointGuard>,
-        beginning: Beginning,
+        beginning: StartMode,
     ) -> Result<Process, KernelError> {
         let top = match &cut {
             Cutting::Checkpoint(checkpoint) => checkpoint.of,
@@ -291,7 +293,7 @@ impl Kernel {
                         pid,
                         checkpoint: checkpoint.id,
                     });
-                    checkpoint.standing(pid).ok_or(missing)?;
+                    checkpoint.position_of(pid).ok_or(missing)?;
                     Cut::of(checkpoint)
                 }
                 Cutting::Behind(fact) => Cut::behind(store, pid, *fact, &process_tree)?,
@@ -412,10 +414,10 @@ impl Process {
                 checkpoint,
             }))
         });
-        let standing: Box<Standing> = Box::new(read.await?);
-        self.ask(|ticket| Input::Host {
-            ticket,
-            request: HostRequest::TakeBack(standing),
+        let standing: Box<CheckpointImage> = Box::new(read.await?);
+        self.ask(|request_id| Input::Host {
+            request_id,
+            request: HostRequest::Restore(standing),
         })
         .await
     }

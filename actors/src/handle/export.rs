@@ -112,7 +112,7 @@ impl Export {
             Point::Fact(fact) => Cutting::Behind(fact),
             Point::Checkpoint(id) => {
                 let checkpoint = kernel.checkpoint(id).await?;
-                checkpoint.standing(of).ok_or(NotFound::InCheckpoint {
+                checkpoint.position_of(of).ok_or(NotFound::InCheckpoint {
                     pid: of,
                     checkpoint: id,
                 })?;

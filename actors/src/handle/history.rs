@@ -1,6 +1,6 @@
 //! Looking back: the facts of a process, one by one, and what differs between two points.
 
-use dormouse_kernel::process::{Diff, Image, diff, gist};
+use dormouse_kernel::process::{Diff, Image, diff, summary_line};
 use dormouse_proto::export::Facts;
 use dormouse_proto::id::{CommitNumber, FactNumber, Pid};
 use dormouse_proto::record::codec;
@@ -178,7 +178,7 @@ pub fn log_lines(told: &Facts) -> impl Iterator<Item = Result<LogLine, KernelErr
 fn named(pid: Pid, fact: &[u8]) -> Result<(&'static str, String), LoadError> {
     let fact: Fact<ContentRef> =
         codec::decode(fact).map_err(|source| LoadError::Record { pid, source })?;
-    Ok((fact.name(), gist(&fact)))
+    Ok((fact.name(), summary_line(&fact)))
 }
 
 /// A process as it stood at a point.
@@ -191,7 +191,7 @@ pub(super) fn image(
         Point::Now => None,
         Point::Fact(fact) => Some(fact),
         Point::Checkpoint(id) => {
-            let standing = points::checkpoint(store, id)?.standing(pid);
+            let standing = points::checkpoint(store, id)?.position_of(pid);
             Some(standing.ok_or(NotFound::InCheckpoint {
                 pid,
                 checkpoint: id,

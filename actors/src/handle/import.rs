@@ -3,7 +3,7 @@
 use std::future::IntoFuture;
 use std::io::{Read, Seek};
 
-use dormouse_kernel::process::Beginning;
+use dormouse_kernel::process::StartMode;
 use dormouse_proto::id::Pid;
 use dormouse_proto::process::ExportId;
 use futures_util::future::BoxFuture;
@@ -24,7 +24,7 @@ const TRIES: u32 = 3;
 pub struct Import<R> {
     kernel: Kernel,
     file: R,
-    beginning: Beginning,
+    beginning: StartMode,
     launch: Launch,
 }
 
@@ -68,7 +68,7 @@ impl Kernel {
         Import {
             kernel: self.clone(),
             file,
-            beginning: Beginning::Running,
+            beginning: StartMode::Running,
             launch: Launch::Run,
         }
     }
@@ -77,7 +77,7 @@ impl Kernel {
 impl<R: Read + Seek + Send + 'static> Import<R> {
     /// Its processes are born stopped, and begin nothing before they are continued.
     pub fn stopped(mut self) -> Self {
-        self.beginning = Beginning::Stopped;
+        self.beginning = StartMode::Stopped;
         self
     }
 

@@ -95,7 +95,7 @@ impl Process {
     /// [`ProcessError::Unanswered`](crate::ProcessError::Unanswered).
     pub async fn input(&self, user_input: impl Into<UserInput>) -> Result<(), KernelError> {
         self.deliver(
-            Input::Spoke {
+            Input::UserInput {
                 from: Sender::Host,
                 user_input: user_input.into(),
             },
@@ -115,7 +115,7 @@ impl Process {
         user_input: impl Into<UserInput>,
     ) -> Result<(), KernelError> {
         self.deliver(
-            Input::Spoke {
+            Input::UserInput {
                 from: Sender::Process(from),
                 user_input: user_input.into(),
             },
@@ -137,8 +137,8 @@ impl Process {
         args: impl Into<String>,
     ) -> Result<Answer, KernelError> {
         let (tool, args) = (tool.into(), args.into());
-        self.ask(|ticket| Input::Host {
-            ticket,
+        self.ask(|request_id| Input::Host {
+            request_id,
             request: HostRequest::Call { tool, args },
         })
         .await
@@ -186,11 +186,11 @@ impl Process {
         given_up: impl Future<Output = ()>,
         watcher: Option<Watcher>,
     ) -> Result<Answer, KernelError> {
-        let ticket = self.new_ticket();
+        let request_id = self.new_ticket();
         let calling = self.ask_as(
-            ticket.clone(),
+            request_id.clone(),
             Input::Host {
-                ticket: ticket.clone(),
+                request_id: request_id.clone(),
                 request: HostRequest::Call { tool, args },
             },
             watcher,
@@ -201,7 +201,7 @@ impl Process {
             biased;
             answer = &mut calling => answer,
             () = given_up => {
-                self.signal(Input::Host { ticket, request: HostRequest::GiveUp }).await?;
+                self.signal(Input::Host { request_id, request: HostRequest::Cancel }).await?;
                 calling.await
             }
         }
@@ -244,9 +244,9 @@ impl Process {
         let path = path.as_ref().to_owned();
         let source = format!("file:{}", path.display());
         let host = self.kernel.context.host.clone();
-        let collected = tokio::task::spawn_blocking(move || host.collect(&path, MAX_CONTENT_BYTES));
-        let collected = collected.await.map_err(|_| KernelError::Closed)??;
-        self.open_collected(source, collected, page_chars).await
+        let capped = tokio::task::spawn_blocking(move || host.collect(&path, MAX_CONTENT_BYTES));
+        let capped = capped.await.map_err(|_| KernelError::Closed)??;
+        self.open_collected(source, capped, page_chars).await
     }
 
     /// Hands it what a stream brings as a descriptor, once the stream has ended. No more is held in
@@ -272,13 +272,13 @@ impl Process {
     async fn open_collected(
         &self,
         source: String,
-        collected: CappedBytes,
+        capped: CappedBytes,
         page_chars: Option<u32>,
     ) -> Result<Answer, KernelError> {
-        self.ask(|ticket| Input::Host {
-            ticket,
+        self.ask(|request_id| Input::Host {
+            request_id,
             request: HostRequest::Open {
-                collected,
+                capped,
                 source,
                 page_chars,
             },
@@ -381,9 +381,9 @@ impl Process {
         message: impl Into<String>,
     ) -> Result<Answer, KernelError> {
         let (position, message) = (position.into(), message.into());
-        self.ask(|ticket| Input::Host {
-            ticket,
-            request: HostRequest::SendBack { position, message },
+        self.ask(|request_id| Input::Host {
+            request_id,
+            request: HostRequest::Goto { position, message },
         })
         .await
     }
@@ -535,8 +535,9 @@ impl Process {
         &self,
         input: impl FnOnce(Arc<str>) -> Input,
     ) -> Result<Answer, KernelError> {
-        let ticket = self.new_ticket();
-        self.ask_as(ticket.clone(), input(ticket), None).await
+        let request_id = self.new_ticket();
+        self.ask_as(request_id.clone(), input(request_id), None)
+            .await
     }
 
     fn new_ticket(&self) -> Arc<str> {
@@ -546,12 +547,12 @@ impl Process {
 
     async fn ask_as(
         &self,
-        ticket: Arc<str>,
+        request_id: Arc<str>,
         input: Input,
         watcher: Option<Watcher>,
     ) -> Result<Answer, KernelError> {
         let (reply, answered) = oneshot::channel();
-        self.deliver(input, Some((ticket, Requester { reply, watcher })))
+        self.deliver(input, Some((request_id, Requester { reply, watcher })))
             .await?;
         answered.await.map_err(|_| self.why_unanswered())
     }

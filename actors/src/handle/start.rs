@@ -3,7 +3,7 @@
 use std::future::IntoFuture;
 use std::sync::Arc;
 
-use dormouse_kernel::process::{Birth, Preloads, born};
+use dormouse_kernel::process::{Birth, Preloads, initial_image};
 use dormouse_kernel::program::Program;
 use dormouse_proto::budget::Budget;
 use dormouse_proto::mail::is_process_name;
@@ -129,7 +129,7 @@ impl Start {
                 preloads,
                 input,
             };
-            let mut image = born(&named, &around, birth, now_ms());
+            let mut image = initial_image(&named, &around, birth, now_ms());
             image.budget.limits = budget.or(image.budget.limits);
             found.tell(&mut image, &named, &around).map(|()| image)
         });

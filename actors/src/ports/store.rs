@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-pub use dormouse_content::{Backing, Unreadable};
+pub use dormouse_content::{BlobReader, Unreadable};
 use dormouse_proto::checkpoint::{Checkpoint, Scope};
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse_proto::process::{Exit, ProcessRow};
@@ -95,7 +95,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`StoreError::UnknownContent`], [`StoreError::Damaged`], [`StoreError::Io`].
-    fn content(&self, hash: ContentHash) -> Result<Arc<dyn Backing>, StoreError>;
+    fn content(&self, hash: ContentHash) -> Result<Arc<dyn BlobReader>, StoreError>;
 
     /// The changes of the temporary files of the tree that begins with process `root`, by rising
     /// number from 1; none where it never had a file.
@@ -518,7 +518,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).last_checkpoint()
     }
 
-    fn content(&self, hash: ContentHash) -> Result<Arc<dyn Backing>, StoreError> {
+    fn content(&self, hash: ContentHash) -> Result<Arc<dyn BlobReader>, StoreError> {
         (**self).content(hash)
     }
 

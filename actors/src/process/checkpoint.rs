@@ -1,6 +1,8 @@
 //! What a process asks of the checkpoints: beside the actor, so that giving up the call ends it.
 
-use dormouse_kernel::process::{CheckpointError, CheckpointOp, CheckpointReply, Completion, Kept};
+use dormouse_kernel::process::{
+    CheckpointError, CheckpointInfo, CheckpointOp, CheckpointReply, Completion,
+};
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CallId, CheckpointId};
 use futures_util::future::FutureExt;
@@ -72,7 +74,7 @@ impl Running {
     }
 }
 
-fn find(kept: Vec<Kept>, made: CheckpointId) -> Result<Kept, StoreError> {
+fn find(kept: Vec<CheckpointInfo>, made: CheckpointId) -> Result<CheckpointInfo, StoreError> {
     kept.into_iter()
         .find(|kept| kept.id == made)
         .ok_or(StoreError::UnknownCheckpoint(made))

@@ -12,7 +12,7 @@ use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::{CallId, FdId};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, Request};
 use dormouse_proto::process::Origin;
-use dormouse_proto::record::{Caller, Phase, Slot};
+use dormouse_proto::record::{Caller, PendingCall, Phase};
 use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempFileOrigin, TempFileReply};
 use dormouse_proto::tool::{OutsideTool, ToolOutput};
 use futures_util::future::{BoxFuture, FutureExt};
@@ -53,8 +53,8 @@ impl Running {
                 self.tell_supervisor(TreeMessage::KeepChildren { parent: pid, calls });
             }
             Effect::WakeAt { at_ms } => self.alarm = Some(Alarm::at(at_ms, self.myself.clone())),
-            Effect::AnswerHost { ticket, answer } => {
-                if let Some(asker) = self.tickets.remove(&ticket) {
+            Effect::AnswerHost { request_id, answer } => {
+                if let Some(asker) = self.tickets.remove(&request_id) {
                     // Who no longer waits has dropped its side.
                     let _ = asker.reply.send(answer);
                 }
@@ -119,7 +119,10 @@ impl Running {
             Work::WriteFile(pending) => self.write_file(call, pending),
             Work::TempFile(pending) => self.ask_temp_files(call, pending),
             Work::Fetch(pending) => self.fetch(call, pending),
-            Work::Send { settled, pending } => self.send_message(call, settled, pending),
+            Work::Send {
+                acked_below,
+                pending,
+            } => self.send_message(call, acked_below, pending),
             Work::ListProcesses => self.list_processes(call),
             Work::Checkpoint(op) => self.ask_checkpoints(call, op),
             Work::Wait { timeout_ms } => self.await_timeout(call, timeout_ms),
@@ -199,9 +202,10 @@ impl Running {
     /// A span for a call of a tool, which is part of the turn.
     pub(super) fn tool_span(&self, call: CallId) -> Span {
         // A call whose answer nobody waits for any more is about to be given up.
-        self.slot(call).map_or_else(Span::none, |slot| {
-            spans::tool_call(&self.turn_span(), &slot.tool, &slot.id)
-        })
+        self.pending_call(call)
+            .map_or_else(Span::none, |pending_call| {
+                spans::tool_call(&self.turn_span(), &pending_call.tool, &pending_call.id)
+            })
     }
 
     fn call_tool(&mut self, call: CallId, tool: &OutsideTool, args: &str) {
@@ -236,7 +240,9 @@ impl Running {
             Phase::Acting {
                 caller: Caller::Host,
                 ..
-            } => self.slot(call).and_then(|slot| self.tickets.get(&slot.id)),
+            } => self
+                .pending_call(call)
+                .and_then(|pending_call| self.tickets.get(&pending_call.id)),
             _ => None,
         };
         let host = asker.and_then(|asker| asker.watcher.clone());
@@ -252,13 +258,15 @@ impl Running {
         })
     }
 
-    fn slot(&self, call: CallId) -> Option<&Slot> {
-        let slots = if let Phase::Acting { slots, .. } = self.state.phase() {
-            &slots[..]
+    fn pending_call(&self, call: CallId) -> Option<&PendingCall> {
+        let pending_calls = if let Phase::Acting { pending_calls, .. } = self.state.phase() {
+            &pending_calls[..]
         } else {
             &[]
         };
-        slots.iter().find(|slot| slot.call == call)
+        pending_calls
+            .iter()
+            .find(|pending_call| pending_call.call == call)
     }
 
     fn write_file(&mut self, call: CallId, pending: PendingWrite) {

@@ -22,12 +22,12 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 impl Running {
     /// Posted at once, so that what one reply says to a process arrives in its order; only the
     /// receipt is waited for beside the actor.
-    pub(super) fn send_message(&mut self, call: CallId, settled: u32, pending: PendingMessage) {
+    pub(super) fn send_message(&mut self, call: CallId, acked_below: u32, pending: PendingMessage) {
         let outgoing = Outgoing {
             supervisor: self.supervisor.clone(),
             from: self.pid(),
             call,
-            settled,
+            acked_below,
             pending,
         };
         let first = outgoing.post();
@@ -57,7 +57,7 @@ struct Outgoing {
     supervisor: ActorRef<SupervisorMessage>,
     from: Pid,
     call: CallId,
-    settled: u32,
+    acked_below: u32,
     pending: PendingMessage,
 }
 
@@ -66,13 +66,13 @@ impl Outgoing {
     /// kernel, stops first.
     fn post(&self) -> oneshot::Receiver<Answer> {
         let (receipt, received) = oneshot::channel();
-        let PendingMessage { to, letter } = self.pending.clone();
+        let PendingMessage { to, envelope } = self.pending.clone();
         let post = Post {
             from: self.from,
             call: self.call,
-            settled: self.settled,
+            acked_below: self.acked_below,
             to,
-            letter,
+            envelope,
             receipt,
         };
         // Where the supervisor is gone the receipt is dropped with the message.

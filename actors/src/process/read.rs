@@ -1,6 +1,6 @@
 //! Reads of contents on behalf of calls: small ones within the handler, all others on the pool.
 
-use dormouse_kernel::process::{Completion, Found, Input, Read};
+use dormouse_kernel::process::{Completion, Input, Read, ReadResult};
 use dormouse_kernel::syscall::Outcome;
 use dormouse_proto::id::CallId;
 use dormouse_proto::tool::Answer;
@@ -29,7 +29,7 @@ impl Running {
                 let answer = Answer::failed(format!("Reading failed inside: {why}"));
                 Input::Completed {
                     call,
-                    result: Completion::Read(Found::Tool(Outcome::Answer(answer))),
+                    result: Completion::Read(ReadResult::Tool(Outcome::Answer(answer))),
                 }
             })
         };

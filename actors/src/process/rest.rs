@@ -3,7 +3,7 @@
 //! Its facts are durable before it goes. An image at the last fact is written if enough facts
 //! followed the previous image. It is not synced, since it only saves a replay.
 
-use dormouse_kernel::process::Unrest;
+use dormouse_kernel::process::BusyReason;
 use dormouse_proto::id::Pid;
 
 use super::{ProcessMessage, Running};
@@ -15,7 +15,7 @@ use crate::supervisor::RestMessage;
 #[derive(Clone, Debug)]
 pub(crate) enum StaysAwake {
     /// It is not at rest.
-    Unrest(Unrest),
+    BusyReason(BusyReason),
     /// Calls are in flight.
     Calls,
     /// Facts of it are on their way to the disk.
@@ -29,8 +29,8 @@ impl StaysAwake {
     pub(crate) fn error(&self, pid: Pid) -> KernelError {
         let pending = |what: String| KernelError::Process(ProcessError::Pending { pid, what });
         match self {
-            Self::Unrest(Unrest::Ended) => KernelError::Process(ProcessError::Ended(pid)),
-            Self::Unrest(unrest) => pending(unrest.to_string()),
+            Self::BusyReason(BusyReason::Ended) => KernelError::Process(ProcessError::Ended(pid)),
+            Self::BusyReason(busy_reason) => pending(busy_reason.to_string()),
             Self::Calls => pending("calls are in flight".to_owned()),
             Self::Undurable => pending("what it did last is on its way to the disk".to_owned()),
             Self::NotDurable(error) => KernelError::from(error.clone()),
@@ -39,9 +39,9 @@ impl StaysAwake {
 }
 
 impl Running {
-    fn unrest(&self) -> Option<StaysAwake> {
-        if let Some(unrest) = self.state.unrest() {
-            return Some(StaysAwake::Unrest(unrest));
+    fn busy_reason(&self) -> Option<StaysAwake> {
+        if let Some(busy_reason) = self.state.busy_reason() {
+            return Some(StaysAwake::BusyReason(busy_reason));
         }
         if !self.in_flight.is_empty() {
             return Some(StaysAwake::Calls);
@@ -51,7 +51,7 @@ impl Running {
 
     /// Says once that it has come to rest, where somebody wants to know.
     pub(super) fn report_rest(&mut self) {
-        if !self.is_resting && self.context.hibernates() && self.unrest().is_none() {
+        if !self.is_resting && self.context.hibernates() && self.busy_reason().is_none() {
             self.is_resting = true;
             self.tell_supervisor(RestMessage::Rests { pid: self.pid() });
         }
@@ -61,10 +61,10 @@ impl Running {
     /// latest image, it goes once another at the last of them is written, so that waking costs
     /// little replay, and so that no more images wait for a slow disk than processes would.
     pub(super) fn hibernate(&mut self) {
-        if let Some(why) = self.unrest() {
+        if let Some(why) = self.busy_reason() {
             return self.stay_awake(why);
         }
-        let Some(worth) = self.tail.worth_before_sleep() else {
+        let Some(worth) = self.tail.max_image_bytes_before_sleep() else {
             return self.fall_asleep();
         };
         let (pid, at, image) = (self.pid(), self.last, Box::new(self.state.image()));
@@ -89,7 +89,7 @@ impl Running {
             Err(error) => self.stay_awake(StaysAwake::NotDurable(error)),
             Ok(size) => {
                 match size.image {
-                    Imaged::Kept(bytes) => self.tail = self.tail.imaged(bytes),
+                    Imaged::Kept(bytes) => self.tail = self.tail.after_image(bytes),
                     Imaged::TooLong | Imaged::None => {}
                 }
                 self.fall_asleep();

@@ -110,7 +110,7 @@ impl Supervisor {
 
     /// What the host says in the name of a process, as its receiver knows that.
     pub(super) fn addressed(&self, to: Pid, mut delivery: Delivery) -> Delivery {
-        if let Input::Spoke {
+        if let Input::UserInput {
             from: Sender::Process(from),
             ..
         } = &mut delivery.input

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_kernel::journal::Tail;
+use dormouse_kernel::journal::JournalTail;
 use dormouse_kernel::process::{Child, Image, State};
 use dormouse_kernel::program::Program;
 use dormouse_proto::id::{FactNumber, Pid};
@@ -206,7 +206,7 @@ impl Supervisor {
                         pid,
                         state,
                         last: FactNumber(0),
-                        tail: Tail::of(0),
+                        tail: JournalTail::of(0),
                     },
                     started,
                 )

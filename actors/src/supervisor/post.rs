@@ -34,9 +34,9 @@ pub(crate) enum MailMessage {
 pub(crate) struct Post {
     pub(crate) from: Pid,
     pub(crate) call: CallId,
-    pub(crate) settled: u32,
+    pub(crate) acked_below: u32,
     pub(crate) to: Address,
-    pub(crate) letter: Envelope,
+    pub(crate) envelope: Envelope,
     /// Where the receipt goes. Dropped where the receiver stopped before it could give one.
     pub(crate) receipt: oneshot::Sender<Answer>,
 }
@@ -93,25 +93,25 @@ impl Supervisor {
                 let Post {
                     from,
                     call,
-                    settled,
-                    letter,
+                    acked_below,
+                    envelope,
                     receipt,
                     ..
                 } = post;
                 // Of a message that is posted again each delivery has its own answer.
                 self.posted += 1;
-                let ticket: Arc<str> = format!("message:{from}:{call}:{}", self.posted).into();
-                let input = Input::Messaged {
-                    ticket: ticket.clone(),
+                let request_id: Arc<str> = format!("message:{from}:{call}:{}", self.posted).into();
+                let input = Input::Message {
+                    request_id: request_id.clone(),
                     from: known,
                     call,
-                    settled,
-                    letter,
+                    acked_below,
+                    envelope,
                 };
                 self.deliver(
                     to,
                     Delivery {
-                        answer: Some((ticket, receipt.into())),
+                        answer: Some((request_id, receipt.into())),
                         ..Delivery::internal(input)
                     },
                 );

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Backing, StoreError, Unreadable};
+use dormouse_actors::ports::{BlobReader, StoreError, Unreadable};
 use dormouse_proto::id::ContentHash;
 
 use crate::chunks::{CHUNK_BYTES, Chunks, list_length};
@@ -43,7 +43,7 @@ pub(crate) fn to_store(
 /// A stored content, each chunk of which is checked when it is read. Reading costs the chunks that
 /// the range touches.
 pub(crate) struct CheckedContent {
-    stored: Arc<dyn Backing>,
+    stored: Arc<dyn BlobReader>,
     hash: ContentHash,
     /// Empty for a content of one chunk: its own hash is that of the content.
     chunks: Chunks,
@@ -55,7 +55,7 @@ impl CheckedContent {
     ///
     /// # Errors
     /// [`StoreError::Damaged`] if neither the list nor the bytes match the hash.
-    pub(crate) fn open(hash: ContentHash, stored: Arc<dyn Backing>) -> Result<Self, StoreError> {
+    pub(crate) fn open(hash: ContentHash, stored: Arc<dyn BlobReader>) -> Result<Self, StoreError> {
         let length = stored.length();
         let list_bytes = HASH_BYTES * list_length(length) as usize;
         let mut index = stored.index().unwrap_or_default();
@@ -106,7 +106,7 @@ fn checked_index(stored: Bytes) -> Option<Bytes> {
     (hash == blake3::hash(index).as_bytes()).then(|| stored.slice(HASH_BYTES..))
 }
 
-impl Backing for CheckedContent {
+impl BlobReader for CheckedContent {
     fn length(&self) -> u64 {
         self.stored.length()
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Backing, OwnerToken, StoreError, Until};
+use dormouse_actors::ports::{BlobReader, OwnerToken, StoreError, Until};
 use dormouse_proto::id::{CommitNumber, ContentHash};
 
 /// A log of records, addressed by stream and number, and of contents, addressed by hash.
@@ -79,7 +79,7 @@ pub trait RecordLog: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`StoreError::Io`].
-    fn content(&self, hash: ContentHash) -> Result<Option<Arc<dyn Backing>>, StoreError>;
+    fn content(&self, hash: ContentHash) -> Result<Option<Arc<dyn BlobReader>>, StoreError>;
 
     /// The contents that the log holds, and the length of each in bytes.
     ///
@@ -164,7 +164,7 @@ pub struct NewContent {
     pub hash: ContentHash,
     /// Its bytes.
     pub bytes: Bytes,
-    /// What [`Backing::index`] gives back of it; may be empty.
+    /// What [`BlobReader::index`] gives back of it; may be empty.
     pub index: Bytes,
 }
 
@@ -222,7 +222,7 @@ impl<L: RecordLog + ?Sized> RecordLog for Arc<L> {
         (**self).read_kind(kind)
     }
 
-    fn content(&self, hash: ContentHash) -> Result<Option<Arc<dyn Backing>>, StoreError> {
+    fn content(&self, hash: ContentHash) -> Result<Option<Arc<dyn BlobReader>>, StoreError> {
         (**self).content(hash)
     }
 

@@ -5,7 +5,7 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Backing, OwnerToken, StoreError, Unreadable};
+use dormouse_actors::ports::{BlobReader, OwnerToken, StoreError, Unreadable};
 use dormouse_proto::id::{CommitNumber, ContentHash};
 
 use crate::log::{Record, RecordBatch, RecordLog, RecordOp, Stream, StreamKind};
@@ -43,7 +43,7 @@ struct InMemory {
     index: Bytes,
 }
 
-impl Backing for InMemory {
+impl BlobReader for InMemory {
     fn length(&self) -> u64 {
         self.bytes.len() as u64
     }
@@ -157,7 +157,7 @@ impl RecordLog for MemoryLog {
             .collect())
     }
 
-    fn content(&self, hash: ContentHash) -> Result<Option<Arc<dyn Backing>>, StoreError> {
+    fn content(&self, hash: ContentHash) -> Result<Option<Arc<dyn BlobReader>>, StoreError> {
         let content = self.state().contents.get(&hash).cloned();
         Ok(content.map(|content| Arc::new(content) as _))
     }

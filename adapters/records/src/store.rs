@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::path::Path;
 
 use dormouse_actors::ports::{
-    Backing, Batch, History, Journal, Listing, MarkToken, OwnerToken, StockTaken, StockTaking,
+    Batch, BlobReader, History, Journal, Listing, MarkToken, OwnerToken, StockTaken, StockTaking,
     Store, StoreError, Sweep, Swept, TempFileChange, Written,
 };
 use dormouse_proto::checkpoint::Checkpoint;
@@ -337,7 +337,7 @@ impl<L: RecordLog> Store for RecordStore<L> {
         self.stored_last_checkpoint()
     }
 
-    fn content(&self, hash: ContentHash) -> Result<Arc<dyn Backing>, StoreError> {
+    fn content(&self, hash: ContentHash) -> Result<Arc<dyn BlobReader>, StoreError> {
         let stored = self.log.content(hash)?;
         let stored = stored.ok_or(StoreError::UnknownContent(hash))?;
         Ok(Arc::new(CheckedContent::open(hash, stored)?))

@@ -97,7 +97,7 @@ pub fn needed<'a>(
     pid: Pid,
 ) -> Option<FactNumber> {
     checkpoints
-        .filter_map(|checkpoint| checkpoint.standing(pid))
+        .filter_map(|checkpoint| checkpoint.position_of(pid))
         .min()
 }
 

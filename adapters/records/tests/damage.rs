@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Backing, Batch, OwnerToken, Store, StoreError, Unreadable};
+use dormouse_actors::ports::{Batch, BlobReader, OwnerToken, Store, StoreError, Unreadable};
 use dormouse_proto::id::{CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse_records::{
     MemoryLog, MemoryStore, Record, RecordBatch, RecordLog, RecordStore, Stream, StreamKind,
@@ -100,7 +100,7 @@ impl RecordLog for Faulty {
         Ok(records.filter_map(apply).collect())
     }
 
-    fn content(&self, hash: ContentHash) -> Result<Option<Arc<dyn Backing>>, StoreError> {
+    fn content(&self, hash: ContentHash) -> Result<Option<Arc<dyn BlobReader>>, StoreError> {
         let content = self.log.content(hash)?;
         if !self.changes_contents.load(Ordering::Relaxed) {
             return Ok(content);
@@ -118,9 +118,9 @@ impl RecordLog for Faulty {
 }
 
 /// A content whose byte 70,000 is not what was written.
-struct Changed(Arc<dyn Backing>);
+struct Changed(Arc<dyn BlobReader>);
 
-impl Backing for Changed {
+impl BlobReader for Changed {
     fn length(&self) -> u64 {
         self.0.length()
     }

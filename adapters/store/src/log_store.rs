@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use bytes::Bytes;
 use dormouse_actors::ports::{
-    Backing, Batch, Entry, History, Journal, Listing, MarkToken, OwnerToken, Purpose, StockTaken,
-    StockTaking, Store, StoreError, Sweep, Swept, TempFileChange, Until,
+    Batch, BlobReader, Entry, History, Journal, Listing, MarkToken, OwnerToken, Purpose,
+    StockTaken, StockTaking, Store, StoreError, Sweep, Swept, TempFileChange, Until,
 };
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
@@ -434,7 +434,7 @@ impl Store for LogStore {
         Ok(self.catalog().table().last_checkpoint())
     }
 
-    fn content(&self, hash: ContentHash) -> Result<Arc<dyn Backing>, StoreError> {
+    fn content(&self, hash: ContentHash) -> Result<Arc<dyn BlobReader>, StoreError> {
         let opened = self.reading(|| self.open_content(hash));
         if matches!(opened, Err(StoreError::Damaged { .. })) {
             self.suspects.lock().insert(self.log.keys().name(hash));

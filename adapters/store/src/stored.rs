@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
-use dormouse_actors::ports::{Backing, StoreError, Unreadable};
+use dormouse_actors::ports::{BlobReader, StoreError, Unreadable};
 use dormouse_proto::id::ContentHash;
 
 use crate::envelope::Coding;
@@ -299,7 +299,7 @@ impl Stored {
     }
 }
 
-impl Backing for Stored {
+impl BlobReader for Stored {
     fn length(&self) -> u64 {
         self.length
     }

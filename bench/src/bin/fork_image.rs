@@ -13,7 +13,8 @@ use bytes::Bytes;
 use dormouse_bench::{Outcome, Spread, asks, line};
 use dormouse_content::Content;
 use dormouse_kernel::process::{
-    Birth, Completion, Effect, HostContext, Input, Preloads, Signal, State, born, decide, evolve,
+    Birth, Completion, Effect, HostContext, Input, Preloads, Signal, State, decide, evolve,
+    initial_image,
 };
 use dormouse_kernel::program::compile;
 use dormouse_proto::id::{FdId, Pid};
@@ -109,7 +110,7 @@ fn holding(count: u32, bytes: usize) -> Outcome<State> {
         preloads,
         input,
     };
-    let mut image = born(&program, &around, birth, 0);
+    let mut image = initial_image(&program, &around, birth, 0);
     let entry = |number| {
         (
             FdId::Fd(number),

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use dormouse::id::{CommitNumber, ContentHash};
-use dormouse::ports::{Backing, OwnerToken, StoreError, Unreadable, Until};
+use dormouse::ports::{BlobReader, OwnerToken, StoreError, Unreadable, Until};
 use dormouse::records::validator::check_owner;
 use dormouse::records::{
     Record, RecordBatch, RecordLog, RecordOp, RecordStore, Stream, StreamKind,
@@ -148,7 +148,7 @@ impl RecordLog for SqliteLog {
         })
     }
 
-    fn content(&self, hash: ContentHash) -> Result<Option<Arc<dyn Backing>>, StoreError> {
+    fn content(&self, hash: ContentHash) -> Result<Option<Arc<dyn BlobReader>>, StoreError> {
         let sql = "SELECT length(bytes), chunks FROM content WHERE hash = ?1";
         let found = self.query(sql, [hash.0], |row| {
             Ok(SqliteContent {
@@ -235,7 +235,7 @@ struct SqliteContent {
     chunks: Bytes,
 }
 
-impl Backing for SqliteContent {
+impl BlobReader for SqliteContent {
     fn length(&self) -> u64 {
         self.length
     }

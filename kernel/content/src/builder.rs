@@ -1,13 +1,11 @@
-//! Building a content chunk by chunk, under a cap: from a tool that writes for minutes, or a
-//! stream.
+//! Collects the output of a tool or stream chunk by chunk, up to a cap.
 //!
-//! What comes after the cap is not kept but counted, so that it can be said. A cut never leaves
-//! half a character behind.
+//! Bytes past the cap are dropped and counted, so that the loss can be reported. The cut never
+//! splits a character.
 
 use bytes::{Bytes, BytesMut};
 
-/// Collects chunks up to a cap. Costs one copy of what is kept; memory is never more than the cap
-/// asks for.
+/// Collects chunks up to a cap. Copies each kept byte once; never allocates more than the cap.
 #[derive(Debug)]
 pub struct Builder {
     kept: BytesMut,
@@ -15,17 +13,17 @@ pub struct Builder {
     cut_bytes: u64,
 }
 
-/// What was collected.
+/// Bytes that were limited by a cap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CappedBytes {
-    /// The beginning of what came, all of it where nothing was cut.
+    /// The kept prefix; complete if nothing was cut.
     pub bytes: Bytes,
-    /// How many bytes came after it.
+    /// Number of dropped bytes.
     pub cut_bytes: u64,
 }
 
 impl Builder {
-    /// A builder that keeps so many bytes.
+    /// A builder that keeps at most `cap_bytes`.
     #[must_use]
     pub fn with_cap(cap_bytes: u64) -> Self {
         let cap_bytes = usize::try_from(cap_bytes).unwrap_or(usize::MAX);
@@ -36,14 +34,14 @@ impl Builder {
         }
     }
 
-    /// Keeps as much of the chunk as fits, and counts the rest.
+    /// Keeps the part of the chunk that fits and counts the rest.
     pub fn push(&mut self, chunk: &[u8]) {
         let fits = chunk.len().min(self.cap_bytes - self.kept.len());
         self.kept.extend_from_slice(&chunk[..fits]);
         self.cut_bytes += (chunk.len() - fits) as u64;
     }
 
-    /// What was collected. Copies nothing.
+    /// Returns the collected bytes. Copies nothing.
     #[must_use]
     pub fn finish(self) -> CappedBytes {
         let Self {
@@ -60,7 +58,7 @@ impl Builder {
 }
 
 impl CappedBytes {
-    /// The beginning of `bytes`, no more than `cap_bytes` of it. Copies nothing.
+    /// The first `cap_bytes` of `bytes`. Copies nothing.
     #[must_use]
     pub fn capped(bytes: Bytes, cap_bytes: u64) -> Self {
         match usize::try_from(cap_bytes) {
@@ -75,8 +73,8 @@ impl CappedBytes {
     }
 }
 
-/// Where the cut went through a character, its beginning is cut off as well. A character has at
-/// most four bytes.
+/// Drops the incomplete character at the end, if the cut split one. A character has at most four
+/// bytes.
 fn without_half_character(bytes: Bytes, cut_bytes: u64) -> CappedBytes {
     let last = bytes
         .iter()

@@ -1,10 +1,10 @@
 //! Counting and skipping characters in UTF-8, many bytes at a time.
 
-/// So many bytes are looked at together. Their count fits a byte, so that the compiler keeps it in
-/// vector lanes.
+/// Bytes that are counted together. The count fits into a byte, which lets the compiler vectorise
+/// the loop.
 const LANE: usize = 64;
 
-/// Whether a character starts with this byte.
+/// Whether this is the first byte of a character.
 fn starts_char(byte: u8) -> bool {
     byte & 0xc0 != 0x80
 }
@@ -17,13 +17,13 @@ fn count_lane(bytes: &[u8]) -> usize {
         .into()
 }
 
-/// How many characters start in `bytes`.
+/// Number of characters that start in `bytes`.
 pub(super) fn count(bytes: &[u8]) -> usize {
     bytes.chunks(LANE).map(count_lane).sum()
 }
 
-/// Where the character `chars` after the one at byte `from` begins; the end of `bytes` where it has
-/// no more.
+/// The start of the character that is `chars` characters after the one at byte `from`; the length
+/// of `bytes` if there are not that many.
 pub(super) fn skip(bytes: &[u8], from: usize, chars: usize) -> usize {
     let mut at = from;
     let mut left = chars;
@@ -35,7 +35,7 @@ pub(super) fn skip(bytes: &[u8], from: usize, chars: usize) -> usize {
         left -= counted;
         at += LANE;
     }
-    // Here `left` characters are still to start before the one that is looked for.
+    // `left` characters still have to be skipped before the target.
     let starts = bytes[at..]
         .iter()
         .enumerate()

@@ -1,7 +1,6 @@
-//! What is made of a content's bytes and kept with it: its JSON reformatted, and outlines of its
-//! units.
+//! Data that is derived from a content and cached with it: reformatted JSON and outlines.
 //!
-//! It can be made again, so that it is let go of with the bytes.
+//! It can be rebuilt, so it is dropped when the content is evicted.
 
 use std::sync::{Arc, OnceLock, PoisonError};
 
@@ -15,7 +14,7 @@ pub(super) struct Derived {
 }
 
 impl Derived {
-    /// About what it takes in memory. O(1).
+    /// Estimated memory use. O(1).
     pub(super) fn bytes(&self) -> u64 {
         let pretty = self
             .pretty
@@ -38,13 +37,13 @@ impl Content {
 }
 
 impl Reader<'_> {
-    /// JSON reformatted, as a content of its own: paged, searched and read like any other. Only
-    /// white space differs. It is made when it is first asked for, in two passes at some 100 MB/s,
-    /// and kept in memory until this content is offloaded.
+    /// The content as reformatted JSON, which is paged, searched and read like any other content.
+    /// Only white space differs. It is built on first use, in two passes at about 100 MB/s, and
+    /// cached until the content is evicted.
     ///
     /// # Errors
-    /// It is not JSON, nests too deep, or would grow too much: that is kept as well. Or it cannot
-    /// be read.
+    /// [`PrettyError`] if the content is not JSON, is nested too deeply or would grow too much
+    /// (this is cached as well), or cannot be read.
     pub fn pretty(&self) -> Result<Self, PrettyError> {
         if self.is_binary()? {
             return Err(PrettyError::Binary);
@@ -54,22 +53,27 @@ impl Reader<'_> {
             return made.clone().map(|made| self.of(made));
         }
         let text = self.text()?;
-        // Two passes, and slower ones than those that find text.
+        // Reformatting is slower than searching: charge it as eight passes.
         self.charge(text.len().saturating_mul(8))?;
         let made = derived.pretty.get_or_init(|| {
             let made = pretty::pretty(&text).map(|text| Content::from_text(text.into()));
-            made.inspect(|content| self.content().inner.stamp.grown(content.len_bytes()))
+            made.inspect(|content| {
+                self.content()
+                    .inner
+                    .last_read
+                    .add_derived_bytes(content.len_bytes())
+            })
         });
         made.clone().map(|made| self.of(made))
     }
 
-    /// Whether it may be JSON on a single line: worth [`pretty`](Self::pretty). Looks at the white
-    /// space that it begins with and a character.
+    /// Whether the content looks like single-line JSON, so that [`pretty`](Self::pretty) is worth
+    /// calling. Inspects the leading white space and one character.
     ///
     /// # Errors
-    /// They are lost.
+    /// [`Unreadable`] if these bytes cannot be read.
     pub fn may_be_json_line(&self) -> Result<bool, Unreadable> {
-        /// As much as is read at first: white space seldom goes on for longer.
+        /// First read; leading white space is rarely longer.
         const LOOKED_AT: u64 = 1024;
         if self.is_binary()? || self.total_lines()? != 1 {
             return Ok(false);

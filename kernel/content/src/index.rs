@@ -1,48 +1,45 @@
-//! Where lines and characters are: a count of lines at every fourth kilobyte, of characters at
-//! every eighth.
+//! The sparse index of a text: a count of lines for every 4 KiB, of characters for every 8 KiB.
 //!
-//! Sparse on purpose: 0.16 bytes for a line of 80 ASCII characters, less than a byte for one of 80
-//! characters of any kind. A lookup is a binary search and a scan of one block, which is all that
-//! it asks for of the text. Characters are counted only where they are not bytes.
+//! It takes 0.16 bytes per line of 80 ASCII characters, and less than a byte for a line of 80 other
+//! characters. A lookup is a binary search and a scan of one block, which is the only part of the
+//! text that it reads. Characters are counted only if the text is not ASCII.
 
 use std::ops::Range;
 
 use bytes::Bytes;
 
+use super::blob::Unreadable;
 use super::chars;
-use super::shape::Sealed;
-use super::stored::Unreadable;
+use super::text_index::IndexReader;
 
-/// Bytes between two counts of lines: a block is scanned in some 100 ns.
+/// Bytes between two line counts. A block is scanned in about 100 ns.
 const BLOCK: usize = 4096;
 
-/// Bytes between two counts of characters. Twice as many, since reading a page asks for lines
-/// alone, and so that the index stays small where each character takes four bytes.
+/// Bytes between two character counts. Twice as many: reading a page needs only lines, and the
+/// index stays small for text with four bytes per character.
 const CHAR_BLOCK: usize = 2 * BLOCK;
 
-/// The index of one text. A method that looks something up is given a way to read bytes of that
-/// text.
+/// The index of one text. Lookup methods take a function that reads bytes of that text.
 #[derive(Debug)]
-pub(super) struct Index {
-    /// LFs before each block, and at last those of the whole text.
+pub(super) struct LineIndex {
+    /// Number of LFs before each block, then of the whole text.
     feeds: Box<[u64]>,
-    /// Characters before each block of theirs, and at last those of the whole text. None if every
-    /// character is a byte.
+    /// Number of characters before each block, then of the whole text. `None` for ASCII text.
     chars: Option<Box<[u64]>>,
-    /// Whether the last line has no LF.
+    /// Whether the last line lacks an LF.
     is_open: bool,
     len: usize,
 }
 
-impl Index {
-    /// One pass over a text of ASCII, two over any other.
+impl LineIndex {
+    /// One pass over ASCII text, two over other text.
     pub(super) fn new(text: &str) -> Self {
         let mut is_ascii = true;
-        let feeds = running(text, BLOCK, |block| {
+        let feeds = cumulative(text, BLOCK, |block| {
             is_ascii &= block.is_ascii();
             memchr::memchr_iter(b'\n', block).count()
         });
-        let chars = (!is_ascii).then(|| running(text, CHAR_BLOCK, chars::count));
+        let chars = (!is_ascii).then(|| cumulative(text, CHAR_BLOCK, chars::count));
         Self {
             feeds,
             chars,
@@ -51,12 +48,12 @@ impl Index {
         }
     }
 
-    /// The beginning of the block that a byte is in.
+    /// The start of the block that contains a byte.
     pub(super) fn block_start(byte: usize) -> usize {
         byte / BLOCK * BLOCK
     }
 
-    /// What the counts take, in bytes.
+    /// Memory of the counts, in bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.feeds) + self.chars.as_deref().map_or(0, size_of_val)
     }
@@ -75,12 +72,12 @@ impl Index {
             .map_or(self.len as u64, |chars| total(chars))
     }
 
-    /// A final LF opens no further line, and there is always one.
+    /// Number of lines. A final LF starts no further line, and there is at least one.
     pub(super) fn total_lines(&self) -> u64 {
         total(&self.feeds) + u64::from(self.is_open)
     }
 
-    /// The line of a byte: an LF belongs to the line that it ends.
+    /// The line of a byte. An LF belongs to the line that it ends.
     pub(super) fn line_of(
         &self,
         byte: usize,
@@ -91,8 +88,7 @@ impl Index {
         Ok(1 + self.feeds[block] + memchr::memchr_iter(b'\n', &within).count() as u64)
     }
 
-    /// Where a line, counted from 1, begins: after the LF of the one before. The text's length
-    /// where there is none.
+    /// The start of a line, counted from 1; the length of the text if there is no such line.
     pub(super) fn line_start(
         &self,
         line: u64,
@@ -104,12 +100,12 @@ impl Index {
         if before >= total(&self.feeds) {
             return Ok(self.len);
         }
-        let block = holding(&self.feeds, before);
+        let block = block_of_event(&self.feeds, before);
         let nth = (before - self.feeds[block]) as usize;
         let within = read(self.block(block, BLOCK))?;
         let feed = memchr::memchr_iter(b'\n', &within)
             .nth(nth)
-            .ok_or_else(Unreadable::contradiction)?;
+            .ok_or_else(Unreadable::inconsistent)?;
         Ok(block * BLOCK + feed + 1)
     }
 
@@ -126,7 +122,8 @@ impl Index {
         Ok(chars[block] + chars::count(&read(block * CHAR_BLOCK..byte)?) as u64)
     }
 
-    /// Where a character, counted from 0, begins. The text's length where there is none.
+    /// The start of a character, counted from 0; the length of the text if there is no such
+    /// character.
     pub(super) fn char_start(
         &self,
         char: u64,
@@ -138,7 +135,7 @@ impl Index {
         if char >= total(chars) {
             return Ok(self.len);
         }
-        let block = holding(chars, char);
+        let block = block_of_event(chars, char);
         let within = read(self.block(block, CHAR_BLOCK))?;
         Ok(block * CHAR_BLOCK + chars::skip(&within, 0, (char - chars[block]) as usize))
     }
@@ -147,8 +144,8 @@ impl Index {
         block * block_bytes..self.len.min((block + 1) * block_bytes)
     }
 
-    /// Two bytes for each count: what is in the block.
-    pub(super) fn seal(&self, out: &mut Vec<u8>) {
+    /// Serializes the index: two bytes for each block, with the count within the block.
+    pub(super) fn serialize(&self, out: &mut Vec<u8>) {
         out.extend([u8::from(self.is_open), u8::from(self.chars.is_some())]);
         for counts in [Some(&self.feeds), self.chars.as_ref()]
             .into_iter()
@@ -162,16 +159,17 @@ impl Index {
         }
     }
 
-    /// None where the bytes are not those of an index of a text of so many bytes.
-    pub(super) fn unseal(sealed: &mut Sealed<'_>, len: usize) -> Option<Self> {
-        let (is_open, has_chars) = (flag(sealed.byte()?)?, flag(sealed.byte()?)?);
-        let feeds = unsealed(sealed, len, BLOCK)?;
+    /// Deserializes an index; `None` if the bytes are not the index of a text of this length.
+    pub(super) fn deserialize(input: &mut IndexReader<'_>, len: usize) -> Option<Self> {
+        let is_open = flag(input.byte()?)?;
+        let has_chars = flag(input.byte()?)?;
+        let feeds = deserialize_counts(input, len, BLOCK)?;
         let chars = if has_chars {
-            Some(unsealed(sealed, len, CHAR_BLOCK)?)
+            Some(deserialize_counts(input, len, CHAR_BLOCK)?)
         } else {
             None
         };
-        // What ends in an LF holds one.
+        // A text that ends with an LF contains at least one.
         let is_sound = is_open || total(&feeds) > 0;
         is_sound.then_some(Self {
             feeds,
@@ -182,20 +180,25 @@ impl Index {
     }
 }
 
-/// What reading some bytes of the text gives.
+/// Result of reading bytes of the text.
 type Read = Result<Bytes, Unreadable>;
 
 fn flag(byte: u8) -> Option<bool> {
     [false, true].get(usize::from(byte)).copied()
 }
 
-/// The counts of a text of so many bytes: of no block more than it has bytes.
-fn unsealed(sealed: &mut Sealed<'_>, len: usize, block_bytes: usize) -> Option<Box<[u64]>> {
+/// Deserializes cumulative counts. A block cannot contain more than it has bytes.
+fn deserialize_counts(
+    input: &mut IndexReader<'_>,
+    len: usize,
+    block_bytes: usize,
+) -> Option<Box<[u64]>> {
     let blocks = len.div_ceil(block_bytes);
-    let taken = sealed.take(blocks.checked_mul(2)?)?;
-    let (mut sum, mut counts) = (0, Vec::with_capacity(blocks + 1));
+    let bytes = input.take_bytes(blocks.checked_mul(2)?)?;
+    let mut sum = 0;
+    let mut counts = Vec::with_capacity(blocks + 1);
     counts.push(sum);
-    for (block, count) in taken.chunks_exact(2).enumerate() {
+    for (block, count) in bytes.chunks_exact(2).enumerate() {
         let count = u16::from_le_bytes([count[0], count[1]]);
         if usize::from(count) > block_bytes.min(len - block * block_bytes) {
             return None;
@@ -206,7 +209,7 @@ fn unsealed(sealed: &mut Sealed<'_>, len: usize, block_bytes: usize) -> Option<B
     Some(counts.into())
 }
 
-fn running(text: &str, block_bytes: usize, mut count: impl FnMut(&[u8]) -> usize) -> Box<[u64]> {
+fn cumulative(text: &str, block_bytes: usize, mut count: impl FnMut(&[u8]) -> usize) -> Box<[u64]> {
     let mut sum = 0;
     let counts = text.as_bytes().chunks(block_bytes).map(|block| {
         sum += count(block) as u64;
@@ -219,8 +222,8 @@ fn total(counts: &[u64]) -> u64 {
     *counts.last().expect("the counts begin with 0")
 }
 
-/// The block with the event number `nth`, from 0: the last one before which at most so many were
-/// counted.
-fn holding(counts: &[u64], nth: u64) -> usize {
+/// The block that contains event number `nth`, from 0: the last block with at most `nth` events
+/// before it.
+fn block_of_event(counts: &[u64], nth: u64) -> usize {
     counts.partition_point(|before| *before <= nth) - 1
 }

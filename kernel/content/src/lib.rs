@@ -1,34 +1,35 @@
 //! Content: immutable bytes that are read by pages, lines and characters.
 //!
-//! Bytes that are UTF-8 are text; others are binary and shown as base64, and then pages, lines and
-//! characters are those of the base64 text. The unit is the Unicode scalar value; only LF ends a
-//! line, a final LF opens no further one, and empty content is one page and one line.
+//! UTF-8 bytes are text. Other bytes are binary and shown as base64; pages, lines and characters
+//! then refer to the base64 text. The unit is the Unicode scalar value. Only LF ends a line, a
+//! final LF starts no further line, and empty content has one page and one line.
 //!
-//! Creating a text content checks and indexes it in one go, close to memory bandwidth. After that
-//! nothing scans it from its start: any page, line or character range costs O(log n + what is
-//! returned). A table of pages is made when a page size is first asked for, in one pass, and kept;
-//! so are the reformatted text of JSON and an outline of its [`units`].
+//! Creating a text content validates and indexes it in one pass, close to memory bandwidth. After
+//! that, any page, line or character range costs O(log n + size of the result). The table of pages
+//! is built when a page size is first used, in one pass, and kept; so are reformatted JSON and
+//! outlines of [`units`].
 //!
-//! A content is in memory or [stored](Content::stored): then it is read from its [`Source`], each
-//! time the parts that are asked for. It is the same value either way, and may be
-//! [offloaded](Content::offload) while others hold it. What is known of it without its bytes (name,
-//! length) is always at hand; everything else can be [`Unreadable`].
+//! A content is either resident (in memory) or [on disk](Content::stored). On disk it is read from
+//! its [`BlobStore`], only in the parts that are requested. The value is the same in both cases,
+//! and a content may be [evicted](Content::evict) while others hold it. Hash and length are always
+//! available; everything else can fail with [`Unreadable`].
 //!
-//! This module never copies text to serve or extract it, and never changes a content (FD-2).
+//! This crate never copies text to serve or extract it, never changes a content (FD-2), and opens
+//! no file: reading is the job of the [`BlobStore`].
 
+mod blob;
 mod builder;
 mod chars;
 mod derived;
+mod eviction;
 mod index;
+mod location;
 mod pages;
-mod place;
 mod pretty;
 mod quota;
-mod reading;
-mod residence;
-mod shape;
+mod reader;
 mod slice;
-mod stored;
+mod text_index;
 pub mod units;
 
 use std::fmt;
@@ -39,19 +40,19 @@ use bytestring::ByteString;
 use dormouse_proto::id::ContentHash;
 use dormouse_proto::record::ContentRef;
 
+pub use blob::{BlobReader, BlobStore, Unreadable};
 pub use builder::{Builder, CappedBytes};
 use derived::Derived;
-use place::{Data, Place};
+use eviction::LastRead;
+pub use eviction::{AccessClock, WeakContent};
+use location::{Data, Location};
 pub use pretty::PrettyError;
 pub use quota::ReadQuota;
-pub use reading::Reader;
-use residence::Stamp;
-pub use residence::{Reads, WeakContent};
-use shape::Shape;
+pub use reader::Reader;
 pub use slice::Slice;
-pub use stored::{Backing, Source, Unreadable};
+use text_index::TextIndex;
 
-/// Immutable bytes with an index. Cloning costs a pointer; equal if the bytes are.
+/// Immutable bytes with an index. Cloning costs a pointer; equality compares bytes.
 #[derive(Clone)]
 pub struct Content {
     inner: Arc<Inner>,
@@ -59,18 +60,18 @@ pub struct Content {
 
 struct Inner {
     len: u64,
-    /// Known of what is stored.
+    /// Always known for contents on disk.
     hash: OnceLock<ContentHash>,
-    place: RwLock<Place>,
-    /// What finds pages, lines and characters: known of what is in memory, and of what was read
-    /// before.
-    shape: OnceLock<Arc<Shape>>,
-    /// What was made of the bytes and can be made again.
+    location: RwLock<Location>,
+    /// The index of pages, lines and characters; known for resident contents and for those that
+    /// were read before.
+    text_index: OnceLock<Arc<TextIndex>>,
+    /// Data derived from the bytes; it can be built again.
     derived: Mutex<Option<Arc<Derived>>>,
-    stamp: Stamp,
+    last_read: LastRead,
 }
 
-/// A text as the owner of bytes.
+/// A shared text as the owner of `Bytes`.
 struct Shared(Arc<str>);
 
 impl AsRef<[u8]> for Shared {
@@ -80,33 +81,32 @@ impl AsRef<[u8]> for Shared {
 }
 
 impl Content {
-    /// A content of these bytes. Never fails: what is not UTF-8 is binary. O(n), at memory
+    /// A resident content. Never fails: bytes that are not UTF-8 are binary. O(n), at memory
     /// bandwidth.
     #[must_use]
     pub fn new(bytes: impl Into<Bytes>) -> Self {
         Self::of_data(Data::new(bytes.into()))
     }
 
-    /// A content of a text that others hold as well: nothing is copied. O(n), at memory bandwidth.
+    /// A resident content that shares a text without a copy. O(n), at memory bandwidth.
     #[must_use]
     pub fn shared(text: Arc<str>) -> Self {
         Self::new(Self::bytes_of(text))
     }
 
-    /// The bytes of a text that others hold as well: nothing is copied.
+    /// The bytes of a shared text, without a copy.
     #[must_use]
     pub fn bytes_of(text: Arc<str>) -> Bytes {
         Bytes::from_owner(Shared(text))
     }
 
-    /// The content of this name, which `source` has: nothing is read before somebody asks for
-    /// something of it. O(1).
+    /// A content on disk, identified by its hash. Nothing is read until it is used. O(1).
     #[must_use]
-    pub fn stored(reference: ContentRef, source: Arc<dyn Source>) -> Self {
+    pub fn stored(reference: ContentRef, source: Arc<dyn BlobStore>) -> Self {
         Self::made(
             reference.len,
             Some(reference.hash),
-            Place::Stored(source),
+            Location::OnDisk(source),
             None,
         )
     }
@@ -116,48 +116,52 @@ impl Content {
     }
 
     fn of_data(data: Data) -> Self {
-        let shape = Arc::new(Shape::of(&data));
+        let text_index = Arc::new(TextIndex::of(&data));
         Self::made(
             data.bytes().len() as u64,
             None,
-            Place::Here(data),
-            Some(shape),
+            Location::Resident(data),
+            Some(text_index),
         )
     }
 
-    fn made(len: u64, hash: Option<ContentHash>, place: Place, shape: Option<Arc<Shape>>) -> Self {
+    fn made(
+        len: u64,
+        hash: Option<ContentHash>,
+        location: Location,
+        text_index: Option<Arc<TextIndex>>,
+    ) -> Self {
         let inner = Inner {
             len,
             hash: hash.map_or_else(OnceLock::new, OnceLock::from),
-            place: RwLock::new(place),
-            shape: shape.map_or_else(OnceLock::new, OnceLock::from),
+            location: RwLock::new(location),
+            text_index: text_index.map_or_else(OnceLock::new, OnceLock::from),
             derived: Mutex::new(None),
-            stamp: Stamp::default(),
+            last_read: LastRead::default(),
         };
         Self {
             inner: Arc::new(inner),
         }
     }
 
-    /// How many bytes it has. O(1), wherever they are.
+    /// Length in bytes. O(1).
     #[must_use]
     pub fn len_bytes(&self) -> u64 {
         self.inner.len
     }
 
-    /// The BLAKE3 hash of the bytes. O(n) when first asked for, kept afterwards; O(1) of what is
-    /// stored.
+    /// The BLAKE3 hash of the bytes. O(n) on first use, then cached; O(1) for a content on disk.
     #[must_use]
     pub fn hash(&self) -> ContentHash {
         *self.inner.hash.get_or_init(|| {
             let data = self
-                .here()
+                .resident_data()
                 .expect("what is stored has been named: a source is asked by the name");
             ContentHash(*blake3::hash(data.bytes()).as_bytes())
         })
     }
 
-    /// The content by name. Costs what [`hash`](Self::hash) costs.
+    /// Hash and length. Costs the same as [`hash`](Self::hash).
     #[must_use]
     pub fn reference(&self) -> ContentRef {
         ContentRef {
@@ -176,7 +180,7 @@ impl PartialEq for Content {
             return false;
         }
         let hashes = self.inner.hash.get().zip(other.inner.hash.get());
-        match (hashes, self.here().zip(other.here())) {
+        match (hashes, self.resident_data().zip(other.resident_data())) {
             (None, Some((a, b))) => a.bytes() == b.bytes(),
             _ => self.hash() == other.hash(),
         }
@@ -197,6 +201,6 @@ impl fmt::Debug for Content {
 }
 
 #[cfg(test)]
-mod stored_tests;
+mod blob_tests;
 #[cfg(test)]
 mod tests;

@@ -1,14 +1,14 @@
-//! Where pages begin: greedily, from the first character on.
+//! Page tables: where pages begin, assigned greedily from the first character on.
 //!
-//! PAGE-1: the pages, joined, are the text. PAGE-2: none is longer than the page size. PAGE-3: one
-//! that ends inside a line is exactly as long.
+//! PAGE-1: the pages joined are the text. PAGE-2: no page is longer than the page size. PAGE-3: a
+//! page that ends within a line has exactly the page size.
 
 use std::sync::OnceLock;
 
 use super::chars;
 
-/// The tables of one text, by page size: an append-only list, so that a table that was made can be
-/// lent without a lock. A text has one page size, seldom two.
+/// The page tables of one text by page size: an append-only list, so that a table can be borrowed
+/// without a lock. A text has one page size, rarely two.
 #[derive(Debug, Default)]
 pub(super) struct PageTables {
     first: OnceLock<Box<Node>>,
@@ -22,28 +22,28 @@ struct Node {
 }
 
 impl PageTables {
-    /// The table of this page size, where it has been made.
+    /// The table of this page size, if it was built.
     pub(super) fn find(&self, page_chars: u32) -> Option<&PageTable> {
         self.nodes()
             .find(|node| node.page_chars == page_chars)
             .map(|node| &node.table)
     }
 
-    /// The table of this page size, made in one pass if it is the first time that it is asked for.
+    /// The table of this page size. Built in one pass on first use.
     pub(super) fn of_size(&self, page_chars: u32, text: &str, is_ascii: bool) -> &PageTable {
-        self.or_make(page_chars, || {
+        self.get_or_build(page_chars, || {
             PageTable::new(text, page_chars as usize, is_ascii)
         })
     }
 
-    /// Takes in a table that was made before: where pages begin, in bytes, ascending from 0.
-    pub(super) fn keep(&self, page_chars: u32, starts: Vec<usize>) {
-        self.or_make(page_chars, || PageTable {
+    /// Adds a deserialized table: page starts in bytes, ascending from 0.
+    pub(super) fn insert(&self, page_chars: u32, starts: Vec<usize>) {
+        self.get_or_build(page_chars, || PageTable {
             starts: starts.clone().into(),
         });
     }
 
-    fn or_make(&self, page_chars: u32, make: impl Fn() -> PageTable) -> &PageTable {
+    fn get_or_build(&self, page_chars: u32, make: impl Fn() -> PageTable) -> &PageTable {
         let make = || {
             Box::new(Node {
                 page_chars,
@@ -62,13 +62,13 @@ impl PageTables {
         std::iter::successors(self.first.get(), |node| node.next.get()).map(|node| &**node)
     }
 
-    /// Page sizes, and where the pages of each begin.
+    /// All tables: page size and page starts.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &[usize])> {
         self.nodes()
             .map(|node| (node.page_chars, &*node.table.starts))
     }
 
-    /// What the tables that have been made take, in bytes.
+    /// Memory of all tables, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.nodes()
             .map(|node| size_of_val(node) + size_of_val(&*node.table.starts))
@@ -76,7 +76,7 @@ impl PageTables {
     }
 }
 
-/// Where each page begins, in bytes: eight bytes a page.
+/// The start of each page in bytes. Takes eight bytes per page.
 #[derive(Debug)]
 pub(super) struct PageTable {
     starts: Box<[usize]>,
@@ -98,7 +98,7 @@ impl PageTable {
                     starts: starts.into(),
                 };
             }
-            at = cut(bytes, at, end);
+            at = page_end(bytes, at, end);
             starts.push(at);
         }
     }
@@ -107,20 +107,19 @@ impl PageTable {
         self.starts.len() as u64
     }
 
-    /// Where a page, counted from 1, begins.
+    /// The start of a page, counted from 1.
     pub(super) fn start(&self, page: u64) -> Option<usize> {
         let at = usize::try_from(page).ok()?.checked_sub(1)?;
         self.starts.get(at).copied()
     }
 
-    /// The page, from 1, that a byte stands on.
+    /// The page of a byte, from 1.
     pub(super) fn page_of(&self, byte: usize) -> u64 {
         self.starts.partition_point(|start| *start <= byte) as u64
     }
 }
 
-/// Where a window ends that must not reach further than `end`: after its last LF, or at `end` if it
-/// holds none.
-pub(super) fn cut(bytes: &[u8], start: usize, end: usize) -> usize {
+/// The end of a page that may reach to `end`: after its last LF, or `end` if it contains none.
+pub(super) fn page_end(bytes: &[u8], start: usize, end: usize) -> usize {
     memchr::memrchr(b'\n', &bytes[start..end]).map_or(end, |feed| start + feed + 1)
 }

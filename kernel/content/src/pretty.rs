@@ -1,9 +1,8 @@
-//! JSON reformatted: one value or one item a line, two spaces deeper for each level.
+//! Reformatting of JSON: one value or item per line, indented by two spaces per level.
 //!
-//! Only white space changes. Tokens stay byte for byte what they are: numbers of any size, escapes,
-//! keys in their order and twice if they are twice. Several values, one after another as in JSON
-//! Lines, each begin a line. Empty objects and lists stay on one. Nothing here recurses, whatever
-//! the nesting.
+//! Only white space changes. Tokens stay unchanged: numbers of any size, escapes, keys in their
+//! order, duplicate keys. Consecutive values, as in JSON Lines, each start a line. Empty objects
+//! and arrays stay on one line. Nothing here recurses, whatever the nesting.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,62 +11,60 @@ use serde::de::IgnoredAny;
 
 use super::Unreadable;
 
-/// The deepest nesting that is followed: as deep as `serde_json` reads.
+/// Maximum nesting depth, the same as in `serde_json`.
 const MAX_DEPTH: usize = 127;
 
-/// The reformatted text may be so many times as long: many tiny items far inside would grow with
-/// the square of their depth.
+/// Maximum growth factor: many small items at a great depth would otherwise grow quadratically.
 const MAX_GROWTH: usize = 8;
 
-/// Below so many bytes growth is of no concern.
+/// Texts below this size may grow freely.
 const SMALL_BYTES: usize = 64 << 10;
 
-/// The most bytes of a reformatted text. It is kept in memory for as long as its content is.
+/// Maximum size of a reformatted text, which stays in memory as long as its content.
 const MAX_PRETTY_BYTES: usize = 512 << 20;
 
 const INDENT: &str = "  ";
 
-/// Why a content has no reformatted text.
+/// Why a content cannot be reformatted.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PrettyError {
-    /// Its bytes are not text.
+    /// The content is binary.
     #[error("the content is binary, and only JSON can be reformatted")]
     Binary,
-    /// It holds white space only.
+    /// The content is blank.
     #[error("the content is empty, and only JSON can be reformatted")]
     Empty,
-    /// It is not JSON, or not to its end.
+    /// The content is not valid JSON.
     #[error("the content is not JSON: {0}")]
     NotJson(#[source] Arc<serde_json::Error>),
-    /// It is nested deeper than is followed.
+    /// The JSON is nested too deeply.
     #[error("the JSON is nested more than {MAX_DEPTH} levels deep at byte {at}")]
     TooDeep {
-        /// Where it goes too deep, in bytes from 0.
+        /// Byte offset at which the limit is exceeded.
         at: usize,
     },
-    /// It would become too long.
+    /// The reformatted text would be too long.
     #[error("the JSON would grow from {from} to more than {limit} bytes")]
     TooLong {
-        /// Bytes of the content.
+        /// Size of the content in bytes.
         from: usize,
-        /// The most bytes that are made of it.
+        /// Limit for the reformatted text in bytes.
         limit: usize,
     },
-    /// Its bytes cannot be read.
+    /// The content cannot be read.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
 }
 
-/// Whether a text begins like an object or a list. O(the white space that it begins with).
+/// Whether a text starts like an object or array. O(leading white space).
 pub(super) fn may_be_json(text: &str) -> bool {
     text.trim_start_matches(is_space).starts_with(['{', '['])
 }
 
-/// The text reformatted, without an LF at its end. Two passes: one that checks it, one that spaces
-/// it.
+/// Reformats the text, without a final LF. Two passes: one validates, one adds white space.
 ///
 /// # Errors
-/// It is not JSON, or it goes too deep, or would grow too much.
+/// [`PrettyError`] if the text is not JSON, is nested too deeply or would grow too much.
 pub(super) fn pretty(text: &str) -> Result<String, PrettyError> {
     if text.len() > MAX_PRETTY_BYTES {
         return Err(PrettyError::TooLong {
@@ -85,17 +82,17 @@ pub(super) fn pretty(text: &str) -> Result<String, PrettyError> {
     }
 }
 
-/// Whether a text is nothing but white space.
+/// Whether a text is blank.
 pub(super) fn is_blank(text: &str) -> bool {
     text.chars().all(is_space)
 }
 
-/// White space between tokens, as JSON knows it.
+/// White space as JSON defines it.
 fn is_space(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\r')
 }
 
-/// A pass over text that is known to be JSON.
+/// The pass that writes the reformatted text of valid JSON.
 struct Spacing<'a> {
     text: &'a str,
     at: usize,
@@ -140,7 +137,7 @@ impl<'a> Spacing<'a> {
         Ok(self.out)
     }
 
-    /// The first byte of the next token.
+    /// Skips white space and returns the first byte of the next token.
     fn peek(&mut self) -> Option<u8> {
         let spaces = self.text.as_bytes()[self.at..]
             .iter()
@@ -185,7 +182,7 @@ impl<'a> Spacing<'a> {
         Ok(())
     }
 
-    /// Each value that is not inside of another begins a line.
+    /// Every top-level value starts a line.
     fn begin(&mut self) -> Result<(), PrettyError> {
         if self.depth == 0 && !self.out.is_empty() {
             self.break_line()
@@ -207,7 +204,7 @@ impl<'a> Spacing<'a> {
     }
 }
 
-/// The string, number or word that begins at a byte.
+/// The string, number or literal that starts at a byte.
 fn token(bytes: &[u8], at: usize) -> Range<usize> {
     let rest = &bytes[at..];
     let len = match rest.first() {
@@ -227,7 +224,7 @@ fn ends_token(byte: u8) -> bool {
     )
 }
 
-/// How long a string is, after its first quote and with its last.
+/// Length of a string after its opening quote, including the closing one.
 fn string(bytes: &[u8]) -> usize {
     let mut at = 0;
     loop {

@@ -1,18 +1,18 @@
-//! What one piece of work may read of contents, and whether anybody still wants it.
+//! Read quotas: how much of contents one operation may read, and whether it was cancelled.
 //!
-//! All bytes of a content pass through a [`Reader`](super::Reader), which is charged here. Work
-//! within a handler of the process actor has a small quota and never opens the disk. Work on the
-//! pool has no limit, and ends when it is cancelled.
+//! Every byte of a content is read through a [`Reader`](super::Reader), which charges the quota.
+//! Work inside of a process actor's handler has a small quota and never opens the disk. Work on the
+//! reader pool is unlimited and stops when it is cancelled.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::Unreadable;
 
-/// How much may be read, and until when.
+/// A limit for reading, with cancellation.
 ///
-/// What was read under a quota that is [used up](Self::is_used_up) is worth nothing: an error that
-/// says so may have been taken for a content that is lost.
+/// A result that was computed under a quota which is [used up](Self::is_used_up) must be discarded:
+/// an error of the quota may have been mistaken for a lost content.
 #[derive(Debug)]
 pub struct ReadQuota(Quota);
 
@@ -29,21 +29,20 @@ enum Quota {
 static UNLIMITED: ReadQuota = ReadQuota(Quota::Unlimited);
 
 impl ReadQuota {
-    /// Everything may be read, also from disk. For a host or a test, never for a handler of an
-    /// actor.
+    /// No limit, reads from disk included. For hosts and tests; never for the handler of an actor.
     #[must_use]
     pub fn unlimited() -> &'static Self {
         &UNLIMITED
     }
 
-    /// Everything may be read, also from disk, as long as this is false.
+    /// No limit until `cancelled` becomes true. Reads from disk included.
     #[must_use]
     pub fn until(cancelled: Arc<AtomicBool>) -> Self {
         Self(Quota::Cancellable(cancelled))
     }
 
-    /// So many bytes of what is in memory, and nothing from disk. Work that is more than a pass
-    /// over the bytes is charged for more of them.
+    /// At most `bytes` bytes of resident contents, and nothing from disk. Work that costs more than
+    /// a pass over the bytes is charged accordingly.
     #[must_use]
     pub fn inline(bytes: u64) -> Self {
         Self(Quota::Inline {
@@ -52,7 +51,7 @@ impl ReadQuota {
         })
     }
 
-    /// Whether more was asked for than may be read, or the work was cancelled.
+    /// Whether more was requested than allowed, or the work was cancelled.
     #[must_use]
     pub fn is_used_up(&self) -> bool {
         match &self.0 {
@@ -62,10 +61,10 @@ impl ReadQuota {
         }
     }
 
-    /// Takes the bytes that are about to be read, or the work of as many, off the quota.
+    /// Charges bytes that are about to be read, or equivalent work.
     ///
     /// # Errors
-    /// The quota is used up, or the read was cancelled.
+    /// [`Unreadable`] if the quota is used up or the work was cancelled.
     pub fn charge(&self, bytes: usize) -> Result<(), Unreadable> {
         match &self.0 {
             Quota::Inline {
@@ -83,11 +82,11 @@ impl ReadQuota {
         self.check()
     }
 
-    /// Refuses work that no handler does: a read from disk, or work whose cost is not in proportion
-    /// to the bytes, such as a search by a pattern.
+    /// Fails for inline quotas: used for reads from disk and for work that is not proportional to
+    /// the bytes, such as a pattern search.
     ///
     /// # Errors
-    /// This is a read within a handler.
+    /// [`Unreadable`] for a read inside of a handler.
     pub fn require_pool(&self) -> Result<(), Unreadable> {
         if let Quota::Inline { is_used_up, .. } = &self.0 {
             is_used_up.store(true, Ordering::Relaxed);

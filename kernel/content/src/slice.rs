@@ -1,12 +1,12 @@
-//! A part of a content, as it was served.
+//! A part of a content, as it is served.
 
 use std::ops::Range;
 
 use bytestring::ByteString;
 use dormouse_proto::descriptor::view::Part;
 
-/// A part of a content: its text and where it stands. The text is shared, never copied, and stays
-/// readable whatever comes of the content.
+/// A part of a content: its text and its position. The text is shared, never copied, and stays
+/// valid when the content is evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice {
     /// The text.
@@ -15,22 +15,22 @@ pub struct Slice {
     pub first_line: u64,
     /// The line of its last character.
     pub last_line: u64,
-    /// It starts inside a line.
+    /// Whether the part starts within a line.
     pub continued: bool,
-    /// It ends inside a line.
+    /// Whether the part ends within a line.
     pub truncated: bool,
-    /// Where it starts in the shown text, in bytes.
+    /// Start in the shown text, in bytes.
     pub start_byte: usize,
 }
 
 impl Slice {
-    /// Where it stands in the shown text.
+    /// Byte range in the shown text.
     #[must_use]
     pub fn bytes(&self) -> Range<usize> {
         self.start_byte..self.start_byte + self.text.len()
     }
 
-    /// What is shown of it.
+    /// The part as answers show it.
     #[must_use]
     pub fn part(&self) -> Part<'_> {
         let Self {

@@ -6,8 +6,8 @@ use base64::engine::general_purpose::STANDARD;
 use super::*;
 use proptest::prelude::*;
 
-/// The rules of lines as they are written: (text, first line, last line, continued, truncated) of a range
-/// of characters.
+/// The rules of lines as they are written: (text, first line, last line, continued, truncated) of a
+/// range of characters.
 struct Model(Vec<char>);
 
 impl Model {

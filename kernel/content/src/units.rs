@@ -1,4 +1,4 @@
-//! The units of a content: its outlines, each made when it is first asked for and kept with it.
+//! Units of a content: outlines that are built on first use and cached with it.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ pub use dormouse_outlines::{MAX_PARSED_BYTES, MAX_UNITS, OutlineError, Outlined,
 
 use super::{Reader, Unreadable};
 
-/// Why the units of a content cannot be had.
+/// Why there are no units.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
-    /// There are none, or they cannot be recognised.
+    /// The content has no such units, or they cannot be recognised.
     #[error(transparent)]
     Outline(#[from] OutlineError),
     /// The content cannot be read.
@@ -17,16 +17,17 @@ pub enum UnitError {
     Unreadable(#[from] Unreadable),
 }
 
-/// Source code is parsed at some 3 MB/s, where a pass takes 1 GB/s and more.
+/// Cost of parsing relative to a pass: source code is parsed at about 3 MB/s, a pass runs at 1 GB/s
+/// and more.
 const PARSING_COST: usize = 256;
 
 impl Reader<'_> {
-    /// The units of a kind, at least one, in the order of their first lines. `source` is where the
-    /// content comes from, as its descriptor says (`file:src/main.rs`). One pass when first asked
-    /// for, at some 3 MB/s for source code; O(1) afterwards, until the content is offloaded.
+    /// The units of a kind, at least one, in the order of their first lines. `source` is the source
+    /// of the descriptor (`file:src/main.rs`). One pass on first use, at about 3 MB/s for source
+    /// code; then O(1) until the content is evicted.
     ///
     /// # Errors
-    /// There are none, or they cannot be recognised: see [`UnitError`].
+    /// [`UnitError`] if there are none, or they cannot be recognised.
     pub fn units(&self, unit: Unit, source: &str) -> Result<Arc<[Outlined]>, UnitError> {
         if self.is_binary()? {
             return Err(OutlineError::Binary(unit).into());
@@ -47,7 +48,7 @@ impl Reader<'_> {
         }
         let made = derived.outlines.make(unit, &text, source);
         let grown = derived.bytes().saturating_sub(before);
-        self.content().inner.stamp.grown(grown);
+        self.content().inner.last_read.add_derived_bytes(grown);
         Ok(made?)
     }
 

@@ -1,9 +1,9 @@
-//! Functions and classes of source code, by the grammar of its language.
+//! Functions and classes of source code, found by tree-sitter grammars.
 //!
-//! A query for each language says what is one (`code/queries`): `@function` and `@class` with their
-//! `@name`, `@scope` for the type of a method that does not stand in it, `@implemented` and
-//! `@trait` for `impl` blocks, and `@above` for what belongs to a definition if it stands directly
-//! above it: comments, attributes, decorators.
+//! A query for each language (`code/queries`) captures definitions: `@function` and `@class` with
+//! their `@name`, `@scope` for the type of a method that is defined outside of it, `@implemented`
+//! and `@trait` for `impl` blocks, and `@above` for comments, attributes and decorators, which
+//! belong to a definition directly below them.
 
 mod above;
 mod called;
@@ -15,19 +15,18 @@ mod parse;
 
 use std::sync::OnceLock;
 
-use super::{Outline, OutlineError, Unit, reckoned};
+use super::{Outline, OutlineError, Unit, estimated_bytes};
 use definition::definitions;
 use language::Language;
 
-/// What was found in one text, by the language that it was read as. A text is read as one language,
-/// seldom two.
+/// The definitions of one text, cached by language. A text is parsed as one language, rarely two.
 #[derive(Debug, Default)]
 pub(super) struct Code {
     by_language: [OnceLock<Option<Definitions>>; Language::ALL.len()],
     detected: OnceLock<Option<Language>>,
 }
 
-/// The definitions of a text: functions and classes come of one pass.
+/// The definitions of a text. Functions and classes are found in the same pass.
 #[derive(Debug)]
 struct Definitions {
     functions: Outline,
@@ -43,8 +42,8 @@ impl Definitions {
 }
 
 impl Code {
-    /// The language is what the source says, else what the first line says, else what the text
-    /// looks like, if anything is defined in it.
+    /// The language is determined by the source, else by the first line, else by the text, provided
+    /// that it defines something.
     pub(super) fn outline(&self, unit: Unit, text: &str, source: &str) -> Outline {
         let named = Language::of_source(source).or_else(|| Language::of_shebang(text));
         let detected = || *self.detected.get_or_init(|| detect::language(text));
@@ -63,14 +62,14 @@ impl Code {
         }
     }
 
-    /// About what it takes in memory.
+    /// Estimated memory use.
     pub(super) fn bytes(&self) -> u64 {
         let found = self
             .by_language
             .iter()
             .filter_map(|found| found.get()?.as_ref());
         found
-            .map(|found| reckoned(&found.functions) + reckoned(&found.classes))
+            .map(|found| estimated_bytes(&found.functions) + estimated_bytes(&found.classes))
             .sum()
     }
 }

@@ -1,14 +1,15 @@
-//! Outlines: a text as paragraphs, Markdown sections, functions and classes.
+//! Outlines: the paragraphs, Markdown sections, functions and classes of a text.
 //!
-//! A unit is a run of whole lines, in the order of the text. Sections, functions and classes nest:
-//! a line can be in several. Functions and classes depend on the language, which the name of the
-//! text's source says, or its first line, or what the text looks like.
+//! A unit is a range of whole lines. Sections, functions and classes nest, so that a line can
+//! belong to several. Functions and classes depend on the language, which is determined by the file
+//! name in the source, by the first line, or by the text itself.
 //!
-//! An outline is bounded by [`MAX_UNITS`]. A caller parses at most [`MAX_PARSED_BYTES`].
+//! An outline has at most [`MAX_UNITS`] units. Callers must not parse more than
+//! [`MAX_PARSED_BYTES`].
 //!
-//! This crate never executes, resolves or completes what it reads. Source code with mistakes gives
-//! the units that can be recognised, and hostile text costs no more stack than any other. It
-//! imports nothing else of the workspace.
+//! This crate never executes, resolves or completes source code. Code with errors yields the units
+//! that can be recognised, and hostile text uses no more stack than any other. The crate depends on
+//! no other crate of the workspace.
 //!
 //! ```
 //! use dormouse_outlines::{Outlines, Unit};
@@ -27,25 +28,25 @@ mod section;
 
 use std::sync::{Arc, OnceLock};
 
-/// The most bytes that are parsed for sections, functions and classes. While source code is parsed
-/// its tree takes tens of times as much memory, and this much takes seconds.
+/// Maximum size of a text that is parsed for sections, functions and classes. A syntax tree takes
+/// tens of times as much memory as its source, and parsing this much takes seconds.
 pub const MAX_PARSED_BYTES: usize = 8 << 20;
 
-/// The most units of one outline, which takes some 50 bytes for each beside its name.
+/// Maximum number of units of one outline. Each takes about 50 bytes in addition to its name.
 pub const MAX_UNITS: usize = 1_000_000;
 
 /// A kind of unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Lines up to a blank one, which holds nothing but whitespace.
+    /// Lines up to a blank one, which contains only white space.
     Paragraph,
-    /// A Markdown heading with what follows, up to the next heading of its level or above.
+    /// A Markdown heading and the text up to the next heading of the same or a higher level.
     Section,
     /// A function, method or constructor with a body, and the comments and attributes directly
     /// above it.
     Function,
-    /// A class, struct, union, enum, trait or interface, or an `impl` block, and what stands
-    /// directly above it.
+    /// A class, struct, union, enum, trait, interface or `impl` block, and the comments and
+    /// attributes directly above it.
     Class,
 }
 
@@ -53,7 +54,7 @@ impl Unit {
     /// All kinds.
     pub const ALL: [Self; 4] = [Self::Paragraph, Self::Section, Self::Function, Self::Class];
 
-    /// Its name in calls and answers.
+    /// The name in calls and answers.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -64,7 +65,7 @@ impl Unit {
         }
     }
 
-    /// More than one of it.
+    /// The plural of the name.
     #[must_use]
     pub fn plural(self) -> &'static str {
         match self {
@@ -85,10 +86,10 @@ impl Unit {
 /// A unit of a content: whole lines with a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outlined {
-    /// A heading's text, a type's name, `impl Shape for Circle`, or a function's name after those
-    /// of what it is in, as `Circle.area`. Empty for paragraphs.
+    /// Text of a heading, name of a type, `impl Shape for Circle`, or the qualified name of a
+    /// function, such as `Circle.area`. Empty for paragraphs.
     pub name: Box<str>,
-    /// The name of the type that an `impl` block is of; empty for all else.
+    /// Name of the type of an `impl` block; otherwise empty.
     pub implemented: Box<str>,
     /// Its first line, from 1.
     pub first_line: u64,
@@ -97,50 +98,50 @@ pub struct Outlined {
 }
 
 impl Outlined {
-    /// How many lines it has.
+    /// Number of lines.
     #[must_use]
     pub fn lines(&self) -> u64 {
         self.last_line - self.first_line + 1
     }
 }
 
-/// Why there is no outline. Another unit, or lines, can be read instead.
+/// Why there is no outline. The caller can use another unit, or lines.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OutlineError {
     /// Base64 has no units.
     #[error("Binary content has no {}. Read it by page or by characters.", .0.plural())]
     Binary(Unit),
-    /// There is nothing of the kind.
+    /// The content has no such unit.
     #[error("The content has no {}: {}. Read it by page or by lines, or find a place with \
          search_fd.", .0.plural(), absent(*.0))]
     None(Unit),
-    /// More text than is parsed.
+    /// The content is too large to parse.
     #[error(
         "The content is too large to find its {} ({len} bytes, at most {MAX_PARSED_BYTES} are \
          parsed). Read it by lines, or make a part of it a descriptor of its own with \
          extract_to_new_fd.", .unit.plural()
     )]
     TooLarge {
-        /// What was asked for.
+        /// Requested unit.
         unit: Unit,
-        /// Bytes of the content.
+        /// Size of the content in bytes.
         len: usize,
     },
-    /// More units than are listed.
+    /// The content has too many units.
     #[error("The content has more than {MAX_UNITS} {}. Read it by page or by lines.", .0.plural())]
     TooMany(Unit),
-    /// The source code defeats the parser.
+    /// The parser gave up on the source code.
     #[error("The content is nested too deeply, or has too many syntax errors, to find its {}. Read \
          it by lines, or find a place with search_fd.", .0.plural())]
     Tangled(Unit),
-    /// It cannot be told what language it is.
+    /// The language cannot be determined.
     #[error(
         "The content is in none of the languages whose {} are known: Rust, Python, JavaScript, \
          TypeScript, Go, Java, C, C++. Read it by lines; a language is told by the file name in \
          the descriptor's source.", .0.plural()
     )]
     UnknownLanguage(Unit),
-    /// The feature `grammars` is off.
+    /// The feature `grammars` is disabled.
     #[error("This kernel was built without grammars (the feature `grammars`), so it cannot find \
          {}. Read by lines.", .0.plural())]
     NoGrammars(Unit),
@@ -157,7 +158,7 @@ fn absent(unit: Unit) -> &'static str {
 /// The units of a kind, or why there are none.
 pub type Outline = Result<Arc<[Outlined]>, OutlineError>;
 
-/// The outlines of one text, each kept once it was made.
+/// A cache of the outlines of one text.
 #[derive(Debug, Default)]
 pub struct Outlines {
     made: OnceLock<Box<Made>>,
@@ -172,7 +173,7 @@ struct Made {
 }
 
 impl Outlines {
-    /// About what they take in memory. O(1).
+    /// Estimated memory use. O(1).
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let Some(made) = self.made.get() else {
@@ -184,8 +185,8 @@ impl Outlines {
         listed
     }
 
-    /// An outline that was made before. None of functions and classes: which language they are of
-    /// is read from the text.
+    /// A cached outline. `None` for functions and classes, since their language is determined from
+    /// the text.
     #[must_use]
     pub fn kept(&self, unit: Unit) -> Option<Outline> {
         let made = self.made.get()?;
@@ -197,26 +198,26 @@ impl Outlines {
     }
 
     /// The units of a kind in `text`, at least one, in the order of their first lines. `source` is
-    /// where the text comes from (`file:src/main.rs`). One pass; for source code at some 3 MB/s.
+    /// the source of the text (`file:src/main.rs`). One pass; about 3 MB/s for source code.
     ///
     /// # Errors
-    /// There are none, or they cannot be recognised: see [`OutlineError`].
+    /// [`OutlineError`] if there are none, or they cannot be recognised.
     pub fn make(&self, unit: Unit, text: &str, source: &str) -> Outline {
         let made = self.made.get_or_init(Box::default);
         match unit {
             Unit::Paragraph => made
                 .paragraphs
-                .get_or_init(|| paragraph::outline(text).and_then(|units| some(unit, units)))
+                .get_or_init(|| paragraph::outline(text).and_then(|units| non_empty(unit, units)))
                 .clone(),
             Unit::Section => made
                 .sections
-                .get_or_init(|| section::outline(text).and_then(|units| some(unit, units)))
+                .get_or_init(|| section::outline(text).and_then(|units| non_empty(unit, units)))
                 .clone(),
             #[cfg(feature = "grammars")]
             Unit::Function | Unit::Class => made
                 .code
                 .outline(unit, text, source)
-                .and_then(|units| some(unit, units)),
+                .and_then(|units| non_empty(unit, units)),
             #[cfg(not(feature = "grammars"))]
             Unit::Function | Unit::Class => Err(without_grammars(unit, source)),
         }
@@ -224,7 +225,7 @@ impl Outlines {
 }
 
 /// The units, or the error that there are none.
-fn some(unit: Unit, units: Arc<[Outlined]>) -> Outline {
+fn non_empty(unit: Unit, units: Arc<[Outlined]>) -> Outline {
     if units.is_empty() {
         Err(OutlineError::None(unit))
     } else {
@@ -238,19 +239,19 @@ fn without_grammars(unit: Unit, _source: &str) -> OutlineError {
 }
 
 fn bytes_of(outline: &OnceLock<Outline>) -> u64 {
-    outline.get().map_or(0, reckoned)
+    outline.get().map_or(0, estimated_bytes)
 }
 
-/// What an outline is reckoned at: its names are seldom longer.
-fn reckoned(outline: &Outline) -> u64 {
+/// Estimated memory use of an outline, with an average length of names.
+fn estimated_bytes(outline: &Outline) -> u64 {
     const NAME_BYTES: usize = 32;
     outline.as_ref().map_or(0, |units| {
         (units.len() * (size_of::<Outlined>() + NAME_BYTES)) as u64
     })
 }
 
-/// So many, or an error.
-fn counted(unit: Unit, units: Vec<Outlined>) -> Outline {
+/// The units, unless there are too many.
+fn checked_count(unit: Unit, units: Vec<Outlined>) -> Outline {
     if units.len() > MAX_UNITS {
         Err(OutlineError::TooMany(unit))
     } else {

@@ -1,20 +1,20 @@
-//! Names of units: how they are written, and how one is found by what a caller calls it.
+//! Names of units: normalisation and lookup.
 
 use super::Outlined;
 
-/// The longest name, in characters; what is longer is cut.
+/// Maximum length of a name in characters; longer names are truncated.
 const NAME_CHARS: usize = 200;
 
-/// How like a name has to be to be suggested, from 0 to 1.
+/// Minimum similarity for a suggestion, from 0 to 1.
 const ALIKE: f64 = 0.8;
 
-/// A name on one line, of at most 200 characters.
+/// Normalises a name to one line of at most 200 characters.
 pub(super) fn tidy(name: &str) -> String {
     words(name, NAME_CHARS)
 }
 
-/// The first words of a text on one line, at most so many characters of them, and an ellipsis where
-/// it was cut.
+/// The first words of a text on one line, at most `max_chars` characters, with an ellipsis if it
+/// was truncated.
 #[must_use]
 pub fn words(text: &str, max_chars: usize) -> String {
     let spaced = text.split_whitespace().flat_map(|word| [" ", word]).skip(1);
@@ -26,9 +26,9 @@ pub fn words(text: &str, max_chars: usize) -> String {
     words
 }
 
-/// Which units have this name, as positions in the list. The name as it stands goes before all;
-/// then a heading with its `#`; then the end of a qualified name, with `.` or `::` (`area`,
-/// `Circle::area`), or the type that an `impl` block is of. O(n).
+/// Positions of the units with this name. An exact match wins; then a heading without its `#`; then
+/// the end of a qualified name, with `.` or `::` (`area`, `Circle::area`), or the type of an `impl`
+/// block. O(n).
 #[must_use]
 pub fn find(units: &[Outlined], asked: &str) -> Vec<usize> {
     let qualified = asked.replace("::", ".");
@@ -54,8 +54,8 @@ fn ends(name: &str, asked: &str) -> bool {
     before.is_some_and(|before| before.is_empty() || before.ends_with('.'))
 }
 
-/// The units whose names are most like this one, the likest first: at most three, whatever the case
-/// of letters; none where it is longer than names are. O(n).
+/// Positions of at most three units with the most similar names, best first, ignoring case; empty
+/// if the requested name is longer than names can be. O(n).
 #[must_use]
 pub fn nearest(units: &[Outlined], asked: &str) -> Vec<usize> {
     if asked.chars().count() > NAME_CHARS {

@@ -1,8 +1,8 @@
 //! Paragraphs: runs of lines between blank ones.
 
-use super::{MAX_UNITS, Outline, Outlined, Unit, counted};
+use super::{MAX_UNITS, Outline, Outlined, Unit, checked_count};
 
-/// The paragraphs of a text. A line is blank if it holds nothing but whitespace. One pass.
+/// The paragraphs of a text. A line is blank if it contains only white space. One pass.
 pub(super) fn outline(text: &str) -> Outline {
     let mut paragraphs: Vec<Outlined> = Vec::new();
     let mut is_open = false;
@@ -18,7 +18,7 @@ pub(super) fn outline(text: &str) -> Outline {
             break;
         }
     }
-    counted(Unit::Paragraph, paragraphs)
+    checked_count(Unit::Paragraph, paragraphs)
 }
 
 fn from_line(line: u64) -> Outlined {

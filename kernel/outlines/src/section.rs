@@ -1,22 +1,24 @@
-//! Sections: headings of Markdown, ATX (`## so`) and setext (underlined), with what follows them.
+//! Sections: Markdown headings, ATX (`## so`) and setext (underlined), with the text that follows
+//! them.
 //!
-//! A heading in a code block, a quotation or a list opens no section, and neither does a block of
-//! metadata at the top.
+//! A heading in a code block, a quotation or a list starts no section; neither does a metadata
+//! block at the top.
 
 use std::ops::Range;
 
 use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag};
 
-use super::{MAX_UNITS, Outline, Outlined, Unit, counted, name};
+use super::{MAX_UNITS, Outline, Outlined, Unit, checked_count, name};
 
-/// The sections of a text, by their headings. One pass, and one over the lines.
+/// The sections of a text. One parser pass, and one pass over the lines.
 pub(super) fn outline(text: &str) -> Outline {
     let feeds =
         |bytes: Range<usize>| memchr::memchr_iter(b'\n', &text.as_bytes()[bytes]).count() as u64;
     let total_lines = feeds(0..text.len()) + u64::from(!text.ends_with('\n'));
     let mut sections: Vec<Outlined> = Vec::new();
     let mut open: Vec<(HeadingLevel, usize)> = Vec::new();
-    let (mut line, mut at) = (1, 0);
+    let mut line = 1;
+    let mut at = 0;
     for Heading { level, byte, name } in headings(text).take(MAX_UNITS + 1) {
         line += feeds(at..byte);
         at = byte;
@@ -31,7 +33,7 @@ pub(super) fn outline(text: &str) -> Outline {
             last_line: total_lines,
         });
     }
-    counted(Unit::Section, sections)
+    checked_count(Unit::Section, sections)
 }
 
 struct Heading {
@@ -40,7 +42,7 @@ struct Heading {
     name: String,
 }
 
-/// The headings that stand in nothing else, in their order.
+/// The top-level headings, in order.
 fn headings(text: &str) -> impl Iterator<Item = Heading> {
     let mut around = 0_usize;
     let mut heading: Option<Heading> = None;

@@ -1,11 +1,11 @@
-//! Shares: what children get of their parent's budget.
+//! Shares: the part of a budget that a child gets from its parent.
 //!
-//! Of what is left after use and reservations, the children of a call, those of the calls beside it
-//! that are still to be made, and the parent get the same each. A spawned program that asks for
-//! less gets what it asks for; one that asks for all that is left, or more, gets what any other
-//! would, so that its parent can go on. A process that cannot have children needs no more than
-//! itself. Of the processes there is enough for all children that may run at a time: one that
-//! nobody waits for keeps its share while others follow.
+//! What is left after usage and reservations is divided equally among the children of a call, the
+//! children of the turn's other pending calls, and the parent. A spawned program that requests less
+//! gets what it requests; one that requests everything or more gets the equal part, so that the
+//! parent can continue. A process that cannot have children gets one process. Processes are divided
+//! among all children that may run at the same time, since a background child keeps its share while
+//! others follow.
 
 use std::fmt;
 
@@ -14,41 +14,42 @@ use dormouse_proto::id::CallId;
 
 use super::Account;
 
-/// What is asked of a budget: shares for children that are about to be made.
+/// A request for the shares of children that are about to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
-    /// How many children.
+pub struct ShareRequest {
+    /// Number of children.
     pub children: u64,
-    /// How many other children are still to get theirs.
+    /// Number of children of other pending calls, which need shares as well.
     pub beside: u64,
-    /// How many more may be asked for while these still live: of the processes each of them has its
-    /// part.
+    /// Number of children that may follow while these are alive; each needs a part of the
+    /// processes.
     pub later: u64,
-    /// What their program asks for.
+    /// Budget that the program of the children requests.
     pub wants: Budget,
-    /// How many processes each needs at least, and at most where it cannot have children.
+    /// Whether the children may have children themselves, which decides how many processes they
+    /// get.
     pub multiply: Multiply,
 }
 
-/// Whether a process may have children.
+/// Whether a process may create processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Multiply {
-    /// It may.
+    /// It may create processes.
     Yes,
-    /// It has no way to.
+    /// It has no tool for it, or is at the maximum depth.
     No,
 }
 
-/// Not even the least share is left. Its `Display` is what a model reads.
+/// The budget is too small for the smallest share. Models read its `Display` text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Shortage {
-    /// Of what.
+    /// The amount that is short.
     pub amount: Amount,
-    /// How many children were asked for.
+    /// Number of requested children.
     pub children: u64,
-    /// What is left.
+    /// What is left of the amount.
     pub left: u64,
-    /// The limit of the process and all below it.
+    /// Limit of the process and its subtree.
     pub limit: u64,
 }
 
@@ -60,7 +61,8 @@ impl fmt::Display for Shortage {
             left,
             limit,
         } = *self;
-        let (left, limit) = (amount.show(left), amount.show(limit));
+        let left = amount.show(left);
+        let limit = amount.show(limit);
         let remedy = match amount {
             Amount::Processes | Amount::ResidentBytes => {
                 "Wait until children have ended, or do the work in this process."
@@ -82,17 +84,22 @@ impl fmt::Display for Shortage {
 }
 
 impl Account {
-    /// The share of each of the children that are asked for.
+    /// Computes the share of each requested child.
     ///
     /// # Errors
-    /// [`Shortage`] where not even the least is left.
-    pub fn cut(&self, asked: &Asked, now_ms: u64) -> Result<Budget, Shortage> {
+    /// [`Shortage`] if the smallest share is not available.
+    pub fn share_for(&self, asked: &ShareRequest, now_ms: u64) -> Result<Budget, Shortage> {
         let cut =
-            |share: Budget, amount| Ok(share.with(amount, self.cut_one(amount, asked, now_ms)?));
+            |share: Budget, amount| Ok(share.with(amount, self.share_of(amount, asked, now_ms)?));
         Amount::ALL.into_iter().try_fold(Budget::default(), cut)
     }
 
-    fn cut_one(&self, amount: Amount, asked: &Asked, now_ms: u64) -> Result<Option<u64>, Shortage> {
+    fn share_of(
+        &self,
+        amount: Amount,
+        asked: &ShareRequest,
+        now_ms: u64,
+    ) -> Result<Option<u64>, Shortage> {
         let wanted = asked.wants.limit(amount);
         let Some(limit) = self.limits.limit(amount) else {
             return Ok(wanted);
@@ -119,14 +126,14 @@ impl Account {
             }
             _ => {
                 let left = self.left(amount).unwrap_or(u64::MAX);
-                (left, divided(left, amount, asked))
+                (left, equal_part(left, amount, asked))
             }
         };
         share.map(Some).ok_or_else(|| shortage(left))
     }
 
-    /// What a child starts with that is born at `now_ms`: its share, and no more wall time than its
-    /// parent has then.
+    /// The initial account of a child that is created at `now_ms`: its share, with at most the wall
+    /// time that its parent has left.
     #[must_use]
     pub fn ledger_of_child(&self, call: CallId, index: u32, now_ms: u64) -> Ledger {
         let share = self.share(call, index).copied().unwrap_or_default();
@@ -147,8 +154,8 @@ impl Account {
     }
 }
 
-/// One of the parts that `left` is cut into; none where there is not enough for the least.
-fn divided(left: u64, amount: Amount, asked: &Asked) -> Option<u64> {
+/// The size of one part of `left`; `None` if it is less than the minimum.
+fn equal_part(left: u64, amount: Amount, asked: &ShareRequest) -> Option<u64> {
     let children = asked.children.max(1);
     let later = if amount == Amount::Processes {
         asked.later
@@ -188,14 +195,16 @@ mod tests {
             ..Account::default()
         };
         let wants = Budget::default().with(amount, wants);
-        let asked = Asked {
+        let asked = ShareRequest {
             children,
             beside,
             later: 0,
             wants,
             multiply: Multiply::Yes,
         };
-        let cut = account.cut(&asked, 0).map(|budget| budget.limit(amount));
+        let cut = account
+            .share_for(&asked, 0)
+            .map(|budget| budget.limit(amount));
         assert_eq!(
             cut.ok().flatten(),
             share,
@@ -242,14 +251,14 @@ mod tests {
             limits,
             ..Account::default()
         };
-        let asked = Asked {
+        let asked = ShareRequest {
             children: 4,
             beside: 0,
             later: 0,
             wants: Budget::default(),
             multiply: Multiply::No,
         };
-        let text = account.cut(&asked, 0).unwrap_err().to_string();
+        let text = account.share_for(&asked, 0).unwrap_err().to_string();
         for part in [
             "4 more",
             "budget.cost",

@@ -1,5 +1,5 @@
-//! What becomes of the processes of an export in another store: new processes, as those of a branch
-//! are.
+//! Turns the processes of an export into new processes of another store, in the same way as a
+//! branch.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use dormouse_proto::mail::is_process_name;
 use dormouse_proto::process::{Foreign, Origin, ProcessRow, Restored};
 
 use super::Manifest;
-use crate::process::{Beginning, Image, begins, branched, copied};
+use crate::process::{Image, StartMode, branched, copied, with_start_mode};
 
-/// A process of an export that is about to be one of another store.
+/// A process of an export that is about to be created in another store.
 #[derive(Clone, Copy, Debug)]
 pub struct Birth<'a> {
     of: &'a Manifest,
@@ -22,7 +22,7 @@ pub struct Birth<'a> {
 }
 
 impl Manifest {
-    /// Its processes, in their order.
+    /// The processes to create, in file order.
     pub fn births(&self) -> impl Iterator<Item = Birth<'_>> {
         let mut names: BTreeSet<&str> = BTreeSet::new();
         self.members.iter().enumerate().map(move |(at, member)| {
@@ -42,19 +42,19 @@ impl Manifest {
 }
 
 impl<'a> Birth<'a> {
-    /// The process as the export has it.
+    /// The process in the export.
     #[must_use]
     pub fn member(&self) -> &'a Member {
         self.member
     }
 
-    /// Its line in the process table: pid and parent are still those of the store that it comes
-    /// from. A name that none can have, or that one before it has, is none.
+    /// The row for the process table. Pid and parent are still those of the source store. An
+    /// invalid or duplicate name is dropped.
     #[must_use]
     pub fn row(&self) -> ProcessRow {
         let row = &self.member.row;
         let (parent, origin) = match self.is_first {
-            // What it was made by is not here, nor is what it was copied from.
+            // The parent and the original of the first process are not part of the export.
             true => (None, Origin::Started),
             false => (row.parent, row.origin.clone()),
         };
@@ -69,8 +69,7 @@ impl<'a> Birth<'a> {
         }
     }
 
-    /// What it goes on from: the numbers of its store are kept, and mean nobody here but its own
-    /// tree.
+    /// Origin in the source store. Pids of that store are kept, and are valid only within the tree.
     #[must_use]
     pub fn restored(&self) -> Restored {
         let foreign = Foreign {
@@ -86,13 +85,13 @@ impl<'a> Birth<'a> {
         }
     }
 
-    /// The image that it starts from at `now_ms`, of what the export has of it: as a member of a
-    /// branch where it came as a tree, as a copy where it came alone.
+    /// The initial image at `now_ms`: as a member of a branch if the export covers a tree, as a
+    /// copy if it covers one process.
     #[must_use]
-    pub fn image(&self, image: Image, now_ms: u64, beginning: Beginning) -> Image {
+    pub fn image(&self, image: Image, now_ms: u64, beginning: StartMode) -> Image {
         match self.of.head.scope {
             Scope::Tree => branched(image, self.of.head.at_ms, now_ms, beginning),
-            Scope::Process => begins(copied(image, now_ms), beginning),
+            Scope::Process => with_start_mode(copied(image, now_ms), beginning),
         }
     }
 }

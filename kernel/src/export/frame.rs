@@ -1,8 +1,8 @@
-//! The records of an export as bytes, one behind the other.
+//! Writes the records of an export as bytes.
 //!
-//! Each record's header proves itself and all before it, so that neither a length nor a kind is
-//! believed that was not written; behind its payload stands a hash that proves that as well. The
-//! last is the name of the export.
+//! The hash in each record header covers that header and everything before it, so that length and
+//! kind are verified before they are used; the hash after the payload covers the payload as well.
+//! The last hash is the id of the export.
 
 use blake3::{Hash, Hasher};
 use dormouse_proto::export::Record;
@@ -12,20 +12,20 @@ use dormouse_proto::record::codec::{self, CodecError};
 use dormouse_proto::record::masked::{Mask, Masked};
 use serde::Serialize;
 
-/// What a file begins with: a name and a version.
+/// The file starts with a magic number and a version.
 pub(super) const MAGIC: &[u8; 8] = b"DORMOUSE";
 pub(super) const VERSION: u32 = 1;
 pub(super) const BEGIN_BYTES: usize = 16;
 
-/// Kind (1), zeros (7), length of the payload (8), hash (32).
+/// RecordKind (1), zeros (7), length of the payload (8), hash (32).
 pub(super) const HEADER_BYTES: usize = 48;
 pub(super) const HASH_BYTES: usize = 32;
-/// How many records stand before it (8), and how many bytes (8).
+/// Number of preceding records (8), number of preceding bytes (8).
 pub(super) const END_BYTES: u64 = 16;
 
-/// What a record is, by the number that stands for it.
+/// The type of a record, by the number that identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum RecordKind {
     Head = 1,
     Member = 2,
     Facts = 3,
@@ -34,7 +34,7 @@ pub(super) enum Kind {
     End = 6,
 }
 
-impl Kind {
+impl RecordKind {
     pub(super) fn of(number: u8) -> Option<Self> {
         [
             Self::Head,
@@ -56,14 +56,14 @@ pub(super) fn begin() -> [u8; BEGIN_BYTES] {
     bytes
 }
 
-pub(super) fn chained(before: &Hash, next: &[u8]) -> Hash {
+pub(super) fn chain_hash(before: &Hash, next: &[u8]) -> Hash {
     Hasher::new()
         .update(before.as_bytes())
         .update(next)
         .finalize()
 }
 
-/// Makes the bytes of an export, in their order.
+/// Encodes an export record by record.
 pub struct Framer {
     chain: Hash,
     pub(super) records: u64,
@@ -72,7 +72,7 @@ pub struct Framer {
 }
 
 impl Framer {
-    /// An export, and what it begins with.
+    /// Starts an export. Returns its first bytes.
     #[must_use]
     pub fn begin() -> (Self, Vec<u8>) {
         let bytes = begin();
@@ -85,7 +85,7 @@ impl Framer {
         (framer, bytes.to_vec())
     }
 
-    /// A record, its texts masked where there is a mask. Costs one pass over it.
+    /// Encodes a record, with its texts masked if a mask is given. One pass.
     ///
     /// # Errors
     /// [`CodecError::TooLarge`].
@@ -95,53 +95,53 @@ impl Framer {
         mask: Option<&Mask<'_>>,
     ) -> Result<Vec<u8>, CodecError> {
         let (kind, payload) = match record {
-            Record::Head(head) => (Kind::Head, encoded(head, None)?),
-            Record::Member(member) => (Kind::Member, encoded(&**member, mask)?),
-            // Facts are bytes in here, masked by whoever read them.
-            Record::Facts(facts) => (Kind::Facts, encoded(facts, mask)?),
-            Record::TempFile(change) => (Kind::TempFile, encoded(change, mask)?),
+            Record::Head(head) => (RecordKind::Head, encoded(head, None)?),
+            Record::Member(member) => (RecordKind::Member, encoded(&**member, mask)?),
+            // Facts are encoded already; the caller has masked them.
+            Record::Facts(facts) => (RecordKind::Facts, encoded(facts, mask)?),
+            Record::TempFile(change) => (RecordKind::TempFile, encoded(change, mask)?),
         };
-        Ok(self.whole(kind, &payload))
+        Ok(self.record_bytes(kind, &payload))
     }
 
-    /// What a content of `len` bytes begins with. Its bytes follow, each told to
-    /// [`part`](Self::part), and then what [`close`](Self::close) gives.
+    /// Starts a content of `len` bytes. The caller writes its bytes and passes each part to
+    /// [`part`](Self::part), then writes the result of [`close`](Self::close).
     pub fn content(&mut self, len: u64) -> Vec<u8> {
         self.content = Hasher::new();
         self.bytes += len;
-        self.header(Kind::Content, len)
+        self.header(RecordKind::Content, len)
     }
 
-    /// Bytes of the content follow. Costs one pass over them.
+    /// Hashes bytes of the current content. One pass.
     pub fn part(&mut self, bytes: &[u8]) {
         self.content.update(bytes);
     }
 
-    /// What a content ends with, and its name.
+    /// Ends the current content. Returns its hash and its last bytes.
     pub fn close(&mut self) -> (ContentHash, Vec<u8>) {
         let hash = self.content.finalize();
         (ContentHash(*hash.as_bytes()), self.footer(&hash))
     }
 
-    /// What the export ends with, and its name.
+    /// Ends the export. Returns its id and its last bytes.
     #[must_use]
     pub fn end(mut self) -> (ExportId, Vec<u8>) {
         let payload = [self.records.to_le_bytes(), self.bytes.to_le_bytes()].concat();
-        let bytes = self.whole(Kind::End, &payload);
+        let bytes = self.record_bytes(RecordKind::End, &payload);
         (ExportId(*self.chain.as_bytes()), bytes)
     }
 
-    pub(super) fn whole(&mut self, kind: Kind, payload: &[u8]) -> Vec<u8> {
+    pub(super) fn record_bytes(&mut self, kind: RecordKind, payload: &[u8]) -> Vec<u8> {
         let header = self.header(kind, payload.len() as u64);
         self.bytes += payload.len() as u64;
         let footer = self.footer(&blake3::hash(payload));
         [&header, payload, &footer].concat()
     }
 
-    pub(super) fn header(&mut self, kind: Kind, len: u64) -> Vec<u8> {
+    pub(super) fn header(&mut self, kind: RecordKind, len: u64) -> Vec<u8> {
         let mut header = vec![kind as u8, 0, 0, 0, 0, 0, 0, 0];
         header.extend(len.to_le_bytes());
-        self.chain = chained(&self.chain, &header);
+        self.chain = chain_hash(&self.chain, &header);
         header.extend(self.chain.as_bytes());
         self.records += 1;
         self.bytes += header.len() as u64;
@@ -149,25 +149,25 @@ impl Framer {
     }
 
     fn footer(&mut self, payload: &Hash) -> Vec<u8> {
-        self.chain = chained(&self.chain, payload.as_bytes());
+        self.chain = chain_hash(&self.chain, payload.as_bytes());
         self.bytes += HASH_BYTES as u64;
         self.chain.as_bytes().to_vec()
     }
 }
 
-/// The name of a content that comes in parts.
+/// Hashes a content that arrives in parts.
 #[derive(Default)]
-pub struct Naming(Hasher);
+pub struct ContentHasher(Hasher);
 
-impl Naming {
-    /// Bytes of it follow. Costs one pass over them.
+impl ContentHasher {
+    /// Hashes the next bytes. One pass.
     pub fn part(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// Its name.
+    /// The hash of the content.
     #[must_use]
-    pub fn name(&self) -> ContentHash {
+    pub fn hash(&self) -> ContentHash {
         ContentHash(*self.0.finalize().as_bytes())
     }
 }

@@ -1,5 +1,4 @@
-//! What an export holds, checked as a whole: each record by itself, and all of them against each
-//! other.
+//! Checks an export as a whole: each record by itself, and all records against each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,146 +13,155 @@ use dormouse_proto::temp_file::TempFileRecord;
 use super::{ExportError, Keep, Piece, Scanner};
 use crate::program::MAX_PROGRAM_BYTES;
 
-/// No number of a file may be greater: what counts on from it must have somewhere to go.
+/// Upper limit for numbers in a file, so that there is room to continue from them.
 const MAX_NUMBER: u64 = 1 << 53;
-/// Nor may the highest number of its store be: pids go on behind it, and what is exported then is
-/// to be taken in again.
+/// Upper limit for the highest pid of the source store: new pids continue after it, and their
+/// exports must remain importable.
 const MAX_LAST: u64 = 1 << 48;
 const MAX_COUNT: u32 = 1 << 31;
 
-/// An export, whole and checked. Contents are named; of them only programs are held. Where it was
-/// checked to keep [programs](Keep::Programs) only, it holds no process: they were told.
+/// A complete and verified export. Contents are listed by hash; only the bytes of programs are
+/// kept. If only [programs](Keep::Programs) are kept, `members` is empty, and the processes were
+/// passed to the visitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
-    /// Its name.
+    /// Id of the export.
     pub id: ExportId,
-    /// What it begins with.
+    /// First record of the file.
     pub head: Head,
-    /// The processes: the one that it is of first, each other after its parent.
+    /// The processes, the exported one first, each other after its parent.
     pub members: Vec<Member>,
-    /// The changes of the temporary files of the tree.
+    /// Changes of the tree's temporary files.
     pub files: Vec<TempFileRecord<ContentRef>>,
-    /// The contents, and how many bytes each has.
+    /// Length of each content in bytes.
     pub contents: BTreeMap<ContentHash, u64>,
-    /// The programs of its processes, as contents.
+    /// Programs of the processes, as contents.
     pub programs: BTreeMap<ContentHash, Bytes>,
-    /// How many facts of each process it tells, by the process's number in the store that it is of.
+    /// Number of facts of each process, by its pid in the source store.
     pub facts: BTreeMap<Pid, u64>,
-    /// How many bytes the file has.
+    /// Length of the file in bytes.
     pub bytes: u64,
 }
 
-/// Told what a [`Manifest`] does not keep.
-pub trait Told {
+/// Receives the parts of an export that a [`Manifest`] does not keep.
+pub trait ExportVisitor {
     /// A process.
     fn member(&mut self, member: &Member) {
         let _ = member;
     }
 
-    /// Facts of a process.
+    /// Facts of the preceding process.
     fn facts(&mut self, facts: Facts) {
         drop(facts);
     }
 
-    /// A content begins.
+    /// Start of a content of `len` bytes.
     fn content(&mut self, len: u64) {
         let _ = len;
     }
 
-    /// Bytes of it.
+    /// Bytes of the current content.
     fn part(&mut self, bytes: &[u8]) {
         let _ = bytes;
     }
 
-    /// It is whole, and this is its name.
+    /// End of the current content, with its hash.
     fn closed(&mut self, content: ContentRef) {
         let _ = content;
     }
 }
 
-/// Hears nothing.
-impl Told for () {}
+/// Ignores everything.
+impl ExportVisitor for () {}
 
-/// Checks an export as its bytes come.
+/// Checks an export while its bytes arrive.
 #[derive(Default)]
 pub struct Checker {
     scanner: Scanner,
-    found: Found,
+    state: CheckState,
 }
 
 #[derive(Default)]
-struct Found {
+struct CheckState {
     keep: Keep,
     head: Option<Head>,
     members: Vec<Member>,
-    /// The latest process, and the last fact in its image.
+    /// The latest process, and the last fact that its image includes.
     latest: Option<(Pid, FactNumber)>,
-    roll: Roll,
+    seen: SeenProcesses,
     files: Vec<TempFileRecord<ContentRef>>,
-    /// What is named, and whether it has come.
+    /// Referenced contents: length, and whether the content has arrived.
     contents: BTreeMap<ContentHash, (u64, bool)>,
-    /// One has begun.
-    is_behind_records: bool,
+    /// Whether the first content has started; no record may follow.
+    has_contents: bool,
     bundles: BTreeSet<ContentHash>,
-    /// The lengths that contents of programs are named with.
+    /// Lengths of the contents that are programs.
     bundle_lens: BTreeSet<u64>,
     programs: BTreeMap<ContentHash, Bytes>,
-    /// Of each process that has some: how many, and the last.
+    /// Facts of each process: count and last number.
     facts: BTreeMap<Pid, (u64, FactNumber)>,
-    /// The length of the content that comes, and its bytes where it may be a program.
-    coming: (u64, Option<Vec<u8>>),
+    /// Length of the current content, and its bytes if it may be a program.
+    current: (u64, Option<Vec<u8>>),
 }
 
 impl Checker {
-    /// Of an export whose processes are kept, or pass by.
+    /// A checker that keeps processes, or passes them to the visitor.
     #[must_use]
     pub fn new(keep: Keep) -> Self {
         Self {
             scanner: Scanner::new(keep),
-            found: Found {
+            state: CheckState {
                 keep,
-                ..Found::default()
+                ..CheckState::default()
             },
         }
     }
 
-    /// Takes the next bytes. What `told` hears of before [`finish`](Self::finish) has answered is
-    /// not certain.
+    /// Checks the next bytes. What the visitor receives is not verified until
+    /// [`finish`](Self::finish) succeeds.
     ///
     /// # Errors
-    /// [`ExportError`]. Nothing more is to be fed then.
-    pub fn feed(&mut self, bytes: &[u8], told: &mut dyn Told) -> Result<(), ExportError> {
-        let Self { scanner, found } = self;
-        scanner.feed(bytes, &mut |piece| found.take(piece, told))
+    /// [`ExportError`]. The checker must not be used afterwards.
+    pub fn feed(
+        &mut self,
+        bytes: &[u8],
+        visitor: &mut dyn ExportVisitor,
+    ) -> Result<(), ExportError> {
+        let Self { scanner, state } = self;
+        scanner.feed(bytes, &mut |piece| state.handle_piece(piece, visitor))
     }
 
-    /// Nothing more comes.
+    /// Ends the input.
     ///
     /// # Errors
     /// [`ExportError`].
     pub fn finish(self) -> Result<Manifest, ExportError> {
-        let Self { scanner, found } = self;
+        let Self { scanner, state } = self;
         let bytes = scanner.bytes();
         let id = scanner.finish()?;
-        let head = found.head.filter(|_| found.latest.is_some());
-        let head = head.ok_or_else(|| ExportError::invalid("it holds no process"))?;
-        if let Some((lost, _)) = found.contents.iter().find(|(_, (_, has_come))| !has_come) {
+        let head = state.head.filter(|_| state.latest.is_some());
+        let head = head.ok_or_else(|| ExportError::invalid("it contains no process"))?;
+        if let Some((lost, _)) = state
+            .contents
+            .iter()
+            .find(|(_, (_, has_arrived))| !has_arrived)
+        {
             return Err(ExportError::invalid(format!(
-                "content {lost} is named, and is not in it"
+                "content {lost} is referenced but missing"
             )));
         }
         Ok(Manifest {
             id,
             head,
-            members: found.members,
-            files: found.files,
-            contents: found
+            members: state.members,
+            files: state.files,
+            contents: state
                 .contents
                 .into_iter()
                 .map(|(hash, (len, _))| (hash, len))
                 .collect(),
-            programs: found.programs,
-            facts: found
+            programs: state.programs,
+            facts: state
                 .facts
                 .into_iter()
                 .map(|(pid, (count, _))| (pid, count))
@@ -163,70 +171,78 @@ impl Checker {
     }
 }
 
-impl Found {
-    fn take(&mut self, piece: Piece<'_>, told: &mut dyn Told) -> Result<(), ExportError> {
+impl CheckState {
+    fn handle_piece(
+        &mut self,
+        piece: Piece<'_>,
+        visitor: &mut dyn ExportVisitor,
+    ) -> Result<(), ExportError> {
         match piece {
-            Piece::Record(record) => return self.record(record, told),
+            Piece::Record(record) => return self.handle_record(record, visitor),
             Piece::Content(len) => {
-                self.is_behind_records = true;
+                self.has_contents = true;
                 let may_be_program = len <= MAX_PROGRAM_BYTES && self.bundle_lens.contains(&len);
-                self.coming = (len, may_be_program.then(Vec::new));
-                told.content(len);
+                self.current = (len, may_be_program.then(Vec::new));
+                visitor.content(len);
             }
             Piece::Part(bytes) => {
-                if let Some(held) = &mut self.coming.1 {
+                if let Some(held) = &mut self.current.1 {
                     held.extend_from_slice(bytes);
                 }
-                told.part(bytes);
+                visitor.part(bytes);
             }
             Piece::Closed(hash) => {
-                let (len, held) = std::mem::take(&mut self.coming);
+                let (len, held) = std::mem::take(&mut self.current);
                 match self.contents.get_mut(&hash) {
-                    Some((named, has_come @ false)) if *named == len => *has_come = true,
+                    Some((named, has_arrived @ false)) if *named == len => *has_arrived = true,
                     Some(_) => {
                         return Err(ExportError::invalid(format!(
-                            "content {hash} is not as it is named"
+                            "content {hash} does not match its reference, or occurs twice"
                         )));
                     }
                     None => {
                         return Err(ExportError::invalid(format!(
-                            "nothing in it names content {hash}"
+                            "content {hash} is not referenced"
                         )));
                     }
                 }
                 if let Some(held) = held.filter(|_| self.bundles.contains(&hash)) {
                     self.programs.insert(hash, held.into());
                 }
-                told.closed(ContentRef { hash, len });
+                visitor.closed(ContentRef { hash, len });
             }
         }
         Ok(())
     }
 
-    fn record(&mut self, record: Record, told: &mut dyn Told) -> Result<(), ExportError> {
+    fn handle_record(
+        &mut self,
+        record: Record,
+        visitor: &mut dyn ExportVisitor,
+    ) -> Result<(), ExportError> {
         let Some(head) = &self.head else {
             let Record::Head(head) = record else {
-                return Err(ExportError::invalid("it has no head"));
+                return Err(ExportError::invalid("its first record is not a head"));
             };
             check(head.last.0 < MAX_LAST, || {
-                format!("process {} is no number to count on from", head.last)
+                format!("process number {} is too high", head.last)
             })?;
             self.head = Some(head);
             return Ok(());
         };
-        check(!self.is_behind_records, || {
-            "a record stands behind contents".to_owned()
+        check(!self.has_contents, || {
+            "a record follows contents".to_owned()
         })?;
         match record {
             Record::Head(_) => Err(ExportError::invalid("it has two heads")),
             Record::Member(member) => {
                 check(self.files.is_empty(), || {
-                    "a process stands behind temporary files".to_owned()
+                    "a process follows temporary files".to_owned()
                 })?;
-                self.roll.enter(&member, head)?;
-                self.name(&member.image)?;
+                self.seen.add(&member, head)?;
+                self.add_references(&member.image)?;
                 self.latest = Some((member.row.pid, member.at));
-                told.member(&member);
+                visitor.member(&member);
                 if self.keep == Keep::Processes {
                     self.members.push(*member);
                 }
@@ -234,7 +250,7 @@ impl Found {
             }
             Record::Facts(facts) => {
                 self.check_facts(&facts)?;
-                told.facts(facts);
+                visitor.facts(facts);
                 Ok(())
             }
             Record::TempFile(change) => {
@@ -244,25 +260,27 @@ impl Found {
                 })?;
                 let is_counted = change.id.0 < MAX_COUNT && change.version < MAX_NUMBER;
                 check(is_counted, || {
-                    format!("{} is no number to count on from", change.id)
+                    format!("the number or version of {} is too high", change.id)
                 })?;
-                change.clone().try_map(&mut |content| self.want(content))?;
+                change
+                    .clone()
+                    .try_map(&mut |content| self.require_content(content))?;
                 self.files.push(change);
                 Ok(())
             }
         }
     }
 
-    /// Notes what an image names.
-    fn name(&mut self, image: &Image<ContentRef>) -> Result<(), ExportError> {
+    /// Records the contents that an image references.
+    fn add_references(&mut self, image: &Image<ContentRef>) -> Result<(), ExportError> {
         self.bundles.insert(image.bundle.hash);
         self.bundle_lens.insert(image.bundle.len);
         image
             .contents()
-            .try_for_each(|content| self.want(*content).map(drop))
+            .try_for_each(|content| self.require_content(*content).map(drop))
     }
 
-    fn want(&mut self, content: ContentRef) -> Result<ContentRef, ExportError> {
+    fn require_content(&mut self, content: ContentRef) -> Result<ContentRef, ExportError> {
         let (len, _) = *self
             .contents
             .entry(content.hash)
@@ -278,7 +296,7 @@ impl Found {
             .latest
             .filter(|(pid, _)| *pid == facts.pid && self.files.is_empty());
         let (_, at) =
-            of.ok_or_else(|| ExportError::invalid("facts do not stand behind their process"))?;
+            of.ok_or_else(|| ExportError::invalid("facts do not follow their process"))?;
         let (count, last) = self
             .facts
             .entry(facts.pid)
@@ -295,27 +313,34 @@ impl Found {
     }
 }
 
-/// What the processes so far are called, and which calls made them.
+/// Pids and origins of the processes so far.
 #[derive(Default)]
-struct Roll {
+struct SeenProcesses {
     pids: BTreeSet<Pid>,
     known_as: BTreeSet<Pid>,
     made: BTreeSet<(Pid, CallId, u32)>,
 }
 
-impl Roll {
-    fn enter(&mut self, member: &Member, head: &Head) -> Result<(), ExportError> {
+impl SeenProcesses {
+    fn add(&mut self, member: &Member, head: &Head) -> Result<(), ExportError> {
         let Member { row, image, .. } = member;
-        let (pid, known_as, is_first) = (row.pid, row.known_as(), self.pids.is_empty());
+        let pid = row.pid;
+        let known_as = row.known_as();
+        let is_first = self.pids.is_empty();
         let is_counted =
             (1..=head.last.0).contains(&pid.0) && (1..=head.last.0).contains(&known_as.0);
         check(is_counted, || {
-            format!("process {pid} is greater than all of its store")
+            format!("process {pid} is not between 1 and the highest number of its store")
         })?;
         check(member.at.0 < MAX_NUMBER, || {
-            format!("process {pid} has no fact {}", member.at)
+            format!(
+                "the position of process {pid} is too high: fact {}",
+                member.at
+            )
         })?;
-        check(row.exit.is_none(), || format!("process {pid} has two ends"))?;
+        check(row.exit.is_none(), || {
+            format!("the row of process {pid} states an exit, which only its image may state")
+        })?;
         let counts = [
             image.epoch,
             image.next_seq,
@@ -325,31 +350,31 @@ impl Roll {
             image.restores,
         ];
         check(counts.iter().all(|count| *count < MAX_COUNT), || {
-            format!("process {pid} has no numbers left")
+            format!("a counter of process {pid} is too high")
         })?;
         if is_first {
             check(known_as == head.of, || {
-                format!("it is said to be of process {}", head.of)
+                format!("its head names process {} as the exported one", head.of)
             })?;
         } else {
             check(head.scope == Scope::Tree, || {
-                "it is said to be of one process, and holds more".to_owned()
+                "its head names one process, and it contains more".to_owned()
             })?;
             let parent = row.parent.filter(|parent| self.pids.contains(parent));
             let parent = parent.ok_or_else(|| {
-                ExportError::invalid(format!("process {pid} stands before its parent"))
+                ExportError::invalid(format!("process {pid} comes before its parent"))
             })?;
             let (call, index) = match row.origin {
                 Origin::Forked { call, index } => (call, index),
                 Origin::Spawned { call } => (call, 0),
                 Origin::Started | Origin::Copied { .. } => {
                     return Err(ExportError::invalid(format!(
-                        "process {pid} has a parent that did not make it"
+                        "the origin of process {pid} is not a call of its parent"
                     )));
                 }
             };
             check(self.made.insert((parent, call, index)), || {
-                format!("process {pid} was made twice")
+                format!("process {pid} has the same origin as another process")
             })?;
         }
         let is_new = self.pids.insert(pid) && self.known_as.insert(known_as);
@@ -365,8 +390,8 @@ fn check(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), ExportEr
     }
 }
 
-/// The contents that an image names: of its program first.
+/// The contents that an image references, its program first.
 #[must_use]
-pub fn named(image: &Image<ContentRef>) -> Vec<ContentRef> {
+pub fn referenced_contents(image: &Image<ContentRef>) -> Vec<ContentRef> {
     image.contents().copied().collect()
 }

@@ -1,13 +1,12 @@
-//! What is kept out of an export: a host says which bytes of a text are to be masked, and they are.
+//! Redaction of exports: a host selects bytes of a text, and they are masked.
 //!
-//! A mask keeps whatever else refers to a text by length or by place: each character is replaced by
-//! one of as many bytes, line breaks stay, and what is no text stays none. So lengths, lines,
-//! pages, sections and versions mean in a redacted export what they meant before, and it can be
-//! imported. Only the names of contents change, as they are hashes.
+//! A mask preserves lengths and positions: each character is replaced by one of the same length,
+//! line breaks stay, and invalid UTF-8 stays invalid. Lengths, lines, pages, sections and versions
+//! therefore stay valid, and a redacted export can be imported. Only hashes of contents change.
 //!
-//! A text is masked where it stands as it is said to. What stands elsewhere in another spelling
-//! (escaped in JSON or XML, as base64, split by a tool over two answers) is another text. What no
-//! longer is JSON or a program when it was masked is not mended.
+//! A text is masked where it occurs literally. Other spellings of it (escaped in JSON or XML, as
+//! base64, split across two answers) are other texts. Masking does not repair JSON or programs that
+//! it makes invalid.
 
 use std::ops::Range;
 
@@ -15,31 +14,31 @@ use bytes::Bytes;
 
 use crate::program::Bundle;
 
-/// Says what is to be masked. Called from a thread where blocking is allowed, in no certain order,
-/// and of some texts twice: it must say the same of the same.
+/// Selects what is masked. Called from a thread that may block, in no particular order, and
+/// possibly twice for a text: it must be deterministic.
 pub trait Redact: Send + Sync {
-    /// The bytes that are to be masked, in any order; ends within a character take the whole of it.
-    /// Contents that are longer than 8 MiB come in parts, at line breaks where there are some: what
-    /// is longer than 64 KiB may not be found in them.
-    fn masks(&self, place: Place, bytes: &[u8]) -> Vec<Range<usize>>;
+    /// The byte ranges to mask, in any order. A range that ends within a character covers the whole
+    /// character. Contents longer than 8 MiB arrive in overlapping windows, cut at line breaks if
+    /// possible: a secret longer than 64 KiB may be missed.
+    fn masks(&self, place: MaskTarget, bytes: &[u8]) -> Vec<Range<usize>>;
 }
 
-/// Where bytes stand that leave.
+/// The kind of bytes that leave the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// A text of a record, UTF-8: a message, the arguments or the answer of a call, a system
-    /// prompt, a name, a label, a tool's schema.
+pub enum MaskTarget {
+    /// A UTF-8 text of a record: a message, the arguments or the answer of a call, a system prompt,
+    /// a name, a label, a tool's schema.
     Text,
-    /// A file that a program was made of. Its name is a text.
+    /// A file of a program. Its name counts as `Text`.
     Program,
-    /// A content: of a descriptor or a temporary file. It need not be text.
+    /// The content of a descriptor or temporary file, which may be binary.
     Content,
 }
 
-/// The text masked; none where nothing of it is.
+/// Masks a text; `None` if nothing in it is selected.
 #[must_use]
 pub fn mask_text(redact: &dyn Redact, text: &str) -> Option<String> {
-    let masks = redact.masks(Place::Text, text.as_bytes());
+    let masks = redact.masks(MaskTarget::Text, text.as_bytes());
     if masks.is_empty() {
         return None;
     }
@@ -48,47 +47,47 @@ pub fn mask_text(redact: &dyn Redact, text: &str) -> Option<String> {
     is_masked.then(|| String::from_utf8(bytes).expect("characters are replaced by characters"))
 }
 
-/// The files of a program masked. Their names stand in images as well, and are masked here as
+/// Masks the files of a program. Their names also occur in images and are masked in the same way
 /// there.
 ///
 /// # Errors
-/// [`Unmasked`].
-pub fn masked_bundle(redact: &dyn Redact, bytes: &[u8]) -> Result<Bytes, Unmasked> {
+/// [`MaskError`].
+pub fn masked_bundle(redact: &dyn Redact, bytes: &[u8]) -> Result<Bytes, MaskError> {
     let name = |name: &str| mask_text(redact, name).unwrap_or_else(|| name.to_owned());
     let file = |file: &Bytes| {
         let mut bytes = file.to_vec();
-        mask(&mut bytes, redact.masks(Place::Program, file));
+        mask(&mut bytes, redact.masks(MaskTarget::Program, file));
         Bytes::from(bytes)
     };
-    let bundle = Bundle::from_bytes(bytes).map_err(|_| Unmasked::NoBundle)?;
+    let bundle = Bundle::from_bytes(bytes).map_err(|_| MaskError::NoBundle)?;
     Ok(bundle
         .rewritten(name, file)
-        .ok_or(Unmasked::Alike)?
+        .ok_or(MaskError::Alike)?
         .to_bytes())
 }
 
-/// Why no bundle was masked.
+/// Why a bundle cannot be masked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unmasked {
-    /// It is none.
+pub enum MaskError {
+    /// The bytes are not a bundle.
     NoBundle,
-    /// Two of its files would come to have one name.
+    /// Two masked file names would be equal.
     Alike,
 }
 
-/// So much is looked at together.
+/// Size of the window that is passed to [`Redact`].
 const WINDOW_BYTES: usize = 8 << 20;
-/// So much of it is looked at again with what follows.
+/// Overlap of consecutive windows.
 const OVERLAP_BYTES: usize = 64 << 10;
 
-/// Masks a content as its bytes come. Holds a window of it.
+/// Masks a content while its bytes arrive. Buffers one window.
 pub struct Masker<'a> {
     redact: &'a dyn Redact,
     window: Vec<u8>,
 }
 
 impl<'a> Masker<'a> {
-    /// Of one content.
+    /// A masker for one content.
     #[must_use]
     pub fn new(redact: &'a dyn Redact) -> Self {
         Self {
@@ -97,7 +96,7 @@ impl<'a> Masker<'a> {
         }
     }
 
-    /// Takes the next bytes, and answers with those that are masked by now.
+    /// Adds the next bytes. Returns the bytes that are masked by now.
     #[must_use]
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.window.extend_from_slice(bytes);
@@ -109,8 +108,9 @@ impl<'a> Masker<'a> {
             Some(at) => upto - OVERLAP_BYTES + at + 1,
             None => start_of(&self.window, upto),
         };
-        let masks = self.redact.masks(Place::Content, &self.window);
-        // What begins further on is seen again, and its end with it.
+        let masks = self.redact.masks(MaskTarget::Content, &self.window);
+        // A range that starts in the overlap is seen again in the next window, together with its
+        // end.
         mask(
             &mut self.window,
             masks.into_iter().filter(|range| range.start < upto),
@@ -119,22 +119,23 @@ impl<'a> Masker<'a> {
         std::mem::replace(&mut self.window, rest)
     }
 
-    /// Nothing more comes: the rest, masked.
+    /// Ends the input. Returns the masked rest.
     #[must_use]
     pub fn finish(mut self) -> Vec<u8> {
-        let masks = self.redact.masks(Place::Content, &self.window);
+        let masks = self.redact.masks(MaskTarget::Content, &self.window);
         mask(&mut self.window, masks);
         self.window
     }
 }
 
-/// Whether anything was masked.
+/// Masks these ranges. Returns whether there were any.
 fn mask(bytes: &mut [u8], ranges: impl IntoIterator<Item = Range<usize>>) -> bool {
     let mut is_masked = false;
     for range in ranges {
         let end = range.end.min(bytes.len());
         if range.start < end {
-            let (start, end) = (start_of(bytes, range.start), end_of(bytes, end));
+            let start = start_of(bytes, range.start);
+            let end = end_of(bytes, end);
             replace(&mut bytes[start..end]);
             is_masked = true;
         }
@@ -142,22 +143,22 @@ fn mask(bytes: &mut [u8], ranges: impl IntoIterator<Item = Range<usize>>) -> boo
     is_masked
 }
 
-/// Where the character begins that `at` is in.
+/// Start of the character that contains `at`.
 fn start_of(bytes: &[u8], at: usize) -> usize {
     let is_inside = |at: &usize| bytes.get(*at).is_some_and(|byte| byte & 0xC0 == 0x80);
     let start = (at.saturating_sub(3)..=at).rev().find(|at| !is_inside(at));
     start.unwrap_or(at)
 }
 
-/// Where the character ends that ends at `at` or goes on there.
+/// End of the character that ends at or contains `at`.
 fn end_of(bytes: &[u8], at: usize) -> usize {
     let is_inside = |at: &usize| bytes.get(*at).is_some_and(|byte| byte & 0xC0 == 0x80);
     let end = (at..=at + 3).find(|at| !is_inside(at));
     end.unwrap_or(at).min(bytes.len())
 }
 
-/// Replaces each character by one of the same length, but for line breaks; what is no text by what
-/// is none.
+/// Replaces each character except line breaks by one of the same length, and invalid UTF-8 by other
+/// invalid bytes.
 fn replace(bytes: &mut [u8]) {
     let mut masked = Vec::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

@@ -1,9 +1,8 @@
-//! The bytes of an export as records again: each is checked before it is believed, as the bytes
-//! come.
+//! Reads the records of an export from its bytes; everything is verified before it is used.
 //!
-//! No more is held than a record; a content passes by in parts, which are checked when its last has
-//! come. What comes of all records that are kept together takes a bounded multiple of the bytes
-//! that have come: right hashes are no reason to believe a payload.
+//! At most one record is buffered. A content is passed on in parts, which are verified when the
+//! last one has arrived. The memory of all kept records together is bounded by a multiple of the
+//! bytes read, since valid hashes do not make a payload trustworthy.
 
 use blake3::{Hash, Hasher};
 use dormouse_proto::export::{Facts, Head, Member, Record};
@@ -14,41 +13,40 @@ use serde::de::DeserializeOwned;
 
 use super::ExportError;
 use super::frame::{
-    BEGIN_BYTES, END_BYTES, HASH_BYTES, HEADER_BYTES, Kind, MAGIC, VERSION, begin, chained,
+    BEGIN_BYTES, END_BYTES, HASH_BYTES, HEADER_BYTES, MAGIC, RecordKind, VERSION, begin, chain_hash,
 };
 
-/// What comes of the bytes of an export.
+/// A piece of an export.
 #[derive(Debug)]
 pub enum Piece<'a> {
-    /// A record, whole and checked.
+    /// A complete and verified record.
     Record(Record),
-    /// A content of so many bytes begins.
+    /// Start of a content of this length.
     Content(u64),
-    /// Bytes of it. They are checked when it is closed.
+    /// Bytes of the content, not verified before `Closed`.
     Part(&'a [u8]),
-    /// It is whole, and this is its name.
+    /// End of the content, verified, with its hash.
     Closed(ContentHash),
 }
 
-/// What becomes of the processes of an export, and of their programs, once they were checked.
+/// Which checked processes and programs are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keep {
-    /// All are kept. Together they take at most the memory that [`Allowance::of`] allows for the
-    /// whole file.
+    /// All. Together they take at most the memory that [`Allowance::of`] allows for the whole file.
     #[default]
     Processes,
-    /// Only programs are kept. Processes are passed on one by one and dropped, as facts always are.
+    /// Only programs. Processes are passed on one by one and dropped, as facts always are.
     Programs,
 }
 
-/// Reads the bytes of an export as they come.
+/// Parses an export incrementally.
 pub struct Scanner {
     stage: Stage,
     keep: Keep,
-    /// Bounds the memory of the kept records, by the bytes read so far.
+    /// Bounds the memory of the kept records by the bytes read so far.
     allowance: Allowance,
-    /// What has come of a part that is looked at when it is whole.
-    held: Vec<u8>,
+    /// Buffer for a header or hash that is not complete yet.
+    buffer: Vec<u8>,
     payload: Vec<u8>,
     chain: Hash,
     records: u64,
@@ -59,15 +57,15 @@ enum Stage {
     Begin,
     Header,
     Payload {
-        kind: Kind,
+        kind: RecordKind,
         left: u64,
         hasher: Box<Hasher>,
     },
     Footer {
-        kind: Kind,
+        kind: RecordKind,
         hash: Hash,
     },
-    /// The end was read, or something that is wrong.
+    /// The end was read, or an error occurred.
     Done {
         is_whole: bool,
     },
@@ -80,16 +78,18 @@ impl Default for Scanner {
 }
 
 impl Scanner {
-    /// Of a file whose processes are kept, or pass by.
+    /// A scanner that keeps processes, or passes them on.
     #[must_use]
     pub fn new(keep: Keep) -> Self {
-        let (held, payload, chain) = (Vec::new(), Vec::new(), blake3::hash(&begin()));
+        let buffer = Vec::new();
+        let payload = Vec::new();
+        let chain = blake3::hash(&begin());
         let allowance = Allowance::of(0);
         Self {
             stage: Stage::Begin,
             keep,
             allowance,
-            held,
+            buffer,
             payload,
             chain,
             records: 0,
@@ -97,11 +97,11 @@ impl Scanner {
         }
     }
 
-    /// Takes the next bytes. Costs one pass over them, and holds no more than a record.
+    /// Parses the next bytes. One pass; buffers at most one record.
     ///
     /// # Errors
-    /// [`ExportError`] for what is no export, and what `each` fails with. Nothing more is to be fed
-    /// then.
+    /// [`ExportError`] for invalid input, and errors of `each`. The scanner must not be used
+    /// afterwards.
     pub fn feed<E: From<ExportError>>(
         &mut self,
         mut bytes: &[u8],
@@ -110,20 +110,20 @@ impl Scanner {
         loop {
             self.stage = match std::mem::replace(&mut self.stage, Stage::Done { is_whole: false }) {
                 Stage::Begin => {
-                    if !self.gather(&mut bytes, BEGIN_BYTES) {
+                    if !self.fill_buffer(&mut bytes, BEGIN_BYTES) {
                         self.stage = Stage::Begin;
                         return Ok(());
                     }
-                    check_begin(&std::mem::take(&mut self.held))?;
+                    check_begin(&std::mem::take(&mut self.buffer))?;
                     Stage::Header
                 }
                 Stage::Header => {
-                    if !self.gather(&mut bytes, HEADER_BYTES) {
+                    if !self.fill_buffer(&mut bytes, HEADER_BYTES) {
                         self.stage = Stage::Header;
                         return Ok(());
                     }
                     let (kind, left) = self.header()?;
-                    if kind == Kind::Content {
+                    if kind == RecordKind::Content {
                         each(Piece::Content(left))?;
                     }
                     Stage::Payload {
@@ -137,13 +137,17 @@ impl Scanner {
                     left,
                     mut hasher,
                 } => {
-                    let part = self.take(&mut bytes, left);
+                    let part = self.consume(&mut bytes, left);
                     let left = left - part.len() as u64;
                     hasher.update(part);
                     match kind {
-                        Kind::Content if part.is_empty() => {}
-                        Kind::Content => each(Piece::Part(part))?,
-                        Kind::Head | Kind::Member | Kind::Facts | Kind::TempFile | Kind::End => {
+                        RecordKind::Content if part.is_empty() => {}
+                        RecordKind::Content => each(Piece::Part(part))?,
+                        RecordKind::Head
+                        | RecordKind::Member
+                        | RecordKind::Facts
+                        | RecordKind::TempFile
+                        | RecordKind::End => {
                             self.payload.extend_from_slice(part);
                         }
                     }
@@ -157,16 +161,16 @@ impl Scanner {
                     }
                 }
                 Stage::Footer { kind, hash } => {
-                    if !self.gather(&mut bytes, HASH_BYTES) {
+                    if !self.fill_buffer(&mut bytes, HASH_BYTES) {
                         self.stage = Stage::Footer { kind, hash };
                         return Ok(());
                     }
                     self.footer(&hash)?;
                     let payload = std::mem::take(&mut self.payload);
-                    if let Some(piece) = self.piece(kind, hash, &payload)? {
+                    if let Some(piece) = self.finish_record(kind, hash, &payload)? {
                         each(piece)?;
                     }
-                    if kind == Kind::End {
+                    if kind == RecordKind::End {
                         Stage::Done { is_whole: true }
                     } else {
                         Stage::Header
@@ -181,27 +185,30 @@ impl Scanner {
         }
     }
 
-    /// Nothing more comes. Answers with the name of the export.
+    /// Ends the input. Returns the id of the export.
     ///
     /// # Errors
-    /// [`ExportError::Truncated`], and [`ExportError::Foreign`] where it is too short to be told.
+    /// [`ExportError::Truncated`], or [`ExportError::Foreign`] if the input is too short to
+    /// recognise.
     pub fn finish(self) -> Result<ExportId, ExportError> {
         match self.stage {
             Stage::Done { is_whole: true } => Ok(ExportId(*self.chain.as_bytes())),
-            Stage::Begin if !MAGIC.starts_with(&self.held[..self.held.len().min(MAGIC.len())]) => {
+            Stage::Begin
+                if !MAGIC.starts_with(&self.buffer[..self.buffer.len().min(MAGIC.len())]) =>
+            {
                 Err(ExportError::Foreign)
             }
             _ => Err(ExportError::Truncated { at: self.bytes }),
         }
     }
 
-    /// How many bytes have come.
+    /// Bytes read so far.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    fn take<'a>(&mut self, bytes: &mut &'a [u8], most: u64) -> &'a [u8] {
+    fn consume<'a>(&mut self, bytes: &mut &'a [u8], most: u64) -> &'a [u8] {
         let len = usize::try_from(most).unwrap_or(usize::MAX).min(bytes.len());
         let (taken, rest) = bytes.split_at(len);
         *bytes = rest;
@@ -210,77 +217,77 @@ impl Scanner {
         taken
     }
 
-    /// Whether `len` bytes are held now.
-    fn gather(&mut self, bytes: &mut &[u8], len: usize) -> bool {
-        let part = self.take(bytes, (len - self.held.len()) as u64);
-        self.held.extend_from_slice(part);
-        self.held.len() == len
+    /// Fills the buffer to `len` bytes. Returns whether it is full.
+    fn fill_buffer(&mut self, bytes: &mut &[u8], len: usize) -> bool {
+        let part = self.consume(bytes, (len - self.buffer.len()) as u64);
+        self.buffer.extend_from_slice(part);
+        self.buffer.len() == len
     }
 
-    /// Kind and length of the record that begins. Neither is believed before the header has proven
-    /// itself.
-    fn header(&mut self) -> Result<(Kind, u64), ExportError> {
-        let header = std::mem::take(&mut self.held);
-        let (told, hash) = header.split_at(HEADER_BYTES - HASH_BYTES);
-        self.chain = chained(&self.chain, told);
+    /// RecordKind and length of the next record, after the hash of the header was verified.
+    fn header(&mut self) -> Result<(RecordKind, u64), ExportError> {
+        let header = std::mem::take(&mut self.buffer);
+        let (fields, hash) = header.split_at(HEADER_BYTES - HASH_BYTES);
+        self.chain = chain_hash(&self.chain, fields);
         if self.chain != *array(hash) {
             return Err(ExportError::Altered { at: self.bytes });
         }
-        let (kind, len) = (told[0], u64::from_le_bytes(*array(&told[8..])));
-        let Some(kind) = Kind::of(kind).filter(|_| told[1..8] == [0; 7]) else {
+        let kind = fields[0];
+        let len = u64::from_le_bytes(*array(&fields[8..]));
+        let Some(kind) = RecordKind::of(kind).filter(|_| fields[1..8] == [0; 7]) else {
             return Err(ExportError::Newer {
                 what: format!("a record of kind {kind}"),
             });
         };
         let is_too_long = match kind {
-            Kind::Content => false,
-            Kind::End => len != END_BYTES,
-            Kind::Head | Kind::Member | Kind::Facts | Kind::TempFile => {
+            RecordKind::Content => false,
+            RecordKind::End => len != END_BYTES,
+            RecordKind::Head | RecordKind::Member | RecordKind::Facts | RecordKind::TempFile => {
                 len > MAX_PAYLOAD_BYTES as u64
             }
         };
         self.records += 1;
         match is_too_long {
             true => Err(ExportError::invalid(format!(
-                "a record is said to have {len} bytes"
+                "a record claims to have {len} bytes"
             ))),
             false => Ok((kind, len)),
         }
     }
 
     fn footer(&mut self, payload: &Hash) -> Result<(), ExportError> {
-        self.chain = chained(&self.chain, payload.as_bytes());
-        match self.chain == *array(&std::mem::take(&mut self.held)) {
+        self.chain = chain_hash(&self.chain, payload.as_bytes());
+        match self.chain == *array(&std::mem::take(&mut self.buffer)) {
             true => Ok(()),
             false => Err(ExportError::Altered { at: self.bytes }),
         }
     }
 
-    fn piece(
+    fn finish_record(
         &mut self,
-        kind: Kind,
+        kind: RecordKind,
         hash: Hash,
         payload: &[u8],
     ) -> Result<Option<Piece<'static>>, ExportError> {
         let before = self.allowance;
         let record = match kind {
-            Kind::Content => return Ok(Some(Piece::Closed(ContentHash(*hash.as_bytes())))),
-            Kind::End => return self.check_end(payload).map(|()| None),
-            Kind::Head => Record::Head(self.decoded::<Head>(payload)?),
-            Kind::Member => Record::Member(Box::new(self.decoded::<Member>(payload)?)),
-            Kind::Facts => Record::Facts(self.decoded::<Facts>(payload)?),
-            Kind::TempFile => Record::TempFile(self.decoded(payload)?),
+            RecordKind::Content => return Ok(Some(Piece::Closed(ContentHash(*hash.as_bytes())))),
+            RecordKind::End => return self.check_end(payload).map(|()| None),
+            RecordKind::Head => Record::Head(self.decoded::<Head>(payload)?),
+            RecordKind::Member => Record::Member(Box::new(self.decoded::<Member>(payload)?)),
+            RecordKind::Facts => Record::Facts(self.decoded::<Facts>(payload)?),
+            RecordKind::TempFile => Record::TempFile(self.decoded(payload)?),
         };
         if matches!(
             (kind, self.keep),
-            (Kind::Facts, _) | (Kind::Member, Keep::Programs)
+            (RecordKind::Facts, _) | (RecordKind::Member, Keep::Programs)
         ) {
             self.allowance.refund_since(&before);
         }
         Ok(Some(Piece::Record(record)))
     }
 
-    /// A decoded record, whose memory is charged to the allowance of all kept records.
+    /// Decodes a record and charges its memory to the allowance.
     fn decoded<T: DeserializeOwned>(&mut self, payload: &[u8]) -> Result<T, ExportError> {
         let size = size_of::<T>() as u64;
         let value = self
@@ -292,15 +299,15 @@ impl Scanner {
 
     fn check_end(&self, payload: &[u8]) -> Result<(), ExportError> {
         let (records, bytes) = payload.split_at(8);
-        let said = (
+        let stated = (
             u64::from_le_bytes(*array(records)),
             u64::from_le_bytes(*array(bytes)),
         );
         let end_bytes = HEADER_BYTES as u64 + END_BYTES + HASH_BYTES as u64;
-        match said == (self.records - 1, self.bytes - end_bytes) {
+        match stated == (self.records - 1, self.bytes - end_bytes) {
             true => Ok(()),
             false => Err(ExportError::invalid(
-                "its end tells of other records than those before it",
+                "its end record states other totals than the file has",
             )),
         }
     }
@@ -312,12 +319,12 @@ fn array<const N: usize>(bytes: &[u8]) -> &[u8; N] {
         .expect("parts of a header have the lengths that they are cut to")
 }
 
-fn check_begin(begun: &[u8]) -> Result<(), ExportError> {
-    if begun[..8] != MAGIC[..] {
+fn check_begin(bytes: &[u8]) -> Result<(), ExportError> {
+    if bytes[..8] != MAGIC[..] {
         return Err(ExportError::Foreign);
     }
-    match u32::from_le_bytes(*array(&begun[8..12])) {
-        VERSION if begun[12..] == [0; 4] => Ok(()),
+    match u32::from_le_bytes(*array(&bytes[8..12])) {
+        VERSION if bytes[12..] == [0; 4] => Ok(()),
         VERSION => Err(ExportError::Altered {
             at: BEGIN_BYTES as u64,
         }),
@@ -338,9 +345,9 @@ mod tests {
         scanner.finish()
     }
 
-    fn file(kind: Kind, payload: &[u8]) -> Vec<u8> {
+    fn file(kind: RecordKind, payload: &[u8]) -> Vec<u8> {
         let (mut framer, mut file) = Framer::begin();
-        file.extend(framer.whole(kind, payload));
+        file.extend(framer.record_bytes(kind, payload));
         file.extend(framer.end().1);
         file
     }
@@ -356,8 +363,13 @@ mod tests {
             facts: vec![vec![7; 9]; 2],
         };
         let good = codec::encode(&change).unwrap();
-        assert!(scanned(&file(Kind::Facts, &good)).is_ok());
-        for kind in [Kind::Head, Kind::Member, Kind::Facts, Kind::TempFile] {
+        assert!(scanned(&file(RecordKind::Facts, &good)).is_ok());
+        for kind in [
+            RecordKind::Head,
+            RecordKind::Member,
+            RecordKind::Facts,
+            RecordKind::TempFile,
+        ] {
             for at in 0..good.len() {
                 for byte in [0, 1, 250, 253, 255] {
                     let mut made_up = good.clone();
@@ -378,9 +390,9 @@ mod tests {
     #[test]
     fn a_record_of_a_later_version_is_named() {
         let (mut framer, mut bytes) = Framer::begin();
-        let mut header = framer.header(Kind::Head, 0);
+        let mut header = framer.header(RecordKind::Head, 0);
         header[0] = 9;
-        let chain = chained(&blake3::hash(&begin()), &header[..16]);
+        let chain = chain_hash(&blake3::hash(&begin()), &header[..16]);
         header[16..].copy_from_slice(chain.as_bytes());
         bytes.extend(header);
         assert_eq!(
@@ -398,7 +410,7 @@ mod tests {
         bytes.extend(framer.end().1);
         assert!(matches!(scanned(&bytes), Err(ExportError::Invalid { .. })));
         assert!(matches!(
-            scanned(&file(Kind::End, &[0; 16])),
+            scanned(&file(RecordKind::End, &[0; 16])),
             Err(ExportError::Invalid { .. })
         ));
     }

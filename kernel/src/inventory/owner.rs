@@ -1,60 +1,60 @@
-//! What a process has in the log, and what it refers to.
+//! The records of one process in the log, and its references.
 
 use dormouse_proto::id::FactNumber;
 
 use super::{Losses, ShortName};
 
-/// How long something of a process is needed.
+/// How long a record or reference of a process is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Need(u64);
 
 impl Need {
-    /// As long as the process is kept.
+    /// As long as the process exists.
     pub const ALWAYS: Self = Self(u64::MAX);
 
-    /// As long as this fact can be asked for.
+    /// As long as this fact is part of the history.
     #[must_use]
     pub fn fact(fact: FactNumber) -> Self {
         Self(fact.0 << 1)
     }
 
-    /// As long as an image after this fact is of use: the history begins there or earlier.
+    /// As long as the history starts at the image after this fact or earlier.
     #[must_use]
     pub fn image(after: FactNumber) -> Self {
         Self((after.0 << 1) | 1)
     }
 
-    /// Whether it is needed of a history that begins with the image after fact `since`.
+    /// Whether it is needed by a history that starts with the image after fact `since`.
     #[must_use]
     pub fn lasts(self, since: FactNumber) -> bool {
         self.0 > since.0 << 1
     }
 }
 
-/// The records of a process in a part of the log, from one of its images up to the next. A history
-/// begins at an image, so these are given up together.
+/// The records of a process in one part of the log, from one of its images to the next. A history
+/// starts at an image, so these are deleted together.
 #[derive(Clone, Copy, Debug)]
 struct Share {
     part: u32,
     bytes: u64,
-    /// The fact that the image stands after.
+    /// The last fact before the image.
     from: FactNumber,
-    /// The record that is needed for the shortest time, and for the longest.
+    /// The shortest and the longest need among the records.
     first: Need,
     last: Need,
 }
 
-/// A process.
+/// The inventory of one process.
 #[derive(Debug, Default)]
 pub(super) struct Owner {
-    /// Each content with the need that lasts longest, by rising name.
+    /// Referenced contents with their longest need, sorted by name.
     references: Vec<(ShortName, Need)>,
-    /// What came since it was settled.
-    fresh: Vec<(ShortName, Need)>,
+    /// References that are not merged yet.
+    unmerged: Vec<(ShortName, Need)>,
     shares: Vec<Share>,
-    /// The facts that its images stand after, rising.
+    /// Positions of the images, ascending.
     images: Vec<FactNumber>,
-    /// First fact and end of each stretch of facts; one, where there is no gap.
+    /// Known ranges of facts (first, end); a single one if there is no gap.
     facts: Vec<(u64, u64)>,
     temp_files: Vec<(u64, u64)>,
     ended_ms: Option<u64>,
@@ -83,7 +83,7 @@ impl Owner {
         }
     }
 
-    /// The image that a record follows, or that it is.
+    /// The image that a record follows, or is.
     fn begins(&self, need: Need) -> FactNumber {
         let fact = FactNumber(need.0 >> 1);
         match need {
@@ -98,7 +98,7 @@ impl Owner {
     }
 
     pub(super) fn facts(&mut self, first: FactNumber, count: u64) {
-        note(&mut self.facts, first.0, first.0 + count);
+        add_range(&mut self.facts, first.0, first.0 + count);
     }
 
     pub(super) fn ended(&mut self, at_ms: u64) {
@@ -116,25 +116,25 @@ impl Owner {
     }
 
     pub(super) fn temp_file(&mut self, number: u64) {
-        note(&mut self.temp_files, number, number + 1);
+        add_range(&mut self.temp_files, number, number + 1);
     }
 
     pub(super) fn refers(&mut self, need: Need, names: impl Iterator<Item = ShortName>) {
-        self.fresh.extend(names.map(|name| (name, need)));
+        self.unmerged.extend(names.map(|name| (name, need)));
     }
 
-    /// Takes in what is fresh, and answers with the contents that it did not refer to before.
-    pub(super) fn settle(&mut self, is_there: impl Fn(u32) -> bool) -> Vec<ShortName> {
+    /// Merges new references. Returns the contents that the process did not refer to before.
+    pub(super) fn merge_references(&mut self, is_there: impl Fn(u32) -> bool) -> Vec<ShortName> {
         self.shares.retain(|share| is_there(share.part));
-        if self.fresh.is_empty() {
+        if self.unmerged.is_empty() {
             return Vec::new();
         }
-        let mut fresh = std::mem::take(&mut self.fresh);
+        let mut unmerged = std::mem::take(&mut self.unmerged);
         let mut gained = Vec::new();
-        fresh.sort_unstable_by(|one, other| (one.0, other.1).cmp(&(other.0, one.1)));
-        // Of one name the need that lasts longest comes first.
-        fresh.dedup_by_key(|(name, _)| *name);
-        fresh.retain(|(name, need)| {
+        unmerged.sort_unstable_by(|one, other| (one.0, other.1).cmp(&(other.0, one.1)));
+        // The longest need of a name comes first.
+        unmerged.dedup_by_key(|(name, _)| *name);
+        unmerged.retain(|(name, need)| {
             match self
                 .references
                 .binary_search_by_key(name, |(name, _)| *name)
@@ -149,13 +149,13 @@ impl Owner {
                 }
             }
         });
-        self.references.reserve_exact(fresh.len());
-        self.references.extend(fresh);
+        self.references.reserve_exact(unmerged.len());
+        self.references.extend(unmerged);
         self.references.sort_unstable_by_key(|(name, _)| *name);
         gained
     }
 
-    /// What is lost with all of it, or with its history before a fact.
+    /// Adds what a deletion of the process, or of its history before a fact, would free.
     pub(super) fn losses(&self, since: Option<FactNumber>, losses: &mut Losses) {
         let lasts = |need: Need| since.is_some_and(|since| need.lasts(since));
         for (name, _) in self.references.iter().filter(|(_, need)| !lasts(*need)) {
@@ -184,7 +184,7 @@ impl Owner {
         if self.images.binary_search(&since).is_err() {
             return Err(None);
         }
-        let upto = reach(&self.facts, since.0 + 1);
+        let upto = contiguous_end(&self.facts, since.0 + 1);
         if upto >= last.0 {
             Ok(())
         } else {
@@ -193,7 +193,7 @@ impl Owner {
     }
 
     pub(super) fn temp_files(&self) -> u64 {
-        reach(&self.temp_files, 1)
+        contiguous_end(&self.temp_files, 1)
     }
 
     pub(super) fn ended_ms(&self) -> Option<u64> {
@@ -208,22 +208,21 @@ impl Owner {
     }
 }
 
-/// Adds a stretch of numbers to others, and joins those that touch.
-fn note(stretches: &mut Vec<(u64, u64)>, first: u64, end: u64) {
-    let from = stretches.partition_point(|(_, known_end)| *known_end < first);
-    let upto = stretches.partition_point(|(start, _)| *start <= end);
-    let joined = &stretches[from..upto.max(from)];
+/// Adds a range of numbers and joins adjacent ranges.
+fn add_range(ranges: &mut Vec<(u64, u64)>, first: u64, end: u64) {
+    let from = ranges.partition_point(|(_, known_end)| *known_end < first);
+    let upto = ranges.partition_point(|(start, _)| *start <= end);
+    let joined = &ranges[from..upto.max(from)];
     let first = joined.first().map_or(first, |(start, _)| first.min(*start));
     let end = joined
         .last()
         .map_or(end, |(_, known_end)| end.max(*known_end));
-    stretches.splice(from..upto.max(from), [(first, end)]);
+    ranges.splice(from..upto.max(from), [(first, end)]);
 }
 
-/// The last number up to which there is no gap from `first` on; the one before it where it is
-/// missing.
-fn reach(stretches: &[(u64, u64)], first: u64) -> u64 {
-    let covering = stretches
+/// The last number of the range that contains `first`; `first - 1` if there is none.
+fn contiguous_end(ranges: &[(u64, u64)], first: u64) -> u64 {
+    let covering = ranges
         .iter()
         .find(|(start, end)| *start <= first && first < *end);
     covering.map_or(first, |(_, end)| *end) - 1

@@ -1,10 +1,10 @@
-//! One class of priority: the trees that wait in it, and whose turn it is.
+//! One priority class: its waiting trees, and which of them is next.
 //!
-//! A turn is a number of grants of the class. A tree that comes new gets the turn that is now; one
-//! that was served, the turn when all others that waited have been served too. The smallest is
-//! next, and of equal ones the tree that stands longer. Turns that are given out only grow with the
-//! grants, so that a tree waits for a round of others at most, and for newcomers only until the
-//! grants have reached its turn.
+//! A turn is a value of the class's grant counter. A new tree gets the current value; a tree that
+//! was served gets the value at which all others that are waiting have been served. The lowest turn
+//! is next; among equal ones, the tree that has been waiting longer. Turns only grow with the
+//! grants, so that a tree waits for at most one round of others, and for new trees only until the
+//! counter has reached its turn.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,20 +14,20 @@ use super::PermitTicket;
 
 #[derive(Debug, Default)]
 pub(super) struct Class {
-    /// How far it has come among the classes.
+    /// Pass value among the classes.
     pass: u64,
-    /// Permits that it was granted so far.
+    /// Permits that were granted so far.
     grants: u64,
-    /// Trees that wait or hold a permit; others are forgotten.
+    /// Trees that wait or hold a permit; others are removed.
     trees: BTreeMap<Pid, Tree>,
-    /// The trees that wait, by turn. The ticket tells trees of one turn apart: it is the first that
-    /// waited when they were put here.
-    line: BTreeSet<(u64, PermitTicket, Pid)>,
+    /// Waiting trees by turn. The ticket is the first that was waiting when the tree was added, and
+    /// orders trees of the same turn.
+    queue: BTreeSet<(u64, PermitTicket, Pid)>,
 }
 
 #[derive(Debug)]
 struct Tree {
-    /// Its place in the line, while it waits.
+    /// Position in `queue` while it waits.
     turn: u64,
     since: PermitTicket,
     waiting: BTreeSet<PermitTicket>,
@@ -40,11 +40,11 @@ impl Class {
     }
 
     pub(super) fn waits(&self) -> bool {
-        !self.line.is_empty()
+        !self.queue.is_empty()
     }
 
-    /// A class that nobody waited in has saved nothing up: it stands at `least`, one permit of its
-    /// own behind where the classes have come.
+    /// Adds a ticket. An empty class has no credit from the past: its pass value is raised to
+    /// `least`, one of its own strides behind the current one.
     pub(super) fn enter(&mut self, tree: Pid, ticket: PermitTicket, least: u64) {
         if !self.waits() {
             self.pass = self.pass.max(least);
@@ -57,31 +57,31 @@ impl Class {
         };
         let known = self.trees.entry(tree).or_insert(new);
         if known.waiting.is_empty() {
-            // One that was served a moment ago does not come new; what lies further back counts
-            // neither for nor against it.
+            // A tree that was just served does not count as new; older grants count neither for nor
+            // against it.
             known.turn = known.turn.max(self.grants);
             known.since = ticket;
-            self.line.insert((known.turn, ticket, tree));
+            self.queue.insert((known.turn, ticket, tree));
         }
         known.waiting.insert(ticket);
     }
 
-    /// Serves the tree whose turn it is. Its next call, if one waits, comes after a round of those
-    /// that wait now.
+    /// Serves the tree whose turn it is. Its next waiting call comes after a round of those that
+    /// wait now.
     pub(super) fn serve(&mut self, stride: u64) -> Option<PermitTicket> {
-        let (_, _, pid) = self.line.pop_first()?;
+        let (_, _, pid) = self.queue.pop_first()?;
         let tree = self
             .trees
             .get_mut(&pid)
-            .expect("a tree in the line is known");
-        let ticket = tree.waiting.pop_first().expect("a tree in the line waits");
+            .expect("a tree in the queue is known");
+        let ticket = tree.waiting.pop_first().expect("a tree in the queue waits");
         self.pass += stride;
         self.grants += 1;
         tree.granted += 1;
-        tree.turn = self.grants + self.line.len().max(1) as u64;
+        tree.turn = self.grants + self.queue.len().max(1) as u64;
         if let Some(first) = tree.waiting.first() {
             tree.since = *first;
-            self.line.insert((tree.turn, tree.since, pid));
+            self.queue.insert((tree.turn, tree.since, pid));
         }
         Some(ticket)
     }
@@ -93,21 +93,21 @@ impl Class {
             .expect("a tree with a ticket is known");
         tree.waiting.remove(&ticket);
         if tree.waiting.is_empty() {
-            self.line.remove(&(tree.turn, tree.since, pid));
+            self.queue.remove(&(tree.turn, tree.since, pid));
         }
-        self.forget(pid);
+        self.remove_if_unused(pid);
     }
 
-    pub(super) fn give_back(&mut self, pid: Pid) {
+    pub(super) fn return_permit(&mut self, pid: Pid) {
         self.trees
             .get_mut(&pid)
             .expect("a tree with a permit is known")
             .granted -= 1;
-        self.forget(pid);
+        self.remove_if_unused(pid);
     }
 
-    /// What neither waits nor holds a permit costs nothing.
-    fn forget(&mut self, pid: Pid) {
+    /// Removes a tree that neither waits nor holds a permit.
+    fn remove_if_unused(&mut self, pid: Pid) {
         if self
             .trees
             .get(&pid)

@@ -1,5 +1,5 @@
-//! What arrives from outside of the process and has bytes: before and after it is known where these
-//! go.
+//! Arrivals: input from outside of the process whose bytes have to be read before it is known where
+//! they go, to the context or to a descriptor.
 
 use std::sync::Arc;
 
@@ -12,90 +12,93 @@ use crate::table::NewDescriptor;
 use crate::table::placement::{Placement, Placer};
 use dormouse_content::{CappedBytes, Unreadable};
 
-/// An arrival. Its fields are those of the [`Input`](super::Input) that brought it.
+/// An arrival before its bytes are read. The fields are those of the [`Input`](super::Input) that
+/// brought it.
 #[derive(Clone, Debug)]
 pub(super) enum Arrival {
-    /// Someone speaks to the process.
-    Spoke { from: Sender, user_input: UserInput },
-    /// The host hands over a content.
+    /// Input of the host.
+    UserInput { from: Sender, user_input: UserInput },
+    /// A content that the host opens as a descriptor.
     Opened {
-        ticket: Arc<str>,
-        collected: CappedBytes,
+        request_id: Arc<str>,
+        capped: CappedBytes,
         source: String,
         page_chars: Option<u32>,
     },
-    /// Another process sends a message.
-    Messaged {
-        ticket: Arc<str>,
+    /// A message of another process.
+    Message {
+        request_id: Arc<str>,
         from: Pid,
         call: CallId,
-        settled: u32,
-        letter: Envelope,
+        acked_below: u32,
+        envelope: Envelope,
     },
 }
 
-/// An arrival, ready for the process.
+/// An arrival whose bytes have been read.
 #[derive(Clone, Debug)]
-pub enum Placed {
-    /// Where the parts of what somebody said go.
-    Spoke {
-        /// Who said it.
+pub enum PlacedArrival {
+    /// Input of the host.
+    UserInput {
+        /// Who sent the input.
         from: Sender,
-        /// The parts, in order.
+        /// Placement of each part, in order.
         parts: Vec<Placement>,
     },
-    /// What the host handed over, as a descriptor.
+    /// A content that the host opens as a descriptor.
     Opened {
-        /// The host's name of its call.
-        ticket: Arc<str>,
-        /// The descriptor.
+        /// Id of the request; the answer carries it.
+        request_id: Arc<str>,
+        /// The new descriptor, or why the bytes could not be read.
         new: Result<Box<NewDescriptor>, Unreadable>,
     },
     /// A message of another process.
-    Messaged {
-        /// The name of the delivery.
-        ticket: Arc<str>,
-        /// The sender.
+    Message {
+        /// Id of the delivery; the receipt carries it.
+        request_id: Arc<str>,
+        /// Pid of the sender.
         from: Pid,
-        /// Its call.
+        /// Call of the sender; identifies the message.
         call: CallId,
-        /// The sender waits for no call below this number.
-        settled: u32,
-        /// What it says.
-        letter: PlacedEnvelope,
+        /// The sender has an acknowledgement for every call below this sequence number.
+        acked_below: u32,
+        /// The message.
+        envelope: PlacedEnvelope,
     },
 }
 
 impl Arrival {
-    pub(super) fn place(self, placer: &Placer<'_>) -> Placed {
+    pub(super) fn place(self, placer: &Placer<'_>) -> PlacedArrival {
         match self {
-            Self::Spoke { from, user_input } => Placed::Spoke {
+            Self::UserInput { from, user_input } => PlacedArrival::UserInput {
                 from,
                 parts: placer.user_input(&user_input),
             },
             Self::Opened {
-                ticket,
-                collected,
+                request_id,
+                capped,
                 source,
                 page_chars,
-            } => Placed::Opened {
-                ticket,
-                new: placer.handed(collected, &source, page_chars).map(Box::new),
+            } => PlacedArrival::Opened {
+                request_id,
+                new: placer
+                    .host_descriptor(capped, &source, page_chars)
+                    .map(Box::new),
             },
-            Self::Messaged {
-                ticket,
+            Self::Message {
+                request_id,
                 from,
                 call,
-                settled,
-                letter,
+                acked_below,
+                envelope,
             } => {
-                let letter = PlacedEnvelope::new(from, letter, placer);
-                Placed::Messaged {
-                    ticket,
+                let envelope = PlacedEnvelope::new(from, envelope, placer);
+                PlacedArrival::Message {
+                    request_id,
                     from,
                     call,
-                    settled,
-                    letter,
+                    acked_below,
+                    envelope,
                 }
             }
         }

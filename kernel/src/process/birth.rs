@@ -1,5 +1,5 @@
-//! The image that a new process starts from: system prompt and tools are composed here, once, and
-//! frozen.
+//! The image that a new process starts from. System prompt and tools are composed once, at birth,
+//! and never change (HIST-1).
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use dormouse_proto::tool::Access;
 use dormouse_proto::user_input::UserInput;
 use imbl::Vector;
 
-use super::common::ProgramCache;
-use super::environment::{Gathered, tell_environment};
+use super::environment::{GatheredEnvironment, add_environment};
+use super::program_cache::ProgramCache;
 use super::toolbox::{HostContext, Toolbox};
 use super::{Image, Preloads};
 use crate::budget::DEFAULT_PROCESSES;
@@ -23,7 +23,7 @@ use crate::syscall::{self, spawn::ShownPreload};
 use crate::table::Table;
 use crate::table::placement::{Placement, Placer};
 
-/// What bounds the tree of a root whose program says nothing.
+/// Default budget of a root whose program sets none.
 const ROOT: Budget = Budget {
     input_tokens: None,
     output_tokens: None,
@@ -34,33 +34,38 @@ const ROOT: Budget = Budget {
     resident_bytes: None,
 };
 
-/// What a new process gets beside its program.
+/// What a new process gets in addition to its program.
 #[derive(Clone, Copy, Debug)]
 pub struct Birth<'a> {
-    /// What it may do.
+    /// Access level of the process.
     pub access: Access,
-    /// How many ancestors it has.
+    /// Number of ancestors; 0 for a root.
     pub depth: u32,
-    /// How long it lives.
+    /// Whether the process ends with its turn or waits for more input.
     pub lifetime: Lifetime,
-    /// How soon its model calls are made where others wait.
+    /// Priority of its model calls.
     pub priority: Priority,
-    /// What it starts with beside what its program says.
+    /// Preloads in addition to those of the program.
     pub preloads: &'a Preloads,
-    /// The first thing said to it.
+    /// Initial input. An input without parts counts as none.
     pub input: Option<&'a UserInput>,
 }
 
-/// The image of a new process. Costs what its preloads and input bring. Its budget is its
-/// program's, as a root has it: a parent puts a share in its place.
+/// Makes the image of a new process. Costs O(preloads + input). The budget is the one of the
+/// program, as a root has it; a parent replaces it by a share.
 ///
-/// Where [`EnvironmentChoice::is_gathered`](crate::program::EnvironmentChoice::is_gathered), it is
-/// not whole before [`tell_environment`] has told it what was found out.
+/// If [`EnvironmentChoice::is_gathered`](crate::program::EnvironmentChoice::is_gathered), the image
+/// is incomplete until [`add_environment`] adds what was gathered.
 #[must_use]
-pub fn born(program: &Program, around: &HostContext, birth: Birth<'_>, now_ms: u64) -> Image {
-    let common = ProgramCache::of(program, around);
+pub fn initial_image(
+    program: &Program,
+    host: &HostContext,
+    birth: Birth<'_>,
+    now_ms: u64,
+) -> Image {
+    let cache = ProgramCache::for_program(program, host);
     let mut table = Table::default();
-    // Where descriptors are off, nothing could read one.
+    // Without descriptor tools nothing could read a preloaded descriptor.
     for (id, entry) in birth
         .preloads
         .descriptors
@@ -70,10 +75,10 @@ pub fn born(program: &Program, around: &HostContext, birth: Birth<'_>, now_ms: u
         table.insert(id.clone(), entry.clone());
     }
     let mut held_bytes = 0;
-    let said = birth
+    let input = birth
         .input
         .filter(|user_input| !user_input.parts.is_empty());
-    let mailbox = said.map(|user_input| {
+    let mailbox = input.map(|user_input| {
         let parts = Placer::unlimited(program.descriptors(), now_ms).user_input(user_input);
         let blocks = parts.into_iter().map(|part| match part {
             Placement::Context { answer, .. } => Block::text(answer.text),
@@ -94,13 +99,13 @@ pub fn born(program: &Program, around: &HostContext, birth: Birth<'_>, now_ms: u
         }
     });
     let mut image = Image {
-        bundle: common.bundle.clone(),
+        bundle: cache.bundle.clone(),
         program: program.key().into(),
-        system: common.system(birth.preloads, || {
-            system_prompt(program, &common.toolbox, &birth)
+        system: cache.system(birth.preloads, || {
+            system_prompt(program, &cache.toolbox, &birth)
         }),
-        tools: common.toolbox.specs(),
-        outside: common.toolbox.outside(),
+        tools: cache.toolbox.specs(),
+        outside: cache.toolbox.outside(),
         access: birth.access,
         depth: birth.depth,
         lifetime: birth.lifetime,
@@ -108,7 +113,7 @@ pub fn born(program: &Program, around: &HostContext, birth: Birth<'_>, now_ms: u
         messages: Vector::new(),
         forked_at: Vec::new(),
         mailbox: mailbox.into_iter().collect(),
-        heard: Vec::new(),
+        receipts: Vec::new(),
         background: Vec::new(),
         next_fd: table.next_fd(),
         table: table.entries(),
@@ -129,15 +134,21 @@ pub fn born(program: &Program, around: &HostContext, birth: Birth<'_>, now_ms: u
         restores: 0,
     };
     if !program.environment().is_gathered() {
-        tell_environment(&mut image, program, around, &Gathered::default(), now_ms);
+        add_environment(
+            &mut image,
+            program,
+            host,
+            &GatheredEnvironment::default(),
+            now_ms,
+        );
     }
     image
 }
 
-/// The program's own words, then what was preloaded, and how to use descriptors.
+/// The system prompt: the text of the program, the preloads, then the instructions on descriptors.
 fn system_prompt(program: &Program, toolbox: &Toolbox, birth: &Birth<'_>) -> String {
     let mut parts = vec![program.system().to_owned()];
-    let preloads = preloaded(program, birth.preloads);
+    let preloads = preload_elements(program, birth.preloads);
     if !preloads.is_empty() {
         parts.push(format!("<preload>\n{}\n</preload>", preloads.join("\n")));
     }
@@ -152,8 +163,8 @@ fn system_prompt(program: &Program, toolbox: &Toolbox, birth: &Birth<'_>) -> Str
     parts.join("\n\n")
 }
 
-/// Each preload as an element: those of the program, then those of this process.
-fn preloaded(program: &Program, given: &Preloads) -> Vec<String> {
+/// Each preload as an XML element: those of the program, then those of this process.
+fn preload_elements(program: &Program, given: &Preloads) -> Vec<String> {
     let of_program = program
         .preloads()
         .iter()
@@ -185,7 +196,7 @@ provider = "scripted"
 enabled = [{ name = "read_fd", alias = "look" }, "list_fds"]
 "#;
         let read = &mut |_: &Path| Ok(Bytes::from_static(PROGRAM.as_bytes()));
-        let (program, around) = (
+        let (program, host) = (
             compile(Path::new("p.toml"), read, &[]).unwrap().program,
             HostContext::default(),
         );
@@ -197,7 +208,7 @@ enabled = [{ name = "read_fd", alias = "look" }, "list_fds"]
             preloads: &Preloads::default(),
             input: None,
         };
-        let prompt = system_prompt(&program, &Toolbox::new(&program, &around), &birth);
+        let prompt = system_prompt(&program, &Toolbox::new(&program, &host), &birth);
         assert!(
             prompt.contains("- read_fd, here and in answers, is your tool look.\n"),
             "{prompt}"

@@ -1,15 +1,15 @@
-//! The budget at work: what a process asks of its account before it goes on, what it sets aside for
-//! its children, and how it ends when a limit is reached.
+//! Budget checks of a running process. The account itself is in [`crate::budget`]; this module
+//! decides when to reserve, to warn and to end.
 //!
-//! * Before children are made, their shares are reserved; with each that is no more its share is
-//!   returned. Both are facts, by the call that made the child and its place in it, so that they
-//!   hold whatever becomes of the call.
-//! * Before a model is asked, every limit is looked at. At a limit the process ends cleanly. Where
-//!   all that is left is reserved for children, it waits until some of that comes back. Near a
-//!   limit its model is warned, at the end of the message that is about to be sent, which no model
-//!   has seen yet (HIST-1).
-//! * What a call used is known only when it is over: one call may overshoot, and nothing begins
-//!   after it.
+//! * Shares are reserved before children are made, and returned when a child is gone. Both are
+//!   facts, keyed by the call and the child's index in it, so that they are independent of the fate
+//!   of the call.
+//! * Limits are checked before each model call. At a limit the process ends with a valid history.
+//!   If everything left is reserved for children, the process waits until a share is returned. Near
+//!   a limit the model is warned, at the end of the message that is about to be sent and that no
+//!   model has seen (HIST-1).
+//! * The usage of a call is known only after it: one call may overshoot, and nothing starts after
+//!   it.
 
 use dormouse_proto::budget::{Amount, Budget, Change};
 use dormouse_proto::id::CallId;
@@ -22,7 +22,7 @@ use dormouse_proto::xml::Element;
 
 use super::decide::Draft;
 use super::{Effect, State};
-use crate::budget::{Asked, Multiply, Reached};
+use crate::budget::{Multiply, ReachedLimit, ShareRequest};
 use crate::program::Program;
 use crate::syscall::{fork, spawn};
 
@@ -30,29 +30,28 @@ const ABANDONED: &str =
     "Interrupted: the budget was used up before this call was done. Its effect is unknown.";
 
 impl Draft {
-    fn change(&mut self, change: Change) {
-        self.emit(change);
-    }
-
-    /// Whether the budget lets a model be asked. At a limit the process ends here.
+    /// Whether the budget permits a model call. Ends the process at a limit.
     pub(super) fn may_spend(&mut self) -> bool {
         !self.ends_at_limit() && !self.state.budget.waits_for_shares()
     }
 
-    /// Ends the process if its budget has reached a limit. True if it ended.
+    /// Ends the process if its budget has reached a limit. Returns whether it ended.
     pub(super) fn ends_at_limit(&mut self) -> bool {
         let Some(reached) = self.state.budget.reached(self.now_ms) else {
             return false;
         };
-        self.exhaust(reached);
+        self.end_exhausted(reached);
         true
     }
 
-    /// Why no model may be asked beside the conversation, if it may not.
+    /// Why no model may be called outside of the conversation, if the budget forbids it.
     pub(super) fn refusal_to_spend(&self) -> Option<String> {
         let account = &self.state.budget;
         if let Some(reached) = account.reached(self.now_ms) {
-            return Some(format!("No model is asked: {}.", exhausted(reached)));
+            return Some(format!(
+                "No model is asked: {}.",
+                exhausted_message(reached)
+            ));
         }
         account.waits_for_shares().then(|| {
             "No model is asked: what is left of this process's budget is reserved for its \
@@ -61,8 +60,8 @@ impl Draft {
         })
     }
 
-    /// Warns the model of limits that are near, once of each, in the message that is about to be
-    /// sent. Where that is the model's own, of a turn that paused, the warning waits for the next.
+    /// Warns the model once of each limit that is near, in the message that is about to be sent. If
+    /// the last message is the model's own (a paused turn), the warning waits.
     pub(super) fn warn_of_limits(&mut self) {
         if self
             .state
@@ -73,8 +72,8 @@ impl Draft {
             return;
         }
         for reached in self.state.budget.near(self.now_ms) {
-            let Reached { amount, limit, .. } = reached;
-            self.change(Change::Warned {
+            let ReachedLimit { amount, limit, .. } = reached;
+            self.emit(Change::Warned {
                 amount,
                 limit,
                 text: warning(reached).into(),
@@ -82,30 +81,35 @@ impl Draft {
         }
     }
 
-    /// Ends the process, and with it all below it: what is in flight is given up with a valid
+    /// Ends the process because of an exhausted budget. Calls in flight are abandoned with a valid
     /// history.
-    fn exhaust(&mut self, reached: Reached) {
+    fn end_exhausted(&mut self, reached: ReachedLimit) {
         if let Phase::Thinking { .. } | Phase::Acting { .. } = self.state.phase {
-            self.abandon(ABANDONED);
+            self.abandon_calls(ABANDONED);
         }
-        self.end(Exit::new(ExitStatus::BudgetExhausted, exhausted(reached)));
+        self.end(Exit::new(
+            ExitStatus::BudgetExhausted,
+            exhausted_message(reached),
+        ));
     }
 
-    /// Has the process woken when its wall time is over; ends it where it is. False where it ended.
-    pub(super) fn keep_time(&mut self) -> bool {
+    /// Schedules a wake-up for the end of the wall time, or ends the process if that has passed.
+    /// Returns whether the process is still running.
+    pub(super) fn schedule_deadline(&mut self) -> bool {
         let Some(at_ms) = self.state.budget.deadline_ms() else {
             return true;
         };
         if self.now_ms >= at_ms {
-            self.time_up(at_ms);
+            self.handle_deadline(at_ms);
             return false;
         }
-        self.perform(Effect::WakeAt { at_ms });
+        self.schedule(Effect::WakeAt { at_ms });
         true
     }
 
-    /// The time that it was to be woken at has come, whatever a clock shows that was set since.
-    pub(super) fn time_up(&mut self, at_ms: u64) {
+    /// Handles the scheduled wake-up. The comparison uses the scheduled time, not the clock, which
+    /// may have been set back.
+    pub(super) fn handle_deadline(&mut self, at_ms: u64) {
         let (Some(deadline), Some(limit)) = (
             self.state.budget.deadline_ms(),
             self.state.budget.limits().wall_time_ms,
@@ -113,7 +117,7 @@ impl Draft {
             return;
         };
         if deadline <= at_ms {
-            self.exhaust(Reached {
+            self.end_exhausted(ReachedLimit {
                 amount: Amount::WallTime,
                 used: limit,
                 limit,
@@ -121,8 +125,8 @@ impl Draft {
         }
     }
 
-    /// Sets aside a share for each of these children of a call; those that have one keep it.
-    pub(super) fn reserve(
+    /// Reserves a share for each of these children of a call. Children that have a share keep it.
+    pub(super) fn reserve_shares(
         &mut self,
         call: CallId,
         indices: &[u32],
@@ -130,8 +134,12 @@ impl Draft {
         access: Access,
     ) -> Result<(), String> {
         let account = &self.state.budget;
-        let without = |index: &u32| account.share(call, *index).is_none();
-        let indices: Vec<_> = indices.iter().copied().filter(without).collect();
+        // A repeated call keeps the shares that were reserved before the restart.
+        let indices: Vec<_> = indices
+            .iter()
+            .copied()
+            .filter(|index| account.share(call, *index).is_none())
+            .collect();
         if indices.is_empty() {
             return Ok(());
         }
@@ -140,114 +148,109 @@ impl Draft {
         } else {
             Multiply::No
         };
-        let (children, beside, later) = (
-            indices.len() as u64,
-            self.children_to_come(call),
-            self.children_later(call),
-        );
-        let asked = Asked {
-            children,
-            beside,
-            later,
+        let request = ShareRequest {
+            children: indices.len() as u64,
+            beside: self.children_to_come(call),
+            later: self.children_later(call),
             wants,
             multiply,
         };
         let share = account
-            .cut(&asked, self.now_ms)
+            .share_for(&request, self.now_ms)
             .map_err(|shortage| shortage.to_string())?;
-        self.change(Change::Reserved {
+        self.emit(Change::Reserved {
             call,
             shares: indices.into_iter().map(|index| (index, share)).collect(),
         });
         Ok(())
     }
 
-    /// How many children the other calls of the turn are going to make.
+    /// How many children the other unstarted calls of the turn are going to make.
     fn children_to_come(&self, call: CallId) -> u64 {
-        let others = self
-            .state
-            .slots()
-            .iter()
-            .filter(|slot| slot.call != call && !slot.called && slot.answer.is_none());
-        let counts = others.map(|slot| match self.kind_of(slot) {
-            Some(kind) if kind.makes_children() => self.expected_children(slot) as u64,
+        let others = self.state.pending_calls().iter().filter(|pending_call| {
+            pending_call.call != call && !pending_call.called && pending_call.answer.is_none()
+        });
+        let counts = others.map(|pending_call| match self.bound_tool_of(pending_call) {
+            Some(tool) if tool.makes_children() => self.expected_children(pending_call) as u64,
             _ => 0,
         });
         counts.sum()
     }
 
-    /// How many children may follow the one of this call while it runs, where nobody waits for it.
+    /// How many more background children the process may start while the child of this call runs.
     fn children_later(&self, call: CallId) -> u64 {
-        if !self.is_call_of(call, &spawn::TOOL) || spawn::waits(&self.slot(call).args) {
+        if !self.is_call_of(call, &spawn::TOOL) || spawn::waits(&self.pending_call(call).args) {
             return 0;
         }
         let most = self.state.program.limits().max_children as usize;
         most.saturating_sub(self.children_beside(call) + 1) as u64
     }
 
-    /// A child is no more, or never was: what it left of its share comes back, once (CALL-1).
-    pub(super) fn give_back(&mut self, call: CallId, index: u32, spent: Option<Usage>) {
+    /// Returns the rest of a child's share, at most once (CALL-1). `spent` is unknown if the child
+    /// was abandoned.
+    pub(super) fn return_share(&mut self, call: CallId, index: u32, spent: Option<Usage>) {
         if self.state.budget.share(call, index).is_some() {
-            self.change(Change::Returned { call, index, spent });
+            self.emit(Change::Returned { call, index, spent });
         }
     }
 
-    /// Goes on where all that was left had been reserved, and some of it may have come back.
-    pub(super) fn go_on_with_shares(&mut self) {
+    /// Continues a process that was waiting for shares to be returned.
+    pub(super) fn continue_with_returned_shares(&mut self) {
         match self.state.phase {
-            Phase::Ready { stopped: None } => self.ask_model(),
+            Phase::Ready { stopped: None } => self.call_model(),
             Phase::Ready {
                 stopped: Some(stop),
-            } => self.follow(stop),
+            } => self.handle_stop_reason(stop),
             Phase::Idle | Phase::Thinking { .. } | Phase::Acting { .. } | Phase::Ended { .. } => {}
         }
     }
 
-    /// Asks what became of children whose calls are over, though their shares are still reserved:
-    /// they ended unheard, are about to, or were never born.
-    pub(super) fn ask_after_lost(&mut self) {
-        let is_waited_for = |call: CallId| {
-            self.state.background.contains_key(&call)
-                || self
-                    .state
-                    .slots()
-                    .iter()
-                    .any(|slot| slot.call == call && slot.answer.is_none())
-        };
-        let places = self.state.budget.shares().map(|(place, _)| place);
-        let lost: Vec<_> = places.filter(|(call, _)| !is_waited_for(*call)).collect();
+    /// Looks for children whose call is over while their share is still reserved: their end was
+    /// missed, is about to be reported, or they were never created.
+    pub(super) fn find_lost_children(&mut self) {
+        let mut lost = Vec::new();
+        for ((call, index), _) in self.state.budget.shares() {
+            let is_open = self
+                .state
+                .pending_calls()
+                .iter()
+                .any(|pending_call| pending_call.call == call && pending_call.answer.is_none());
+            if !is_open && !self.state.background.contains_key(&call) {
+                lost.push((call, index));
+            }
+        }
         for (call, index) in lost {
-            self.perform(Effect::FindChild { call, index });
+            self.schedule(Effect::FindChild { call, index });
         }
     }
 
-    /// A model answered for a call that nothing came of but its cost. What was given up is counted
-    /// once.
-    pub(super) fn count_late(
+    /// Records the usage of a reply that came too late to be used. The usage of an abandoned call
+    /// is counted once.
+    pub(super) fn record_late_usage(
         &mut self,
         call: CallId,
         model: &str,
         result: &Result<Reply, ModelError>,
     ) {
         if let Ok(reply) = result
-            && self.state.budget.is_owed(call)
+            && self.state.budget.awaits_usage(call)
         {
-            self.count(call, self.state.priced(model, reply.usage));
+            self.record_usage(call, self.state.priced(model, reply.usage));
         }
     }
 
-    pub(super) fn count(&mut self, call: CallId, usage: Usage) {
+    pub(super) fn record_usage(&mut self, call: CallId, usage: Usage) {
         if usage != Usage::default() {
-            self.change(Change::Used { call, usage });
+            self.emit(Change::Used { call, usage });
         }
     }
 }
 
 impl State {
-    /// The same tokens with what they cost. It stands in the fact, so that another price table
-    /// changes nothing that was (DUR-2).
+    /// The usage with its cost. The cost becomes part of the fact, so that another price table does
+    /// not change the past (DUR-2).
     pub(super) fn priced(&self, model: &str, usage: Usage) -> Usage {
-        let price = self.program.price(model, &self.around.prices);
+        let price = self.program.price(model, &self.host.prices);
         Usage {
             cost_nanos: price.map_or(0, |price| price.cost_nanos(&usage)),
             ..usage
@@ -255,7 +258,7 @@ impl State {
     }
 }
 
-/// Whether a process of this program may make processes.
+/// Whether a process of this program may create processes.
 fn can_multiply(program: &Program, access: Access, depth: u32) -> bool {
     let mut makers = program
         .tools()
@@ -265,15 +268,16 @@ fn can_multiply(program: &Program, access: Access, depth: u32) -> bool {
         && makers.any(|tool| tool.access.unwrap_or(Access::Admin) <= access)
 }
 
-fn exhausted(
-    Reached {
+fn exhausted_message(
+    ReachedLimit {
         amount,
         used,
         limit,
-    }: Reached,
+    }: ReachedLimit,
 ) -> String {
     let word = amount.word();
-    let (used, limit) = (amount.show(used), amount.show(limit));
+    let used = amount.show(used);
+    let limit = amount.show(limit);
     format!(
         "the budget of {word} is used up: {used} of {limit} by this process and all below it \
          (budget.{word})"
@@ -281,11 +285,11 @@ fn exhausted(
 }
 
 fn warning(
-    Reached {
+    ReachedLimit {
         amount,
         used,
         limit,
-    }: Reached,
+    }: ReachedLimit,
 ) -> String {
     let word = amount.word();
     let message = format!(

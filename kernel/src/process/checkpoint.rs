@@ -1,19 +1,18 @@
-//! Checkpoints at work: the tools that make, list and go back to one, and going back itself, in
-//! place.
+//! Checkpoints: the tools that make, list and restore them, and restoring in place.
 //!
-//! A checkpoint names a fact; to go back, the process as it stood then is read beside it and comes
-//! as an input. Going back is one fact, so that a journal only grows: conversation, descriptors and
-//! phase are those of then, the epoch rises, and no number of a descriptor is given out twice
-//! (FD-1). What it used and whom it has heard stay, and what waits for it waits; what waited then
-//! and was heard since waits again.
+//! A checkpoint names a position in the journal. To restore it, the shell reads the image at that
+//! position and feeds it back as an input. Restoring is one fact, so that a journal only grows:
+//! conversation, descriptors and phase are those of the image, and the epoch rises. Counters of
+//! descriptors and calls continue (FD-1). Usage, receipts and waiting mail are kept; mail that was
+//! waiting at the checkpoint and has been delivered since waits again.
 //!
-//! A checkpoint may stand in the middle of a call, its own above all. What follows the last message
-//! of then answers the calls that were open there: those that had their answer by it, the others as
-//! not answered. So the history is one that a provider takes, and the word that the process was
-//! restored is in the same message.
+//! A checkpoint may lie in the middle of a call; one that a model makes always does. The message
+//! that follows the restored history answers the calls that were open there, with their answer if
+//! they had one. So the history stays valid for providers, and the same message tells the model
+//! that it was restored.
 //!
-//! A model goes back at most `limits.max_restores` times, which is counted and never rolled back,
-//! and its turn goes on counting its model calls. A host goes back as often as it likes.
+//! A model restores at most `limits.max_restores` times. That counter is never rolled back, and the
+//! turn keeps counting its model calls. The host restores without limit.
 
 use std::sync::Arc;
 
@@ -23,9 +22,9 @@ use dormouse_proto::record::{Caller, Phase};
 use dormouse_proto::tool::Answer;
 
 use super::decide::Draft;
-use super::evolve::results;
+use super::evolve::result_blocks;
 use super::{Effect, Fact, Work};
-use crate::syscall::checkpoint::{CheckpointError, CheckpointOp, CheckpointReply, Standing};
+use crate::syscall::checkpoint::{CheckpointError, CheckpointImage, CheckpointOp, CheckpointReply};
 use crate::syscall::{checkpoint_process, list_checkpoints, restore_process};
 
 const ABANDONED: &str = "Interrupted: the process went back to a checkpoint before this call was \
@@ -35,24 +34,24 @@ const OPEN: &str =
 
 impl Draft {
     pub(crate) fn checkpoint_process(&mut self, call: CallId) {
-        let label = checkpoint_process::label(&self.slot(call).args);
-        self.ask_checkpoints(call, label.map(|label| CheckpointOp::Make { label }));
+        let label = checkpoint_process::label(&self.pending_call(call).args);
+        self.request_checkpoint(call, label.map(|label| CheckpointOp::Make { label }));
     }
 
     pub(crate) fn list_checkpoints(&mut self, call: CallId) {
-        let checked = list_checkpoints::check(&self.slot(call).args);
-        self.ask_checkpoints(call, checked.map(|()| CheckpointOp::List));
+        let checked = list_checkpoints::check(&self.pending_call(call).args);
+        self.request_checkpoint(call, checked.map(|()| CheckpointOp::List));
     }
 
     pub(crate) fn restore_process(&mut self, call: CallId) {
-        let asked = self
+        let checked = self
             .may_restore()
-            .and_then(|()| restore_process::checkpoint(&self.slot(call).args));
-        self.ask_checkpoints(call, asked.map(|id| CheckpointOp::Read { id }));
+            .and_then(|()| restore_process::checkpoint(&self.pending_call(call).args));
+        self.request_checkpoint(call, checked.map(|id| CheckpointOp::Read { id }));
     }
 
     fn may_restore(&self) -> Result<(), CheckpointError> {
-        if self.state.slots().len() > 1 {
+        if self.state.pending_calls().len() > 1 {
             return Err(CheckpointError::Beside);
         }
         match (self.caller(), self.state.restores) {
@@ -63,12 +62,12 @@ impl Draft {
         }
     }
 
-    fn ask_checkpoints(&mut self, call: CallId, op: Result<CheckpointOp, CheckpointError>) {
+    fn request_checkpoint(&mut self, call: CallId, op: Result<CheckpointOp, CheckpointError>) {
         match op {
-            Err(error) => self.answer_whole(call, error.answer()),
+            Err(error) => self.answer_in_full(call, error.answer()),
             Ok(op) => {
-                self.intend(call);
-                self.perform(Effect::Begin {
+                self.record_intent(call);
+                self.schedule(Effect::Begin {
                     call,
                     work: Work::Checkpoint(op),
                 });
@@ -76,95 +75,96 @@ impl Draft {
         }
     }
 
-    pub(super) fn take_checkpoint(
+    pub(super) fn handle_checkpoint_reply(
         &mut self,
         call: CallId,
         result: Result<CheckpointReply, CheckpointError>,
     ) {
         self.complete(call, |draft| match result {
-            Err(error) => draft.answer_whole(call, error.answer()),
+            Err(error) => draft.answer_in_full(call, error.answer()),
             Ok(CheckpointReply::Made(made)) => {
-                draft.answer_whole(call, checkpoint_process::answer(&made))
+                draft.answer_in_full(call, checkpoint_process::answer(&made))
             }
-            Ok(CheckpointReply::Listed(kept)) => {
-                draft.answer_whole(call, list_checkpoints::answer(kept))
+            Ok(CheckpointReply::Listed(checkpoints)) => {
+                draft.answer_in_full(call, list_checkpoints::answer(checkpoints))
             }
-            Ok(CheckpointReply::Read(standing)) => draft.restore_for(call, *standing),
+            Ok(CheckpointReply::Read(restored)) => draft.restore_for_call(call, *restored),
         });
     }
 
-    /// Of a call of the host, which stands in no conversation, the host gets the answer first.
-    fn restore_for(&mut self, call: CallId, standing: Standing) {
-        if let Err(error) = self.check_standing(&standing) {
-            return self.answer_whole(call, error.answer());
+    /// A host call is not part of the conversation, so the host gets its answer before the restore.
+    fn restore_for_call(&mut self, call: CallId, restored: CheckpointImage) {
+        if let Err(error) = self.check_restorable(&restored) {
+            return self.answer_in_full(call, error.answer());
         }
         match self.caller() {
-            Caller::Model => self.go_back_to(standing, Caller::Model),
+            Caller::Model => self.restore(restored, Caller::Model),
             Caller::Host => {
-                self.answer_whole(call, self.went_back(&standing));
-                self.go_back_to(standing, Caller::Host);
-                self.proceed();
+                self.answer_in_full(call, self.restore_answer(&restored));
+                self.restore(restored, Caller::Host);
+                self.continue_after_restore();
             }
         }
     }
 
-    /// The host's word, in the middle of a turn or between two.
-    pub(super) fn take_back(&mut self, ticket: Arc<str>, standing: Standing) {
-        if let Err(error) = self.check_standing(&standing) {
-            return self.perform(Effect::AnswerHost {
-                ticket,
+    /// Restores at the request of the host, within a turn or between two.
+    pub(super) fn restore_for_host(&mut self, request_id: Arc<str>, restored: CheckpointImage) {
+        if let Err(error) = self.check_restorable(&restored) {
+            return self.schedule(Effect::AnswerHost {
+                request_id,
                 answer: error.answer(),
             });
         }
-        self.abandon(ABANDONED);
-        let answer = self.went_back(&standing);
-        self.perform(Effect::AnswerHost { ticket, answer });
-        self.go_back_to(standing, Caller::Host);
-        self.proceed();
+        self.abandon_calls(ABANDONED);
+        let answer = self.restore_answer(&restored);
+        self.schedule(Effect::AnswerHost { request_id, answer });
+        self.restore(restored, Caller::Host);
+        self.continue_after_restore();
         if self.state.exit().is_none() {
-            self.ask_after_lost();
+            self.find_lost_children();
         }
     }
 
-    fn check_standing(&self, Standing { kept, image }: &Standing) -> Result<(), CheckpointError> {
+    fn check_restorable(
+        &self,
+        CheckpointImage { checkpoint, image }: &CheckpointImage,
+    ) -> Result<(), CheckpointError> {
         match &image.phase {
             Phase::Ended { exit } => Err(CheckpointError::Ended {
-                id: kept.id,
+                id: checkpoint.id,
                 exit: exit.clone(),
             }),
             _ if *image.program != *self.state.program.key() => {
-                Err(CheckpointError::Unknown(kept.id))
+                Err(CheckpointError::Unknown(checkpoint.id))
             }
             _ => Ok(()),
         }
     }
 
-    /// What the host reads.
-    fn went_back(&self, Standing { kept, .. }: &Standing) -> Answer {
+    /// The answer that reports the restore.
+    fn restore_answer(&self, CheckpointImage { checkpoint, .. }: &CheckpointImage) -> Answer {
         let max_restores = self.state.program.limits().max_restores;
         Answer::shown(restore_process::notice(
-            kept,
+            checkpoint,
             self.state.restores + 1,
             max_restores,
         ))
     }
 
-    fn go_back_to(&mut self, standing: Standing, by: Caller) {
+    fn restore(&mut self, restored: CheckpointImage, by: Caller) {
         let mut blocks = Vec::new();
         if let Phase::Acting {
             caller: Caller::Model,
-            slots,
-        } = &standing.image.phase
+            pending_calls,
+        } = &restored.image.phase
         {
             let open = Answer::failed(OPEN);
-            blocks.extend(
-                slots
-                    .iter()
-                    .flat_map(|slot| results(slot, slot.answer.as_ref().unwrap_or(&open))),
-            );
+            blocks.extend(pending_calls.iter().flat_map(|pending_call| {
+                result_blocks(pending_call, pending_call.answer.as_ref().unwrap_or(&open))
+            }));
         }
-        blocks.push(Block::text(self.went_back(&standing).text));
-        let Standing { kept, image } = standing;
+        blocks.push(Block::text(self.restore_answer(&restored).text));
+        let CheckpointImage { checkpoint, image } = restored;
         let calls: Vec<_> = self
             .state
             .background
@@ -177,20 +177,20 @@ impl Draft {
             blocks,
         });
         self.emit(Fact::Restored {
-            checkpoint: kept.id,
+            checkpoint: checkpoint.id,
             image: Box::new(image),
             message,
             by,
         });
         if !calls.is_empty() {
-            self.perform(Effect::Abandon { calls });
+            self.schedule(Effect::Abandon { calls });
         }
     }
 
-    /// Goes on from there: with the model, or with what waits for one that was idle.
-    fn proceed(&mut self) {
+    /// Continues after a restore: calls the model, or starts a turn if mail is waiting.
+    fn continue_after_restore(&mut self) {
         match self.state.phase {
-            Phase::Ready { .. } => self.ask_model(),
+            Phase::Ready { .. } => self.call_model(),
             Phase::Idle if !self.state.mailbox.is_empty() => self.begin_turn(),
             _ => {}
         }

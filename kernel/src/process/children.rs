@@ -1,5 +1,5 @@
-//! Children: those that a fork makes, how many there may be, and what the parent is answered when
-//! they have ended.
+//! Children: forks, limits on their number, and the answer that the parent gets when they have
+//! ended.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::{Exit, ExitStatus, Origin};
-use dormouse_proto::record::{Caller, ChildFact, Control, Lifetime, Phase, Slot, Tally};
+use dormouse_proto::record::{Caller, ChildFact, Control, Lifetime, PendingCall, Phase, Tally};
 use dormouse_proto::shown::ShownText;
 use dormouse_proto::tool::{Access, Answer};
 use dormouse_proto::xml::Element;
 use imbl::OrdMap;
 
 use super::decide::Draft;
-use super::evolve::{referable, results};
+use super::evolve::{result_blocks, with_marker};
 use super::{Child, Effect, Image, State};
 use crate::syscall::fork;
 use crate::table::placement::{Placement, Placer};
@@ -26,63 +26,71 @@ const SIBLING: &str =
 impl Draft {
     pub(crate) fn fork(&mut self, call: CallId) {
         let limits = self.state.program.limits();
-        let prompts = match fork::prompts(&self.slot(call).args, limits.max_fork_children) {
+        let prompts = match fork::prompts(&self.pending_call(call).args, limits.max_fork_children) {
             Ok(prompts) => prompts,
-            Err(message) => return self.answer_whole(call, Answer::failed(message)),
+            Err(message) => return self.answer_in_full(call, Answer::failed(message)),
         };
-        // Children that were asked for before the kernel stopped are not asked for as further ones.
-        let room = if self.slot(call).called {
+        // Children that were created before a restart do not count as additional ones.
+        let room = if self.pending_call(call).called {
             Ok(())
         } else {
             self.check_room(call, prompts.len())
         };
         if let Err(message) = room {
-            return self.answer_whole(call, Answer::failed(message));
+            return self.answer_in_full(call, Answer::failed(message));
         }
         if self.answer_if_all_ended(call) {
             return;
         }
-        let slot = self.slot(call);
+        let pending_call = self.pending_call(call);
         let missing: Vec<u32> = (0..)
             .take(prompts.len())
-            .filter(|index| !has_ended(slot, *index))
+            .filter(|index| !has_ended(pending_call, *index))
             .collect();
-        let (program, access) = (
-            self.state.program.clone(),
-            self.state.access.min(Access::Write),
-        );
-        if let Err(message) = self.reserve(call, &missing, (&program, Budget::default()), access) {
-            return self.answer_whole(call, Answer::failed(message));
+        let program = self.state.program.clone();
+        let access = self.state.access.min(Access::Write);
+        if let Err(message) =
+            self.reserve_shares(call, &missing, (&program, Budget::default()), access)
+        {
+            return self.answer_in_full(call, Answer::failed(message));
         }
-        let shared = forked(&self.state);
+        let shared = fork_image(&self.state);
         let children = missing.into_iter().map(|index| Child {
             origin: Origin::Forked { call, index },
             program: self.state.program.clone(),
-            image: self.told(&shared, (call, index), &prompts),
+            image: self.child_image(&shared, (call, index), &prompts),
         });
-        let (children, may_exist) = (children.collect(), self.slot(call).called);
-        self.intend(call);
-        self.perform(Effect::StartChildren {
+        let children = children.collect();
+        let may_exist = self.pending_call(call).called;
+        self.record_intent(call);
+        self.schedule(Effect::StartChildren {
             children,
             may_exist,
         });
     }
 
-    /// The image of the child that goes by this prompt.
-    fn told(&self, shared: &Image, (call, index): (CallId, u32), prompts: &[String]) -> Image {
-        let (number, count, pid) = (index + 1, prompts.len(), self.state.pid);
-        let told = ShownText::from(format!(
+    /// The image of one child: the shared image, its prompt, and its share of the budget.
+    fn child_image(
+        &self,
+        shared: &Image,
+        (call, index): (CallId, u32),
+        prompts: &[String],
+    ) -> Image {
+        let number = index + 1;
+        let count = prompts.len();
+        let pid = self.state.pid;
+        let prompt = ShownText::from(format!(
             "You are child {number} of {count} of a fork of process {pid}.\n\n"
         ));
-        let told = told.then(ShownText::outside(
+        let prompt = prompt.then(ShownText::outside(
             &format!("process:{pid}"),
             prompts[index as usize].as_str(),
         ));
         let message = Message {
             role: Role::User,
-            blocks: answers(&self.state, call, told),
+            blocks: answer_blocks(&self.state, call, prompt),
         };
-        let message = Arc::new(referable(
+        let message = Arc::new(with_marker(
             &self.state.program,
             self.state.messages.len(),
             message,
@@ -95,11 +103,13 @@ impl Draft {
         image
     }
 
-    /// Whether a call may make `count` children: so deep below the root, and beside those that run.
+    /// Checks that a call may make `count` children: the depth of the tree and the number of
+    /// running children are limited.
     pub(super) fn check_room(&self, call: CallId, count: usize) -> Result<(), String> {
         let limits = self.state.program.limits();
         if self.state.depth >= limits.max_depth {
-            let (depth, limit) = (self.state.depth, limits.max_depth);
+            let depth = self.state.depth;
+            let limit = limits.max_depth;
             return Err(format!(
                 "No further children: this process is {depth} levels below its root, and the \
                  program allows {limit} (limits.max_depth). Do the work in this process."
@@ -117,33 +127,31 @@ impl Draft {
         Ok(())
     }
 
-    /// The children that run for other calls than this, or for none.
+    /// Number of running children of all other calls, and of background children.
     pub(super) fn children_beside(&self, call: CallId) -> usize {
-        let others = self
-            .state
-            .slots()
-            .iter()
-            .filter(|slot| slot.call != call && slot.called && slot.answer.is_none());
-        let waited = others.map(|slot| match self.kind_of(slot) {
-            Some(kind) if kind.makes_children() => self
-                .expected_children(slot)
-                .saturating_sub(slot.ended.len()),
+        let others = self.state.pending_calls().iter().filter(|pending_call| {
+            pending_call.call != call && pending_call.called && pending_call.answer.is_none()
+        });
+        let waited = others.map(|pending_call| match self.bound_tool_of(pending_call) {
+            Some(tool) if tool.makes_children() => self
+                .expected_children(pending_call)
+                .saturating_sub(pending_call.ended.len()),
             _ => 0,
         });
         self.state.background.len() + waited.sum::<usize>()
     }
 
-    /// Whatever became of its call, what a child left of its share comes back.
-    pub(super) fn take_child(&mut self, call: CallId, index: u32, child: Pid, exit: Exit) {
-        self.give_back(call, index, exit.spent);
+    /// Handles the end of a child. Its share is returned even if its call is over.
+    pub(super) fn handle_child_ended(&mut self, call: CallId, index: u32, child: Pid, exit: Exit) {
+        self.return_share(call, index, exit.spent);
         if self.state.background.contains_key(&call) {
-            self.report(call, child, &exit);
+            self.report_end(call, child, &exit);
         }
-        self.go_on_with_shares();
-        let Some(slot) = self.state.open_slot(call) else {
+        self.continue_with_returned_shares();
+        let Some(pending_call) = self.state.unanswered_call(call) else {
             return;
         };
-        if has_ended(slot, index) {
+        if has_ended(pending_call, index) {
             return;
         }
         let caller = self.caller();
@@ -154,19 +162,22 @@ impl Draft {
             exit,
         });
         if self.answer_if_all_ended(call) {
-            self.settle(caller);
+            self.continue_turn(caller);
         }
     }
 
-    /// Answers a call whose children have all ended. A process that was restored from between the
-    /// end of a child and the answer goes on from here.
+    /// Answers the call if all of its children have ended. A process that was restored between the
+    /// last end and the answer continues here.
     pub(super) fn answer_if_all_ended(&mut self, call: CallId) -> bool {
-        let slot = self.slot(call);
-        // The prompts are counted once, and not with each end.
-        if self.state.budget.has_shares(call) || slot.ended.len() < self.expected_children(slot) {
+        let pending_call = self.pending_call(call);
+        // Parsing the arguments to count the prompts is the expensive test: the shares are checked
+        // first.
+        if self.state.budget.has_shares(call)
+            || pending_call.ended.len() < self.expected_children(pending_call)
+        {
             return false;
         }
-        let ended = slot.ended.clone();
+        let ended = pending_call.ended.clone();
         if self.is_call_of(call, &fork::TOOL) {
             self.answer_fork(call, &ended);
         } else {
@@ -175,33 +186,33 @@ impl Draft {
         true
     }
 
-    /// How many children a call made. Its arguments were checked before it made any.
-    pub(super) fn expected_children(&self, slot: &Slot) -> usize {
-        match self.kind_of(slot) {
-            Some(kind) if kind.is(&fork::TOOL) => fork::count(&slot.args),
+    /// How many children a call makes. Its arguments have been checked.
+    pub(super) fn expected_children(&self, pending_call: &PendingCall) -> usize {
+        match self.bound_tool_of(pending_call) {
+            Some(tool) if tool.is(&fork::TOOL) => fork::count(&pending_call.args),
             _ => 1,
         }
     }
 
-    /// One answer with each child's last message; a failure of one is its own and not that of the
-    /// call.
+    /// Answers a fork with the last message of each child. The failure of a child is not a failure
+    /// of the call.
     fn answer_fork(&mut self, call: CallId, ended: &Ended) {
         let mut produced = 0;
         let mut results = Element::new("fork_result").attribute("children", ended.len());
         for (index, (child, exit)) in ended {
-            let said = self.message_of_child(*child, exit, "fork");
-            produced += said.produced_chars;
-            results = results.child(child_element(index + 1, *child, exit, &said));
+            let message = self.message_of_child(*child, exit, "fork");
+            produced += message.produced_chars;
+            results = results.child(child_element(index + 1, *child, exit, &message));
         }
         self.answer(call, Answer::shown(results), produced);
     }
 
-    /// The child's last message; an error where it did not finish.
+    /// Answers a spawn with the child's last message; as an error if the child did not finish.
     fn answer_spawn(&mut self, call: CallId, ended: &Ended) {
         let Some((_, (child, exit))) = ended.get_min() else {
             return;
         };
-        let Said {
+        let ChildMessage {
             answer,
             produced_chars,
             ..
@@ -222,43 +233,44 @@ impl Draft {
         self.answer(call, answer, produced_chars);
     }
 
-    /// The last message of a child, as its parent reads it. If it is large, it is handed over as a
-    /// descriptor, and not copied.
-    pub(super) fn message_of_child(&mut self, child: Pid, exit: &Exit, verb: &str) -> Said {
+    /// The last message of a child as its parent reads it. A large one becomes a descriptor that
+    /// shares the text.
+    pub(super) fn message_of_child(&mut self, child: Pid, exit: &Exit, verb: &str) -> ChildMessage {
         let placement = self.placer().exit(exit, &format!("{verb}:{child}"));
         let produced_chars = placement.produced_chars();
         let exact = match &placement {
             Placement::Context { text, .. } => Some(text.clone()),
             Placement::Descriptor(_) => None,
         };
-        Said {
-            answer: self.placed(placement),
+        ChildMessage {
+            answer: self.open_placement(placement),
             produced_chars,
             exact,
         }
     }
 
-    /// Places text that is in memory: what a model said, which is never more than a reply.
+    /// A placer without a read quota, for text that is already in memory and no larger than a
+    /// reply.
     pub(super) fn placer(&self) -> Placer<'_> {
         Placer::unlimited(self.state.settings(), self.now_ms)
     }
 }
 
-/// The children of a call that have ended, by index.
+/// Ended children of a call, by index.
 type Ended = OrdMap<u32, (Pid, Exit)>;
 
-/// A child's last message as it enters its parent's context.
-pub(super) struct Said {
+/// The last message of a child, ready for the context of its parent.
+pub(super) struct ChildMessage {
     answer: Answer,
     produced_chars: u64,
-    /// The text; none where it became a descriptor, and the answer is the element that shows it.
+    /// The exact text; `None` if it became a descriptor, whose element is the answer.
     exact: Option<Arc<str>>,
 }
 
-impl Said {
-    /// An answer that is an element already stands as it is; anything else is text, whole or cut
+impl ChildMessage {
+    /// Puts the message into an element: a descriptor's element as it is, other text escaped
     /// (XML-1).
-    pub(super) fn shown_in(&self, element: Element) -> Element {
+    pub(super) fn in_element(&self, element: Element) -> Element {
         match &self.exact {
             Some(text) => element.text(&**text),
             None => element.rendered(&*self.answer.text),
@@ -266,28 +278,28 @@ impl Said {
     }
 }
 
-/// Whether child `index` of a call is known to have ended: it is not asked for again.
-fn has_ended(slot: &Slot, index: u32) -> bool {
-    slot.ended.contains_key(&index)
+/// Whether child `index` of a call has ended; such a child is not started again.
+fn has_ended(pending_call: &PendingCall, index: u32) -> bool {
+    pending_call.ended.contains_key(&index)
 }
 
-fn child_element(number: u32, child: Pid, exit: &Exit, said: &Said) -> Element {
+fn child_element(number: u32, child: Pid, exit: &Exit, message: &ChildMessage) -> Element {
     let element = Element::new("child")
         .attribute("index", number)
         .attribute("pid", child)
         .attribute("status", exit.status.word());
-    said.shown_in(element)
+    message.in_element(element)
 }
 
-/// What the images of all children of a fork have in common: the parent's, with a turn to go on
-/// with. Once every tool use of the turn is answered there, the history is valid, and begins with
-/// the parent's bytes (FORK-2).
-fn forked(state: &State) -> Image {
+/// The part that the images of all children of a fork share: the parent's image, ready to continue
+/// the turn. When the tool uses of the turn are answered, the history is valid and begins with the
+/// bytes of the parent (FORK-2).
+fn fork_image(state: &State) -> Image {
     let shared = u32::try_from(state.messages.len()).unwrap_or(u32::MAX);
     let forked_at = state.forked_at.iter().copied().chain([shared]).collect();
     Image {
         mailbox: Vec::new(),
-        heard: Vec::new(),
+        receipts: Vec::new(),
         background: Vec::new(),
         access: state.access.min(Access::Write),
         depth: state.depth + 1,
@@ -304,20 +316,27 @@ fn forked(state: &State) -> Image {
     }
 }
 
-/// What the child reads where the parent waits: its prompt for the fork, and a word for each
-/// sibling call. A fork that the host called stands in no history: its prompt is simply said.
-fn answers(state: &State, call: CallId, told: ShownText) -> Vec<Block> {
+/// The blocks with which the history of a child continues: its prompt as the answer to the fork,
+/// and an error for each sibling call. A fork by the host is not part of the conversation, so its
+/// prompt is plain text.
+fn answer_blocks(state: &State, call: CallId, prompt: ShownText) -> Vec<Block> {
     if let Phase::Acting {
         caller: Caller::Host,
         ..
     } = state.phase
     {
-        return vec![Block::text(told)];
+        return vec![Block::text(prompt)];
     }
-    let (mine, sibling) = (Answer::shown(told), Answer::failed(SIBLING));
-    state
-        .slots()
-        .iter()
-        .flat_map(|slot| results(slot, if slot.call == call { &mine } else { &sibling }))
-        .collect()
+    let fork_answer = Answer::shown(prompt);
+    let sibling_answer = Answer::failed(SIBLING);
+    let mut blocks = Vec::new();
+    for pending_call in state.pending_calls() {
+        let answer = if pending_call.call == call {
+            &fork_answer
+        } else {
+            &sibling_answer
+        };
+        blocks.extend(result_blocks(pending_call, answer));
+    }
+    blocks
 }

@@ -1,9 +1,9 @@
 //! Signals: interrupt, kill, stop, continue.
 //!
-//! A stopped process begins nothing: no model call, no tool call, no turn. What was in flight when
-//! it was stopped comes back and is recorded, and what is said to it waits. That it is stopped is a
-//! fact, so that it still is when it comes back from its journal; whatever had been in flight is
-//! taken up when it is continued, as after any restart.
+//! A stopped process starts nothing: no model call, no tool call, no turn. Results of calls in
+//! flight are recorded, and messages wait in the mailbox. Being stopped is a fact and therefore
+//! survives a restart; calls that were in flight at a restart are resumed when the process is
+//! continued.
 
 use std::sync::Arc;
 
@@ -25,31 +25,31 @@ impl Draft {
         }
     }
 
-    pub(super) fn go_on_after_stop(&mut self) {
+    pub(super) fn continue_after_stop(&mut self) {
         let before = self.state.control;
         if before == Control::Running {
             return;
         }
         self.emit(ControlFact::Continued);
         match before {
-            Control::Frozen => self.take_up(),
-            _ => self.begin_what_waits(),
+            Control::Frozen => self.resume_phase(),
+            _ => self.start_held_back(),
         }
     }
 
-    /// What came up while the process was stopped. Calls that were in flight then are answered, or
-    /// still are in flight.
-    fn begin_what_waits(&mut self) {
+    /// Starts what was held back while the process was stopped. Calls that were in flight are
+    /// answered by now, or still in flight.
+    fn start_held_back(&mut self) {
         match self.state.phase {
             Phase::Thinking { .. } => {}
-            Phase::Acting { .. } => self.begin_uncalled(),
-            _ => self.take_up(),
+            Phase::Acting { .. } => self.start_unstarted_calls(),
+            _ => self.resume_phase(),
         }
     }
 
     pub(super) fn interrupt(&mut self) {
         let caller = self.caller();
-        if !self.abandon(
+        if !self.abandon_calls(
             "Interrupted: the turn was ended before this call was done. Its effect is unknown.",
         ) {
             return;
@@ -59,82 +59,83 @@ impl Draft {
                 ExitStatus::Interrupted,
                 "the turn was interrupted".to_owned(),
             ),
-            Caller::Host => self.settle(caller),
+            Caller::Host => self.continue_turn(caller),
         }
         if self.state.exit().is_none() {
-            self.ask_after_lost();
+            self.find_lost_children();
         }
     }
 
     pub(super) fn kill(&mut self) {
-        self.abandon(
+        self.abandon_calls(
             "Interrupted: the process was killed before this call was done. Its effect is unknown.",
         );
         self.end(Exit::new(ExitStatus::Killed, "the process was killed"));
     }
 
-    /// Gives up all calls in flight; each open tool use is answered by `text`. False where there is
-    /// no turn to give up.
-    pub(super) fn abandon(&mut self, text: &str) -> bool {
-        let (calls, tickets): (_, Vec<Arc<str>>) = match &self.state.phase {
-            Phase::Thinking { call } => (vec![*call], Vec::new()),
-            Phase::Acting { caller, slots } => {
-                let tickets = slots
-                    .iter()
-                    .filter(|_| *caller == Caller::Host)
-                    .map(|slot| slot.id.clone())
-                    .collect();
-                // A child that its call does not wait for is not given up with the turn.
-                let calls = slots.iter().map(|slot| slot.call);
-                (
-                    calls
-                        .filter(|call| !self.state.background.contains_key(call))
-                        .collect::<Vec<CallId>>(),
-                    tickets,
-                )
+    /// Abandons all calls in flight and answers each open tool use with `text`. Returns false if
+    /// there is no turn to abandon.
+    pub(super) fn abandon_calls(&mut self, text: &str) -> bool {
+        let mut calls: Vec<CallId> = Vec::new();
+        let mut tickets: Vec<Arc<str>> = Vec::new();
+        match &self.state.phase {
+            Phase::Thinking { call } => calls.push(*call),
+            Phase::Acting {
+                caller,
+                pending_calls,
+            } => {
+                for pending_call in pending_calls {
+                    // Background children survive the end of the turn.
+                    if !self.state.background.contains_key(&pending_call.call) {
+                        calls.push(pending_call.call);
+                    }
+                    if *caller == Caller::Host {
+                        tickets.push(pending_call.id.clone());
+                    }
+                }
             }
-            Phase::Ready { .. } => (Vec::new(), Vec::new()),
+            Phase::Ready { .. } => {}
             Phase::Idle | Phase::Ended { .. } => return false,
-        };
+        }
         let answer = Answer::failed(text);
-        self.state.reading.end_calls();
+        self.state.pending_reads.end_calls();
         self.emit(TurnFact::Interrupted {
             answer: answer.clone(),
         });
-        self.perform(Effect::Abandon { calls });
-        for ticket in tickets {
-            self.perform(Effect::AnswerHost {
-                ticket,
+        self.schedule(Effect::Abandon { calls });
+        for request_id in tickets {
+            self.schedule(Effect::AnswerHost {
+                request_id,
                 answer: answer.clone(),
             });
         }
         true
     }
 
-    /// Gives up one call of the host, and answers it. Others that run beside it go on, and so does
-    /// a child that it does not wait for.
-    pub(super) fn give_up(&mut self, ticket: &str) {
+    /// Cancels one host call and answers it. Other host calls and background children are not
+    /// affected.
+    pub(super) fn cancel_request(&mut self, request_id: &str) {
         let Phase::Acting {
             caller: Caller::Host,
-            slots,
+            pending_calls,
         } = &self.state.phase
         else {
             return;
         };
-        let Some(call) = slots
+        let Some(call) = pending_calls
             .iter()
-            .find(|slot| *slot.id == *ticket)
-            .map(|slot| slot.call)
+            .find(|pending_call| *pending_call.id == *request_id)
+            .map(|pending_call| pending_call.call)
         else {
             return;
         };
         if !self.state.background.contains_key(&call) {
-            self.perform(Effect::Abandon { calls: vec![call] });
+            self.schedule(Effect::Abandon { calls: vec![call] });
         }
         self.answer(call, Answer::failed(GIVEN_UP), 0);
-        self.settle(Caller::Host);
+        self.continue_turn(Caller::Host);
         if self.state.exit().is_none() {
-            self.ask_after_lost();
+            self.find_lost_children();
         }
     }
 }

@@ -1,27 +1,25 @@
-//! Images that another process starts from: a copy of one process, and what a branch of a tree is
-//! made of.
+//! Images for processes that are made from other processes: copies and branches.
 //!
-//! A copy, made by the host, is a process of its own and the root of a tree. A process of a branch
-//! takes the place of the other in a new tree, and goes on as after a restart.
+//! A copy is made by the host from one process and is the root of a tree of its own. A process of a
+//! branch takes the place of its original in a new tree, and continues as after a restart.
 
 use dormouse_proto::record::{Control, Phase};
 
 use super::Image;
 use crate::budget::Account;
 
-/// How new processes begin that are made from others.
+/// How a process that is made from another one starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Beginning {
-    /// They go on, even if the others were stopped.
+pub enum StartMode {
+    /// It runs, even if the original was stopped.
     Running,
-    /// They begin nothing before they are continued.
+    /// It is stopped, and starts nothing until it is continued.
     Stopped,
 }
 
-/// The image that a copy starts from at `now_ms`. One that had ended waits for input; one that
-/// lives, or was stopped, goes on where it was. It has the limits and what was used, and no
-/// children. Its epoch is a new one: the calls that were in flight are those of the other, which
-/// makes them itself.
+/// The image of a copy at `now_ms`. A copy of an ended process is idle; any other copy continues in
+/// its phase, even if the original was stopped. Limits and usage are kept, children are not. The
+/// epoch rises, since the calls in flight belong to the original.
 #[must_use]
 pub fn copied(image: Image, now_ms: u64) -> Image {
     let phase = match image.phase {
@@ -38,25 +36,24 @@ pub fn copied(image: Image, now_ms: u64) -> Image {
     }
 }
 
-/// The image that a process of a branch starts from at `now_ms`, of one that stood so at `cut_ms`.
-/// It is the same image, calls in flight, children and shares included, and as much of its wall
-/// time is left as was left then.
+/// The image of a branched process at `now_ms`, from the image at `cut_ms`. Calls in flight,
+/// children and shares are kept, and the process has as much wall time left as it had at the cut.
 #[must_use]
-pub fn branched(mut image: Image, cut_ms: u64, now_ms: u64, beginning: Beginning) -> Image {
+pub fn branched(mut image: Image, cut_ms: u64, now_ms: u64, beginning: StartMode) -> Image {
     image.budget.began_ms = image
         .budget
         .began_ms
         .saturating_add(now_ms.saturating_sub(cut_ms));
-    begins(image, beginning)
+    with_start_mode(image, beginning)
 }
 
-/// The same image, to begin like this. Nothing of it is in flight: it waits as one that was stopped
-/// in an earlier life.
+/// The image with another start mode. Nothing is in flight, so a stopped image waits as one that
+/// was stopped before a restart.
 #[must_use]
-pub fn begins(image: Image, beginning: Beginning) -> Image {
+pub fn with_start_mode(image: Image, beginning: StartMode) -> Image {
     let control = match beginning {
-        Beginning::Running => Control::Running,
-        Beginning::Stopped => Control::Frozen,
+        StartMode::Running => Control::Running,
+        StartMode::Stopped => Control::Frozen,
     };
     Image { control, ..image }
 }

@@ -1,5 +1,4 @@
-//! What differs between two points of one process or of two: where their conversations part, which
-//! descriptors one has and the other has not, where each stands, and what each used.
+//! Compares two positions of one process or of two: conversation, descriptors, phase and usage.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,77 +11,77 @@ use dormouse_proto::record::{Control, Entry, Phase};
 use serde::Serialize;
 
 use super::Image;
-use super::gist::said;
+use super::fact_summary::message_summary;
 use dormouse_content::Content;
 
-/// What differs between a left and a right point.
+/// The differences between a left and a right position.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Diff {
-    /// So many messages both begin with.
+    /// Length of the common prefix of both conversations.
     pub common_messages: usize,
-    /// The messages that follow on each side.
-    pub messages: Pair<Vec<Line>>,
-    /// The descriptors that differ, by id.
-    pub descriptors: Vec<Difference>,
-    /// The word for where each stands.
+    /// The messages after the common prefix.
+    pub messages: Pair<Vec<MessageSummary>>,
+    /// The descriptors that differ, in the order of their ids.
+    pub descriptors: Vec<DescriptorDifference>,
+    /// Phase of each side, as text.
     pub phase: Pair<String>,
-    /// Messages that wait for each.
+    /// Size of each mailbox.
     pub waiting: Pair<usize>,
-    /// What each used itself.
+    /// Tokens that each side used itself, without children.
     pub used: Pair<Usage>,
 }
 
-/// The same of both sides.
+/// A value for each side.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Pair<T> {
-    /// Of the left one.
+    /// Value of the left side.
     pub left: T,
-    /// Of the right one.
+    /// Value of the right side.
     pub right: T,
 }
 
-/// A message in short.
+/// A message, summarized in one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Line {
-    /// The message, counted from 1.
+pub struct MessageSummary {
+    /// Number of the message, counted from 1.
     pub number: usize,
     /// `user` or `assistant`.
     pub role: &'static str,
-    /// How it begins, on one line.
-    pub gist: String,
+    /// Beginning of the message.
+    #[serde(rename = "gist")]
+    pub summary: String,
 }
 
-/// A descriptor that is not the same on both sides.
+/// A descriptor that differs between the sides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Difference {
+pub struct DescriptorDifference {
     /// Its id, such as `fd:1`.
     pub id: String,
-    /// What it is on each side; none where it is not there.
-    pub sides: Pair<Option<Held>>,
+    /// The descriptor on each side; `None` if it does not exist there.
+    pub sides: Pair<Option<DescriptorSummary>>,
 }
 
-/// A descriptor in short.
+/// The properties of a descriptor that are compared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Held {
-    /// The hash of its content.
+pub struct DescriptorSummary {
+    /// Hash of the content.
     pub content: String,
-    /// Its length in bytes.
+    /// Length of the content in bytes.
     pub bytes: u64,
-    /// Where it comes from.
+    /// Source of the content, such as `tool:grep`.
     pub source: Arc<str>,
     /// The name that the process gave it.
     pub name: Option<Arc<str>>,
 }
 
-/// Compares two points. Costs the messages up to where they part, and the descriptors; no content
-/// is read for it.
+/// Compares two images. O(common messages + descriptors); reads no content.
 #[must_use]
 pub fn diff(left: &Image, right: &Image) -> Diff {
     let both = left.messages.iter().zip(&right.messages);
     let common_messages = both
         .take_while(|(left, right)| Arc::ptr_eq(left, right) || left == right)
         .count();
-    let pair = |of: &dyn Fn(&Image) -> Vec<Line>| Pair {
+    let pair = |of: &dyn Fn(&Image) -> Vec<MessageSummary>| Pair {
         left: of(left),
         right: of(right),
     };
@@ -115,29 +114,30 @@ pub fn diff(left: &Image, right: &Image) -> Diff {
     }
 }
 
-fn line(number: usize, message: &Message) -> Line {
+fn line(number: usize, message: &Message) -> MessageSummary {
     let role = match message.role {
         Role::User => "user",
         Role::Assistant => "assistant",
     };
-    Line {
+    MessageSummary {
         number,
         role,
-        gist: said(message),
+        summary: message_summary(message),
     }
 }
 
-fn difference(id: &FdId, left: &Image, right: &Image) -> Option<Difference> {
-    let (left, right) = (left.table.get(id).map(held), right.table.get(id).map(held));
-    (left != right).then(|| Difference {
+fn difference(id: &FdId, left: &Image, right: &Image) -> Option<DescriptorDifference> {
+    let left = left.table.get(id).map(descriptor_summary);
+    let right = right.table.get(id).map(descriptor_summary);
+    (left != right).then(|| DescriptorDifference {
         id: id.to_string(),
         sides: Pair { left, right },
     })
 }
 
-fn held(entry: &Entry<Content>) -> Held {
+fn descriptor_summary(entry: &Entry<Content>) -> DescriptorSummary {
     let reference = entry.content.reference();
-    Held {
+    DescriptorSummary {
         content: reference.hash.to_string(),
         bytes: reference.len,
         source: entry.source.clone(),
@@ -150,11 +150,15 @@ fn phase(image: &Image) -> String {
         Phase::Idle => "idle".to_owned(),
         Phase::Thinking { .. } => "thinking".to_owned(),
         Phase::Ready { .. } => "ready".to_owned(),
-        Phase::Acting { slots, .. } => {
-            let open = slots.iter().filter(|slot| slot.answer.is_none());
+        Phase::Acting { pending_calls, .. } => {
+            let open = pending_calls
+                .iter()
+                .filter(|pending_call| pending_call.answer.is_none());
             format!(
                 "acting: {}",
-                open.map(|slot| &*slot.tool).collect::<Vec<_>>().join(", ")
+                open.map(|pending_call| &*pending_call.tool)
+                    .collect::<Vec<_>>()
+                    .join(", ")
             )
         }
         Phase::Ended { exit } => format!("ended as {}", exit.status.word()),
@@ -166,22 +170,27 @@ fn phase(image: &Image) -> String {
 }
 
 impl fmt::Display for Diff {
-    /// Lines of `<` for what is on the left only, of `>` for what is on the right only.
+    /// One difference per line: `<` marks the left side, `>` the right side.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "messages in common: {}", self.common_messages)?;
         for (mark, lines) in [('<', &self.messages.left), ('>', &self.messages.right)] {
-            for Line { number, role, gist } in lines {
-                writeln!(f, "{mark} msg:{number} {role}: {gist}")?;
+            for MessageSummary {
+                number,
+                role,
+                summary,
+            } in lines
+            {
+                writeln!(f, "{mark} msg:{number} {role}: {summary}")?;
             }
         }
-        for Difference { id, sides } in &self.descriptors {
-            for (mark, held) in [('<', &sides.left), ('>', &sides.right)] {
-                if let Some(Held {
+        for DescriptorDifference { id, sides } in &self.descriptors {
+            for (mark, descriptor) in [('<', &sides.left), ('>', &sides.right)] {
+                if let Some(DescriptorSummary {
                     content,
                     bytes,
                     source,
                     name,
-                }) = held
+                }) = descriptor
                 {
                     let name = name
                         .as_ref()

@@ -1,4 +1,4 @@
-//! What the shell has to do for a process.
+//! Effects: what the shell has to do for a process.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,156 +15,156 @@ use crate::syscall::spawn::PendingSpawn;
 use crate::syscall::{PendingMessage, PendingSummary, PendingTempFile, PendingWrite};
 use dormouse_content::Content;
 
-/// Something to be done, after the facts before it are durable.
+/// Something to do once the facts before it are durable.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::large_enum_variant,
     reason = "most decisions have one effect, and it begins work"
 )]
 pub enum Effect {
-    /// Begin work for a call; what comes is [`Input::Completed`](super::Input::Completed).
+    /// Start work for a call. Its outcome is [`Input::Completed`](super::Input::Completed).
     Begin {
-        /// The call.
+        /// Id of the call.
         call: CallId,
-        /// What is to be done.
+        /// The work.
         work: Work,
     },
-    /// Stop the I/O and the children of these calls, without waiting for their end.
+    /// Cancel the I/O and kill the children of these calls, without waiting for them.
     Abandon {
-        /// The calls.
+        /// The abandoned calls.
         calls: Vec<CallId>,
     },
-    /// See to it that these children exist; a spawned one that does is
-    /// [`ChildEvent::Started`](super::ChildEvent::Started), each end is
-    /// [`ChildEvent::Ended`](super::ChildEvent::Ended). A child that exists already, by parent and
-    /// origin, is not made again, and its end is reported once more.
+    /// Make sure that these children exist. A spawned child is reported by
+    /// [`ChildEvent::Started`](super::ChildEvent::Started), each end by
+    /// [`ChildEvent::Ended`](super::ChildEvent::Ended). A child is identified by its parent and
+    /// origin: one that exists already is not made again, and its end is reported again.
     StartChildren {
-        /// The children, in order.
+        /// The children, in the order of their index.
         children: Vec<Child>,
-        /// Whether an earlier life of the process may have made them.
+        /// Whether the children may exist already, from before a restart.
         may_exist: bool,
     },
-    /// Look for a child that an earlier life of the process made, or that was given up. One that is
-    /// there goes on, and what comes is what came when it was started; one that is not is
+    /// Look for a child that may exist from before a restart, or whose call was abandoned. If it
+    /// exists, it continues and is reported as when it was started; otherwise the answer is
     /// [`ChildEvent::Absent`](super::ChildEvent::Absent).
     FindChild {
-        /// The call.
+        /// Id of the call.
         call: CallId,
-        /// Which of the call's children, from 0.
+        /// Index of the child within its call, from 0.
         index: u32,
     },
-    /// Stop the children of all calls but these: what an earlier life of the process had given up,
-    /// and may not have stopped.
+    /// Kill the children of all calls except these: children that were abandoned before a restart
+    /// and may still be running.
     KeepChildren {
-        /// The calls that still wait for their children.
+        /// Calls whose children are still needed.
         calls: Vec<CallId>,
     },
-    /// Wake the process at this time; what comes is [`Input::TimeUp`](super::Input::TimeUp). In
-    /// place of what was asked for before.
+    /// Wake the process at this time, by [`Input::TimeUp`](super::Input::TimeUp). Replaces the
+    /// previous request.
     WakeAt {
         /// Milliseconds since the epoch, UTC.
         at_ms: u64,
     },
-    /// Answer a request of the host, or the sender of a message.
+    /// Answer a request of the host or the sender of a message.
     AnswerHost {
-        /// The asker's name of its call.
-        ticket: Arc<str>,
-        /// The answer.
+        /// Id of the request.
+        request_id: Arc<str>,
+        /// The answer to the request.
         answer: Answer,
     },
-    /// Tell what has become of the process.
+    /// Report a change of the process to the host.
     Report(Report),
 }
 
-/// What is done for a call next to the process.
+/// Work for a call that runs outside of the process actor.
 #[derive(Clone, Debug)]
 pub enum Work {
-    /// Ask the model; what comes is [`Completion::Model`](super::Completion::Model).
+    /// Call the model. Outcome: [`Completion::Model`](super::Completion::Model).
     Model {
-        /// What is sent.
+        /// The request.
         request: Request,
-        /// Media that its messages name. They are read before it is sent, into the request.
+        /// Contents of the media that the messages name. The shell reads them into the request
+        /// before it is sent.
         media: BTreeMap<FdId, Content>,
-        /// To whom.
+        /// The model to call.
         model: ModelChoice,
     },
-    /// Run a tool; what comes is [`Completion::Tool`](super::Completion::Tool).
+    /// Run a tool. Outcome: [`Completion::Tool`](super::Completion::Tool).
     Tool {
-        /// The tool, as the process was given it.
+        /// The tool, as frozen in the process's toolbox.
         tool: OutsideTool,
-        /// The arguments as the tool gets them, handles expanded: JSON text.
+        /// Arguments for the tool, with handles expanded: JSON text.
         args: Arc<str>,
-        /// The arguments as they were written.
+        /// Arguments as the model wrote them.
         written: Arc<str>,
     },
-    /// Write a file; what comes is [`Completion::FileWritten`](super::Completion::FileWritten).
+    /// Write a file. Outcome: [`Completion::FileWritten`](super::Completion::FileWritten).
     WriteFile(PendingWrite),
-    /// Ask a model outside of the conversation, for a summary; what comes is
+    /// Call a model outside of the conversation, for a summary. Outcome:
     /// [`Completion::Summarized`](super::Completion::Summarized).
     Summarize {
-        /// What is asked. It comes back with the reply.
+        /// The pending summary. It is returned with the reply.
         pending: PendingSummary,
-        /// What is sent.
+        /// The request.
         request: Request,
-        /// To whom.
+        /// The model to call.
         model: ModelChoice,
     },
-    /// Ask the files of the process's tree; what comes is
-    /// [`Completion::TempFile`](super::Completion::TempFile). The call is the operation's origin:
-    /// one that is asked for again is not done again.
+    /// Perform an operation on the temporary files of the tree. Outcome:
+    /// [`Completion::TempFile`](super::Completion::TempFile). The call identifies the operation, so
+    /// that a repeated one has no second effect.
     TempFile(PendingTempFile),
-    /// Read files for a child that is to be spawned; what comes is
-    /// [`Completion::Fetched`](super::Completion::Fetched).
+    /// Read the files for a spawn. Outcome: [`Completion::Fetched`](super::Completion::Fetched).
     Fetch(PendingSpawn),
-    /// Take a message to another process; what comes is
-    /// [`Completion::MessageSent`](super::Completion::MessageSent). The call is what the receiver
-    /// knows the message by: one that is sent again is not heard twice.
+    /// Deliver a message to another process. Outcome:
+    /// [`Completion::MessageSent`](super::Completion::MessageSent). The call identifies the
+    /// message, so that a repeated one is delivered once.
     Send {
-        /// No call below this number is waited for.
-        settled: u32,
-        /// To whom, and what.
+        /// The sender has an acknowledgement for every call below this sequence number.
+        acked_below: u32,
+        /// Address and message.
         pending: PendingMessage,
     },
-    /// Look up the processes that this one can write to; what comes is
+    /// List the processes that this one can write to. Outcome:
     /// [`Completion::Listed`](super::Completion::Listed).
     ListProcesses,
-    /// Ask the checkpoints of the process; what comes is
+    /// Perform a checkpoint operation. Outcome:
     /// [`Completion::Checkpoint`](super::Completion::Checkpoint).
     Checkpoint(CheckpointOp),
-    /// Let the call wait for so long at most; what comes is
+    /// Let the call wait at most this long. Outcome:
     /// [`Completion::TimedOut`](super::Completion::TimedOut).
     Wait {
-        /// Milliseconds.
+        /// Timeout in milliseconds.
         timeout_ms: u64,
     },
 }
 
-/// What has become of a process.
+/// A change of a process that is reported to its host.
 #[derive(Clone, Debug)]
 pub enum Report {
-    /// Another model is asked from here on.
+    /// The process switched to another model.
     Switch {
-        /// The model that failed, by its name.
+        /// Name of the model that failed.
         from: Arc<str>,
-        /// The model that is asked now.
+        /// Name of the model that is called from now on.
         to: Arc<str>,
-        /// How the first failed.
+        /// The failure of the first model.
         reason: Arc<str>,
     },
-    /// The turn is over and the process waits.
+    /// The turn has ended, and the process waits for input.
     Turn {
-        /// How the turn ended.
+        /// Result of the turn.
         outcome: Exit,
     },
     /// The process has ended.
     Exit {
-        /// How.
+        /// The exit of the process.
         exit: Exit,
     },
 }
 
 impl Effect {
-    /// Whether it begins something for one of these calls.
+    /// Whether the effect starts something for one of these calls.
     #[must_use]
     pub fn begins(&self, calls: &[CallId]) -> bool {
         match self {
@@ -184,13 +184,14 @@ impl Effect {
     }
 }
 
-/// A child to be.
+/// A child to be created.
 #[derive(Clone, Debug)]
 pub struct Child {
-    /// Where it comes from: with the parent's pid the key that it is made once by.
+    /// Origin of the child. Parent pid and origin together identify the child, so that it is
+    /// created once.
     pub origin: Origin,
-    /// The program that it runs.
+    /// Program of the child.
     pub program: Program,
-    /// What it starts from.
+    /// Initial image of the child.
     pub image: Image,
 }

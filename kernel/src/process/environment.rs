@@ -1,9 +1,9 @@
-//! What a new process is told of the environment: composed once, from what was found out before its
-//! birth, and frozen.
+//! The `<env_info>` element of a system prompt: facts of the environment, composed once at birth
+//! and never changed.
 //!
-//! Nothing is found out here. What needs the user's permission (variables, commands) comes as
-//! [`Gathered`], with a text in the place of what could not be had, so that the model knows what it
-//! does not know.
+//! This module looks nothing up. Values that need the user's permission (variables, commands)
+//! arrive as [`GatheredEnvironment`]; a value that could not be obtained is replaced by a text that
+//! says so.
 
 use dormouse_proto::program::Variable;
 use dormouse_proto::xml::Element;
@@ -13,26 +13,28 @@ use super::Image;
 use super::toolbox::HostContext;
 use crate::program::{EnvironmentChoice, Program};
 
-/// What was found out for one process, before its birth.
+/// What was gathered for one process before its birth.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Gathered {
-    /// What to tell of each of [`EnvironmentChoice::env_vars`], in their order; nothing: it is not
+pub struct GatheredEnvironment {
+    /// The value of each of [`EnvironmentChoice::env_vars`], in their order; `None` if it is not
     /// set.
     pub env_vars: Vec<Option<String>>,
-    /// What each of [`EnvironmentChoice::commands`] said, or why it did not, in their order.
+    /// The output of each of [`EnvironmentChoice::commands`], or the reason why it failed, in their
+    /// order.
     pub commands: Vec<String>,
 }
 
-/// Adds what its program asks to be told of the environment to the system prompt of a process that
-/// is not yet born: its last element, behind everything that is the same on every machine.
-pub fn tell_environment(
+/// Appends the environment that the program asks for to the system prompt of an unborn process. It
+/// is the last element, after everything that is the same on every machine, so that providers can
+/// cache the prompt before it.
+pub fn add_environment(
     image: &mut Image,
     program: &Program,
-    around: &HostContext,
-    found: &Gathered,
+    host: &HostContext,
+    found: &GatheredEnvironment,
     now_ms: u64,
 ) {
-    let lines = lines(program.environment(), around, found, now_ms);
+    let lines = lines(program.environment(), host, found, now_ms);
     if lines.is_empty() {
         return;
     }
@@ -43,17 +45,17 @@ pub fn tell_environment(
     };
 }
 
-/// A line for each fact that is known; several for a command.
+/// One line for each known fact; several for a command.
 fn lines(
     choice: &EnvironmentChoice,
-    around: &HostContext,
-    found: &Gathered,
+    host: &HostContext,
+    found: &GatheredEnvironment,
     now_ms: u64,
 ) -> Vec<String> {
     let variables = choice.variables.iter().filter_map(|variable| {
         let value = match variable {
             Variable::Date => Some(date(now_ms)),
-            other => around.environment.get(other.word()).cloned(),
+            other => host.environment.get(other.word()).cloned(),
         };
         Some(format!("{}: {}", variable.word(), value?))
     });
@@ -65,8 +67,8 @@ fn lines(
     let env_vars =
         env_vars.filter_map(|(var, value)| Some(format!("{}: {}", var.label, value.as_ref()?)));
     let commands = choice.commands.iter().zip(&found.commands);
-    let commands = commands.map(|(command, said)| {
-        format!("> {}\n{said}", command.written)
+    let commands = commands.map(|(command, output)| {
+        format!("> {}\n{output}", command.written)
             .trim_end()
             .to_owned()
     });
@@ -77,7 +79,7 @@ fn lines(
         .collect()
 }
 
-/// The day of a time, UTC, as `2026-01-31`.
+/// The date of a time, UTC, such as `2026-01-31`.
 fn date(now_ms: u64) -> String {
     let seconds = i64::try_from(now_ms / 1000).unwrap_or(i64::MAX);
     OffsetDateTime::from_unix_timestamp(seconds)

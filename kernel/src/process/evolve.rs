@@ -1,5 +1,8 @@
-//! Applying a fact. Total and trivial: a fact has happened, so that nothing can go wrong here, live
-//! or on replay (DUR-2).
+//! `evolve`: applies one fact to the state.
+//!
+//! `evolve` is total and contains no decisions: a fact has already happened, so that applying it
+//! cannot fail, neither live nor on replay (DUR-2). Facts that were read from a journal are
+//! validated by [`State::check`] first.
 
 use std::sync::Arc;
 
@@ -9,8 +12,8 @@ use dormouse_proto::mail::{Mail, Sender};
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::StopReason;
 use dormouse_proto::record::{
-    CallFact, Caller, ChildFact, Control, ControlFact, DescriptorFact, Lifetime, MailFact, Note,
-    Phase, Slot, TurnFact,
+    Annotation, CallFact, Caller, ChildFact, Control, ControlFact, DescriptorFact, Lifetime,
+    MailFact, PendingCall, Phase, TurnFact,
 };
 use dormouse_proto::tool::Answer;
 use imbl::{OrdMap, Vector};
@@ -19,8 +22,8 @@ use super::{Fact, Image, State};
 use crate::program::Program;
 use crate::table::marker;
 
-/// Applies `fact`. Costs O(log n) in the size of the conversation or table; a switch to the model
-/// of another server, O(n).
+/// Applies `fact`. O(log n) in the size of the conversation or table; O(n) for a switch to a model
+/// of another server.
 pub fn evolve(state: &mut State, fact: &Fact) {
     match fact {
         Fact::Mail(fact) => evolve_mail(state, fact),
@@ -28,19 +31,19 @@ pub fn evolve(state: &mut State, fact: &Fact) {
         Fact::Call(fact) => evolve_call(state, fact),
         Fact::Child(fact) => evolve_child(state, fact),
         Fact::Descriptor(DescriptorFact::Opened { id, entry }) => {
-            state.budget.hold(entry.content.len_bytes());
+            state.budget.add_held_bytes(entry.content.len_bytes());
             state.table.insert(id.clone(), entry.clone());
         }
-        Fact::Descriptor(DescriptorFact::Noted { id, note }) => {
-            state.table.note(id, note);
-            if let Note::Summarized { usage, .. } = note {
-                state.budget.spend(*usage);
+        Fact::Descriptor(DescriptorFact::Annotated { id, note }) => {
+            state.table.annotate(id, note);
+            if let Annotation::Summarized { usage, .. } = note {
+                state.budget.add_usage(*usage);
             }
         }
         Fact::Budget(change) => {
             state.budget.apply(change);
             if let Change::Warned { text, .. } = change {
-                say_more(state, text);
+                append_to_last_message(state, text);
             }
         }
         Fact::Control(ControlFact::Stopped) => state.control = Control::Stopped,
@@ -48,7 +51,7 @@ pub fn evolve(state: &mut State, fact: &Fact) {
         Fact::Control(ControlFact::Continued) => state.control = Control::Running,
         Fact::Restored {
             image, message, by, ..
-        } => take_back(state, image, message, *by),
+        } => restore_image(state, image, message, *by),
         Fact::Exited { exit } => {
             state.background = OrdMap::new();
             state.budget.close();
@@ -59,26 +62,26 @@ pub fn evolve(state: &mut State, fact: &Fact) {
 
 fn evolve_mail(state: &mut State, fact: &MailFact) {
     match fact {
-        MailFact::Queued { from, message } => queue(state, *from, message),
+        MailFact::Queued { from, message } => queue_mail(state, *from, message),
         MailFact::Received {
             from,
             call,
-            settled,
+            acked_below,
             message,
         } => {
             state
-                .heard
+                .receipts
                 .entry(*from)
                 .or_default()
-                .note(call.seq, *settled);
-            queue(state, Sender::Process(*from), message);
+                .record(call.seq, *acked_below);
+            queue_mail(state, Sender::Process(*from), message);
         }
         MailFact::Taken { at } => {
-            let mut places = 0..;
+            let mut position = 0;
             state.mailbox.retain(|_| {
-                places
-                    .next()
-                    .is_none_or(|place| at.binary_search(&place).is_err())
+                let is_kept = at.binary_search(&position).is_err();
+                position += 1;
+                is_kept
             });
         }
     }
@@ -89,17 +92,17 @@ fn evolve_turn(state: &mut State, fact: &TurnFact) {
         TurnFact::Began => begin_turn(state),
         TurnFact::Ended { .. } => state.phase = Phase::Idle,
         TurnFact::Interrupted { answer } => interrupt(state, answer),
-        TurnFact::WentTo { to, message, by } => go_back(state, *to, message, *by),
+        TurnFact::WentTo { to, message, by } => go_to_message(state, *to, message, *by),
     }
 }
 
 fn evolve_call(state: &mut State, fact: &CallFact) {
     match fact {
-        // The same call, made again.
+        // The same call, repeated after a restart: it counts once.
         CallFact::ModelCalled { call } if state.phase == (Phase::Thinking { call: *call }) => {}
         CallFact::ModelCalled { call } => {
             state.iterations = state.iterations.saturating_add(1);
-            mint(state);
+            allocate_call(state);
             state.phase = Phase::Thinking { call: *call };
         }
         CallFact::ModelReplied {
@@ -108,34 +111,43 @@ fn evolve_call(state: &mut State, fact: &CallFact) {
             usage,
             ..
         } => {
-            state.budget.spend(*usage);
-            take_reply(state, blocks, *stop);
+            state.budget.add_usage(*usage);
+            apply_reply(state, blocks, *stop);
         }
         CallFact::ModelSwitched { to, .. } => switch_model(state, *to),
-        CallFact::HostCalled { ticket, tool, args } => {
-            let slot = open(state, ticket.clone(), tool.clone(), args.clone());
+        CallFact::HostCalled {
+            request_id,
+            tool,
+            args,
+        } => {
+            let pending_call =
+                new_pending_call(state, request_id.clone(), tool.clone(), args.clone());
             match &mut state.phase {
                 Phase::Acting {
                     caller: Caller::Host,
-                    slots,
-                } => slots.push(slot),
+                    pending_calls,
+                } => pending_calls.push(pending_call),
                 phase => {
                     *phase = Phase::Acting {
                         caller: Caller::Host,
-                        slots: vec![slot],
+                        pending_calls: vec![pending_call],
                     }
                 }
             }
         }
-        CallFact::ToolCalled { call } => with_slot(state, *call, |slot| slot.called = true),
+        CallFact::ToolCalled { call } => {
+            update_pending_call(state, *call, |pending_call| pending_call.called = true)
+        }
         CallFact::ToolReturned {
             call,
             answer,
             produced_chars,
         } => {
             state.tally.produced_chars = state.tally.produced_chars.saturating_add(*produced_chars);
-            with_slot(state, *call, |slot| slot.answer = Some(answer.clone()));
-            close_slots(state);
+            update_pending_call(state, *call, |pending_call| {
+                pending_call.answer = Some(answer.clone())
+            });
+            finish_calls(state);
         }
     }
 }
@@ -151,56 +163,56 @@ fn evolve_child(state: &mut State, fact: &ChildFact) {
             child,
             exit,
         } => {
-            with_slot(state, *call, |slot| {
-                drop(slot.ended.insert(*index, (*child, exit.clone())))
+            update_pending_call(state, *call, |pending_call| {
+                drop(pending_call.ended.insert(*index, (*child, exit.clone())))
             });
         }
         ChildFact::Reported { call, message } => {
             if let Some(child) = state.background.remove(call) {
-                queue(state, Sender::Process(child), message);
+                queue_mail(state, Sender::Process(child), message);
             }
         }
     }
 }
 
-/// What a model reads in answer to a tool use of a reply that was cut: it may be cut itself, and is
-/// never run.
+/// Answer to a tool use of a truncated reply. The tool use may be truncated itself, so it never
+/// runs.
 const NOT_RUN: &str =
     "Not run: the reply was cut before it was complete. Ask again in a shorter reply.";
 
-fn queue(state: &mut State, from: Sender, message: &Arc<Message>) {
+fn queue_mail(state: &mut State, from: Sender, message: &Arc<Message>) {
     state.mailbox.push_back(Mail {
         from,
         message: message.clone(),
     });
 }
 
-/// All that waits in the mailbox becomes one message of the user.
+/// Moves the mailbox into the conversation as one user message.
 fn begin_turn(state: &mut State) {
     let blocks: Vec<Block> = std::mem::take(&mut state.mailbox)
         .iter()
         .flat_map(|mail| mail.message.blocks.clone())
         .collect();
-    push(state, Role::User, blocks);
+    push_message(state, Role::User, blocks);
     state.iterations = 0;
     state.phase = Phase::Ready { stopped: None };
 }
 
-/// Another model is asked from here on. What the one before sent beside its words, such as fields
-/// of its own, is not for another server, which may refuse it.
+/// Switches the current model. Provider-specific raw blocks are dropped if the next model is on
+/// another server, which may refuse them.
 fn switch_model(state: &mut State, to: u32) {
     let from = state.model().clone();
     state.model = to;
-    // The turn is not shorter for a call that nothing came of.
+    // A failed call does not count against `max_iterations`.
     state.iterations = state.iterations.saturating_sub(1);
     state.phase = Phase::Ready { stopped: None };
     if !from.is_at_the_server_of(state.model()) {
-        state.messages = state.messages.iter().map(in_words).collect();
+        state.messages = state.messages.iter().map(without_raw).collect();
     }
 }
 
-/// A message with nothing but what it says; the same where that is all of it.
-fn in_words(message: &Arc<Message>) -> Arc<Message> {
+/// The message without raw provider JSON; the same `Arc` if there is none.
+fn without_raw(message: &Arc<Message>) -> Arc<Message> {
     let has_raw = |block: &Block| {
         matches!(
             block,
@@ -219,37 +231,42 @@ fn in_words(message: &Arc<Message>) -> Arc<Message> {
     Arc::new(message)
 }
 
-fn take_reply(state: &mut State, blocks: &[Block], stop: StopReason) {
-    push(state, Role::Assistant, blocks.to_vec());
+fn apply_reply(state: &mut State, blocks: &[Block], stop: StopReason) {
+    push_message(state, Role::Assistant, blocks.to_vec());
     let cut = matches!(
         stop,
         StopReason::MaxTokens | StopReason::Refusal | StopReason::ContextWindow
     );
-    let mut slots = Vec::new();
+    let mut pending_calls = Vec::new();
     for block in blocks {
         if let Block::ToolUse { id, name, args, .. } = block {
             let answer = cut.then(|| Answer::failed(NOT_RUN));
-            slots.push(Slot {
+            pending_calls.push(PendingCall {
                 answer,
-                ..open(state, id.clone(), name.clone(), args.clone())
+                ..new_pending_call(state, id.clone(), name.clone(), args.clone())
             });
         }
     }
     state.phase = Phase::Acting {
         caller: Caller::Model,
-        slots,
+        pending_calls,
     };
-    if cut || state.slots().is_empty() {
-        close_slots(state);
+    if cut || state.pending_calls().is_empty() {
+        finish_calls(state);
         state.phase = Phase::Ready {
             stopped: Some(stop),
         };
     }
 }
 
-fn open(state: &mut State, id: Arc<str>, tool: Arc<str>, args: Arc<str>) -> Slot {
-    Slot {
-        call: mint(state),
+fn new_pending_call(
+    state: &mut State,
+    id: Arc<str>,
+    tool: Arc<str>,
+    args: Arc<str>,
+) -> PendingCall {
+    PendingCall {
+        call: allocate_call(state),
         id,
         tool,
         args,
@@ -259,15 +276,15 @@ fn open(state: &mut State, id: Arc<str>, tool: Arc<str>, args: Arc<str>) -> Slot
     }
 }
 
-fn mint(state: &mut State) -> CallId {
+fn allocate_call(state: &mut State) -> CallId {
     let call = state.next_call();
     state.next_seq = state.next_seq.saturating_add(1);
     call
 }
 
-fn push(state: &mut State, role: Role, blocks: Vec<Block>) {
+fn push_message(state: &mut State, role: Role, blocks: Vec<Block>) {
     if !blocks.is_empty() {
-        let message = referable(
+        let message = with_marker(
             &state.program,
             state.messages.len(),
             Message { role, blocks },
@@ -277,87 +294,96 @@ fn push(state: &mut State, role: Role, blocks: Vec<Block>) {
     }
 }
 
-/// The message as it follows `before` others: where messages are named, one that the model did not
-/// write says which it is.
-pub(super) fn referable(program: &Program, before: usize, mut message: Message) -> Message {
+/// The message as number `before + 1` of the conversation. If the program shows message numbers, a
+/// message that the model did not write ends with its marker.
+pub(super) fn with_marker(program: &Program, before: usize, mut message: Message) -> Message {
     if program.marks_messages() && message.role == Role::User {
         message.blocks.push(Block::text(marker(before + 1)));
     }
     message
 }
 
-/// A further block of the last message, which was not sent yet.
-fn say_more(state: &mut State, text: &str) {
+/// Appends a text block to the last message, which has not been sent yet.
+fn append_to_last_message(state: &mut State, text: &str) {
     if let Some(last) = state.messages.back_mut() {
         Arc::make_mut(last).blocks.push(Block::text(text));
         state.refer_to_messages();
     }
 }
 
-/// The calls that were made and are not answered.
+/// Calls that were started and are not answered.
 fn in_flight(phase: &Phase) -> Vec<CallId> {
     match phase {
         Phase::Thinking { call } => vec![*call],
-        Phase::Acting { slots, .. } => slots
+        Phase::Acting { pending_calls, .. } => pending_calls
             .iter()
-            .filter(|slot| slot.called && slot.answer.is_none())
-            .map(|slot| slot.call)
+            .filter(|pending_call| pending_call.called && pending_call.answer.is_none())
+            .map(|pending_call| pending_call.call)
             .collect(),
         Phase::Idle | Phase::Ready { .. } | Phase::Ended { .. } => Vec::new(),
     }
 }
 
-fn with_slot(state: &mut State, call: CallId, change: impl FnOnce(&mut Slot)) {
-    if let Phase::Acting { slots, .. } = &mut state.phase
-        && let Some(slot) = slots.iter_mut().find(|slot| slot.call == call)
+fn update_pending_call(state: &mut State, call: CallId, change: impl FnOnce(&mut PendingCall)) {
+    if let Phase::Acting { pending_calls, .. } = &mut state.phase
+        && let Some(pending_call) = pending_calls
+            .iter_mut()
+            .find(|pending_call| pending_call.call == call)
     {
-        change(slot);
+        change(pending_call);
     }
 }
 
-/// Once every tool use is answered, the answers go into the conversation together, in the order of
-/// the uses. Calls of the host have nothing to do with each other: each is gone once it is
-/// answered.
-fn close_slots(state: &mut State) {
-    let Phase::Acting { caller, slots } = &mut state.phase else {
+/// Finishes the pending calls. Once all tool uses of the model have an answer, the answers enter
+/// the conversation as one message, in the order of the uses. Host calls are independent: each is
+/// removed as soon as it is answered.
+fn finish_calls(state: &mut State) {
+    let Phase::Acting {
+        caller,
+        pending_calls,
+    } = &mut state.phase
+    else {
         return;
     };
     if *caller == Caller::Host {
-        slots.retain(|slot| slot.answer.is_none());
-        if slots.is_empty() {
+        pending_calls.retain(|pending_call| pending_call.answer.is_none());
+        if pending_calls.is_empty() {
             state.phase = Phase::Idle;
         }
         return;
     }
-    let Some(answers) = slots
+    let Some(answers) = pending_calls
         .iter()
-        .map(|slot| slot.answer.clone())
+        .map(|pending_call| pending_call.answer.clone())
         .collect::<Option<Vec<_>>>()
     else {
         return;
     };
-    let results = slots
+    let results = pending_calls
         .iter()
         .zip(&answers)
-        .flat_map(|(slot, answer)| results(slot, answer))
+        .flat_map(|(pending_call, answer)| result_blocks(pending_call, answer))
         .collect();
     let entered = answers
         .iter()
         .map(|answer| answer.text.chars().count() as u64)
         .sum();
     state.tally.entered_chars = state.tally.entered_chars.saturating_add(entered);
-    push(state, Role::User, results);
+    push_message(state, Role::User, results);
     state.phase = Phase::Ready { stopped: None };
 }
 
-/// The answer as it stands in the conversation: its text, then what is shown beside it.
-pub(super) fn results(slot: &Slot, answer: &Answer) -> impl Iterator<Item = Block> {
+/// The blocks of an answer in the conversation: its text, then its media.
+pub(super) fn result_blocks(
+    pending_call: &PendingCall,
+    answer: &Answer,
+) -> impl Iterator<Item = Block> {
     let text = Block::ToolResult {
-        id: slot.id.clone(),
+        id: pending_call.id.clone(),
         text: answer.text.clone(),
         is_error: answer.is_error,
     };
-    let id = slot.id.clone();
+    let id = pending_call.id.clone();
     let media = answer.media.clone().into_iter();
     std::iter::once(text).chain(media.map(move |media| Block::Media {
         answers: Some(id.clone()),
@@ -365,39 +391,39 @@ pub(super) fn results(slot: &Slot, answer: &Answer) -> impl Iterator<Item = Bloc
     }))
 }
 
-/// What came after message `to` is gone, what was noted of it too, and `message` stands there: the
-/// epoch rises, so that completions of calls that are gone are stale.
-fn go_back(state: &mut State, to: u32, message: &Message, by: Caller) {
+/// Goes back to message `to`: later messages and their notes are dropped, and `message` is
+/// appended. The epoch rises, so that completions of dropped calls are stale.
+fn go_to_message(state: &mut State, to: u32, message: &Message, by: Caller) {
     state.epoch = state.epoch.saturating_add(1);
     state.messages.truncate(to as usize);
     state.forked_at.retain(|at| *at <= to);
     state.table.forget_messages_after(to);
-    push(state, message.role, message.blocks.clone());
+    push_message(state, message.role, message.blocks.clone());
     if by == Caller::Host {
         state.iterations = 0;
     }
     state.phase = Phase::Ready { stopped: None };
 }
 
-/// The process stands as it did in `image`, and `message` follows: the epoch rises, numbers go on,
-/// and what was used, heard or waits stays. A host finds a session that was idle idle again; any
-/// other is asked.
-fn take_back(state: &mut State, image: &Image, message: &Message, by: Caller) {
+/// Restores the process to `image` and appends `message`. The epoch rises; counters continue, and
+/// usage, receipts and waiting mail are kept. A restore by the host returns an idle session to
+/// idle; otherwise the model is called next.
+fn restore_image(state: &mut State, image: &Image, message: &Message, by: Caller) {
     state.epoch = state.epoch.saturating_add(1);
     state.restores = state.restores.saturating_add(1);
-    let kept = state
+    let still_known = state
         .background
         .iter()
         .filter(|(call, _)| call.seq < image.next_seq);
-    state.background = kept.map(|(call, child)| (*call, *child)).collect();
-    state.table.go_back(image.table.clone(), image.next_fd);
-    state.mailbox = waiting_again(&image.mailbox, &state.mailbox);
+    state.background = still_known.map(|(call, child)| (*call, *child)).collect();
+    state.table.restore(image.table.clone(), image.next_fd);
+    state.mailbox = restored_mailbox(&image.mailbox, &state.mailbox);
     state.messages = image.messages.clone();
     state.forked_at.clone_from(&image.forked_at);
-    // What stands there again may be what only that model can be sent.
+    // The restored history may contain blocks that only the model of that time accepts.
     state.model = image.model;
     state.refer_to_messages();
-    push(state, message.role, message.blocks.clone());
+    push_message(state, message.role, message.blocks.clone());
     if by == Caller::Host {
         state.iterations = 0;
     }
@@ -415,35 +441,37 @@ fn take_back(state: &mut State, image: &Image, message: &Message, by: Caller) {
     };
 }
 
-/// What waits, and before it what waited then and was heard since: where that was heard is gone.
-fn waiting_again(then: &[Mail], now: &Vector<Mail>) -> Vector<Mail> {
-    let mut still = now.clone();
-    let is_heard = |mail: &&Mail| match still.iter().position(|waiting| waiting == *mail) {
-        Some(at) => {
-            still.remove(at);
-            false
+/// The mailbox after a restore: messages that were waiting at the checkpoint and have been
+/// delivered since wait again, in front of those that are waiting now.
+fn restored_mailbox(then: &[Mail], now: &Vector<Mail>) -> Vector<Mail> {
+    // Equal messages are matched one to one, so that a message that was sent twice is counted
+    // twice.
+    let mut unmatched = now.clone();
+    let mut restored = Vector::new();
+    for mail in then {
+        match unmatched.iter().position(|waiting| waiting == mail) {
+            Some(at) => drop(unmatched.remove(at)),
+            None => restored.push_back(mail.clone()),
         }
-        None => true,
-    };
-    let mut waiting: Vector<Mail> = then.iter().filter(is_heard).cloned().collect();
-    waiting.append(now.clone());
-    waiting
+    }
+    restored.append(now.clone());
+    restored
 }
 
-/// Calls in flight are given up: the epoch rises, so that their completions are stale, and each
+/// Abandons the calls in flight: the epoch rises, so that their completions are stale, and each
 /// open tool use is answered, so that the history stays valid.
 fn interrupt(state: &mut State, answer: &Answer) {
     state.epoch = state.epoch.saturating_add(1);
-    state.budget.give_up(in_flight(&state.phase));
-    if let Phase::Acting { slots, .. } = &mut state.phase {
-        for slot in slots {
-            slot.answer.get_or_insert_with(|| answer.clone());
+    state.budget.abandon_calls(in_flight(&state.phase));
+    if let Phase::Acting { pending_calls, .. } = &mut state.phase {
+        for pending_call in pending_calls {
+            pending_call.answer.get_or_insert_with(|| answer.clone());
         }
-        // A call of the host is no turn: after it the process is as idle as before.
-        close_slots(state);
+        // A host call is not a turn: afterwards the process is idle again.
+        finish_calls(state);
     } else if !matches!(state.phase, Phase::Ready { .. }) {
-        // One that waits for nothing keeps how its last reply stopped: a restore from here must not
-        // ask after a last word.
+        // A `Ready` process keeps the stop reason of its last reply: a restore from here must not
+        // call the model again after it has finished.
         state.phase = Phase::Ready { stopped: None };
     }
 }

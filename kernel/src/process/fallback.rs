@@ -1,10 +1,9 @@
-//! Who is asked when a model fails: the next of the program's models, if the history can be sent
-//! there.
+//! Fallback models: the next model of the program that can be sent the history.
 //!
-//! A block that only another provider understands, such as thinking with its signature, would be
-//! missing from what the next model is sent. So a model that cannot be sent all of it is passed
-//! over. There is no way back: what the next one says may be what the first one cannot be sent. A
-//! refusal is an answer: nobody else is asked for what a provider declines.
+//! A model that cannot be sent the whole history is skipped: a block that only another provider
+//! understands, such as signed thinking, would be missing from its request. There is no way back to
+//! an earlier model, since the replies of the next one may be unusable for it. A refusal is an
+//! answer: no other model is called for content that a provider declines.
 
 use dormouse_proto::message::Block;
 use dormouse_proto::model::{ModelError, ModelErrorKind};
@@ -14,8 +13,8 @@ use super::decide::Draft;
 use crate::program::ModelChoice;
 
 impl Draft {
-    /// The next model that can be sent the history, where the failure is one that another model may
-    /// not have. O(blocks).
+    /// Index of the next model that can be sent the history; `None` if the failure would occur with
+    /// any model. O(blocks).
     pub(super) fn fallback(&self, error: &ModelError) -> Option<u32> {
         if error.kind == ModelErrorKind::ContentRefused {
             return None;
@@ -33,7 +32,8 @@ impl State {
             return true;
         };
         let mut blocks = self.messages.iter().flat_map(|message| &message.blocks);
-        // What is sealed by one server is nothing to another, be it of the same format.
+        // A block that one server signed is meaningless to another, even one of the same wire
+        // format.
         let is_same = self.model().is_at_the_server_of(model);
         blocks.all(|block| match block {
             Block::Opaque(raw) => is_same && *raw.format == *format,

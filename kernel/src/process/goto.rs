@@ -1,10 +1,10 @@
-//! Going back in the conversation: what came after a message is gone from it, and another message
-//! follows that one.
+//! `goto`: going back in the conversation. The messages after a position are removed, and another
+//! message follows the position.
 //!
-//! A model goes back by a tool, alone in its reply, so that no call's answer is lost unread; its
-//! turn goes on and keeps counting its model calls, so that a loop of going back ends at
-//! `max_iterations`. A host sends a process back at any time: calls in flight are given up, and a
-//! turn begins with the host's message.
+//! A model calls `goto` as the only tool of its reply, so that no answer is lost unread. The turn
+//! keeps counting its model calls, so that a loop of gotos ends at `max_iterations`. The host sends
+//! a process back at any time: calls in flight are abandoned, and a turn begins with the host's
+//! message.
 
 use std::sync::Arc;
 
@@ -22,76 +22,76 @@ use crate::syscall::goto::{self, GotoError};
 const ABANDONED: &str =
     "Interrupted: the conversation went back before this call was done. Its effect is unknown.";
 
-/// A way back that is open.
-struct Way {
+/// A checked goto.
+struct GotoPlan {
     from: usize,
     to: u32,
     message: String,
 }
 
 impl Draft {
-    /// The tool. Of a call of the host, which stands in no conversation, the host gets the answer,
-    /// and then a turn begins.
+    /// The `goto` tool. A host call is not part of the conversation: the host gets its answer
+    /// first, then a turn begins.
     pub(crate) fn goto(&mut self, call: CallId) {
         let by = self.caller();
-        let way = match self.way(call, by) {
-            Ok(way) => way,
-            Err(error) => return self.answer_whole(call, error.answer()),
+        let plan = match self.plan_goto(call, by) {
+            Ok(plan) => plan,
+            Err(error) => return self.answer_in_full(call, error.answer()),
         };
         if by == Caller::Model {
-            return self.go(way, by);
+            return self.record_goto(plan, by);
         }
-        self.answer_whole(call, went(&way));
-        self.go(way, by);
-        self.ask_model();
+        self.answer_in_full(call, goto_answer(&plan));
+        self.record_goto(plan, by);
+        self.call_model();
     }
 
-    fn way(&self, call: CallId, by: Caller) -> Result<Way, GotoError> {
-        let goto::Arguments { position, message } = goto::arguments(&self.slot(call).args)?;
-        if self.state.slots().len() > 1 {
+    fn plan_goto(&self, call: CallId, by: Caller) -> Result<GotoPlan, GotoError> {
+        let goto::Arguments { position, message } = goto::arguments(&self.pending_call(call).args)?;
+        if self.state.pending_calls().len() > 1 {
             return Err(GotoError::Beside);
         }
         let from = match by {
-            Caller::Model => goto::last_heard(&self.state.messages),
+            Caller::Model => goto::last_user_message(&self.state.messages),
             Caller::Host => self.state.messages.len(),
         };
         let to = goto::destination(&self.state.messages, from, &position)?;
-        Ok(Way { from, to, message })
+        Ok(GotoPlan { from, to, message })
     }
 
-    /// The host's word, in the middle of a turn or between two.
-    pub(super) fn send_back(&mut self, ticket: Arc<str>, position: &str, message: String) {
+    /// Goes back at the request of the host, within a turn or between two.
+    pub(super) fn goto_for_host(&mut self, request_id: Arc<str>, position: &str, message: String) {
         let from = self.state.messages.len();
         let open = goto::check_message(&message);
-        let way = match open.and_then(|()| goto::destination(&self.state.messages, from, position))
+        let plan = match open.and_then(|()| goto::destination(&self.state.messages, from, position))
         {
-            Ok(to) => Way { from, to, message },
+            Ok(to) => GotoPlan { from, to, message },
             Err(error) => {
-                return self.perform(Effect::AnswerHost {
-                    ticket,
+                return self.schedule(Effect::AnswerHost {
+                    request_id,
                     answer: error.answer(),
                 });
             }
         };
-        self.abandon(ABANDONED);
-        self.perform(Effect::AnswerHost {
-            ticket,
-            answer: went(&way),
+        self.abandon_calls(ABANDONED);
+        self.schedule(Effect::AnswerHost {
+            request_id,
+            answer: goto_answer(&plan),
         });
-        self.go(way, Caller::Host);
-        self.ask_model();
+        self.record_goto(plan, Caller::Host);
+        self.call_model();
         if self.state.exit().is_none() {
-            self.ask_after_lost();
+            self.find_lost_children();
         }
     }
 
-    fn go(&mut self, Way { from, to, message }: Way, by: Caller) {
+    fn record_goto(&mut self, GotoPlan { from, to, message }: GotoPlan, by: Caller) {
         let part = InputPart::text(message);
         let element = Element::new("goto")
             .attribute("from", position(from))
             .attribute("to", position(to));
         let placement = self.placer().input(&part);
-        let element = self.shown_in(element, placement);
+        let element = self.fill_element(element, placement);
         let message = Arc::new(Message {
             role: Role::User,
             blocks: vec![Block::text(element.to_xml())],
@@ -104,8 +104,8 @@ fn position(number: impl std::fmt::Display) -> String {
     format!("msg:{number}")
 }
 
-/// What the host reads.
-fn went(Way { from, to, .. }: &Way) -> Answer {
+/// The answer that reports the goto to the host.
+fn goto_answer(GotoPlan { from, to, .. }: &GotoPlan) -> Answer {
     Answer::shown(
         Element::new("goto")
             .attribute("from", position(from))

@@ -1,4 +1,4 @@
-//! What can happen to a process.
+//! Inputs: everything that can happen to a process.
 
 use std::sync::Arc;
 
@@ -11,190 +11,191 @@ use dormouse_proto::temp_file::{TempFileError, TempFileReply};
 use dormouse_proto::tool::{Answer, ToolOutput};
 use dormouse_proto::user_input::UserInput;
 
-use super::{Found, Placed};
-use crate::syscall::checkpoint::{CheckpointError, CheckpointReply, Standing};
+use super::{PlacedArrival, ReadResult};
+use crate::syscall::checkpoint::{CheckpointError, CheckpointImage, CheckpointReply};
 use crate::syscall::spawn::{FetchError, Fetched, PendingSpawn};
 use crate::syscall::{Envelope, PendingSummary, PendingTempFile, PendingWrite};
 use dormouse_content::{CappedBytes, Content};
 
-/// Something that happened to a process.
+/// Something that happened to a process. [`decide`](super::decide()) handles one input at a time.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// Someone speaks to it.
-    Spoke {
-        /// Who.
+    /// The host, or a process in whose name the host writes, sends input.
+    UserInput {
+        /// Who sends the input.
         from: Sender,
-        /// What.
+        /// The parts of the input.
         user_input: UserInput,
     },
-    /// Another process says something, for the first time or again.
-    Messaged {
-        /// The name of the delivery; the receipt carries it.
-        ticket: Arc<str>,
-        /// The sender.
+    /// A message of another process, possibly delivered again after a restart.
+    Message {
+        /// Id of the delivery; the receipt carries it.
+        request_id: Arc<str>,
+        /// Pid of the sender.
         from: Pid,
-        /// Its call.
+        /// Call of the sender; identifies the message.
         call: CallId,
-        /// The sender waits for no call below this number.
-        settled: u32,
-        /// What it says.
-        letter: Envelope,
+        /// The sender has an acknowledgement for every call below this sequence number and repeats
+        /// none of them.
+        acked_below: u32,
+        /// The message.
+        envelope: Envelope,
     },
-    /// An arrival was read, and it is known where it goes.
-    Placed(Placed),
-    /// The host asks for something.
+    /// The placement of an arrival is known: its bytes have been read.
+    Placed(PlacedArrival),
+    /// The host makes a request.
     Host {
-        /// The host's name of its call; the answer carries it.
-        ticket: Arc<str>,
-        /// What it asks for.
+        /// Id of the request; the answer carries it.
+        request_id: Arc<str>,
+        /// The request.
         request: HostRequest,
     },
-    /// What was begun for a call is done.
+    /// Work or a read for a call has finished.
     Completed {
         /// The call.
         call: CallId,
         /// The outcome.
         result: Completion,
     },
-    /// There is news of a child.
+    /// Something happened to a child.
     Child {
-        /// The call that made it, or was to.
+        /// The call that made the child, or tried to.
         call: CallId,
-        /// The news.
+        /// The event.
         event: ChildEvent,
     },
-    /// It is begun, ended, or held up.
+    /// The process is started, stopped, continued or ended.
     Signal(Signal),
-    /// A time has come that the process wanted to be woken at.
+    /// The time of [`Effect::WakeAt`](super::Effect::WakeAt) has come.
     TimeUp {
-        /// The time: milliseconds since the epoch, UTC.
+        /// The requested time: milliseconds since the epoch, UTC.
         at_ms: u64,
     },
 }
 
-/// What a host asks of a process.
+/// A request of the host.
 #[derive(Clone, Debug)]
 pub enum HostRequest {
-    /// To take a content as a descriptor.
+    /// Open a content as a descriptor.
     Open {
-        /// The content, and what was cut off of it.
-        collected: CappedBytes,
-        /// Where it comes from.
+        /// The content, and how many bytes were cut off.
+        capped: CappedBytes,
+        /// Source of the content, as the descriptor shows it.
         source: String,
-        /// Characters per page; none: as the program says.
+        /// Characters per page; `None`: the setting of the program.
         page_chars: Option<u32>,
     },
-    /// To run one of its tools.
+    /// Run one of the tools of the process.
     Call {
-        /// The tool, by the name that the model would use.
+        /// Name of the tool, as the model would use it.
         tool: String,
-        /// The arguments: JSON text.
+        /// Arguments as JSON text.
         args: String,
     },
-    /// To give up the call of this ticket. One that is answered is left as it is.
-    GiveUp,
-    /// To go back in its conversation.
-    SendBack {
-        /// The message to go back to, as `msg:3`.
+    /// Cancel the request of this id. A request that is already answered is left alone.
+    Cancel,
+    /// Go back in the conversation.
+    Goto {
+        /// Message to go back to, such as `msg:3`.
         position: String,
-        /// What follows it.
+        /// Text of the message that follows.
         message: String,
     },
-    /// To go back to a checkpoint, at which it was in this state.
-    TakeBack(Box<Standing>),
+    /// Restore the process to a checkpoint.
+    Restore(Box<CheckpointImage>),
 }
 
-/// What came of a [`Work`](super::Work), or of a read.
+/// The outcome of a [`Work`](super::Work) or of a read.
 #[derive(Clone, Debug)]
 pub enum Completion {
-    /// The model answered, or could not be reached.
+    /// The model replied, or the call failed.
     Model(Result<Reply, ModelError>),
-    /// What a tool outside of the machine produced.
+    /// Output of a tool that runs outside of the machine.
     Tool(ToolOutput),
-    /// What a call had to know of contents.
-    Read(Found),
-    /// A file was written, or was not.
+    /// Result of a read for the call.
+    Read(ReadResult),
+    /// Outcome of writing a file.
     FileWritten {
-        /// What was asked for, as it was given.
+        /// The pending operation, returned unchanged.
         pending: PendingWrite,
         /// The outcome.
         result: Result<(), FileError>,
     },
-    /// A model that was asked for a summary answered, or could not be reached.
+    /// Outcome of a summary request.
     Summarized {
-        /// What was asked for, as it was given.
+        /// The pending operation, returned unchanged.
         pending: PendingSummary,
-        /// What came.
+        /// The outcome of the request.
         result: Result<Reply, ModelError>,
     },
-    /// The files of the tree answered.
+    /// Outcome of an operation on the temporary files of the tree.
     TempFile {
-        /// What was asked for, as it was given.
+        /// The pending operation, returned unchanged.
         pending: PendingTempFile,
-        /// The outcome; durable if it is a change.
+        /// The outcome. A change is durable.
         result: Result<TempFileReply<Content>, TempFileError>,
     },
-    /// The checkpoints answered. If one was made, it is durable.
+    /// Outcome of a checkpoint operation. A checkpoint that was made is durable.
     Checkpoint(Result<CheckpointReply, CheckpointError>),
-    /// Files for a child that is to be spawned were read, or were not.
+    /// Outcome of reading the files for a spawn.
     Fetched {
-        /// What was asked for, as it was given.
+        /// The pending operation, returned unchanged.
         pending: PendingSpawn,
-        /// What came.
+        /// The outcome of the request.
         result: Result<Fetched, FetchError>,
     },
-    /// A message was received, durably, or was refused: the receiver's word.
+    /// The receiver's answer to a message: a durable receipt, or a refusal.
     MessageSent(Answer),
-    /// The processes that it can write to were looked up.
+    /// The processes that this one can write to.
     Listed {
-        /// Those that are told of, itself among them.
+        /// Visible processes, including this one.
         known: Vec<Neighbour>,
-        /// How many more there are.
+        /// Number of further processes that are left out.
         hidden: usize,
     },
-    /// The time that a call waits at most is over.
+    /// The timeout of a waiting call has passed.
     TimedOut,
 }
 
-/// What became of a child, or of the attempt to make one.
+/// What happened to a child, or to the attempt to make one.
 #[derive(Clone, Debug)]
 pub enum ChildEvent {
-    /// A spawned child exists, durably.
+    /// A spawned child exists and is durable.
     Started {
-        /// The child.
+        /// Pid of the child.
         child: Pid,
     },
-    /// There is no such child: none was made before the kernel stopped, or by another process only.
+    /// The child does not exist: the kernel stopped before making it, or another process made it.
     Absent {
-        /// Which of the call's children, from 0.
+        /// Index of the child within its call, from 0.
         index: u32,
     },
-    /// A spawned child is not born: what it needs cannot be had.
+    /// A spawned child could not be created.
     NotBorn {
-        /// Why: a text for the model.
+        /// The reason, as text for the model.
         why: String,
     },
-    /// A child ended.
+    /// A child has ended.
     Ended {
-        /// Which of the call's children, from 0.
+        /// Index of the child within its call, from 0.
         index: u32,
-        /// The child.
+        /// Pid of the child.
         child: Pid,
-        /// How it ended.
+        /// Its exit.
         exit: Exit,
     },
 }
 
-/// A signal, which a process handles in any phase.
+/// A signal. A process handles it in every phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// The kernel begins to run the process: just born, or back from its journal.
+    /// The kernel starts to run the process, after birth or after loading its journal.
     Resume,
-    /// End the current turn cleanly.
+    /// End the current turn with a valid history.
     Interrupt,
-    /// Begin nothing from here on.
+    /// Start nothing until `Continue`.
     Stop,
-    /// Go on after a stop.
+    /// Continue after a stop.
     Continue,
     /// End the process.
     Kill,

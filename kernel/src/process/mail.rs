@@ -1,13 +1,15 @@
-//! Messages between processes: said once, heard once, whatever stops in between.
+//! Messages between processes. MAIL-1: a message is delivered once, whatever restarts in between.
 //!
-//! The sender's outbox is its open call: until the receiver has acknowledged, the call is not
-//! answered, and after a restart it is made again. The receiver's receipt is a fact,
-//! [`MailFact::Received`](dormouse_proto::record::MailFact::Received), which names the sender's
-//! call, so that what is sent again is acknowledged and not heard a second time. What waits in the
-//! mailbox is heard when the next turn begins, or earlier, where a tool shows it (`waiting`).
+//! * The sender's outbox is its open call: the call is answered when the receiver has acknowledged,
+//!   and is repeated after a restart.
+//! * The receiver's receipt is the fact
+//!   [`MailFact::Received`](dormouse_proto::record::MailFact::Received), which names the sender's
+//!   call: a repeated message is acknowledged and not delivered again.
+//! * Messages in the mailbox are delivered when the next turn begins, or earlier by a tool
+//!   (`waiting`).
 //!
-//! Nobody is ended by what another says: a message that finds no room, in the mailbox or in the
-//! budget, is refused.
+//! A message never ends its receiver: if the mailbox or the budget has no room, the message is
+//! refused.
 
 use std::sync::Arc;
 
@@ -20,19 +22,19 @@ use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
 
 use super::decide::Draft;
-use super::read::Purpose;
+use super::read::ReadPurpose;
 use super::{Effect, State, Work};
 use crate::syscall::{PendingMessage, PlacedDescriptor, PlacedEnvelope, list_fds, list_processes};
 use crate::table::placement::Placement;
 
 impl State {
-    /// The receipt of a message that this process took; none where it did not. Also of one that has
-    /// ended: who sends a message again after a restart learns what became of the first time.
+    /// The receipt for a message that this process has received. An ended process still returns it:
+    /// a sender that repeats a message after a restart learns that it was delivered.
     #[must_use]
     pub fn receipt(&self, from: Pid, call: CallId) -> Option<Answer> {
-        self.heard
+        self.receipts
             .get(&from)
-            .filter(|heard| heard.has(call.seq))
+            .filter(|receipts| receipts.contains(call.seq))
             .map(|_| receipt_of(self.pid))
     }
 }
@@ -43,61 +45,72 @@ fn receipt_of(to: Pid) -> Answer {
 
 impl Draft {
     pub(crate) fn send_message(&mut self, call: CallId) {
-        self.read_for_call(call, Purpose::Message);
+        self.read_for_call(call, ReadPurpose::Message);
     }
 
-    pub(super) fn take_message(&mut self, call: CallId, pending: Result<PendingMessage, String>) {
+    pub(super) fn handle_checked_message(
+        &mut self,
+        call: CallId,
+        pending: Result<PendingMessage, String>,
+    ) {
         match pending {
-            Err(message) => self.answer_whole(call, Answer::failed(message)),
+            Err(message) => self.answer_in_full(call, Answer::failed(message)),
             Ok(mut pending) => {
                 if let Address::Process(pid) = pending.to
-                    && self.state.heard.contains_key(&pid)
+                    && self.state.receipts.contains_key(&pid)
                 {
                     pending.to = Address::Correspondent(pid);
                 }
-                let settled = self
+                let acked_below = self
                     .state
-                    .slots()
+                    .pending_calls()
                     .first()
-                    .map_or(call.seq, |slot| slot.call.seq);
-                self.intend(call);
-                self.perform(Effect::Begin {
+                    .map_or(call.seq, |pending_call| pending_call.call.seq);
+                self.record_intent(call);
+                self.schedule(Effect::Begin {
                     call,
-                    work: Work::Send { settled, pending },
+                    work: Work::Send {
+                        acked_below,
+                        pending,
+                    },
                 });
             }
         }
     }
 
-    /// Another process says something.
-    pub(super) fn receive(
+    /// Receives a message of another process: records it or refuses it, and answers the sender.
+    pub(super) fn receive_message(
         &mut self,
-        ticket: Arc<str>,
+        request_id: Arc<str>,
         (from, call): (Pid, CallId),
-        settled: u32,
-        letter: PlacedEnvelope,
+        acked_below: u32,
+        envelope: PlacedEnvelope,
     ) {
-        let answer = match (self.state.receipt(from, call), self.refusal(&letter)) {
+        let answer = match (
+            self.state.receipt(from, call),
+            self.message_refusal(&envelope),
+        ) {
             (Some(receipt), _) => receipt,
             (None, Some(why)) => Answer::failed(why),
             (None, None) => {
-                let message = self.message_of_letter(from, letter);
+                let message = self.render_message(from, envelope);
                 self.emit(MailFact::Received {
                     from,
                     call,
-                    settled,
+                    acked_below,
                     message,
                 });
                 receipt_of(self.state.pid)
             }
         };
-        self.perform(Effect::AnswerHost { ticket, answer });
-        self.notice();
+        self.schedule(Effect::AnswerHost { request_id, answer });
+        self.handle_new_mail();
     }
 
-    /// Why a further message is not taken.
-    fn refusal(&self, letter: &PlacedEnvelope) -> Option<String> {
-        let (pid, program) = (self.state.pid, &self.state.program);
+    /// Why the message is refused, if it is.
+    fn message_refusal(&self, envelope: &PlacedEnvelope) -> Option<String> {
+        let pid = self.state.pid;
+        let program = &self.state.program;
         let limit = program.limits().max_mailbox;
         if self.state.mailbox.len() >= limit as usize {
             return Some(format!(
@@ -106,7 +119,7 @@ impl Draft {
                 program.name()
             ));
         }
-        let is_readable = letter.descriptors.is_empty() || program.descriptors().is_some();
+        let is_readable = envelope.descriptors.is_empty() || program.descriptors().is_some();
         if !is_readable {
             return Some(format!(
                 "Process {pid} has no descriptors, since program '{}' switches them off. Nothing \
@@ -114,7 +127,7 @@ impl Draft {
                 program.name()
             ));
         }
-        let bytes = letter.opened_bytes();
+        let bytes = envelope.opened_bytes();
         let left = self
             .state
             .budget
@@ -127,61 +140,64 @@ impl Draft {
         ))
     }
 
-    /// The message as it is heard; a large text and what is handed over become descriptors.
-    fn message_of_letter(&mut self, from: Pid, letter: PlacedEnvelope) -> Arc<Message> {
+    /// Renders the message. A large text and the transferred descriptors are opened as descriptors.
+    fn render_message(&mut self, from: Pid, envelope: PlacedEnvelope) -> Arc<Message> {
         let mut element = Element::new("process_message")
             .attribute("from", from)
-            .attribute("program", &letter.program);
-        if let Some(text) = letter.text {
-            let text = self.shown_in(Element::new("message"), text);
+            .attribute("program", &envelope.program);
+        if let Some(text) = envelope.text {
+            let text = self.fill_element(Element::new("message"), text);
             element = element.child(text);
         }
-        for handed in letter.descriptors {
-            element = element.child(self.open_handed(handed));
+        for transferred in envelope.descriptors {
+            element = element.child(self.open_transferred(transferred));
         }
         Arc::new(Message::user(element.to_xml()))
     }
 
-    /// Opens what another process hands over, under a number of this one, and says so.
-    fn open_handed(&mut self, PlacedDescriptor { mut entry, extent }: PlacedDescriptor) -> Element {
-        // A name means one descriptor.
+    /// Opens a transferred descriptor under a number of this process and returns its element.
+    fn open_transferred(
+        &mut self,
+        PlacedDescriptor { mut entry, extent }: PlacedDescriptor,
+    ) -> Element {
+        // Names are unique within a table: a name that is taken is dropped.
         entry.notes.name = entry
             .notes
             .name
             .filter(|name| self.state.table.named(name).is_none());
         let id = self.state.table.next_id();
-        self.open(id.clone(), entry.clone());
+        self.open_as(id.clone(), entry.clone());
         list_fds::element(&id, &entry, extent)
     }
 
-    /// What was said to this process in another's name, by the host.
-    pub(super) fn message_of(&mut self, from: Pid, parts: Vec<Placement>) -> Arc<Message> {
+    /// Renders input that the host sends in the name of another process.
+    pub(super) fn render_host_message(&mut self, from: Pid, parts: Vec<Placement>) -> Arc<Message> {
         let mut element = Element::new("process_message").attribute("from", from);
         for part in parts {
-            let text = self.shown_in(Element::new("message"), part);
+            let text = self.fill_element(Element::new("message"), part);
             element = element.child(text);
         }
         Arc::new(Message::user(element.to_xml()))
     }
 
-    /// Something came into the mailbox: an idle process begins a turn with it, a tool that waits
-    /// for it shows it.
-    pub(super) fn notice(&mut self) {
+    /// Reacts to new mail: an idle process begins a turn, and a tool that waits for mail is
+    /// answered.
+    pub(super) fn handle_new_mail(&mut self) {
         if self.state.phase == Phase::Idle {
             if !self.state.mailbox.is_empty() {
                 self.begin_turn();
             }
             return;
         }
-        self.settle(self.caller());
+        self.continue_turn(self.caller());
     }
 
     pub(crate) fn list_processes(&mut self, call: CallId) {
-        match list_processes::check(&self.slot(call).args) {
-            Err(message) => self.answer_whole(call, Answer::failed(message)),
+        match list_processes::check(&self.pending_call(call).args) {
+            Err(message) => self.answer_in_full(call, Answer::failed(message)),
             Ok(()) => {
-                self.intend(call);
-                self.perform(Effect::Begin {
+                self.record_intent(call);
+                self.schedule(Effect::Begin {
                     call,
                     work: Work::ListProcesses,
                 });
@@ -189,10 +205,15 @@ impl Draft {
         }
     }
 
-    pub(super) fn take_list(&mut self, call: CallId, known: Vec<Neighbour>, hidden: usize) {
+    pub(super) fn handle_process_list(
+        &mut self,
+        call: CallId,
+        known: Vec<Neighbour>,
+        hidden: usize,
+    ) {
         let me = self.state.pid;
         self.complete(call, |draft| {
-            draft.answer_whole(call, list_processes::answer(me, known, hidden))
+            draft.answer_in_full(call, list_processes::answer(me, known, hidden))
         });
     }
 }

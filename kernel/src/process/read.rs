@@ -1,12 +1,11 @@
-//! Reads: what a decision has to know of the bytes of contents.
+//! Reads: access to content bytes on behalf of a decision.
 //!
-//! A decision never looks at bytes: contents can be large, and on disk. If it needs them, it asks
-//! for a [`Read`], which holds all that it takes to perform it. The shell performs it, at once if
-//! it is small and next to the actor if it is not, and the result comes back as
-//! [`Completion::Read`]. A read changes nothing: it needs no intent and waits for no fact, and one
-//! that a restart cuts off is performed again.
+//! A decision never looks at bytes, since contents can be large and on disk. It returns a [`Read`]
+//! instead, which is self-contained. The shell performs a small read at once and any other outside
+//! of the actor, and the result comes back as [`Completion::Read`]. A read has no side effect: it
+//! needs no intent, waits for no fact, and is repeated after a restart.
 //!
-//! What is asked for, and what follows from it, is in `reading.rs`.
+//! `pending_reads.rs` decides which reads are requested and what follows from their results.
 
 use std::sync::Arc;
 
@@ -24,26 +23,26 @@ use crate::table::Table;
 use crate::table::placement::{PlacedOutput, Placement, Placer};
 use dormouse_content::{Content, ReadQuota};
 
-/// A read that a decision asked for. Cloning costs a few pointers.
+/// A read that a decision requested. Cloning costs a few pointers.
 #[derive(Clone, Debug)]
 pub struct Read {
-    pub(super) subject: Subject,
+    pub(super) subject: ReadSubject,
     pub(super) settings: Option<DescriptorSettings>,
     pub(super) now_ms: u64,
 }
 
-/// What is read, and what for.
+/// What is read.
 #[derive(Clone, Debug)]
-pub(super) enum Subject {
-    /// What a call needs before it can be begun or answered.
+pub(super) enum ReadSubject {
+    /// Bytes that a call needs before it can start or be answered.
     Call {
         call: CallId,
-        purpose: Purpose,
+        purpose: ReadPurpose,
         args: Arc<str>,
         table: Table,
         program: Program,
     },
-    /// What a tool outside produced.
+    /// The output of a tool that runs outside of the machine.
     Output {
         call: CallId,
         output: ToolOutput,
@@ -56,42 +55,42 @@ pub(super) enum Subject {
         version: u64,
         content: Content,
     },
-    /// Something that arrived from outside of the process.
+    /// An arrival from outside of the process.
     Arrival(Arrival),
 }
 
-/// What a call needs the bytes for.
+/// Why a call needs bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Purpose {
-    /// The answer of a descriptor tool, or what it asks for.
+pub(super) enum ReadPurpose {
+    /// To execute a descriptor tool.
     Tool(Syscall),
-    /// Arguments of a tool outside, with handles replaced.
+    /// To expand the handles in the arguments of an external tool.
     Arguments,
-    /// What a child is given.
+    /// To check a spawn and render its preloads.
     Spawn,
-    /// What a message hands over.
+    /// To check a message and extract the descriptors that it transfers.
     Message,
 }
 
-/// What a read found.
+/// The result of a read.
 #[derive(Clone, Debug)]
-pub enum Found {
-    /// The outcome of a descriptor tool.
+pub enum ReadResult {
+    /// Outcome of a descriptor tool.
     Tool(Outcome),
-    /// Arguments without handles; none if there was none.
+    /// Expanded arguments; `None` if they contained no handle.
     Arguments(Result<Option<String>, FdError>),
-    /// A checked spawn, or a text for the model.
+    /// A checked spawn, or an error text for the model.
     Spawn(Result<PendingSpawn, String>),
-    /// A checked message, or a text for the model.
+    /// A checked message, or an error text for the model.
     Message(Result<PendingMessage, String>),
-    /// Where the output of a tool goes.
+    /// Placement of the output of a tool.
     Output(PlacedOutput),
-    /// Where the content of a temporary file goes.
+    /// Placement of the content of a temporary file.
     TempFile(Placement),
 }
 
-impl Found {
-    /// Whether work outside of the process is begun with it.
+impl ReadResult {
+    /// Whether the result starts work outside of the process.
     pub(super) fn begins_work(&self) -> bool {
         match self {
             Self::Tool(outcome) => outcome.begins_work(),
@@ -104,31 +103,31 @@ impl Found {
 }
 
 impl Read {
-    /// The call that waits for it; none if it is of an arrival.
+    /// The call that waits for the read; `None` for an arrival.
     #[must_use]
     pub fn call(&self) -> Option<CallId> {
         match &self.subject {
-            Subject::Call { call, .. }
-            | Subject::Output { call, .. }
-            | Subject::TempFile { call, .. } => Some(*call),
-            Subject::Arrival(_) => None,
+            ReadSubject::Call { call, .. }
+            | ReadSubject::Output { call, .. }
+            | ReadSubject::TempFile { call, .. } => Some(*call),
+            ReadSubject::Arrival(_) => None,
         }
     }
 
-    /// Whether it is the work of a descriptor tool, and not a part of what another tool does.
+    /// Whether the read executes a descriptor tool, rather than a step of another tool.
     #[must_use]
     pub fn is_tool(&self) -> bool {
         matches!(
             self.subject,
-            Subject::Call {
-                purpose: Purpose::Tool(_),
+            ReadSubject::Call {
+                purpose: ReadPurpose::Tool(_),
                 ..
             }
         )
     }
 
-    /// Performs it. None if the quota does not allow it: then nothing has come of it, and it can be
-    /// performed again.
+    /// Performs the read. `None` if the quota does not allow it; then the read has had no effect
+    /// and can be performed again.
     #[must_use]
     pub fn perform(&self, quota: &ReadQuota) -> Option<Input> {
         let Self {
@@ -146,7 +145,7 @@ impl Read {
             result: Completion::Read(found),
         };
         let input = match subject {
-            Subject::Call {
+            ReadSubject::Call {
                 call,
                 purpose,
                 args,
@@ -154,7 +153,7 @@ impl Read {
                 program,
             } => {
                 let settings = &settings.unwrap_or_default();
-                // They are parsed, and what they say is copied.
+                // Arguments are parsed and their values copied.
                 quota.charge(args.len().saturating_mul(2)).ok()?;
                 found(
                     call,
@@ -170,34 +169,37 @@ impl Read {
                     ),
                 )
             }
-            Subject::Output {
+            ReadSubject::Output {
                 call,
                 output,
                 source,
-            } => found(call, Found::Output(placer.output(output.clone(), source))),
-            Subject::TempFile {
+            } => found(
+                call,
+                ReadResult::Output(placer.output(output.clone(), source)),
+            ),
+            ReadSubject::TempFile {
                 call,
                 id,
                 version,
                 content,
             } => found(
                 call,
-                Found::TempFile(placer.temp_file((*id, *version), content)),
+                ReadResult::TempFile(placer.temp_file((*id, *version), content)),
             ),
-            Subject::Arrival(arrival) => Input::Placed(arrival.clone().place(&placer)),
+            ReadSubject::Arrival(arrival) => Input::Placed(arrival.clone().place(&placer)),
         };
-        // A result that was made when nothing more could be read is none.
+        // A result that was computed after the quota ran out may be based on a failed read.
         (!quota.is_used_up()).then_some(input)
     }
 }
 
-impl Purpose {
-    fn read(self, call: &Call<'_>, program: &Program) -> Found {
+impl ReadPurpose {
+    fn read(self, call: &Call<'_>, program: &Program) -> ReadResult {
         match self {
-            Self::Tool(syscall) => Found::Tool(syscall(call)),
-            Self::Arguments => Found::Arguments(handle::expand(call)),
-            Self::Spawn => Found::Spawn(spawn::pending(program, call)),
-            Self::Message => Found::Message(send_message::pending(program, call)),
+            Self::Tool(syscall) => ReadResult::Tool(syscall(call)),
+            Self::Arguments => ReadResult::Arguments(handle::expand(call)),
+            Self::Spawn => ReadResult::Spawn(spawn::pending(program, call)),
+            Self::Message => ReadResult::Message(send_message::pending(program, call)),
         }
     }
 }

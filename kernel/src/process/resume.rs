@@ -12,49 +12,49 @@ use dormouse_proto::record::{CallFact, Control, ControlFact, Phase};
 use dormouse_proto::tool::Answer;
 
 use super::decide::Draft;
-use super::toolbox::Kind;
+use super::toolbox::BoundTool;
 use super::{Effect, Report};
 
 const UNKNOWN: &str = "Interrupted: this call was begun and its result never came. Its effect is \
 unknown. Look before you call it again.";
 
 impl Draft {
-    /// A model call that was pending is issued again, under the same id. A tool call that was in
-    /// flight is not, unless that is harmless (CALL-2); children are looked up by their origin, so
-    /// that none is made twice. One that was stopped takes nothing up.
+    /// Starts the process. A pending model call is issued again under the same id. A tool call that
+    /// was in flight is repeated only if that is harmless (CALL-2); children are looked up by their
+    /// origin, so that none is created twice. A stopped process resumes nothing.
     ///
-    /// What is made again has its intent journalled again: nothing begins while the store takes no
-    /// facts.
+    /// The intent of a repeated call is journalled again, so that nothing starts while the store
+    /// accepts no facts.
     pub(super) fn resume(&mut self) {
         if self.state.control == Control::Stopped && self.state.exit().is_none() {
             self.emit(ControlFact::Frozen);
         }
         let open = self
             .state
-            .slots()
+            .pending_calls()
             .iter()
-            .filter(|slot| slot.answer.is_none())
-            .map(|slot| slot.call);
-        let calls = open.chain(self.unheard()).collect();
-        self.perform(Effect::KeepChildren { calls });
+            .filter(|pending_call| pending_call.answer.is_none())
+            .map(|pending_call| pending_call.call);
+        let calls = open.chain(self.background_calls()).collect();
+        self.schedule(Effect::KeepChildren { calls });
         if self.state.exit().is_none() {
-            self.ask_after_lost();
-            if !self.keep_time() {
+            self.find_lost_children();
+            if !self.schedule_deadline() {
                 return;
             }
         }
         if !self.state.is_stopped() || self.state.exit().is_some() {
-            self.take_up();
+            self.resume_phase();
         }
     }
 
-    /// The calls whose children run in the background, beside those that are still to be answered.
-    fn unheard(&self) -> Vec<CallId> {
+    /// Calls with background children, except those that are still open.
+    fn background_calls(&self) -> Vec<CallId> {
         let is_open = |call: &CallId| {
             self.state
-                .slots()
+                .pending_calls()
                 .iter()
-                .any(|slot| slot.call == *call && slot.answer.is_none())
+                .any(|pending_call| pending_call.call == *call && pending_call.answer.is_none())
         };
         self.state
             .background
@@ -64,37 +64,37 @@ impl Draft {
             .collect()
     }
 
-    /// Goes on where the process stands, with nothing in flight.
-    pub(super) fn take_up(&mut self) {
-        self.unheard()
+    /// Continues in the current phase, with nothing in flight.
+    pub(super) fn resume_phase(&mut self) {
+        self.background_calls()
             .into_iter()
-            .for_each(|call| self.perform(Effect::FindChild { call, index: 0 }));
+            .for_each(|call| self.schedule(Effect::FindChild { call, index: 0 }));
         match self.state.phase.clone() {
             Phase::Idle if self.state.mailbox.is_empty() => {}
             Phase::Idle => self.begin_turn(),
-            Phase::Ready { stopped: None } => self.ask_model(),
+            Phase::Ready { stopped: None } => self.call_model(),
             Phase::Ready {
                 stopped: Some(stop),
-            } => self.follow(stop),
+            } => self.handle_stop_reason(stop),
             Phase::Thinking { call } => {
-                // A summary that came late may have used up what was left when the model was asked.
+                // A late summary may have used up the rest of the budget.
                 if self.ends_at_limit() {
                     return;
                 }
                 self.emit(CallFact::ModelCalled { call });
-                self.call_model(call);
+                self.begin_model_call(call);
             }
-            Phase::Acting { .. } => self.act(),
-            Phase::Ended { exit } => self.perform(Effect::Report(Report::Exit { exit })),
+            Phase::Acting { .. } => self.start_open_calls(),
+            Phase::Ended { exit } => self.schedule(Effect::Report(Report::Exit { exit })),
         }
     }
 
-    /// A call that had been made when the kernel stopped: made again where that is harmless, else
-    /// answered.
-    pub(super) fn repeat_or_answer(&mut self, call: CallId, kind: &Kind) {
-        if self.is_repeatable(call, kind) {
+    /// Repeats a call that was in flight when the kernel stopped, or answers it as "effect
+    /// unknown".
+    pub(super) fn repeat_or_answer(&mut self, call: CallId, tool: &BoundTool) {
+        if self.is_repeatable(call, tool) {
             self.emit(CallFact::ToolCalled { call });
-            self.perform_call(call, kind);
+            self.execute_call(call, tool);
         } else {
             self.answer(call, Answer::failed(UNKNOWN), 0);
         }

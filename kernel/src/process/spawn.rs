@@ -1,64 +1,72 @@
-//! spawn: from a call to a child. What the machine does not hold is fetched first; a call that was
-//! begun in an earlier life of the process looks for its child before anything is done again.
+//! `spawn`: from a call to a child. Files that the machine does not hold are fetched first. A call
+//! from before a restart looks for its child before anything is done again.
 
 use dormouse_proto::budget::Ledger;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::Origin;
-use dormouse_proto::record::{ChildFact, Lifetime, Slot};
+use dormouse_proto::record::{ChildFact, Lifetime, PendingCall};
 use dormouse_proto::tool::Answer;
 use dormouse_proto::user_input::{InputPart, USER_INPUT};
 use dormouse_proto::xml::Element;
 
-use super::birth::{Birth, born};
+use super::birth::{Birth, initial_image};
 use super::decide::Draft;
-use super::read::Purpose;
+use super::read::ReadPurpose;
 use super::{Child, Effect, Image, Work};
 use crate::syscall::spawn::{self, FetchError, Fetched, PendingSpawn, Preloads};
 
 impl Draft {
     pub(crate) fn spawn(&mut self, call: CallId) {
-        if !self.slot(call).called {
-            self.begin_spawn(call);
+        if !self.pending_call(call).called {
+            self.start_spawn(call);
         } else if !self.answer_if_all_ended(call) {
-            self.perform(Effect::FindChild { call, index: 0 });
+            self.schedule(Effect::FindChild { call, index: 0 });
         }
     }
 
-    fn begin_spawn(&mut self, call: CallId) {
-        self.read_for_call(call, Purpose::Spawn);
+    fn start_spawn(&mut self, call: CallId) {
+        self.read_for_call(call, ReadPurpose::Spawn);
     }
 
-    pub(super) fn take_spawn(&mut self, call: CallId, pending: Result<PendingSpawn, String>) {
-        let pending = pending.and_then(|pending| self.check_room(call, 1).map(|()| pending));
+    pub(super) fn handle_checked_spawn(
+        &mut self,
+        call: CallId,
+        pending: Result<PendingSpawn, String>,
+    ) {
+        let pending = match pending {
+            Ok(pending) => pending,
+            Err(message) => return self.refuse_spawn(call, message),
+        };
+        if let Err(message) = self.reserve_for_spawn(call, &pending) {
+            return self.refuse_spawn(call, message);
+        }
+        self.record_intent(call);
+        if pending.is_complete() {
+            self.start_child(call, &pending, Ok(Fetched::default()));
+        } else {
+            self.schedule(Effect::Begin {
+                call,
+                work: Work::Fetch(pending),
+            });
+        }
+    }
+
+    /// Checks the limits on children and reserves the share of the child.
+    fn reserve_for_spawn(&mut self, call: CallId, pending: &PendingSpawn) -> Result<(), String> {
+        self.check_room(call, 1)?;
+        let program = &pending.program;
         let access = self.state.access;
-        match pending.and_then(|pending| {
-            let program = &pending.program;
-            self.reserve(call, &[0], (program, program.budget()), access)
-                .map(|()| pending)
-        }) {
-            Err(message) => self.refuse_spawn(call, message),
-            Ok(pending) => {
-                self.intend(call);
-                if pending.is_complete() {
-                    self.start_child(call, &pending, Ok(Fetched::default()));
-                } else {
-                    self.perform(Effect::Begin {
-                        call,
-                        work: Work::Fetch(pending),
-                    });
-                }
-            }
-        }
+        self.reserve_shares(call, &[0], (program, program.budget()), access)
     }
 
-    /// No child comes of the call: its share is given back, and the model is told why.
+    /// Answers a spawn that creates no child: returns its share and tells the model why.
     pub(super) fn refuse_spawn(&mut self, call: CallId, why: String) {
-        self.give_back(call, 0, Some(Usage::default()));
-        self.answer_whole(call, Answer::failed(why));
+        self.return_share(call, 0, Some(Usage::default()));
+        self.answer_in_full(call, Answer::failed(why));
     }
 
-    pub(super) fn take_fetched(
+    pub(super) fn handle_fetched(
         &mut self,
         call: CallId,
         pending: &PendingSpawn,
@@ -76,9 +84,9 @@ impl Draft {
         match pending.preloads(fetched) {
             Err(message) => self.refuse_spawn(call, message),
             Ok(preloads) => {
-                let child = self.spawned(call, pending, &preloads);
-                // Where it may exist, it was looked for first.
-                self.perform(Effect::StartChildren {
+                let child = self.new_child(call, pending, &preloads);
+                // A child that may exist was looked for before the spawn was repeated.
+                self.schedule(Effect::StartChildren {
                     children: vec![child],
                     may_exist: false,
                 });
@@ -86,23 +94,23 @@ impl Draft {
         }
     }
 
-    fn spawned(
+    fn new_child(
         &self,
         call: CallId,
         PendingSpawn { program, query, .. }: &PendingSpawn,
         preloads: &Preloads,
     ) -> Child {
-        // A model wrote it, and may have copied what others wrote.
-        let said = InputPart::new(USER_INPUT, query.clone()).into();
+        // The query is text of a model, which may quote others: it is shown as untrusted input.
+        let input = InputPart::new(USER_INPUT, query.clone()).into();
         let birth = Birth {
             access: self.state.access,
             depth: self.state.depth + 1,
             lifetime: Lifetime::Task,
             priority: self.state.priority,
             preloads,
-            input: Some(&said),
+            input: Some(&input),
         };
-        let image = born(program, &self.state.around, birth, self.now_ms);
+        let image = initial_image(program, &self.state.host, birth, self.now_ms);
         let ledger = self.state.budget.ledger_of_child(call, 0, self.now_ms);
         let image = Image {
             budget: Ledger {
@@ -118,46 +126,48 @@ impl Draft {
         }
     }
 
-    /// The child exists: a call that does not wait for its end is answered with its pid.
-    pub(super) fn take_start(&mut self, call: CallId, child: Pid) {
-        let Some(slot) = self.state.open_slot(call) else {
+    /// Handles the start of a child: a call that does not wait for its end is answered with its
+    /// pid.
+    pub(super) fn handle_child_started(&mut self, call: CallId, child: Pid) {
+        let Some(pending_call) = self.state.unanswered_call(call) else {
             return;
         };
-        if !self.is_call_of(call, &spawn::TOOL) || spawn::waits(&slot.args) {
+        if !self.is_call_of(call, &spawn::TOOL) || spawn::waits(&pending_call.args) {
             return;
         }
-        let (started, caller) = (started(slot, child), self.caller());
+        let answer = spawned_answer(pending_call, child);
+        let caller = self.caller();
         self.emit(ChildFact::Started { call, child });
-        self.answer_whole(call, started);
-        self.settle(caller);
+        self.answer_in_full(call, answer);
+        self.continue_turn(caller);
     }
 
-    /// A call that was begun has no child: it is begun again. A child that ran in the background is
-    /// out of reach, also where its call is not answered yet: a branch can begin between the two.
-    /// What was reserved for a child whose call is over, and that was never born, is given back.
-    pub(super) fn take_absence(&mut self, call: CallId, index: u32) {
-        if self.state.open_slot(call).is_some() {
+    /// Handles a child that does not exist. An open spawn starts again. A background child is
+    /// reported as lost, also if its call is not answered yet: a branch can begin between the two.
+    /// A share that was reserved for a child of a finished call is returned.
+    pub(super) fn handle_child_absent(&mut self, call: CallId, index: u32) {
+        if self.state.unanswered_call(call).is_some() {
             let caller = self.caller();
             if let Some(child) = self.state.background.get(&call).copied() {
-                self.give_back(call, index, Some(Usage::default()));
-                self.answer_whole(call, started(self.slot(call), child));
+                self.return_share(call, index, Some(Usage::default()));
+                self.answer_in_full(call, spawned_answer(self.pending_call(call), child));
                 self.report_lost(call, child);
             } else if self.is_call_of(call, &spawn::TOOL) {
-                self.begin_spawn(call);
+                self.start_spawn(call);
             }
-            return self.settle(caller);
+            return self.continue_turn(caller);
         }
-        self.give_back(call, index, Some(Usage::default()));
+        self.return_share(call, index, Some(Usage::default()));
         if let Some(child) = self.state.background.get(&call).copied() {
             self.report_lost(call, child);
         }
-        self.go_on_with_shares();
+        self.continue_with_returned_shares();
     }
 }
 
-/// What a process reads that does not wait for the child.
-fn started(slot: &Slot, child: Pid) -> Answer {
-    let program = spawn::program_name(&slot.args);
+/// The answer to a call that does not wait for its child.
+fn spawned_answer(pending_call: &PendingCall, child: Pid) -> Answer {
+    let program = spawn::program_name(&pending_call.args);
     Answer::shown(
         Element::new("spawned")
             .attribute("pid", child)

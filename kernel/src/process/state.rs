@@ -1,4 +1,7 @@
-//! A process as it stands between two facts.
+//! The state of a process between two facts, and the image that it is restored from.
+//!
+//! [`State`] has private fields and no serde: what is stored is an [`Image`], and
+//! [`State::from_image`] validates it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,17 +9,17 @@ use std::sync::Arc;
 use dormouse_proto::budget::Amount;
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::id::{CallId, FdId, Pid};
-use dormouse_proto::mail::{Heard, Mail};
+use dormouse_proto::mail::{Mail, Receipts};
 use dormouse_proto::message::{Block, Message};
 use dormouse_proto::model::{Request, Usage};
 use dormouse_proto::process::{Exit, Priority};
-use dormouse_proto::record::{CallFact, Control, Entry, Lifetime, Phase, Slot, Tally};
+use dormouse_proto::record::{CallFact, Control, Entry, Lifetime, PendingCall, Phase, Tally};
 use dormouse_proto::tool::{Access, Answer};
 use imbl::{OrdMap, Vector};
 use serde_json::{Map, Value};
 
-use super::common::ProgramCache;
-use super::reading::Reading;
+use super::pending_reads::PendingReads;
+use super::program_cache::ProgramCache;
 use super::toolbox::{HostContext, Toolbox, Tools};
 use super::{Fact, Image};
 use crate::budget::Account;
@@ -26,7 +29,7 @@ use crate::table::Table;
 use crate::table::attachment::MediaBudget;
 use dormouse_content::Content;
 
-/// What providers call the bound of a reply, in tokens.
+/// The parameter names by which providers limit the tokens of a reply.
 const BOUNDS: [&str; 4] = [
     "max_tokens",
     "max_completion_tokens",
@@ -34,16 +37,17 @@ const BOUNDS: [&str; 4] = [
     "maxOutputTokens",
 ];
 
-/// A process: its conversation, its descriptor table, where it stands in its turn.
+/// The complete state of a process: conversation, descriptor table, budget, and its phase in the
+/// turn.
 ///
-/// Cloning costs a few pointers: conversation and table are persistent structures that share what
-/// they have in common.
+/// Cloning costs a few pointers: conversation and table are persistent structures with shared
+/// nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
     pub(super) pid: Pid,
     pub(super) program: Program,
     pub(super) bundle: Content,
-    pub(super) around: Arc<HostContext>,
+    pub(super) host: Arc<HostContext>,
     pub(super) toolbox: Arc<Toolbox>,
     pub(super) system: Arc<str>,
     pub(super) access: Access,
@@ -51,78 +55,78 @@ pub struct State {
     pub(super) lifetime: Lifetime,
     pub(super) priority: Priority,
     pub(super) messages: Vector<Arc<Message>>,
-    /// How many there were at each fork that it descends from.
+    /// Message counts at each fork that the process descends from, oldest first.
     pub(super) forked_at: Vec<u32>,
     pub(super) mailbox: Vector<Mail>,
-    /// Which messages of other processes were received.
-    pub(super) heard: OrdMap<Pid, Heard>,
-    /// Children that no call waits for, by the call that made each.
+    /// Receipts for the messages of each sender, so that a repeated message is delivered once.
+    pub(super) receipts: OrdMap<Pid, Receipts>,
+    /// Children that run in the background, keyed by the call that made each.
     pub(super) background: OrdMap<CallId, Pid>,
     pub(super) table: Table,
     pub(super) epoch: u32,
     pub(super) next_seq: u32,
-    /// Which of its program's models is asked.
+    /// Index of the current model among the models of the program.
     pub(super) model: u32,
     pub(super) iterations: u32,
     pub(super) phase: Phase,
     pub(super) control: Control,
     pub(super) budget: Account,
     pub(super) tally: Tally,
-    /// How often it went back to a checkpoint.
+    /// Restores so far. Never rolled back, so that `limits.max_restores` holds.
     pub(super) restores: u32,
-    pub(super) reading: Reading,
+    pub(super) pending_reads: PendingReads,
 }
 
-/// An image does not make a process: it is damaged, or was made by hand.
+/// An image cannot be turned into a process: it is damaged or was edited.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StateError {
-    /// The descriptor table contradicts itself.
-    #[error("the image's descriptor table is not valid: {0}")]
+    /// The descriptor table is inconsistent.
+    #[error("the descriptor table of the image is invalid: {0}")]
     Table(String),
-    /// A call of the current turn was never minted.
+    /// The image waits for a call id that was never allocated.
     #[error("the image waits for call {call}, but the next call is {epoch}.{next_seq}")]
     Call {
-        /// The call.
+        /// Call that the image waits for.
         call: CallId,
-        /// The image's epoch.
+        /// Epoch of the image.
         epoch: u32,
-        /// The image's next sequence number.
+        /// Sequence number of the image's next call.
         next_seq: u32,
     },
-    /// Numbers of calls, descriptors or restores count on from this one, and it is too great.
-    #[error("the image counts on from {count}, which is more than {MAX_COUNT}")]
+    /// A counter of the image is too high to continue from.
+    #[error("a counter of the image is {count}, more than the maximum of {MAX_COUNT}")]
     Count {
-        /// The number.
+        /// Value of the counter.
         count: u32,
     },
-    /// The image asks a model that its program does not have.
-    #[error("the image asks model {asked} of its program, which has {models}")]
+    /// The image names a model that its program does not have.
+    #[error("the image uses model {asked} of its program, which has {models} models")]
     Model {
-        /// Which, from 1.
+        /// Number of the model, counted from 1.
         asked: u32,
-        /// How many there are.
+        /// Models of the program.
         models: usize,
     },
-    /// The image was made by another program.
+    /// The image belongs to another program.
     #[error("the image runs program {image}, not {program}")]
     Program {
-        /// The program that the image names.
+        /// Program named in the image.
         image: Arc<str>,
-        /// The program that was given.
+        /// Program that the image was loaded with.
         program: String,
     },
 }
 
 impl State {
-    /// The process that goes by `pid` within its tree, as `image` describes it. Looks at each
-    /// descriptor and copies none.
+    /// Loads a process from an image. `pid` is the number that the process has within its tree.
+    /// Inspects each descriptor and copies none.
     ///
     /// # Errors
-    /// [`StateError`] where the image contradicts itself or `program`.
+    /// [`StateError`] if the image is inconsistent, or does not belong to `program`.
     pub fn from_image(
         pid: Pid,
         program: Program,
-        around: Arc<HostContext>,
+        host: Arc<HostContext>,
         image: Image,
     ) -> Result<Self, StateError> {
         if *image.program != *program.key() {
@@ -137,12 +141,12 @@ impl State {
         let table = checked_table(image.table, image.next_fd)?;
         let mut state = Self {
             pid,
-            toolbox: ProgramCache::of(&program, &around).given(
+            toolbox: ProgramCache::for_program(&program, &host).frozen_toolbox(
                 &program,
                 &image.tools,
                 &image.outside,
             ),
-            around,
+            host,
             program,
             bundle: image.bundle,
             system: image.system,
@@ -153,7 +157,7 @@ impl State {
             messages: image.messages,
             forked_at: image.forked_at,
             mailbox: image.mailbox.into(),
-            heard: image.heard.into_iter().collect(),
+            receipts: image.receipts.into_iter().collect(),
             background: image.background.into_iter().collect(),
             table,
             epoch: image.epoch,
@@ -165,17 +169,18 @@ impl State {
             budget: Account::new(image.budget, image.usage),
             tally: image.tally,
             restores: image.restores,
-            reading: Reading::default(),
+            pending_reads: PendingReads::default(),
         };
         state.refer_to_messages();
         Ok(state)
     }
 
-    /// Whether a fact that was read back can be one of this process: [`evolve`](super::evolve())
-    /// believes it.
+    /// Checks a fact that was read from a journal before [`evolve`](super::evolve()) applies it:
+    /// `evolve` itself validates nothing.
     ///
     /// # Errors
-    /// [`StateError`] where it goes back to an image, or on to a model, that cannot be.
+    /// [`StateError`] if the fact restores an invalid image, or switches to a model that does not
+    /// exist.
     pub fn check(&self, fact: &Fact) -> Result<(), StateError> {
         match fact {
             Fact::Call(CallFact::ModelSwitched { to, .. }) => check_model(&self.program, *to),
@@ -188,7 +193,7 @@ impl State {
         }
     }
 
-    /// Makes the messages descriptors, where the program wants them to be. O(1).
+    /// Publishes the messages as descriptors (`msg:N`) if the program enables that. O(1).
     pub(super) fn refer_to_messages(&mut self) {
         if let Some(settings) = self
             .program
@@ -196,12 +201,12 @@ impl State {
             .filter(|_| self.program.message_references())
         {
             self.table
-                .refer_to(self.messages.clone(), settings.page_chars);
+                .set_conversation(self.messages.clone(), settings.page_chars);
         }
     }
 
-    /// The process without its number. O(1), but for messages that wait, those who sent any, and
-    /// living children.
+    /// The image of the process: all of its state except its pid. O(mailbox + senders + background
+    /// children); conversation and table are shared.
     #[must_use]
     pub fn image(&self) -> Image {
         Image {
@@ -217,10 +222,10 @@ impl State {
             messages: self.messages.clone(),
             forked_at: self.forked_at.clone(),
             mailbox: self.mailbox.iter().cloned().collect(),
-            heard: self
-                .heard
+            receipts: self
+                .receipts
                 .iter()
-                .map(|(from, heard)| (*from, heard.clone()))
+                .map(|(from, receipts)| (*from, receipts.clone()))
                 .collect(),
             background: self
                 .background
@@ -242,7 +247,7 @@ impl State {
         }
     }
 
-    /// The request that the model gets next. Costs a pointer per message.
+    /// The next request to the model. Costs one pointer per message.
     #[must_use]
     pub fn request(&self) -> Request {
         Request {
@@ -258,10 +263,10 @@ impl State {
         }
     }
 
-    /// What the conversation shows, with what answers show that are not in it yet, `answer` among
-    /// them.
-    pub(super) fn gallery(&self, answer: &Answer) -> MediaBudget {
-        let said = self
+    /// All media that the next request shows: those of the conversation, those of answers that are
+    /// not part of it yet, and those of `answer`.
+    pub(super) fn shown_media(&self, answer: &Answer) -> MediaBudget {
+        let in_conversation = self
             .messages
             .iter()
             .flat_map(|message| &message.blocks)
@@ -270,24 +275,23 @@ impl State {
                 _ => None,
             });
         let open = self
-            .slots()
+            .pending_calls()
             .iter()
-            .filter_map(|slot| slot.answer.as_ref())
+            .filter_map(|pending_call| pending_call.answer.as_ref())
             .chain([answer]);
-        let shown = said.chain(open.flat_map(|answer| &answer.media));
-        shown.fold(MediaBudget::default(), |gallery, media| {
-            gallery.with(
-                media,
-                self.table
-                    .get(&media.fd)
-                    .map_or(0, |entry| entry.content.len_bytes()),
-            )
-        })
+        let in_answers = open.flat_map(|answer| &answer.media);
+        let mut total = MediaBudget::default();
+        for media in in_conversation.chain(in_answers) {
+            let entry = self.table.get(&media.fd);
+            let bytes = entry.map_or(0, |entry| entry.content.len_bytes());
+            total = total.with(media, bytes);
+        }
+        total
     }
 
-    /// The media that the conversation names: what a request holds beside its messages. One whose
-    /// descriptor is gone is not there, and fails the call: to leave it out would change what was
-    /// sent (HIST-1). Costs a look at each block.
+    /// Contents of the media that the conversation names, by descriptor. A media block whose
+    /// descriptor is gone has no entry, and the model call fails: dropping the block instead would
+    /// change bytes that were sent before (HIST-1). O(blocks).
     #[must_use]
     pub fn media(&self) -> BTreeMap<FdId, Content> {
         let blocks = self.messages.iter().flat_map(|message| &message.blocks);
@@ -300,9 +304,9 @@ impl State {
             .collect()
     }
 
-    /// The parameters, with no longer reply than the budget has tokens left for, by whatever name a
-    /// provider calls that. What the model is given to think with must fit into a reply: it is not
-    /// lowered, and the call may go so far beyond the limit.
+    /// The parameters, with the limit of the reply lowered to the output tokens that the budget has
+    /// left, whichever name the provider uses for that limit. The limit stays above a thinking
+    /// budget, which providers require to fit into a reply; such a call may overshoot the budget.
     fn within_budget(&self, parameters: Arc<Map<String, Value>>) -> Arc<Map<String, Value>> {
         let Some(left) = self.budget.left(Amount::OutputTokens) else {
             return parameters;
@@ -311,42 +315,30 @@ impl State {
             .get("thinking")
             .and_then(|thinking| thinking["budget_tokens"].as_u64());
         let left = left.max(thinking.map_or(0, |thinking| thinking.saturating_add(1)));
-        let is_over = |value: &Value| value.as_u64().is_some_and(|asked| left < asked);
-        let within = |map: &Map<String, Value>| {
-            !BOUNDS
-                .iter()
-                .any(|name| map.get(*name).is_some_and(is_over))
-        };
-        let inner = parameters
+        // Gemini nests the limit of the reply.
+        let nested = parameters
             .get("generationConfig")
             .and_then(Value::as_object);
-        if within(&parameters) && inner.is_none_or(within) {
+        if !exceeds_limit(&parameters, left) && !nested.is_some_and(|map| exceeds_limit(map, left))
+        {
             return parameters;
         }
-        let mut capped = Map::clone(&parameters);
-        let cap = |map: &mut Map<String, Value>| {
-            for name in BOUNDS {
-                if let Some(asked) = map.get_mut(name).filter(|asked| is_over(asked)) {
-                    *asked = left.into();
-                }
-            }
-        };
-        cap(&mut capped);
-        if let Some(inner) = capped
+        let mut lowered = Map::clone(&parameters);
+        lower_limit(&mut lowered, left);
+        let nested = lowered
             .get_mut("generationConfig")
-            .and_then(Value::as_object_mut)
-        {
-            cap(inner);
+            .and_then(Value::as_object_mut);
+        if let Some(nested) = nested {
+            lower_limit(nested, left);
         }
-        Arc::new(capped)
+        Arc::new(lowered)
     }
 
-    /// A request beside the conversation: nothing but a question, to the model that summarizes. Of
-    /// the parameters only the bound of the reply is kept, since others are about conversations and
-    /// tools.
+    /// A request outside of the conversation: one prompt to the summary model. Of the parameters
+    /// only the limit of the reply is kept, since the others concern conversations and tools.
     pub(super) fn summary_request(&self, summarizer: &ModelChoice, prompt: String) -> Request {
         let parameters = self.within_budget(self.program.parameters());
-        let kept = parameters
+        let limits = parameters
             .iter()
             .filter(|(key, _)| BOUNDS.contains(&key.as_str()));
         Request {
@@ -358,32 +350,33 @@ impl State {
             messages: vec![Arc::new(Message::user(prompt))],
             forked_at: Vec::new(),
             parameters: Arc::new(
-                kept.map(|(key, value)| (key.clone(), value.clone()))
+                limits
+                    .map(|(key, value)| (key.clone(), value.clone()))
                     .collect(),
             ),
             media: BTreeMap::new(),
         }
     }
 
-    /// The number that it goes by within its tree.
+    /// The pid that the process has within its tree.
     #[must_use]
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// The program that it runs.
+    /// The program that the process runs.
     #[must_use]
     pub fn program(&self) -> &Program {
         &self.program
     }
 
-    /// Its system prompt, frozen at its birth.
+    /// The system prompt, frozen at birth.
     #[must_use]
     pub fn system(&self) -> &Arc<str> {
         &self.system
     }
 
-    /// The tools that it was given.
+    /// The tools of the process, frozen at birth.
     #[must_use]
     pub fn tools(&self) -> Tools {
         Tools {
@@ -391,23 +384,23 @@ impl State {
         }
     }
 
-    /// How soon its model calls are made where others wait. Set at its birth, and inherited by its
-    /// children.
+    /// Priority of the process's model calls. Set at birth and inherited by children.
     #[must_use]
     pub fn priority(&self) -> Priority {
         self.priority
     }
 
-    /// The model that it asks: its program's first, unless that failed.
+    /// The current model: the program's first, or a later one after a failure.
     #[must_use]
     pub fn model(&self) -> &ModelChoice {
         &self.program.models()[self.model as usize]
     }
 
-    /// The model that summarizes: the one that its program names for that, at the provider of the
-    /// program's first, or the one that it asks.
+    /// The model for summaries: the one that the program names for them, at the provider of the
+    /// program's first model; otherwise the current model.
     pub(super) fn summarizer(&self) -> ModelChoice {
-        let (named, first) = (self.program.summary_model(), self.program.model());
+        let named = self.program.summary_model();
+        let first = self.program.model();
         if named == first.name {
             self.model().clone()
         } else {
@@ -418,43 +411,43 @@ impl State {
         }
     }
 
-    /// Its descriptors.
+    /// The descriptor table.
     #[must_use]
     pub fn table(&self) -> &Table {
         &self.table
     }
 
-    /// Its conversation.
+    /// The conversation.
     #[must_use]
     pub fn messages(&self) -> &Vector<Arc<Message>> {
         &self.messages
     }
 
-    /// Messages that wait to be heard.
+    /// Number of messages in the mailbox.
     #[must_use]
     pub fn waiting_messages(&self) -> usize {
         self.mailbox.len()
     }
 
-    /// The children that run while no call of its waits for them, by the call that made each.
+    /// The background children, keyed by the call that made each.
     #[must_use]
     pub fn background(&self) -> &OrdMap<CallId, Pid> {
         &self.background
     }
 
-    /// Where it stands in its turn.
+    /// The phase of the turn.
     #[must_use]
     pub fn phase(&self) -> &Phase {
         &self.phase
     }
 
-    /// Whether it was stopped, and begins nothing before it is continued.
+    /// Whether the process is stopped. A stopped process starts nothing until it is continued.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.control != Control::Running
     }
 
-    /// How it ended, if it has.
+    /// The exit of an ended process.
     #[must_use]
     pub fn exit(&self) -> Option<&Exit> {
         match &self.phase {
@@ -463,19 +456,19 @@ impl State {
         }
     }
 
-    /// Tokens used so far by the process itself.
+    /// Tokens used by the process itself, without its children.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.budget.own()
     }
 
-    /// What it and all below it may use, did use, and have reserved.
+    /// The account of the process: limits, usage and reservations of its subtree.
     #[must_use]
     pub fn budget(&self) -> &Account {
         &self.budget
     }
 
-    /// What its tools produced, and what of it entered the context.
+    /// Characters that tools produced, and how many of them entered the context.
     #[must_use]
     pub fn tally(&self) -> Tally {
         self.tally
@@ -492,23 +485,41 @@ impl State {
         }
     }
 
-    pub(super) fn slots(&self) -> &[Slot] {
+    pub(super) fn pending_calls(&self) -> &[PendingCall] {
         match &self.phase {
-            Phase::Acting { slots, .. } => slots,
+            Phase::Acting { pending_calls, .. } => pending_calls,
             _ => &[],
         }
     }
 
-    /// The slot of a call that still waits for its answer; none where the completion is stale
-    /// (CALL-1).
-    pub(super) fn open_slot(&self, call: CallId) -> Option<&Slot> {
-        self.slots()
-            .iter()
-            .find(|slot| slot.call == call && slot.called && slot.answer.is_none())
+    /// A started call without an answer; `None` if the completion for it is stale (CALL-1).
+    pub(super) fn unanswered_call(&self, call: CallId) -> Option<&PendingCall> {
+        self.pending_calls().iter().find(|pending_call| {
+            pending_call.call == call && pending_call.called && pending_call.answer.is_none()
+        })
     }
 }
 
-/// No number of an image that counts on may be greater: there is somewhere to go from it.
+/// Whether the parameters permit a reply of more than `left` tokens.
+fn exceeds_limit(parameters: &Map<String, Value>, left: u64) -> bool {
+    BOUNDS
+        .iter()
+        .filter_map(|name| parameters.get(*name)?.as_u64())
+        .any(|limit| limit > left)
+}
+
+/// Lowers the limit of the reply to `left` tokens, where it is higher.
+fn lower_limit(parameters: &mut Map<String, Value>, left: u64) {
+    for name in BOUNDS {
+        if let Some(limit) = parameters.get_mut(name)
+            && limit.as_u64().is_some_and(|limit| limit > left)
+        {
+            *limit = left.into();
+        }
+    }
+}
+
+/// Upper limit for counters of an image, so that there is room to count on.
 const MAX_COUNT: u32 = 1 << 31;
 
 fn check_counts(image: &Image) -> Result<(), StateError> {
@@ -526,13 +537,13 @@ fn check_counts(image: &Image) -> Result<(), StateError> {
     }
 }
 
-fn check_model(program: &Program, asked: u32) -> Result<(), StateError> {
+fn check_model(program: &Program, index: u32) -> Result<(), StateError> {
     let models = program.models().len();
-    if (asked as usize) < models {
+    if (index as usize) < models {
         Ok(())
     } else {
         Err(StateError::Model {
-            asked: asked.saturating_add(1),
+            asked: index.saturating_add(1),
             models,
         })
     }
@@ -543,18 +554,21 @@ fn checked_table(entries: OrdMap<FdId, Entry<Content>>, next_fd: u32) -> Result<
 }
 
 fn check_calls(image: &Image) -> Result<(), StateError> {
-    let minted = |call: CallId| call.epoch <= image.epoch && call.seq < image.next_seq;
-    let calls = match &image.phase {
+    let was_allocated = |call: CallId| call.epoch <= image.epoch && call.seq < image.next_seq;
+    let pending = match &image.phase {
         Phase::Thinking { call } => vec![*call],
-        Phase::Acting { slots, .. } => slots.iter().map(|slot| slot.call).collect(),
+        Phase::Acting { pending_calls, .. } => pending_calls
+            .iter()
+            .map(|pending_call| pending_call.call)
+            .collect(),
         Phase::Idle | Phase::Ready { .. } | Phase::Ended { .. } => Vec::new(),
     };
     let background = image.background.iter().map(|(call, _)| *call);
-    match calls
+    let unallocated = pending
         .into_iter()
         .chain(background)
-        .find(|call| !minted(*call))
-    {
+        .find(|call| !was_allocated(*call));
+    match unallocated {
         Some(call) => Err(StateError::Call {
             call,
             epoch: image.epoch,

@@ -1,4 +1,5 @@
-//! Which tool stands behind a name that a model was given.
+//! The tools of a process: which tool each name refers to, and the specifications that the model is
+//! sent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,48 +11,47 @@ use serde_json::Value;
 use crate::program::{Named, Program, ToolChoice};
 use crate::syscall::{self, Tool, fork, spawn};
 
-/// A tool that the host registered with the kernel.
+/// A tool that the host registers with the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostTool {
-    /// What a model is told of it.
+    /// Specification for the model.
     pub spec: ToolSpec,
-    /// How it is run.
+    /// Access, idempotence and limits of its calls.
     pub policy: ToolPolicy,
 }
 
-/// What the machine knows of the world around it: given when a process begins to run, never
-/// journalled.
+/// What a process knows of its host. Given when the process starts to run, never journalled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostContext {
-    /// The tools that the host registered, by name.
+    /// Registered tools by name.
     pub tools: BTreeMap<Arc<str>, HostTool>,
-    /// Facts of the environment that a program may ask for, by name.
+    /// Facts of the environment that a program may request, by name.
     pub environment: BTreeMap<String, String>,
-    /// What models cost, by their names, where no program says.
+    /// Default prices by model name, for programs that set none.
     pub prices: BTreeMap<String, Price>,
 }
 
-/// The tool that a name leads to.
+/// The tool that a name refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum BoundTool {
     /// A tool of the kernel.
     Kernel(&'static Tool),
-    /// A command, a tool of the host or of a server: it runs outside of the machine.
+    /// A command, or a tool of the host or of a server. It runs outside of the machine.
     External(OutsideTool),
 }
 
-impl Kind {
-    /// Whether it is this tool of the kernel.
+impl BoundTool {
+    /// Whether this is the given kernel tool.
     pub(super) fn is(&self, tool: &Tool) -> bool {
         matches!(self, Self::Kernel(own) if *own == tool)
     }
 
-    /// Whether its calls make children.
+    /// Whether its calls create children.
     pub(super) fn makes_children(&self) -> bool {
         self.is(&fork::TOOL) || self.is(&spawn::TOOL)
     }
 
-    /// The own name of a tool of the kernel.
+    /// The name of a kernel tool, independent of aliases.
     fn word(&self) -> Option<&'static str> {
         match self {
             Self::Kernel(tool) => Some(tool.name),
@@ -60,16 +60,16 @@ impl Kind {
     }
 }
 
-/// A tool under the name that the model was given, and what a process needs to call it.
+/// A tool and the access level that its calls require.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Binding {
-    pub(super) kind: Kind,
+pub(super) struct ToolBinding {
+    pub(super) tool: BoundTool,
     pub(super) access: Access,
 }
 
-impl Binding {
+impl ToolBinding {
     fn outside(&self) -> Option<&OutsideTool> {
-        if let Kind::External(tool) = &self.kind {
+        if let BoundTool::External(tool) = &self.tool {
             Some(tool)
         } else {
             None
@@ -77,30 +77,30 @@ impl Binding {
     }
 }
 
-/// The tools of one process. Only the names that the model was given lead to a tool: an alias hides
-/// the original name.
+/// The tools of one process. Only names that the model was given resolve: an alias hides the
+/// original name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Toolbox {
-    bindings: BTreeMap<Arc<str>, Binding>,
+    bindings: BTreeMap<Arc<str>, ToolBinding>,
     specs: Arc<[ToolSpec]>,
     outside: Arc<[OutsideTool]>,
 }
 
-/// The tools that a process was given, to look at. Cloning costs two pointers.
+/// Read access to the tools of a process. Cloning costs a pointer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tools {
     pub(super) toolbox: Arc<Toolbox>,
 }
 
 impl Tools {
-    /// What its model is told of them, in order. Frozen at its birth.
+    /// Specifications in the order in which the model reads them. Frozen at birth.
     #[must_use]
     pub fn specs(&self) -> &[ToolSpec] {
         &self.toolbox.specs
     }
 
-    /// What a process must be allowed to do to call the one of this name: one that needs no more
-    /// than to read changes nothing.
+    /// Access level that a call of this tool requires. A tool that needs only read access changes
+    /// nothing.
     #[must_use]
     pub fn access(&self, name: &str) -> Option<Access> {
         self.toolbox.find(name).map(|binding| binding.access)
@@ -108,12 +108,12 @@ impl Tools {
 }
 
 impl Toolbox {
-    /// What a new process of `program` is given, before servers are asked.
-    pub(super) fn new(program: &Program, around: &HostContext) -> Self {
+    /// Tools of a new process of `program`, before server tools are added.
+    pub(super) fn new(program: &Program, host: &HostContext) -> Self {
         let chosen = program
             .tools()
             .iter()
-            .filter_map(|choice| chosen(choice, program, around));
+            .filter_map(|choice| bind_choice(choice, program, host));
         let (specs, bindings): (Vec<_>, BTreeMap<_, _>) = chosen
             .map(|(spec, binding)| (spec.clone(), (spec.name, binding)))
             .unzip();
@@ -128,8 +128,8 @@ impl Toolbox {
         }
     }
 
-    /// What a process was given at its birth, whatever has become of it since. Tools of the kernel
-    /// are those of `program`.
+    /// Tools that were frozen at birth, independent of later changes. Kernel tools are looked up in
+    /// `program`.
     pub(super) fn frozen(
         program: &Program,
         specs: Arc<[ToolSpec]>,
@@ -139,16 +139,16 @@ impl Toolbox {
             let tool = syscall::tool(&choice.name)?;
             Some((
                 choice.called(),
-                Binding {
-                    kind: Kind::Kernel(tool),
+                ToolBinding {
+                    tool: BoundTool::Kernel(tool),
                     access: choice.access.unwrap_or(tool.access),
                 },
             ))
         });
         let own: BTreeMap<_, _> = own.collect();
         let binding = |given: &str| match outside.iter().find(|tool| *tool.given == *given) {
-            Some(tool) => Some(Binding {
-                kind: Kind::External(tool.clone()),
+            Some(tool) => Some(ToolBinding {
+                tool: BoundTool::External(tool.clone()),
                 access: tool.policy.access,
             }),
             None => own.get(given).cloned(),
@@ -164,12 +164,12 @@ impl Toolbox {
         }
     }
 
-    /// Whether a process that was given this has exactly these tools.
+    /// Whether the toolbox has exactly these tools.
     pub(super) fn is(&self, specs: &Arc<[ToolSpec]>, outside: &Arc<[OutsideTool]>) -> bool {
         self.specs == *specs && self.outside == *outside
     }
 
-    pub(super) fn find(&self, name: &str) -> Option<&Binding> {
+    pub(super) fn find(&self, name: &str) -> Option<&ToolBinding> {
         self.bindings.get(name)
     }
 
@@ -177,20 +177,20 @@ impl Toolbox {
         self.specs.iter().map(|spec| &*spec.name).collect()
     }
 
-    /// The kernel's own tools among them, by their own names.
+    /// Kernel tools by their own names.
     pub(super) fn kernel_tools(&self) -> Vec<&'static str> {
         self.bindings
             .values()
-            .filter_map(|binding| binding.kind.word())
+            .filter_map(|binding| binding.tool.word())
             .collect()
     }
 
-    /// Those of them that the model was given under another name: their own name, and that one.
+    /// Kernel tools that the model knows under another name: own name and given name.
     pub(super) fn aliases(&self) -> Vec<(&'static str, &str)> {
         let names = self
             .bindings
             .iter()
-            .filter_map(|(given, binding)| Some((binding.kind.word()?, &**given)));
+            .filter_map(|(given, binding)| Some((binding.tool.word()?, &**given)));
         names.filter(|(own, given)| own != given).collect()
     }
 
@@ -198,29 +198,30 @@ impl Toolbox {
         self.specs.clone()
     }
 
-    /// Those that run outside of the machine, in the order of [`Toolbox::specs`].
+    /// Tools that run outside of the machine, in the order of [`Toolbox::specs`].
     pub(super) fn outside(&self) -> Arc<[OutsideTool]> {
         self.outside.clone()
     }
 }
 
-/// What a model is told of a tool that the program enables, and what stands behind it.
-fn chosen(
+/// Resolves a tool that the program enables. `None` if the host does not have it.
+fn bind_choice(
     choice: &ToolChoice,
     program: &Program,
-    around: &HostContext,
-) -> Option<(ToolSpec, Binding)> {
-    let (mut kind, access, spec) = tool(&choice.name, program, around)?;
-    let (spec, access) = (told(spec, choice), choice.access.unwrap_or(access));
-    if let Kind::External(tool) = &mut kind {
-        tool.given = spec.name.clone();
-        tool.policy.access = access;
+    host: &HostContext,
+) -> Option<(ToolSpec, ToolBinding)> {
+    let (mut tool, access, spec) = find_tool(&choice.name, program, host)?;
+    let spec = apply_choice(spec, choice);
+    let access = choice.access.unwrap_or(access);
+    if let BoundTool::External(external) = &mut tool {
+        external.given = spec.name.clone();
+        external.policy.access = access;
     }
-    Some((spec, Binding { kind, access }))
+    Some((spec, ToolBinding { tool, access }))
 }
 
-/// What the program says of a tool, in place of what the tool says of itself.
-pub(super) fn told(mut spec: ToolSpec, choice: &ToolChoice) -> ToolSpec {
+/// Applies the name and the descriptions that the program gives to a tool.
+pub(super) fn apply_choice(mut spec: ToolSpec, choice: &ToolChoice) -> ToolSpec {
     if let Some(alias) = &choice.alias {
         spec.name = alias.as_str().into();
     }
@@ -228,14 +229,14 @@ pub(super) fn told(mut spec: ToolSpec, choice: &ToolChoice) -> ToolSpec {
         spec.description = description.as_str().into();
     }
     if !choice.parameters.is_empty() {
-        spec.schema = described(&spec.schema, &choice.parameters);
+        spec.schema = with_descriptions(&spec.schema, &choice.parameters);
     }
     spec
 }
 
-/// The schema with other descriptions. A parameter that is not in it stays away: which ones there
-/// are, was checked.
-fn described(schema: &str, parameters: &[Named<String>]) -> Arc<str> {
+/// Replaces descriptions in a schema. Unknown parameters are ignored here; the program was checked
+/// against the tools when it was loaded.
+fn with_descriptions(schema: &str, parameters: &[Named<String>]) -> Arc<str> {
     let Ok(mut schema) = serde_json::from_str::<Value>(schema) else {
         return schema.into();
     };
@@ -250,9 +251,13 @@ fn described(schema: &str, parameters: &[Named<String>]) -> Arc<str> {
     schema.to_string().into()
 }
 
-fn tool(name: &str, program: &Program, around: &HostContext) -> Option<(Kind, Access, ToolSpec)> {
+fn find_tool(
+    name: &str,
+    program: &Program,
+    host: &HostContext,
+) -> Option<(BoundTool, Access, ToolSpec)> {
     if let Some(tool) = syscall::tool(name) {
-        return Some((Kind::Kernel(tool), tool.access, tool.spec(program)));
+        return Some((BoundTool::Kernel(tool), tool.access, tool.spec(program)));
     }
     let command = program
         .commands()
@@ -260,7 +265,7 @@ fn tool(name: &str, program: &Program, around: &HostContext) -> Option<(Kind, Ac
         .find(|command| command.name == name);
     let (spec, policy) = match command {
         Some(command) => (command.spec(), command.policy),
-        None => around
+        None => host
             .tools
             .get(name)
             .map(|tool| (tool.spec.clone(), tool.policy))?,
@@ -272,5 +277,5 @@ fn tool(name: &str, program: &Program, around: &HostContext) -> Option<(Kind, Ac
         name,
         policy,
     };
-    Some((Kind::External(outside), policy.access, spec))
+    Some((BoundTool::External(outside), policy.access, spec))
 }

@@ -1,54 +1,57 @@
-//! The tool uses of a turn: who may call what, what is answered at once, what the shell has to do.
+//! The tool calls of a turn: access checks, calls that are answered at once, and calls that need
+//! work outside.
 
 use dormouse_proto::descriptor::{DescriptorSettings, view};
 use dormouse_proto::file::FileError;
 use dormouse_proto::id::CallId;
 use dormouse_proto::message::Media;
 use dormouse_proto::model::{ModelError, Reply};
-use dormouse_proto::record::{CallFact, Caller, DescriptorFact, Phase, Slot};
+use dormouse_proto::record::{CallFact, Caller, DescriptorFact, PendingCall, Phase};
 use dormouse_proto::temp_file::{TempFileError, TempFileReply};
 use dormouse_proto::tool::{Answer, OutsideTool, ToolOutput};
 
 use super::Effect;
 use super::decide::Draft;
-use super::read::Purpose;
-use super::toolbox::Kind;
+use super::read::ReadPurpose;
+use super::toolbox::BoundTool;
 use crate::syscall::{
     Handler, PendingSummary, PendingTempFile, PendingWrite, ProcessHandler, Summarized, Tool,
     handle, send_message,
 };
-use crate::table::attachment::{MOST_ATTACHED, NewAttachment};
+use crate::table::attachment::{MAX_ATTACHMENTS, NewAttachment};
 use crate::table::placement::PlacedOutput;
 use dormouse_content::Content;
 
 impl Draft {
-    /// Starts or answers every open tool use of the turn, in order, then goes on if that was all.
-    pub(super) fn act(&mut self) {
-        self.make(self.open_calls());
+    /// Starts or answers every open call of the turn in order, then continues the turn if none is
+    /// left.
+    pub(super) fn start_open_calls(&mut self) {
+        self.start_calls(self.open_calls());
     }
 
-    /// The same without the calls that are in flight.
-    pub(super) fn begin_uncalled(&mut self) {
+    /// Starts the open calls that are not in flight.
+    pub(super) fn start_unstarted_calls(&mut self) {
         if self.state.is_stopped() {
             return;
         }
-        let waiting = self.state.reading.take_waiting();
+        let waiting = self.state.pending_reads.take_repeats();
         let mut calls = self.open_calls();
         calls.retain(|(call, called)| !called || waiting.contains(call));
-        self.make(calls);
+        self.start_calls(calls);
     }
 
-    /// The calls that are not answered yet, and whether they were made.
+    /// The calls without an answer, and whether each was started.
     fn open_calls(&self) -> Vec<(CallId, bool)> {
         let open = self
             .state
-            .slots()
+            .pending_calls()
             .iter()
-            .filter(|slot| slot.answer.is_none());
-        open.map(|slot| (slot.call, slot.called)).collect()
+            .filter(|pending_call| pending_call.answer.is_none());
+        open.map(|pending_call| (pending_call.call, pending_call.called))
+            .collect()
     }
 
-    fn make(&mut self, calls: Vec<(CallId, bool)>) {
+    fn start_calls(&mut self, calls: Vec<(CallId, bool)>) {
         if self.state.is_stopped() {
             return;
         }
@@ -56,64 +59,64 @@ impl Draft {
         let mut calls = calls.into_iter();
         for (call, called) in calls.by_ref() {
             match self.permitted(call) {
-                _ if self.state.reading.has(call) => {}
+                _ if self.state.pending_reads.has(call) => {}
                 Err(answer) => self.answer(call, answer, 0),
-                Ok(kind) if called => self.repeat_or_answer(call, &kind),
-                Ok(kind) => self.perform_call(call, &kind),
+                Ok(tool) if called => self.repeat_or_answer(call, &tool),
+                Ok(tool) => self.execute_call(call, &tool),
             }
-            // What follows may depend on what is read now.
-            if caller == Caller::Model && self.state.reading.has(call) {
+            // Later calls of the model may depend on the result of this read.
+            if caller == Caller::Model && self.state.pending_reads.has(call) {
                 break;
             }
         }
         calls
             .filter(|(_, called)| *called)
-            .for_each(|(call, _)| self.state.reading.repeat_later(call));
-        self.settle(caller);
+            .for_each(|(call, _)| self.state.pending_reads.repeat_later(call));
+        self.continue_turn(caller);
     }
 
-    /// The tool behind a slot's name, if the process may call it.
-    fn permitted(&self, call: CallId) -> Result<Kind, Answer> {
-        let slot = self.slot(call);
-        let Some(binding) = self.state.toolbox.find(&slot.tool) else {
+    /// The tool that a pending call names, if the process may call it.
+    fn permitted(&self, call: CallId) -> Result<BoundTool, Answer> {
+        let pending_call = self.pending_call(call);
+        let Some(binding) = self.state.toolbox.find(&pending_call.tool) else {
             let names = self.state.toolbox.names().join(", ");
             return Err(Answer::failed(format!(
                 "There is no tool '{}'. The tools are: {names}",
-                slot.tool
+                pending_call.tool
             )));
         };
         if binding.access > self.state.access {
             return Err(Answer::failed(format!(
                 "Access denied: '{}' needs {} access, and this process has {}.",
-                slot.tool,
+                pending_call.tool,
                 binding.access.word(),
                 self.state.access.word()
             )));
         }
-        Ok(binding.kind.clone())
+        Ok(binding.tool.clone())
     }
 
-    pub(super) fn perform_call(&mut self, call: CallId, kind: &Kind) {
-        match kind {
-            Kind::External(tool) => self.call_outside(call, tool),
-            Kind::Kernel(tool) => match tool.handler {
-                Handler::Table(syscall) => self.read_for_call(call, Purpose::Tool(syscall)),
+    pub(super) fn execute_call(&mut self, call: CallId, tool: &BoundTool) {
+        match tool {
+            BoundTool::External(tool) => self.call_outside(call, tool),
+            BoundTool::Kernel(tool) => match tool.handler {
+                Handler::Table(syscall) => self.read_for_call(call, ReadPurpose::Tool(syscall)),
                 Handler::Process(ProcessHandler(handle)) => handle(self, call),
             },
         }
     }
 
     fn call_outside(&mut self, call: CallId, tool: &OutsideTool) {
-        let args = self.slot(call).args.clone();
+        let args = self.pending_call(call).args.clone();
         if self.state.program.expands(tool.known_as()) && handle::may_hold_one(&args) {
-            return self.read_for_call(call, Purpose::Arguments);
+            return self.read_for_call(call, ReadPurpose::Arguments);
         }
         self.begin_outside(call, tool.clone(), args);
     }
 
-    /// Journals the intent, unless that was done before the kernel stopped.
-    pub(super) fn intend(&mut self, call: CallId) {
-        if !self.slot(call).called {
+    /// Records the intent of a call before it starts (CALL-2), unless the journal already has it.
+    pub(super) fn record_intent(&mut self, call: CallId) {
+        if !self.pending_call(call).called {
             self.emit(CallFact::ToolCalled { call });
         }
     }
@@ -122,51 +125,50 @@ impl Draft {
         self.state.settings().copied().unwrap_or_default()
     }
 
-    /// Whether a call that may have been made can be made again: a model is only asked once more,
-    /// some writes are the same however often they are done, and the tree's files know a call that
-    /// they have seen (TEMP-1).
-    pub(super) fn is_repeatable(&self, call: CallId, kind: &Kind) -> bool {
-        // A message of another epoch is that of the process that this one is a copy of.
-        if kind.is(&send_message::TOOL) && call.epoch != self.state.epoch {
+    /// Whether a call that may already have run can run again: models are simply called again, some
+    /// writes are idempotent, and temporary files recognise a repeated call (TEMP-1).
+    pub(super) fn is_repeatable(&self, call: CallId, tool: &BoundTool) -> bool {
+        // A message of an earlier epoch belongs to the process that this one was copied from.
+        if tool.is(&send_message::TOOL) && call.epoch != self.state.epoch {
             return false;
         }
-        match kind {
-            Kind::Kernel(tool) => (tool.may_repeat)(&self.slot(call).args),
-            Kind::External(tool) => tool.policy.idempotent,
+        match tool {
+            BoundTool::Kernel(tool) => (tool.may_repeat)(&self.pending_call(call).args),
+            BoundTool::External(tool) => tool.policy.idempotent,
         }
     }
 
-    /// What came of a call that still waits for its answer: `answer` gives it, and the turn goes on
-    /// if that was all. What is stale changes nothing (CALL-1).
+    /// Runs `answer` for a call that is still open, then continues the turn. A stale completion
+    /// changes nothing (CALL-1).
     pub(super) fn complete(&mut self, call: CallId, answer: impl FnOnce(&mut Self)) {
-        if self.state.open_slot(call).is_some() {
+        if self.state.unanswered_call(call).is_some() {
             let caller = self.caller();
             answer(self);
-            self.settle(caller);
+            self.continue_turn(caller);
         }
     }
 
-    pub(super) fn take_written(
+    pub(super) fn handle_file_written(
         &mut self,
         call: CallId,
         pending: &PendingWrite,
         result: Result<(), FileError>,
     ) {
         self.complete(call, |draft| {
-            draft.answer_whole(call, pending.answer(result))
+            draft.answer_in_full(call, pending.answer(result))
         });
     }
 
-    /// A summary costs what it costs, also where nothing came of it.
-    pub(super) fn take_summary(
+    /// A summary call is charged even if it produced nothing.
+    pub(super) fn handle_summary(
         &mut self,
         call: CallId,
         pending: PendingSummary,
         result: Result<Reply, ModelError>,
     ) {
         let model = self.state.summarizer().name;
-        if self.state.open_slot(call).is_none() {
-            return self.count_late(call, &model, &result);
+        if self.state.unanswered_call(call).is_none() {
+            return self.record_late_usage(call, &model, &result);
         }
         let result = result.map(|reply| Reply {
             usage: self.state.priced(&model, reply.usage),
@@ -174,16 +176,16 @@ impl Draft {
         });
         let used = result.as_ref().map(|reply| reply.usage).unwrap_or_default();
         self.complete(call, |draft| {
-            let Summarized { note, answer } = pending.settle(result);
+            let Summarized { note, answer } = pending.into_summarized(result);
             match note {
-                Some((id, note)) => draft.emit(DescriptorFact::Noted { id, note }),
-                None => draft.count(call, used),
+                Some((id, note)) => draft.emit(DescriptorFact::Annotated { id, note }),
+                None => draft.record_usage(call, used),
             }
-            draft.answer_whole(call, answer);
+            draft.answer_in_full(call, answer);
         });
     }
 
-    pub(super) fn take_temp_file(
+    pub(super) fn handle_temp_file(
         &mut self,
         call: CallId,
         pending: &PendingTempFile,
@@ -194,27 +196,27 @@ impl Draft {
                 id,
                 version,
                 content,
-            }) => draft.place_temp_file(call, (id, version), content),
+            }) => draft.request_temp_file_placement(call, (id, version), content),
             Ok(TempFileReply::Changed {
                 id,
                 version,
                 total_bytes,
             }) => {
-                draft.answer_whole(call, pending.changed(id, version, total_bytes));
+                draft.answer_in_full(call, pending.changed(id, version, total_bytes));
             }
-            Err(error) => draft.answer_whole(call, pending.refused(&error)),
+            Err(error) => draft.answer_in_full(call, pending.refused(&error)),
         });
     }
 
-    pub(super) fn take_output(&mut self, call: CallId, output: ToolOutput) {
+    pub(super) fn handle_tool_output(&mut self, call: CallId, output: ToolOutput) {
         self.complete(call, |draft| {
-            let source = format!("tool:{}", draft.slot(call).tool);
-            draft.place_output(call, output, source);
+            let source = format!("tool:{}", draft.pending_call(call).tool);
+            draft.request_output_placement(call, output, source);
         });
     }
 
-    /// Answers with an output: all of it if it is small, its preview if it becomes a descriptor.
-    /// What is attached to it is named behind that, and shown if it can be.
+    /// Answers with tool output: in full, or as the preview of a new descriptor. Attachments are
+    /// listed after it, and shown if the limits of the conversation allow it.
     pub(super) fn answer_output(&mut self, call: CallId, output: PlacedOutput) {
         let PlacedOutput {
             placement,
@@ -222,7 +224,7 @@ impl Draft {
             total_attached,
         } = output;
         let produced_chars = placement.produced_chars();
-        let mut answer = self.placed(placement);
+        let mut answer = self.open_placement(placement);
         self.attach(&mut answer, attached, total_attached);
         self.answer(call, answer, produced_chars);
     }
@@ -231,7 +233,8 @@ impl Draft {
         if total_attached == 0 {
             return;
         }
-        // The answer was shown by the rule already; what follows are elements.
+        // The text of the answer is already escaped; the lines that follow are elements of the
+        // kernel.
         let mut lines: Vec<_> = Some(answer.text.to_string())
             .into_iter()
             .filter(|text| !text.is_empty())
@@ -240,64 +243,61 @@ impl Draft {
         for new in attached {
             let id = self.state.table.next_id();
             lines.push(new.element(&id).to_xml());
-            let gallery = self.state.gallery(answer);
-            let is_taken = |media: &Media| {
-                gallery
-                    .with(media, new.entry.content.len_bytes())
-                    .is_taken()
-            };
-            answer.media.extend(new.media(&id).filter(is_taken));
-            self.open(id, new.entry);
+            let shown = self.state.shown_media(answer);
+            let fits = |media: &Media| shown.with(media, new.entry.content.len_bytes()).fits();
+            answer.media.extend(new.media(&id).filter(fits));
+            self.open_as(id, new.entry);
         }
         if left_out {
-            lines.push(view::attachments_left_out(total_attached, MOST_ATTACHED).to_xml());
+            lines.push(view::attachments_left_out(total_attached, MAX_ATTACHMENTS).to_xml());
         }
         answer.text = lines.join("\n").into();
     }
 
-    /// Answers with a text that a tool of the kernel made; all of it enters the context.
-    pub(super) fn answer_whole(&mut self, call: CallId, answer: Answer) {
+    /// Answers with text that the kernel made. All of it enters the context.
+    pub(super) fn answer_in_full(&mut self, call: CallId, answer: Answer) {
         let produced = answer.text.chars().count() as u64;
         self.answer(call, answer, produced);
     }
 
     pub(super) fn answer(&mut self, call: CallId, answer: Answer, produced_chars: u64) {
-        let (ticket, caller) = (self.slot(call).id.clone(), self.caller());
-        self.state.reading.end(call);
+        let request_id = self.pending_call(call).id.clone();
+        let caller = self.caller();
+        self.state.pending_reads.end(call);
         self.emit(CallFact::ToolReturned {
             call,
             answer: answer.clone(),
             produced_chars,
         });
         if caller == Caller::Host {
-            self.perform(Effect::AnswerHost { ticket, answer });
+            self.schedule(Effect::AnswerHost { request_id, answer });
         }
     }
 
-    /// Answers the calls that waited for what has come, and goes on once all tool uses are
-    /// answered: with the model, or with what the mailbox holds after a call of the host.
-    pub(super) fn settle(&mut self, caller: Caller) {
+    /// Continues after a call was answered: answers calls that wait for mail, then calls the model
+    /// once all of its tool uses are answered, or starts a turn with the mailbox after a host call.
+    pub(super) fn continue_turn(&mut self, caller: Caller) {
         self.answer_waiting();
         match (&self.state.phase, caller) {
-            (Phase::Ready { .. }, Caller::Model) => self.ask_model(),
+            (Phase::Ready { .. }, Caller::Model) => self.call_model(),
             (Phase::Idle, Caller::Host) if !self.state.mailbox.is_empty() => self.begin_turn(),
             _ => {}
         }
     }
 
-    pub(super) fn kind(&self, call: CallId) -> Option<Kind> {
-        self.kind_of(self.slot(call)).cloned()
+    pub(super) fn bound_tool(&self, call: CallId) -> Option<BoundTool> {
+        self.bound_tool_of(self.pending_call(call)).cloned()
     }
 
-    /// Whether this is a call of that tool of the kernel.
+    /// Whether the call is one of this kernel tool.
     pub(super) fn is_call_of(&self, call: CallId, tool: &Tool) -> bool {
-        self.kind_of(self.slot(call))
-            .is_some_and(|kind| kind.is(tool))
+        self.bound_tool_of(self.pending_call(call))
+            .is_some_and(|bound| bound.is(tool))
     }
 
-    /// The same of a slot at hand: whoever looks at all of them does not look each up.
-    pub(super) fn kind_of(&self, slot: &Slot) -> Option<&Kind> {
-        Some(&self.state.toolbox.find(&slot.tool)?.kind)
+    /// The tool of a pending call, without a lookup by id.
+    pub(super) fn bound_tool_of(&self, pending_call: &PendingCall) -> Option<&BoundTool> {
+        Some(&self.state.toolbox.find(&pending_call.tool)?.tool)
     }
 
     pub(super) fn caller(&self) -> Caller {
@@ -307,8 +307,12 @@ impl Draft {
         }
     }
 
-    pub(super) fn slot(&self, call: CallId) -> &Slot {
-        let slot = self.state.slots().iter().find(|slot| slot.call == call);
-        slot.expect("only calls of the current turn are looked up while it lasts")
+    pub(super) fn pending_call(&self, call: CallId) -> &PendingCall {
+        let pending_call = self
+            .state
+            .pending_calls()
+            .iter()
+            .find(|pending_call| pending_call.call == call);
+        pending_call.expect("only calls of the current turn are looked up while it lasts")
     }
 }

@@ -1,4 +1,4 @@
-//! A turn: from the first message to the last word, one model call after the other.
+//! A turn: from the first message to the final reply, one model call after another.
 
 use std::sync::Arc;
 
@@ -20,19 +20,20 @@ impl Draft {
             return;
         }
         self.emit(TurnFact::Began);
-        self.ask_model();
+        self.call_model();
     }
 
-    /// Asks the model, after something was said that it has not seen.
-    pub(super) fn ask_model(&mut self) {
-        if self.may_ask() {
+    /// Calls the model after messages were added that it has not seen. Ends the turn or the process
+    /// instead if a limit is reached.
+    pub(super) fn call_model(&mut self) {
+        if self.may_call_model() {
             self.warn_of_limits();
-            self.ask();
+            self.start_model_call();
         }
     }
 
-    /// Whether the model may be asked: the turn and the budget have their limits, and end there.
-    fn may_ask(&mut self) -> bool {
+    /// Checks the limits before a model call. Ends the turn or the process if one is reached.
+    fn may_call_model(&mut self) -> bool {
         if self.state.is_stopped() {
             return false;
         }
@@ -46,19 +47,17 @@ impl Draft {
         self.may_spend()
     }
 
-    fn ask(&mut self) {
+    fn start_model_call(&mut self) {
         let call = self.state.next_call();
         self.emit(CallFact::ModelCalled { call });
-        self.call_model(call);
+        self.begin_model_call(call);
     }
 
-    pub(super) fn call_model(&mut self, call: CallId) {
-        let (request, media, model) = (
-            self.state.request(),
-            self.state.media(),
-            self.state.model().clone(),
-        );
-        self.perform(Effect::Begin {
+    pub(super) fn begin_model_call(&mut self, call: CallId) {
+        let request = self.state.request();
+        let media = self.state.media();
+        let model = self.state.model().clone();
+        self.schedule(Effect::Begin {
             call,
             work: Work::Model {
                 request,
@@ -68,27 +67,24 @@ impl Draft {
         });
     }
 
-    pub(super) fn take_reply(&mut self, call: CallId, result: Result<Reply, ModelError>) {
+    pub(super) fn handle_model_reply(&mut self, call: CallId, result: Result<Reply, ModelError>) {
         let model = self.state.model().name.clone();
         if self.state.phase != (Phase::Thinking { call }) {
-            return self.count_late(call, &model, &result);
+            return self.record_late_usage(call, &model, &result);
         }
         match result {
-            Ok(reply) => self.go_on(
-                call,
-                Reply {
-                    usage: self.state.priced(&model, reply.usage),
-                    ..reply
-                },
-            ),
+            Ok(mut reply) => {
+                reply.usage = self.state.priced(&model, reply.usage);
+                self.record_reply(call, reply);
+            }
             Err(error) => match self.fallback(&error) {
-                Some(to) => self.switch(to, &error),
+                Some(to) => self.switch_model(to, &error),
                 None => self.end_turn(ExitStatus::ModelFailed, error.to_string()),
             },
         }
     }
 
-    fn switch(&mut self, to: u32, error: &ModelError) {
+    fn switch_model(&mut self, to: u32, error: &ModelError) {
         let reason = Arc::from(error.to_string());
         let from = self.state.model().name.as_str().into();
         self.emit(CallFact::ModelSwitched {
@@ -96,19 +92,16 @@ impl Draft {
             reason: Arc::clone(&reason),
         });
         let to = self.state.model().name.as_str().into();
-        self.perform(Effect::Report(Report::Switch { from, to, reason }));
-        self.ask_again();
+        self.schedule(Effect::Report(Report::Switch { from, to, reason }));
+        self.call_model_again();
     }
 
-    fn go_on(
-        &mut self,
-        call: CallId,
-        Reply {
+    fn record_reply(&mut self, call: CallId, reply: Reply) {
+        let Reply {
             blocks,
             stop,
             usage,
-        }: Reply,
-    ) {
+        } = reply;
         let text = text_of(&blocks);
         self.emit(CallFact::ModelReplied {
             call,
@@ -120,13 +113,13 @@ impl Draft {
         match self.state.phase {
             Phase::Ready {
                 stopped: Some(stop),
-            } => self.follow(stop),
-            _ => self.act(),
+            } => self.handle_stop_reason(stop),
+            _ => self.start_open_calls(),
         }
     }
 
-    /// The parts that the model marked in its reply become descriptors that share the reply's
-    /// bytes.
+    /// Opens the parts that the model marked in its reply as descriptors. They share the bytes of
+    /// the reply.
     fn open_references(&mut self, reply: String) {
         let Some(settings) = self
             .state
@@ -142,23 +135,22 @@ impl Draft {
             let content = Content::new(reply.slice(range));
             content.unbounded().prepare(settings.page_chars);
             let entry = Entry::new(content, settings.page_chars, "reply", self.now_ms);
-            self.open(FdId::Ref(id.to_owned()), entry);
+            self.open_as(FdId::Ref(id.to_owned()), entry);
         }
     }
 
-    /// What follows a reply without tools to run: none were asked for, or the reply was cut and
-    /// they were declined.
-    pub(super) fn follow(&mut self, stop: StopReason) {
+    /// Continues after a reply that runs no tools: it called none, or it was truncated and its tool
+    /// uses were declined.
+    pub(super) fn handle_stop_reason(&mut self, stop: StopReason) {
         if self.state.is_stopped() {
             return;
         }
         let last = self.state.messages.last().map(|message| message.role);
         let text = self.last_words();
         match stop {
-            // Whether anything was said that the model has not seen is not certain here: nothing is
-            // added to it.
-            StopReason::Pause => self.ask_again(),
-            StopReason::MaxTokens if last == Some(Role::User) => self.ask_again(),
+            // The reply may be unfinished, so no warning may be appended before the next call.
+            StopReason::Pause => self.call_model_again(),
+            StopReason::MaxTokens if last == Some(Role::User) => self.call_model_again(),
             StopReason::EndTurn | StopReason::StopSequence | StopReason::ToolUse => {
                 self.end_turn(ExitStatus::Done, text);
             }
@@ -173,13 +165,13 @@ impl Draft {
         }
     }
 
-    fn ask_again(&mut self) {
-        if self.may_ask() {
-            self.ask();
+    fn call_model_again(&mut self) {
+        if self.may_call_model() {
+            self.start_model_call();
         }
     }
 
-    /// What the model said last.
+    /// Text of the model's last reply.
     fn last_words(&self) -> String {
         let mut replies = self
             .state
@@ -193,9 +185,9 @@ impl Draft {
             .unwrap_or_default()
     }
 
-    /// The turn is over. A session waits. A task ends with it, unless more was said to it in the
-    /// meantime; where children run that it did not wait for, it goes on when they have ended. One
-    /// that failed ends at once, and they with it.
+    /// Ends the turn. A session waits for input. A task ends with its turn, unless messages are
+    /// waiting; if it has background children, it continues when they end. A task that failed ends
+    /// at once, and its children with it.
     pub(super) fn end_turn(&mut self, status: ExitStatus, message: String) {
         let exit = Exit::new(status, message).after(self.state.budget.spent());
         let more = !self.state.mailbox.is_empty();
@@ -207,7 +199,7 @@ impl Draft {
             Lifetime::Task | Lifetime::Session => {
                 let reason = (*exit.message != *self.last_words()).then(|| exit.message.clone());
                 self.emit(TurnFact::Ended { status, reason });
-                self.perform(Effect::Report(Report::Turn { outcome: exit }));
+                self.schedule(Effect::Report(Report::Turn { outcome: exit }));
                 if more {
                     self.begin_turn();
                 }
@@ -215,10 +207,11 @@ impl Draft {
         }
     }
 
-    /// What living children may still use counts as used: nobody hears of it any more.
+    /// Ends the process. What living children may still use counts as used, since their ends are
+    /// not reported to anyone.
     pub(super) fn end(&mut self, exit: Exit) {
         let exit = exit.after(self.state.budget.spent_at_most());
         self.emit(Fact::Exited { exit: exit.clone() });
-        self.perform(Effect::Report(Report::Exit { exit }));
+        self.schedule(Effect::Report(Report::Exit { exit }));
     }
 }

@@ -1,32 +1,36 @@
-//! Calls that show what waits in the mailbox, or wait for it: `receive_messages` and `wait`.
+//! The tools `receive_messages` and `wait`, which show mail or wait for it.
 //!
-//! What a tool shows leaves the mailbox by the same commit that answers the tool, and the rest of
-//! it waits on. The ends of children in the background come as mail, so that waiting for a child is
-//! waiting for its last words.
+//! Messages leave the mailbox in the commit that answers the tool which shows them. The ends of
+//! background children arrive as mail, so that waiting for a child means waiting for its last
+//! message.
 
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::{Mail, Sender};
-use dormouse_proto::record::{MailFact, Slot};
+use dormouse_proto::record::{MailFact, PendingCall};
 use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
 
 use super::decide::Draft;
-use super::toolbox::Kind;
+use super::toolbox::BoundTool;
 use super::{Effect, Work};
 use crate::syscall::wait::Wait;
 use crate::syscall::{receive_messages, spawn, wait};
 
 impl Draft {
-    /// Answers the calls that wait for mail, or for ends that come as mail, as far as it has come.
+    /// Answers the calls that wait for mail, as far as it has arrived.
     pub(super) fn answer_waiting(&mut self) {
         let open = self
             .state
-            .slots()
+            .pending_calls()
             .iter()
-            .filter(|slot| slot.called && slot.answer.is_none());
-        let waits = |kind: &Kind| kind.is(&receive_messages::TOOL) || kind.is(&wait::TOOL);
-        let is_waiting = |slot: &&Slot| self.kind_of(slot).is_some_and(waits);
-        let calls: Vec<_> = open.filter(is_waiting).map(|slot| slot.call).collect();
+            .filter(|pending_call| pending_call.called && pending_call.answer.is_none());
+        let waits = |tool: &BoundTool| tool.is(&receive_messages::TOOL) || tool.is(&wait::TOOL);
+        let is_waiting =
+            |pending_call: &&PendingCall| self.bound_tool_of(pending_call).is_some_and(waits);
+        let calls: Vec<_> = open
+            .filter(is_waiting)
+            .map(|pending_call| pending_call.call)
+            .collect();
         for call in calls {
             let _ = if self.is_call_of(call, &wait::TOOL) {
                 self.answer_waited(call)
@@ -37,13 +41,13 @@ impl Draft {
     }
 
     pub(crate) fn receive_messages(&mut self, call: CallId) {
-        match receive_messages::timeout_ms(&self.slot(call).args) {
-            Err(message) => self.answer_whole(call, Answer::failed(message)),
+        match receive_messages::timeout_ms(&self.pending_call(call).args) {
+            Err(message) => self.answer_in_full(call, Answer::failed(message)),
             Ok(_) if self.answer_received(call) => {}
-            Ok(0) => self.answer_whole(call, messages(&Said::default())),
+            Ok(0) => self.answer_in_full(call, messages(&ShownMail::default())),
             Ok(timeout_ms) => {
-                self.intend(call);
-                self.perform(Effect::Begin {
+                self.record_intent(call);
+                self.schedule(Effect::Begin {
                     call,
                     work: Work::Wait { timeout_ms },
                 });
@@ -51,54 +55,55 @@ impl Draft {
         }
     }
 
-    /// Answers with all that other processes said, if they said anything.
+    /// Answers with the messages of other processes. Returns false if there are none.
     fn answer_received(&mut self, call: CallId) -> bool {
-        let said = self.take_mail(|_| true);
-        let is_anything = !said.texts.is_empty();
+        let shown = self.remove_mail(|_| true);
+        let is_anything = !shown.texts.is_empty();
         if is_anything {
-            self.answer_whole(call, messages(&said));
+            self.answer_in_full(call, messages(&shown));
         }
         is_anything
     }
 
     pub(crate) fn wait(&mut self, call: CallId) {
-        // One that comes back from the journal was checked when it was first made, and has had news
-        // of its children since.
-        let check = |asked: &Wait| {
-            if self.slot(call).called {
-                Ok(())
-            } else {
-                self.check_wait(asked)
+        // A repeated call was checked when it was first made, and its children may have been
+        // reported since.
+        let is_repeated = self.pending_call(call).called;
+        let checked = wait::arguments(&self.pending_call(call).args).and_then(|arguments| {
+            if !is_repeated {
+                self.check_wait(&arguments)?;
             }
+            Ok(arguments)
+        });
+        let arguments = match checked {
+            Ok(arguments) => arguments,
+            Err(message) => return self.answer_in_full(call, Answer::failed(message)),
         };
-        let asked =
-            wait::asked(&self.slot(call).args).and_then(|asked| check(&asked).map(|()| asked));
-        match asked {
-            Err(message) => self.answer_whole(call, Answer::failed(message)),
-            Ok(_) if self.answer_waited(call) => {}
-            Ok(Wait { timeout_ms, .. }) => {
-                self.intend(call);
-                if let Some(timeout_ms) = timeout_ms {
-                    self.perform(Effect::Begin {
-                        call,
-                        work: Work::Wait { timeout_ms },
-                    });
-                }
-            }
+        if self.answer_waited(call) {
+            return;
+        }
+        self.record_intent(call);
+        if let Some(timeout_ms) = arguments.timeout_ms {
+            self.schedule(Effect::Begin {
+                call,
+                work: Work::Wait { timeout_ms },
+            });
         }
     }
 
-    /// Whether each child that is named runs in the background, or has ended unheard.
+    /// Checks that each named child runs in the background, or has ended and is still in the
+    /// mailbox.
     fn check_wait(&self, Wait { pids, .. }: &Wait) -> Result<(), String> {
-        let said = |pid: &Pid| {
+        let is_in_mailbox = |pid: &Pid| {
             self.state
                 .mailbox
                 .iter()
                 .any(|mail| mail.from == Sender::Process(*pid))
         };
-        let is_known =
-            |pid: &&Pid| self.state.background.values().any(|child| child == *pid) || said(pid);
-        let Some(stranger) = pids.iter().flatten().find(|pid| !is_known(pid)) else {
+        let is_known = |pid: &&Pid| {
+            self.state.background.values().any(|child| child == *pid) || is_in_mailbox(pid)
+        };
+        let Some(unknown) = pids.iter().flatten().find(|pid| !is_known(pid)) else {
             return Ok(());
         };
         let running: Vec<_> = self.state.background.values().map(Pid::to_string).collect();
@@ -108,115 +113,124 @@ impl Draft {
             running.join(", ")
         };
         Err(format!(
-            "Process {stranger} is no child of this process that runs in the background, or you \
+            "Process {unknown} is no child of this process that runs in the background, or you \
              have heard of its end. Those that run: {running}."
         ))
     }
 
-    /// Answers once none of those that are waited for runs any more.
+    /// Answers once none of the awaited children is running.
     fn answer_waited(&mut self, call: CallId) -> bool {
-        let Ok(asked) = wait::asked(&self.slot(call).args) else {
+        let Ok(arguments) = wait::arguments(&self.pending_call(call).args) else {
             return false;
         };
-        let is_over =
-            self.awaited(&asked).is_empty() && (asked.pids.is_some() || !self.is_spawning());
+        let is_over = self.awaited(&arguments).is_empty()
+            && (arguments.pids.is_some() || !self.is_spawning());
         if is_over {
-            self.answer_wait(call, &asked, Element::new("wait_result"));
+            self.answer_wait(call, &arguments, Element::new("wait_result"));
         }
         is_over
     }
 
-    /// The children that are waited for and still run.
+    /// The awaited children that are still running.
     fn awaited(&self, Wait { pids, .. }: &Wait) -> Vec<Pid> {
-        let is_meant = |pid: &&Pid| pids.as_ref().is_none_or(|pids| pids.contains(pid));
+        let is_selected = |pid: &&Pid| pids.as_ref().is_none_or(|pids| pids.contains(pid));
         self.state
             .background
             .values()
-            .filter(is_meant)
+            .filter(is_selected)
             .copied()
             .collect()
     }
 
-    /// Whether a child for the background is on its way.
+    /// Whether the start of a background child is pending.
     fn is_spawning(&self) -> bool {
         let mut open = self
             .state
-            .slots()
+            .pending_calls()
             .iter()
-            .filter(|slot| slot.answer.is_none());
-        open.any(|slot| {
-            self.kind_of(slot).is_some_and(|kind| kind.is(&spawn::TOOL))
-                && !spawn::waits(&slot.args)
+            .filter(|pending_call| pending_call.answer.is_none());
+        open.any(|pending_call| {
+            self.bound_tool_of(pending_call)
+                .is_some_and(|tool| tool.is(&spawn::TOOL))
+                && !spawn::waits(&pending_call.args)
         })
     }
 
     fn answer_wait(&mut self, call: CallId, Wait { pids, .. }: &Wait, element: Element) {
-        let said = self.take_mail(|pid| pids.as_ref().is_none_or(|pids| pids.contains(&pid)));
-        self.answer_whole(call, Answer::shown(said.shown_in(element)));
+        let shown = self.remove_mail(|pid| pids.as_ref().is_none_or(|pids| pids.contains(&pid)));
+        self.answer_in_full(call, Answer::shown(shown.in_element(element)));
     }
 
-    /// Takes the messages of these processes out of the mailbox: as many of them as one answer may
-    /// hold, and at least one.
-    fn take_mail(&mut self, is_meant: impl Fn(Pid) -> bool) -> Said {
-        let is_meant = |mail: &Mail| matches!(mail.from, Sender::Process(pid) if is_meant(pid));
-        let (room, mut chars) = (self.settings().max_read_chars, 0);
-        let (mut said, mut at) = (Said::default(), Vec::new());
+    /// Removes messages of the selected processes from the mailbox: as many as one answer may hold,
+    /// and at least one.
+    fn remove_mail(&mut self, is_selected: impl Fn(Pid) -> bool) -> ShownMail {
+        let is_selected =
+            |mail: &Mail| matches!(mail.from, Sender::Process(pid) if is_selected(pid));
+        let room = self.settings().max_read_chars;
+        let mut chars = 0;
+        let mut shown = ShownMail::default();
+        let mut at = Vec::new();
         for (place, mail) in (0..)
             .zip(&self.state.mailbox)
-            .filter(|(_, mail)| is_meant(mail))
+            .filter(|(_, mail)| is_selected(mail))
         {
-            // What follows one that has no room is counted, and not read.
-            if said.more > 0 {
-                said.more += 1;
+            // After the first message that does not fit, later ones are only counted, so that the
+            // order is kept.
+            if shown.omitted > 0 {
+                shown.omitted += 1;
                 continue;
             }
             let text = mail.message.text();
             chars += text.chars().count() as u64;
             if chars > room && !at.is_empty() {
-                said.more += 1;
+                shown.omitted += 1;
             } else {
-                said.texts.push(text);
+                shown.texts.push(text);
                 at.push(place);
             }
         }
         if !at.is_empty() {
             self.emit(MailFact::Taken { at });
         }
-        said
+        shown
     }
 
-    /// The time of a call that waits is over: it is answered with what there is.
-    pub(super) fn take_timeout(&mut self, call: CallId) {
+    /// Answers a call whose timeout has passed with what there is.
+    pub(super) fn handle_timeout(&mut self, call: CallId) {
         self.complete(call, |draft| {
             if !draft.is_call_of(call, &wait::TOOL) {
-                return draft.answer_whole(call, messages(&Said::default()));
+                return draft.answer_in_full(call, messages(&ShownMail::default()));
             }
-            let asked = wait::asked(&draft.slot(call).args).unwrap_or(Wait {
+            let arguments = wait::arguments(&draft.pending_call(call).args).unwrap_or(Wait {
                 pids: None,
                 timeout_ms: None,
             });
-            let running: Vec<_> = draft.awaited(&asked).iter().map(Pid::to_string).collect();
+            let running: Vec<_> = draft
+                .awaited(&arguments)
+                .iter()
+                .map(Pid::to_string)
+                .collect();
             let element = Element::new("wait_result").attribute("timed_out", true);
             draft.answer_wait(
                 call,
-                &asked,
+                &arguments,
                 element.attribute("running", running.join(" ")),
             );
         });
     }
 }
 
-/// Messages that a tool shows: what each says is one element.
+/// Messages that a tool shows, each as an element.
 #[derive(Default)]
-struct Said {
+struct ShownMail {
     texts: Vec<String>,
-    /// How many there are beside them, for which there was no room.
-    more: usize,
+    /// Number of messages that did not fit.
+    omitted: usize,
 }
 
-impl Said {
-    fn shown_in(&self, element: Element) -> Element {
-        let element = element.attribute_if("waiting", (self.more > 0).then_some(self.more));
+impl ShownMail {
+    fn in_element(&self, element: Element) -> Element {
+        let element = element.attribute_if("waiting", (self.omitted > 0).then_some(self.omitted));
         if self.texts.is_empty() {
             element
         } else {
@@ -225,9 +239,9 @@ impl Said {
     }
 }
 
-/// What `receive_messages` shows.
-fn messages(said: &Said) -> Answer {
+/// The answer of `receive_messages`.
+fn messages(shown: &ShownMail) -> Answer {
     Answer::shown(
-        said.shown_in(Element::new("process_messages").attribute("count", said.texts.len())),
+        shown.in_element(Element::new("process_messages").attribute("count", shown.texts.len())),
     )
 }

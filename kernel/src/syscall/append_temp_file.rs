@@ -1,5 +1,5 @@
-//! `append_temp_file`: adds to the end of a file. Nothing that stands there is lost, so that no
-//! version is asked for.
+//! `append_temp_file`: appends to a temporary file. Nothing is overwritten, so no version is
+//! required.
 
 use dormouse_proto::descriptor::FdError;
 use dormouse_proto::temp_file::TempFileOp;
@@ -36,8 +36,8 @@ const PARAMETERS: [Parameter; 3] = [
     ),
 ];
 
-/// Answers a call: with an operation for the tree's files, or with an error. A descriptor's content
-/// is not copied.
+/// Executes a call: returns the operation for the tree's files, or an error. The content of a
+/// descriptor is not copied.
 #[must_use]
 pub fn append_temp_file(call: &Call<'_>) -> Outcome {
     run(call).into()

@@ -1,8 +1,8 @@
-//! Arguments as a model writes them: JSON text, checked key by key.
+//! Parsing and checking of tool arguments, which are JSON text of a model.
 //!
-//! A key that a tool does not know, or a value of a wrong type, is an error that names the key and
-//! what is accepted. Real clients send numbers and truth values as
-//! strings: a decimal integer and `true` or `false` are taken in quotes as well.
+//! An unknown key or a value of a wrong type is an error that names the key and what is accepted.
+//! Models send numbers and booleans as strings, so a decimal integer and `true` or `false` are
+//! accepted in quotes as well.
 
 use std::collections::BTreeMap;
 
@@ -10,42 +10,42 @@ use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use serde_json::Value;
 
 use super::Tool;
-use super::parameter::{self, Kind, Offered, Parameter};
+use super::parameter::{self, OfferedParameters, Parameter, ParameterKind};
 use crate::program::Program;
 use dormouse_content::Unreadable;
 
-/// The longest name that can be given to something, in characters.
+/// The longest label or name, in characters.
 const MAX_LABEL_CHARS: usize = 64;
 
 #[derive(Debug)]
 enum Arg {
     Text(String),
-    /// Beyond 64 bits an integer is the nearest that fits: far out of any range all the same.
+    /// An integer beyond 64 bits is clamped; it is out of every valid range anyway.
     Integer(i64),
     Flag(bool),
     List(Vec<Value>),
 }
 
-/// The arguments of one call, all of them known and of the right type.
+/// The arguments of one call. Every key is known and every value has the right type.
 #[derive(Debug)]
 pub(super) struct Args {
     tool: &'static str,
     parameters: &'static [Parameter],
-    offered: Offered,
+    offered: OfferedParameters,
     fd: Option<String>,
     given: BTreeMap<&'static str, Arg>,
 }
 
 impl Args {
-    /// The arguments of a call of `tool`.
+    /// Parses the arguments of a call of `tool`.
     ///
     /// # Errors
     /// `invalid_parameter`: not a JSON object, an unknown parameter, or a wrong type.
     pub(super) fn parse(tool: &'static Tool, text: &str) -> Result<Self, FdError> {
-        Self::of(tool.name, tool.parameters, Offered::ALL, text)
+        Self::of(tool.name, tool.parameters, OfferedParameters::ALL, text)
     }
 
-    /// The same of a process of `program`, which has not every parameter.
+    /// Parses arguments for a process of `program`, which may lack some parameters.
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
@@ -54,13 +54,18 @@ impl Args {
         program: &Program,
         text: &str,
     ) -> Result<Self, FdError> {
-        Self::of(tool.name, tool.parameters, Offered::by(program), text)
+        Self::of(
+            tool.name,
+            tool.parameters,
+            OfferedParameters::for_program(program),
+            text,
+        )
     }
 
     pub(super) fn of(
         tool: &'static str,
         parameters: &'static [Parameter],
-        offered: Offered,
+        offered: OfferedParameters,
         text: &str,
     ) -> Result<Self, FdError> {
         let mut args = Self {
@@ -128,28 +133,28 @@ impl Args {
         format!("{} accepts: {}.", self.tool, names.join(", "))
     }
 
-    /// No arguments but a descriptor, which is asked for in another way than by a call.
+    /// Arguments that contain only a descriptor, for descriptors that are not named by a call.
     pub(super) fn about(fd: &str) -> Self {
         Self {
             tool: "",
             parameters: &[],
-            offered: Offered::ALL,
+            offered: OfferedParameters::ALL,
             fd: Some(fd.to_owned()),
             given: BTreeMap::new(),
         }
     }
 
-    /// The descriptor as it was asked for.
+    /// The descriptor, as the model named it.
     ///
     /// # Errors
-    /// `invalid_parameter` where none was named.
+    /// `invalid_parameter` if no descriptor is named.
     pub(super) fn fd(&self) -> Result<&str, FdError> {
         self.fd
             .as_deref()
             .ok_or_else(|| self.missing("fd", "the descriptor, such as \"fd:1\""))
     }
 
-    /// A text that must be there and must not be empty. `what` says what it is.
+    /// A required, non-empty text. `what` describes it in the error.
     ///
     /// # Errors
     /// `invalid_parameter`.
@@ -162,8 +167,7 @@ impl Args {
         }
     }
 
-    /// The same arguments; where no descriptor is named by `fd`, it is named by `key`, which then
-    /// means nothing else.
+    /// Uses the argument `key` as the descriptor if there is no `fd`.
     pub(super) fn with_fd_by(mut self, key: &'static str) -> Self {
         if self.fd.is_none()
             && let Some(Arg::Text(name)) = self.given.remove(key)
@@ -173,8 +177,8 @@ impl Args {
         self
     }
 
-    /// A text that names something and must be there: 1 to [`MAX_LABEL_CHARS`] characters, none of
-    /// them a control character, and no white space at its ends. `what` says what it is.
+    /// A required label: 1 to [`MAX_LABEL_CHARS`] characters without control characters and without
+    /// white space at the ends. `what` describes it in the error.
     ///
     /// # Errors
     /// `invalid_parameter`.
@@ -192,7 +196,7 @@ impl Args {
         )))
     }
 
-    /// A number of at least `least`, or `default` where none is given.
+    /// An integer of at least `least`; `default` if it is missing.
     ///
     /// # Errors
     /// `invalid_range`.
@@ -209,7 +213,7 @@ impl Args {
         })
     }
 
-    /// The error for a parameter that is not there. `what` says what it is.
+    /// The error for a missing parameter. `what` describes it.
     pub(super) fn missing(&self, key: &str, what: &str) -> FdError {
         self.invalid(format!(
             "Parameter '{key}' is missing: {what}. {}",
@@ -242,7 +246,7 @@ impl Args {
         }
     }
 
-    /// The items of a list; none where it was not given.
+    /// The items of a list; empty if it is missing.
     pub(super) fn list(&self, key: &str) -> &[Value] {
         match self.given.get(key) {
             Some(Arg::List(items)) => items,
@@ -259,7 +263,7 @@ impl Args {
     }
 
     /// The error for a content that cannot be read.
-    pub(super) fn lost(&self, Unreadable { message }: Unreadable) -> FdError {
+    pub(super) fn unreadable(&self, Unreadable { message }: Unreadable) -> FdError {
         self.error(FdErrorKind::ContentUnreadable, &*message)
     }
 
@@ -268,21 +272,22 @@ impl Args {
     }
 }
 
-fn read(value: &Value, kind: Kind) -> Option<Arg> {
+fn read(value: &Value, kind: ParameterKind) -> Option<Arg> {
     match (kind, value) {
-        (Kind::Text | Kind::Word, Value::String(text)) => Some(Arg::Text(text.clone())),
-        (Kind::Word, Value::Number(number)) => Some(Arg::Text(number.to_string())),
-        (Kind::Integer, Value::Number(number)) => integer(number).map(Arg::Integer),
-        (Kind::Integer, Value::String(text)) => decimal(text).map(Arg::Integer),
-        (Kind::Flag, Value::Bool(flag)) => Some(Arg::Flag(*flag)),
-        (Kind::Flag, Value::String(text)) => text.parse().ok().map(Arg::Flag),
-        (Kind::List(_), Value::Array(items)) => Some(Arg::List(items.clone())),
+        (ParameterKind::Text | ParameterKind::Word, Value::String(text)) => {
+            Some(Arg::Text(text.clone()))
+        }
+        (ParameterKind::Word, Value::Number(number)) => Some(Arg::Text(number.to_string())),
+        (ParameterKind::Integer, Value::Number(number)) => integer(number).map(Arg::Integer),
+        (ParameterKind::Integer, Value::String(text)) => decimal(text).map(Arg::Integer),
+        (ParameterKind::Flag, Value::Bool(flag)) => Some(Arg::Flag(*flag)),
+        (ParameterKind::Flag, Value::String(text)) => text.parse().ok().map(Arg::Flag),
+        (ParameterKind::List(_), Value::Array(items)) => Some(Arg::List(items.clone())),
         _ => None,
     }
 }
 
-/// An integer, `2.0` included: JSON has one type of number. The conversion stops at the ends of the
-/// range.
+/// An integer. `2.0` counts as one, since JSON has one number type. The conversion saturates.
 fn integer(number: &serde_json::Number) -> Option<i64> {
     let whole = |float: f64| (float.fract() == 0.0).then_some(float as i64);
     number.as_i64().or_else(|| number.as_f64().and_then(whole))
@@ -310,7 +315,7 @@ mod tests {
     ];
 
     fn parsed(json: &str) -> Result<Args, FdError> {
-        Args::of("t", &PARAMETERS, Offered::ALL, json)
+        Args::of("t", &PARAMETERS, OfferedParameters::ALL, json)
     }
 
     #[test]

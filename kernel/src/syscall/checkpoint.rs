@@ -1,5 +1,5 @@
-//! What the tools that work on checkpoints have in common: what is asked of the store's
-//! checkpoints, what comes of it, and how that is shown.
+//! Types that the checkpoint tools share: operations on the store's checkpoints, their results, and
+//! errors.
 
 use std::sync::Arc;
 
@@ -12,95 +12,95 @@ use dormouse_proto::xml::Element;
 
 use dormouse_content::Content;
 
-/// What a process asks of the checkpoints.
+/// A checkpoint operation of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckpointOp {
-    /// Make one of the process as it stands.
+    /// Make a checkpoint of the current state.
     Make {
-        /// What it is called; may be empty.
+        /// Label of the checkpoint; may be empty.
         label: Arc<str>,
     },
-    /// Tell which ones it can go back to.
+    /// List the checkpoints of the process.
     List,
-    /// Read the process as it stood at one.
+    /// Read the image of the process at a checkpoint.
     Read {
-        /// Which.
+        /// Id of the checkpoint.
         id: CheckpointId,
     },
 }
 
-/// What comes of that.
+/// The result of a checkpoint operation.
 #[derive(Clone, Debug)]
 pub enum CheckpointReply {
-    /// It is made, durably.
-    Made(Kept),
-    /// These are there, by rising number.
-    Listed(Vec<Kept>),
-    /// The process stood like this.
-    Read(Box<Standing>),
+    /// The new checkpoint; it is durable.
+    Made(CheckpointInfo),
+    /// The checkpoints, in ascending order of their numbers.
+    Listed(Vec<CheckpointInfo>),
+    /// The image at the checkpoint.
+    Read(Box<CheckpointImage>),
 }
 
-/// A checkpoint as a process that is in it is told of it.
+/// A checkpoint, as a process that it covers sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
-    /// Its number.
+pub struct CheckpointInfo {
+    /// Id of the checkpoint.
     pub id: CheckpointId,
-    /// What whoever made it calls it.
+    /// Label given by its creator; may be empty.
     pub label: Arc<str>,
-    /// The last fact of the process then.
+    /// Last fact of the process that the checkpoint includes.
     pub at: FactNumber,
-    /// What it covers.
+    /// Whether it covers the process or its tree.
     pub scope: Scope,
 }
 
-/// A process as it stood at a checkpoint.
+/// The image of a process at a checkpoint.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct CheckpointImage {
     /// The checkpoint.
-    pub kept: Kept,
-    /// The process.
+    pub checkpoint: CheckpointInfo,
+    /// Image of the process.
     pub image: Image<Content>,
 }
 
-/// Why nothing came of a call.
+/// Why a checkpoint operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckpointError {
-    /// Other arguments than the tool takes.
+    /// Invalid arguments.
     #[error("{0}")]
     Arguments(String),
-    /// There is none of this number that the process is in.
+    /// No checkpoint of this number covers the process.
     #[error("There is no checkpoint {0} of this process. list_checkpoints shows those there are.")]
     Unknown(CheckpointId),
-    /// The process had not yet begun, or had ended, as it never has while it lives.
+    /// The process had ended at the checkpoint, or did not exist yet.
     #[error("At checkpoint {id} the process had ended as {}: there is nothing to go back to.", .exit.status.word())]
     Ended {
         /// The checkpoint.
         id: CheckpointId,
-        /// How.
+        /// How the process had ended.
         exit: Exit,
     },
-    /// The process went back as often as its program permits.
+    /// The program permits no further restore.
     #[error(
         "This process has gone back to checkpoints {restores} times, and its program permits no \
          more (limits.max_restores). Go on from here."
     )]
     TooOften {
-        /// How often.
+        /// Restores so far.
         restores: u32,
     },
-    /// Other tools are called beside it.
+    /// The reply calls other tools as well.
     #[error(
         "restore_process must be the only call of a reply: what the others bring would be gone. \
          Call it again, alone."
     )]
     Beside,
-    /// The store cannot be asked.
+    /// The store is unavailable.
     #[error("The checkpoints cannot be used: {0}")]
     Unavailable(String),
 }
 
 impl CheckpointError {
-    /// The word for it.
+    /// The error type, as answers state it.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -113,7 +113,7 @@ impl CheckpointError {
         }
     }
 
-    /// What the caller reads.
+    /// The error as an answer.
     #[must_use]
     pub fn answer(&self) -> Answer {
         let message = Element::new("message").text(self.to_string());
@@ -125,8 +125,8 @@ impl CheckpointError {
     }
 }
 
-impl Kept {
-    /// The element that shows it.
+impl CheckpointInfo {
+    /// The element that describes the checkpoint.
     #[must_use]
     pub fn element(&self) -> Element {
         let label = (!self.label.is_empty()).then_some(&self.label);

@@ -1,11 +1,11 @@
-//! `checkpoint_process`: notes a point that the process can go back to.
+//! `checkpoint_process`: makes a checkpoint that the process can be restored to.
 
 use std::sync::Arc;
 
 use dormouse_proto::tool::{Access, Answer};
 
 use super::args::Args;
-use super::checkpoint::{CheckpointError, Kept};
+use super::checkpoint::{CheckpointError, CheckpointInfo};
 use super::{Group, Handler, Parameter, ProcessHandler, Tool};
 use crate::process::Draft;
 
@@ -32,7 +32,7 @@ const DESCRIPTION: &str = "Makes a checkpoint of this process: its conversation 
 descriptors as they are now. Returns its checkpoint_id, which restore_process takes. It costs \
 nothing, whatever you hold.";
 
-/// What the checkpoint is to be called; empty where the call does not say.
+/// The label of the checkpoint; empty if the call gives none.
 ///
 /// # Errors
 /// [`CheckpointError::Arguments`].
@@ -49,9 +49,9 @@ pub fn label(args: &str) -> Result<Arc<str>, CheckpointError> {
     }
 }
 
-/// What the caller reads.
+/// The answer of the tool.
 #[must_use]
-pub fn answer(made: &Kept) -> Answer {
+pub fn answer(made: &CheckpointInfo) -> Answer {
     Answer::shown(made.element())
 }
 
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn the_answer_names_the_checkpoint_and_the_fact() {
-        let made = Kept {
+        let made = CheckpointInfo {
             id: CheckpointId(3),
             label: "a<b".into(),
             at: FactNumber(12),

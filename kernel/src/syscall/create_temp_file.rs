@@ -34,8 +34,8 @@ const PARAMETERS: [Parameter; 2] = [
     ),
 ];
 
-/// Answers a call: with an operation for the tree's files, or with an error. A descriptor's content
-/// is not copied.
+/// Executes a call: returns the operation for the tree's files, or an error. The content of a
+/// descriptor is not copied.
 #[must_use]
 pub fn create_temp_file(call: &Call<'_>) -> Outcome {
     run(call).into()

@@ -1,7 +1,7 @@
-//! `delete_fd_section`: takes a mark away. The lines stay.
+//! `delete_fd_section`: removes a section mark. The content does not change.
 
 use dormouse_proto::descriptor::{FdError, view};
-use dormouse_proto::record::Note;
+use dormouse_proto::record::Annotation;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
@@ -28,7 +28,7 @@ const PARAMETERS: [Parameter; 2] = [
     Parameter::text("ref_id", "The section's id").required(),
 ];
 
-/// Answers a call. O(log n).
+/// Executes a call. O(log n).
 #[must_use]
 pub fn delete_fd_section(call: &Call<'_>) -> Outcome {
     run(call).into()
@@ -39,8 +39,8 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let (id, entry) = call.table.resolve(args.fd()?)?;
     let (ref_id, section) = find(&args, &entry.notes)?;
     let answer = view::unmarked(&id, ref_id, section);
-    Ok(Outcome::Noted {
-        note: Note::Unmarked {
+    Ok(Outcome::Annotated {
+        note: Annotation::Unmarked {
             ref_id: ref_id.into(),
         },
         id,
@@ -80,22 +80,22 @@ mod tests {
                 start_line: line,
                 end_line: line,
             };
-            table.note(
+            table.annotate(
                 &FdId::Fd(1),
-                &Note::Marked {
+                &Annotation::Marked {
                     ref_id: ref_id.into(),
                     section,
                 },
             );
         }
-        let Outcome::Noted { id, note, answer } = call(&table, "x") else {
+        let Outcome::Annotated { id, note, answer } = call(&table, "x") else {
             panic!("it is noted")
         };
         assert_eq!(
             &*answer.text,
             "<fd_section fd=\"fd:1\" ref_id=\"x\" lines=\"1-1\" deleted=\"true\"/>"
         );
-        table.note(&id, &note);
+        table.annotate(&id, &note);
         let again = call(&table, "x").answer().unwrap().text.to_string();
         assert!(
             again.contains("type=\"not_found\"") && again.contains("The sections are: y"),

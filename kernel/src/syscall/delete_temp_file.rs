@@ -1,4 +1,4 @@
-//! `delete_temp_file`: takes a file away from all processes of the tree.
+//! `delete_temp_file`: deletes a file for all processes of the tree.
 
 use dormouse_proto::descriptor::FdError;
 use dormouse_proto::temp_file::TempFileOp;
@@ -33,7 +33,7 @@ const PARAMETERS: [Parameter; 2] = [
     .at_least(1),
 ];
 
-/// Answers a call: with an operation for the tree's files, or with an error.
+/// Executes a call: returns the operation for the tree's files, or an error.
 #[must_use]
 pub fn delete_temp_file(call: &Call<'_>) -> Outcome {
     run(call).into()
@@ -41,7 +41,8 @@ pub fn delete_temp_file(call: &Call<'_>) -> Outcome {
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
-    let (id, version) = (temp_file::file(&args)?, temp_file::version(&args)?);
+    let id = temp_file::file(&args)?;
+    let version = temp_file::version(&args)?;
     Ok(temp_file::pending(
         &args,
         TempFileOp::Delete { id, version },

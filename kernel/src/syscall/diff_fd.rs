@@ -1,4 +1,4 @@
-//! `diff_fd`: the lines in which one content differs from another.
+//! `diff_fd`: compares two contents line by line.
 
 mod unified;
 
@@ -25,14 +25,14 @@ pub const TOOL: Tool = Tool {
     handler: Handler::Table(diff_fd),
 };
 
-/// Lines that are shown around a difference, if the call does not say how many.
+/// Default number of context lines.
 const CONTEXT_LINES: i64 = 3;
-/// The most lines that are shown around a difference.
+/// Maximum number of context lines.
 const MOST_CONTEXT_LINES: i64 = 100;
 
-/// How much more a comparison costs than a pass over the bytes.
+/// Cost of a comparison relative to a pass over the bytes, for the quota.
 const PASSES: usize = 8;
-/// The most that is compared of one side.
+/// Limits for one side of a comparison.
 const MOST_BYTES: u64 = 64 << 20;
 const MOST_LINES: u64 = 500_000;
 
@@ -58,10 +58,10 @@ const PARAMETERS: [Parameter; 5] = [
     ),
 ];
 
-/// Answers a call. `max_read_chars` of the settings bounds what is shown, never what is extracted.
+/// Executes a call. `max_read_chars` of the settings limits what is shown, never what is extracted.
 /// Costs about eight passes over both contents, more if they differ much (1.3 s for two texts of
-/// 500,000 lines in another order), and some 50 bytes of memory for each of their lines. A
-/// comparison is not cancelled in the middle.
+/// 500,000 lines in different order), and about 50 bytes of memory per line. A running comparison
+/// cannot be cancelled.
 #[must_use]
 pub fn diff_fd(call: &Call<'_>) -> Outcome {
     run(call).into()
@@ -76,9 +76,12 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
         .len()
         .saturating_add(after.len())
         .saturating_mul(PASSES);
-    call.quota.charge(work).map_err(|lost| args.lost(lost))?;
+    call.quota
+        .charge(work)
+        .map_err(|error| args.unreadable(error))?;
     let diff = Diff::of(&before, &after);
-    let (added, removed) = (diff.added(), diff.removed());
+    let added = diff.added();
+    let removed = diff.removed();
     let text = diff.unified(context);
     if args.flag("extract_to_new_fd") == Some(true) {
         let placer = Placer {
@@ -95,8 +98,8 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
              diff."
         );
         let new = placer
-            .opened(diff, &format!("diff:{a}:{b}"), &message)
-            .map_err(|lost| args.lost(lost))?;
+            .open_bytes(diff, &format!("diff:{a}:{b}"), &message)
+            .map_err(|error| args.unreadable(error))?;
         return Ok(Outcome::Opened(Box::new(new)));
     }
     let shown = beginning(&text, call.settings.max_read_chars);
@@ -109,7 +112,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     Ok(Outcome::Answer(view::differences(&a, &b, differences)))
 }
 
-/// The name and the text of one side.
+/// Id and text of one side.
 fn side(
     args: &Args,
     key: &'static str,
@@ -121,17 +124,15 @@ fn side(
         ..error
     };
     let (id, entry) = call.table.resolve(asked)?;
-    let view = form::view(args, entry, form::asked(args), call).map_err(about)?;
-    let lost = |error| about(args.lost(error));
-    if view.content.is_binary().map_err(lost)? {
+    let view = form::view(args, entry, form::requested(args), call).map_err(about)?;
+    let unreadable = |error| about(args.unreadable(error));
+    if view.content.is_binary().map_err(unreadable)? {
         return Err(about(args.invalid(format!(
             "{id} is binary: only text can be compared line by line."
         ))));
     }
-    let (bytes, lines) = (
-        view.content.content().len_bytes(),
-        view.content.total_lines().map_err(lost)?,
-    );
+    let bytes = view.content.content().len_bytes();
+    let lines = view.content.total_lines().map_err(unreadable)?;
     if bytes > MOST_BYTES || lines > MOST_LINES {
         let message = format!(
             "{id} has {lines} lines and {bytes} bytes: at most {MOST_LINES} lines and {MOST_BYTES} \
@@ -140,7 +141,7 @@ fn side(
         );
         return Err(about(args.invalid(message)));
     }
-    Ok((id.to_string(), view.content.text().map_err(lost)?))
+    Ok((id.to_string(), view.content.text().map_err(unreadable)?))
 }
 
 fn context(args: &Args) -> Result<u32, FdError> {
@@ -154,8 +155,8 @@ fn context(args: &Args) -> Result<u32, FdError> {
     })
 }
 
-/// The whole lines at the beginning that have no more characters than this; a part of the first if
-/// that alone has more.
+/// The leading whole lines that fit into `max_chars`; a part of the first line if that alone does
+/// not fit.
 fn beginning(text: &str, max_chars: u64) -> &str {
     let max_chars = usize::try_from(max_chars).unwrap_or(usize::MAX);
     match text.char_indices().nth(max_chars) {

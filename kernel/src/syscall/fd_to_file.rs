@@ -1,10 +1,10 @@
-//! `fd_to_file`: exports a content or a part of it to a file.
+//! `fd_to_file`: writes a content or a part of it to a file.
 //!
-//! It says what to write and never writes: the host does, under the user's permissions. What is
-//! written is exact, whatever characters were shown in its place, and is not bounded. The whole of
-//! a binary content is its raw bytes; a part of it is a part of its base64 text. JSON is written
-//! reformatted where the call says so; a part of it also where reading it shows it so, since the
-//! part is counted in what was read.
+//! The tool only describes the write; the host performs it under the user's permissions. The bytes
+//! are written exactly, even where other characters were shown in their place, and their length is
+//! not limited. A whole binary content is written as raw bytes, a part of it as a part of its
+//! base64 text. JSON is written reformatted if the call requests it; a part is also written
+//! reformatted if reading shows it so, since its lines were counted there.
 
 use bytes::Bytes;
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
@@ -85,8 +85,8 @@ const PARAMETERS: [Parameter; 17] = [
     ),
 ];
 
-/// Answers a call: with a write for the host, or with an error. Copies nothing; JSON that is
-/// written reformatted is made once.
+/// Executes a call: returns the write for the host, or an error. Copies nothing; JSON is
+/// reformatted once if requested.
 #[must_use]
 pub fn fd_to_file(call: &Call<'_>) -> Outcome {
     run(call).into()
@@ -102,18 +102,18 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let selection = Selection::parse(&args, "select")?.unwrap_or(Selection::All);
     let (fd, entry) = call.table.resolve(asked)?;
     let exact = (selection == Selection::All).then_some(Form::Plain);
-    let view = form::view(&args, entry, form::asked(&args).or(exact), call)?;
+    let view = form::view(&args, entry, form::requested(&args).or(exact), call)?;
     let content = match selection {
         Selection::All => view.content.clone(),
         part => {
-            let bytes = part.choose(&args, &view)?.bytes;
+            let bytes = part.resolve(&args, &view)?.bytes;
             view.content.of(view
                 .content
                 .extract(bytes)
-                .map_err(|error| args.lost(error))?)
+                .map_err(|error| args.unreadable(error))?)
         }
     };
-    let bytes = content.bytes().map_err(|error| args.lost(error))?;
+    let bytes = content.bytes().map_err(|error| args.unreadable(error))?;
     let lines = lines_of(&bytes);
     let write = FileWrite {
         path,
@@ -130,7 +130,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     }))
 }
 
-/// Whether such a write can be done twice: what it names need not be there any more.
+/// Whether the write is idempotent. The descriptor need not exist any more.
 fn is_repeatable(args: &str) -> bool {
     let args = Args::parse(&TOOL, args);
     args.is_ok_and(|args| write_mode(&args).is_ok_and(|mode| mode.is_repeatable(presence(&args))))
@@ -173,8 +173,8 @@ fn presence(args: &Args) -> Presence {
     }
 }
 
-/// Lines that are written, counted as everywhere: a final LF opens no further line, and empty
-/// content is one.
+/// Number of lines, counted as everywhere: a final LF starts no further line, and empty content is
+/// one line.
 fn lines_of(bytes: &Bytes) -> u64 {
     let feeds = memchr::memchr_iter(b'\n', bytes).count() as u64;
     feeds + u64::from(bytes.last() != Some(&b'\n'))

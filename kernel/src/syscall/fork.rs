@@ -1,4 +1,4 @@
-//! `fork`: go on as several processes, each with its own prompt.
+//! `fork`: continues as several processes, each with its own prompt.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::args::Args;
-use super::parameter::Items;
+use super::parameter::ItemType;
 use super::{Group, Handler, Parameter, ProcessHandler, SpecDraft, Tool};
 use crate::process::Draft;
 use crate::program::Program;
@@ -28,7 +28,7 @@ pub const TOOL: Tool = Tool {
 const PROMPTS: &str = "prompts";
 
 const PARAMETERS: [Parameter; 1] = [Parameter::list(
-    Items::Texts,
+    ItemType::Texts,
     PROMPTS,
     "What each child is to do. It knows everything that you know.",
 )
@@ -38,7 +38,7 @@ const DESCRIPTION: &str = "Splits the work: one child process per prompt, each w
 conversation and of all descriptors. The children work in parallel; you get the last message of \
 each.";
 
-/// At least one prompt, and as many as the program lets a call have.
+/// Limits the number of prompts to what the program permits.
 fn bound_prompts(program: &Program, draft: &mut SpecDraft) {
     let prompts = &mut draft.schema["properties"][PROMPTS];
     prompts["minItems"] = 1.into();
@@ -48,7 +48,8 @@ fn bound_prompts(program: &Program, draft: &mut SpecDraft) {
 /// The prompts of a call.
 ///
 /// # Errors
-/// A text for the model where there are none, more than `max_children`, or other arguments.
+/// An error text for the model if there are no prompts, more than `max_children`, or invalid
+/// arguments.
 pub fn prompts(args: &str, max_children: u32) -> Result<Vec<String>, String> {
     let args = Args::parse(&TOOL, args).map_err(|error| error.message)?;
     let items = args.list(PROMPTS);
@@ -76,11 +77,10 @@ pub fn prompts(args: &str, max_children: u32) -> Result<Vec<String>, String> {
     items.iter().map(text).collect()
 }
 
-/// How many children a call made whose arguments were taken. Asked for at the end of each of them,
-/// so that no prompt is read.
+/// Number of children of a checked call. It is queried at each child's end, so no prompt is parsed.
 #[must_use]
 pub fn count(args: &str) -> usize {
-    // Of a key that is given twice the last one counts, as when the call was checked.
+    // The last of duplicate keys counts, as it did when the call was checked.
     let given = serde_json::from_str::<BTreeMap<String, Vec<IgnoredAny>>>(args).ok();
     given
         .and_then(|given| given.get(PROMPTS).map(Vec::len))

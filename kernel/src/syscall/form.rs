@@ -1,4 +1,4 @@
-//! The parameter `pretty`: whether a call is served JSON reformatted.
+//! The parameter `pretty`: whether a call shows reformatted JSON.
 
 use std::borrow::Cow;
 
@@ -7,28 +7,27 @@ use dormouse_proto::record::Entry;
 
 use super::Call;
 use super::args::Args;
-use crate::table::{Form, View, view_of};
+use crate::table::{Form, View, view_as};
 use dormouse_content::{Content, PrettyError};
 
-/// The form that a call asks for, if it does.
-pub(super) fn asked(args: &Args) -> Option<Form> {
+/// The form that a call requests, if any.
+pub(super) fn requested(args: &Args) -> Option<Form> {
     args.flag("pretty")
         .map(|pretty| if pretty { Form::Pretty } else { Form::Plain })
 }
 
-/// The descriptor in the form that is served.
+/// The descriptor in the requested or the default form.
 ///
 /// # Errors
-/// `invalid_parameter`: reformatted JSON was asked for, and why there is none.
-/// `content_unreadable`.
+/// `invalid_parameter` if reformatted JSON was requested and there is none. `content_unreadable`.
 pub(super) fn view<'a>(
     args: &Args,
     entry: Cow<'a, Entry<Content>>,
     asked: Option<Form>,
     call: &Call<'a>,
 ) -> Result<View<'a>, FdError> {
-    view_of(entry, asked, call.settings, call.quota).map_err(|error| match error {
-        PrettyError::Unreadable(error) => args.lost(error),
+    view_as(entry, asked, call.settings, call.quota).map_err(|error| match error {
+        PrettyError::Unreadable(error) => args.unreadable(error),
         error => args.invalid(format!(
             "pretty=true cannot be served: {error}. Leave 'pretty' out or false."
         )),

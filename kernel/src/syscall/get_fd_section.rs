@@ -1,13 +1,12 @@
-//! `get_fd_section`: shows the lines that were marked as a section, or makes them a descriptor of
-//! their own.
+//! `get_fd_section`: shows a marked section, or makes it a descriptor of its own.
 
 use dormouse_proto::descriptor::{FdError, FdErrorKind, view};
-use dormouse_proto::record::{Notes, Section};
+use dormouse_proto::record::{Annotations, Section};
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
 use super::read_fd::extract;
-use super::selection::{Bounded, Selection};
+use super::selection::{BoundedPart, Selection};
 use super::{Call, Group, Handler, Outcome, Parameter, Tool};
 
 /// `get_fd_section` as a tool.
@@ -23,7 +22,7 @@ pub const TOOL: Tool = Tool {
     handler: Handler::Table(get_fd_section),
 };
 
-/// How many sections an error names.
+/// Maximum number of sections that an error lists.
 const MAX_NAMED: usize = 20;
 
 const DESCRIPTION: &str = "Reads a section of a file descriptor that was marked with \
@@ -39,7 +38,7 @@ const PARAMETERS: [Parameter; 3] = [
     ),
 ];
 
-/// Answers a call. `max_read_chars` of the settings bounds what is shown, never what is extracted.
+/// Executes a call. `max_read_chars` of the settings limits what is shown, never what is extracted.
 /// O(log n + shown).
 #[must_use]
 pub fn get_fd_section(call: &Call<'_>) -> Outcome {
@@ -50,20 +49,20 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     let (id, entry) = call.table.resolve(args.fd()?)?;
     let (ref_id, section) = find(&args, &entry.notes)?;
-    let lost = |error| args.lost(error);
-    let view = call.served(entry).map_err(lost)?;
-    let chosen = lines(section).choose(&args, &view)?;
+    let unreadable = |error| args.unreadable(error);
+    let view = call.default_view(entry).map_err(unreadable)?;
+    let chosen = lines(section).resolve(&args, &view)?;
     if args.flag("extract_to_new_fd") == Some(true) {
-        return extract(call, &id, &view, chosen).map_err(lost);
+        return extract(call, &id, &view, chosen).map_err(unreadable);
     }
-    let Bounded {
+    let BoundedPart {
         slice,
         served,
         rest,
     } = chosen
         .bound(&view, call.settings.max_read_chars)
-        .map_err(lost)?;
-    let extent = view.extent().map_err(lost)?;
+        .map_err(unreadable)?;
+    let extent = view.extent().map_err(unreadable)?;
     Ok(Outcome::Answer(view::section(
         &id,
         extent,
@@ -78,23 +77,23 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
 ///
 /// # Errors
 /// `invalid_parameter`: it is missing. `not_found`: as [`marked`].
-pub(super) fn find<'a>(args: &'a Args, notes: &Notes) -> Result<(&'a str, Section), FdError> {
+pub(super) fn find<'a>(args: &'a Args, notes: &Annotations) -> Result<(&'a str, Section), FdError> {
     let ref_id = args.required_text("ref_id", "the section's id")?;
     marked(args, notes, ref_id).map(|section| (ref_id, section))
 }
 
-/// The section that goes by `ref_id`.
+/// The section with this id.
 ///
 /// # Errors
-/// `not_found`, with the sections that there are.
-pub(super) fn marked(args: &Args, notes: &Notes, ref_id: &str) -> Result<Section, FdError> {
+/// `not_found`, with a list of the sections.
+pub(super) fn marked(args: &Args, notes: &Annotations, ref_id: &str) -> Result<Section, FdError> {
     notes.sections.get(ref_id).copied().ok_or_else(|| {
         let message = format!("There is no section '{ref_id}'. {}", known(notes));
         args.error(FdErrorKind::NotFound, message)
     })
 }
 
-fn known(notes: &Notes) -> String {
+fn known(notes: &Annotations) -> String {
     let named: Vec<_> = notes
         .sections
         .keys()
@@ -113,7 +112,7 @@ fn known(notes: &Notes) -> String {
     }
 }
 
-/// The selection of its lines.
+/// The selection of a section's lines.
 pub(super) fn lines(section: Section) -> Selection {
     let [first, last] =
         [section.start_line, section.end_line].map(|line| i64::try_from(line).unwrap_or(i64::MAX));
@@ -126,7 +125,7 @@ pub(super) fn lines(section: Section) -> Selection {
 #[cfg(test)]
 mod tests {
     use dormouse_proto::id::FdId;
-    use dormouse_proto::record::{Entry, Note};
+    use dormouse_proto::record::{Annotation, Entry};
 
     use super::*;
     use crate::table::Table;
@@ -143,9 +142,9 @@ mod tests {
             start_line: 2,
             end_line: 3,
         };
-        table.note(
+        table.annotate(
             &FdId::Fd(1),
-            &Note::Marked {
+            &Annotation::Marked {
                 ref_id: "bug".into(),
                 section,
             },
@@ -233,9 +232,9 @@ mod tests {
                 start_line: 1,
                 end_line: 1,
             };
-            table.note(
+            table.annotate(
                 &FdId::Fd(1),
-                &Note::Marked {
+                &Annotation::Marked {
                     ref_id: format!("s{number}").into(),
                     section,
                 },

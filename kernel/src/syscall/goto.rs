@@ -1,8 +1,8 @@
-//! `goto`: go back to an earlier message of the conversation, and on from there.
+//! `goto`: goes back to an earlier message of the conversation and continues from there.
 //!
-//! A position is the `msg:N` that stands behind a message. What a model said in one go is one
-//! place: a reply that called tools, or that was paused, stands for the message that follows it,
-//! since no history may end in the middle of it.
+//! A position is the `msg:N` marker at the end of a message. A history must not end within a reply:
+//! a reply that called tools, or that was paused, therefore resolves to the message that follows
+//! it.
 
 use std::sync::Arc;
 
@@ -42,41 +42,41 @@ const DESCRIPTION: &str = "Goes back to an earlier message: all after it is gone
 conversation, and your own message follows it. The number of a message stands behind it as \
 [msg:N]. Descriptors stay, and so does what was done outside. Call nothing else in the same reply.";
 
-/// Why the conversation stays as it is.
+/// Why a goto was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GotoError {
-    /// Other arguments than it takes.
+    /// Invalid arguments.
     #[error("{0}")]
     Arguments(String),
-    /// Not the name of a message.
+    /// The position is not the name of a message.
     #[error("'{asked}' is not the position of a message: it is written as msg:N. {valid}")]
     Unknown {
-        /// As it was asked for.
+        /// The requested position.
         asked: String,
-        /// What can be asked for.
+        /// The valid positions, as text.
         valid: String,
     },
-    /// Nothing comes after it.
+    /// The position is the end of the conversation.
     #[error(
         "msg:{asked} is where the conversation stands: there is nothing to go back over. {valid}"
     )]
     Current {
-        /// As it was asked for.
+        /// The requested position.
         asked: u32,
-        /// What can be asked for.
+        /// The valid positions, as text.
         valid: String,
     },
-    /// It has not been said yet.
+    /// The position is after the end of the conversation.
     #[error("msg:{asked} is yet to come: the last message is msg:{last}. {valid}")]
     Future {
-        /// As it was asked for.
+        /// The requested position.
         asked: u32,
-        /// The last message.
+        /// Number of the last message.
         last: usize,
-        /// What can be asked for.
+        /// The valid positions, as text.
         valid: String,
     },
-    /// Other tools are called beside it.
+    /// The reply calls other tools as well.
     #[error(
         "goto must be the only call of a reply: what the others bring would be gone. Call it \
          again, alone."
@@ -85,7 +85,7 @@ pub enum GotoError {
 }
 
 impl GotoError {
-    /// The word for it.
+    /// The error type, as answers state it.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -97,7 +97,7 @@ impl GotoError {
         }
     }
 
-    /// What the caller reads.
+    /// The error as an answer.
     #[must_use]
     pub fn answer(&self) -> Answer {
         let message = Element::new("message").text(self.to_string());
@@ -109,16 +109,16 @@ impl GotoError {
     }
 }
 
-/// Where to, and what to say there.
+/// The checked arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arguments {
-    /// The position as it was written.
+    /// Position as the model wrote it.
     pub position: String,
-    /// What follows the message there.
+    /// Message that follows that position.
     pub message: String,
 }
 
-/// The arguments of a call.
+/// Parses the arguments of a call.
 ///
 /// # Errors
 /// [`GotoError::Arguments`].
@@ -141,7 +141,7 @@ pub fn arguments(args: &str) -> Result<Arguments, GotoError> {
     })
 }
 
-/// A message of white space says nothing.
+/// Refuses a message that is only white space.
 ///
 /// # Errors
 /// [`GotoError::Arguments`].
@@ -154,8 +154,8 @@ pub fn check_message(message: &str) -> Result<(), GotoError> {
     Ok(())
 }
 
-/// The last message that is kept of a conversation that stands at message `current`; messages count
-/// from 1. O(1), but for replies that were paused.
+/// The number of the last message that a goto keeps, for a conversation whose current message is
+/// `current`. Messages count from 1. O(1), except for paused replies.
 ///
 /// # Errors
 /// [`GotoError::Unknown`], [`GotoError::Current`], [`GotoError::Future`].
@@ -187,10 +187,9 @@ pub fn destination(
     }
 }
 
-/// The number of the last message that the model did not write itself: where it stands while it
-/// calls tools.
+/// The number of the last message that the model did not write: its position while it calls tools.
 #[must_use]
-pub fn last_heard(messages: &Vector<Arc<Message>>) -> usize {
+pub fn last_user_message(messages: &Vector<Arc<Message>>) -> usize {
     messages
         .iter()
         .rposition(|message| message.role == Role::User)
@@ -205,7 +204,7 @@ fn valid(current: usize) -> String {
     }
 }
 
-/// Whether message `number` is a reply that goes on in the next message, or is answered there.
+/// Whether message `number` is a reply that continues or is answered in the next message.
 fn is_inside(messages: &Vector<Arc<Message>>, number: usize) -> bool {
     let Some(message) = messages
         .get(number - 1)
@@ -262,7 +261,7 @@ mod tests {
     #[test]
     fn a_position_is_a_place_where_no_call_is_open() {
         let messages = conversation();
-        assert_eq!(last_heard(&messages), 6);
+        assert_eq!(last_user_message(&messages), 6);
         let cases = [
             ("msg:1", 6, Ok(1)),
             ("[msg:1]", 6, Ok(1)),

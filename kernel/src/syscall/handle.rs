@@ -1,35 +1,35 @@
-//! Handles: `{{fd:3}}`, or a part such as `{{fd:3 lines 10-40}}`, in the place of text that the
-//! model need not repeat.
+//! Handles: `{{fd:3}}`, or a part such as `{{fd:3 lines 10-40}}`, as an argument in place of text
+//! that the model would have to repeat.
 //!
-//! A handle is a whole string and never a part of one. Two curly braces around anything that is no
-//! descriptor are not a handle but text, since templates look like that; around the name of a
-//! descriptor that is not there they are a mistake.
+//! A handle is a whole JSON string, never a part of one. Braces around anything that is not the
+//! syntax of a descriptor are text, since templates look like that; braces around a descriptor that
+//! does not exist are an error.
 
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use serde::de::IgnoredAny;
 
 use super::Call;
-use super::part::{Named, PARTS};
+use super::part::{PARTS, PartReference};
 
-/// The most bytes that the arguments of one call may grow by.
+/// Limit for the bytes that handles add to the arguments of one call.
 const MAX_EXPANDED_BYTES: usize = 16 << 20;
 
-/// Whether there may be a handle in the arguments. A pass over them.
+/// Whether the arguments may contain a handle. One pass.
 #[must_use]
 pub fn may_hold_one(args: &str) -> bool {
     args.contains("{{")
 }
 
-/// Arguments with every handle replaced by the text that it stands for, or by the base64 of binary
-/// content; everything around it stays as it is written. None where there is no handle. Costs a
-/// pass over the arguments, and what is put in.
+/// Replaces every handle by the text of its descriptor, or by the base64 of binary content;
+/// everything else stays unchanged. `None` if there is no handle. Costs a pass over the arguments
+/// plus the inserted bytes.
 ///
 /// # Errors
-/// `not_found`, `invalid_page`, `invalid_range`, `invalid_parameter`: a handle that stands for
-/// nothing, or for too much.
+/// `not_found`, `invalid_page`, `invalid_range`, `invalid_parameter`: a handle that resolves to
+/// nothing or to too much.
 pub fn expand(call: &Call<'_>) -> Result<Option<String>, FdError> {
     let args = call.args;
-    // What is no JSON is refused by the tool itself, which knows what it wants.
+    // Invalid JSON is reported by the tool itself, which knows its schema.
     if !may_hold_one(args) || serde_json::from_str::<IgnoredAny>(args).is_err() {
         return Ok(None);
     }
@@ -37,7 +37,9 @@ pub fn expand(call: &Call<'_>) -> Result<Option<String>, FdError> {
         call,
         bytes_left: MAX_EXPANDED_BYTES,
     };
-    let (mut expanded, mut copied, mut at) = (String::new(), 0, 0);
+    let mut expanded = String::new();
+    let mut copied = 0;
+    let mut at = 0;
     while let Some(found) = memchr::memchr(b'"', &args.as_bytes()[at..]) {
         let start = at + found;
         let (text, len) = string(&args[start..]);
@@ -55,8 +57,8 @@ pub fn expand(call: &Call<'_>) -> Result<Option<String>, FdError> {
     Ok((copied > 0).then(|| expanded + &args[copied..]))
 }
 
-/// The string that checked JSON begins with, and how long it is as written. None of one that is no
-/// text, such as half of a surrogate pair.
+/// The string at the start of valid JSON, and its length as written. `None` if it is not valid
+/// Unicode, such as an unpaired surrogate.
 fn string(json: &str) -> (Option<String>, usize) {
     let mut values = serde_json::Deserializer::from_str(json).into_iter::<IgnoredAny>();
     values.next();
@@ -70,17 +72,17 @@ struct Expansion<'a> {
 }
 
 impl Expansion<'_> {
-    /// What stands in place of a string, as JSON.
+    /// The replacement of a string, as JSON.
     fn replacement(&mut self, text: &str) -> Result<Option<String>, FdError> {
         let inside = text
             .strip_prefix("{{")
             .and_then(|rest| rest.strip_suffix("}}"))
             .map(str::trim);
-        // Two handles in a row are a text that holds handles.
+        // Two handles in a row are text that contains handles.
         let Some(inside) = inside.filter(|inside| !inside.contains("}}")) else {
             return Ok(None);
         };
-        let Some(named) = Named::parse(self.call, inside)? else {
+        let Some(named) = PartReference::parse(self.call, inside)? else {
             return Ok(None);
         };
         self.bytes_left =
@@ -102,7 +104,7 @@ impl Expansion<'_> {
 #[cfg(test)]
 mod tests {
     use dormouse_proto::id::FdId;
-    use dormouse_proto::record::{Entry, Note, Section};
+    use dormouse_proto::record::{Annotation, Entry, Section};
     use serde_json::json;
 
     use super::*;
@@ -121,9 +123,9 @@ mod tests {
             Entry::new(Content::new(vec![0_u8, 0xff]), 8, "tool:t", 0),
         );
         let id = FdId::Fd(1);
-        table.note(
+        table.annotate(
             &id,
-            &Note::Named {
+            &Annotation::Named {
                 name: Some("error log".into()),
             },
         );
@@ -131,9 +133,9 @@ mod tests {
             start_line: 2,
             end_line: 3,
         };
-        table.note(
+        table.annotate(
             &id,
-            &Note::Marked {
+            &Annotation::Marked {
                 ref_id: "rest".into(),
                 section,
             },
@@ -321,9 +323,9 @@ mod tests {
                 start_line: 1,
                 end_line: 1,
             };
-            table.note(
+            table.annotate(
                 &FdId::Fd(1),
-                &Note::Marked {
+                &Annotation::Marked {
                     ref_id: format!("s{number}").into(),
                     section,
                 },

@@ -1,4 +1,4 @@
-//! `list_checkpoints`: the points that the process can go back to.
+//! `list_checkpoints`: lists the checkpoints that the process can be restored to.
 
 use std::cmp::Reverse;
 
@@ -6,7 +6,7 @@ use dormouse_proto::tool::{Access, Answer};
 use dormouse_proto::xml::Element;
 
 use super::args::Args;
-use super::checkpoint::{CheckpointError, Kept};
+use super::checkpoint::{CheckpointError, CheckpointInfo};
 use super::{Group, Handler, ProcessHandler, Tool};
 use crate::process::Draft;
 
@@ -23,13 +23,13 @@ pub const TOOL: Tool = Tool {
     handler: Handler::Process(ProcessHandler(Draft::list_checkpoints)),
 };
 
-/// The most checkpoints that one answer shows.
+/// Maximum number of checkpoints in one answer.
 pub const MAX_SHOWN: usize = 100;
 
 const DESCRIPTION: &str =
     "Lists the checkpoints that restore_process can take this process back to, the newest first.";
 
-/// Checks that a call says nothing that would be overlooked.
+/// Checks that a call has no arguments.
 ///
 /// # Errors
 /// [`CheckpointError::Arguments`].
@@ -38,18 +38,19 @@ pub fn check(args: &str) -> Result<(), CheckpointError> {
     args.map_err(|error| CheckpointError::Arguments(error.message))
 }
 
-/// What the caller reads.
+/// The answer of the tool.
 #[must_use]
-pub fn answer(mut kept: Vec<Kept>) -> Answer {
-    kept.sort_by_key(|kept| Reverse(kept.id));
-    let hidden = kept.len().saturating_sub(MAX_SHOWN);
-    kept.truncate(MAX_SHOWN);
+pub fn answer(mut checkpoints: Vec<CheckpointInfo>) -> Answer {
+    checkpoints.sort_by_key(|checkpoint| Reverse(checkpoint.id));
+    let hidden = checkpoints.len().saturating_sub(MAX_SHOWN);
+    checkpoints.truncate(MAX_SHOWN);
     let list = Element::new("checkpoint_list")
-        .attribute("count", kept.len())
+        .attribute("count", checkpoints.len())
         .attribute_if("not_shown", (hidden > 0).then_some(hidden));
     Answer::shown(
-        kept.iter()
-            .fold(list, |list, kept| list.child(kept.element())),
+        checkpoints
+            .iter()
+            .fold(list, |list, checkpoint| list.child(checkpoint.element())),
     )
 }
 
@@ -62,13 +63,13 @@ mod tests {
 
     #[test]
     fn the_newest_come_first_and_what_is_left_out_is_counted() {
-        let kept = (1..=120).map(|id| Kept {
+        let checkpoints = (1..=120).map(|id| CheckpointInfo {
             id: CheckpointId(id),
             label: "".into(),
             at: FactNumber(id),
             scope: Scope::Tree,
         });
-        let text = answer(kept.collect()).text;
+        let text = answer(checkpoints.collect()).text;
         assert!(
             text.starts_with(r#"<checkpoint_list count="100" not_shown="20">"#),
             "{text}"

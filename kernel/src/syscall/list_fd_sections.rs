@@ -1,4 +1,4 @@
-//! `list_fd_sections`: which sections are marked in a descriptor, in the order of its lines.
+//! `list_fd_sections`: lists the marked sections of a descriptor, in the order of their lines.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use dormouse_proto::record::Section;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
-use super::window::{Window, cut};
+use super::window::{Window, truncate};
 use super::{Call, Group, Handler, Outcome, Parameter, Tool};
 use dormouse_content::Reader;
 
@@ -25,10 +25,10 @@ pub const TOOL: Tool = Tool {
     handler: Handler::Table(list_fd_sections),
 };
 
-/// What is shown of a section's first line, in characters.
+/// Characters of a section's first line that are shown.
 const FIRST_LINE_CHARS: usize = 80;
 
-/// What a section is reckoned at, beside its id and its first line.
+/// Estimated characters of an item, without its id and its first line.
 const ELEMENT_CHARS: u64 = 64;
 
 const DESCRIPTION: &str = "Lists the sections that are marked in a file descriptor: the id, the \
@@ -43,7 +43,7 @@ const PARAMETERS: [Parameter; 2] = [
     .at_least(1),
 ];
 
-/// Answers a call. `max_read_chars` of the settings bounds what is shown. O(sections log n).
+/// Executes a call. `max_read_chars` of the settings limits what is shown. O(sections log n).
 #[must_use]
 pub fn list_fd_sections(call: &Call<'_>) -> Outcome {
     run(call).into()
@@ -52,18 +52,18 @@ pub fn list_fd_sections(call: &Call<'_>) -> Outcome {
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     let (id, entry) = call.table.resolve(args.fd()?)?;
-    let lost = |error| args.lost(error);
-    let view = call.served(entry).map_err(lost)?;
+    let unreadable = |error| args.unreadable(error);
+    let view = call.default_view(entry).map_err(unreadable)?;
     let window = Window::parse(&args, u64::MAX, call.settings.max_read_chars)?;
     let mut sections: Vec<_> = view.entry.notes.sections.iter().collect();
     sections.sort_by_key(|(_, section)| (section.start_line, section.end_line));
     let listed = sections
         .into_iter()
         .map(|section| listed(&view.content, section));
-    let (shown, listed) = window.of(&args, listed, reckoned)?;
+    let (shown, listed) = window.select(&args, listed, estimated_chars)?;
     Ok(Outcome::Answer(view::sections(
         &id,
-        view.extent().map_err(lost)?,
+        view.extent().map_err(unreadable)?,
         shown,
         &listed,
     )))
@@ -75,25 +75,25 @@ fn listed<'a>(
 ) -> ListedSection<'a> {
     let line = match content.lines(section.start_line, 1) {
         Ok(line) => line.map(|slice| slice.text).unwrap_or_default(),
-        // The others are listed all the same.
+        // One unreadable section must not hide the others.
         Err(lost) => lost.to_string().into(),
     };
     let line = line.trim_end_matches(['\r', '\n']);
     ListedSection {
         ref_id,
         section: *section,
-        text: cut(line, FIRST_LINE_CHARS),
+        text: truncate(line, FIRST_LINE_CHARS),
     }
 }
 
-fn reckoned(listed: &ListedSection<'_>) -> u64 {
+fn estimated_chars(listed: &ListedSection<'_>) -> u64 {
     ELEMENT_CHARS + (listed.ref_id.chars().count() + listed.text.chars().count()) as u64
 }
 
 #[cfg(test)]
 mod tests {
     use dormouse_proto::id::FdId;
-    use dormouse_proto::record::Note;
+    use dormouse_proto::record::Annotation;
     use roxmltree::Document;
 
     use super::*;
@@ -113,9 +113,9 @@ mod tests {
                 start_line: *start_line,
                 end_line: *end_line,
             };
-            table.note(
+            table.annotate(
                 &FdId::Fd(1),
-                &Note::Marked {
+                &Annotation::Marked {
                     ref_id: (*ref_id).into(),
                     section,
                 },

@@ -1,4 +1,4 @@
-//! `list_fds`: what a process holds, with what it noted of it.
+//! `list_fds`: lists the descriptors of a process with their notes.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use dormouse_proto::xml::Element;
 use time::OffsetDateTime;
 
 use super::args::Args;
-use super::window::{Window, cut};
+use super::window::{Window, truncate};
 use super::{Call, Group, Handler, Outcome, Parameter, Tool};
-use crate::table::{Table, served};
+use crate::table::{Table, default_view};
 use dormouse_content::{Content, ReadQuota};
 
 /// `list_fds` as a tool.
@@ -30,10 +30,10 @@ pub const TOOL: Tool = Tool {
     handler: Handler::Table(list_fds),
 };
 
-/// Descriptors in one answer, if the call does not say how many.
+/// Default maximum of descriptors in one answer.
 const MAX_LISTED: u64 = 50;
 
-/// What the attributes of one descriptor are reckoned at, beside its name, source and summary.
+/// Estimated characters of an item, without name, source and summary.
 const ELEMENT_CHARS: u64 = 200;
 
 const DESCRIPTION: &str = "Lists the file descriptors of this process: where each comes from, its \
@@ -51,9 +51,9 @@ const PARAMETERS: [Parameter; 3] = [
 
 type Item<'a> = (FdId, Cow<'a, Entry<Content>>);
 
-/// Answers a call. `max_read_chars` of the settings bounds what is shown. O(descriptors); one that
-/// is listed for the first time costs its table of pages, O(n) in its content, and messages cost a
-/// pass over the conversation.
+/// Executes a call. `max_read_chars` of the settings limits what is shown. O(descriptors); a
+/// descriptor that is listed for the first time costs its page table, O(n) in its content, and
+/// messages cost a pass over the conversation.
 #[must_use]
 pub fn list_fds(call: &Call<'_>) -> Outcome {
     run(call).into()
@@ -63,7 +63,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     let window = Window::parse(&args, MAX_LISTED, call.settings.max_read_chars)?;
     let items = items(call.table, args.flag("messages") == Some(true));
-    let (shown, items) = window.of(&args, items, reckoned)?;
+    let (shown, items) = window.select(&args, items, estimated_chars)?;
     let longest = usize::try_from(call.settings.max_read_chars).unwrap_or(usize::MAX);
     let summaries: Vec<_> = items
         .iter()
@@ -72,7 +72,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
                 .notes
                 .summary
                 .as_deref()
-                .map(|text| cut(text, longest))
+                .map(|text| truncate(text, longest))
         })
         .collect();
     let listed = items.iter().zip(&summaries).map(|(item, summary)| {
@@ -88,8 +88,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     )))
 }
 
-/// The descriptors in order of ids. Messages of which something is noted are among them in any
-/// case.
+/// The descriptors in the order of their ids. Messages with notes are always included.
 fn items(table: &Table, with_messages: bool) -> Vec<Item<'_>> {
     let mut items: Vec<Item<'_>> = table
         .iter()
@@ -103,7 +102,7 @@ fn items(table: &Table, with_messages: bool) -> Vec<Item<'_>> {
     items
 }
 
-fn reckoned((_, entry): &Item<'_>) -> u64 {
+fn estimated_chars((_, entry): &Item<'_>) -> u64 {
     let texts = [
         entry.notes.name.as_deref(),
         Some(&entry.source),
@@ -117,7 +116,7 @@ fn reckoned((_, entry): &Item<'_>) -> u64 {
             .sum::<u64>()
 }
 
-/// A descriptor as a list shows it.
+/// The element of a descriptor in a list.
 pub(crate) fn element(
     id: &FdId,
     entry: &Entry<Content>,
@@ -127,13 +126,13 @@ pub(crate) fn element(
     listed(&item, entry.notes.summary.as_deref(), extent).element()
 }
 
-/// The extent of a descriptor as a list shows it, or why it cannot be read.
+/// The extent of a descriptor for a list, or why it cannot be read.
 pub(crate) fn extent(
     entry: &Entry<Content>,
     settings: &DescriptorSettings,
     quota: &ReadQuota,
 ) -> Result<Extent, Arc<str>> {
-    served(Cow::Borrowed(entry), settings, quota)
+    default_view(Cow::Borrowed(entry), settings, quota)
         .and_then(|view| view.extent())
         .map_err(|lost| lost.message)
 }
@@ -156,8 +155,8 @@ fn listed<'a>(
     }
 }
 
-/// The second of a time, UTC, as in RFC 3339. None of 0, which nothing was opened at, and beyond
-/// the year 9999.
+/// A time in UTC, in seconds, as in RFC 3339. `None` for 0, which means that it is unknown, and
+/// after the year 9999.
 fn opened(ms: u64) -> Option<String> {
     let seconds = i64::try_from(ms / 1000).ok().filter(|_| ms > 0)?;
     let time = OffsetDateTime::from_unix_timestamp(seconds).ok()?;
@@ -176,7 +175,7 @@ mod tests {
 
     use dormouse_proto::message::{Block, Message, Role};
     use dormouse_proto::model::Usage;
-    use dormouse_proto::record::{Note, Section};
+    use dormouse_proto::record::{Annotation, Section};
     use roxmltree::Document;
 
     use super::*;
@@ -204,19 +203,19 @@ mod tests {
             end_line: 1,
         };
         for note in [
-            Note::Named {
+            Annotation::Named {
                 name: Some("error logs".into()),
             },
-            Note::Marked {
+            Annotation::Marked {
                 ref_id: "top".into(),
                 section,
             },
-            Note::Summarized {
+            Annotation::Summarized {
                 summary: SUMMARY.into(),
                 usage: Usage::default(),
             },
         ] {
-            table.note(&FdId::Fd(1), &note);
+            table.annotate(&FdId::Fd(1), &note);
         }
         table
     }
@@ -229,7 +228,7 @@ mod tests {
                 blocks: vec![Block::text(text)],
             })
         });
-        table.refer_to(messages.into_iter().collect(), 4);
+        table.set_conversation(messages.into_iter().collect(), 4);
         table
     }
 
@@ -304,12 +303,12 @@ mod tests {
     #[test]
     fn a_list_is_shown_in_parts_and_messages_only_if_asked_for() {
         let mut noted = with_messages();
-        noted.note(
+        noted.annotate(
             &FdId::Message {
                 number: 2,
                 part: None,
             },
-            &Note::Named {
+            &Annotation::Named {
                 name: Some("task".into()),
             },
         );

@@ -1,4 +1,4 @@
-//! `list_processes`: who there is to write to.
+//! `list_processes`: lists the processes that the caller can write to.
 
 use std::cmp::Reverse;
 
@@ -24,23 +24,23 @@ pub const TOOL: Tool = Tool {
     handler: Handler::Process(ProcessHandler(Draft::list_processes)),
 };
 
-/// The most processes that one answer shows.
+/// Maximum number of processes in one answer.
 pub const MAX_SHOWN: usize = 100;
 
 const DESCRIPTION: &str = "Lists the processes that you can write to: your own tree, with your \
 parent, your children and your siblings first, and those that have a name.";
 
-/// Checks that a call says nothing that would be overlooked.
+/// Checks that a call has no arguments.
 ///
 /// # Errors
-/// A text for the model.
+/// An error text for the model.
 pub fn check(args: &str) -> Result<(), String> {
     Args::parse(&TOOL, args)
         .map(drop)
         .map_err(|error| error.message)
 }
 
-/// How near a process is, nearest first.
+/// Relation of a process to the caller, nearest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Relation {
     Oneself,
@@ -62,8 +62,8 @@ impl Relation {
     }
 }
 
-/// What process `me` reads: those nearest to it first, of each kind the newest first. `hidden` are
-/// those that it could write to beside `known`.
+/// The answer for process `me`: nearest relations first, newest first within each. `hidden` is the
+/// number of reachable processes that are not in `known`.
 #[must_use]
 pub fn answer(me: Pid, mut known: Vec<Neighbour>, hidden: usize) -> Answer {
     let parent = known

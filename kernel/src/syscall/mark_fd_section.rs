@@ -1,11 +1,11 @@
-//! `mark_fd_section`: notes lines of a descriptor under an id, to come back to them.
+//! `mark_fd_section`: marks lines of a descriptor as a section with an id.
 
 use dormouse_proto::descriptor::{FdError, view};
-use dormouse_proto::record::{Note, Notes, Section};
+use dormouse_proto::record::{Annotation, Annotations, Section};
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
-use super::selection::{Chosen, Selection};
+use super::selection::{ResolvedSelection, Selection};
 use super::{Call, Group, Handler, Outcome, Parameter, Tool};
 
 /// `mark_fd_section` as a tool.
@@ -24,7 +24,7 @@ pub const TOOL: Tool = Tool {
     handler: Handler::Table(mark_fd_section),
 };
 
-/// The most sections that one descriptor has.
+/// Maximum number of sections of one descriptor.
 const MAX_SECTIONS: usize = 1_000;
 
 const DESCRIPTION: &str = "Marks lines of a file descriptor as a section, under an id of your \
@@ -44,7 +44,7 @@ const PARAMETERS: [Parameter; 4] = [
         .required(),
 ];
 
-/// Answers a call. O(log n), once the content's pages are counted.
+/// Executes a call. O(log n), once the pages of the content are counted.
 #[must_use]
 pub fn mark_fd_section(call: &Call<'_>) -> Outcome {
     run(call).into()
@@ -56,10 +56,10 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let ref_id = args.label("ref_id", "the section's id, such as \"bug_details\"")?;
     let lines = asked_lines(&args)?;
     let (id, entry) = call.table.resolve(fd)?;
-    let lost = |error| args.lost(error);
-    let view = call.served(entry).map_err(lost)?;
-    let Chosen { bytes, .. } = lines.choose(&args, &view)?;
-    let line_at = |byte| view.content.line_at(byte).map_err(lost);
+    let unreadable = |error| args.unreadable(error);
+    let view = call.default_view(entry).map_err(unreadable)?;
+    let ResolvedSelection { bytes, .. } = lines.resolve(&args, &view)?;
+    let line_at = |byte| view.content.line_at(byte).map_err(unreadable);
     let last = bytes.end.saturating_sub(1).max(bytes.start);
     let section = Section {
         start_line: line_at(bytes.start)?,
@@ -67,9 +67,15 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     };
     let replaced = view.entry.notes.sections.get(ref_id).copied();
     check_room(&args, &view.entry.notes, replaced)?;
-    let answer = view::marked(&id, view.extent().map_err(lost)?, ref_id, section, replaced);
-    Ok(Outcome::Noted {
-        note: Note::Marked {
+    let answer = view::marked(
+        &id,
+        view.extent().map_err(unreadable)?,
+        ref_id,
+        section,
+        replaced,
+    );
+    Ok(Outcome::Annotated {
+        note: Annotation::Marked {
             ref_id: ref_id.into(),
             section,
         },
@@ -80,17 +86,15 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
 
 fn asked_lines(args: &Args) -> Result<Selection, FdError> {
     let line = |key, what| args.integer(key).ok_or_else(|| args.missing(key, what));
-    let (first, last) = (
-        line("start_line", "the first line, from 1")?,
-        line("end_line", "the last line")?,
-    );
+    let first = line("start_line", "the first line, from 1")?;
+    let last = line("end_line", "the last line")?;
     Ok(Selection::LineRange {
         first,
         last: Some(last),
     })
 }
 
-fn check_room(args: &Args, notes: &Notes, replaced: Option<Section>) -> Result<(), FdError> {
+fn check_room(args: &Args, notes: &Annotations, replaced: Option<Section>) -> Result<(), FdError> {
     if replaced.is_some() || notes.sections.len() < MAX_SECTIONS {
         return Ok(());
     }
@@ -149,14 +153,14 @@ mod tests {
             ),
         ];
         for (args, (start_line, end_line), shown) in steps {
-            let Outcome::Noted { id, note, answer } = call(&table, &args) else {
+            let Outcome::Annotated { id, note, answer } = call(&table, &args) else {
                 panic!("{args} is noted")
             };
             let xml = format!("<fd_section fd=\"fd:1\" ref_id=\"bug\" {shown}");
             assert_eq!((&*answer.text, answer.is_error), (xml.as_str(), false));
             assert_eq!(
                 note,
-                Note::Marked {
+                Annotation::Marked {
                     ref_id: "bug".into(),
                     section: Section {
                         start_line,
@@ -164,14 +168,14 @@ mod tests {
                     }
                 }
             );
-            table.note(&id, &note);
+            table.annotate(&id, &note);
         }
-        let Outcome::Noted { note, .. } = call(&self::table(""), &lines(1, 1)) else {
+        let Outcome::Annotated { note, .. } = call(&self::table(""), &lines(1, 1)) else {
             panic!("empty content has a line")
         };
         assert_eq!(
             note,
-            Note::Marked {
+            Annotation::Marked {
                 ref_id: "bug".into(),
                 section: Section {
                     start_line: 1,
@@ -234,9 +238,9 @@ mod tests {
                 start_line: 1,
                 end_line: 1,
             };
-            table.note(
+            table.annotate(
                 &FdId::Fd(1),
-                &Note::Marked {
+                &Annotation::Marked {
                     ref_id: format!("s{number}").into(),
                     section,
                 },
@@ -251,7 +255,7 @@ mod tests {
         assert!(
             matches!(
                 call(&table, &lines(2, 2).replace("bug", "s7")),
-                Outcome::Noted { .. }
+                Outcome::Annotated { .. }
             ),
             "one is replaced"
         );

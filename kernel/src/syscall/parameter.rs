@@ -1,53 +1,52 @@
-//! Parameters of tools, the one place where a tool says what it takes: its JSON schema and the
-//! check of a call come from them.
+//! Parameters of tools. A tool's JSON schema and the check of its calls are both derived from its
+//! list of [`Parameter`]s.
 
 use serde_json::{Map, Value, json};
 
-use super::handed;
+use super::transferred;
 use crate::program::Program;
 
-/// A parameter of a tool of the kernel.
+/// A parameter of a kernel tool.
 ///
 /// # Examples
 ///
-/// `Parameter::integer("page", "A page, counted from 1").at_least(1)` is
-/// `{"type": "integer", "minimum": 1, "description": "A page, counted from 1"}` in the schema. What
-/// a call gives for it must be an integer, and the tool itself checks the bound, so that it can say
-/// what is valid.
+/// `Parameter::integer("page", "A page, counted from 1").at_least(1)` becomes `{"type": "integer",
+/// "minimum": 1, "description": "A page, counted from 1"}` in the schema. The type is checked when
+/// a call is parsed; the bound is checked by the tool itself, which can say what is valid.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter {
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: ParameterKind,
     description: &'static str,
     choices: &'static [&'static str],
-    /// The least and the most: of a number, or of the characters of a text.
+    /// Minimum and maximum: of a number, or of the length of a text.
     bounds: (Option<u64>, Option<u64>),
     is_required: bool,
     is_alias: bool,
     needs: Needs,
 }
 
-/// Types of parameters.
+/// The type of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ParameterKind {
     Text,
-    /// A text, or a number that is one.
+    /// A text that may be written as a number.
     Word,
     Integer,
     Flag,
-    List(Items),
+    List(ItemType),
 }
 
-/// What a list holds. The tool itself checks its items.
+/// The item type of a list. The tool itself checks the items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Items {
+pub(super) enum ItemType {
     Texts,
     Integers,
-    /// Descriptors, whole or in part.
+    /// Descriptors or parts of them.
     Descriptors,
 }
 
-/// What a program must have for its processes to be told of a parameter.
+/// What a program must enable for a parameter to be offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Needs {
     Nothing,
@@ -55,20 +54,20 @@ enum Needs {
     TempFiles,
 }
 
-/// Which parameters a process has, by its program.
+/// Which conditional parameters a program offers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Offered {
+pub(super) struct OfferedParameters {
     descriptors: bool,
     temp_files: bool,
 }
 
-impl Offered {
+impl OfferedParameters {
     pub(super) const ALL: Self = Self {
         descriptors: true,
         temp_files: true,
     };
 
-    pub(super) fn by(program: &Program) -> Self {
+    pub(super) fn for_program(program: &Program) -> Self {
         let shares_files = program
             .tools()
             .iter()
@@ -80,8 +79,8 @@ impl Offered {
     }
 }
 
-impl Kind {
-    /// What is accepted, for an error.
+impl ParameterKind {
+    /// What is accepted, as an error states it.
     pub(super) fn accepted(self) -> &'static str {
         match self {
             Self::Text => "a string",
@@ -94,7 +93,7 @@ impl Kind {
 
     fn word(self) -> &'static str {
         match self {
-            // A number in place of a word is accepted and never asked for.
+            // A number in place of a text is accepted but not advertised.
             Self::Text | Self::Word => "string",
             Self::Integer => "integer",
             Self::Flag => "boolean",
@@ -103,19 +102,20 @@ impl Kind {
     }
 }
 
-impl Items {
+impl ItemType {
     fn schema(self) -> Value {
         match self {
             Self::Texts => json!({ "type": "string" }),
             Self::Integers => json!({ "type": "integer" }),
-            Self::Descriptors => handed::item_schema(),
+            Self::Descriptors => transferred::item_schema(),
         }
     }
 }
 
 impl Parameter {
-    const fn new(kind: Kind, name: &'static str, description: &'static str) -> Self {
-        let (choices, bounds) = (&[] as &[&str], (None, None));
+    const fn new(kind: ParameterKind, name: &'static str, description: &'static str) -> Self {
+        let choices = &[] as &[&str];
+        let bounds = (None, None);
         Self {
             name,
             kind,
@@ -129,27 +129,32 @@ impl Parameter {
     }
 
     pub(super) const fn text(name: &'static str, description: &'static str) -> Self {
-        Self::new(Kind::Text, name, description)
+        Self::new(ParameterKind::Text, name, description)
     }
 
-    /// A text. A model that writes a number means that.
+    /// A text that may be written as a number.
     pub(super) const fn word(name: &'static str, description: &'static str) -> Self {
-        Self::new(Kind::Word, name, description)
+        Self::new(ParameterKind::Word, name, description)
     }
 
     pub(super) const fn integer(name: &'static str, description: &'static str) -> Self {
-        Self::new(Kind::Integer, name, description)
+        Self::new(ParameterKind::Integer, name, description)
     }
 
     pub(super) const fn flag(name: &'static str, description: &'static str) -> Self {
-        Self::new(Kind::Flag, name, description)
+        Self::new(ParameterKind::Flag, name, description)
     }
 
-    pub(super) const fn list(items: Items, name: &'static str, description: &'static str) -> Self {
-        Self::new(Kind::List(items), name, description)
+    pub(super) const fn list(
+        items: ItemType,
+        name: &'static str,
+        description: &'static str,
+    ) -> Self {
+        Self::new(ParameterKind::List(items), name, description)
     }
 
-    /// Must be given. The tool itself checks it, so that it can say what to give.
+    /// A required parameter. The tool itself checks its presence, so that the error can say what to
+    /// give.
     pub(super) const fn required(self) -> Self {
         Self {
             is_required: true,
@@ -161,7 +166,7 @@ impl Parameter {
         Self { choices, ..self }
     }
 
-    /// Of a number: no less. Of a text: no fewer characters.
+    /// Minimum of a number, or minimum length of a text.
     pub(super) const fn at_least(self, least: u64) -> Self {
         Self {
             bounds: (Some(least), self.bounds.1),
@@ -169,7 +174,7 @@ impl Parameter {
         }
     }
 
-    /// Of a number: no more. Of a text: no more characters.
+    /// Maximum of a number, or maximum length of a text.
     pub(super) const fn at_most(self, most: u64) -> Self {
         Self {
             bounds: (self.bounds.0, Some(most)),
@@ -177,8 +182,7 @@ impl Parameter {
         }
     }
 
-    /// Another name of a parameter, which models use of their own accord: accepted, and told to
-    /// nobody.
+    /// An alternative name that models use on their own: accepted, but not in the schema.
     pub(super) const fn alias(name: &'static str) -> Self {
         Self {
             is_alias: true,
@@ -186,7 +190,7 @@ impl Parameter {
         }
     }
 
-    /// Only where processes have descriptors.
+    /// OfferedParameters only if the program has descriptors.
     pub(super) const fn with_descriptors(self) -> Self {
         Self {
             needs: Needs::Descriptors,
@@ -194,7 +198,7 @@ impl Parameter {
         }
     }
 
-    /// Only where processes know of temporary files.
+    /// OfferedParameters only if the program has tools for temporary files.
     pub(super) const fn with_temp_files(self) -> Self {
         Self {
             needs: Needs::TempFiles,
@@ -202,7 +206,7 @@ impl Parameter {
         }
     }
 
-    pub(super) fn is_offered(&self, offered: Offered) -> bool {
+    pub(super) fn is_offered(&self, offered: OfferedParameters) -> bool {
         match self.needs {
             Needs::Nothing => true,
             Needs::Descriptors => offered.descriptors,
@@ -213,15 +217,15 @@ impl Parameter {
     fn schema(&self) -> Value {
         let mut schema = Map::new();
         schema.insert("type".into(), self.kind.word().into());
-        if let Kind::List(items) = self.kind {
+        if let ParameterKind::List(items) = self.kind {
             schema.insert("items".into(), items.schema());
-            schema.insert("maxItems".into(), handed::MAX_ITEMS.into());
+            schema.insert("maxItems".into(), transferred::MAX_ITEMS.into());
         }
         if !self.choices.is_empty() {
             schema.insert("enum".into(), self.choices.into());
         }
         let (least, most) = match self.kind {
-            Kind::Integer => ("minimum", "maximum"),
+            ParameterKind::Integer => ("minimum", "maximum"),
             _ => ("minLength", "maxLength"),
         };
         for (key, bound) in [(least, self.bounds.0), (most, self.bounds.1)] {
@@ -232,10 +236,10 @@ impl Parameter {
     }
 }
 
-/// The names of those that a model is told of.
+/// Names of the parameters in the schema.
 pub(super) fn names(
     parameters: &[Parameter],
-    offered: Offered,
+    offered: OfferedParameters,
 ) -> impl Iterator<Item = &'static str> {
     parameters
         .iter()
@@ -244,7 +248,7 @@ pub(super) fn names(
 }
 
 /// The JSON schema of the arguments.
-pub(super) fn schema(parameters: &[Parameter], offered: Offered) -> Value {
+pub(super) fn schema(parameters: &[Parameter], offered: OfferedParameters) -> Value {
     let told = parameters
         .iter()
         .filter(|parameter| parameter.is_offered(offered) && !parameter.is_alias);
@@ -276,12 +280,12 @@ mod tests {
             Parameter::text("mode", "How").one_of(&["page", "line"]),
             Parameter::text("name", "A name").at_least(1).at_most(64),
             Parameter::alias("fd_id"),
-            Parameter::list(Items::Integers, "pids", "Which"),
+            Parameter::list(ItemType::Integers, "pids", "Which"),
             Parameter::flag("all", "Everything").with_temp_files(),
         ];
-        let offered = Offered {
+        let offered = OfferedParameters {
             temp_files: false,
-            ..Offered::ALL
+            ..OfferedParameters::ALL
         };
         let expected = json!({
             "type": "object",
@@ -301,7 +305,7 @@ mod tests {
             expected.to_string(),
             "in this order"
         );
-        assert!(schema(&PARAMETERS, Offered::ALL)["properties"]["all"].is_object());
-        assert_eq!(names(&PARAMETERS, Offered::ALL).count(), 6);
+        assert!(schema(&PARAMETERS, OfferedParameters::ALL)["properties"]["all"].is_object());
+        assert_eq!(names(&PARAMETERS, OfferedParameters::ALL).count(), 6);
     }
 }

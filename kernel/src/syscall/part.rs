@@ -1,7 +1,7 @@
-//! A descriptor and which part of it, as a few words name them: `fd:3`, or `fd:3 lines 10-40`.
+//! References to a descriptor or a part of it, such as `fd:3` or `fd:3 lines 10-40`.
 //!
-//! The one place that makes a content of such words: a handle in the arguments of a tool, and what
-//! a spawn or a message hands on, agree by asking here.
+//! Handles in arguments, preloads of a spawn and descriptors of a message all resolve such
+//! references here.
 
 use std::ops::Range;
 
@@ -16,30 +16,30 @@ use super::selection::Selection;
 use crate::table::View;
 use dormouse_content::{Content, Slice};
 
-/// What parts there are, as errors say it.
+/// The syntax of parts, as errors state it.
 pub(super) const PARTS: &str = "lines 10-40, page 2, pages 2-4, chars 0-99, or section ID";
 
-/// The words that parts are named by.
+/// The keywords for parts.
 pub(super) const UNITS: [&str; 7] = ["lines", "pages", "chars", "section", "line", "page", "char"];
 
-/// A descriptor that was named, whole or a part of it.
-pub(super) struct Named<'a> {
+/// A resolved reference.
+pub(super) struct PartReference<'a> {
     args: Args,
     id: FdId,
     view: View<'a>,
     part: Option<(&'a str, &'a str)>,
 }
 
-impl<'a> Named<'a> {
-    /// What `words` name; none where they name nothing and do not look as if they did.
+impl<'a> PartReference<'a> {
+    /// Parses and resolves a reference. `None` if the text is not a reference.
     ///
     /// # Errors
-    /// `not_found`: they begin with the id of a descriptor that is not there.
+    /// `not_found` if the text begins with a descriptor id that does not exist.
     pub(super) fn parse(call: &Call<'a>, words: &'a str) -> Result<Option<Self>, FdError> {
         if let Ok(named) = Self::new(call, words, None) {
             return Ok(Some(named));
         }
-        // A name may hold spaces: the part is the last two words.
+        // A name may contain spaces: the part is the last two words.
         let split = words.rsplit_once(' ').and_then(|(rest, value)| {
             let (fd, unit) = rest.trim_end().rsplit_once(' ')?;
             Some((fd.trim_end(), unit, value))
@@ -59,10 +59,10 @@ impl<'a> Named<'a> {
         }
     }
 
-    /// The descriptor `fd`; of a part, the unit that it is counted in and which.
+    /// Resolves descriptor `fd`; `part` is the unit and the range or id.
     ///
     /// # Errors
-    /// `not_found`, `content_unreadable`. Whether there is such a part is said by
+    /// `not_found`, `content_unreadable`. Whether the part exists is checked by
     /// [`slice`](Self::slice).
     pub(super) fn new(
         call: &Call<'a>,
@@ -70,10 +70,12 @@ impl<'a> Named<'a> {
         part: Option<(&'a str, &'a str)>,
     ) -> Result<Self, FdError> {
         let (id, entry) = call.table.resolve(fd)?;
-        // A part is one of what the model saw; the whole is exact.
+        // Parts are counted in the text that the model saw; the whole is the exact content.
         let args = Args::about(fd);
         let view = match part {
-            Some(_) => call.served(entry).map_err(|error| args.lost(error))?,
+            Some(_) => call
+                .default_view(entry)
+                .map_err(|error| args.unreadable(error))?,
             None => View::plain(entry, call.quota),
         };
         Ok(Self {
@@ -88,17 +90,17 @@ impl<'a> Named<'a> {
         &self.id
     }
 
-    /// The descriptor, whichever part of it was named.
+    /// The entry of the whole descriptor.
     pub(super) fn entry(&self) -> &Entry<Content> {
         &self.view.entry
     }
 
-    /// The unit of the part and which; none where the whole was named.
+    /// Unit and range or id of the part; `None` for the whole.
     pub(super) fn part(&self) -> Option<(&'a str, &'a str)> {
         self.part
     }
 
-    /// What was named, as a content that shares the descriptor's bytes.
+    /// The referenced bytes as a content that shares them.
     ///
     /// # Errors
     /// As [`slice`](Self::slice).
@@ -107,28 +109,28 @@ impl<'a> Named<'a> {
         self.view
             .content
             .extract(bytes)
-            .map_err(|error| self.args.lost(error))
+            .map_err(|error| self.args.unreadable(error))
     }
 
-    /// What was named.
+    /// The referenced text.
     ///
     /// # Errors
-    /// `invalid_page`, `invalid_range`, `invalid_parameter`, `not_found` of a section; with what is
-    /// valid. `content_unreadable`.
+    /// `invalid_page`, `invalid_range`, `invalid_parameter`, `not_found` for a section; each states
+    /// what is valid. `content_unreadable`.
     pub(super) fn slice(&self) -> Result<Slice, FdError> {
         let bytes = self.bytes()?;
         self.view
             .content
             .slice(bytes)
-            .map_err(|error| self.args.lost(error))
+            .map_err(|error| self.args.unreadable(error))
     }
 
-    /// Where it stands in the shown text of its descriptor.
+    /// The byte range in the shown text of the descriptor.
     pub(super) fn bytes(&self) -> Result<Range<usize>, FdError> {
         let selection = self.part.map_or(Ok(Selection::All), |(unit, value)| {
             self.selection(unit, value)
         })?;
-        Ok(selection.choose(&self.args, &self.view)?.bytes)
+        Ok(selection.resolve(&self.args, &self.view)?.bytes)
     }
 
     fn selection(&self, unit: &str, value: &str) -> Result<Selection, FdError> {
@@ -157,7 +159,7 @@ impl<'a> Named<'a> {
         }
     }
 
-    /// `10-40`, or `10` alone.
+    /// Parses `10-40` or `10`.
     fn range(&self, value: &str) -> Result<(i64, i64), FdError> {
         let (first, last) = value.split_once('-').unwrap_or((value, value));
         let numbers = first

@@ -6,8 +6,8 @@ use dormouse_proto::record::Entry;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
-use super::selection::unit::{self, Which};
-use super::selection::{Bounded, Chosen, Selection};
+use super::selection::unit::{self, UnitKey};
+use super::selection::{BoundedPart, ResolvedSelection, Selection};
 use super::{Call, Group, Handler, Outcome, Parameter, Tool, form};
 use crate::table::{NewDescriptor, View};
 use dormouse_content::Unreadable;
@@ -71,8 +71,8 @@ const PARAMETERS: [Parameter; 13] = [
     ),
 ];
 
-/// Answers a call. `max_read_chars` of the settings bounds what is shown, never what is extracted.
-/// O(log n + shown), once JSON that is served reformatted has been, or a unit's outline is made.
+/// Executes a call. `max_read_chars` of the settings limits what is shown, never what is extracted.
+/// O(log n + shown), after JSON has been reformatted or the outline of a unit has been built.
 #[must_use]
 pub fn read_fd(call: &Call<'_>) -> Outcome {
     run(call).into()
@@ -80,21 +80,22 @@ pub fn read_fd(call: &Call<'_>) -> Outcome {
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
-    // Beside a unit, `name` is that of the unit.
+    // With a unit, `name` is the name of the unit.
     let args = if args.has("unit") {
         args
     } else {
         args.with_fd_by("name")
     };
-    let (fd, lost) = (args.fd()?, |error| args.lost(error));
+    let fd = args.fd()?;
+    let unreadable = |error| args.unreadable(error);
     let selection = Selection::parse(&args, "mode")?.unwrap_or(Selection::Page(1));
     let (id, entry) = call.table.resolve(fd)?;
-    let view = form::view(&args, entry, form::asked(&args), call)?;
+    let view = form::view(&args, entry, form::requested(&args), call)?;
     let extracts = args.flag("extract_to_new_fd") == Some(true);
     if let (
         Selection::Unit {
             unit,
-            which: Which::Unsaid,
+            which: UnitKey::Unspecified,
         },
         false,
     ) = (selection, extracts)
@@ -102,38 +103,39 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
         let units = unit::list(&args, &view, unit, call.settings.max_read_chars)?;
         return Ok(Outcome::Answer(view::units(
             &id,
-            view.extent().map_err(lost)?,
+            view.extent().map_err(unreadable)?,
             &units,
         )));
     }
-    let chosen = selection.choose(&args, &view)?;
+    let chosen = selection.resolve(&args, &view)?;
     if extracts {
-        return extract(call, &id, &view, chosen).map_err(lost);
+        return extract(call, &id, &view, chosen).map_err(unreadable);
     }
-    let Bounded {
+    let BoundedPart {
         slice,
         served,
         rest,
     } = chosen
         .bound(&view, call.settings.max_read_chars)
-        .map_err(lost)?;
+        .map_err(unreadable)?;
     Ok(Outcome::Answer(view::content(
         &id,
-        view.extent().map_err(lost)?,
+        view.extent().map_err(unreadable)?,
         &served,
         slice.part(),
         rest.as_ref(),
     )))
 }
 
-/// The new descriptor keeps the page size of its source.
+/// Makes a part a descriptor, with the page size of its source.
 pub(super) fn extract(
     call: &Call<'_>,
     id: &FdId,
     view: &View<'_>,
-    chosen: Chosen,
+    chosen: ResolvedSelection,
 ) -> Result<Outcome, Unreadable> {
-    let (Chosen { bytes, served }, source) = (chosen, &view.content);
+    let ResolvedSelection { bytes, served } = chosen;
+    let source = &view.content;
     let last = bytes.end.saturating_sub(1).max(bytes.start);
     let lines = (source.line_at(bytes.start)?, source.line_at(last)?);
     let content = source.extract(bytes)?;

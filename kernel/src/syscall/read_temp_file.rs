@@ -1,5 +1,5 @@
-//! `read_temp_file`: looks at the newest version of a file. What is large becomes a descriptor of
-//! the reader.
+//! `read_temp_file`: reads the newest version of a file. A large one becomes a descriptor of the
+//! reader.
 
 use dormouse_proto::descriptor::FdError;
 use dormouse_proto::temp_file::TempFileOp;
@@ -29,7 +29,7 @@ descriptor of yours, a copy of that version.";
 const PARAMETERS: [Parameter; 1] =
     [Parameter::text("temp_file_id", "The file, such as temp:1").required()];
 
-/// Answers a call: with an operation for the tree's files, or with an error.
+/// Executes a call: returns the operation for the tree's files, or an error.
 #[must_use]
 pub fn read_temp_file(call: &Call<'_>) -> Outcome {
     run(call).into()

@@ -1,4 +1,4 @@
-//! `receive_messages`: read what other processes said, in the middle of a turn.
+//! `receive_messages`: returns messages of other processes within a turn.
 
 use dormouse_proto::tool::Access;
 
@@ -20,7 +20,7 @@ pub const TOOL: Tool = Tool {
 };
 
 const TIMEOUT: &str = "timeout_ms";
-/// The longest that a call waits: an hour.
+/// Maximum timeout: one hour.
 pub(super) const MAX_TIMEOUT_MS: u64 = 3_600_000;
 
 const PARAMETERS: [Parameter; 1] = [Parameter::integer(
@@ -33,16 +33,16 @@ const PARAMETERS: [Parameter; 1] = [Parameter::integer(
 const DESCRIPTION: &str = "Returns what other processes have said to you since. What you do not \
 receive you hear when your turn ends. waiting=\"3\": so many more are there; call it again.";
 
-/// How long the call waits, in milliseconds.
+/// The timeout of a call, in milliseconds.
 ///
 /// # Errors
-/// A text for the model.
+/// An error text for the model.
 pub fn timeout_ms(args: &str) -> Result<u64, String> {
     let args = Args::parse(&TOOL, args).map_err(|error| error.message)?;
     Ok(timeout(&args, TIMEOUT)?.unwrap_or(0))
 }
 
-/// The time that a call gives, if it gives one.
+/// The timeout argument, if given.
 pub(super) fn timeout(args: &Args, key: &'static str) -> Result<Option<u64>, String> {
     let Some(asked) = args.integer(key) else {
         return Ok(None);

@@ -1,12 +1,12 @@
-//! `rename_fd`: gives a descriptor a name, by which it is found wherever its id is asked for, or
-//! takes the name away.
+//! `rename_fd`: assigns a name to a descriptor, which resolves wherever its id does, or removes the
+//! name.
 //!
-//! A name is that of one descriptor, and never reads as the id of one: what a name means does not
-//! change when descriptors are opened.
+//! A name belongs to one descriptor and never looks like an id, so that opening descriptors does
+//! not change what a name means.
 
 use dormouse_proto::descriptor::{FdError, view};
 use dormouse_proto::id::FdId;
-use dormouse_proto::record::Note;
+use dormouse_proto::record::Annotation;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
@@ -27,7 +27,7 @@ pub const TOOL: Tool = Tool {
     handler: Handler::Table(rename_fd),
 };
 
-/// What ids begin with.
+/// Prefixes of ids.
 const ID_KINDS: [&str; 4] = ["fd", "ref", "msg", "temp"];
 
 const DESCRIPTION: &str = "Gives a file descriptor a name of your choice, which you can use \
@@ -40,7 +40,7 @@ const PARAMETERS: [Parameter; 2] = [
         .required(),
 ];
 
-/// Answers a call. O(descriptors).
+/// Executes a call. O(descriptors).
 #[must_use]
 pub fn rename_fd(call: &Call<'_>) -> Outcome {
     run(call).into()
@@ -55,8 +55,8 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     if name == previous {
         return Ok(Outcome::Answer(answer));
     }
-    Ok(Outcome::Noted {
-        note: Note::Named {
+    Ok(Outcome::Annotated {
+        note: Annotation::Named {
             name: name.map(Into::into),
         },
         id,
@@ -87,8 +87,8 @@ fn new_name<'a>(args: &'a Args, table: &Table, id: &FdId) -> Result<Option<&'a s
     }
 }
 
-/// Whether a name could be taken for an id, in any spelling: `FD:1`, `fd-01`, `7/fd:3` of another
-/// process, or `*`.
+/// Whether a name looks like an id in any spelling: `FD:1`, `fd-01`, `7/fd:3` of another process,
+/// or `*`.
 fn reads_as_id(name: &str) -> bool {
     let of_process = name
         .split_once('/')
@@ -124,9 +124,9 @@ mod tests {
                 Entry::new(Content::new(text), 10, "tool:t", 0),
             );
         }
-        table.note(
+        table.annotate(
             &FdId::Fd(2),
-            &Note::Named {
+            &Annotation::Named {
                 name: Some("second".into()),
             },
         );
@@ -182,8 +182,8 @@ mod tests {
             let outcome = call(&table(), fd, name);
             assert_eq!(&*outcome.answer().unwrap().text, xml);
             let note = match outcome {
-                Outcome::Noted {
-                    note: Note::Named { name },
+                Outcome::Annotated {
+                    note: Annotation::Named { name },
                     ..
                 } => Some(name),
                 Outcome::Answer(_) => None,
@@ -217,7 +217,7 @@ mod tests {
             "fds:1",
         ] {
             assert!(
-                matches!(call(&table(), "fd:1", name), Outcome::Noted { .. }),
+                matches!(call(&table(), "fd:1", name), Outcome::Annotated { .. }),
                 "{name}"
             );
         }

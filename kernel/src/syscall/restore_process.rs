@@ -1,11 +1,11 @@
-//! `restore_process`: takes the process back to a checkpoint.
+//! `restore_process`: restores the process to a checkpoint.
 
 use dormouse_proto::id::CheckpointId;
 use dormouse_proto::tool::Access;
 use dormouse_proto::xml::Element;
 
 use super::args::Args;
-use super::checkpoint::{CheckpointError, Kept};
+use super::checkpoint::{CheckpointError, CheckpointInfo};
 use super::{Group, Handler, Parameter, ProcessHandler, Tool};
 use crate::process::Draft;
 
@@ -31,7 +31,7 @@ descriptors are those of then, and you remember nothing of what came after. A me
 that you were restored. What was done outside, temporary files and what you used of your budget \
 stay. Call nothing else in the same reply.";
 
-/// The checkpoint that a call names.
+/// Parses the checkpoint id of a call.
 ///
 /// # Errors
 /// [`CheckpointError::Arguments`].
@@ -47,17 +47,17 @@ pub fn checkpoint(args: &str) -> Result<CheckpointId, CheckpointError> {
         .map_err(|error| CheckpointError::Arguments(format!("{error}.")))
 }
 
-/// The word of the kernel that follows the last message of then: from where, and how often yet.
+/// The element that tells the model that it was restored, and how often so far.
 #[must_use]
-pub fn notice(kept: &Kept, restores: u32, max_restores: u32) -> Element {
-    let label = (!kept.label.is_empty()).then_some(&kept.label);
+pub fn notice(checkpoint: &CheckpointInfo, restores: u32, max_restores: u32) -> Element {
+    let label = (!checkpoint.label.is_empty()).then_some(&checkpoint.label);
     let message = "You were restored to this checkpoint: what you did after it is gone from this \
          conversation, and so are the descriptors of then. What was done outside stays. Choose \
          another way than before.";
     Element::new("process_restored")
-        .attribute("checkpoint_id", kept.id)
+        .attribute("checkpoint_id", checkpoint.id)
         .attribute_if("label", label)
-        .attribute("fact", kept.at)
+        .attribute("fact", checkpoint.at)
         .attribute("restores", restores)
         .attribute("max_restores", max_restores)
         .child(Element::new("message").text(message))

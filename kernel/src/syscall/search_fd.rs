@@ -1,12 +1,12 @@
-//! `search_fd`: finds text in a content without reading it all.
+//! `search_fd`: finds text in a content without showing all of it.
 //!
-//! A match is an occurrence: occurrences do not overlap and are numbered from 1 in the order of the
-//! content, whatever part of them an answer shows. Occurrences side by side on one short line share
-//! one `match` element, with their `count`; on a long line each has an element of its own, with the
-//! text around it. The scan is one pass, and only what is shown is looked up in the index.
+//! A match is an occurrence. Occurrences do not overlap and are numbered from 1 in the order of the
+//! content, independent of how many of them an answer shows. Adjacent occurrences on one short line
+//! share one `match` element with a `count`; on a long line each has its own element with the text
+//! around it. The search is one pass, and the index is used only for the matches that are shown.
 //!
-//! A search of `*` goes over every descriptor of the table. With `distinct`, a search shows each
-//! different match once.
+//! A search of `*` covers every descriptor of the table. With `distinct`, each different match is
+//! shown once.
 
 mod all;
 mod distinct;
@@ -40,11 +40,10 @@ pub const TOOL: Tool = Tool {
     handler: Handler::Table(search_fd),
 };
 
-/// What stands for every descriptor of the table. It is no id, and no descriptor can be given this
-/// name.
+/// Selects every descriptor of the table. It is neither a valid id nor a valid name.
 pub(super) const ALL: &str = "*";
 
-/// Matches in one answer, if the call does not say how many.
+/// Default maximum of matches in one answer.
 const MAX_MATCHES: u64 = 50;
 
 const DESCRIPTION: &str = "Finds text in content that is kept in a file descriptor, or in all of \
@@ -96,9 +95,9 @@ const PARAMETERS: [Parameter; 9] = [
     ),
 ];
 
-/// Answers a call. `max_read_chars` of the settings bounds what is shown. O(n) in the content; of
-/// all descriptors, in all of their contents together, one that several of them hold counted for
-/// each. A regular expression that would take longer is refused.
+/// Executes a call. `max_read_chars` of the settings limits what is shown. O(n) in the content, or
+/// in the sum of all contents for `*`; a content that several descriptors share counts for each. A
+/// regular expression that would take longer is refused.
 #[must_use]
 pub fn search_fd(call: &Call<'_>) -> Outcome {
     run(call).into()
@@ -113,13 +112,13 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     }
     let mut excerpts = Excerpts::new(search.context_lines, call.settings.max_read_chars);
     if fd == ALL {
-        let found = all::find(&search, call, form::asked(&args), &mut excerpts);
+        let found = all::find(&search, call, form::requested(&args), &mut excerpts);
         let found = found.map_err(|error| error.answer(&args))?;
         search.check_start(&args, found.total())?;
         return Ok(Outcome::Answer(found.answer(&search)));
     }
     let (id, entry) = call.table.resolve(fd)?;
-    let view = form::view(&args, entry, form::asked(&args), call)?;
+    let view = form::view(&args, entry, form::requested(&args), call)?;
     let matches = search.find(
         &mut search.matcher.scan(call.quota),
         &view,
@@ -128,7 +127,8 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     );
     let matches = matches.map_err(|error| error.answer(&args))?;
     search.check_start(&args, matches)?;
-    let (shown, excerpts) = (search.shown(matches, excerpts.shown()), excerpts.take());
+    let shown = search.shown(matches, excerpts.shown());
+    let excerpts = excerpts.take_excerpts();
     let found = Found {
         query: search.query,
         shown,
@@ -136,17 +136,17 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     };
     Ok(Outcome::Answer(view::search(
         &id,
-        view.extent().map_err(|error| args.lost(error))?,
+        view.extent().map_err(|error| args.unreadable(error))?,
         &found,
     )))
 }
 
-/// Why a content was not searched to its end.
+/// Why a search stopped early.
 #[derive(Debug)]
 enum SearchError {
     TooSlow(TooSlow),
     TooDifferent,
-    Lost(Unreadable),
+    Unreadable(Unreadable),
 }
 
 impl SearchError {
@@ -154,7 +154,7 @@ impl SearchError {
         match self {
             Self::TooSlow(error) => args.invalid(error.to_string()),
             Self::TooDifferent => args.invalid(distinct::TOO_DIFFERENT),
-            Self::Lost(error) => args.lost(error),
+            Self::Unreadable(error) => args.unreadable(error),
         }
     }
 }
@@ -191,8 +191,8 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Finds the matches in a content, and shows those that are asked for. Matches are numbered
-    /// from those that were found `before` on. Returns how many the content holds.
+    /// Finds the matches in a content and shows the requested ones. Numbering continues after
+    /// `before` matches. Returns the number of matches in the content.
     fn find(
         &self,
         scan: &mut Scan<'_>,
@@ -201,9 +201,10 @@ impl<'a> Search<'a> {
         excerpts: &mut Excerpts,
     ) -> Result<u64, SearchError> {
         let end = self.start.saturating_add(self.max_matches);
-        let content = view.content.loaded().map_err(SearchError::Lost)?;
-        let text = content.text().map_err(SearchError::Lost)?;
-        let (mut matches, mut pushed) = (0, Ok(()));
+        let content = view.content.loaded().map_err(SearchError::Unreadable)?;
+        let text = content.text().map_err(SearchError::Unreadable)?;
+        let mut matches = 0;
+        let mut pushed = Ok(());
         let scanned = scan.find_each(&text, |bytes| {
             matches += 1;
             if pushed.is_ok() && (self.start..end).contains(&(before + matches)) {
@@ -211,7 +212,7 @@ impl<'a> Search<'a> {
             }
         });
         scanned.map_err(SearchError::TooSlow)?;
-        pushed.map(|()| matches).map_err(SearchError::Lost)
+        pushed.map(|()| matches).map_err(SearchError::Unreadable)
     }
 
     fn check_start(&self, args: &Args, matches: u64) -> Result<(), FdError> {

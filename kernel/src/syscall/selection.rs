@@ -1,9 +1,9 @@
-//! Which part of a content a call asks for, and what of it is served.
+//! Selections: which part of a content a call requests, and how much of it is shown.
 //!
-//! Four forms, one at a time: `page`; `start_line` and `end_line`; a mode with `start` and `count`;
-//! a [`unit`] with `index` or `name`. `read_all` wins over all of them. Pages and lines count from
-//! 1, characters from 0. A start out of range is an error that says what is valid, a count beyond
-//! the end is cut to what there is.
+//! There are four exclusive forms: `page`; `start_line` and `end_line`; a mode with `start` and
+//! `count`; a [`unit`] with `index` or `name`. `read_all` overrides all of them. Pages and lines
+//! count from 1, characters from 0. A start out of range is an error that states what is valid; a
+//! count past the end is reduced.
 
 pub(super) mod unit;
 
@@ -17,7 +17,7 @@ use crate::table::View;
 use dormouse_content::units::Unit;
 use dormouse_content::{Slice, Unreadable};
 
-/// What is asked for, unchecked against any content.
+/// A requested part, not yet checked against a content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Selection {
     All,
@@ -26,13 +26,13 @@ pub(super) enum Selection {
     Lines { start: i64, count: i64 },
     LineRange { first: i64, last: Option<i64> },
     Chars { start: i64, count: i64 },
-    Unit { unit: Unit, which: unit::Which },
+    Unit { unit: Unit, which: unit::UnitKey },
 }
 
 impl Selection {
-    /// The selection that the arguments name; `None` if they name none. `unit_key` is the parameter
-    /// that says `page`, `line` or `char`. `page` beside a unit of `page` is no contradiction,
-    /// since only one of them is a position.
+    /// Parses the selection; `None` if the arguments contain none. `unit_key` is the parameter that
+    /// takes `page`, `line` or `char`. The unit `page` together with the parameter `page` is not a
+    /// conflict, since only the latter is a position.
     ///
     /// # Errors
     /// `invalid_parameter`: two forms at once, or an unknown unit.
@@ -42,13 +42,13 @@ impl Selection {
         }
         let unit = args.text(unit_key);
         let counted = match unit {
-            Some("page") if args.has("page") => given(args, &["start", "count"]),
-            _ => given(args, &[unit_key, "start", "count"]),
+            Some("page") if args.has("page") => first_given(args, &["start", "count"]),
+            _ => first_given(args, &[unit_key, "start", "count"]),
         };
-        let units = given(args, &["unit", "index", "name"]);
+        let units = first_given(args, &["unit", "index", "name"]);
         let forms = [
-            given(args, &["page"]),
-            given(args, &["start_line", "end_line"]),
+            first_given(args, &["page"]),
+            first_given(args, &["start_line", "end_line"]),
             counted,
             units,
         ];
@@ -76,7 +76,8 @@ impl Selection {
     }
 
     fn counted(args: &Args, unit_key: &str, unit: &str) -> Result<Self, FdError> {
-        let (start, asked) = (args.integer("start"), args.integer("count"));
+        let start = args.integer("start");
+        let asked = args.integer("count");
         let count = asked.unwrap_or(1);
         match unit {
             "page" if asked.is_none() => Ok(Self::Page(start.unwrap_or(1))),
@@ -98,18 +99,22 @@ impl Selection {
         }
     }
 
-    /// The part of this content that is asked for.
+    /// Resolves the selection in a content.
     ///
     /// # Errors
-    /// `invalid_page` or `invalid_range`, with what is valid; `content_unreadable`.
-    pub(super) fn choose(self, args: &Args, view: &View<'_>) -> Result<Chosen, FdError> {
+    /// `invalid_page` or `invalid_range`, stating what is valid; `content_unreadable`.
+    pub(super) fn resolve(
+        self,
+        args: &Args,
+        view: &View<'_>,
+    ) -> Result<ResolvedSelection, FdError> {
         let content = &view.content;
-        let lost = |error| args.lost(error);
+        let unreadable = |error| args.unreadable(error);
         let served = match self {
             Self::All => Served::All,
             Self::Page(page) => Served::Page(page_of(args, page, view)?),
             Self::Pages { start, count } => {
-                let total = content.total_pages(view.page_chars()).map_err(lost)?;
+                let total = content.total_pages(view.page_chars()).map_err(unreadable)?;
                 let start = page_of(args, start, view)?;
                 Served::Pages {
                     start,
@@ -117,18 +122,21 @@ impl Selection {
                 }
             }
             Self::Lines { start, count } => {
-                let total = content.total_lines().map_err(lost)?;
+                let total = content.total_lines().map_err(unreadable)?;
                 let start = within(args, FdErrorKind::InvalidRange, "line", start, (1, total))?;
                 Served::Lines {
                     start,
                     count: at_least_one(args, count)?.min(total - start + 1),
                 }
             }
-            Self::LineRange { first, last } => {
-                line_range(args, first, last, content.total_lines().map_err(lost)?)?
-            }
+            Self::LineRange { first, last } => line_range(
+                args,
+                first,
+                last,
+                content.total_lines().map_err(unreadable)?,
+            )?,
             Self::Chars { start, count } => {
-                let total = content.total_chars().map_err(lost)?;
+                let total = content.total_chars().map_err(unreadable)?;
                 let range = (0, total.saturating_sub(1));
                 let start = within(
                     args,
@@ -142,16 +150,16 @@ impl Selection {
                     count: at_least_one(args, count)?.min(total - start),
                 }
             }
-            Self::Unit { unit, which } => unit::choose(args, view, unit, which)?,
+            Self::Unit { unit, which } => unit::resolve(args, view, unit, which)?,
         };
-        Ok(Chosen {
-            bytes: bytes_of(view, &served).map_err(lost)?,
+        Ok(ResolvedSelection {
+            bytes: bytes_of(view, &served).map_err(unreadable)?,
             served,
         })
     }
 }
 
-fn given(args: &Args, keys: &[&'static str]) -> Option<&'static str> {
+fn first_given(args: &Args, keys: &[&'static str]) -> Option<&'static str> {
     keys.iter().copied().find(|key| args.has(key))
 }
 
@@ -159,7 +167,7 @@ fn page_of(args: &Args, page: i64, view: &View<'_>) -> Result<u64, FdError> {
     let total = view
         .content
         .total_pages(view.page_chars())
-        .map_err(|error| args.lost(error))?;
+        .map_err(|error| args.unreadable(error))?;
     within(
         args,
         FdErrorKind::InvalidPage,
@@ -216,7 +224,7 @@ fn at_least_one(args: &Args, count: i64) -> Result<u64, FdError> {
     })
 }
 
-/// Where that stands in the shown text.
+/// Byte range of a part in the shown text.
 fn bytes_of(view: &View<'_>, served: &Served) -> Result<Range<usize>, Unreadable> {
     let content = &view.content;
     let bytes = match *served {
@@ -226,35 +234,35 @@ fn bytes_of(view: &View<'_>, served: &Served) -> Result<Range<usize>, Unreadable
         Served::Lines { start, count } | Served::Unit { start, count, .. } => {
             content.lines_at(start, count)?
         }
-        // Of empty content nothing is served, from the position where its first character would be.
+        // Empty content has an empty part at the position of its first character.
         Served::Chars { start, count } => content.chars_at(start, count.max(1))?,
     };
     Ok(bytes.expect("what is served was checked against the content"))
 }
 
-/// The part of a content that a call asks for. Nothing of it has been read.
+/// A resolved selection. None of it has been read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Chosen {
-    /// Where it stands in the shown text.
+pub(super) struct ResolvedSelection {
+    /// Byte range in the shown text.
     pub(super) bytes: Range<usize>,
     pub(super) served: Served,
 }
 
-/// As much of a part as one answer shows.
-pub(super) struct Bounded {
+/// The portion of a part that one answer shows.
+pub(super) struct BoundedPart {
     pub(super) slice: Slice,
     pub(super) served: Served,
-    /// What is left to be asked for.
+    /// The rest, which can be requested next.
     pub(super) rest: Option<Served>,
 }
 
-impl Chosen {
-    /// As much of it as one answer may show. It is cut after whole pages where pages were asked
-    /// for, after whole lines where lines, a unit or everything was, if at least one fits; else at
-    /// the limit. Reads no more than that.
-    pub(super) fn bound(self, view: &View<'_>, max_chars: u64) -> Result<Bounded, Unreadable> {
+impl ResolvedSelection {
+    /// Limits the part to one answer. Pages are cut after whole pages; lines, units and whole
+    /// contents after whole lines, if at least one fits; everything else at the limit. Reads no
+    /// more than that.
+    pub(super) fn bound(self, view: &View<'_>, max_chars: u64) -> Result<BoundedPart, Unreadable> {
         let (bytes, served, rest) = self.fitting(view, max_chars.max(1))?;
-        Ok(Bounded {
+        Ok(BoundedPart {
             slice: view.content.slice(bytes)?,
             served,
             rest,
@@ -268,7 +276,7 @@ impl Chosen {
     ) -> Result<(Range<usize>, Served, Option<Served>), Unreadable> {
         let Self { bytes, served } = self;
         let content = &view.content;
-        // No character is less than a byte.
+        // A character has at least one byte.
         if bytes.len() as u64 <= max_chars {
             return Ok((bytes, served, None));
         }
@@ -278,10 +286,8 @@ impl Chosen {
             return Ok((bytes, served, None));
         }
         let limit = content.byte_at(first + max_chars)?;
-        let (page, line) = (
-            content.page_at(view.page_chars(), limit)?,
-            content.line_at(limit)?,
-        );
+        let page = content.page_at(view.page_chars(), limit)?;
+        let line = content.line_at(limit)?;
         let (served, rest) = match served {
             Served::Pages { start, count } if page > start => {
                 let fit = page - start;
@@ -319,7 +325,8 @@ impl Chosen {
                 )
             }
             _ => {
-                let (start, count) = (first, max_chars);
+                let start = first;
+                let count = max_chars;
                 (
                     Served::Chars { start, count },
                     Served::Chars {
@@ -333,7 +340,7 @@ impl Chosen {
     }
 }
 
-/// Lines `start` to `next` (not included), and the rest of `count`.
+/// Lines `start` to `next` (exclusive), and the rest of `count`.
 fn lines(start: u64, next: u64, count: u64) -> (Served, Served) {
     let fit = next - start;
     (

@@ -1,7 +1,7 @@
-//! `send_message`: say something to another process, and hand it descriptors.
+//! `send_message`: sends a message to another process, with descriptors if needed.
 //!
-//! A call is checked here and becomes a [`PendingMessage`], which the shell takes to the receiver.
-//! Who may be written to is decided where the tree is known.
+//! A call is checked here and becomes a [`PendingMessage`], which the shell delivers. The
+//! supervisor decides who may be written to, since only it knows the tree.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use dormouse_proto::record::Entry;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
-use super::handed::{Handed, handed};
-use super::parameter::Items;
+use super::parameter::ItemType;
+use super::transferred::{TransferredDescriptor, transferred_descriptors};
 use super::{Call, Group, Handler, Parameter, ProcessHandler, Tool, list_fds};
 use crate::process::Draft;
 use crate::program::Program;
@@ -47,7 +47,7 @@ const PARAMETERS: [Parameter; 3] = [
     )
     .required(),
     Parameter::list(
-        Items::Descriptors,
+        ItemType::Descriptors,
         FDS,
         "Descriptors that you hand over: the other gets them under numbers of its own. A part of \
          one is named as \"fd:1 lines 10-40\", or by an object.",
@@ -61,61 +61,60 @@ not wait for a reply.";
 
 const TO: &str = "\"parent\", the pid of a process that list_processes shows, or a name";
 
-/// A checked call. It goes with what is asked for, so that what comes back finds it as it was.
+/// A checked call. It accompanies the work and is returned with its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingMessage {
-    /// Who is to hear it.
+    /// Address of the receiver.
     pub to: Address,
-    /// What is said.
-    pub letter: Envelope,
+    /// The message.
+    pub envelope: Envelope,
 }
 
-/// What one process says to another. Its descriptors share the sender's bytes.
+/// A message between processes. Its descriptors share the sender's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope {
-    /// The name of the sender's program.
+    /// Name of the sender's program.
     pub program: Arc<str>,
-    /// The words; empty where only descriptors are handed over.
+    /// The text; empty if only descriptors are transferred.
     pub text: Arc<str>,
-    /// The descriptors, by the sender's names.
-    pub descriptors: Vec<Handed>,
+    /// The transferred descriptors, with the sender's ids.
+    pub descriptors: Vec<TransferredDescriptor>,
 }
 
-/// A message as its receiver takes it: it is known where its text goes, and what its descriptors
-/// hold.
+/// A message whose bytes have been read for its receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedEnvelope {
-    /// The name of the sender's program.
+    /// Name of the sender's program.
     pub program: Arc<str>,
-    /// Where the text goes; none if only descriptors are handed over.
+    /// Placement of the text; `None` if only descriptors are transferred.
     pub text: Option<Placement>,
-    /// The descriptors.
+    /// The transferred descriptors.
     pub descriptors: Vec<PlacedDescriptor>,
 }
 
-/// A descriptor that another process hands over, about to be opened.
+/// A transferred descriptor that is about to be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedDescriptor {
-    /// What it holds. Its source names the sender and its descriptor.
+    /// The entry. Its source names the sender and the sender's descriptor.
     pub entry: Entry<Content>,
-    /// How large it is, or why it cannot be read.
+    /// Extent of the content, or why it cannot be read.
     pub extent: Result<Extent, Arc<str>>,
 }
 
 impl PlacedEnvelope {
-    /// Places a message of process `from` for its receiver. Costs O(n) in its text, and an index of
-    /// each descriptor that has none.
+    /// Reads a message of process `from` for its receiver. O(n) in its text, plus an index for each
+    /// descriptor that has none.
     #[must_use]
-    pub fn new(from: Pid, letter: Envelope, placer: &Placer<'_>) -> Self {
+    pub fn new(from: Pid, envelope: Envelope, placer: &Placer<'_>) -> Self {
         let Envelope {
             program,
             text,
             descriptors,
-        } = letter;
+        } = envelope;
         let text = Some(text).filter(|text| !text.is_empty());
         let text = text.map(|text| placer.shared(&text, &format!("process:{from}")));
         let settings = placer.settings.copied().unwrap_or_default();
-        let place = |Handed { id, part, entry }: Handed| {
+        let place = |TransferredDescriptor { id, part, entry }: TransferredDescriptor| {
             let part = part.map(|part| format!(" {part}")).unwrap_or_default();
             let source = format!("{from}/{id}{part}").into();
             let entry = Entry {
@@ -136,8 +135,8 @@ impl PlacedEnvelope {
         }
     }
 
-    /// How many bytes it brings into the receiver's table: what is handed over counts as if the
-    /// receiver had opened it.
+    /// Bytes that the message adds to the receiver's table. Transferred descriptors count as if the
+    /// receiver had opened them.
     #[must_use]
     pub fn opened_bytes(&self) -> u64 {
         let text = match &self.text {
@@ -151,17 +150,17 @@ impl PlacedEnvelope {
     }
 }
 
-/// A call by a process of `program`, checked.
+/// Checks a call by a process of `program`.
 ///
 /// # Errors
-/// A text for the model: other arguments, or an unknown descriptor, and what there is.
+/// An error text for the model: invalid arguments or an unknown descriptor, and what is valid.
 pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingMessage, String> {
     let args = Args::parse_by(&TOOL, program, call.args).map_err(|error| error.message)?;
     let to = args
         .required_text("to", TO)
         .map_err(|error| error.message)?;
     let to = Address::parse(to).ok_or_else(|| format!("'{to}' is nobody: give {TO}."))?;
-    let descriptors = handed(&args, FDS, call)?;
+    let descriptors = transferred_descriptors(&args, FDS, call)?;
     let text = args.text("text").unwrap_or_default();
     if text.trim().is_empty() && descriptors.is_empty() {
         return Err(
@@ -171,7 +170,7 @@ pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingMessage, Str
     }
     Ok(PendingMessage {
         to,
-        letter: Envelope {
+        envelope: Envelope {
             program: program.name().into(),
             text: text.into(),
             descriptors,
@@ -237,7 +236,7 @@ mod tests {
             let args = json!({ "to": to, "text": "hello" }).to_string();
             let found = checked(&args, &with_descriptors(), &table()).unwrap();
             assert_eq!(
-                (found.to, &*found.letter.text, &*found.letter.program),
+                (found.to, &*found.envelope.text, &*found.envelope.program),
                 (address, "hello", "p")
             );
         }
@@ -246,10 +245,10 @@ mod tests {
     #[test]
     fn descriptors_go_whole_or_in_part_and_alone_if_need_be() {
         let args = json!({ "to": "parent", "text": "", "fds": ["fd:1", { "fd": "fd:1", "lines": "2-3" }] });
-        let letter = checked(&args.to_string(), &with_descriptors(), &table())
+        let envelope = checked(&args.to_string(), &with_descriptors(), &table())
             .unwrap()
-            .letter;
-        let seen = letter.descriptors.iter().map(|d| {
+            .envelope;
+        let seen = envelope.descriptors.iter().map(|d| {
             (
                 d.part.as_deref(),
                 d.entry.content.unbounded().text().unwrap().to_string(),

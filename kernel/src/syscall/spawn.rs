@@ -1,8 +1,8 @@
-//! `spawn`: hand a task to a fresh process of a linked program.
+//! `spawn`: starts a new process of a linked program.
 //!
-//! A call is checked here and becomes a [`PendingSpawn`]: what the child is, what it is given of
-//! its parent's descriptors, and which files the shell is still to fetch for it. Nothing is read
-//! and nothing is started here.
+//! A call is checked here and becomes a [`PendingSpawn`]: the program, the descriptors of the
+//! parent that the child gets, and the files that the shell has to fetch. This module reads no file
+//! and starts nothing.
 
 mod descriptors;
 mod lists;
@@ -17,7 +17,7 @@ pub use self::pending::{
     FetchError, Fetched, MAX_PRELOAD_BYTES, PendingSpawn, Preloads, ShownPreload,
 };
 use super::args::Args;
-use super::parameter::Items;
+use super::parameter::ItemType;
 use super::{Call, Group, Handler, Parameter, ProcessHandler, SpecDraft, Tool};
 use crate::process::Draft;
 use crate::program::Program;
@@ -49,19 +49,19 @@ const PARAMETERS: [Parameter; 7] = [
     .required(),
     Parameter::flag("wait", "Whether to wait for its end; true if left out."),
     Parameter::list(
-        Items::Texts,
+        ItemType::Texts,
         FILES,
         "Files whose content stands in its system prompt.",
     ),
     Parameter::list(
-        Items::Descriptors,
+        ItemType::Descriptors,
         FDS,
         "Descriptors that it gets: their content in its system prompt, and the same ids in its \
          table. A part of one is named as \"fd:1 lines 10-40\", or by an object.",
     )
     .with_descriptors(),
     Parameter::list(
-        Items::Texts,
+        ItemType::Texts,
         TEMP_FILES,
         "Temporary files, such as temp:1, whose newest version stands in its system prompt.",
     )
@@ -72,7 +72,7 @@ const DESCRIPTION: &str = "Starts a fresh process of a linked program and return
 message. With wait=false you get its pid at once and go on; its last message comes to you by \
 itself. Programs:";
 
-/// Lists the linked programs.
+/// Adds the linked programs to the specification.
 fn list_programs(program: &Program, draft: &mut SpecDraft) {
     let names: Vec<_> = program.linked().map(|(name, ..)| name).collect();
     let program_name = &mut draft.schema["properties"]["program_name"];
@@ -84,10 +84,11 @@ fn list_programs(program: &Program, draft: &mut SpecDraft) {
     }
 }
 
-/// A call by a process of `program`, checked.
+/// Checks a call by a process of `program`.
 ///
 /// # Errors
-/// A text for the model: other arguments, an unknown program or descriptor, and what there is.
+/// An error text for the model: invalid arguments, an unknown program or descriptor, and what is
+/// valid.
 pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingSpawn, String> {
     let args = Args::parse_by(&TOOL, program, call.args).map_err(|error| error.message)?;
     let child = linked(&args, program)?;
@@ -108,14 +109,14 @@ pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingSpawn, Strin
     })
 }
 
-/// Whether the call waits for the child's end. Of a call that was checked before.
+/// Whether a checked call waits for the end of the child.
 #[must_use]
 pub fn waits(args: &str) -> bool {
     let args = Args::parse(&TOOL, args);
     args.ok().and_then(|args| args.flag("wait")).unwrap_or(true)
 }
 
-/// The program that the call names. Of a call that was checked before.
+/// The program that a checked call names.
 #[must_use]
 pub fn program_name(args: &str) -> Option<String> {
     let args = Args::parse(&TOOL, args).ok()?;

@@ -1,8 +1,7 @@
-//! What the tools of temporary files have in common: how a file and a content are named, and what
-//! is answered.
+//! Shared code of the temporary file tools: parsing of files and contents, and answers.
 //!
-//! They ask for an operation and never do it: the files belong to the tree of processes and not to
-//! one of them.
+//! The tools only describe operations; the files belong to the tree of processes and not to one of
+//! them.
 
 use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
 use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempId, view};
@@ -13,26 +12,25 @@ use super::args::Args;
 use crate::table::Table;
 use dormouse_content::Content;
 
-/// An operation that the tree's files are asked for. The same arguments and table give the same
-/// one.
+/// A pending operation on the tree's files. The same arguments and table yield the same one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingTempFile {
     /// The operation.
     pub op: TempFileOp<Content>,
-    /// The most bytes that a file may hold, as the program says.
+    /// Maximum size of a file, from the program.
     pub max_bytes: u64,
-    /// The file as the model wrote it, if it named one.
+    /// The file as the model named it, if it did.
     asked: Option<String>,
 }
 
 impl PendingTempFile {
-    /// What the caller reads of a change.
+    /// The answer for a completed change.
     #[must_use]
     pub fn changed(&self, id: TempId, version: u64, total_bytes: u64) -> Answer {
         view::changed(&self.op, id, version, total_bytes)
     }
 
-    /// What the caller reads of an operation that was refused.
+    /// The answer for a refused operation.
     #[must_use]
     pub fn refused(&self, error: &TempFileError) -> Answer {
         error.fd_error(self.asked.as_deref()).answer()
@@ -53,10 +51,10 @@ pub(super) fn pending(
     })
 }
 
-/// The file that is named.
+/// Parses the file argument.
 ///
 /// # Errors
-/// `invalid_parameter`: none is, or it is no name of a file.
+/// `invalid_parameter` if it is missing or not the name of a file.
 pub(super) fn file(args: &Args) -> Result<TempId, FdError> {
     let name = args.required_text("temp_file_id", "the temporary file, such as \"temp:1\"")?;
     name.parse().map_err(|_| {
@@ -67,7 +65,7 @@ pub(super) fn file(args: &Args) -> Result<TempId, FdError> {
     })
 }
 
-/// The version that is named, if one is.
+/// Parses the optional version argument.
 ///
 /// # Errors
 /// `invalid_range`: versions count from 1.
@@ -87,7 +85,7 @@ pub(super) fn version(args: &Args) -> Result<Option<u64>, FdError> {
     })
 }
 
-/// What a file is to hold: a text as it stands, or what a descriptor holds, which is not copied.
+/// The content for a file: a text, or the content of a descriptor, which is not copied.
 ///
 /// # Errors
 /// `invalid_parameter` unless exactly one is given; `not_found`.

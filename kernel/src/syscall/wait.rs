@@ -1,4 +1,4 @@
-//! `wait`: for the ends of children that run in the background.
+//! `wait`: waits for background children to end.
 
 use dormouse_proto::id::Pid;
 use dormouse_proto::mail::Address;
@@ -6,9 +6,9 @@ use dormouse_proto::tool::Access;
 use serde_json::Value;
 
 use super::args::Args;
-use super::handed::bounded;
-use super::parameter::Items;
+use super::parameter::ItemType;
 use super::receive_messages::{MAX_TIMEOUT_MS, timeout};
+use super::transferred::bounded;
 use super::{Group, Handler, Parameter, ProcessHandler, Tool};
 use crate::process::Draft;
 
@@ -29,7 +29,7 @@ const PIDS: &str = "pids";
 const TIMEOUT: &str = "timeout_ms";
 const PARAMETERS: [Parameter; 2] = [
     Parameter::list(
-        Items::Integers,
+        ItemType::Integers,
         PIDS,
         "The children to wait for, as spawn with wait=false named them; all, if left out.",
     ),
@@ -44,20 +44,20 @@ const PARAMETERS: [Parameter; 2] = [
 const DESCRIPTION: &str =
     "Waits until children that run in the background have ended, and returns what they said.";
 
-/// What a call waits for.
+/// The checked arguments of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// The children; none: all.
+    /// The children; `None` for all.
     pub pids: Option<Vec<Pid>>,
-    /// How long at most, in milliseconds.
+    /// Timeout in milliseconds.
     pub timeout_ms: Option<u64>,
 }
 
-/// What a call waits for.
+/// The checked arguments of a call.
 ///
 /// # Errors
-/// A text for the model.
-pub fn asked(args: &str) -> Result<Wait, String> {
+/// An error text for the model.
+pub fn arguments(args: &str) -> Result<Wait, String> {
     let args = Args::parse(&TOOL, args).map_err(|error| error.message)?;
     let pids = bounded(PIDS, args.list(PIDS))?
         .iter()
@@ -98,7 +98,7 @@ mod tests {
             ),
         ];
         for (args, pids, timeout_ms) in cases {
-            assert_eq!(asked(args), Ok(Wait { pids, timeout_ms }), "{args}");
+            assert_eq!(arguments(args), Ok(Wait { pids, timeout_ms }), "{args}");
         }
         for args in [
             r#"{"pids": [0]}"#,
@@ -106,7 +106,7 @@ mod tests {
             r#"{"pids": [1.5]}"#,
             r#"{"pid": 3}"#,
         ] {
-            assert!(asked(args).is_err(), "{args}");
+            assert!(arguments(args).is_err(), "{args}");
         }
     }
 }

@@ -1,11 +1,11 @@
-//! A part of a list: as many of its items, from a position on, as one answer shows.
+//! Paging of lists: as many items from a position on as one answer may show.
 
 use dormouse_proto::descriptor::view::Shown;
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 
 use super::args::Args;
 
-/// What is asked for of a list, and how much of it may be shown.
+/// The requested range of a list and the limit of its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {
     start: u64,
@@ -14,15 +14,13 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// The window that `start` and `max` name.
+    /// Parses the arguments `start` and `max`.
     ///
     /// # Errors
     /// `invalid_range`.
     pub(super) fn parse(args: &Args, default_max: u64, max_chars: u64) -> Result<Self, FdError> {
-        let (start, max) = (
-            args.at_least("start", 1, 1)?,
-            args.at_least("max", 1, default_max)?,
-        );
+        let start = args.at_least("start", 1, 1)?;
+        let max = args.at_least("max", 1, default_max)?;
         Ok(Self {
             start,
             max,
@@ -30,18 +28,20 @@ impl Window {
         })
     }
 
-    /// The items in it. `chars` reckons what showing an item takes; the first is shown whatever it
-    /// takes.
+    /// Selects the items. `chars` estimates the length of a shown item; the first one is shown
+    /// whatever its length.
     ///
     /// # Errors
     /// `invalid_range`, with what is valid.
-    pub(super) fn of<T>(
+    pub(super) fn select<T>(
         self,
         args: &Args,
         items: impl IntoIterator<Item = T>,
         chars: impl Fn(&T) -> u64,
     ) -> Result<(Shown, Vec<T>), FdError> {
-        let (mut total, mut chars_left, mut shown) = (0, Some(self.max_chars), Vec::new());
+        let mut total = 0;
+        let mut chars_left = Some(self.max_chars);
+        let mut shown = Vec::new();
         for item in items {
             total += 1;
             let Some(left) = chars_left.filter(|_| total >= self.start) else {
@@ -72,8 +72,8 @@ impl Window {
     }
 }
 
-/// The text, or as many of its characters as this and a sign that there are more.
-pub(super) fn cut(text: &str, max_chars: usize) -> String {
+/// The text, truncated to `max_chars` characters and an ellipsis.
+pub(super) fn truncate(text: &str, max_chars: usize) -> String {
     match text.char_indices().nth(max_chars) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
@@ -83,7 +83,7 @@ pub(super) fn cut(text: &str, max_chars: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::Parameter;
-    use super::super::parameter::Offered;
+    use super::super::parameter::OfferedParameters;
     use super::*;
 
     const PARAMETERS: [Parameter; 2] = [
@@ -92,14 +92,14 @@ mod tests {
     ];
 
     fn parsed(json: &str) -> Args {
-        Args::of("t", &PARAMETERS, Offered::ALL, json).unwrap()
+        Args::of("t", &PARAMETERS, OfferedParameters::ALL, json).unwrap()
     }
 
     fn shown(args: &str, max_chars: u64) -> Result<(String, Option<u64>, Vec<u64>), String> {
         let args = parsed(args);
         let window = Window::parse(&args, 4, max_chars).map_err(|error| error.message)?;
         let (shown, items) = window
-            .of(&args, [10, 20, 30, 5, 5], |chars| *chars)
+            .select(&args, [10, 20, 30, 5, 5], |chars| *chars)
             .map_err(|error| error.message)?;
         Ok((shown.range(), shown.next(), items))
     }
@@ -135,7 +135,9 @@ mod tests {
     fn an_empty_list_is_shown_from_its_beginning() {
         let args = parsed("{}");
         let window = Window::parse(&args, 4, 10).unwrap();
-        let (shown, items) = window.of(&args, Vec::<u64>::new(), |chars| *chars).unwrap();
+        let (shown, items) = window
+            .select(&args, Vec::<u64>::new(), |chars| *chars)
+            .unwrap();
         assert_eq!(
             (shown.range().as_str(), shown.next(), items),
             ("0", None, vec![])

@@ -1,5 +1,5 @@
-//! `write_temp_file`: puts a content in place of all that a file holds, if nobody has changed it
-//! since it was read.
+//! `write_temp_file`: replaces the content of a file if nobody has changed it since it was read
+//! (compare and swap on its version).
 
 use dormouse_proto::descriptor::FdError;
 use dormouse_proto::temp_file::TempFileOp;
@@ -40,8 +40,8 @@ const PARAMETERS: [Parameter; 4] = [
         .required(),
 ];
 
-/// Answers a call: with an operation for the tree's files, or with an error. A descriptor's content
-/// is not copied.
+/// Executes a call: returns the operation for the tree's files, or an error. The content of a
+/// descriptor is not copied.
 #[must_use]
 pub fn write_temp_file(call: &Call<'_>) -> Outcome {
     run(call).into()

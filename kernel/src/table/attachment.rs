@@ -1,9 +1,9 @@
-//! Attachments: what a tool produced that is no text. Each becomes a descriptor, however small it
-//! is, and a model whose format takes it is shown the thing itself.
+//! Attachments: non-text output of tools. Each becomes a descriptor, whatever its size, and is
+//! shown to models whose wire format supports its type.
 //!
-//! A provider that cannot read an image refuses the whole request, and each one after it. So only
-//! what looks like what it is said to be is shown, and nothing that is longer, wider or one more
-//! than every provider takes.
+//! A provider that cannot read an image rejects the whole request, and every later one with the
+//! same history. Therefore only bytes that look like their media type are shown, and nothing that
+//! exceeds the limits of any supported provider.
 
 use std::sync::Arc;
 
@@ -15,19 +15,20 @@ use dormouse_proto::tool::Attachment;
 use dormouse_proto::xml::Element;
 use imagesize::ImageType;
 
-use super::placement::{Capped, Placer};
+use super::placement::{CappedContent, Placer};
 use dormouse_content::{Content, Unreadable};
 
 /// The most attachments of one output that become descriptors.
-pub const MOST_ATTACHED: usize = 64;
-/// The most bytes that the model of one process is shown: their base64 stays below the 20 MB that
-/// every provider takes in a request.
+pub const MAX_ATTACHMENTS: usize = 64;
+/// Limit for the media of one conversation: as base64 they stay below the 20 MB that every provider
+/// accepts in a request.
 const MOST_SHOWN_BYTES: u64 = 14_000_000;
-/// The longest that is shown: its base64 has 5 MB.
+/// Limit for one attachment: as base64 it has 5 MB.
 const LONGEST_SHOWN_BYTES: u64 = 3_750_000;
-/// The longest side of an image that is shown.
+/// Limit for the longer side of an image.
 const LONGEST_SIDE_PX: u32 = 8_000;
-/// So many images may have such sides; where there are more, each must be small.
+/// Up to this many images may have sides up to [`LONGEST_SIDE_PX`]; with more images, each must be
+/// small.
 const FEW_IMAGES: usize = 20;
 const SMALL_SIDE_PX: u32 = 2_000;
 /// The most images of one conversation.
@@ -36,20 +37,20 @@ const MOST_IMAGES: usize = 100;
 const LONGEST_NAME_CHARS: usize = 200;
 const LONGEST_TYPE_CHARS: usize = 100;
 
-/// The beginning of a text that may be long.
-fn begun(text: &str, chars: usize) -> String {
-    let begun: String = text.chars().take(chars).collect();
-    if begun.len() < text.len() {
-        begun + "…"
+/// The first characters of a text that may be long.
+fn truncated(text: &str, chars: usize) -> String {
+    let start: String = text.chars().take(chars).collect();
+    if start.len() < text.len() {
+        start + "…"
     } else {
-        begun
+        start
     }
 }
 
-/// An attachment that is about to become a descriptor.
+/// An attachment that is about to become a descriptor. It has no id yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewAttachment {
-    /// What the descriptor holds.
+    /// Entry for the descriptor table.
     pub entry: Entry<Content>,
     source: Arc<str>,
     name: Option<String>,
@@ -59,12 +60,12 @@ pub struct NewAttachment {
 }
 
 impl Placer<'_> {
-    /// Places an attachment. If descriptors are off, it becomes one all the same, which the model
-    /// can only be shown. O(n) in its bytes, at memory bandwidth; bytes past `max_content_bytes`
-    /// are dropped, and then it is not shown.
+    /// Makes a descriptor of an attachment, even if descriptors are off; then the model can only be
+    /// shown it. O(n) in its bytes, at memory bandwidth. Bytes past `max_content_bytes` are
+    /// dropped, and a truncated attachment is not shown.
     ///
     /// # Errors
-    /// The quota is used up.
+    /// [`Unreadable`] if the quota is used up.
     pub fn attachment(
         &self,
         Attachment {
@@ -75,15 +76,18 @@ impl Placer<'_> {
         source: &str,
     ) -> Result<NewAttachment, Unreadable> {
         let settings = self.settings.copied().unwrap_or_default();
-        // A server names them, at any length.
-        let name = name.as_deref().map(|name| begun(name, LONGEST_NAME_CHARS));
-        let media_type = begun(media_type, LONGEST_TYPE_CHARS);
+        // Names come from servers and can have any length.
+        let name = name
+            .as_deref()
+            .map(|name| truncated(name, LONGEST_NAME_CHARS));
+        let media_type = truncated(media_type, LONGEST_TYPE_CHARS);
         let total_bytes = bytes.len() as u64;
-        let Capped { content, cut_bytes } = self.capped(bytes.clone(), 0, Some(&settings))?;
+        let CappedContent { content, cut_bytes } =
+            self.capped(bytes.clone(), 0, Some(&settings))?;
         let is_fit = cut_bytes == 0 && total_bytes <= LONGEST_SHOWN_BYTES;
         let side_px = Some(bytes)
             .filter(|_| is_fit)
-            .and_then(|bytes| seen(bytes, &essence(&media_type)));
+            .and_then(|bytes| shown_side_px(bytes, &essence(&media_type)));
         let from = name
             .as_ref()
             .map_or_else(|| source.to_owned(), |name| format!("{source}/{name}"));
@@ -104,7 +108,7 @@ impl Placer<'_> {
 }
 
 impl NewAttachment {
-    /// What the model reads of it once it is opened as `id`.
+    /// The element that describes the attachment, once it is opened as `id`.
     #[must_use]
     pub fn element(&self, id: &FdId) -> Element {
         let Self {
@@ -125,7 +129,8 @@ impl NewAttachment {
         view::attachment(id, attached)
     }
 
-    /// What the model is shown of it once it is opened as `id`, if it can be.
+    /// The media block that shows the attachment, once it is opened as `id`; `None` if it cannot be
+    /// shown.
     #[must_use]
     pub fn media(&self, id: &FdId) -> Option<Media> {
         let media_type = essence(&self.media_type);
@@ -137,7 +142,7 @@ impl NewAttachment {
     }
 }
 
-/// The type without parameters, in small letters: `image/png`.
+/// The media type in lower case and without parameters, such as `image/png`.
 fn essence(media_type: &str) -> String {
     media_type
         .split(';')
@@ -147,8 +152,8 @@ fn essence(media_type: &str) -> String {
         .to_ascii_lowercase()
 }
 
-/// The longer side of what can be shown as `media_type`, in pixels; 0 for a document.
-fn seen(bytes: &[u8], media_type: &str) -> Option<u32> {
+/// The longer side in pixels if the bytes can be shown as `media_type`; 0 for a document.
+fn shown_side_px(bytes: &[u8], media_type: &str) -> Option<u32> {
     if shown_type(bytes) != Some(media_type) {
         return None;
     }
@@ -163,7 +168,7 @@ fn seen(bytes: &[u8], media_type: &str) -> Option<u32> {
 
 const PDF: &str = "application/pdf";
 
-/// The type of image or document that bytes begin as, of those that can be shown.
+/// The showable media type that the first bytes indicate.
 #[must_use]
 pub fn shown_type(bytes: &[u8]) -> Option<&'static str> {
     match imagesize::image_type(bytes) {
@@ -175,7 +180,7 @@ pub fn shown_type(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// What a conversation shows its model, all of it with each request.
+/// Totals of the media in a conversation. All of them are sent with each request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MediaBudget {
     bytes: u64,
@@ -184,7 +189,7 @@ pub struct MediaBudget {
 }
 
 impl MediaBudget {
-    /// With this beside the rest.
+    /// The totals including this item.
     #[must_use]
     pub fn with(self, media: &Media, bytes: u64) -> Self {
         Self {
@@ -194,9 +199,9 @@ impl MediaBudget {
         }
     }
 
-    /// Whether every provider takes all of it.
+    /// Whether every supported provider accepts the totals.
     #[must_use]
-    pub fn is_taken(self) -> bool {
+    pub fn fits(self) -> bool {
         let are_small = self.images <= FEW_IMAGES || self.largest_px <= SMALL_SIDE_PX;
         self.bytes <= MOST_SHOWN_BYTES && self.images <= MOST_IMAGES && are_small
     }
@@ -289,20 +294,17 @@ mod tests {
                 gallery.with(&media, 1_000)
             })
         };
-        assert!(with(FEW_IMAGES, LONGEST_SIDE_PX).is_taken());
-        assert!(!with(FEW_IMAGES + 1, SMALL_SIDE_PX + 1).is_taken());
-        assert!(with(MOST_IMAGES, SMALL_SIDE_PX).is_taken());
-        assert!(!with(MOST_IMAGES + 1, 1).is_taken());
-        assert!(
-            with(5 * MOST_IMAGES, 0).is_taken(),
-            "documents are no images"
-        );
+        assert!(with(FEW_IMAGES, LONGEST_SIDE_PX).fits());
+        assert!(!with(FEW_IMAGES + 1, SMALL_SIDE_PX + 1).fits());
+        assert!(with(MOST_IMAGES, SMALL_SIDE_PX).fits());
+        assert!(!with(MOST_IMAGES + 1, 1).fits());
+        assert!(with(5 * MOST_IMAGES, 0).fits(), "documents are no images");
         let document = Media {
             fd: FdId::Fd(1),
             media_type: PDF.into(),
             side_px: 0,
         };
-        assert!(!with(1, 1).with(&document, MOST_SHOWN_BYTES).is_taken());
+        assert!(!with(1, 1).with(&document, MOST_SHOWN_BYTES).fits());
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The conversation as descriptors: `msg:3` is its third message, `msg:3.2` the second part of it.
 //!
-//! Derived, never stored: the texts are those of the messages, shared and not copied, and a message
-//! that nobody reads costs nothing. Where the parts of a message are several, `msg:3` joins them
-//! with line feeds; that text is made when it is read.
+//! These descriptors are derived and never stored. Their texts are shared with the messages, and a
+//! message that nobody reads costs nothing. If a message has several parts, `msg:3` joins them with
+//! line feeds; that text is built when it is read.
 
 use std::sync::Arc;
 
@@ -13,19 +13,19 @@ use imbl::Vector;
 
 use dormouse_content::Content;
 
-/// What a model reads behind a message that is a descriptor: the name that it goes by.
+/// The marker at the end of a message, which tells the model its descriptor id.
 pub(crate) fn marker(number: usize) -> String {
     format!("[msg:{number}]")
 }
 
-/// Messages that can be read like descriptors. Cloning costs O(1).
+/// The messages of a conversation as descriptors. Cloning costs O(1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Conversation {
     messages: Vector<Arc<Message>>,
     page_chars: u32,
 }
 
-/// A text of a message, and where it comes from.
+/// One text of a message and its source.
 struct Part {
     text: Arc<str>,
     source: Arc<str>,
@@ -39,7 +39,7 @@ impl Conversation {
         }
     }
 
-    /// The message, or the part of one, of this name. O(its text).
+    /// The message, or part of a message, with this id. O(length of its text).
     pub(super) fn entry(&self, id: &FdId) -> Option<Entry<Content>> {
         let FdId::Message { number, part } = id else {
             return None;
@@ -57,7 +57,7 @@ impl Conversation {
         ))
     }
 
-    /// Each message as a whole.
+    /// All messages, each with all of its parts.
     pub(super) fn iter(&self) -> impl Iterator<Item = (FdId, Entry<Content>)> {
         let ids = (1..)
             .take(self.messages.len())
@@ -65,8 +65,7 @@ impl Conversation {
         ids.filter_map(|id| self.entry(&id).map(|entry| (id, entry)))
     }
 
-    /// The texts of a message, in order: what is said and what tools answered, without the marker
-    /// behind it.
+    /// The texts of a message in order: what was said and what tools answered, without the marker.
     fn parts(&self, number: usize) -> Option<Vec<Part>> {
         let before = number.checked_sub(1)?;
         let message = self.messages.get(before)?;
@@ -75,23 +74,23 @@ impl Conversation {
             Block::Text { text, .. } if **text == *marker => None,
             Block::Text { text, .. } => Some(Part {
                 text: text.clone(),
-                source: speaker(message.role).into(),
+                source: source_of_role(message.role).into(),
             }),
             Block::ToolResult { id, text, .. } => Some(Part {
                 text: text.clone(),
-                source: self.asked(before, id),
+                source: self.source_of_result(before, id),
             }),
             Block::ToolUse { .. } | Block::Media { .. } | Block::Opaque(_) => None,
         });
         Some(parts.collect())
     }
 
-    /// The tool that the message before asked for by this id.
-    fn asked(&self, before: usize, result: &str) -> Arc<str> {
-        let asking = before
+    /// The source of a tool result: the tool that the preceding message called under this id.
+    fn source_of_result(&self, before: usize, result: &str) -> Arc<str> {
+        let calling = before
             .checked_sub(1)
             .and_then(|index| self.messages.get(index));
-        let tool = asking.and_then(|message| {
+        let tool = calling.and_then(|message| {
             message.blocks.iter().find_map(|block| match block {
                 Block::ToolUse { id, name, .. } if **id == *result => Some(format!("tool:{name}")),
                 _ => None,
@@ -101,14 +100,14 @@ impl Conversation {
     }
 }
 
-fn speaker(role: Role) -> &'static str {
+fn source_of_role(role: Role) -> &'static str {
     match role {
         Role::User => "user_input",
         Role::Assistant => "reply",
     }
 }
 
-/// One part is itself; of a message without text nothing can be read.
+/// Joins the parts with line feeds. `None` if the message has no text.
 fn joined(mut parts: Vec<Part>) -> Option<Part> {
     if parts.len() < 2 {
         return parts.pop();

@@ -1,11 +1,10 @@
-//! A table under random edits, against a plain map: descriptors that are opened, replaced and noted
-//! of, and forks between.
+//! Property test: random edits and forks of a table, compared with a plain map.
 
 use std::collections::BTreeMap;
 
 use dormouse_proto::id::FdId;
 use dormouse_proto::model::Usage;
-use dormouse_proto::record::{Entry, Note, Section};
+use dormouse_proto::record::{Annotation, Entry, Section};
 use proptest::prelude::*;
 
 use super::Table;
@@ -19,29 +18,29 @@ fn entry(text: &str) -> Entry<Content> {
 enum Edit {
     Open(String),
     Put(u32, String),
-    Note(u32, Note),
+    Note(u32, Annotation),
     Fork,
 }
 
-fn notes() -> impl Strategy<Value = Note> {
-    let name = prop::option::of("[ab]").prop_map(|name| Note::Named {
+fn notes() -> impl Strategy<Value = Annotation> {
+    let name = prop::option::of("[ab]").prop_map(|name| Annotation::Named {
         name: name.map(Into::into),
     });
-    let marked = ("[xyz]", 1_u64..4).prop_map(|(ref_id, line)| Note::Marked {
+    let marked = ("[xyz]", 1_u64..4).prop_map(|(ref_id, line)| Annotation::Marked {
         ref_id: ref_id.into(),
         section: Section {
             start_line: line,
             end_line: line,
         },
     });
-    let summary = "[a-z]{1,3}".prop_map(|summary| Note::Summarized {
+    let summary = "[a-z]{1,3}".prop_map(|summary| Annotation::Summarized {
         summary: summary.into(),
         usage: Usage::default(),
     });
     prop_oneof![
         name,
         marked,
-        "[xyz]".prop_map(|ref_id| Note::Unmarked {
+        "[xyz]".prop_map(|ref_id| Annotation::Unmarked {
             ref_id: ref_id.into()
         }),
         summary
@@ -68,16 +67,16 @@ struct Known {
 }
 
 impl Known {
-    fn note(&mut self, note: &Note) {
+    fn note(&mut self, note: &Annotation) {
         match note {
-            Note::Named { name } => self.name = name.as_deref().map(str::to_owned),
-            Note::Marked { ref_id, section } => {
+            Annotation::Named { name } => self.name = name.as_deref().map(str::to_owned),
+            Annotation::Marked { ref_id, section } => {
                 self.sections.insert(ref_id.to_string(), section.start_line);
             }
-            Note::Unmarked { ref_id } => {
+            Annotation::Unmarked { ref_id } => {
                 self.sections.remove(&**ref_id);
             }
-            Note::Summarized { summary, .. } => self.summary = Some(summary.to_string()),
+            Annotation::Summarized { summary, .. } => self.summary = Some(summary.to_string()),
         }
     }
 
@@ -124,7 +123,7 @@ fn edit((table, model, next): &mut (Table, Model, u32), edit: Edit) {
         Edit::Open(text) => (table.next_fd(), text),
         Edit::Put(number, text) => (number, text),
         Edit::Note(number, note) => {
-            table.note(&FdId::Fd(number), &note);
+            table.annotate(&FdId::Fd(number), &note);
             model.entry(number).and_modify(|known| known.note(&note));
             return;
         }

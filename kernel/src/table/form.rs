@@ -1,7 +1,7 @@
-//! Which text of a descriptor a call is served: its own, or its JSON reformatted.
+//! The form in which a descriptor is shown: its own text, or its JSON reformatted.
 //!
-//! The one place that decides it. What opens a descriptor, what reads it and what searches it agree
-//! by asking here.
+//! Opening, reading and searching a descriptor all decide it here, so that they agree on pages,
+//! lines and characters.
 
 use std::borrow::Cow;
 
@@ -12,29 +12,29 @@ use dormouse_proto::record::Entry;
 use super::extent;
 use dormouse_content::{Content, PrettyError, ReadQuota, Reader, Unreadable};
 
-/// A form of a content's text.
+/// A form of the text of a content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// As it is.
+    /// The unchanged text.
     Plain,
-    /// JSON reformatted.
+    /// Reformatted JSON.
     Pretty,
 }
 
-/// A descriptor in the form that is served.
+/// A descriptor in the form in which it is shown.
 #[derive(Clone, Debug)]
 pub struct View<'a> {
-    /// The descriptor as the table has it.
+    /// Entry of the descriptor table.
     pub entry: Cow<'a, Entry<Content>>,
-    /// What is served: its content, or that reformatted.
+    /// The shown content: that of the entry, or its reformatted JSON.
     pub content: Reader<'a>,
-    /// Whether it is. None where the content is as it is, and would be for every call that does not
-    /// ask for another form.
+    /// Whether JSON is reformatted; stated in answers. `None` if the plain text is shown and would
+    /// be by default.
     pub pretty: Option<bool>,
 }
 
 impl<'a> View<'a> {
-    /// The descriptor as it is, whatever is shown by default.
+    /// The unchanged text, whatever the default form is.
     #[must_use]
     pub fn plain(entry: Cow<'a, Entry<Content>>, quota: &'a ReadQuota) -> Self {
         Self {
@@ -50,7 +50,7 @@ impl<'a> View<'a> {
         self.entry.page_chars
     }
 
-    /// What is served, as every answer about it describes it.
+    /// The extent of the shown content, as every answer states it.
     ///
     /// # Errors
     /// As [`extent`].
@@ -61,7 +61,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// A content that was made of what is served, as an answer about this descriptor describes it.
+    /// The extent of a content that was extracted from this one.
     ///
     /// # Errors
     /// As [`extent`].
@@ -73,14 +73,15 @@ impl<'a> View<'a> {
     }
 }
 
-/// The form of a descriptor that a call is served: the one that it asked for; else JSON on a single
-/// line is reformatted where the settings say so, and everything else is plain. Costs what
-/// [`Reader::pretty`](dormouse_content::Reader::pretty) costs where JSON is reformatted for the first
+/// Selects the form of a descriptor for a call: the requested one; otherwise reformatted if it is
+/// single-line JSON and the settings enable that; otherwise plain. Costs
+/// [`Reader::pretty`](dormouse_content::Reader::pretty) when JSON is reformatted for the first
 /// time, otherwise nothing.
 ///
 /// # Errors
-/// Reformatted JSON was asked for, and the content has none; or it cannot be read.
-pub fn view_of<'a>(
+/// [`PrettyError`] if reformatted JSON was requested and the content is not JSON, or if the content
+/// cannot be read.
+pub fn view_as<'a>(
     entry: Cow<'a, Entry<Content>>,
     asked: Option<Form>,
     settings: &DescriptorSettings,
@@ -94,7 +95,8 @@ pub fn view_of<'a>(
         None if by_default => match content.pretty() {
             Ok(pretty) => (pretty, Some(true)),
             Err(error @ PrettyError::Unreadable(_)) => return Err(error),
-            // It only looked like JSON.
+            // The content only looked like JSON, and the call did not request JSON: show it as it
+            // is.
             Err(_) => (content, None),
         },
         _ => (content, None),
@@ -106,17 +108,16 @@ pub fn view_of<'a>(
     })
 }
 
-/// The form of a descriptor that a call is served which asks for none. Costs what [`view_of`]
-/// costs.
+/// Selects the default form of a descriptor. Costs the same as [`view_as`].
 ///
 /// # Errors
-/// It cannot be read.
-pub fn served<'a>(
+/// [`Unreadable`] if the content cannot be read.
+pub fn default_view<'a>(
     entry: Cow<'a, Entry<Content>>,
     settings: &DescriptorSettings,
     quota: &'a ReadQuota,
 ) -> Result<View<'a>, Unreadable> {
-    view_of(entry, None, settings, quota).map_err(|error| match error {
+    view_as(entry, None, settings, quota).map_err(|error| match error {
         PrettyError::Unreadable(error) => error,
         other => unreachable!("nothing is refused that was not asked for: {other}"),
     })
@@ -143,7 +144,7 @@ mod tests {
     ) {
         for (is_on, expected) in [(false, off), (true, on)] {
             let entry = Entry::new(Content::new(text.to_owned()), 10, "tool:t", 0);
-            let view = view_of(
+            let view = view_as(
                 Cow::Borrowed(&entry),
                 asked,
                 &settings(is_on),

@@ -1,7 +1,7 @@
-//! A descriptor that is about to be opened: what it holds, and what its caller reads of it.
+//! A descriptor that is about to be opened: its entry, and the answer that announces it.
 //!
-//! It has no number yet: the table gives it the next one when it is opened. So it can be made next
-//! to the process, whatever is opened there meanwhile.
+//! It has no number until the table assigns one. It can therefore be prepared outside of the
+//! process actor while the process opens other descriptors.
 
 use std::borrow::Cow;
 
@@ -11,30 +11,30 @@ use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
 use dormouse_proto::tool::Answer;
 
-use super::preview::{self, Shown};
-use super::served;
+use super::default_view;
+use super::preview::{self, PreviewParts};
 use dormouse_content::{Content, ReadQuota, Unreadable};
 
-/// A descriptor that is about to be opened.
+/// A descriptor that is about to be opened. It has no id yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewDescriptor {
-    /// What it holds.
+    /// Entry for the descriptor table.
     pub entry: Entry<Content>,
-    /// Characters of the content as it is, whatever form of it is shown.
+    /// Characters of the unchanged content, whatever form is shown.
     total_chars: u64,
-    shows: Shows,
+    answer_kind: AnswerKind,
 }
 
-/// What the caller reads once the descriptor is open.
+/// The kind of answer that announces the descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Shows {
-    /// A message and the beginning of the content.
+enum AnswerKind {
+    /// A message and a preview of the content.
     Preview {
         message: String,
-        preview: Result<(Extent, Shown), Unreadable>,
+        preview: Result<(Extent, PreviewParts), Unreadable>,
         is_error: bool,
     },
-    /// Which part of another descriptor it is.
+    /// A statement of which part of another descriptor it is.
     Part {
         of: FdId,
         served: Served,
@@ -44,8 +44,8 @@ enum Shows {
 }
 
 impl NewDescriptor {
-    /// One whose caller reads `message`, how many bytes were dropped, and as much of the content as
-    /// the settings want.
+    /// A descriptor that is announced by `message`, the number of dropped bytes, and a preview as
+    /// the settings define it.
     #[must_use]
     pub fn previewed(
         entry: Entry<Content>,
@@ -53,11 +53,10 @@ impl NewDescriptor {
         settings: &DescriptorSettings,
         quota: &ReadQuota,
     ) -> Self {
-        // The index of the pages is kept with the content, so that no page has to be looked for
-        // later.
+        // Build the page table now: it is stored with the content, so that no later read has to.
         entry.content.reader(quota).prepare(entry.page_chars);
-        let preview = served(Cow::Borrowed(&entry), settings, quota)
-            .and_then(|view| Ok((view.extent()?, preview::shown(&view, settings.preview)?)));
+        let preview = default_view(Cow::Borrowed(&entry), settings, quota)
+            .and_then(|view| Ok((view.extent()?, preview::parts(&view, settings.preview)?)));
         let total_chars = entry
             .content
             .reader(quota)
@@ -65,12 +64,12 @@ impl NewDescriptor {
             .unwrap_or_default();
         let message = match entry.cut_bytes {
             0 => message.to_owned(),
-            cut_bytes => format!("{message} {}", cut(&entry.content, cut_bytes)),
+            cut_bytes => format!("{message} {}", cut_notice(&entry.content, cut_bytes)),
         };
         Self {
             entry,
             total_chars,
-            shows: Shows::Preview {
+            answer_kind: AnswerKind::Preview {
                 message,
                 preview,
                 is_error: false,
@@ -78,7 +77,8 @@ impl NewDescriptor {
         }
     }
 
-    /// One that is a part of `of`; `lines` are the first and the last of it there.
+    /// A descriptor that holds a part of `of`; `lines` are the first and the last line of that part
+    /// in `of`.
     pub(crate) fn part(
         entry: Entry<Content>,
         of: FdId,
@@ -89,7 +89,7 @@ impl NewDescriptor {
         Self {
             entry,
             total_chars: extent.total_chars,
-            shows: Shows::Part {
+            answer_kind: AnswerKind::Part {
                 of,
                 served,
                 lines,
@@ -98,12 +98,12 @@ impl NewDescriptor {
         }
     }
 
-    /// What the caller reads once it is opened as `id`: an `fd_result` or an `fd_extraction`, or an
-    /// `fd_error` if its content cannot be read.
+    /// The answer once the descriptor is opened as `id`: an `fd_result` or `fd_extraction`, or an
+    /// `fd_error` if the content cannot be read.
     #[must_use]
     pub fn answer(&self, id: &FdId) -> Answer {
-        match &self.shows {
-            Shows::Preview {
+        match &self.answer_kind {
+            AnswerKind::Preview {
                 message,
                 preview: Ok((extent, shown)),
                 is_error,
@@ -114,10 +114,10 @@ impl NewDescriptor {
                     ..view::result(id, &self.entry.source, *extent, message, previewed)
                 }
             }
-            Shows::Preview {
+            AnswerKind::Preview {
                 preview: Err(lost), ..
             } => unreadable(Some(id.to_string()), lost),
-            Shows::Part {
+            AnswerKind::Part {
                 of,
                 served,
                 lines,
@@ -126,26 +126,26 @@ impl NewDescriptor {
         }
     }
 
-    /// How many characters its content has, whatever form of it is shown.
+    /// Characters of the unchanged content.
     pub(super) fn total_chars(&self) -> u64 {
         self.total_chars
     }
 
-    /// Whether the content is that of an error.
+    /// Marks the preview as that of an error.
     pub(super) fn set_error(&mut self, flag: bool) {
-        if let Shows::Preview { is_error, .. } = &mut self.shows {
+        if let AnswerKind::Preview { is_error, .. } = &mut self.answer_kind {
             *is_error = flag;
         }
     }
 }
 
-/// How many bytes of a content were dropped, as a sentence.
-pub(super) fn cut(content: &Content, cut_bytes: u64) -> String {
+/// A sentence that states how many bytes were dropped. Part of what models read.
+pub(super) fn cut_notice(content: &Content, cut_bytes: u64) -> String {
     let kept = content.len_bytes();
     format!("Only its first {kept} bytes were kept; {cut_bytes} bytes after them were cut off.")
 }
 
-/// The answer if a content cannot be read. `fd` is the descriptor that was asked for.
+/// The answer if a content cannot be read. `fd` is the requested descriptor.
 pub(crate) fn unreadable(fd: Option<String>, Unreadable { message }: &Unreadable) -> Answer {
     FdError {
         kind: FdErrorKind::ContentUnreadable,

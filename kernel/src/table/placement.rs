@@ -1,12 +1,12 @@
-//! Placement: where an output or input goes. What is too large for a context becomes a descriptor
-//! before it is first sent to a model; everything else enters the context as it is.
+//! Placement: whether an output or input enters the context or becomes a descriptor. A text that is
+//! too large for the context becomes a descriptor before it is first sent to a model.
 //!
-//! Answers of descriptor tools are [`Answer`]s already, and nothing here takes an `Answer`: that
-//! keeps them from being wrapped again. Placement never looks at the name of a tool. It needs no
-//! table either: a new descriptor gets its number when it is opened, so all work on bytes can be
-//! done before, next to the process.
+//! Answers of descriptor tools are [`Answer`]s, and no function here takes an `Answer`: this keeps
+//! them from being wrapped in a descriptor again. Placement does not depend on the name of a tool.
+//! It needs no table either, since a new descriptor gets its number when it is opened; so all work
+//! on bytes can be done outside of the process actor.
 //!
-//! Small text is shown by the rule of [`ShownText`]: nothing here is the kernel's own text.
+//! Small text is escaped as [`ShownText`], since none of it is the kernel's own.
 
 use std::sync::Arc;
 
@@ -21,52 +21,52 @@ use dormouse_proto::temp_file::{self, TempId};
 use dormouse_proto::tool::{Answer, ToolOutput};
 use dormouse_proto::user_input::{InputPart, UserInput};
 
-use super::attachment::{MOST_ATTACHED, NewAttachment};
-use super::new_descriptor::{NewDescriptor, cut, unreadable};
+use super::attachment::{MAX_ATTACHMENTS, NewAttachment};
+use super::new_descriptor::{NewDescriptor, cut_notice, unreadable};
 use dormouse_content::{CappedBytes, Content, ReadQuota, Reader, Unreadable};
 
 /// Where an output or input goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// All of it enters the context.
+    /// The whole text enters the context.
     Context {
-        /// What the model reads if the text is shown by itself: by the rule of [`ShownText`].
+        /// The answer that shows the text by itself, escaped as [`ShownText`].
         answer: Answer,
-        /// The exact text, to be written into an element of the kernel.
+        /// The exact text, to be put into an element of the kernel.
         text: Arc<str>,
-        /// How many characters were produced.
+        /// Characters that were produced.
         produced_chars: u64,
     },
-    /// It becomes a descriptor, and a preview enters the context.
+    /// The text becomes a descriptor, and a preview enters the context.
     Descriptor(Box<NewDescriptor>),
 }
 
-/// An output of a tool, with its attachments.
+/// The placement of a tool's output and of its attachments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedOutput {
-    /// The output itself.
+    /// Placement of the output itself.
     pub placement: Placement,
-    /// What is attached to it: [`MOST_ATTACHED`] at most.
+    /// The attachments, at most [`MAX_ATTACHMENTS`].
     pub attached: Vec<NewAttachment>,
-    /// How many attachments there were.
+    /// Number of attachments that the tool returned.
     pub total_attached: usize,
 }
 
-/// Places outputs and inputs of one process. Costs O(n) in what it is given, at memory bandwidth.
-/// JSON on a single line is reformatted first if the settings say so, at the cost of
-/// [`Reader::pretty`]: some 0.2 s for 20 MB.
+/// Places the outputs and inputs of one process. O(n) in the bytes, at memory bandwidth.
+/// Single-line JSON is reformatted first if the settings say so, at the cost of [`Reader::pretty`]:
+/// about 0.2 s for 20 MB.
 #[derive(Clone, Copy, Debug)]
 pub struct Placer<'a> {
-    /// None if descriptors are off: then nothing becomes one.
+    /// Descriptor settings; `None` if descriptors are off, so that everything enters the context.
     pub settings: Option<&'a DescriptorSettings>,
     /// The time: milliseconds since the epoch, UTC.
     pub now_ms: u64,
-    /// How much may be read.
+    /// Quota for the bytes that are read.
     pub quota: &'a ReadQuota,
 }
 
 impl<'a> Placer<'a> {
-    /// One that may read everything.
+    /// A placer without a read limit.
     #[must_use]
     pub fn unlimited(settings: Option<&'a DescriptorSettings>, now_ms: u64) -> Self {
         Self {
@@ -76,11 +76,10 @@ impl<'a> Placer<'a> {
         }
     }
 
-    /// Places what a tool produced: a result or an error, text or binary.
-    /// It becomes a descriptor if the text that would be shown has more characters than
-    /// `max_direct_output_chars`. The preview of an error shows both of its ends. Bytes past
-    /// `max_content_bytes` are dropped, and reported as `cut_bytes`. `source` says where it comes
-    /// from, such as `tool:grep`.
+    /// Places the output of a tool: a result or an error, text or binary. It becomes a descriptor
+    /// if the shown text has more than `max_direct_output_chars` characters. The preview of an
+    /// error shows both ends. Bytes past `max_content_bytes` are dropped and reported as
+    /// `cut_bytes`. `source` names the origin, such as `tool:grep`.
     #[must_use]
     pub fn output(&self, output: ToolOutput, source: &str) -> PlacedOutput {
         let ToolOutput {
@@ -89,60 +88,61 @@ impl<'a> Placer<'a> {
             cut_bytes,
             attached,
         } = output;
-        let of_errors = self.settings.filter(|_| is_error).map(of_errors);
+        let error_settings = self.settings.filter(|_| is_error).map(error_settings);
         let placer = Placer {
-            settings: of_errors.as_ref().or(self.settings),
+            settings: error_settings.as_ref().or(self.settings),
             ..*self
         };
         let placed = placer
             .capped(bytes, cut_bytes, self.settings)
             .and_then(|capped| placer.place(capped, source));
         let total_attached = attached.len();
-        // If the quota is used up, all of this is dropped.
+        // If the quota runs out, the caller discards the whole result, so a partial list is
+        // harmless.
         let attached = attached
             .iter()
-            .take(MOST_ATTACHED)
+            .take(MAX_ATTACHMENTS)
             .map_while(|attachment| self.attachment(attachment, source).ok());
         PlacedOutput {
             placement: placed
-                .unwrap_or_else(Placement::lost)
+                .unwrap_or_else(Placement::unreadable)
                 .with_error_flag(is_error),
             attached: attached.collect(),
             total_attached,
         }
     }
 
-    /// Places what another process said, as [`output`](Self::output) places a result. A descriptor
-    /// that it becomes shares the text, and nothing of it is copied.
+    /// Places text of another process, by the same rule as [`output`](Self::output). A descriptor
+    /// shares the text without a copy.
     #[must_use]
     pub fn shared(&self, text: &Arc<str>, source: &str) -> Placement {
         let capped = self.capped(Content::bytes_of(text.clone()), 0, self.settings);
         capped
             .and_then(|capped| self.place(capped, source))
-            .unwrap_or_else(Placement::lost)
+            .unwrap_or_else(Placement::unreadable)
     }
 
-    /// Places the last message of a child, as [`shared`](Self::shared) does. If the child did not
-    /// finish, it is an error.
+    /// Places the last message of a child, as [`shared`](Self::shared) does; as an error if the
+    /// child did not finish.
     #[must_use]
     pub fn exit(&self, exit: &Exit, source: &str) -> Placement {
-        let of_errors = self
+        let error_settings = self
             .settings
             .filter(|_| exit.status != ExitStatus::Done)
-            .map(of_errors);
+            .map(error_settings);
         Placer {
-            settings: of_errors.as_ref().or(self.settings),
+            settings: error_settings.as_ref().or(self.settings),
             ..*self
         }
         .shared(&exit.message, source)
     }
 
-    /// Places a part of what the user said. It becomes a descriptor if it has more characters than
-    /// `max_input_chars` and `page_user_input` is on. Nothing is copied.
+    /// Places one part of an input. It becomes a descriptor if it has more than `max_input_chars`
+    /// characters and `page_user_input` is on. Nothing is copied.
     #[must_use]
     pub fn input(&self, part: &InputPart) -> Placement {
         let settings = self.settings.filter(|settings| settings.page_user_input);
-        let place = |capped: Capped| match settings {
+        let place = |capped: CappedContent| match settings {
             Some(settings)
                 if self.reader(&capped.content).total_chars()? > settings.max_input_chars =>
             {
@@ -157,7 +157,7 @@ impl<'a> Placer<'a> {
         };
         self.capped(part.bytes.clone(), 0, settings)
             .and_then(place)
-            .unwrap_or_else(Placement::lost)
+            .unwrap_or_else(Placement::unreadable)
     }
 
     /// Places all parts of an input, in order.
@@ -170,9 +170,9 @@ impl<'a> Placer<'a> {
             .collect()
     }
 
-    /// Places the content of a temporary file, for a reader of it. A large one becomes a descriptor
-    /// of the reader, whose source is the file's name: a copy of that version, with nothing copied.
-    /// The answer contains the version in both cases.
+    /// Places the content of a temporary file for its reader. A large one becomes a descriptor
+    /// whose source is the file's name and which shares that version. The answer states the version
+    /// in both cases.
     #[must_use]
     pub fn temp_file(&self, (id, version): (TempId, u64), content: &Content) -> Placement {
         let reader = self.reader(content);
@@ -182,7 +182,7 @@ impl<'a> Placer<'a> {
                 Some(settings) if produced_chars > settings.max_direct_output_chars => {
                     let message =
                         temp_file::view::exceeds(id, version, settings.max_direct_output_chars);
-                    let capped = Capped {
+                    let capped = CappedContent {
                         content: content.clone(),
                         cut_bytes: 0,
                     };
@@ -192,17 +192,17 @@ impl<'a> Placer<'a> {
                     .map(|answer| Placement::element(answer, produced_chars)),
             }
         };
-        place().unwrap_or_else(Placement::lost)
+        place().unwrap_or_else(Placement::unreadable)
     }
 
-    /// Places what the host hands over: a descriptor however small it is, in pages of so many
-    /// characters (none: as the settings say).
+    /// Makes a descriptor of a content that the host opens, whatever its size. `page_chars`
+    /// defaults to the setting of the program.
     ///
     /// # Errors
-    /// The quota is used up.
-    pub fn handed(
+    /// [`Unreadable`] if the quota is used up.
+    pub fn host_descriptor(
         &self,
-        handed: CappedBytes,
+        capped: CappedBytes,
         source: &str,
         page_chars: Option<u32>,
     ) -> Result<NewDescriptor, Unreadable> {
@@ -215,18 +215,18 @@ impl<'a> Placer<'a> {
             settings: Some(&settings),
             ..*self
         };
-        placer.opened(
-            handed,
+        placer.open_bytes(
+            capped,
             source,
             &format!("Opened {source}. Use read_fd to read its pages."),
         )
     }
 
-    /// Makes a descriptor of these bytes, however few they are. The answer says `message`.
+    /// Makes a descriptor of these bytes, however few they are, announced by `message`.
     ///
     /// # Errors
-    /// The quota is used up.
-    pub(crate) fn opened(
+    /// [`Unreadable`] if the quota is used up.
+    pub(crate) fn open_bytes(
         &self,
         CappedBytes { bytes, cut_bytes }: CappedBytes,
         source: &str,
@@ -234,10 +234,10 @@ impl<'a> Placer<'a> {
     ) -> Result<NewDescriptor, Unreadable> {
         let settings = self.settings.copied().unwrap_or_default();
         let capped = self.capped(bytes, cut_bytes, Some(&settings))?;
-        Ok(self.opening(capped, source, &settings, message))
+        Ok(self.new_descriptor(capped, source, &settings, message))
     }
 
-    fn place(&self, capped: Capped, source: &str) -> Result<Placement, Unreadable> {
+    fn place(&self, capped: CappedContent, source: &str) -> Result<Placement, Unreadable> {
         match self.settings {
             Some(settings)
                 if self.reader(&capped.content).total_chars()?
@@ -252,15 +252,15 @@ impl<'a> Placer<'a> {
         }
     }
 
-    /// Small text, and how it is `shown` by itself. Binary content is base64, after a sentence that
-    /// says so. If bytes were dropped, a sentence at the end says how many.
+    /// Small text for the context. `shown` escapes it. Binary content is shown as base64 after a
+    /// sentence that says so; a sentence at the end states how many bytes were dropped.
     fn context(
         &self,
-        capped: &Capped,
+        capped: &CappedContent,
         what: &str,
         shown: impl Fn(Arc<str>) -> ShownText,
     ) -> Result<Placement, Unreadable> {
-        let Capped { content, cut_bytes } = capped;
+        let CappedContent { content, cut_bytes } = capped;
         let reader = self.reader(content);
         let mut text: Arc<str> = match reader.is_binary()? {
             true => format!(
@@ -273,9 +273,9 @@ impl<'a> Placer<'a> {
         };
         let mut shown = shown(text.clone());
         if *cut_bytes > 0 {
-            let behind = format!("\n\n{}", cut(content, *cut_bytes));
-            text = [&*text, &*behind].concat().into();
-            shown = shown.then(behind);
+            let notice = format!("\n\n{}", cut_notice(content, *cut_bytes));
+            text = [&*text, &*notice].concat().into();
+            shown = shown.then(notice);
         }
         let produced_chars = text.chars().count() as u64;
         Ok(Placement::Context {
@@ -287,22 +287,24 @@ impl<'a> Placer<'a> {
 
     fn descriptor(
         &self,
-        capped: Capped,
+        capped: CappedContent,
         source: &str,
         settings: &DescriptorSettings,
         message: &str,
     ) -> Placement {
-        Placement::Descriptor(Box::new(self.opening(capped, source, settings, message)))
+        Placement::Descriptor(Box::new(
+            self.new_descriptor(capped, source, settings, message),
+        ))
     }
 
-    fn opening(
+    fn new_descriptor(
         &self,
-        capped: Capped,
+        capped: CappedContent,
         source: &str,
         settings: &DescriptorSettings,
         message: &str,
     ) -> NewDescriptor {
-        let Capped { content, cut_bytes } = capped;
+        let CappedContent { content, cut_bytes } = capped;
         let entry = Entry {
             cut_bytes,
             ..Entry::new(content, settings.page_chars.max(1), source, self.now_ms)
@@ -320,36 +322,36 @@ impl<'a> Placer<'a> {
         bytes: Bytes,
         cut_bytes: u64,
         settings: Option<&DescriptorSettings>,
-    ) -> Result<Capped, Unreadable> {
+    ) -> Result<CappedContent, Unreadable> {
         let cap_bytes = settings.map_or(u64::MAX, |settings| settings.max_content_bytes);
         let CappedBytes {
             bytes,
             cut_bytes: cut_here,
         } = CappedBytes::capped(bytes, cap_bytes);
         self.quota.charge(bytes.len())?;
-        Ok(Capped {
+        Ok(CappedContent {
             content: Content::new(bytes),
             cut_bytes: cut_bytes + cut_here,
         })
     }
 }
 
-/// The settings for an error: its cause is at its end more often than at its beginning, so both are
-/// shown.
-fn of_errors(settings: &DescriptorSettings) -> DescriptorSettings {
+/// The settings for an error. The cause of an error is often at its end, so the preview shows both
+/// ends.
+fn error_settings(settings: &DescriptorSettings) -> DescriptorSettings {
     DescriptorSettings {
         preview: Preview::HeadTail,
         ..*settings
     }
 }
 
-/// What is kept of something that came in, and how many bytes were dropped.
-pub(super) struct Capped {
+/// A content that was capped, and the number of bytes that were dropped.
+pub(super) struct CappedContent {
     pub(super) content: Content,
     pub(super) cut_bytes: u64,
 }
 
-/// All that a temporary file holds, as the model reads it.
+/// The full content of a temporary file, as the model reads it.
 pub(crate) fn contents(
     id: TempId,
     version: u64,
@@ -370,7 +372,7 @@ pub(crate) fn contents(
 }
 
 impl Placement {
-    /// What enters the context. If it becomes a descriptor, that is opened as `id`.
+    /// The answer that enters the context; a descriptor is opened as `id`.
     #[must_use]
     pub fn answer(&self, id: &FdId) -> Answer {
         match self {
@@ -379,7 +381,7 @@ impl Placement {
         }
     }
 
-    /// How many characters were produced, whatever of them enters the context.
+    /// Characters that were produced, independent of how many enter the context.
     #[must_use]
     pub fn produced_chars(&self) -> u64 {
         match self {
@@ -388,13 +390,13 @@ impl Placement {
         }
     }
 
-    /// What came in cannot be read: an answer that says so, and counts for nothing.
+    /// The answer for bytes that cannot be read. Counts no characters.
     #[expect(clippy::needless_pass_by_value, reason = "it maps an error")]
-    fn lost(error: Unreadable) -> Self {
+    fn unreadable(error: Unreadable) -> Self {
         Self::element(unreadable(None, &error), 0)
     }
 
-    /// What is an element of the kernel already.
+    /// A text that is an element of the kernel already.
     fn element(answer: Answer, produced_chars: u64) -> Self {
         Self::Context {
             text: answer.text.clone(),

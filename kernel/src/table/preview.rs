@@ -1,4 +1,4 @@
-//! What of a new descriptor is shown at once: its first page, or its first and last lines.
+//! Previews: the first page of a new descriptor, or its first and last lines.
 
 use dormouse_proto::descriptor::Preview;
 use dormouse_proto::descriptor::view::{Omitted, Previewed, Tail};
@@ -6,15 +6,15 @@ use dormouse_proto::descriptor::view::{Omitted, Previewed, Tail};
 use super::View;
 use dormouse_content::{Slice, Unreadable};
 
-/// What is shown of a descriptor: parts that share its bytes.
+/// The parts of a preview. They share the bytes of the content.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Shown {
+pub(super) struct PreviewParts {
     head: Slice,
     tail: Option<(Omitted, Slice)>,
 }
 
-impl Shown {
-    /// The same for an answer, with what the descriptor is about.
+impl PreviewParts {
+    /// The preview as an answer takes it, with the summary of the descriptor.
     pub(super) fn previewed<'a>(&'a self, summary: Option<&'a str>) -> Previewed<'a> {
         let tail = self.tail.as_ref().map(|(omitted, slice)| Tail {
             omitted: *omitted,
@@ -28,9 +28,9 @@ impl Shown {
     }
 }
 
-/// What is shown of a descriptor. Content that fits one page is shown whole, whichever way is
-/// wanted.
-pub(super) fn shown(view: &View<'_>, preview: Preview) -> Result<Shown, Unreadable> {
+/// Makes the preview of a descriptor. Content that fits one page is shown in full, whatever
+/// `preview` says.
+pub(super) fn parts(view: &View<'_>, preview: Preview) -> Result<PreviewParts, Unreadable> {
     let View { content, .. } = view;
     let ends = if preview == Preview::HeadTail {
         ends(view)?
@@ -41,12 +41,13 @@ pub(super) fn shown(view: &View<'_>, preview: Preview) -> Result<Shown, Unreadab
         let page = content
             .page(view.page_chars(), 1)?
             .expect("every content has a first page");
-        return Ok(Shown {
+        return Ok(PreviewParts {
             head: page,
             tail: None,
         });
     };
-    let (from, to) = (head.bytes().end, tail.start_byte);
+    let from = head.bytes().end;
+    let to = tail.start_byte;
     let lines = (
         content.line_at(from)?,
         content.line_at(to.saturating_sub(1).max(from))?,
@@ -55,33 +56,32 @@ pub(super) fn shown(view: &View<'_>, preview: Preview) -> Result<Shown, Unreadab
         lines,
         chars: content.char_at(to)? - content.char_at(from)?,
     };
-    Ok(Shown {
+    Ok(PreviewParts {
         head,
         tail: Some((omitted, tail)),
     })
 }
 
-/// The first half page up to its last line end, and the last half page from its first line on;
-/// inside of a line where half a page has no other. None where the content fits one page, or half a
-/// page is nothing.
+/// The first half page up to its last line end, and the last half page from its first line start.
+/// If half a page contains no line end, it is cut within the line. `None` if the content fits one
+/// page, or half a page is 0 characters.
 fn ends(view: &View<'_>) -> Result<Option<(Slice, Slice)>, Unreadable> {
     let content = &view.content;
-    let (page_chars, total) = (u64::from(view.page_chars()), content.total_chars()?);
+    let page_chars = u64::from(view.page_chars());
+    let total = content.total_chars()?;
     let half = page_chars / 2;
     if total <= page_chars || half == 0 {
         return Ok(None);
     }
-    let (head, tail) = (
-        content.slice(0..content.byte_at(half)?)?,
-        content.byte_at(total - half)?..content.shown_bytes()?,
-    );
+    let head = content.slice(0..content.byte_at(half)?)?;
+    let tail = content.byte_at(total - half)?..content.shown_bytes()?;
     let head = match head.text.rfind('\n') {
         Some(feed) => content.slice(0..feed + 1)?,
         None => head,
     };
     let tail = content.slice(tail)?;
     let skipped = if tail.continued {
-        skipped(&tail.text)
+        partial_line_bytes(&tail.text)
     } else {
         0
     };
@@ -89,9 +89,8 @@ fn ends(view: &View<'_>) -> Result<Option<(Slice, Slice)>, Unreadable> {
     Ok(Some((head, tail)))
 }
 
-/// How much of a text that begins inside of a line is before its next line; nothing if none begins
-/// before it ends.
-fn skipped(text: &str) -> usize {
+/// Length of the partial line at the start of a text; 0 if no line starts before its end.
+fn partial_line_bytes(text: &str) -> usize {
     text.find('\n')
         .map(|feed| feed + 1)
         .filter(|next| *next < text.len())
@@ -117,7 +116,7 @@ mod tests {
     /// Head, omitted lines and characters, tail and its first line.
     fn seen(text: &str, page_chars: u32) -> (String, Option<(String, u64, String)>) {
         let entry = entry(text, page_chars);
-        let shown = shown(&view(&entry), Preview::HeadTail).unwrap();
+        let shown = parts(&view(&entry), Preview::HeadTail).unwrap();
         let Previewed { head, tail, .. } = shown.previewed(None);
         let tail = tail.map(|Tail { omitted, part }| {
             let (first, last) = omitted.lines;
@@ -170,7 +169,7 @@ mod tests {
             page_chars in 1_u32..60,
         ) {
             let entry = entry(&text, page_chars);
-            let shown = shown(&view(&entry), Preview::HeadTail).unwrap();
+            let shown = parts(&view(&entry), Preview::HeadTail).unwrap();
             let Previewed { head, tail, .. } = shown.previewed(None);
             prop_assert!(text.starts_with(head.text));
             let Some(Tail { omitted, part }) = tail else {

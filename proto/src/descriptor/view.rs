@@ -1,5 +1,5 @@
-//! The elements that descriptor tools answer with, one function each. Attributes echo what was
-//! served, not what was asked for.
+//! The XML elements with which descriptor tools answer, one function each. Attributes state what
+//! was served, which can be less than what was requested.
 
 mod attached;
 mod distinct;
@@ -19,41 +19,41 @@ use crate::id::FdId;
 use crate::tool::Answer;
 use crate::xml::Element;
 
-/// A content as every answer about it describes it.
+/// The extent of a content, as every answer about it states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Pages, by the page size of its descriptor.
+    /// Number of pages, by the page size of the descriptor.
     pub pages: u64,
-    /// Lines.
+    /// Number of lines.
     pub total_lines: u64,
-    /// Characters.
+    /// Number of characters.
     pub total_chars: u64,
-    /// How its bytes are shown.
+    /// Encoding of the shown text.
     pub encoding: Encoding,
-    /// Bytes that came after it and were cut off.
+    /// Bytes that were dropped after the content.
     pub cut_bytes: u64,
-    /// Whether it is JSON reformatted, and pages, lines and characters are those of the reformatted
-    /// text. None where the content is as it is and a call did not insist on that.
+    /// Whether the content is reformatted JSON, to which pages, lines and characters then refer.
+    /// `None` for plain text, unless a call requested it explicitly.
     pub pretty: Option<bool>,
 }
 
 impl Extent {
-    fn cut(self) -> Option<u64> {
+    fn cut_attribute(self) -> Option<u64> {
         (self.cut_bytes > 0).then_some(self.cut_bytes)
     }
 }
 
-/// How bytes are shown.
+/// The encoding in which bytes are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
-    /// As the text that they are.
+    /// UTF-8 text, unchanged.
     Text,
-    /// They are not UTF-8: as base64, and pages, lines and characters are those of the base64 text.
+    /// Base64 of bytes that are not UTF-8; pages, lines and characters refer to the base64 text.
     Base64,
 }
 
 impl Encoding {
-    /// The word for it, in answers; none where nothing has to be said.
+    /// The name in answers; `None` for text, which answers do not mention.
     #[must_use]
     pub fn word(self) -> Option<&'static str> {
         match self {
@@ -63,7 +63,7 @@ impl Encoding {
     }
 }
 
-/// A part of a content.
+/// A part of a content with its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part<'a> {
     /// The text.
@@ -72,9 +72,9 @@ pub struct Part<'a> {
     pub first_line: u64,
     /// The line of its last character.
     pub last_line: u64,
-    /// It starts inside a line.
+    /// Whether the part starts within a line.
     pub continued: bool,
-    /// It ends inside a line.
+    /// Whether the part ends within a line.
     pub truncated: bool,
 }
 
@@ -84,51 +84,51 @@ impl Part<'_> {
     }
 }
 
-/// Which part was served, in the units that were asked for.
+/// The part that was served, in the units of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Served {
-    /// Everything.
+    /// The whole content.
     All,
-    /// One page, from 1, that was asked for without a count.
+    /// One page, from 1, requested without a count.
     Page(u64),
     /// Pages, from 1.
     Pages {
-        /// The first.
+        /// The first unit.
         start: u64,
-        /// How many.
+        /// The number of units.
         count: u64,
     },
     /// Lines, from 1.
     Lines {
-        /// The first.
+        /// The first unit.
         start: u64,
-        /// How many.
+        /// The number of units.
         count: u64,
     },
     /// Characters, from 0.
     Chars {
-        /// The first.
+        /// The first unit.
         start: u64,
-        /// How many.
+        /// The number of units.
         count: u64,
     },
-    /// Lines that are a unit, or its beginning.
+    /// The lines of a unit, or the first of them.
     Unit {
         /// `paragraph`, `section`, `function` or `class`.
         unit: &'static str,
-        /// Its number among those, from 1.
+        /// Number of the unit among its kind, from 1.
         index: u64,
-        /// Its name; empty if it has none.
+        /// Name of the unit; empty if it has none.
         name: Arc<str>,
-        /// The first line.
+        /// First line.
         start: u64,
-        /// How many lines.
+        /// Number of lines.
         count: u64,
     },
 }
 
 impl Served {
-    /// The `mode`, `start` and `count` that ask for this part.
+    /// The `mode`, `start` and `count` that request this part.
     #[must_use]
     pub fn units(&self) -> Option<(&'static str, u64, u64)> {
         match *self {
@@ -142,9 +142,10 @@ impl Served {
         }
     }
 
-    /// One page is `page="2"`, several are `page="2-4"`, everything is `page="all"`; lines and
-    /// characters have `mode`, `start` and `count`; a unit has `unit`, `index` and, if it has one,
-    /// its `name`. Pages that were asked for with a count have `start` and `count` beside `page`.
+    /// Adds the attributes of the part. One page is `page="2"`, several are `page="2-4"`,
+    /// everything is `page="all"`; lines and characters have `mode`, `start` and `count`; a unit
+    /// has `unit`, `index` and, if it has one, `name`. Pages that were requested with a count have
+    /// `start` and `count` in addition to `page`.
     fn describe(&self, element: Element) -> Element {
         match self {
             Self::All => element.attribute("page", "all"),
@@ -180,32 +181,32 @@ impl Served {
     }
 }
 
-/// What of a new descriptor is shown at once.
+/// The preview of a new descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Previewed<'a> {
-    /// Its beginning.
+    /// The first part.
     pub head: Part<'a>,
-    /// Its end, where that is shown as well.
+    /// The last part, if it is shown.
     pub tail: Option<Tail<'a>>,
-    /// What it is about, where a model was asked.
+    /// The summary of the descriptor, if there is one.
     pub summary: Option<&'a str>,
 }
 
-/// The end of a content, and what stands between it and the beginning.
+/// The last part of a content, and what was omitted before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tail<'a> {
-    /// What is not shown.
+    /// The omitted text.
     pub omitted: Omitted,
-    /// The end.
+    /// The last part.
     pub part: Part<'a>,
 }
 
-/// What is not shown between two parts.
+/// The omitted text between two parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Omitted {
-    /// Its first and its last line, from 1. A line that is shown in part is among them.
+    /// First and last line, from 1, including lines that are shown in part.
     pub lines: (u64, u64),
-    /// Its characters.
+    /// Number of characters.
     pub chars: u64,
 }
 
@@ -231,8 +232,7 @@ impl Tail<'_> {
     }
 }
 
-/// `fd_result`: content has just become a descriptor. `lines` and `truncated` are those of its
-/// beginning.
+/// `fd_result`: content has become a descriptor. `lines` and `truncated` refer to the first part.
 #[must_use]
 pub fn result(
     fd: &FdId,
@@ -255,7 +255,7 @@ pub fn result(
         .attribute("total_lines", extent.total_lines)
         .attribute("total_chars", extent.total_chars)
         .attribute_if("encoding", extent.encoding.word())
-        .attribute_if("cut_bytes", extent.cut())
+        .attribute_if("cut_bytes", extent.cut_attribute())
         .attribute_if("pretty", extent.pretty)
         .child(Element::new("message").text(message));
     let summary = summary.map(|text| Element::new("summary").text(text));
@@ -269,8 +269,7 @@ pub fn result(
     )
 }
 
-/// `fd_content`: a part of a content. Where the answer is bounded, `rest` is what is still to be
-/// read of what was asked.
+/// `fd_content`: a part of a content. If the answer was limited, `rest` is the rest of the request.
 #[must_use]
 pub fn content(
     fd: &FdId,
@@ -288,7 +287,7 @@ pub fn content(
     )
 }
 
-/// The element with everything that an `fd_content` says of the part that it shows.
+/// Adds everything that an `fd_content` states about its part.
 fn content_in(
     element: Element,
     extent: Extent,
@@ -304,12 +303,12 @@ fn content_in(
         .attribute("lines", part.lines())
         .attribute("total_lines", extent.total_lines)
         .attribute_if("encoding", extent.encoding.word())
-        .attribute_if("cut_bytes", extent.cut())
+        .attribute_if("cut_bytes", extent.cut_attribute())
         .attribute_if("pretty", extent.pretty);
-    Answer::shown(go_on(element, rest, extent.pretty).text(part.text))
+    Answer::shown(with_continuation(element, rest, extent.pretty).text(part.text))
 }
 
-fn go_on(element: Element, rest: Option<&Served>, pretty: Option<bool>) -> Element {
+fn with_continuation(element: Element, rest: Option<&Served>, pretty: Option<bool>) -> Element {
     let Some((mode, start, count)) = rest.and_then(Served::units) else {
         return element;
     };
@@ -328,8 +327,8 @@ fn go_on(element: Element, rest: Option<&Served>, pretty: Option<bool>) -> Eleme
         .attribute("message", message)
 }
 
-/// `fd_extraction`: a part of `source` is now `new`. It names the new descriptor and never shows
-/// its content. `lines`, the first and the last, are those of the source, reformatted if it says
+/// `fd_extraction`: a part of `source` is now `new`. Names the new descriptor and never shows its
+/// content. `lines` are the first and last line in the source, in its reformatted text if it says
 /// so.
 #[must_use]
 pub fn extraction(
@@ -354,20 +353,20 @@ pub fn extraction(
     Answer::shown(element)
 }
 
-/// In what two contents differ.
+/// The differences between two contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Differences<'a> {
-    /// Lines only in the second.
+    /// Number of lines only in the second content.
     pub added: u64,
-    /// Lines only in the first.
+    /// Number of lines only in the first content.
     pub removed: u64,
-    /// Whether all of the diff is shown.
+    /// Whether the whole diff is shown.
     pub is_complete: bool,
     /// A unified diff, or the beginning of one.
     pub text: &'a str,
 }
 
-/// `fd_diff`: in what `a` and `b` differ, as a unified diff. It is empty if they are equal.
+/// `fd_diff`: the differences between `a` and `b` as a unified diff. Empty if they are equal.
 #[must_use]
 pub fn differences(a: &str, b: &str, differences: Differences<'_>) -> Answer {
     let Differences {
@@ -390,24 +389,24 @@ pub fn differences(a: &str, b: &str, differences: Differences<'_>) -> Answer {
 pub struct Units {
     /// `paragraph`, `section`, `function` or `class`.
     pub unit: &'static str,
-    /// The word for several.
+    /// The plural of `unit`.
     pub plural: &'static str,
-    /// How many there are.
+    /// Number of units.
     pub total: u64,
-    /// As many as are shown: the first ones.
+    /// The listed units: the first ones.
     pub listed: Vec<Listed>,
 }
 
 /// A unit in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Its name, or its first words.
+    /// Name of the unit, or its first words.
     pub name: String,
-    /// Its first and last line, from 1.
+    /// First and last line, from 1.
     pub lines: (u64, u64),
 }
 
-/// `fd_units`: which units there are, numbered from 1.
+/// `fd_units`: a list of units, numbered from 1.
 #[must_use]
 pub fn units(fd: &FdId, extent: Extent, units: &Units) -> Answer {
     let Units {
@@ -445,22 +444,22 @@ impl Listed {
     }
 }
 
-/// What a write put into a file.
+/// The result of a file write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written<'a> {
-    /// The path as the model gave it.
+    /// Path as the model wrote it.
     pub file_path: &'a str,
     /// `write`, `append` or `insert`.
     pub mode: &'a str,
-    /// Bytes that were written: not the size of the file.
+    /// Number of written bytes, not the size of the file.
     pub bytes: u64,
-    /// Lines that were written.
+    /// Number of written lines.
     pub lines: u64,
-    /// Whether it was JSON reformatted, as in [`Extent`].
+    /// Whether JSON was reformatted, as in [`Extent`].
     pub pretty: Option<bool>,
 }
 
-/// `fd_write`: content went into a file.
+/// `fd_write`: content was written to a file.
 #[must_use]
 pub fn write(fd: &FdId, written: Written<'_>) -> Answer {
     let done = match written.mode {
@@ -483,33 +482,34 @@ pub fn write(fd: &FdId, written: Written<'_>) -> Answer {
     Answer::shown(element)
 }
 
-/// What a search found, and which of it is shown.
+/// The matches of a search, and which of them are shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found<'a> {
-    /// The query as it was asked.
+    /// The query as it was requested.
     pub query: &'a str,
-    /// How many matches the content holds, and which are shown.
+    /// Number of matches, and which of them are shown.
     pub shown: Shown,
-    /// The shown ones.
+    /// The shown matches.
     pub excerpts: Vec<Excerpt<'a>>,
 }
 
-/// A place where something was found.
+/// An excerpt with one or more matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Excerpt<'a> {
-    /// The match with what stands around it.
+    /// The match with its surrounding text.
     pub part: Part<'a>,
-    /// The line of the match, from 1.
+    /// Line of the match, from 1.
     pub line: u64,
-    /// Its page, from 1.
+    /// Page of the match, from 1.
     pub page: u64,
-    /// Its position in the content, in characters from 0.
+    /// Position of the match, in characters from 0.
     pub char: u64,
-    /// How many of the shown matches stand in this excerpt, side by side on one line.
+    /// Number of shown matches in this excerpt, on the same line.
     pub count: u64,
 }
 
-/// `fd_search`: what was found, one `match` for each line or, on a long line, for each occurrence.
+/// `fd_search`: the matches, with one `match` for each line or, on a long line, for each
+/// occurrence.
 #[must_use]
 pub fn search(fd: &FdId, extent: Extent, found: &Found<'_>) -> Answer {
     let Found {
@@ -526,7 +526,7 @@ pub fn search(fd: &FdId, extent: Extent, found: &Found<'_>) -> Answer {
         .attribute("total_lines", extent.total_lines)
         .attribute_if("encoding", extent.encoding.word())
         .attribute_if("pretty", extent.pretty);
-    let element = go_on_listing(element, *shown, "matches", "search_fd");
+    let element = with_next_start(element, *shown, "matches", "search_fd");
     Answer::shown(
         excerpts
             .iter()
@@ -534,8 +534,8 @@ pub fn search(fd: &FdId, extent: Extent, found: &Found<'_>) -> Answer {
     )
 }
 
-/// The element with how to go on, where not everything is shown.
-fn go_on_listing(element: Element, shown: Shown, items: &str, tool: &str) -> Element {
+/// Adds how to continue, if not everything is shown.
+fn with_next_start(element: Element, shown: Shown, items: &str, tool: &str) -> Element {
     let Some(next) = shown.next() else {
         return element;
     };
@@ -563,16 +563,16 @@ impl Excerpt<'_> {
     }
 }
 
-/// A summary, and what it was made from.
+/// A summary and how much of the content it is based on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary<'a> {
-    /// The model's words.
+    /// The text of the model.
     pub text: &'a str,
-    /// How many pages the model was shown, where it was not shown all.
+    /// Number of pages that the model was shown, if not all.
     pub pages_read: Option<u64>,
 }
 
-/// `fd_summary`: what a content is about, in a model's words.
+/// `fd_summary`: the summary of a content.
 #[must_use]
 pub fn summary(fd: &FdId, extent: Extent, summary: Summary<'_>) -> Answer {
     let element = Element::new("fd_summary")

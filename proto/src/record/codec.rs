@@ -1,34 +1,33 @@
-//! Record payloads as bytes: the only place that knows bincode.
+//! Encoding of record payloads. The only module that uses bincode.
 //!
-//! bincode is no longer maintained and trusts its input, so it decodes numbers and nothing else.
-//! `Reading` decodes the rest: it accepts no length that exceeds the bytes which follow, and
-//! charges the memory of decoded values to an `Allowance`. Records hold no zero-sized elements and
-//! no recursive types.
+//! bincode is no longer maintained and trusts its input, so it decodes only numbers.
+//! `RecordDeserializer` decodes the rest: it refuses lengths that exceed the remaining bytes, and
+//! charges the memory of decoded values to an `Allowance`. Records contain no zero-sized elements
+//! and no recursive types.
 
 mod allowance;
-mod reading;
+mod deserializer;
 
 use bincode::config::{self, Configuration, Limit, LittleEndian, Varint};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use self::allowance::Allowance;
-use self::reading::Reading;
+use self::deserializer::RecordDeserializer;
 
-/// The largest payload that is written or decoded. Contents are not payloads: they stand beside
-/// them, raw.
+/// Maximum size of a payload. Contents are not payloads; they are stored raw.
 pub const MAX_PAYLOAD_BYTES: usize = 256 << 20;
 
-/// A payload could not be written or read.
+/// A payload could not be encoded or decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum CodecError {
-    /// The value does not fit a record.
+    /// The value is too large for a record.
     #[error("a record of more than {MAX_PAYLOAD_BYTES} bytes cannot be written")]
     TooLarge,
     /// The value cannot be encoded.
     #[error("the record cannot be encoded: {0}")]
     Encode(String),
-    /// The bytes are not such a record.
+    /// The bytes are not a record of this type.
     #[error("the record cannot be decoded: {0}")]
     Decode(String),
     /// A length in the record exceeds the rest of the record.
@@ -37,22 +36,22 @@ pub enum CodecError {
          are left"
     )]
     Claim {
-        /// How many bytes or elements.
+        /// Claimed number of bytes or elements.
         claimed: u64,
-        /// How many bytes follow.
+        /// Remaining bytes.
         left: u64,
     },
-    /// The decoded record would take more memory than its length allows.
+    /// The decoded record would exceed its memory allowance.
     #[error(
-        "the record cannot be decoded: what it holds takes more than the {allowed} bytes of memory \
+        "the record cannot be decoded: its values take more than the {allowed} bytes of memory \
          that its length allows"
     )]
     Expands {
-        /// How many bytes of memory it may take.
+        /// Allowed bytes of memory.
         allowed: u64,
     },
-    /// The record ends before its bytes do.
-    #[error("the record holds {0} bytes too many")]
+    /// Excess bytes follow the record.
+    #[error("the record has {0} excess bytes")]
     Trailing(usize),
 }
 
@@ -62,7 +61,7 @@ fn limits() -> Limits {
     config::standard().with_limit::<MAX_PAYLOAD_BYTES>()
 }
 
-/// Encodes a record. Costs one pass over the value.
+/// Encodes a record. One pass over the value.
 ///
 /// # Errors
 /// [`CodecError::TooLarge`] and [`CodecError::Encode`].
@@ -76,12 +75,12 @@ pub fn encode(value: &impl Serialize) -> Result<Vec<u8>, CodecError> {
     }
 }
 
-/// Decodes a record whose hash has been checked. Costs one pass over the bytes, and at most the
-/// memory that [`Allowance::of`] allows for its length.
+/// Decodes a record whose hash was verified. One pass over the bytes, and at most the memory that
+/// [`Allowance::of`] grants for its length.
 ///
 /// # Errors
-/// [`CodecError::Decode`] for bytes that are no such record, [`CodecError::Trailing`] for a record
-/// with bytes behind it, [`CodecError::Claim`] and [`CodecError::Expands`] for a forged record.
+/// [`CodecError::Decode`] for bytes of another type, [`CodecError::Trailing`] for excess bytes,
+/// [`CodecError::Claim`] and [`CodecError::Expands`] for a forged record.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
     decode_within(bytes, &mut Allowance::of(bytes.len() as u64))
 }
@@ -98,9 +97,9 @@ pub fn decode_within<T: DeserializeOwned>(
     if bytes.len() > MAX_PAYLOAD_BYTES {
         return Err(CodecError::TooLarge);
     }
-    let mut reading = Reading::new(bytes, allowance, size_of::<T>());
-    let value = T::deserialize(&mut reading)?;
-    match reading.left() {
+    let mut deserializer = RecordDeserializer::new(bytes, allowance, size_of::<T>());
+    let value = T::deserialize(&mut deserializer)?;
+    match deserializer.left() {
         0 => Ok(value),
         left => Err(CodecError::Trailing(left)),
     }

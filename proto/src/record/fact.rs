@@ -1,10 +1,10 @@
-//! Facts, by what they are about.
+//! Facts, grouped by subject.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Caller, Entry, Image, Note};
+use super::{Annotation, Caller, Entry, Image};
 use crate::budget::Change;
 use crate::id::{CallId, CheckpointId, FdId, Pid};
 use crate::mail::Sender;
@@ -13,221 +13,223 @@ use crate::model::{StopReason, Usage};
 use crate::process::{Exit, ExitStatus};
 use crate::tool::Answer;
 
-/// One change of a process's state. In the past tense: it has happened, replaying it cannot fail.
+/// One change of a process's state, in the past tense: it has happened, and replaying it cannot
+/// fail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(bound(deserialize = "C: Clone + Deserialize<'de>"))]
 pub enum Fact<C: Clone> {
-    /// What came into the mailbox, and what left it.
+    /// Changes of the mailbox.
     Mail(MailFact),
-    /// How far a turn came, and where the conversation goes on.
+    /// Progress of a turn, and goto.
     Turn(TurnFact),
-    /// Calls of the model and of tools.
+    /// Model and tool calls.
     Call(CallFact),
-    /// Children that its calls made.
+    /// Children.
     Child(ChildFact),
-    /// The descriptor table.
+    /// Changes of the descriptor table.
     Descriptor(DescriptorFact<C>),
-    /// Its budget changed: a share was reserved or returned, a warning was given.
+    /// A change of the budget account.
     Budget(Change),
-    /// Whether it goes on by itself.
+    /// Stop and continue.
     Control(ControlFact),
-    /// The process went back to a checkpoint. Its conversation, its descriptors and its phase are
-    /// those of then; the numbers of descriptors and calls go on, and what it used, whom it has
-    /// heard and what waits for it stay; what waited then and was heard since waits again. Calls in
-    /// flight are stale from here on, and children that it made since are no longer its.
+    /// The process was restored to a checkpoint. Conversation, descriptors and phase are those of
+    /// the image. Counters of descriptors and calls continue; usage, receipts and waiting mail are
+    /// kept; mail that was waiting then and has been delivered since waits again. Calls in flight
+    /// become stale, and children made since the checkpoint are ended.
     Restored {
-        /// The checkpoint.
+        /// Id of the checkpoint.
         checkpoint: CheckpointId,
-        /// The process as it stood there.
+        /// Image at the checkpoint.
         image: Box<Image<C>>,
-        /// What follows the last message of then: the answers to calls that were open there, and a
-        /// word that says what happened.
+        /// Message after the restored history: answers to calls that were open there, and a notice
+        /// of the restore.
         message: Arc<Message>,
-        /// Who took it back: its model, within the turn, or the host.
+        /// Whether the model restored the process, within its turn, or the host.
         by: Caller,
     },
     /// The process ended.
     Exited {
-        /// How.
+        /// How the process ended.
         exit: Exit,
     },
 }
 
-/// What came into the mailbox, and what left it.
+/// Changes of the mailbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MailFact {
-    /// Something was said and waits in the mailbox.
+    /// Input was queued in the mailbox.
     Queued {
-        /// Who said it.
+        /// Sender of the input.
         from: Sender,
-        /// The message, large content already replaced by descriptors.
+        /// The message; large content is already replaced by descriptors.
         message: Arc<Message>,
     },
-    /// Another process's message came in and waits in the mailbox. It is not taken a second time.
+    /// A message of another process was received and queued. This fact is its receipt: a repeated
+    /// message is not queued again.
     Received {
-        /// The sender.
+        /// Pid of the sender.
         from: Pid,
-        /// The call of the sender.
+        /// Call of the sender; identifies the message.
         call: CallId,
-        /// The sender waits for no call below this number.
-        settled: u32,
-        /// The message, large content already replaced by descriptors.
+        /// The sender has an acknowledgement for every call below this sequence number.
+        acked_below: u32,
+        /// The message; large content is already replaced by descriptors.
         message: Arc<Message>,
     },
-    /// Messages left the mailbox, since a tool shows them.
+    /// Messages left the mailbox because a tool showed them.
     Taken {
-        /// Where they stood in it, counted from 0, ascending.
+        /// Their positions in the mailbox, from 0, ascending.
         at: Vec<u32>,
     },
 }
 
-/// How far a turn came, and where the conversation goes on.
+/// Progress of a turn, and goto.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TurnFact {
     /// A turn began: the mailbox moved into the conversation.
     Began,
-    /// The turn ended and the process waits for input.
+    /// The turn ended, and the process waits for input.
     Ended {
-        /// How the turn ended.
+        /// Result of the turn.
         status: ExitStatus,
-        /// Why, where it is not what the model said last that tells.
+        /// The reason, if it is not the model's last reply.
         reason: Option<Arc<str>>,
     },
-    /// Calls in flight were abandoned; each open tool use was answered by this text.
+    /// Calls in flight were abandoned, and each open tool use was answered with this text.
     Interrupted {
-        /// What the model reads in place of each missing answer.
+        /// Answer to each open tool use.
         answer: Answer,
     },
-    /// The conversation went back: what came after a message is gone from it, and another message
-    /// stands there instead. Calls in flight are stale from here on. Descriptors stay, but for what
-    /// was noted of messages that are gone.
+    /// The conversation went back to a message: later messages were removed, and another message
+    /// was added. Calls in flight become stale. Descriptors stay, except for notes on removed
+    /// messages.
     WentTo {
-        /// The message that it went back to, counted from 1: the last that is kept.
+        /// Number of the last message that is kept, counted from 1.
         to: u32,
-        /// What follows it.
+        /// Message that follows it.
         message: Arc<Message>,
-        /// Who sent it back: its model, within the turn, or the host, which begins a turn with it.
+        /// Whether the model went back, within its turn, or the host, which starts a turn.
         by: Caller,
     },
 }
 
-/// Calls of the model and of tools.
+/// Model and tool calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CallFact {
-    /// The model is about to be asked. It is asked again, by the same call, after a restart in
-    /// between.
+    /// The model is about to be called. Repeated with the same id if the kernel restarts before the
+    /// reply.
     ModelCalled {
-        /// The call.
+        /// Id of the call.
         call: CallId,
     },
     /// The model replied.
     ModelReplied {
-        /// The call.
+        /// Id of the call.
         call: CallId,
-        /// The blocks, in the provider's order.
+        /// Blocks in the provider's order.
         blocks: Vec<Block>,
-        /// Why it stopped.
+        /// Why the model stopped.
         stop: StopReason,
-        /// What it cost.
+        /// Usage of the call.
         usage: Usage,
     },
-    /// The model that was asked failed, and another of the program is asked from here on.
+    /// The model failed, and the process switched to another model of its program.
     ModelSwitched {
-        /// Which, from 0.
+        /// Index of the next model, from 0.
         to: u32,
-        /// How the one before failed.
+        /// Failure of the previous model.
         reason: Arc<str>,
     },
-    /// The host asked for a tool, outside of the conversation.
+    /// The host called a tool, outside of the conversation.
     HostCalled {
-        /// The host's name of its call; the answer carries it.
-        ticket: Arc<str>,
-        /// The tool's name.
+        /// Id of the host's request; the answer carries it.
+        request_id: Arc<str>,
+        /// Name of the tool.
         tool: Arc<str>,
-        /// The arguments: JSON text.
+        /// Arguments as JSON text.
         args: Arc<str>,
     },
-    /// A tool is about to run: what it does to the world may be done from here on. It stands here
-    /// once more where the call is made again after a restart.
+    /// A tool is about to run: its side effects may happen from here on. Repeated if the call is
+    /// made again after a restart.
     ToolCalled {
-        /// The call.
+        /// Id of the call.
         call: CallId,
     },
     /// A tool call was answered.
     ToolReturned {
-        /// The call.
+        /// Id of the call.
         call: CallId,
-        /// What the caller reads.
+        /// The answer to the caller.
         answer: Answer,
-        /// How many characters the tool produced, whatever entered the context.
+        /// Characters that the tool produced, independent of how many entered the context.
         produced_chars: u64,
     },
 }
 
-/// Children that its calls made.
+/// Children.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChildFact {
-    /// A child began to run that its call does not wait for.
+    /// A background child started.
     Started {
-        /// The call that made it.
+        /// Call that made the child.
         call: CallId,
-        /// The child.
+        /// Pid of the child.
         child: Pid,
     },
     /// A child of a fork or spawn ended.
     Ended {
-        /// The call that made it.
+        /// Call that made the child.
         call: CallId,
-        /// Which of the call's children, from 0.
+        /// Index of the child within its call, from 0.
         index: u32,
-        /// The child.
+        /// Pid of the child.
         child: Pid,
-        /// How it ended.
+        /// Exit of the child.
         exit: Exit,
     },
-    /// The end of a child that no call waits for came in and waits in the mailbox. It is not taken
-    /// a second time.
+    /// The end of a background child was queued in the mailbox. This fact is its receipt: a
+    /// repeated report is not queued again.
     Reported {
-        /// The call that made the child.
+        /// Call that made the child.
         call: CallId,
-        /// How it ended, as a message; large content already replaced by descriptors.
+        /// Report of its end; large content is already replaced by descriptors.
         message: Arc<Message>,
     },
 }
 
-/// The descriptor table.
+/// Changes of the descriptor table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DescriptorFact<C> {
-    /// A descriptor came into the table.
+    /// A descriptor was opened.
     Opened {
-        /// Its name.
+        /// Id of the descriptor.
         id: FdId,
-        /// What it holds.
+        /// Entry of the descriptor.
         entry: Entry<C>,
     },
-    /// A name, a section or a summary of a descriptor was noted.
-    Noted {
-        /// The descriptor.
+    /// A descriptor got a name, a section or a summary, or lost one.
+    Annotated {
+        /// Id of the descriptor.
         id: FdId,
-        /// What was noted.
-        note: Note,
+        /// The change of its notes.
+        note: Annotation,
     },
 }
 
-/// Whether it goes on by itself.
+/// Stop and continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ControlFact {
-    /// The process was stopped: it begins nothing until it is continued.
+    /// The process was stopped: it starts nothing until it is continued.
     Stopped,
-    /// It came back from its journal while it was stopped: what had been in flight is lost, and is
-    /// not taken up before it is continued.
+    /// A stopped process came back from its journal: calls in flight are lost and are resumed when
+    /// it is continued.
     Frozen,
-    /// It goes on.
+    /// The process was continued.
     Continued,
 }
 
 impl<C: Clone> Fact<C> {
-    /// The word for it, in event streams and listings.
+    /// The name in event streams and listings.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -236,7 +238,7 @@ impl<C: Clone> Fact<C> {
             Self::Call(fact) => fact.name(),
             Self::Child(fact) => fact.name(),
             Self::Descriptor(DescriptorFact::Opened { .. }) => "descriptor_opened",
-            Self::Descriptor(DescriptorFact::Noted { .. }) => "descriptor_noted",
+            Self::Descriptor(DescriptorFact::Annotated { .. }) => "descriptor_noted",
             Self::Budget(change) => change.name(),
             Self::Control(fact) => fact.name(),
             Self::Restored { .. } => "restored",
@@ -244,10 +246,10 @@ impl<C: Clone> Fact<C> {
         }
     }
 
-    /// The same fact with its content held in another way.
+    /// Converts the representation of the contents.
     ///
     /// # Errors
-    /// What `convert` fails with.
+    /// Errors of `convert`.
     pub fn try_map<D: Clone, E>(
         self,
         convert: &mut impl FnMut(C) -> Result<D, E>,
@@ -263,8 +265,8 @@ impl<C: Clone> Fact<C> {
                     entry: entry.try_map(convert)?,
                 })
             }
-            Self::Descriptor(DescriptorFact::Noted { id, note }) => {
-                Fact::Descriptor(DescriptorFact::Noted { id, note })
+            Self::Descriptor(DescriptorFact::Annotated { id, note }) => {
+                Fact::Descriptor(DescriptorFact::Annotated { id, note })
             }
             Self::Budget(change) => Fact::Budget(change),
             Self::Control(fact) => Fact::Control(fact),
@@ -284,7 +286,7 @@ impl<C: Clone> Fact<C> {
     }
 }
 
-/// Each group becomes the fact that holds it.
+/// Conversions from each group into `Fact`.
 macro_rules! groups {
     ($($group:ident($fact:ty)),*) => {
         $(impl<C: Clone> From<$fact> for Fact<C> {

@@ -1,8 +1,8 @@
-//! Records whose texts are masked on their way into bytes: every text of a record passes here,
-//! whatever field it stands in, so that none can be forgotten.
+//! A serializer adapter that masks every text of a record. Since it sees all texts, no field can be
+//! forgotten.
 //!
-//! A mask must keep the length of a text in bytes, as everything that counts bytes of it stays as
-//! it is. Numbers, hashes and the names of variants pass as they are.
+//! A mask must preserve the length of a text in bytes, since other fields count its bytes. Numbers,
+//! hashes and variant names pass unchanged.
 
 use std::collections::BTreeSet;
 
@@ -13,17 +13,17 @@ use serde::ser::{
 
 use super::codec;
 
-/// What becomes of a text; none: it passes as it is.
+/// Returns the masked text; `None` leaves it unchanged.
 pub type Mask<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
-/// A value that is serialized with its texts masked.
+/// A value that is serialized with masked texts.
 pub struct Masked<'a, T: ?Sized> {
     value: &'a T,
     mask: &'a Mask<'a>,
 }
 
 impl<'a, T: ?Sized> Masked<'a, T> {
-    /// `value`, every text of it as `mask` has it.
+    /// Wraps `value`, so that `mask` is applied to each of its texts.
     pub fn new(value: &'a T, mask: &'a Mask<'a>) -> Self {
         Self { value, mask }
     }
@@ -220,7 +220,7 @@ parts! {
     SerializeStructVariant::serialize_field(key)
 }
 
-/// A map of which texts are masked: two keys that become one would take a value with them.
+/// A map serializer that refuses equal masked keys, since one of their values would be lost.
 struct MaskingMap<'a, S> {
     inner: S,
     mask: &'a Mask<'a>,
@@ -238,7 +238,7 @@ impl<S: SerializeMap> SerializeMap for MaskingMap<'_, S> {
             .insert(codec::encode(&masked).map_err(S::Error::custom)?)
         {
             return Err(S::Error::custom(
-                "two names are masked alike: let the mask leave them apart",
+                "two names are masked alike: change the mask so that they differ",
             ));
         }
         self.inner.serialize_key(&masked)

@@ -1,12 +1,12 @@
-//! The element that tools of temporary files answer with. The version always stands in it: the next
-//! write needs it.
+//! The XML elements with which the temporary file tools answer. Each states the version, since the
+//! next write needs it.
 
 use super::{TempFileOp, TempId};
 use crate::descriptor::view::Encoding;
 use crate::tool::Answer;
 use crate::xml::Element;
 
-/// `temp_file` around what a file holds.
+/// `temp_file` with the content of a file.
 #[must_use]
 pub fn contents(
     id: TempId,
@@ -23,7 +23,7 @@ pub fn contents(
     Answer::shown(element.text(text))
 }
 
-/// `temp_file` with a word of what was done to it.
+/// `temp_file` with a message about a change.
 #[must_use]
 pub fn changed<C>(op: &TempFileOp<C>, id: TempId, version: u64, total_bytes: u64) -> Answer {
     let message = match op {
@@ -43,7 +43,7 @@ pub fn changed<C>(op: &TempFileOp<C>, id: TempId, version: u64, total_bytes: u64
     Answer::shown(element)
 }
 
-/// What a reader is told beside the preview of a file that became a descriptor of its own.
+/// The message that accompanies the preview of a file that became a descriptor.
 #[must_use]
 pub fn exceeds(id: TempId, version: u64, limit_chars: u64) -> String {
     format!(

@@ -1,17 +1,17 @@
-//! Finds imitations of the kernel in a text: a tag of one of its elements, or the marker of a
-//! message.
+//! Detection of imitations of the kernel in a text: a tag of one of its elements, or a message
+//! marker.
 //!
-//! The kernel writes a tag as `<`, optionally `/`, and a name, and a marker as `[msg:3]`. A form
-//! that a reader could take for one counts as well: capitals, full-width and mathematical letters,
-//! other brackets, colons and digits, and invisible characters and accents between the letters.
-//! Whitespace within a marker counts too; between `<` and a name it counts only in front of the
-//! whole name of an `fd_` element, since `n < fd_max` is code.
+//! The kernel writes a tag as `<`, optionally `/`, and a name, and a marker as `[msg:3]`. Forms
+//! that a reader could mistake for these count as imitations too: capitals, full-width and
+//! mathematical letters, other brackets, colons and digits, and invisible characters and accents
+//! between letters. White space within a marker counts as well; between `<` and a name it counts
+//! only before the complete name of an `fd_` element, since `n < fd_max` is code.
 //!
-//! This module only finds imitations; [`text`](super::text) and
+//! This module only detects imitations; [`text`](super::text) and
 //! [`ShownText`](crate::shown::ShownText) decide how they are shown.
 
-/// Prefixes that cover the names of all of the kernel's elements. Inside an element of the kernel,
-/// text must not have one of them directly after `<` or `</`.
+/// Prefixes of the names of all kernel elements. Within a kernel element, text must not contain one
+/// of them directly after `<` or `</`.
 pub const ELEMENT_PREFIXES: [&str; 24] = [
     "fd_",
     "preview",
@@ -39,14 +39,14 @@ pub const ELEMENT_PREFIXES: [&str; 24] = [
     "budget_",
 ];
 
-/// Prefixes that no other language uses: any name with one of them is an imitation, also outside
-/// the kernel's elements.
+/// Prefixes that no other markup uses: any name that starts with one is an imitation, also outside
+/// of kernel elements.
 const UNIQUE_PREFIXES: [&str; 2] = ["fd_", "file_descriptor_"];
 
-/// The whole names of the kernel's elements, and `ref`, which models write. Text outside the
-/// kernel's elements imitates the kernel if it has one of these as a tag; `<reference>` and
-/// `<MessageList>` are ordinary. `section`, `summary` and `details` are left out, since HTML has
-/// them and the kernel writes them only inside its elements.
+/// The complete names of kernel elements, and `ref`, which models write. Text outside of kernel
+/// elements imitates the kernel if it contains one of these as a tag; `<reference>` and
+/// `<MessageList>` are ordinary. `section`, `summary` and `details` are not listed, since HTML has
+/// them and the kernel writes them only within its elements.
 const ELEMENT_NAMES: [&str; 51] = [
     "fd_attachment",
     "fd_attachments",
@@ -101,29 +101,29 @@ const ELEMENT_NAMES: [&str; 51] = [
     "ref",
 ];
 
-/// Where an imitation could be taken for text of the kernel.
+/// Where an imitation could be mistaken for the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Deceives {
+enum ImitationScope {
     Anywhere,
-    /// Only inside an element of the kernel.
+    /// Only within a kernel element.
     InsideElements,
 }
 
-/// Whether a text outside the kernel's elements could be taken for text of the kernel. Runs at
-/// memory bandwidth if `<` and `[` are rare.
+/// Whether a text outside of kernel elements could be mistaken for the kernel. Runs at memory
+/// bandwidth if `<` and `[` are rare.
 #[must_use]
 pub fn imitates(text: &str) -> bool {
-    imitations(text).any(|imitation| imitation.deceives == Deceives::Anywhere)
+    imitations(text).any(|imitation| imitation.scope == ImitationScope::Anywhere)
 }
 
-/// Where to split a text so that no part holds a whole imitation: behind the `<` of a tag, and
-/// behind the `m` of a marker.
+/// Positions at which to split a text so that no part contains a complete imitation: after the `<`
+/// of a tag, and after the `m` of a marker.
 pub(super) fn cuts(text: &str) -> impl Iterator<Item = usize> {
     imitations(text).map(|imitation| imitation.cut)
 }
 
 /// The ranges of the characters that open an imitation, except `<`: `[`, and characters that look
-/// like `<` or `[`. An attribute writes each as a character reference; it escapes every `<` anyway.
+/// like `<` or `[`. An attribute writes each as a character reference; `<` is escaped anyway.
 pub(super) fn openers(text: &str) -> impl Iterator<Item = std::ops::Range<usize>> {
     imitations(text)
         .map(|imitation| imitation.opener)
@@ -131,17 +131,17 @@ pub(super) fn openers(text: &str) -> impl Iterator<Item = std::ops::Range<usize>
 }
 
 struct Imitation {
-    /// The range of its first character.
+    /// Range of its first character.
     opener: std::ops::Range<usize>,
-    /// Where it is split.
+    /// Position at which it is split.
     cut: usize,
-    deceives: Deceives,
+    scope: ImitationScope,
 }
 
 fn imitations(text: &str) -> impl Iterator<Item = Imitation> {
     let has_rare = !text.is_ascii() && holds_rare_opener(text.as_bytes());
-    // The common openers are `<`, `[`, and their full-width and small forms, which begin with the
-    // byte EF.
+    // The common openers are `<`, `[`, and their full-width and small forms, whose first byte is
+    // EF.
     let common = (!has_rare).then(|| memchr::memchr3_iter(b'<', b'[', 0xef, text.as_bytes()));
     let all = has_rare.then(|| {
         text.char_indices()
@@ -155,7 +155,7 @@ fn imitations(text: &str) -> impl Iterator<Item = Imitation> {
         .filter_map(|at| imitation_at(text, at))
 }
 
-/// What a character opens that looks like `<` or `[`.
+/// What a character that looks like `<` or `[` opens.
 #[derive(Clone, Copy)]
 enum Opens {
     Tag,
@@ -170,9 +170,8 @@ fn opener(c: char) -> Option<Opens> {
     }
 }
 
-/// Whether an [`opener`] that does not begin with the byte EF is in there, other than `<` and `[`.
-/// The bytes that these characters begin with are frequent in many languages, so there is no branch
-/// for each of them.
+/// Whether the text contains an [`opener`] other than `<`, `[` and those whose first byte is EF.
+/// Branch-free per byte, since the first bytes of these characters are frequent in many languages.
 fn holds_rare_opener(bytes: &[u8]) -> bool {
     let is_it = |a: u8, b: u8, c: u8| {
         let angle =
@@ -189,20 +188,20 @@ fn holds_rare_opener(bytes: &[u8]) -> bool {
 fn imitation_at(text: &str, at: usize) -> Option<Imitation> {
     let first = text[at..].chars().next()?;
     let after = at + first.len_utf8();
-    let (cut, deceives) = match opener(first)? {
+    let (cut, scope) = match opener(first)? {
         Opens::Tag => (after, tag(&text[after..])?),
-        Opens::Marker => (after + marker(&text[after..])?, Deceives::Anywhere),
+        Opens::Marker => (after + marker(&text[after..])?, ImitationScope::Anywhere),
     };
     Some(Imitation {
         opener: at..after,
         cut,
-        deceives,
+        scope,
     })
 }
 
-/// Where the tag would deceive whose text after `<` this is; nothing if it is no imitation.
-fn tag(after: &str) -> Option<Deceives> {
-    if !may_begin_a_name(after.as_bytes()) {
+/// The scope in which a tag with this text after `<` is an imitation; `None` if it is none.
+fn tag(after: &str) -> Option<ImitationScope> {
+    if !may_begin_name(after.as_bytes()) {
         return None;
     }
     let (chars, space) = without_space(letters(after));
@@ -213,28 +212,29 @@ fn tag(after: &str) -> Option<Deceives> {
     };
     let begins = |name: &&str| strip_prefix(chars.clone(), name).is_some();
     let is_whole = |name: &&str| {
-        strip_prefix(chars.clone(), name).is_some_and(|mut rest| !rest.next().is_some_and(in_name))
+        strip_prefix(chars.clone(), name)
+            .is_some_and(|mut rest| !rest.next().is_some_and(is_name_char))
     };
     if space || more_space {
         return ELEMENT_NAMES
             .iter()
             .any(|name| name.starts_with("fd_") && is_whole(name))
-            .then_some(Deceives::Anywhere);
+            .then_some(ImitationScope::Anywhere);
     }
     if !ELEMENT_PREFIXES.iter().any(begins) {
         return None;
     }
     let is_anywhere = UNIQUE_PREFIXES.iter().any(begins) || ELEMENT_NAMES.iter().any(is_whole);
     Some(if is_anywhere {
-        Deceives::Anywhere
+        ImitationScope::Anywhere
     } else {
-        Deceives::InsideElements
+        ImitationScope::InsideElements
     })
 }
 
-/// Whether a tag may begin here, judged by its first two letters: a cheap test for each `<` of a
-/// page, which nearly all fail.
-fn may_begin_a_name(after: &[u8]) -> bool {
+/// Whether a tag may start here, judged by its first two letters: a cheap test that almost every
+/// `<` fails.
+fn may_begin_name(after: &[u8]) -> bool {
     let start = after
         .iter()
         .position(|byte| *byte != b'/' && !byte.is_ascii_whitespace())
@@ -251,11 +251,11 @@ fn may_begin_a_name(after: &[u8]) -> bool {
     }
 }
 
-/// Where the `m` of a marker ends whose text after `[` this is; nothing if it is no marker.
+/// The end of the `m` of a marker with this text after `[`; `None` if it is not a marker.
 pub(super) fn marker(after: &str) -> Option<usize> {
     let (at, first) = after
         .char_indices()
-        .find(|(_, c)| !is_unseen(*c) && !c.is_whitespace())?;
+        .find(|(_, c)| !is_invisible(*c) && !c.is_whitespace())?;
     let (chars, _) = without_space(letters(after));
     let (chars, _) = without_space(strip_prefix(chars, "msg")?);
     let (mut chars, _) = without_space(strip_prefix(chars, ":")?);
@@ -265,20 +265,20 @@ pub(super) fn marker(after: &str) -> Option<usize> {
         .map(|_| at + first.len_utf8())
 }
 
-/// The characters as a reader sees them: without invisible ones and accents, similar forms as
-/// ASCII, in lower case.
+/// The characters as a reader sees them: without invisible characters and accents, with similar
+/// forms as ASCII, in lower case.
 fn letters(text: &str) -> impl Iterator<Item = char> + Clone {
     text.chars()
-        .filter(|c| !is_unseen(*c))
+        .filter(|c| !is_invisible(*c))
         .map(|c| plain(c).to_ascii_lowercase())
 }
 
-/// The ASCII character that a character is a form of, or the character itself.
+/// The ASCII character that a character resembles, or the character itself.
 fn plain(c: char) -> char {
     let ascii = |code: u32| char::from_u32(code).unwrap_or(c);
     match c {
         '\u{ff01}'..='\u{ff5e}' => ascii(u32::from(c) - 0xfee0),
-        // Thirteen styles of the alphabet: capitals, then small letters.
+        // Thirteen mathematical alphabets, each with capitals followed by small letters.
         '\u{1d400}'..='\u{1d6a3}' => ascii(u32::from(b'A') + (u32::from(c) - 0x1d400) % 52 % 26),
         '\u{203f}' | '\u{fe33}' | '\u{fe34}' | '\u{fe4d}'..='\u{fe4f}' => '_',
         '\u{2044}' | '\u{2215}' => '/',
@@ -287,7 +287,7 @@ fn plain(c: char) -> char {
     }
 }
 
-/// The characters after leading whitespace, and whether there was any.
+/// Skips leading white space. Returns the rest, and whether there was any.
 fn without_space<I: Iterator<Item = char> + Clone>(chars: I) -> (I, bool) {
     let mut rest = chars.clone();
     let mut from = chars;
@@ -299,7 +299,7 @@ fn without_space<I: Iterator<Item = char> + Clone>(chars: I) -> (I, bool) {
     (from, found)
 }
 
-/// The characters after `prefix`, if they begin with it.
+/// The characters after `prefix`, if they start with it.
 fn strip_prefix<I: Iterator<Item = char>>(mut chars: I, prefix: &str) -> Option<I> {
     prefix
         .chars()
@@ -307,13 +307,13 @@ fn strip_prefix<I: Iterator<Item = char>>(mut chars: I, prefix: &str) -> Option<
         .then_some(chars)
 }
 
-fn in_name(c: char) -> bool {
+fn is_name_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':')
 }
 
-/// Whether a character takes no room of its own on a screen: joiners, soft hyphens, variation
-/// selectors, tags, and accents, which stand on the character before.
-fn is_unseen(c: char) -> bool {
+/// Whether a character is invisible or has no width: joiners, soft hyphens, variation selectors,
+/// tags, and combining accents.
+fn is_invisible(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{300}'..='\u{36f}' | '\u{180b}'..='\u{180f}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}'
         | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{20d0}'..='\u{20ff}'
         | '\u{fe00}'..='\u{fe0f}' | '\u{fe20}'..='\u{fe2f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}')

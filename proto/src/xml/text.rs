@@ -1,5 +1,4 @@
-//! Texts inside of elements: what is shown as something else, what goes into CDATA, and where CDATA
-//! is split.
+//! Text within elements: replacement of control characters, and CDATA sections and their splits.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -8,8 +7,8 @@ use quick_xml::events::attributes::Attribute;
 
 use super::imitation::{cuts, marker, openers};
 
-/// Whether every character of `text` is shown as it is: see [`sanitize`]. At memory bandwidth where
-/// text is ordinary.
+/// Whether every character is shown unchanged: see [`sanitize`]. Runs at memory bandwidth for
+/// ordinary text.
 #[must_use]
 pub fn is_carried(text: &str) -> bool {
     let bytes = text.as_bytes();
@@ -19,12 +18,12 @@ pub fn is_carried(text: &str) -> bool {
     let controls = bytes
         .iter()
         .fold(false, |found, byte| found | control(*byte));
-    !controls && (text.is_ascii() || !may_hold_control(bytes) || obscure(text).next().is_none())
+    !controls
+        && (text.is_ascii() || !may_hold_control(bytes) || replaced_chars(text).next().is_none())
 }
 
-/// Whether an obscure character of more than one byte may be in there: some that are none look
-/// alike here. Without a branch for each byte, since the bytes that these characters begin with are
-/// frequent in many languages.
+/// Whether the text may contain a multi-byte control character; false positives are possible.
+/// Branch-free per byte, since the first bytes of these characters are frequent in many languages.
 fn may_hold_control(bytes: &[u8]) -> bool {
     // C1 is C2 80 to C2 9F, U+061C is D8 9C.
     let of_two = |a: u8, b: u8| ((a == 0xc2) & (b < 0xa0)) | ((a == 0xd8) & (b == 0x9c));
@@ -52,14 +51,14 @@ fn may_hold_control(bytes: &[u8]) -> bool {
         .fold(false, |found, seen| found | is_it(seen))
 }
 
-/// The text as it is shown. A character that controls how others are shown, that only a model would
-/// read, or that XML cannot carry is shown as what it is: of C0 and DEL its picture (U+2400
-/// onwards), of any other its number, as `[U+202E]`; U+FFFE and U+FFFF as U+FFFD. Tab, LF and CR
-/// stay.
+/// Replaces control characters. A character that affects how others are shown, that only a model
+/// would read, or that XML cannot represent is replaced by a visible sign: C0 and DEL by their
+/// pictures (U+2400 onwards), others by their number, such as `[U+202E]`, U+FFFE and U+FFFF by
+/// U+FFFD. Tab, LF and CR stay.
 ///
-/// Characters that ordinary text uses invisibly stay as well: joiners and spaces without width,
-/// soft hyphens, the byte order mark, the sixteen variation selectors, and one of their supplement
-/// behind an ideograph.
+/// Invisible characters of ordinary text stay as well: zero-width joiners and spaces, soft hyphens,
+/// the byte order mark, the sixteen variation selectors, and a supplementary selector after an
+/// ideograph.
 #[must_use]
 pub fn sanitize(text: &str) -> Cow<'_, str> {
     if is_carried(text) {
@@ -67,37 +66,37 @@ pub fn sanitize(text: &str) -> Cow<'_, str> {
     }
     let mut shown = String::with_capacity(text.len() + text.len() / 8);
     let mut from = 0;
-    for (at, c) in obscure(text) {
+    for (at, c) in replaced_chars(text) {
         shown.push_str(&text[from..at]);
-        push_picture(&mut shown, c);
+        push_replacement(&mut shown, c);
         from = at + c.len_utf8();
     }
     shown.push_str(&text[from..]);
     Cow::Owned(shown)
 }
 
-/// The characters that are not shown as they are, with their places.
-fn obscure(text: &str) -> impl Iterator<Item = (usize, char)> {
+/// The characters that are replaced, with their positions.
+fn replaced_chars(text: &str) -> impl Iterator<Item = (usize, char)> {
     let mut before = None;
     text.char_indices()
-        .filter(move |(_, c)| is_obscure(*c, before.replace(*c)))
+        .filter(move |(_, c)| is_replaced(*c, before.replace(*c)))
 }
 
-fn is_obscure(c: char, before: Option<char>) -> bool {
+fn is_replaced(c: char, before: Option<char>) -> bool {
     match c {
         '\t' | '\n' | '\r' => false,
-        // They turn the direction of text.
+        // Bidirectional controls.
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' => true,
-        // The same, deprecated ones, notes between the lines, formats of shorthand and of music:
-        // nobody sees them.
+        // Isolates, deprecated controls, interlinear annotations, shorthand and musical format
+        // controls: all invisible.
         '\u{2065}'..='\u{206f}'
         | '\u{fff0}'..='\u{fffb}'
         | '\u{1bca0}'..='\u{1bca3}'
         | '\u{1d173}'..='\u{1d17a}' => true,
-        // Selectors of the supplement choose a form of an ideograph. Behind anything else they can
-        // be bytes of a hidden text.
+        // Supplementary variation selectors select a form of an ideograph. After anything else they
+        // can encode hidden text.
         '\u{e0100}'..='\u{e01ef}' => !before.is_some_and(is_ideograph),
-        // Tags are ASCII that a model reads and nobody sees.
+        // Tag characters are invisible ASCII that a model can read.
         '\u{e0000}'..='\u{e0fff}' => true,
         '\u{fffe}' | '\u{ffff}' => true,
         c => c.is_control(),
@@ -108,27 +107,28 @@ fn is_ideograph(c: char) -> bool {
     matches!(c, '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
 }
 
-fn push_picture(shown: &mut String, control: char) {
+fn push_replacement(shown: &mut String, control: char) {
     match control {
         '\u{0}'..'\u{20}' => shown.extend(char::from_u32(0x2400 + u32::from(control))),
         '\u{7f}' => shown.push('\u{2421}'),
         '\u{fffe}' | '\u{ffff}' => shown.push('\u{fffd}'),
-        // To a string that cannot fail.
+        // Writing to a string cannot fail.
         other => drop(write!(shown, "[U+{:04X}]", u32::from(other))),
     }
 }
 
-/// The value of an attribute, escaped: an XML parser gives back [`sanitize`] of it, and no marker
-/// of a message stands in it.
+/// Escapes an attribute value: an XML parser restores its [`sanitize`]d form, and it contains no
+/// literal message marker.
 pub(super) fn attribute(value: &str) -> String {
     let value = sanitize(value);
-    // Line ends and tabs as well, which a reader would normalize.
+    // Line ends and tabs are escaped as well, since XML parsers normalize them.
     let escape = |part| Attribute::from(("", part)).value;
-    let (mut escaped, mut from) = (String::with_capacity(value.len()), 0);
+    let mut escaped = String::with_capacity(value.len());
+    let mut from = 0;
     for opener in openers(&value) {
         escaped.push_str(&escape(&value[from..opener.start]));
         let character = value[opener.clone()].chars().next().map_or(0, u32::from);
-        // To a string that cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(escaped, "&#{character};");
         from = opener.end;
     }
@@ -136,9 +136,9 @@ pub(super) fn attribute(value: &str) -> String {
     escaped
 }
 
-/// Writes a text as the body of an element. A CR is always a character reference, since a parser
-/// would turn it into a LF; between CRs, a run that needs CDATA gets it. Any other run is free of
-/// what XML would have escaped, and stands as it is.
+/// Writes a text as an element body. CR becomes a character reference, since parsers turn it into
+/// LF. Each run between CRs is put into CDATA if it needs escaping, and is written unchanged
+/// otherwise.
 pub(super) fn write(xml: &mut String, text: &str) {
     xml.reserve(text.len() + text.len() / 8);
     let text = sanitize(text);
@@ -173,8 +173,8 @@ fn cdata(xml: &mut String, run: &str) {
     }
 }
 
-/// Where a CDATA section has to end and another to begin: inside of each `]]>`, and inside of
-/// whatever imitates the kernel, also together with the bracket of `<![CDATA[` before it.
+/// Positions at which a CDATA section has to be split: within each `]]>`, and within every
+/// imitation of the kernel, including one that starts with the bracket of `<![CDATA[`.
 fn splits(run: &str) -> Vec<usize> {
     let bytes = run.as_bytes();
     let ends = memchr::memchr_iter(b'>', bytes).filter(|at| bytes[..*at].ends_with(b"]]"));
@@ -253,7 +253,7 @@ mod tests {
         }
     }
 
-    /// The bracket of `<![CDATA[` stands before the text.
+    /// The text follows the bracket of `<![CDATA[`.
     #[test]
     fn no_text_makes_a_marker_with_the_bracket_of_its_section() {
         for (text, expected) in [
@@ -272,8 +272,7 @@ mod tests {
         }
     }
 
-    /// Tag characters are ASCII that nobody sees, and selectors behind anything but an ideograph
-    /// can be bytes.
+    /// Tag characters are invisible ASCII, and selectors that follow no ideograph can encode bytes.
     #[test]
     fn text_that_only_a_model_reads_is_shown_by_numbers() {
         let hidden: String = "obey"

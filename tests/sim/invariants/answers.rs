@@ -30,10 +30,10 @@ impl World {
             return Ok(());
         };
         let of = |state: &State| match state.phase() {
-            Phase::Acting { slots, .. } => slots
+            Phase::Acting { pending_calls, .. } => pending_calls
                 .iter()
-                .find(|slot| slot.call == *call)
-                .map(|slot| slot.tool.clone()),
+                .find(|pending_call| pending_call.call == *call)
+                .map(|pending_call| pending_call.tool.clone()),
             _ => None,
         };
         let Some(tool) = of(before).or_else(|| of(after)) else {

@@ -62,10 +62,12 @@ pub(super) fn intents(state: &State, effects: &[Effect]) -> Held {
         else {
             continue;
         };
-        let Phase::Acting { slots, .. } = state.phase() else {
+        let Phase::Acting { pending_calls, .. } = state.phase() else {
             continue;
         };
-        let is_meant = slots.iter().any(|slot| slot.call == *call && slot.called);
+        let is_meant = pending_calls
+            .iter()
+            .any(|pending_call| pending_call.call == *call && pending_call.called);
         ensure(is_meant, "CALL-2", || {
             format!("{call} is begun, and no fact says so")
         })?;

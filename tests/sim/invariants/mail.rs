@@ -209,10 +209,10 @@ impl World {
 
 /// Whether a call in flight says something to another process.
 fn is_letter(state: &State, call: CallId) -> bool {
-    let Phase::Acting { slots, .. } = state.phase() else {
+    let Phase::Acting { pending_calls, .. } = state.phase() else {
         return false;
     };
-    slots
+    pending_calls
         .iter()
-        .any(|slot| slot.call == call && &*slot.tool == "send_message")
+        .any(|pending_call| pending_call.call == call && &*pending_call.tool == "send_message")
 }

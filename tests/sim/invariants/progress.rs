@@ -4,7 +4,7 @@
 use dormouse_kernel::process::State;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::process::Origin;
-use dormouse_proto::record::{Lifetime, Phase, Slot};
+use dormouse_proto::record::{Lifetime, PendingCall, Phase};
 
 use super::{Held, ensure};
 use crate::process::Running;
@@ -72,20 +72,23 @@ impl World {
                 Some(format!("has not answered {:?}", running.tickets))
             }
             Phase::Idle => self.idles_in_vain(pid, state),
-            Phase::Acting { slots, .. } => {
-                let mut open = slots.iter().filter(|slot| slot.answer.is_none()).peekable();
+            Phase::Acting { pending_calls, .. } => {
+                let mut open = pending_calls
+                    .iter()
+                    .filter(|pending_call| pending_call.answer.is_none())
+                    .peekable();
                 if open.peek().is_none() {
                     return Some("acts, and all is answered".to_owned());
                 }
-                let waits = |slot: &Slot| match &*slot.tool {
+                let waits = |pending_call: &PendingCall| match &*pending_call.tool {
                     "wait" => !state.background().is_empty(),
-                    _ => self.has_living_child(pid, slot.call),
+                    _ => self.has_living_child(pid, pending_call.call),
                 };
-                let lost = open.find(|slot| !slot.called || !waits(slot));
-                lost.map(|slot| {
+                let lost = open.find(|pending_call| !pending_call.called || !waits(pending_call));
+                lost.map(|pending_call| {
                     format!(
                         "waits for {} ({}), and nothing is on its way",
-                        slot.call, slot.tool
+                        pending_call.call, pending_call.tool
                     )
                 })
             }

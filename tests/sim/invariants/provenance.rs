@@ -14,7 +14,7 @@ use super::{Held, ensure};
 use crate::tokens::{Token, tokens_in};
 use crate::world::World;
 
-type Found<'a> = &'a mut dyn FnMut(Token);
+type ReadResult<'a> = &'a mut dyn FnMut(Token);
 
 /// Who may have said what an input brings.
 enum Giver {
@@ -104,15 +104,15 @@ impl World {
     }
 }
 
-fn of_input(input: &Input, mut found: Found<'_>) -> Giver {
+fn of_input(input: &Input, mut found: ReadResult<'_>) -> Giver {
     match input {
-        Input::Spoke { user_input, .. } => user_input
+        Input::UserInput { user_input, .. } => user_input
             .parts
             .iter()
             .for_each(|part| of_bytes(&part.bytes, found)),
-        Input::Messaged { from, letter, .. } => {
-            tokens_in(&letter.text, &mut found);
-            letter
+        Input::Message { from, envelope, .. } => {
+            tokens_in(&envelope.text, &mut found);
+            envelope
                 .descriptors
                 .iter()
                 .for_each(|handed| of_entry(&handed.entry, found));
@@ -142,17 +142,17 @@ fn of_input(input: &Input, mut found: Found<'_>) -> Giver {
     Giver::Outside
 }
 
-fn of_request(request: &HostRequest, mut found: Found<'_>) {
+fn of_request(request: &HostRequest, mut found: ReadResult<'_>) {
     match request {
-        HostRequest::Open { collected, .. } => of_bytes(&collected.bytes, found),
+        HostRequest::Open { capped, .. } => of_bytes(&capped.bytes, found),
         HostRequest::Call { args, .. } => tokens_in(args, &mut found),
-        HostRequest::SendBack { message, .. } => tokens_in(message, &mut found),
+        HostRequest::Goto { message, .. } => tokens_in(message, &mut found),
         // It has known what it once was.
-        HostRequest::GiveUp | HostRequest::TakeBack(_) => {}
+        HostRequest::Cancel | HostRequest::Restore(_) => {}
     }
 }
 
-fn of_completion(result: &Completion, mut found: Found<'_>) -> Giver {
+fn of_completion(result: &Completion, mut found: ReadResult<'_>) -> Giver {
     match result {
         Completion::Model(Ok(reply))
         | Completion::Summarized {
@@ -190,7 +190,7 @@ fn of_completion(result: &Completion, mut found: Found<'_>) -> Giver {
     Giver::Outside
 }
 
-pub(super) fn of_image(image: &Image, mut found: Found<'_>) {
+pub(super) fn of_image(image: &Image, mut found: ReadResult<'_>) {
     tokens_in(&image.system, &mut found);
     let waiting = image.mailbox.iter().map(|mail| &mail.message);
     image
@@ -201,27 +201,29 @@ pub(super) fn of_image(image: &Image, mut found: Found<'_>) {
     for (_, entry) in &image.table {
         of_entry(entry, found);
     }
-    if let Phase::Acting { slots, .. } = &image.phase {
-        for slot in slots {
-            tokens_in(&slot.args, &mut found);
-            slot.answer
+    if let Phase::Acting { pending_calls, .. } = &image.phase {
+        for pending_call in pending_calls {
+            tokens_in(&pending_call.args, &mut found);
+            pending_call
+                .answer
                 .iter()
                 .for_each(|answer| tokens_in(&answer.text, &mut found));
-            slot.ended
+            pending_call
+                .ended
                 .values()
                 .for_each(|(_, exit)| tokens_in(&exit.message, &mut found));
         }
     }
 }
 
-fn of_message(message: &Message, found: Found<'_>) {
+fn of_message(message: &Message, found: ReadResult<'_>) {
     message
         .blocks
         .iter()
         .for_each(|block| of_block(block, found));
 }
 
-fn of_block(block: &Block, mut found: Found<'_>) {
+fn of_block(block: &Block, mut found: ReadResult<'_>) {
     match block {
         Block::Text { text, .. } | Block::ToolResult { text, .. } => tokens_in(text, &mut found),
         Block::ToolUse { args, .. } => tokens_in(args, &mut found),
@@ -231,7 +233,7 @@ fn of_block(block: &Block, mut found: Found<'_>) {
 }
 
 /// What a descriptor holds, and what was noted of it, which goes where it goes.
-fn of_entry(entry: &Entry<Content>, mut found: Found<'_>) {
+fn of_entry(entry: &Entry<Content>, mut found: ReadResult<'_>) {
     of_content(&entry.content, found);
     entry
         .notes
@@ -240,14 +242,14 @@ fn of_entry(entry: &Entry<Content>, mut found: Found<'_>) {
         .for_each(|summary| tokens_in(summary, &mut found));
 }
 
-fn of_content(content: &Content, found: Found<'_>) {
+fn of_content(content: &Content, found: ReadResult<'_>) {
     of_bytes(
         &content.unbounded().bytes().expect("it is in memory"),
         found,
     );
 }
 
-fn of_bytes(bytes: &[u8], mut found: Found<'_>) {
+fn of_bytes(bytes: &[u8], mut found: ReadResult<'_>) {
     if let Ok(text) = std::str::from_utf8(bytes) {
         tokens_in(text, &mut found);
     }

@@ -134,7 +134,7 @@ async fn take_back(
     let checkpoints = kernel.checkpoints().await?;
     let of = checkpoints
         .iter()
-        .rfind(|checkpoint| checkpoint.standing(pid).is_some());
+        .rfind(|checkpoint| checkpoint.position_of(pid).is_some());
     let of_the_first = checkpoints
         .iter()
         .filter(|checkpoint| !goes_on_from_another(rows, checkpoint.of));

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Mutex;
 
 use dormouse_actors::ports::Model;
-use dormouse_kernel::export::Place;
+use dormouse_kernel::export::MaskTarget;
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::{StopReason, Usage};
 use futures_util::FutureExt;
@@ -16,7 +16,7 @@ use crate::scripted::testing::request;
 struct Password;
 
 impl Redact for Password {
-    fn masks(&self, _: Place, bytes: &[u8]) -> Vec<Range<usize>> {
+    fn masks(&self, _: MaskTarget, bytes: &[u8]) -> Vec<Range<usize>> {
         let found = bytes.windows(7).position(|window| window == b"hunter2");
         found.map(|at| at..at + 7).into_iter().collect()
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use dormouse_actors::ports::{
-    Backing, Batch, History, Journal, Listing, MarkToken, OwnerToken, StockTaken, StockTaking,
+    Batch, BlobReader, History, Journal, Listing, MarkToken, OwnerToken, StockTaken, StockTaking,
     Store, StoreError, Sweep, Swept, TempFileChange,
 };
 use dormouse_proto::checkpoint::Checkpoint;
@@ -191,7 +191,7 @@ impl Store for Beside {
     fn last_checkpoint(&self) -> Result<u64, StoreError> {
         self.reads.last_checkpoint()
     }
-    fn content(&self, hash: ContentHash) -> Result<Arc<dyn Backing>, StoreError> {
+    fn content(&self, hash: ContentHash) -> Result<Arc<dyn BlobReader>, StoreError> {
         self.reads.content(hash)
     }
     fn temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError> {

@@ -1,34 +1,36 @@
-//! What stands directly above a definition and belongs to it: comments, attributes, decorators.
+//! Comments, attributes and decorators directly above a definition, which belong to it.
 
 use tree_sitter::Node;
 
-/// What may belong to a definition below it, in the order of the text.
+/// Nodes that may belong to a definition below them, in the order of the text.
 #[derive(Debug, Default)]
 pub(super) struct Above {
     runs: Vec<Run>,
 }
 
-/// Nodes with nothing between them on their lines, and nothing before them.
+/// Adjacent nodes with no other code on their lines.
 #[derive(Debug)]
 struct Run {
     first_line: u64,
     last_line: u64,
-    /// Where it ends, in bytes.
+    /// End in bytes.
     end: usize,
-    /// Whether nothing stands behind it on its last line.
+    /// Whether nothing follows on the last line.
     is_alone: bool,
 }
 
 impl Above {
-    /// A node after those before it. It counts if only others that count stand before it on its
-    /// line, and it is not the line that says what program runs a script.
+    /// Adds a node. It is ignored if other code precedes it on its line, or if it is a shebang
+    /// line.
     pub(super) fn push(&mut self, text: &str, node: Node<'_>) {
-        let (bytes, start, end) = (text.as_bytes(), node.start_byte(), node.end_byte());
+        let bytes = text.as_bytes();
+        let start = node.start_byte();
+        let end = node.end_byte();
         let line_start = start - node.start_position().column;
         let before = self.runs.last_mut().filter(|run| run.end > line_start);
         let from = before.as_ref().map_or(line_start, |run| run.end);
         let is_inside = from > start;
-        // From its end: of many nodes on one line only the first finds nothing but white space.
+        // Scan backwards: of many nodes on one line, only the first finds nothing but white space.
         if is_inside
             || !is_blank(bytes[from..start].iter().rev())
             || text[start..end].starts_with("#!")
@@ -56,13 +58,13 @@ impl Above {
         }
     }
 
-    /// Where a definition that begins at this line begins with all that is above it, without a line
-    /// or other code between.
+    /// First line of a definition at `line` including everything directly above it, without a blank
+    /// line or other code in between.
     pub(super) fn first_line(&self, line: u64) -> u64 {
         let before = self.runs.partition_point(|run| run.first_line < line);
         let mut begins = line;
         for run in self.runs[..before].iter().rev() {
-            // One that ends on the line of the definition stands directly before it.
+            // A run that ends on the line of the definition is directly before it.
             if run.last_line + 1 < begins || (run.last_line < begins && !run.is_alone) {
                 break;
             }
@@ -76,9 +78,10 @@ fn is_blank<'a>(mut bytes: impl Iterator<Item = &'a u8>) -> bool {
     bytes.all(u8::is_ascii_whitespace)
 }
 
-/// The first and the last line of a node, from 1.
+/// First and last line of a node, from 1.
 pub(super) fn lines(node: Node<'_>) -> (u64, u64) {
-    let (start, end) = (node.start_position(), node.end_position());
+    let start = node.start_position();
+    let end = node.end_position();
     let ends_before = end.column == 0 && end.row > start.row;
     (
         start.row as u64 + 1,

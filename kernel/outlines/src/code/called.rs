@@ -1,12 +1,11 @@
-//! What a definition is called: the name inside of the node that a query captures as one.
+//! Names of definitions: the name within the node that a query captures.
 
 use tree_sitter::Node;
 
 use super::super::name::tidy;
 
-/// The name in its parts, the outermost first: `Circle` and `area` for
-/// `double *Circle::area() const`, `Stack` for `Stack<T>`. Goes down as many nodes as the
-/// declarator nests, without a stack.
+/// The parts of a name, outermost first: `Circle` and `area` for `double *Circle::area() const`,
+/// `Stack` for `Stack<T>`. Iterative, since declarators can nest deeply.
 pub(super) fn parts(name: Node<'_>, text: &str) -> Vec<String> {
     let mut parts = Vec::new();
     let mut node = name;
@@ -29,8 +28,7 @@ fn innermost(mut node: Node<'_>) -> Node<'_> {
     node
 }
 
-/// The node that holds the name of this one: without what C declarators and generic arguments put
-/// around it.
+/// The child that contains the name, without C declarators and generic arguments around it.
 fn inner(node: Node<'_>) -> Option<Node<'_>> {
     match node.kind() {
         "operator_cast" => None,
@@ -43,7 +41,7 @@ fn inner(node: Node<'_>) -> Option<Node<'_>> {
     }
 }
 
-/// As it is written; a conversion of C++ without its parameters.
+/// The name as written; a C++ conversion operator without its parameters.
 fn written(node: Node<'_>, text: &str) -> String {
     let name = &text[node.byte_range()];
     match node.kind() {

@@ -1,20 +1,20 @@
-//! Definitions in a tree of syntax: what a query captures, with names and lines.
+//! Definitions in a syntax tree: the captures of a query, with names and lines.
 
 use std::collections::HashSet;
 
 use tree_sitter::{Node, QueryCursor, StreamingIterator, Tree};
 
 use super::super::name::tidy;
-use super::super::{Outlined, Unit, counted};
+use super::super::{Outlined, Unit, checked_count};
 use super::above::{Above, lines};
 use super::language::{Language, Patterns};
 use super::parse::{parse, walk};
 use super::{Definitions, called};
 
-/// The most names that a definition's own is put after: the nearest ones.
+/// Maximum number of enclosing names in a qualified name: the nearest ones.
 const SCOPES: usize = 7;
 
-/// A definition as it was captured.
+/// A captured definition.
 struct Definition<'t> {
     unit: Unit,
     node: Node<'t>,
@@ -23,13 +23,13 @@ struct Definition<'t> {
     block: Option<Block<'t>>,
 }
 
-/// Which `impl` block it is.
+/// The kind of an `impl` block.
 enum Block<'t> {
     Inherent,
     Of { implements: Node<'t> },
 }
 
-/// What a definition stands in.
+/// A definition that encloses others.
 struct Around {
     unit: Unit,
     lines: (u64, u64),
@@ -37,7 +37,7 @@ struct Around {
     name: String,
 }
 
-/// The functions and classes of a text. None if it is more work than the parser may do.
+/// The functions and classes of a text. `None` if the parser gives up.
 pub(super) fn definitions(text: &str, language: Language) -> Option<Definitions> {
     let tree = parse(text, language)?;
     let (found, above) = captured(text, &tree, language);
@@ -48,20 +48,21 @@ pub(super) fn definitions(text: &str, language: Language) -> Option<Definitions>
         .collect();
     let classes = outlined.into_iter().map(|(_, unit)| unit).collect();
     Some(Definitions {
-        functions: counted(Unit::Function, functions),
-        classes: counted(Unit::Class, classes),
+        functions: checked_count(Unit::Function, functions),
+        classes: checked_count(Unit::Class, classes),
     })
 }
 
-/// Each definition once, in the order of the text and from the outside in, and what may belong to
-/// one below it.
+/// All definitions, outermost first in the order of the text, and the nodes that may belong to a
+/// definition below them.
 fn captured<'t>(text: &str, tree: &'t Tree, language: Language) -> (Vec<Definition<'t>>, Above) {
     let Patterns { query, roots } = language.patterns();
     let names = query.capture_names();
-    let (mut found, mut above) = (Vec::new(), Above::default());
+    let mut found = Vec::new();
+    let mut above = Above::default();
     let mut cursor = QueryCursor::new();
-    // The query is asked at each node for that node alone: asked at the root, it takes a time that
-    // grows with the depth.
+    // Run the query at each node for that node alone: run at the root, its time grows with the
+    // depth of the tree.
     cursor.set_max_start_depth(Some(0));
     walk(tree, |node| {
         let mut matches = cursor.matches(query, node, text.as_bytes());
@@ -109,8 +110,8 @@ fn outlined(text: &str, found: Vec<Definition<'_>>, above: &Above) -> Vec<(Unit,
     let mut at = (0, 0);
     let units = found.into_iter().map(|it| {
         let lines = lines(it.node);
-        // Only the first on a line has anything above it, and what stands beside it is served with
-        // it.
+        // Only the first definition on a line has anything above it; others on that line are served
+        // with it.
         if at.0 != lines.0 {
             at = (lines.0, above.first_line(lines.0));
         }
@@ -137,8 +138,8 @@ fn outlined(text: &str, found: Vec<Definition<'_>>, above: &Above) -> Vec<(Unit,
 }
 
 impl Around {
-    /// A type on the very lines of another is a second name for it, as in
-    /// `typedef struct node { … } Node;`.
+    /// Whether `inner` is nested in this definition. A type on exactly the same lines is only a
+    /// second name, as in `typedef struct node { … } Node;`.
     fn holds(&self, inner: &Definition<'_>, lines: (u64, u64)) -> bool {
         let is_same = self.lines == lines && (self.unit, inner.unit) == (Unit::Class, Unit::Class);
         inner.node.start_byte() < self.end && !is_same
@@ -146,7 +147,7 @@ impl Around {
 }
 
 impl Definition<'_> {
-    /// Its own name after those of what it is in, the outermost first.
+    /// The qualified name: enclosing names, outermost first, then its own.
     fn parts(&self, text: &str, around: &[Around]) -> Vec<String> {
         let nearest = around.len().saturating_sub(SCOPES);
         let outer = around[nearest..].iter().map(|outer| outer.name.clone());
@@ -160,7 +161,7 @@ impl Definition<'_> {
             .collect()
     }
 
-    /// Its name, and the type that it implements if it is an `impl` block.
+    /// The name, and the implemented type of an `impl` block.
     fn names(&self, text: &str, parts: &[String]) -> (Box<str>, Box<str>) {
         let path = parts.join(".").into();
         let written = |node: Node<'_>| tidy(&text[node.byte_range()]);

@@ -1,18 +1,18 @@
-//! Which language a text is in, if its source does not tell.
+//! Detection of the language of a text whose source does not name one.
 
 use tree_sitter::Node;
 
 use super::language::Language;
 use super::parse::{parse, walk};
 
-/// So much of the beginning is looked at: each language takes its time for it.
+/// Bytes that are inspected; each language parses them once.
 const LOOKED_AT: usize = 64 << 10;
 
-/// No language is told if more than one byte in this many is in error.
+/// A language is accepted if at most one byte in this many is part of an error.
 const TOLERATED: usize = 10;
 
-/// The language in which the beginning of the text has the fewest bytes in error, if they are few
-/// enough. Parses it once for each language.
+/// The language whose parser reports the fewest error bytes in the beginning of the text, if they
+/// are few enough. Parses once per language.
 pub(super) fn language(text: &str) -> Option<Language> {
     let beginning = beginning(text);
     let errors = Language::ALL
@@ -22,8 +22,8 @@ pub(super) fn language(text: &str) -> Option<Language> {
     (errors <= beginning.len() / TOLERATED).then_some(language)
 }
 
-/// Up to where something at the margin begins after a blank line, so that what is before it is
-/// whole; else to the end of a line.
+/// The beginning of the text, cut before an unindented line after a blank one, so that definitions
+/// are complete; otherwise at a line end.
 fn beginning(text: &str) -> &str {
     if text.len() <= LOOKED_AT {
         return text;
@@ -35,8 +35,8 @@ fn beginning(text: &str) -> &str {
     &text[..text.floor_char_boundary(end)]
 }
 
-/// Bytes that the grammar makes nothing of, and a byte for each token that it misses. A definition
-/// inside of an error counts as well-formed: a beginning is cut in the middle of something.
+/// Bytes in errors, plus one for each missing token. A definition within an error counts as
+/// correct, since the text may be cut within something.
 fn errors(text: &str, language: Language) -> usize {
     let Some(tree) = parse(text, language) else {
         return usize::MAX;
@@ -61,7 +61,7 @@ fn well_formed(error: Node<'_>, language: Language) -> usize {
     defined.map(|child| child.byte_range().len()).sum()
 }
 
-/// Behind the last line feed; the whole where there is none.
+/// The position after the last line feed; the length if there is none.
 fn last_line_end(bytes: &[u8]) -> usize {
     memchr::memrchr(b'\n', bytes).map_or(bytes.len(), |feed| feed + 1)
 }

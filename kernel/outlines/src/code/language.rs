@@ -1,11 +1,11 @@
-//! The languages whose grammars are built in, and how one is told.
+//! The supported languages, and how the language of a text is recognised.
 
 use std::collections::HashSet;
 use std::sync::OnceLock;
 
 use tree_sitter::Query;
 
-/// A language, in the order in which they are preferred where a text could be of several.
+/// A language, in order of preference if a text could be several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Language {
     Rust,
@@ -37,8 +37,8 @@ impl Language {
         Self::Tsx,
     ];
 
-    /// By the last word of a source that is the name of a file of one of them: `file:src/main.rs`,
-    /// `tool:read /a/b.py`.
+    /// Recognises a language by the last word of the source that is a file name of one:
+    /// `file:src/main.rs`, `tool:read /a/b.py`.
     pub(super) fn of_source(source: &str) -> Option<Self> {
         source.split_whitespace().rev().find_map(|word| {
             let (_, extension) = word
@@ -50,7 +50,7 @@ impl Language {
         })
     }
 
-    /// By the program that a script names in its first line.
+    /// Recognises a language by the shebang line.
     pub(super) fn of_shebang(text: &str) -> Option<Self> {
         let line = text.strip_prefix("#!")?.lines().next()?;
         let program = line
@@ -65,7 +65,7 @@ impl Language {
         }
     }
 
-    /// A header that could be of C is read as C++, whose grammar takes both.
+    /// File extensions. C headers are read as C++, whose grammar accepts both.
     fn extensions(self) -> &'static [&'static str] {
         match self {
             Self::Rust => &["rs"],
@@ -97,7 +97,7 @@ impl Language {
         .into()
     }
 
-    /// What is a definition in it. Compiled once.
+    /// The patterns of its definitions. Compiled once.
     pub(super) fn patterns(self) -> &'static Patterns {
         static PATTERNS: [OnceLock<Patterns>; Language::ALL.len()] =
             [const { OnceLock::new() }; Language::ALL.len()];
@@ -126,7 +126,7 @@ impl Language {
     }
 }
 
-/// A query, and the kinds of node that its patterns begin with.
+/// A query, and the node kinds at which its patterns start.
 #[derive(Debug)]
 pub(super) struct Patterns {
     pub(super) query: Query,

@@ -1,31 +1,31 @@
-//! How deep a text nests, told from its brackets before it is parsed.
+//! Estimates nesting depth from brackets before parsing.
 //!
-//! The parser keeps every reading of what is still open. Where something opens again and again and
-//! could be read in two ways (`a<a<a<…`, a comparison or a generic type), the end of the text costs
-//! it a time that is quadratic in the depth, and it cannot be interrupted there. No code that is
-//! written for a purpose nests so deeply.
+//! The parser keeps all interpretations of open constructs. For constructs that nest and are
+//! ambiguous (`a<a<a<…`, comparison or generic type), finishing the parse takes time quadratic in
+//! the depth and cannot be interrupted. Ordinary code does not nest this deeply.
 
 use super::language::Language;
 
-/// The most brackets that may be open at once.
+/// Maximum number of simultaneously open brackets.
 const MAX_DEPTH: usize = 500;
 
-/// What is open inside of one brace.
+/// Open brackets within one brace.
 #[derive(Clone, Copy, Default)]
 struct Level {
     brackets: usize,
     angles: usize,
 }
 
-/// Whether more brackets are open somewhere than the parser may be given. A semicolon ends what is
-/// open around it but for braces; those in strings and comments count like any other. Python has
-/// one reading for each. One pass.
+/// Whether the text nests too deeply to be parsed. A semicolon closes everything except braces;
+/// brackets in strings and comments count. Python is not ambiguous and is always accepted. One
+/// pass.
 pub(super) fn is_too_deep(text: &str, language: Language) -> bool {
     if language == Language::Python {
         return false;
     }
     let mut outer: Vec<Level> = Vec::new();
-    let (mut level, mut around) = (Level::default(), 0);
+    let mut level = Level::default();
+    let mut around = 0;
     let mut before = 0;
     for byte in text.bytes() {
         match byte {

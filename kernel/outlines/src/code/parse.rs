@@ -1,4 +1,4 @@
-//! Parsing: a tree of syntax for any text, within a bound of work.
+//! Parsing with bounded work.
 
 use std::ops::ControlFlow;
 
@@ -7,15 +7,15 @@ use tree_sitter::{Node, ParseOptions, ParseState, Parser, Tree};
 use super::language::Language;
 use super::nesting;
 
-/// Steps that the parser may take, in hundreds: it asks once for every hundred. A text takes one to
-/// nine steps a byte, most if it is all mistakes, since several readings of it are then tried side
-/// by side.
+/// Maximum number of progress callbacks; the parser calls back every hundred steps. Text takes one
+/// to nine steps per byte, most if it is full of errors, since several interpretations are then
+/// tried in parallel.
 fn hundreds_of_steps(len: usize) -> usize {
     1000 + len / 10
 }
 
-/// The syntax of a text. None if it is nested too deeply or takes too much work: no clock is asked,
-/// so that it is the same every time.
+/// Parses a text. `None` if it is nested too deeply or takes too much work, measured in steps
+/// instead of time, so that the result is deterministic.
 pub(super) fn parse(text: &str, language: Language) -> Option<Tree> {
     if nesting::is_too_deep(text, language) {
         return None;
@@ -37,8 +37,7 @@ pub(super) fn parse(text: &str, language: Language) -> Option<Tree> {
     parser.parse_with_options(read, None, Some(options))
 }
 
-/// Every node that this chooses to enter, from the outside in and in the order of the text. Takes
-/// no stack.
+/// Visits nodes in pre-order; `enter` decides whether to descend. Uses no recursion.
 pub(super) fn walk<'t>(tree: &'t Tree, mut enter: impl FnMut(Node<'t>) -> bool) {
     let mut cursor = tree.walk();
     loop {

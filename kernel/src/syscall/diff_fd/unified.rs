@@ -1,5 +1,4 @@
-//! A difference of two texts by lines, as a unified diff: what `diff -u` prints below its two
-//! headers.
+//! A line diff in unified format: what `diff -u` prints below its two header lines.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -13,10 +12,10 @@ pub(super) struct Diff<'a> {
 }
 
 impl<'a> Diff<'a> {
-    /// Compares two texts by Myers' algorithm. If they differ much, it settles for a longer diff
-    /// than the shortest.
+    /// Compares two texts with Myers' algorithm. For texts that differ much it accepts a diff that
+    /// is longer than the shortest.
     pub(super) fn of(before: &'a str, after: &'a str) -> Self {
-        // No room is reserved by a guess: a text may begin with many short lines.
+        // Nothing is reserved from an estimate: a text may begin with many short lines.
         let mut lines = InternedInput::default();
         lines.update_before(before.split_inclusive('\n'));
         lines.update_after(after.split_inclusive('\n'));
@@ -26,20 +25,20 @@ impl<'a> Diff<'a> {
         Self { lines, hunks }
     }
 
-    /// How many lines are only in the text after.
+    /// Number of lines that are only in the second text.
     pub(super) fn added(&self) -> u64 {
         self.hunks.iter().map(|hunk| hunk.after.len() as u64).sum()
     }
 
-    /// How many lines are only in the text before.
+    /// Number of lines that are only in the first text.
     pub(super) fn removed(&self) -> u64 {
         self.hunks.iter().map(|hunk| hunk.before.len() as u64).sum()
     }
 
-    /// The unified diff, with so many equal lines around each difference.
+    /// Formats the diff with `context` equal lines around each hunk.
     pub(super) fn unified(&self, context: u32) -> String {
         let mut text = String::new();
-        // Differences that share their context are one group.
+        // Hunks whose context overlaps form one group.
         for group in self
             .hunks
             .chunk_by(|one, next| next.before.start - one.before.end <= 2 * context)
@@ -57,7 +56,7 @@ impl<'a> Diff<'a> {
         let trail = (self.lines.before.len() as u32 - last.before.end).min(context);
         let before = first.before.start - lead..last.before.end + trail;
         let after = first.after.start - lead..last.after.end + trail;
-        // To write into a string cannot fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "@@ -{} +{} @@", place(&before), place(&after));
         let mut at = before.start;
         for hunk in group {
@@ -81,8 +80,8 @@ impl<'a> Diff<'a> {
     }
 }
 
-/// A range of lines as a unified diff names it: the first line and how many there are. An empty one
-/// is named by the line before it.
+/// A line range as a hunk header states it: first line and count. An empty range is named by the
+/// line before it.
 fn place(lines: &Range<u32>) -> String {
     let first = if lines.is_empty() {
         lines.start

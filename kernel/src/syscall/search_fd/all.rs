@@ -1,7 +1,7 @@
-//! A search of every descriptor of a table, in order of ids. Messages are not among them.
+//! Searches every descriptor of a table, in the order of ids. Messages are not included.
 //!
-//! Matches are numbered over all contents together, so that one number says where to go on. A
-//! content that several descriptors hold is searched for each of them.
+//! Matches are numbered across all contents, so that one number says where to continue. A content
+//! that several descriptors share is searched for each of them.
 
 use std::borrow::Cow;
 
@@ -14,10 +14,10 @@ use dormouse_proto::tool::Answer;
 use super::excerpt::{Excerpted, Excerpts};
 use super::{Search, SearchError};
 use crate::syscall::Call;
-use crate::table::{Form, Table, View, view_of};
+use crate::table::{Form, Table, View, view_as};
 use dormouse_content::{Content, PrettyError, Unreadable};
 
-/// What was found.
+/// The result of the search.
 pub(super) struct Found<'a> {
     descriptors: u64,
     found_in: u64,
@@ -26,7 +26,7 @@ pub(super) struct Found<'a> {
     unreadable: Vec<FdError>,
 }
 
-/// What was found in one descriptor.
+/// The matches in one descriptor.
 struct FoundIn<'a> {
     fd: &'a FdId,
     matches: u64,
@@ -52,7 +52,7 @@ impl FoundIn<'_> {
 }
 
 impl Found<'_> {
-    /// All matches.
+    /// Number of all matches.
     pub(super) fn total(&self) -> u64 {
         self.shown.total
     }
@@ -64,10 +64,8 @@ impl Found<'_> {
             shown,
             ..
         } = *self;
-        let (groups, unreadable) = (
-            self.groups.iter().map(FoundIn::group).collect(),
-            self.unreadable.clone(),
-        );
+        let groups = self.groups.iter().map(FoundIn::group).collect();
+        let unreadable = self.unreadable.clone();
         view::search_all(&FoundInAll {
             query: search.query,
             descriptors,
@@ -79,12 +77,12 @@ impl Found<'_> {
     }
 }
 
-/// What there is to be found. A descriptor whose matches come after those that are shown is listed
-/// with their number, as long as there is room; one that cannot be read is named. O(n) in all
-/// contents together.
+/// Searches all descriptors. A descriptor whose matches come after the shown ones is listed with
+/// their number while there is room; one that cannot be read is reported. O(n) in the sum of all
+/// contents.
 ///
 /// # Errors
-/// Where they could not be searched in that time.
+/// [`SearchError`] if the search takes too long.
 pub(super) fn find<'a>(
     search: &Search<'_>,
     call: &Call<'a>,
@@ -92,21 +90,28 @@ pub(super) fn find<'a>(
     excerpts: &mut Excerpts,
 ) -> Result<Found<'a>, SearchError> {
     let mut scan = search.matcher.scan(call.quota);
-    let (mut total, mut descriptors, mut found_in) = (0, 0, 0);
-    let (mut groups, mut unreadable) = (Vec::new(), Vec::new());
+    let mut total = 0;
+    let mut descriptors = 0;
+    let mut found_in = 0;
+    let mut groups = Vec::new();
+    let mut unreadable = Vec::new();
     for (fd, entry) in searched(call.table) {
         descriptors += 1;
         let searched = view(entry, asked, call)
-            .map_err(SearchError::Lost)
+            .map_err(SearchError::Unreadable)
             .and_then(|view| {
                 let matches = search.find(&mut scan, &view, total, excerpts)?;
-                Ok((matches, view.extent().map_err(SearchError::Lost)?))
+                Ok((matches, view.extent().map_err(SearchError::Unreadable)?))
             });
-        let excerpts_here = excerpts.take();
+        let excerpts_here = excerpts.take_excerpts();
         let (matches, extent) = match searched {
             Ok(searched) => searched,
-            Err(SearchError::Lost(error)) => {
-                unreadable.extend(excerpts.make_room().then(|| lost(fd, &error)));
+            Err(SearchError::Unreadable(error)) => {
+                unreadable.extend(
+                    excerpts
+                        .reserve_element()
+                        .then(|| unreadable_error(fd, &error)),
+                );
                 continue;
             }
             Err(error) => return Err(error),
@@ -114,9 +119,9 @@ pub(super) fn find<'a>(
         total += matches;
         found_in += u64::from(matches > 0);
         let extent = (!excerpts_here.is_empty()).then_some(extent);
-        // What comes before those that are shown was listed by the call before.
+        // Descriptors before the shown matches were listed by the previous call.
         let is_ahead = matches > 0 && total >= search.start;
-        if is_ahead && (excerpts.make_room() || extent.is_some()) {
+        if is_ahead && (excerpts.reserve_element() || extent.is_some()) {
             groups.push(FoundIn {
                 fd,
                 matches,
@@ -142,21 +147,21 @@ pub(super) fn searched(table: &Table) -> impl Iterator<Item = (&FdId, &Entry<Con
         .filter(|(id, _)| !matches!(id, FdId::Message { .. }))
 }
 
-/// A descriptor in the form that is asked for. One that has no such form is searched as it is: what
-/// is asked of all of them need not fit each.
+/// A descriptor in the requested form. A content that has no such form is searched as it is, since
+/// the request applies to all of them.
 pub(super) fn view<'a>(
     entry: &'a Entry<Content>,
     asked: Option<Form>,
     call: &Call<'a>,
 ) -> Result<View<'a>, Unreadable> {
-    match view_of(Cow::Borrowed(entry), asked, call.settings, call.quota) {
+    match view_as(Cow::Borrowed(entry), asked, call.settings, call.quota) {
         Ok(view) => Ok(view),
         Err(PrettyError::Unreadable(error)) => Err(error),
-        Err(_) => call.served(Cow::Borrowed(entry)),
+        Err(_) => call.default_view(Cow::Borrowed(entry)),
     }
 }
 
-pub(super) fn lost(fd: &FdId, error: &Unreadable) -> FdError {
+pub(super) fn unreadable_error(fd: &FdId, error: &Unreadable) -> FdError {
     FdError {
         kind: FdErrorKind::ContentUnreadable,
         fd: Some(fd.to_string()),

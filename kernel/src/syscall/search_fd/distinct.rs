@@ -1,8 +1,8 @@
-//! The different texts that a query matches, each once, with how often it occurs: what
-//! `sort | uniq -c | sort -rn` makes of them.
+//! `search_fd` with `distinct`: each different matched text once, with its number of occurrences,
+//! like `sort | uniq -c | sort -rn`.
 //!
-//! Of a pattern with groups, the groups are the text. One pass over the content; what is kept is
-//! bounded, and a query whose matches differ more than that is refused.
+//! If the pattern has groups, their text is counted instead of the whole match. One pass over the
+//! content. Memory is bounded: a query with too many different matches is refused.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -19,15 +19,15 @@ use crate::syscall::args::Args;
 use crate::syscall::{Call, Outcome, form};
 use dormouse_content::Reader;
 
-/// The most memory that the texts of one search may take, with what keeps them.
+/// Limit for the memory of all counted texts and their entries.
 const TEXT_BYTES: usize = 16 << 20;
-/// What keeps one of them is reckoned at.
+/// Estimated overhead of one entry.
 const ENTRY_BYTES: usize = 64;
 
 pub(super) const TOO_DIFFERENT: &str = "The matches of the query are too many different texts to \
 be counted. Make it more specific, put a group around the part that matters, or leave out distinct";
 
-/// Answers a call with `distinct`.
+/// Executes a call with `distinct`.
 pub(super) fn run(call: &Call<'_>, args: &Args, search: &Search<'_>) -> Result<Outcome, FdError> {
     if search.context_lines > 0 {
         return Err(args.invalid(
@@ -35,12 +35,13 @@ pub(super) fn run(call: &Call<'_>, args: &Args, search: &Search<'_>) -> Result<O
                  give one of the two.",
         ));
     }
-    let (fd, mut counts) = (args.fd()?, Counts::of(&search.matcher));
+    let fd = args.fd()?;
+    let mut counts = Counts::of(&search.matcher);
     if fd == ALL {
         return in_all(call, args, search, counts);
     }
     let (id, entry) = call.table.resolve(fd)?;
-    let view = form::view(args, entry, form::asked(args), call)?;
+    let view = form::view(args, entry, form::requested(args), call)?;
     let matches = counts.add_all(&mut search.matcher.scan(call.quota), &view.content);
     let matches = matches.map_err(|error| error.answer(args))?;
     search.check_start(args, counts.len())?;
@@ -48,7 +49,7 @@ pub(super) fn run(call: &Call<'_>, args: &Args, search: &Search<'_>) -> Result<O
     let found = shown(search, &sorted, matches, call.settings);
     Ok(Outcome::Answer(view::distinct(
         &id,
-        view.extent().map_err(|error| args.lost(error))?,
+        view.extent().map_err(|error| args.unreadable(error))?,
         &found,
     )))
 }
@@ -59,20 +60,23 @@ fn in_all(
     search: &Search<'_>,
     mut counts: Counts<'_>,
 ) -> Result<Outcome, FdError> {
-    let (mut matches, mut descriptors, mut found_in, mut unreadable) = (0, 0, 0, Vec::new());
+    let mut matches = 0;
+    let mut descriptors = 0;
+    let mut found_in = 0;
+    let mut unreadable = Vec::new();
     let mut scan = search.matcher.scan(call.quota);
     for (fd, entry) in all::searched(call.table) {
         descriptors += 1;
-        let view = all::view(entry, form::asked(args), call).map_err(SearchError::Lost);
+        let view = all::view(entry, form::requested(args), call).map_err(SearchError::Unreadable);
         match view.and_then(|view| counts.add_all(&mut scan, &view.content)) {
             Ok(found) => {
                 matches += found;
                 found_in += u64::from(found > 0);
             }
-            Err(SearchError::Lost(error)) => {
+            Err(SearchError::Unreadable(error)) => {
                 let has_room =
                     (unreadable.len() as u64) < call.settings.max_read_chars / ELEMENT_CHARS;
-                unreadable.extend(has_room.then(|| all::lost(fd, &error)));
+                unreadable.extend(has_room.then(|| all::unreadable_error(fd, &error)));
             }
             Err(error) => return Err(error.answer(args)),
         }
@@ -88,7 +92,7 @@ fn in_all(
     )))
 }
 
-/// How often each text was matched.
+/// Counts of the matched texts.
 struct Counts<'m> {
     groups: Option<Groups<'m>>,
     counts: BTreeMap<Box<str>, Count>,
@@ -97,7 +101,7 @@ struct Counts<'m> {
 
 struct Count {
     count: u64,
-    /// How many other texts were found before it.
+    /// Number of different texts that were found earlier.
     order: usize,
 }
 
@@ -114,14 +118,15 @@ impl<'m> Counts<'m> {
         self.counts.len() as u64
     }
 
-    /// Adds the matches in a content. Returns how many it holds.
+    /// Counts the matches in a content. Returns their number.
     fn add_all(&mut self, scan: &mut Scan<'_>, content: &Reader<'_>) -> Result<u64, SearchError> {
-        let content = content.loaded().map_err(SearchError::Lost)?;
-        let text = content.text().map_err(SearchError::Lost)?;
+        let content = content.loaded().map_err(SearchError::Unreadable)?;
+        let text = content.text().map_err(SearchError::Unreadable)?;
         if let Some(groups) = &mut self.groups {
             groups.allow(text.len());
         }
-        let (mut matches, mut added) = (0, Ok(()));
+        let mut matches = 0;
+        let mut added = Ok(());
         let scanned = scan.find_each(&text, |bytes| {
             matches += 1;
             if added.is_ok() {
@@ -153,7 +158,8 @@ impl<'m> Counts<'m> {
         Ok(())
     }
 
-    /// The most frequent first; of those that are as frequent, the one that was found first.
+    /// The counts, most frequent first; equally frequent ones in the order of their first
+    /// occurrence.
     fn sorted(self) -> Vec<(Box<str>, u64)> {
         let mut counts: Vec<_> = self.counts.into_iter().collect();
         counts.sort_unstable_by_key(|(_, Count { count, order })| (Reverse(*count), *order));
@@ -164,7 +170,7 @@ impl<'m> Counts<'m> {
     }
 }
 
-/// Those that are asked for, as long as there is room. The first is always shown, cut to the bound.
+/// Selects the requested texts while they fit. The first is always shown, truncated to the limit.
 fn shown<'a>(
     search: &Search<'a>,
     sorted: &'a [(Box<str>, u64)],

@@ -1,4 +1,4 @@
-//! What is shown of a match: its line, or on a long line its surroundings.
+//! Excerpts: the line of a match, or the text around it if the line is long.
 
 use std::ops::Range;
 
@@ -6,19 +6,17 @@ use dormouse_proto::descriptor::view::Excerpt;
 
 use dormouse_content::{Reader, Slice, Unreadable};
 
-/// Characters shown before and after a match on a line that is too long to show; such a line has
-/// more than twice as many.
+/// Characters shown before and after a match whose line has more than twice as many.
 const AROUND_CHARS: u64 = 200;
 
-/// Each line of context makes room for so many characters more, before and after.
+/// Additional characters before and after a match for each line of context.
 const CONTEXT_LINE_CHARS: u64 = 400;
 
-/// What the element around an excerpt is reckoned at, so that a flood of tiny ones is bounded as
-/// well.
+/// Estimated characters of an excerpt's element, so that many tiny excerpts are limited as well.
 pub(super) const ELEMENT_CHARS: u64 = 64;
 
-/// The excerpts of one answer, bounded: beyond the bound matches are counted but not shown. The
-/// first is always shown, cut to the bound.
+/// The excerpts of one answer. Past the limit, matches are counted but not shown. The first is
+/// always shown, truncated to the limit.
 #[derive(Debug)]
 pub(super) struct Excerpts {
     context_lines: u64,
@@ -27,11 +25,11 @@ pub(super) struct Excerpts {
     shown: u64,
     is_full: bool,
     excerpts: Vec<Excerpted>,
-    /// The bytes of the last excerpt, if it is a whole line that further matches may share.
+    /// Byte range of the last excerpt if it is a whole line, which further matches may share.
     last_line: Range<usize>,
 }
 
-/// A place where something was found, with a share in the text around it.
+/// An excerpt with the position of its first match.
 #[derive(Debug)]
 pub(super) struct Excerpted {
     slice: Slice,
@@ -73,11 +71,11 @@ impl Excerpts {
         }
     }
 
-    /// Shows the match at these bytes of a content, if there is still room. Matches of another
-    /// content come after those before were [taken](Self::take).
+    /// Shows the match at these bytes if there is room. The excerpts of the previous content must
+    /// have been [taken](Self::take_excerpts).
     ///
     /// # Errors
-    /// What stands around it cannot be read.
+    /// [`Unreadable`] if the text around the match cannot be read.
     pub(super) fn push(
         &mut self,
         content: &Reader<'_>,
@@ -99,18 +97,18 @@ impl Excerpts {
         Ok(())
     }
 
-    /// How many matches are shown so far.
+    /// Number of matches shown so far.
     pub(super) fn shown(&self) -> u64 {
         self.shown
     }
 
-    /// The excerpts since they were last taken.
-    pub(super) fn take(&mut self) -> Vec<Excerpted> {
+    /// Removes and returns the excerpts.
+    pub(super) fn take_excerpts(&mut self) -> Vec<Excerpted> {
         std::mem::take(&mut self.excerpts)
     }
 
-    /// Reckons with one more element around excerpts. Whether there is room for it.
-    pub(super) fn make_room(&mut self) -> bool {
+    /// Reserves room for another enclosing element. Returns whether there was room.
+    pub(super) fn reserve_element(&mut self) -> bool {
         let has_room = self.chars_left >= ELEMENT_CHARS;
         self.chars_left = self.chars_left.saturating_sub(ELEMENT_CHARS);
         has_room
@@ -130,7 +128,7 @@ impl Excerpts {
         }
         self.chars_left = self.chars_left.saturating_sub(chars);
         let mut slice = content.slice(bytes)?;
-        // A line is shown without the LF that ends it: that is no cut.
+        // A line is shown without its LF; that does not count as truncation.
         slice.truncated &= !is_feed(content, slice.bytes().end)?;
         let single_line =
             slice.first_line == slice.last_line && !slice.continued && !slice.truncated;
@@ -144,8 +142,8 @@ impl Excerpts {
         }))
     }
 
-    /// The lines of the match and of its context, without the last LF; cut around the match if they
-    /// are too long.
+    /// The byte range of the match's lines and context lines, without the last LF; narrowed around
+    /// the match if they are too long.
     fn window(
         &self,
         content: &Reader<'_>,
@@ -153,7 +151,7 @@ impl Excerpts {
     ) -> Result<Range<usize>, Unreadable> {
         let around =
             AROUND_CHARS.saturating_add(CONTEXT_LINE_CHARS.saturating_mul(self.context_lines));
-        // No context is wider than the answer.
+        // The context must not exceed the answer.
         let around = around.min(self.max_chars / 2);
         let first = content
             .line_at(found.start)?
@@ -167,12 +165,13 @@ impl Excerpts {
         if end > found.end && is_feed(content, end - 1)? {
             end -= 1;
         }
-        let (start_char, end_char) = (content.char_at(start)?, content.char_at(end)?);
+        let start_char = content.char_at(start)?;
+        let end_char = content.char_at(end)?;
         if end_char - start_char <= around.saturating_mul(2) {
             return Ok(start..end);
         }
         let found_char = content.char_at(found.start)?;
-        // A match that is itself too long is shown by its beginning.
+        // Of a match that is too long itself, the beginning is shown.
         let found_end = content
             .char_at(found.end)?
             .min(found_char.saturating_add(around.max(1)));
@@ -185,7 +184,7 @@ impl Excerpts {
     }
 }
 
-/// Whether an LF stands at this byte of the shown text: then the next byte is of another line.
+/// Whether the byte at this position of the shown text is an LF.
 fn is_feed(content: &Reader<'_>, byte: usize) -> Result<bool, Unreadable> {
     Ok(byte < content.shown_bytes()? && content.line_at(byte)? != content.line_at(byte + 1)?)
 }

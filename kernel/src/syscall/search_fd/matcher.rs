@@ -1,11 +1,11 @@
-//! Finding occurrences: a literal by a vectorised scan, everything else by an automaton whose work
-//! is bounded, so that no pattern of a model can hang the kernel.
+//! Matching: literals with a vectorised search, patterns with automata whose work is bounded, so
+//! that no pattern of a model can hang the kernel.
 
 mod budget;
+mod cost;
 mod groups;
 mod lazy;
 mod pattern;
-mod shape;
 
 use std::ops::Range;
 
@@ -17,14 +17,13 @@ pub(super) use self::groups::Groups;
 use self::pattern::{Pattern, PatternScan};
 pub(super) use self::pattern::{PatternError, TooSlow};
 
-/// The most memory that a compiled pattern may take, and its cache after that.
+/// Memory limit for a compiled pattern, and again for its cache.
 const PATTERN_BYTES: usize = 4 << 20;
 
-/// Bytes that are searched between two looks at whether the search is still wanted: a millisecond
-/// at most.
+/// Bytes between two checks for cancellation: at most a millisecond of work.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Whether upper and lower case differ.
+/// Case sensitivity of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Case {
     Kept,
@@ -38,7 +37,7 @@ pub(super) enum Matcher<'a> {
 }
 
 impl<'a> Matcher<'a> {
-    /// Finds this text.
+    /// A matcher for a literal text.
     pub(super) fn literal(
         query: &'a str,
         case: Case,
@@ -50,7 +49,7 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// Finds what this regular expression matches.
+    /// A matcher for a regular expression.
     pub(super) fn pattern(
         query: &str,
         case: Case,
@@ -61,7 +60,7 @@ impl<'a> Matcher<'a> {
             .map(Self::Pattern)
     }
 
-    /// What tells the groups of its matches, if it has some.
+    /// An extractor for the groups of the pattern, if it has any.
     pub(super) fn groups(&self) -> Option<Groups<'_>> {
         match self {
             Self::Literal(_) => None,
@@ -69,8 +68,8 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// Begins a search, of one text or of several that share what it may cost. It ends early where
-    /// the quota is used up.
+    /// Starts a search of one text, or of several that share one work budget. It stops early if the
+    /// quota is used up.
     pub(super) fn scan<'m>(&'m self, quota: &'m ReadQuota) -> Scan<'m> {
         let engine = match self {
             Self::Literal(finder) => Engine::Literal(finder),
@@ -80,7 +79,7 @@ impl<'a> Matcher<'a> {
     }
 }
 
-/// A search that goes on.
+/// A running search.
 #[derive(Debug)]
 pub(super) struct Scan<'m> {
     engine: Engine<'m>,
@@ -94,11 +93,12 @@ enum Engine<'m> {
 }
 
 impl Scan<'_> {
-    /// Tells where the query occurs in `text`, in bytes, from left to right and without overlaps.
-    /// Empty matches are no occurrences. O(n).
+    /// Calls `found` with the byte range of each occurrence in `text`, from left to right and
+    /// without overlaps. Empty matches are skipped. O(n).
     ///
     /// # Errors
-    /// Where it would take longer, or is no longer wanted: a part of the occurrences was told then.
+    /// [`TooSlow`] if the search exceeds its budget or is cancelled. Some occurrences may have been
+    /// reported by then.
     pub(super) fn find_each(
         &mut self,
         text: &str,
@@ -121,7 +121,7 @@ fn find_literal(
     let mut at = 0;
     while at < text.len() {
         check(quota)?;
-        // An occurrence that begins in this chunk may end in the next.
+        // An occurrence that starts in this chunk may end in the next.
         let end = at.saturating_add(CHUNK_BYTES).min(text.len());
         let mut next = end;
         for start in finder.find_iter(&text[at..end.saturating_add(len - 1).min(text.len())]) {
@@ -133,10 +133,10 @@ fn find_literal(
     Ok(())
 }
 
-/// Whether the search is still wanted.
+/// Fails if the search was cancelled.
 fn check(quota: &ReadQuota) -> Result<(), TooSlow> {
     if quota.is_used_up() {
-        Err(TooSlow::GivenUp)
+        Err(TooSlow::Cancelled)
     } else {
         Ok(())
     }
@@ -226,13 +226,13 @@ mod tests {
             });
             if last > 0 {
                 assert!(
-                    matches!(end, Err(TooSlow::GivenUp)) && last <= 2 * CHUNK_BYTES,
+                    matches!(end, Err(TooSlow::Cancelled)) && last <= 2 * CHUNK_BYTES,
                     "{query}: {last}"
                 );
             } else {
                 cancelled.store(true, Ordering::Relaxed);
                 assert!(
-                    matches!(scan.find_each(&text, |_| ()), Err(TooSlow::GivenUp)),
+                    matches!(scan.find_each(&text, |_| ()), Err(TooSlow::Cancelled)),
                     "{query}"
                 );
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dormouse_proto::id::FdId;
 use dormouse_proto::message::Message;
-use dormouse_proto::record::Note;
+use dormouse_proto::record::Annotation;
 use proptest::prelude::*;
 use roxmltree::Document;
 
@@ -266,13 +266,13 @@ fn several(texts: &[&str]) -> Table {
         );
     }
     let messages = ["beta said", "beta noted"].map(|text| Arc::new(Message::user(text)));
-    table.refer_to(messages.into_iter().collect(), 10);
-    table.note(
+    table.set_conversation(messages.into_iter().collect(), 10);
+    table.annotate(
         &FdId::Message {
             number: 2,
             part: None,
         },
-        &Note::Named {
+        &Annotation::Named {
             name: Some("noted".into()),
         },
     );

@@ -1,5 +1,5 @@
-//! Units of a content, such as paragraphs and functions: by `index` or `name`, or all of them in a
-//! list.
+//! Units of a content, such as paragraphs and functions: one by `index` or `name`, or a list of
+//! all.
 
 use std::sync::Arc;
 
@@ -12,26 +12,26 @@ use crate::table::View;
 use dormouse_content::Unreadable;
 use dormouse_content::units::{Outlined, Unit, UnitError, name};
 
-/// The most names that an error lists.
+/// Maximum number of names that an error lists.
 const NAMES: usize = 20;
 
 /// Characters of a paragraph that a list shows.
 const FIRST_WORDS: usize = 60;
 
-/// Characters that a unit takes in a list, beside its name.
+/// Estimated characters of a list item, without its name.
 const LISTED_CHARS: u64 = 40;
 
-/// Which of the units: what the argument of that name says.
+/// UnitKey of the units is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::syscall) enum Which {
+pub(in crate::syscall) enum UnitKey {
     Index(i64),
     Name,
-    Unsaid,
+    Unspecified,
 }
 
 /// # Errors
 /// `invalid_parameter`: no unit or an unknown one, or both an index and a name.
-pub(super) fn parse(args: &Args) -> Result<(Unit, Which), FdError> {
+pub(super) fn parse(args: &Args) -> Result<(Unit, UnitKey), FdError> {
     let kinds = Unit::ALL.map(Unit::word).join(", ");
     let Some(word) = args.text("unit") else {
         return Err(args.invalid(format!(
@@ -44,30 +44,30 @@ pub(super) fn parse(args: &Args) -> Result<(Unit, Which), FdError> {
     match (args.integer("index"), args.has("name")) {
         (Some(_), true) => Err(args
             .invalid("Parameters 'index' and 'name' cannot be combined: one of them is enough.")),
-        (Some(index), false) => Ok((unit, Which::Index(index))),
+        (Some(index), false) => Ok((unit, UnitKey::Index(index))),
         (None, true) if unit == Unit::Paragraph => {
             Err(args
                 .invalid("Paragraphs have no names. Use 'index', or find a place with search_fd."))
         }
-        (None, true) => Ok((unit, Which::Name)),
-        (None, false) => Ok((unit, Which::Unsaid)),
+        (None, true) => Ok((unit, UnitKey::Name)),
+        (None, false) => Ok((unit, UnitKey::Unspecified)),
     }
 }
 
-/// The unit that is asked for.
+/// Selects the requested unit.
 ///
 /// # Errors
-/// `invalid_range`: no such index. `invalid_parameter`: there are no such units, none or several of
-/// that name, or it is not said which.
-pub(super) fn choose(
+/// `invalid_range`: no such index. `invalid_parameter`: no such units, none or several of that
+/// name, or neither index nor name.
+pub(super) fn resolve(
     args: &Args,
     view: &View<'_>,
     unit: Unit,
-    which: Which,
+    which: UnitKey,
 ) -> Result<Served, FdError> {
     let units = &*outline(args, view, unit)?;
     let at = match which {
-        Which::Index(index) => {
+        UnitKey::Index(index) => {
             let what = format!("{} index", unit.word());
             within(
                 args,
@@ -78,8 +78,8 @@ pub(super) fn choose(
             )? as usize
                 - 1
         }
-        Which::Name => named(args, units, unit)?,
-        Which::Unsaid => {
+        UnitKey::Name => named(args, units, unit)?,
+        UnitKey::Unspecified => {
             let message = format!(
                 "Which {} is not said. Use 'index' (1-{}) or 'name'.",
                 unit.word(),
@@ -98,7 +98,7 @@ pub(super) fn choose(
     })
 }
 
-/// The units of a kind, as many as may be shown.
+/// Lists the units of a kind, as many as fit into `max_chars`.
 ///
 /// # Errors
 /// `invalid_parameter`: there are no such units.
@@ -109,9 +109,10 @@ pub(in crate::syscall) fn list(
     max_chars: u64,
 ) -> Result<Units, FdError> {
     let units = outline(args, view, unit)?;
-    let (mut chars, mut listed) = (0, Vec::new());
+    let mut chars = 0;
+    let mut listed = Vec::new();
     for unit in &*units {
-        let name = shown(view, unit).map_err(|error| args.lost(error))?;
+        let name = shown(view, unit).map_err(|error| args.unreadable(error))?;
         chars += LISTED_CHARS + name.chars().count() as u64;
         if chars > max_chars && !listed.is_empty() {
             break;
@@ -129,7 +130,7 @@ pub(in crate::syscall) fn list(
     })
 }
 
-/// Its name, or its first words where it has none.
+/// The name of a unit, or its first words if it has none.
 fn shown(view: &View<'_>, unit: &Outlined) -> Result<String, Unreadable> {
     if !unit.name.is_empty() {
         return Ok(unit.name.to_string());
@@ -142,7 +143,7 @@ fn outline(args: &Args, view: &View<'_>, unit: Unit) -> Result<Arc<[Outlined]>, 
     view.content
         .units(unit, &view.entry.source)
         .map_err(|error| match error {
-            UnitError::Unreadable(error) => args.lost(error),
+            UnitError::Unreadable(error) => args.unreadable(error),
             error => args.invalid(error.to_string()),
         })
 }

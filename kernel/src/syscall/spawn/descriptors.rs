@@ -1,30 +1,30 @@
-//! The descriptors that a child is given, under the same ids.
+//! The descriptors that a child gets, under the same ids.
 
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
 
 use super::super::Call;
 use super::super::args::Args;
-use super::super::handed::{Handed, handed};
+use super::super::transferred::{TransferredDescriptor, transferred_descriptors};
 use super::{FDS, ShownPreload};
 use crate::program::Program;
 use dormouse_content::Content;
 
-/// A descriptor under the name that the child has for it, and how it is shown.
+/// Id and entry of a descriptor of the child, and its element in the system prompt.
 type Preload = (FdId, Entry<Content>, ShownPreload);
 
-/// What the call names, in its order, for a process of `child`.
+/// The descriptors that the call names, in order, for a process of `child`.
 pub(super) fn preloads(
     args: &Args,
     call: &Call<'_>,
     child: &Program,
 ) -> Result<Vec<Preload>, String> {
     let mut found: Vec<Preload> = Vec::new();
-    for Handed {
+    for TransferredDescriptor {
         id,
         part,
         mut entry,
-    } in handed(args, FDS, call)?
+    } in transferred_descriptors(args, FDS, call)?
     {
         check_name(&id, child)?;
         if found.iter().any(|(known, ..)| *known == id) {
@@ -44,8 +44,8 @@ pub(super) fn preloads(
     Ok(found)
 }
 
-/// A message goes by its number in the conversation of its process: where the child counts its own
-/// so as well, the same id would mean two of them.
+/// Refuses `msg:N` if the child has message descriptors of its own, since the id would be
+/// ambiguous.
 fn check_name(id: &FdId, child: &Program) -> Result<(), String> {
     if !matches!(id, FdId::Message { .. }) || !child.message_references() {
         return Ok(());

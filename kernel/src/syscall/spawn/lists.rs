@@ -4,9 +4,9 @@ use dormouse_proto::temp_file::TempId;
 use serde_json::Value;
 
 use super::super::args::Args;
-use super::super::handed::bounded;
+use super::super::transferred::bounded;
 
-/// A list of texts, each once. `what` says what one is.
+/// A list of distinct texts. `what` describes an item in errors.
 pub(super) fn texts(args: &Args, key: &str, what: &str) -> Result<Vec<String>, String> {
     let mut texts = Vec::new();
     for item in bounded(key, args.list(key))? {
@@ -28,7 +28,7 @@ pub(super) fn texts(args: &Args, key: &str, what: &str) -> Result<Vec<String>, S
     Ok(texts)
 }
 
-/// A list of temporary files, each once.
+/// A list of distinct temporary files.
 pub(super) fn temp_files(args: &Args, key: &str) -> Result<Vec<TempId>, String> {
     const WHAT: &str = "the temp_file_id that create_temp_file gave";
     let mut files = Vec::new();

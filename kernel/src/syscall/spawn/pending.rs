@@ -1,4 +1,4 @@
-//! A spawn that was checked, what is fetched for it, and what the child is given in the end.
+//! A checked spawn, the files that are fetched for it, and the preloads that the child gets.
 
 use bytes::Bytes;
 use bytestring::ByteString;
@@ -11,27 +11,27 @@ use dormouse_proto::xml::Element;
 use crate::program::Program;
 use dormouse_content::{Content, ReadQuota, Reader, Unreadable};
 
-/// The most bytes that the preloads of one child hold together, as they are shown: all of them
-/// stand in its system prompt.
+/// Limit for the preloads of one child, as they are shown: all of them are part of its system
+/// prompt.
 pub const MAX_PRELOAD_BYTES: u64 = 16 << 20;
 
-/// A preload as the system prompt of a child shows it.
+/// A preload as an element of the system prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShownPreload {
     xml: String,
-    /// Of the text that is shown.
+    /// Length of the shown text.
     bytes: u64,
 }
 
-/// What a preload holds cannot be read.
-type Lost<T> = Result<T, Unreadable>;
+/// Result of reading a preload.
+type ReadResult<T> = Result<T, Unreadable>;
 
 impl ShownPreload {
-    /// A file by the path that it was asked for by. O(n).
+    /// A file, under the path by which it was requested. O(n).
     ///
     /// # Errors
-    /// It cannot be read.
-    pub fn file(path: &str, content: &Reader<'_>) -> Lost<Self> {
+    /// [`Unreadable`] if the content cannot be read.
+    pub fn file(path: &str, content: &Reader<'_>) -> ReadResult<Self> {
         Self::of(
             Element::new("preload_file").attribute("path", path),
             content,
@@ -41,8 +41,8 @@ impl ShownPreload {
     /// A version of a temporary file. O(n).
     ///
     /// # Errors
-    /// It cannot be read.
-    pub fn temp_file(id: TempId, version: u64, content: &Reader<'_>) -> Lost<Self> {
+    /// [`Unreadable`] if the content cannot be read.
+    pub fn temp_file(id: TempId, version: u64, content: &Reader<'_>) -> ReadResult<Self> {
         Self::of(
             Element::new("preload_temp_file")
                 .attribute("temp_file_id", id)
@@ -54,8 +54,8 @@ impl ShownPreload {
     /// A descriptor. O(n).
     ///
     /// # Errors
-    /// It cannot be read.
-    pub fn descriptor(id: &FdId, entry: &Entry<Content>, quota: &ReadQuota) -> Lost<Self> {
+    /// [`Unreadable`] if the content cannot be read.
+    pub fn descriptor(id: &FdId, entry: &Entry<Content>, quota: &ReadQuota) -> ReadResult<Self> {
         let element = Element::new("preload_fd")
             .attribute("fd", id)
             .attribute_if("name", entry.notes.name.as_ref())
@@ -64,9 +64,9 @@ impl ShownPreload {
         Self::of(element, &entry.content.reader(quota))
     }
 
-    fn of(element: Element, content: &Reader<'_>) -> Lost<Self> {
+    fn of(element: Element, content: &Reader<'_>) -> ReadResult<Self> {
         let bytes = content.shown_bytes()? as u64;
-        // What a child cannot be given is not read.
+        // A preload over the limit is refused later: do not read it.
         let text = if bytes > MAX_PRELOAD_BYTES {
             ByteString::new()
         } else {
@@ -89,83 +89,83 @@ impl ShownPreload {
         Self::file(path, &content.unbounded()).expect("what is in memory can be read")
     }
 
-    /// The element.
+    /// The element as XML.
     #[must_use]
     pub fn xml(&self) -> &str {
         &self.xml
     }
 }
 
-/// A checked call. It goes with what is asked for, so that what comes back finds it as it was.
+/// A checked call. It accompanies the work and is returned with its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingSpawn {
-    /// The program to run.
+    /// Program of the child.
     pub program: Program,
-    /// What is said to the child.
+    /// Initial input of the child.
     pub query: String,
-    /// Its descriptors, under the ids of its parent, and how each is shown.
+    /// Descriptors of the child, under the ids of its parent, with their elements.
     pub descriptors: Vec<(FdId, Entry<Content>, ShownPreload)>,
-    /// Files that are to be read for it, as the model wrote them.
+    /// Files to fetch, as the model wrote their paths.
     pub files: Vec<String>,
-    /// Temporary files that are to be read for it.
+    /// Temporary files to fetch.
     pub temp_files: Vec<TempId>,
 }
 
-/// What was read for a child, in the order that it was asked for.
+/// The fetched files, in the order in which they were requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fetched {
-    /// The files.
+    /// The fetched files.
     pub files: Vec<ShownPreload>,
-    /// The temporary files.
+    /// The fetched temporary files.
     pub temp_files: Vec<ShownPreload>,
 }
 
-/// Why something could not be read for a child. The child is not made.
+/// Why a fetch failed. No child is created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
-    /// A file cannot be read. The message names it, and the permission that is missing.
+    /// A file cannot be read. The message names it and the missing permission.
     #[error(transparent)]
     File(FileError),
-    /// A file holds too much.
+    /// A file is larger than the limit.
     #[error(
         "{path} is larger than the {MAX_PRELOAD_BYTES} bytes that a process can be given at its \
          start."
     )]
     TooLarge {
-        /// The file, as the model wrote it.
+        /// Path as the model wrote it.
         path: String,
     },
     /// A temporary file cannot be read.
     #[error(transparent)]
     TempFile(TempFileError),
-    /// What one of them holds is lost.
+    /// The content of a temporary file cannot be read.
     #[error("a preload cannot be read. {0}")]
     Lost(Unreadable),
-    /// What reads failed inside.
+    /// An internal failure.
     #[error("reading the files failed inside: {0}")]
     Inside(String),
 }
 
-/// What a process starts with beside what its program says.
+/// What a process starts with in addition to the preloads of its program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Preloads {
-    /// Descriptors of its table, where its program has any.
+    /// Descriptors for its table, if its program has descriptors.
     pub descriptors: Vec<(FdId, Entry<Content>)>,
-    /// What stands in its system prompt, in order.
+    /// Elements for its system prompt, in order.
     pub shown: Vec<ShownPreload>,
 }
 
 impl PendingSpawn {
-    /// Whether the child can be made at once, since nothing is to be fetched.
+    /// Whether nothing has to be fetched, so that the child can be created at once.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.files.is_empty() && self.temp_files.is_empty()
     }
 
-    /// What the child starts with, once what was missing has been fetched.
+    /// The preloads of the child, once the missing files are fetched.
     ///
     /// # Errors
-    /// A text for the model.
+    /// An error text for the model.
     pub fn preloads(&self, fetched: Result<Fetched, FetchError>) -> Result<Preloads, String> {
         let Fetched { files, temp_files } =
             fetched.map_err(|error| format!("Nothing was started: {error}"))?;
@@ -188,7 +188,7 @@ impl PendingSpawn {
 }
 
 /// # Errors
-/// A text for the model where a child would be given too much.
+/// An error text for the model if the preloads exceed the limit.
 pub(super) fn check_size<'a>(
     shown: impl IntoIterator<Item = &'a ShownPreload>,
 ) -> Result<(), String> {

@@ -3,7 +3,7 @@ use std::path::Path;
 use bytes::Bytes;
 use dormouse_proto::id::FdId;
 use dormouse_proto::message::Message;
-use dormouse_proto::record::{Entry, Note, Section};
+use dormouse_proto::record::{Annotation, Entry, Section};
 use serde_json::{Value, json};
 
 use super::*;
@@ -46,20 +46,20 @@ fn table() -> Table {
         start_line: 2,
         end_line: 3,
     };
-    table.note(
+    table.annotate(
         &FdId::Fd(1),
-        &Note::Marked {
+        &Annotation::Marked {
             ref_id: "rest".into(),
             section,
         },
     );
-    table.note(
+    table.annotate(
         &FdId::Fd(1),
-        &Note::Named {
+        &Annotation::Named {
             name: Some("log".into()),
         },
     );
-    table.refer_to(
+    table.set_conversation(
         [std::sync::Arc::new(Message::user("said"))]
             .into_iter()
             .collect(),

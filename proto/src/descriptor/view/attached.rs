@@ -1,24 +1,24 @@
-//! `fd_attachment`: something beside the text of an output, which became a descriptor of its own.
+//! `fd_attachment`: an attachment of an output, which became a descriptor of its own.
 
 use crate::id::FdId;
 use crate::xml::Element;
 
-/// What became a descriptor.
+/// An attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attached<'a> {
-    /// Where it comes from, such as `tool:plot`.
+    /// Source of the attachment, such as `tool:plot`.
     pub source: &'a str,
-    /// What it is called, if it has a name.
+    /// Name of the attachment, if it has one.
     pub name: Option<&'a str>,
     /// The media type.
     pub media_type: &'a str,
-    /// How many bytes it has.
+    /// Length in bytes.
     pub bytes: u64,
-    /// How many of them were kept, where not all were.
+    /// Number of kept bytes, if some were dropped.
     pub kept_bytes: Option<u64>,
 }
 
-/// `fd_attachment`: the descriptor, and what it holds. Its bytes are not shown in words.
+/// `fd_attachment`: the descriptor and its type. The bytes are not shown as text.
 #[must_use]
 pub fn attachment(fd: &FdId, attached: Attached<'_>) -> Element {
     Element::new("fd_attachment")
@@ -30,8 +30,8 @@ pub fn attachment(fd: &FdId, attached: Attached<'_>) -> Element {
         .attribute_if("kept_bytes", attached.kept_bytes)
 }
 
-/// `fd_attachments`: how many attachments an output had, and how many became descriptors, where
-/// these differ.
+/// `fd_attachments`: the number of attachments of an output and the number that became descriptors,
+/// if these differ.
 #[must_use]
 pub fn attachments_left_out(total: usize, kept: usize) -> Element {
     Element::new("fd_attachments")

@@ -1,21 +1,21 @@
-//! `fd_search` that shows each different match once.
+//! `fd_search` with `distinct`: each different match once.
 
-use super::{Extent, Shown, go_on_listing};
+use super::{Extent, Shown, with_next_start};
 use crate::descriptor::FdError;
 use crate::id::FdId;
 use crate::tool::Answer;
 use crate::xml::Element;
 
-/// The different texts that a search found, and which of them are shown.
+/// The different matched texts, and which of them are shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Distinct<'a> {
-    /// The query as it was asked.
+    /// The query as it was requested.
     pub query: &'a str,
-    /// How many matches there are, equal ones included.
+    /// Number of matches, including equal ones.
     pub matches: u64,
-    /// How many different texts there are, and which are shown.
+    /// Number of different texts, and which of them are shown.
     pub shown: Shown,
-    /// The shown ones.
+    /// The shown texts.
     pub values: Vec<DistinctMatch<'a>>,
 }
 
@@ -24,14 +24,13 @@ pub struct Distinct<'a> {
 pub struct DistinctMatch<'a> {
     /// The text.
     pub text: &'a str,
-    /// How many matches have it.
+    /// Number of matches with this text.
     pub count: u64,
-    /// Only its beginning is shown.
+    /// Whether only the beginning is shown.
     pub truncated: bool,
 }
 
-/// `fd_search` with one `match` for each different text, which says in `count` how many matches
-/// have it.
+/// `fd_search` with one `match` for each different text; `count` is its number of matches.
 #[must_use]
 pub fn distinct(fd: &FdId, extent: Extent, found: &Distinct<'_>) -> Answer {
     let element = found
@@ -43,8 +42,7 @@ pub fn distinct(fd: &FdId, extent: Extent, found: &Distinct<'_>) -> Answer {
     Answer::shown(found.list(element))
 }
 
-/// The same of so many descriptors together, with an `fd_error` for each that could not be
-/// searched.
+/// The same for several descriptors, with an `fd_error` for each that could not be searched.
 #[must_use]
 pub fn distinct_in_all(
     descriptors: u64,
@@ -70,7 +68,7 @@ impl Distinct<'_> {
     }
 
     fn list(&self, element: Element) -> Element {
-        let element = go_on_listing(element, self.shown, "different matches", "search_fd");
+        let element = with_next_start(element, self.shown, "different matches", "search_fd");
         self.values
             .iter()
             .fold(element, |element, value| element.child(value.element()))

@@ -2,25 +2,25 @@
 
 use std::sync::Arc;
 
-use super::{Extent, go_on_listing};
+use super::{Extent, with_next_start};
 use crate::descriptor::FdErrorKind;
 use crate::id::FdId;
 use crate::tool::Answer;
 use crate::xml::Element;
 
-/// Which items of a list one answer shows.
+/// The items of a list that one answer shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// How many there are in all.
+    /// Number of all items.
     pub total: u64,
-    /// The first that is shown, from 1.
+    /// First shown item, from 1.
     pub start: u64,
-    /// How many are shown.
+    /// Number of shown items.
     pub count: u64,
 }
 
 impl Shown {
-    /// The first and last one shown, as `1-50`; `0` where there is none.
+    /// The shown range, such as `1-50`; `0` if nothing is shown.
     #[must_use]
     pub fn range(self) -> String {
         match self.count {
@@ -29,7 +29,7 @@ impl Shown {
         }
     }
 
-    /// The first one that is left to be asked for.
+    /// The first item after the shown ones, if any.
     #[must_use]
     pub fn next(self) -> Option<u64> {
         let next = self.start + self.count;
@@ -42,31 +42,31 @@ impl Shown {
 pub struct ListedFd<'a> {
     /// Its id.
     pub fd: FdId,
-    /// The name that the process gave it.
+    /// Name that the process assigned.
     pub name: Option<&'a str>,
-    /// Where its content comes from.
+    /// Source of the content.
     pub source: &'a str,
-    /// Its content; why it cannot be read where it cannot.
+    /// Extent of the content, or why it cannot be read.
     pub extent: Result<Extent, Arc<str>>,
     /// Characters per page.
     pub page_chars: u32,
-    /// When it was opened: UTC, as in RFC 3339. None of what was never opened, such as a message.
+    /// Opening time in UTC, as in RFC 3339. `None` for messages, which were never opened.
     pub opened: Option<String>,
-    /// How many sections are marked in it.
+    /// Number of marked sections.
     pub sections: usize,
-    /// Bytes that were cut off at the cap.
+    /// Bytes that were dropped at the cap.
     pub cut_bytes: u64,
-    /// What it is about.
+    /// Summary of the content.
     pub summary: Option<&'a str>,
 }
 
-/// `fd_list`: one `descriptor` each, with its summary as the text.
+/// `fd_list`: one `descriptor` element for each, with its summary as text.
 #[must_use]
 pub fn list(shown: Shown, listed: &[ListedFd<'_>]) -> Answer {
     let element = Element::new("fd_list")
         .attribute("total", shown.total)
         .attribute("shown", shown.range());
-    let element = go_on_listing(element, shown, "descriptors", "list_fds");
+    let element = with_next_start(element, shown, "descriptors", "list_fds");
     Answer::shown(
         listed
             .iter()
@@ -75,7 +75,7 @@ pub fn list(shown: Shown, listed: &[ListedFd<'_>]) -> Answer {
 }
 
 impl ListedFd<'_> {
-    /// `descriptor`, with its summary as the text.
+    /// The `descriptor` element, with the summary as text.
     #[must_use]
     pub fn element(&self) -> Element {
         let element = Element::new("descriptor")

@@ -1,6 +1,6 @@
-//! `fd_renamed`, `fd_section` and `fd_sections`: what a process notes of a descriptor.
+//! `fd_renamed`, `fd_section` and `fd_sections`: answers about notes on a descriptor.
 
-use super::{Extent, Part, Served, Shown, content_in, go_on_listing};
+use super::{Extent, Part, Served, Shown, content_in, with_next_start};
 use crate::id::FdId;
 use crate::record::Section;
 use crate::tool::Answer;
@@ -12,7 +12,7 @@ impl Section {
     }
 }
 
-/// `fd_renamed`: the descriptor goes by `name`, or by its id alone; before, it went by `previous`.
+/// `fd_renamed`: the descriptor has the name `name`, or none; before, it had `previous`.
 #[must_use]
 pub fn renamed(fd: &FdId, name: Option<&str>, previous: Option<&str>) -> Answer {
     let element = Element::new("fd_renamed").attribute("fd", fd);
@@ -23,7 +23,7 @@ pub fn renamed(fd: &FdId, name: Option<&str>, previous: Option<&str>) -> Answer 
     )
 }
 
-/// `fd_section`: these lines are marked. `replaced` are those that the same id stood for before.
+/// `fd_section`: these lines are marked. `replaced` are the lines that the same id marked before.
 #[must_use]
 pub fn marked(
     fd: &FdId,
@@ -52,8 +52,7 @@ fn section_of(fd: &FdId, ref_id: &str, section: Section) -> Element {
         .attribute("lines", section.lines())
 }
 
-/// `fd_content` of marked lines. Where the answer is bounded, `rest` is what is still to be read of
-/// them.
+/// `fd_content` of a section. If the answer was limited, `rest` is the rest of the section.
 #[must_use]
 pub fn section(
     fd: &FdId,
@@ -69,18 +68,18 @@ pub fn section(
     content_in(element, extent, served, part, rest)
 }
 
-/// Marked lines in a list.
+/// A section in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedSection<'a> {
-    /// The id that they are marked by.
+    /// Id of the section.
     pub ref_id: &'a str,
-    /// The lines.
+    /// Lines of the section.
     pub section: Section,
-    /// How they begin.
+    /// Beginning of the first line.
     pub text: String,
 }
 
-/// `fd_sections`: one `section` each, with how it begins as the text.
+/// `fd_sections`: one `section` element for each, with the beginning of its first line as text.
 #[must_use]
 pub fn sections(fd: &FdId, extent: Extent, shown: Shown, listed: &[ListedSection<'_>]) -> Answer {
     let element = Element::new("fd_sections")
@@ -89,7 +88,7 @@ pub fn sections(fd: &FdId, extent: Extent, shown: Shown, listed: &[ListedSection
         .attribute("shown", shown.range())
         .attribute("total_lines", extent.total_lines)
         .attribute_if("pretty", extent.pretty);
-    let element = go_on_listing(element, shown, "sections", "list_fd_sections");
+    let element = with_next_start(element, shown, "sections", "list_fd_sections");
     let sections = listed.iter().map(|listed| {
         let element = Element::new("section").attribute("ref_id", listed.ref_id);
         element

@@ -1,44 +1,44 @@
-//! `fd_search` of all descriptors of a table at once.
+//! `fd_search` across all descriptors of a table.
 
-use super::{Excerpt, Extent, Shown, go_on_listing};
+use super::{Excerpt, Extent, Shown, with_next_start};
 use crate::descriptor::FdError;
 use crate::id::FdId;
 use crate::tool::Answer;
 use crate::xml::Element;
 
-/// What a search of several descriptors found, and which of it is shown. Matches count over all of
-/// them.
+/// The matches in several descriptors, and which of them are shown. Matches are counted across all
+/// of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundInAll<'a> {
-    /// The query as it was asked.
+    /// The query as it was requested.
     pub query: &'a str,
-    /// How many descriptors were searched.
+    /// Number of searched descriptors.
     pub descriptors: u64,
-    /// How many of them hold matches.
+    /// Number of descriptors with matches.
     pub found_in: u64,
-    /// How many matches there are, and which are shown.
+    /// Number of matches, and which of them are shown.
     pub shown: Shown,
-    /// The descriptors that are shown, in order of ids.
+    /// The shown descriptors, in the order of their ids.
     pub groups: Vec<Group<'a>>,
-    /// Why some could not be searched.
+    /// Errors of descriptors that could not be searched.
     pub unreadable: Vec<FdError>,
 }
 
-/// A descriptor in which something was found.
+/// A descriptor with matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group<'a> {
-    /// Its id.
+    /// Id of the descriptor.
     pub fd: &'a FdId,
-    /// All its matches.
+    /// Number of its matches.
     pub matches: u64,
-    /// Its content, where matches of it are shown.
+    /// Extent of the content, if matches of it are shown.
     pub extent: Option<Extent>,
-    /// Its matches that are shown.
+    /// The shown matches.
     pub excerpts: Vec<Excerpt<'a>>,
 }
 
-/// `fd_search` with one `fd_matches` for each descriptor, which holds its `match` elements; none
-/// where its matches are only counted; then an `fd_error` for each that could not be searched.
+/// `fd_search` with one `fd_matches` for each descriptor, which contains its shown `match`
+/// elements, followed by an `fd_error` for each descriptor that could not be searched.
 #[must_use]
 pub fn search_all(found: &FoundInAll<'_>) -> Answer {
     let element = Element::new("fd_search")
@@ -48,7 +48,7 @@ pub fn search_all(found: &FoundInAll<'_>) -> Answer {
         .attribute("shown", found.shown.range())
         .attribute("descriptors", found.descriptors)
         .attribute("found_in", found.found_in);
-    let element = go_on_listing(element, found.shown, "matches", "search_fd");
+    let element = with_next_start(element, found.shown, "matches", "search_fd");
     let errors = found.unreadable.iter().map(FdError::element);
     Answer::shown(
         found

@@ -1,4 +1,4 @@
-//! How much memory a record may take once it is decoded.
+//! The memory that a decoded record may take.
 
 use super::CodecError;
 
@@ -12,7 +12,7 @@ const MAX_EXTRA_BYTES: u64 = 64 << 20;
 /// Memory allowed for a record of any length.
 const BASE_BYTES: u64 = 4 << 10;
 
-/// A bound on the memory that decoded records take.
+/// A limit for the memory of decoded records.
 ///
 /// Records of `n` bytes may take `8 n + min(64 n, 64 MiB) + 4 KiB` bytes of memory. Lists, maps,
 /// texts and boxed values are charged by the memory that they take. A list that grows while it is
@@ -26,18 +26,18 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// For records of this many bytes together.
+    /// The allowance for records of this total length.
     #[must_use]
     pub fn of(bytes: u64) -> Self {
         Self { bytes, charged: 0 }
     }
 
-    /// Extends the bound for this many more bytes of records.
+    /// Raises the limit for this many further bytes of records.
     pub fn extend(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// The bytes of memory that the records may take in all.
+    /// Limit in bytes of memory.
     #[must_use]
     pub fn total(&self) -> u64 {
         let extra = MAX_EXTRA_BYTES.min(self.bytes.saturating_mul(EXTRA_TIMES));
@@ -47,7 +47,7 @@ impl Allowance {
             .saturating_add(BASE_BYTES)
     }
 
-    /// The bytes of memory charged so far.
+    /// Bytes of memory charged so far.
     #[must_use]
     pub fn charged(&self) -> u64 {
         self.charged
@@ -58,7 +58,8 @@ impl Allowance {
     /// # Errors
     /// [`CodecError::Expands`] if less is left; nothing is charged then.
     pub fn charge(&mut self, bytes: u64) -> Result<(), CodecError> {
-        let (charged, allowed) = (self.charged.saturating_add(bytes), self.total());
+        let charged = self.charged.saturating_add(bytes);
+        let allowed = self.total();
         if charged > allowed {
             return Err(CodecError::Expands { allowed });
         }
@@ -66,7 +67,7 @@ impl Allowance {
         Ok(())
     }
 
-    /// Takes back all charges since `before`: that memory was freed.
+    /// Reverts all charges since `before`, whose memory was freed.
     pub fn refund_since(&mut self, before: &Self) {
         self.charged = before.charged;
     }

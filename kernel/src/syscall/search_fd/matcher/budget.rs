@@ -1,16 +1,16 @@
-//! How much work a search may do: in proportion to the text, so that an answer comes in a time that
-//! can be waited for.
+//! The work budget of a search, in proportion to its text, so that an answer arrives in acceptable
+//! time.
 //!
-//! The unit is a step: one byte that an automaton reads in one of its places. It never looks at a
-//! clock, so that the same search of the same text always has the same answer.
+//! The unit is a step: an automaton reads one byte in one of its positions. Counting steps instead
+//! of reading a clock makes the outcome deterministic.
 
-/// What any search may do, however short its texts are. Texts that are searched together share it.
+/// Steps that every search may take. Texts that are searched together share them.
 pub(super) const STEPS: u64 = 64 << 20;
 
-/// What a search may do for each byte of its texts.
+/// Additional steps for each byte of text.
 const STEPS_PER_BYTE: u64 = 64;
 
-/// The steps that a search has left.
+/// The remaining steps of a search.
 #[derive(Debug)]
 pub(super) struct Budget {
     left: u64,
@@ -21,14 +21,14 @@ impl Budget {
         Self { left: STEPS }
     }
 
-    /// Adds what is due for a text of so many bytes.
+    /// Adds the steps for a text of this many bytes.
     pub(super) fn allow(&mut self, bytes: usize) {
         self.left = self
             .left
             .saturating_add(STEPS_PER_BYTE.saturating_mul(bytes as u64));
     }
 
-    /// Takes these steps off. Whether there were as many left; if not, none are taken.
+    /// Spends steps. Returns false, and spends none, if there are not enough.
     #[must_use]
     pub(super) fn spend(&mut self, steps: u64) -> bool {
         let left = self.left.checked_sub(steps);

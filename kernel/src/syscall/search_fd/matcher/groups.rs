@@ -1,7 +1,7 @@
-//! What the groups of a pattern hold in a match.
+//! Extracts the groups of a match.
 //!
-//! The match is known, and only its own bytes are looked at again, in as many places as the pattern
-//! has: so much is reckoned with for each match.
+//! The range of the match is known, so only its bytes are searched again, in at most as many
+//! positions as the pattern has. That is the cost that is charged for each match.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,38 +11,39 @@ use regex_automata::util::captures::Captures;
 use regex_automata::{Anchored, Input};
 
 use super::budget::Budget;
+use super::cost::CostBounds;
 use super::pattern::TooSlow;
-use super::shape::Shape;
 
-/// The groups of a pattern. Their budget is shared by all texts of a search.
+/// The groups of a pattern. One budget is shared by all texts of a search.
 #[derive(Debug)]
 pub(in super::super) struct Groups<'p> {
     regex: &'p meta::Regex,
-    places: u64,
+    positions: u64,
     cache: meta::Cache,
     captures: Captures,
     budget: Budget,
 }
 
 impl<'p> Groups<'p> {
-    pub(super) fn of(regex: &'p meta::Regex, shape: &Shape) -> Self {
-        let (cache, captures) = (regex.create_cache(), regex.create_captures());
+    pub(super) fn of(regex: &'p meta::Regex, bounds: &CostBounds) -> Self {
+        let cache = regex.create_cache();
+        let captures = regex.create_captures();
         Self {
             regex,
-            places: shape.places,
+            positions: bounds.positions,
             cache,
             captures,
             budget: Budget::new(),
         }
     }
 
-    /// Adds what may be done for a text of so many bytes.
+    /// Adds the budget for a text of this many bytes.
     pub(in super::super) fn allow(&mut self, bytes: usize) {
         self.budget.allow(bytes);
     }
 
-    /// What the groups hold in the match that was found here, with a tab between two of them. A
-    /// group that took no part in the match is empty.
+    /// The text of the groups in this match, separated by tabs. A group that did not participate is
+    /// empty.
     pub(in super::super) fn text<'t>(
         &mut self,
         text: &'t str,
@@ -50,11 +51,11 @@ impl<'p> Groups<'p> {
     ) -> Result<Cow<'t, str>, TooSlow> {
         if !self
             .budget
-            .spend(self.places.saturating_mul(found.len() as u64))
+            .spend(self.positions.saturating_mul(found.len() as u64))
         {
             return Err(TooSlow::Branches);
         }
-        // What comes before and after it still counts for the assertions of the pattern.
+        // The surrounding text still counts for assertions such as `\b`.
         let input = Input::new(text).range(found).anchored(Anchored::Yes);
         self.regex
             .search_captures_with(&mut self.cache, &input, &mut self.captures);

@@ -1,4 +1,4 @@
-//! A pattern as a lazy DFA, which says how many bytes it has read.
+//! A pattern as a lazy DFA that reports how many bytes it has read.
 
 use regex_automata::hybrid::{dfa, regex};
 use regex_automata::nfa::thompson::{self, NFA, WhichCaptures};
@@ -8,14 +8,14 @@ use regex_syntax::hir::Hir;
 
 use super::PATTERN_BYTES;
 use super::budget::Budget;
+use super::cost::{CostBounds, ReadAhead};
 use super::pattern::TooSlow;
-use super::shape::{Reach, Shape};
 
-/// For each of its states a DFA must read so many bytes, or give up: fewer are slower than they are
-/// worth.
+/// A DFA that reads fewer bytes than this per state gives up, since building states is slower than
+/// the search is worth.
 const MIN_BYTES_PER_STATE: usize = 10;
 
-/// States may be thrown away so often before they must be worth it.
+/// Cache clears that are tolerated before that rule applies.
 const MIN_CLEARS: usize = 3;
 
 #[derive(Debug)]
@@ -25,8 +25,8 @@ pub(super) struct Lazy {
 }
 
 impl Lazy {
-    /// Builds it, but no state yet. `None` where it would take more than [`PATTERN_BYTES`].
-    pub(super) fn new(hir: &Hir, shape: &Shape) -> Option<Self> {
+    /// Builds the DFA without any state. `None` if it would exceed [`PATTERN_BYTES`].
+    pub(super) fn new(hir: &Hir, bounds: &CostBounds) -> Option<Self> {
         let prefilter = Prefilter::from_hir_prefix(MatchKind::LeftmostFirst, hir);
         let forward = dfa::Config::new()
             .match_kind(MatchKind::LeftmostFirst)
@@ -35,9 +35,9 @@ impl Lazy {
             .prefilter(prefilter)
             .cache_capacity(PATTERN_BYTES)
             .minimum_cache_clear_count(Some(MIN_CLEARS))
-            // A state takes as long to build as the pattern has places.
+            // Building a state takes time in proportion to the positions of the pattern.
             .minimum_bytes_per_state(Some(
-                MIN_BYTES_PER_STATE.max(shape.places.try_into().unwrap_or(usize::MAX)),
+                MIN_BYTES_PER_STATE.max(bounds.positions.try_into().unwrap_or(usize::MAX)),
             ));
         let reverse = forward
             .clone()
@@ -51,14 +51,14 @@ impl Lazy {
         Some(Self { regex, cache })
     }
 
-    /// The leftmost match, for what it costs.
+    /// Finds the leftmost match and charges its cost.
     ///
     /// # Errors
-    /// Where the DFA cannot go on, or the budget is spent.
+    /// [`TooSlow`] if the DFA gives up or the budget is used up.
     pub(super) fn find(
         &mut self,
         input: &Input<'_>,
-        reach: &mut Reach<'_>,
+        read_ahead: &mut ReadAhead<'_>,
         budget: &mut Budget,
     ) -> Result<Option<Match>, TooSlow> {
         let (clears, read) = self.progress();
@@ -68,9 +68,9 @@ impl Lazy {
             .map_err(|error| why(&error))?;
         let steps = match self.progress() {
             (now, read_now) if now == clears => (read_now - read) as u64,
-            // What was read was forgotten with the states: it cannot be more than this.
+            // The counter was reset with the cache: charge an upper bound.
             _ => found.map_or(input.get_span().len() as u64, |found| {
-                (found.end() - input.start()) as u64 + reach.after(found)
+                (found.end() - input.start()) as u64 + read_ahead.after(found)
             }),
         };
         if budget.spend(steps) {
@@ -80,8 +80,8 @@ impl Lazy {
         }
     }
 
-    /// How often the states were thrown away, and how many bytes were read since. The search back
-    /// to the start of a match is not counted: it stays within what the search forward has read.
+    /// Number of cache clears, and bytes read since the last one. The reverse search for the start
+    /// of a match is not counted, since it stays within the bytes of the forward search.
     fn progress(&mut self) -> (usize, usize) {
         let forward = self.cache.forward();
         (forward.clear_count(), forward.search_total_len())
@@ -112,8 +112,7 @@ fn dfa(nfa: NFA, config: dfa::Config) -> Option<dfa::DFA> {
         .ok()
 }
 
-/// The only bytes that a DFA is told to quit at are those which a word boundary of Unicode cannot
-/// be told from.
+/// The DFA quits only at bytes that make a Unicode word boundary undecidable for it.
 fn why(error: &MatchError) -> TooSlow {
     match error.kind() {
         MatchErrorKind::Quit { .. } => TooSlow::WordBoundary,

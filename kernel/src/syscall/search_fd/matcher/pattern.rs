@@ -1,12 +1,12 @@
-//! A regular expression, searched for with bounded work.
+//! Searching for a regular expression with bounded work.
 //!
-//! An automaton finds one match in linear time, but all of them only if it stops soon after each:
-//! `.*b|A` reads a line of `A` to its end for every match of `A`. So what is read after a match is
-//! reckoned with, in two ways that find the same matches. The first engine is the quickest there
-//! is; it does not tell what it reads, but a bound of it can be told from the [shape](super::shape)
-//! of the pattern and the text. Where the bound is more than the budget, a [lazy DFA](super::lazy)
-//! goes on from there, which counts. Where its count is more than the budget too, the search is
-//! refused.
+//! An automaton finds one match in linear time. Finding all matches is linear only if it stops soon
+//! after each: for every match of `A`, the pattern `.*b|A` reads a line of `A` to its end. The
+//! bytes read after a match are therefore charged, by one of two engines that find the same
+//! matches. The first is the fastest, but does not report what it reads; an upper bound follows
+//! from the [cost bounds](super::cost) of the pattern and from the text. If that bound exceeds the
+//! budget, a [lazy DFA](super::lazy) continues, which counts its steps exactly. If its count
+//! exceeds the budget too, the search is refused.
 
 use std::ops::Range;
 
@@ -16,13 +16,13 @@ use regex_automata::{Input, meta};
 use regex_syntax::hir::Hir;
 
 use super::budget::Budget;
+use super::cost::{CostBounds, ReadAhead};
 use super::groups::Groups;
 use super::lazy::Lazy;
-use super::shape::{Reach, Shape};
 use super::{CHUNK_BYTES, Case, PATTERN_BYTES, check};
 use dormouse_content::ReadQuota;
 
-/// Why a query is no pattern.
+/// Why a query cannot be compiled.
 #[derive(Debug, thiserror::Error)]
 pub(in super::super) enum PatternError {
     #[error(transparent)]
@@ -30,29 +30,29 @@ pub(in super::super) enum PatternError {
     #[error("Compiled regex exceeds size limit of {PATTERN_BYTES} bytes.")]
     TooBig(#[from] Box<meta::BuildError>),
     #[error("the search was given up")]
-    GivenUp,
+    Cancelled,
 }
 
-/// Why a search was given up.
+/// Why a search was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in super::super) enum TooSlow {
-    /// Nobody waits for it any more.
+    /// The search was cancelled.
     #[error("The search was given up")]
-    GivenUp,
-    /// More was read than the budget allows.
+    Cancelled,
+    /// The budget of read bytes is used up.
     #[error(
         "The query takes too long on this text: after each match it reads far ahead for a longer \
          one, in vain. Make it more specific; avoid alternatives that begin with .* or can run \
          over the rest of a long line"
     )]
     ReadsAhead,
-    /// There are too many states to be built.
+    /// The pattern needs too many states.
     #[error(
         "The query takes too long on this text: it can match in too many ways at once. Shorten its \
          repetitions"
     )]
     Branches,
-    /// A word boundary of Unicode met a byte that is not ASCII.
+    /// A Unicode word boundary met a non-ASCII byte.
     #[error(
         r"The query takes too long on this text: \b is slow where text is not ASCII. Write (?-u:\b), which is quick, or make the query shorter or more specific"
     )]
@@ -62,56 +62,54 @@ pub(in super::super) enum TooSlow {
 #[derive(Debug)]
 pub(in super::super) struct Pattern {
     hir: Hir,
-    shape: Shape,
+    bounds: CostBounds,
     regex: meta::Regex,
 }
 
 impl Pattern {
-    /// Takes a regular expression in which `^` and `$` match at lines.
+    /// Compiles a regular expression in multi-line mode: `^` and `$` match at line ends.
     pub(super) fn new(query: &str, case: Case, quota: &ReadQuota) -> Result<Self, PatternError> {
         let syntax = syntax::Config::new()
             .case_insensitive(case == Case::Ignored)
             .multi_line(true);
         let hir = syntax::parse_with(query, &syntax).map_err(Box::new)?;
-        let shape = Shape::of(&hir);
-        quota.require_pool().map_err(|_| PatternError::GivenUp)?;
+        let bounds = CostBounds::of(&hir);
+        quota.require_pool().map_err(|_| PatternError::Cancelled)?;
         let config = meta::Config::new()
             .nfa_size_limit(Some(PATTERN_BYTES))
             .hybrid_cache_capacity(PATTERN_BYTES)
-            // It clears its memory for every match, which is no step that could be reckoned with.
+            // The backtracker clears its memory for every match, which is not counted as steps.
             .backtrack(false);
         let regex = meta::Builder::new()
             .configure(config)
             .build_from_hir(&hir)
             .map_err(Box::new)?;
-        Ok(Self { shape, hir, regex })
+        Ok(Self { bounds, hir, regex })
     }
 
-    /// Where a part of the text that begins at `at` ends that is searched at once. A match that
-    /// cannot hold a line feed lies in one line, so that a text is cut behind line feeds; where it
-    /// can, nothing is cut.
+    /// The end of the chunk that starts at `at`. If no match can contain a line feed, the text is
+    /// cut after line feeds; otherwise it is not cut.
     fn end_of_chunk(&self, text: &str, at: usize) -> usize {
         let least = at.saturating_add(CHUNK_BYTES);
-        if self.shape.takes(b'\n') || least >= text.len() {
+        if self.bounds.matches_byte(b'\n') || least >= text.len() {
             return text.len();
         }
         memchr::memchr(b'\n', &text.as_bytes()[least..]).map_or(text.len(), |feed| least + feed + 1)
     }
 
-    /// What tells the groups of its matches, if it has some.
+    /// An extractor for the groups of the pattern, if it has any.
     pub(super) fn groups(&self) -> Option<Groups<'_>> {
-        (self.regex.captures_len() > 1).then(|| Groups::of(&self.regex, &self.shape))
+        (self.regex.captures_len() > 1).then(|| Groups::of(&self.regex, &self.bounds))
     }
 }
 
-/// A pattern at work: its budgets, and the states that it has built, are shared by all texts of a
-/// search.
+/// A running search for a pattern. Budgets and built states are shared by all texts of the search.
 #[derive(Debug)]
 pub(in super::super) struct PatternScan<'p> {
     pattern: &'p Pattern,
     cache: meta::Cache,
-    bounded: Budget,
-    counted: Budget,
+    by_bound: Budget,
+    by_count: Budget,
     lazy: Option<Lazy>,
 }
 
@@ -121,21 +119,21 @@ impl<'p> PatternScan<'p> {
         Self {
             pattern,
             cache,
-            bounded: Budget::new(),
-            counted: Budget::new(),
+            by_bound: Budget::new(),
+            by_count: Budget::new(),
             lazy: None,
         }
     }
 
-    /// Tells of every match that is not empty, from left to right and without overlaps.
+    /// Calls `found` for every non-empty match, from left to right and without overlaps.
     pub(super) fn find_each(
         &mut self,
         text: &str,
         quota: &ReadQuota,
         mut found: impl FnMut(Range<usize>),
     ) -> Result<(), TooSlow> {
-        self.bounded.allow(text.len());
-        self.counted.allow(text.len());
+        self.by_bound.allow(text.len());
+        self.by_count.allow(text.len());
         let mut at = 0;
         while at < text.len() {
             check(quota)?;
@@ -146,7 +144,7 @@ impl<'p> PatternScan<'p> {
         Ok(())
     }
 
-    /// What is around the chunk still counts for the assertions of the pattern.
+    /// Searches one chunk. The text around it still counts for assertions.
     fn find_within(
         &mut self,
         text: &str,
@@ -160,7 +158,7 @@ impl<'p> PatternScan<'p> {
         }
     }
 
-    /// Finds matches as long as a bound of their cost is within the budget.
+    /// Finds matches while the upper bound of their cost fits the budget.
     fn find_bounded(
         &mut self,
         text: &str,
@@ -168,15 +166,17 @@ impl<'p> PatternScan<'p> {
         matches: &mut Searcher<'_>,
         found: &mut impl FnMut(Range<usize>),
     ) -> Progress {
-        let Pattern { regex, shape, .. } = self.pattern;
-        // What lies before the end of a match is read for that match alone.
-        let mut within = self.bounded.spend(shape.places.saturating_mul(len as u64));
-        let mut reach = Reach::new(shape, text);
+        let Pattern { regex, bounds, .. } = self.pattern;
+        // Bytes before the end of a match are read only for that match.
+        let mut within = self
+            .by_bound
+            .spend(bounds.positions.saturating_mul(len as u64));
+        let mut read_ahead = ReadAhead::new(bounds, text);
         while within {
             let next = matches.advance(|input| {
                 let next = regex.search_with(&mut self.cache, input);
-                let ahead = next.map_or(0, |next| reach.after(next));
-                within &= self.bounded.spend(shape.places.saturating_mul(ahead));
+                let ahead = next.map_or(0, |next| read_ahead.after(next));
+                within &= self.by_bound.spend(bounds.positions.saturating_mul(ahead));
                 Ok(next)
             });
             match next {
@@ -188,21 +188,22 @@ impl<'p> PatternScan<'p> {
         Progress::Stopped
     }
 
-    /// Finds the matches that are left, as long as their cost is within the budget.
+    /// Finds the remaining matches while their counted cost fits the budget.
     fn find_counted(
         &mut self,
         text: &str,
         matches: &mut Searcher<'_>,
         found: &mut impl FnMut(Range<usize>),
     ) -> Result<(), TooSlow> {
-        let Pattern { hir, shape, .. } = self.pattern;
+        let Pattern { hir, bounds, .. } = self.pattern;
         if self.lazy.is_none() {
-            self.lazy = Lazy::new(hir, shape);
+            self.lazy = Lazy::new(hir, bounds);
         }
         let lazy = self.lazy.as_mut().ok_or(TooSlow::Branches)?;
-        let (mut reach, mut end) = (Reach::new(shape, text), Ok(()));
+        let mut read_ahead = ReadAhead::new(bounds, text);
+        let mut end = Ok(());
         while let Some(next) = matches.advance(|input| {
-            let next = lazy.find(input, &mut reach, &mut self.counted);
+            let next = lazy.find(input, &mut read_ahead, &mut self.by_count);
             Ok(next.unwrap_or_else(|why| {
                 end = Err(why);
                 None
@@ -216,7 +217,7 @@ impl<'p> PatternScan<'p> {
     }
 }
 
-/// Whether a text was searched to its end.
+/// Whether the search of a text is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Done,

@@ -24,7 +24,7 @@ fn find(
     counted: u64,
 ) -> Result<Vec<Range<usize>>, TooSlow> {
     let mut scan = PatternScan::new(pattern);
-    (scan.bounded, scan.counted) = (budget(bounded), budget(counted));
+    (scan.by_bound, scan.by_count) = (budget(bounded), budget(counted));
     let mut ranges = Vec::new();
     scan.find_within(text, 0..text.len(), &mut |range| ranges.push(range))
         .map(|()| ranges)
@@ -58,7 +58,7 @@ fn a_pattern_that_reads_ahead_for_every_match_is_refused() {
         let pattern = pattern(query);
         let mut scan = PatternScan::new(&pattern);
         // Less than there is, for the sake of time.
-        (scan.bounded, scan.counted) = (budget(8 << 20), budget(8 << 20));
+        (scan.by_bound, scan.by_count) = (budget(8 << 20), budget(8 << 20));
         let mut matches = 0;
         assert_eq!(
             scan.find_within(&text, 0..text.len(), &mut |_| matches += 1),
@@ -140,7 +140,7 @@ fn what_is_refused_says_why() {
 fn texts_that_are_searched_together_share_what_any_search_may_cost() {
     let pattern = pattern("(?s).*b|A");
     let mut scan = PatternScan::new(&pattern);
-    (scan.bounded, scan.counted) = (budget(0), budget(2 << 20));
+    (scan.by_bound, scan.by_count) = (budget(0), budget(2 << 20));
     let text = "A".repeat(1024);
     let refused = (1..=100).find(|_| {
         scan.find_each(&text, ReadQuota::unlimited(), |_| {}) == Err(TooSlow::ReadsAhead)
@@ -212,14 +212,14 @@ proptest! {
 
     #[test]
     fn no_find_reads_farther_than_its_bound(query in queries(), text in "[abB \n]{0,60}") {
-        let Pattern { hir, shape, .. } = &pattern(&query);
-        let mut lazy = Lazy::new(hir, shape).unwrap();
+        let Pattern { hir, bounds, .. } = &pattern(&query);
+        let mut lazy = Lazy::new(hir, bounds).unwrap();
         let mut matches = Searcher::new(Input::new(&text));
-        let (mut counting, mut reach) = (Reach::new(shape, &text), Reach::new(shape, &text));
+        let (mut counting, mut read_ahead) = (ReadAhead::new(bounds, &text), ReadAhead::new(bounds, &text));
         while matches.advance(|input| {
             let mut left = budget(STEPS);
             let found = lazy.find(input, &mut counting, &mut left).unwrap();
-            let read_to = found.map_or(text.len() as u64, |found| found.end() as u64 + reach.after(found));
+            let read_to = found.map_or(text.len() as u64, |found| found.end() as u64 + read_ahead.after(found));
             // The byte after a match is read with it.
             let bound = read_to.saturating_sub(input.start() as u64) + 1;
             assert!(left.spend(STEPS - bound), "{query:?} in {text:?} at {}", input.start());

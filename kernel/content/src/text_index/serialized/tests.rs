@@ -1,20 +1,20 @@
-//! Sealed shapes come back as they were, and no other bytes are taken for one.
+//! IndexReader shapes come back as they were, and no other bytes are taken for one.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::Content;
-use crate::place::Data;
+use crate::location::Data;
 
-fn shape(bytes: Vec<u8>, page_sizes: &[u32]) -> Shape {
+fn text_index(bytes: Vec<u8>, page_sizes: &[u32]) -> TextIndex {
     let data = Data::new(bytes.into());
-    let shape = Shape::of(&data);
-    if let (Shape::Text { index, pages }, Data::Text(text)) = (&shape, &data) {
+    let text_index = TextIndex::of(&data);
+    if let (TextIndex::Text { index, pages }, Data::Text(text)) = (&text_index, &data) {
         page_sizes.iter().for_each(|chars| {
             pages.of_size(*chars, text, index.is_ascii());
         });
     }
-    shape
+    text_index
 }
 
 fn texts() -> impl Strategy<Value = Vec<u8>> {
@@ -30,21 +30,25 @@ fn texts() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![4 => text, 1 => prop::collection::vec(any::<u8>(), 0..100)]
 }
 
-/// Looking up whatever place in a shape that was accepted must not go out of its bounds.
-fn look_up(shape: &Shape, len: usize) {
+/// Looking up whatever place in a text_index that was accepted must not go out of its bounds.
+fn look_up(text_index: &TextIndex, len: usize) {
     let opened = Content::new("x".repeat(len)).unbounded().open().unwrap();
     for at in [0, 1, len / 2, len] {
-        let shown = at.min(shape.shown_len());
+        let shown = at.min(text_index.shown_len());
         let _ = (
-            shape.line_of(&opened, shown.min(len)),
-            shape.char_of(&opened, shown.min(len)),
+            text_index.line_of(&opened, shown.min(len)),
+            text_index.char_of(&opened, shown.min(len)),
         );
         let _ = (
-            shape.line_start(&opened, at as u64),
-            shape.char_start(&opened, at as u64),
+            text_index.line_start(&opened, at as u64),
+            text_index.char_start(&opened, at as u64),
         );
     }
-    let _ = (shape.total_chars(), shape.total_lines(), shape.bytes());
+    let _ = (
+        text_index.total_chars(),
+        text_index.total_lines(),
+        text_index.bytes(),
+    );
 }
 
 proptest! {
@@ -53,14 +57,14 @@ proptest! {
     #[test]
     fn what_is_sealed_comes_back(bytes in texts(), page_sizes in prop::collection::vec(1_u32..5_000, 0..3)) {
         let len = bytes.len();
-        let shape = shape(bytes, &page_sizes);
-        let sealed = shape.seal();
-        let unsealed = Shape::unseal(&sealed, len).expect("it was sealed from a content of this \
+        let text_index = text_index(bytes, &page_sizes);
+        let sealed = text_index.serialize();
+        let unsealed = TextIndex::deserialize(&sealed, len).expect("it was sealed from a content of this \
              length");
-        prop_assert_eq!(format!("{unsealed:?}"), format!("{shape:?}"));
-        prop_assert!(Shape::unseal(&sealed, len + 1).is_none(), "another content's length");
+        prop_assert_eq!(format!("{unsealed:?}"), format!("{text_index:?}"));
+        prop_assert!(TextIndex::deserialize(&sealed, len + 1).is_none(), "another content's length");
         for end in 0..sealed.len().min(400) {
-            prop_assert!(Shape::unseal(&sealed[..end], len).is_none(), "cut at {}", end);
+            prop_assert!(TextIndex::deserialize(&sealed[..end], len).is_none(), "cut at {}", end);
         }
     }
 
@@ -70,20 +74,20 @@ proptest! {
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
         let len = bytes.len();
-        let mut sealed = shape(bytes, &[700]).seal().to_vec();
+        let mut sealed = text_index(bytes, &[700]).serialize().to_vec();
         for (at, byte) in changes {
             let at = at.index(sealed.len());
             sealed[at] = byte;
         }
-        if let Some(shape) = Shape::unseal(&sealed, len) {
-            look_up(&shape, len);
+        if let Some(text_index) = TextIndex::deserialize(&sealed, len) {
+            look_up(&text_index, len);
         }
     }
 
     #[test]
     fn hostile_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), len in 0..2_000_usize) {
-        if let Some(shape) = Shape::unseal(&bytes, len) {
-            look_up(&shape, len);
+        if let Some(text_index) = TextIndex::deserialize(&bytes, len) {
+            look_up(&text_index, len);
         }
     }
 }
@@ -92,18 +96,18 @@ proptest! {
 fn a_sealed_index_is_a_thousandth_of_what_it_is_of() {
     let text = "a line of some length, as logs have them\n".repeat(100_000);
     let len = text.len();
-    let sealed = shape(text.into_bytes(), &[4_000]).seal();
+    let sealed = text_index(text.into_bytes(), &[4_000]).serialize();
     assert!(sealed.len() * 800 < len, "{} bytes for {len}", sealed.len());
 }
 
 #[test]
 fn counts_that_no_text_has_are_refused() {
-    let sealed = shape(b"one\ntwo\n".repeat(1_000), &[100]).seal();
-    assert!(Shape::unseal(&sealed, 8_000).is_some());
+    let sealed = text_index(b"one\ntwo\n".repeat(1_000), &[100]).serialize();
+    assert!(TextIndex::deserialize(&sealed, 8_000).is_some());
     let changed = |at: usize, byte: u8| {
         let mut sealed = sealed.to_vec();
         sealed[at] = byte;
-        Shape::unseal(&sealed, 8_000).is_some()
+        TextIndex::deserialize(&sealed, 8_000).is_some()
     };
     assert!(!changed(0, 2), "another version");
     assert!(!changed(1, 7), "neither text nor binary");
@@ -116,7 +120,7 @@ fn counts_that_no_text_has_are_refused() {
         VERSION, TEXT, 8, 1, 0, 0, 0, 1, 10, 0xff, 0xff, 0xff, 0xff, 0x0f,
     ];
     assert!(
-        Shape::unseal(&huge, 8).is_none(),
+        TextIndex::deserialize(&huge, 8).is_none(),
         "a table of more pages than are written"
     );
 }

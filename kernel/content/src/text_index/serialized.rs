@@ -1,25 +1,25 @@
-//! The bytes of a shape: a version, what it is of, then the counts of each block and the lengths of
-//! pages.
+//! The serialized index: a version, the kind and length of the content, the counts of each block
+//! and the lengths of pages.
 //!
-//! Little-endian; counts are differences, in two bytes for a block and a variable number for a
-//! page. What is read back is checked against the length of the content and against itself: what
-//! does not fit is none, and the content is indexed anew.
+//! Little-endian. Counts are stored as differences, two bytes per block and a variable-length
+//! number per page. Input is checked against the length of the content and for consistency; an
+//! invalid index is discarded, and the content is indexed again.
 
 use bytes::Bytes;
 
-use super::Shape;
-use crate::index::Index;
+use super::TextIndex;
+use crate::index::LineIndex;
 use crate::pages::PageTables;
 
 const VERSION: u8 = 1;
 const TEXT: u8 = 0;
 const BINARY: u8 = 1;
 
-/// More tables than any content has: it has one page size, seldom two.
+/// Upper limit for page tables; a content has one page size, rarely two.
 const MAX_TABLES: u64 = 64;
 
-impl Shape {
-    pub(crate) fn seal(&self) -> Bytes {
+impl TextIndex {
+    pub(crate) fn serialize(&self) -> Bytes {
         let mut out = vec![VERSION];
         match self {
             Self::Binary { len } => {
@@ -29,7 +29,7 @@ impl Shape {
             Self::Text { index, pages } => {
                 out.push(TEXT);
                 put(&mut out, index.len() as u64);
-                index.seal(&mut out);
+                index.serialize(&mut out);
                 let tables: Vec<_> = pages.iter().collect();
                 put(&mut out, tables.len() as u64);
                 for (page_chars, starts) in tables {
@@ -44,52 +44,53 @@ impl Shape {
         out.into()
     }
 
-    /// The shape of a content of `len` bytes; none where the bytes are not one's.
-    pub(crate) fn unseal(sealed: &[u8], len: usize) -> Option<Self> {
-        let mut sealed = Sealed(sealed);
-        let (version, kind) = (sealed.byte()?, sealed.byte()?);
-        if version != VERSION || sealed.number()? != len as u64 {
+    /// Deserializes the index of a content of `len` bytes; `None` if it is invalid.
+    pub(crate) fn deserialize(input: &[u8], len: usize) -> Option<Self> {
+        let mut input = IndexReader(input);
+        let version = input.byte()?;
+        let kind = input.byte()?;
+        if version != VERSION || input.number()? != len as u64 {
             return None;
         }
-        let shape = match kind {
+        let index = match kind {
             BINARY => Self::Binary { len },
             TEXT => Self::Text {
-                index: Index::unseal(&mut sealed, len)?,
-                pages: tables(&mut sealed, len)?,
+                index: LineIndex::deserialize(&mut input, len)?,
+                pages: tables(&mut input, len)?,
             },
             _ => return None,
         };
-        sealed.0.is_empty().then_some(shape)
+        input.0.is_empty().then_some(index)
     }
 }
 
-fn tables(sealed: &mut Sealed<'_>, len: usize) -> Option<PageTables> {
+fn tables(input: &mut IndexReader<'_>, len: usize) -> Option<PageTables> {
     let pages = PageTables::default();
-    for _ in 0..sealed.number().filter(|count| *count <= MAX_TABLES)? {
-        let page_chars = u32::try_from(sealed.number()?)
+    for _ in 0..input.number().filter(|count| *count <= MAX_TABLES)? {
+        let page_chars = u32::try_from(input.number()?)
             .ok()
             .filter(|chars| *chars > 0)?;
-        // Each page but the first takes a byte here: no more is allocated than was read.
-        let further = sealed
+        // Each page except the first takes at least one byte: never allocate more than was read.
+        let further = input
             .number()?
             .checked_sub(1)
-            .filter(|count| *count <= sealed.0.len() as u64)?;
+            .filter(|count| *count <= input.0.len() as u64)?;
         let mut starts = Vec::with_capacity(further as usize + 1);
         let mut at = 0_usize;
         starts.push(at);
         for _ in 0..further {
-            let page = usize::try_from(sealed.number()?)
+            let page = usize::try_from(input.number()?)
                 .ok()
                 .filter(|page| *page > 0)?;
             at = at.checked_add(page).filter(|at| *at < len)?;
             starts.push(at);
         }
-        pages.keep(page_chars, starts);
+        pages.insert(page_chars, starts);
     }
     Some(pages)
 }
 
-/// Writes a number, seven bits to a byte.
+/// Writes a number with seven bits per byte.
 fn put(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
@@ -98,17 +99,17 @@ fn put(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// What is left to be read of a sealed shape.
-pub(crate) struct Sealed<'a>(&'a [u8]);
+/// The unread rest of a serialized index.
+pub(crate) struct IndexReader<'a>(&'a [u8]);
 
-impl<'a> Sealed<'a> {
+impl<'a> IndexReader<'a> {
     pub(crate) fn byte(&mut self) -> Option<u8> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(*first)
     }
 
-    pub(crate) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+    pub(crate) fn take_bytes(&mut self, count: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
         Some(taken)

@@ -1,67 +1,68 @@
-//! What a pattern says about its cost before it is run: which bytes a match can be made of, how
-//! long it can be, and in how many of its places an automaton can stand at once.
+//! Properties of a pattern that bound its cost: which bytes a match can contain, how long it can
+//! be, and in how many positions an automaton can be at once.
 //!
-//! It only bounds from above, and never looks at a text but to see where a match must have ended.
+//! All of them are upper bounds. The text is inspected only to find where a match must have ended.
 
 use regex_automata::Match;
 use regex_syntax::hir::{Class, Hir, HirKind};
 
 #[derive(Debug)]
-pub(super) struct Shape {
-    takes: [bool; 256],
-    takes_all: bool,
+pub(super) struct CostBounds {
+    matches_bytes: [bool; 256],
+    matches_all: bool,
     max_len: usize,
-    /// The most places that are looked at for one byte of a text.
-    pub(super) places: u64,
+    /// Maximum number of positions per byte of text.
+    pub(super) positions: u64,
 }
 
-impl Shape {
+impl CostBounds {
     pub(super) fn of(hir: &Hir) -> Self {
-        let mut takes = [false; 256];
-        let places = places(hir, &mut takes).max(1);
+        let mut matches_bytes = [false; 256];
+        let positions = positions(hir, &mut matches_bytes).max(1);
         let max_len = hir.properties().maximum_len().unwrap_or(usize::MAX);
         Self {
-            takes_all: takes == [true; 256],
-            takes,
+            matches_all: matches_bytes == [true; 256],
+            matches_bytes,
             max_len,
-            places,
+            positions,
         }
     }
 
-    /// Whether a match can hold this byte.
-    pub(super) fn takes(&self, byte: u8) -> bool {
-        self.takes[usize::from(byte)]
+    /// Whether a match can contain this byte.
+    pub(super) fn matches_byte(&self, byte: u8) -> bool {
+        self.matches_bytes[usize::from(byte)]
     }
 }
 
-/// Notes every byte that `hir` can take, and counts its places.
-fn places(hir: &Hir, takes: &mut [bool; 256]) -> u64 {
+/// Marks every byte that `hir` can match, and counts its positions.
+fn positions(hir: &Hir, matches_bytes: &mut [bool; 256]) -> u64 {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => 1,
         HirKind::Literal(literal) => {
             literal
                 .0
                 .iter()
-                .for_each(|&byte| takes[usize::from(byte)] = true);
+                .for_each(|&byte| matches_bytes[usize::from(byte)] = true);
             most_frequent(&literal.0)
         }
         HirKind::Class(class) => {
-            take_class(class, takes);
+            mark_class(class, matches_bytes);
             1
         }
         HirKind::Repetition(repetition) => {
             let times = repetition.max.unwrap_or(repetition.min).max(1);
-            places(&repetition.sub, takes).saturating_mul(times.into())
+            positions(&repetition.sub, matches_bytes).saturating_mul(times.into())
         }
-        HirKind::Capture(capture) => places(&capture.sub, takes),
-        HirKind::Concat(parts) | HirKind::Alternation(parts) => parts
-            .iter()
-            .fold(0, |sum: u64, part| sum.saturating_add(places(part, takes))),
+        HirKind::Capture(capture) => positions(&capture.sub, matches_bytes),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => {
+            parts.iter().fold(0, |sum: u64, part| {
+                sum.saturating_add(positions(part, matches_bytes))
+            })
+        }
     }
 }
 
-/// In how many places of a literal an automaton can stand at once: all of them come after the same
-/// byte.
+/// Maximum number of simultaneous positions within a literal: all of them follow the same byte.
 fn most_frequent(literal: &[u8]) -> u64 {
     let mut counts = [0; 256];
     literal
@@ -70,12 +71,12 @@ fn most_frequent(literal: &[u8]) -> u64 {
     counts.into_iter().max().unwrap_or(0)
 }
 
-/// Bytes of characters beyond ASCII are taken all together.
-fn take_class(class: &Class, takes: &mut [bool; 256]) {
+/// Non-ASCII classes match all non-ASCII bytes, as an approximation.
+fn mark_class(class: &Class, matches_bytes: &mut [bool; 256]) {
     let mut take = |first: u32, last: u32| {
-        (first..=last.min(0x7f)).for_each(|byte| takes[byte as usize] = true);
+        (first..=last.min(0x7f)).for_each(|byte| matches_bytes[byte as usize] = true);
         if last > 0x7f {
-            takes[0x80..].fill(true);
+            matches_bytes[0x80..].fill(true);
         }
     };
     match class {
@@ -88,33 +89,33 @@ fn take_class(class: &Class, takes: &mut [bool; 256]) {
     }
 }
 
-/// How far an automaton reads on in a text after it has seen a match, to see whether a better one
-/// of the same start follows. O(n) in the text over all matches together.
+/// How far an automaton reads after a match to look for a longer one with the same start. O(n) in
+/// the text over all matches together.
 #[derive(Debug)]
-pub(super) struct Reach<'a> {
-    shape: &'a Shape,
+pub(super) struct ReadAhead<'a> {
+    bounds: &'a CostBounds,
     text: &'a [u8],
-    /// From the match that was asked about last, all bytes before this one can be taken.
+    /// All bytes from the last queried match up to here can be part of a match.
     known: usize,
 }
 
-impl<'a> Reach<'a> {
-    pub(super) fn new(shape: &'a Shape, text: &'a str) -> Self {
+impl<'a> ReadAhead<'a> {
+    pub(super) fn new(bounds: &'a CostBounds, text: &'a str) -> Self {
         Self {
-            shape,
+            bounds,
             text: text.as_bytes(),
             known: 0,
         }
     }
 
-    /// At most so many bytes after this match, which does not end before those that were asked
-    /// about before.
+    /// Upper bound of the bytes read after this match. Matches must be queried in ascending order
+    /// of their ends.
     pub(super) fn after(&mut self, found: Match) -> u64 {
         let longest = found
             .start()
-            .saturating_add(self.shape.max_len)
+            .saturating_add(self.bounds.max_len)
             .min(self.text.len());
-        self.known = self.known.max(if self.shape.takes_all {
+        self.known = self.known.max(if self.bounds.matches_all {
             longest
         } else {
             found.end()
@@ -123,7 +124,7 @@ impl<'a> Reach<'a> {
             let ahead = &self.text[self.known..longest];
             let taken = ahead
                 .iter()
-                .position(|&byte| !self.shape.takes[usize::from(byte)]);
+                .position(|&byte| !self.bounds.matches_bytes[usize::from(byte)]);
             self.known += taken.unwrap_or(ahead.len());
         }
         self.known.min(longest).saturating_sub(found.end()) as u64
@@ -136,8 +137,8 @@ mod tests {
 
     use super::*;
 
-    fn shape(pattern: &str) -> Shape {
-        Shape::of(&regex_syntax::parse(pattern).unwrap())
+    fn bounds(pattern: &str) -> CostBounds {
+        CostBounds::of(&regex_syntax::parse(pattern).unwrap())
     }
 
     #[test]
@@ -154,7 +155,7 @@ mod tests {
             ("(?:[ab]{1000}){1000}c", 1_000_001),
         ];
         for (pattern, expected) in cases {
-            assert_eq!(shape(pattern).places, expected, "{pattern}");
+            assert_eq!(bounds(pattern).positions, expected, "{pattern}");
         }
     }
 
@@ -183,11 +184,15 @@ mod tests {
             ("x", &[(0, 0, 0), (0, 1, 0)]),
         ];
         for (pattern, matches) in cases {
-            let shape = shape(pattern);
-            let mut reach = Reach::new(&shape, text);
+            let bounds = bounds(pattern);
+            let mut read_ahead = ReadAhead::new(&bounds, text);
             for &(start, end, expected) in matches {
                 let found = Match::new(PatternID::ZERO, start..end);
-                assert_eq!(reach.after(found), expected, "{pattern} at {start}..{end}");
+                assert_eq!(
+                    read_ahead.after(found),
+                    expected,
+                    "{pattern} at {start}..{end}"
+                );
             }
         }
     }

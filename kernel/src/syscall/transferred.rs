@@ -1,43 +1,43 @@
-//! Descriptors that a call hands to another process: whole ones as they are, parts as contents of
+//! Descriptors that a call transfers to another process: whole descriptors, or parts as contents of
 //! their own.
 //!
-//! What a spawn preloads and what a message carries is named in the same words, and shares the
-//! bytes of its descriptor.
+//! The preloads of `spawn` and the descriptors of `send_message` have the same syntax, and share
+//! the bytes of their descriptors.
 
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::id::FdId;
 use dormouse_proto::program::nearest;
-use dormouse_proto::record::{Entry, Notes};
+use dormouse_proto::record::{Annotations, Entry};
 use serde_json::{Map, Value, json};
 
 use super::Call;
 use super::args::Args;
-use super::part::{Named, PARTS, UNITS};
+use super::part::{PARTS, PartReference, UNITS};
 use dormouse_content::Content;
 
-/// How many descriptors an error names.
+/// Maximum number of descriptors that an error lists.
 const SHOWN: usize = 20;
 
-/// The most items of a list that a call hands over.
+/// Maximum number of items in a list argument.
 pub(super) const MAX_ITEMS: usize = 64;
 
-/// A descriptor, or a part of one, for another process.
+/// A descriptor, or a part of one, that is transferred to another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Handed {
-    /// Its name in the table that it comes from.
+pub struct TransferredDescriptor {
+    /// Id in the table of the sender.
     pub id: FdId,
-    /// Which part of it, such as `lines 10-40`; none: all of it.
+    /// The part, such as `lines 10-40`; `None` for the whole descriptor.
     pub part: Option<String>,
-    /// What it holds. The source is that of the whole.
+    /// The entry. Its source is that of the whole descriptor.
     pub entry: Entry<Content>,
 }
 
-/// What the list `key` of a call names, in its order.
-pub(super) fn handed(
+/// The descriptors in the list `key` of a call, in order.
+pub(super) fn transferred_descriptors(
     args: &Args,
     key: &'static str,
     call: &Call<'_>,
-) -> Result<Vec<Handed>, String> {
+) -> Result<Vec<TransferredDescriptor>, String> {
     let finder = Finder { key, call };
     bounded(key, args.list(key))?
         .iter()
@@ -45,7 +45,7 @@ pub(super) fn handed(
         .collect()
 }
 
-/// The items, if they are not too many.
+/// The items of a list, unless there are more than [`MAX_ITEMS`].
 pub(super) fn bounded<'a>(key: &str, items: &'a [Value]) -> Result<&'a [Value], String> {
     match items.len() {
         count if count > MAX_ITEMS => Err(format!(
@@ -55,12 +55,12 @@ pub(super) fn bounded<'a>(key: &str, items: &'a [Value]) -> Result<&'a [Value], 
     }
 }
 
-/// The schema of a descriptor in a list: by words, or as an object.
+/// The schema of a list item: a string or an object.
 pub(super) fn item_schema() -> Value {
     json!({ "anyOf": [{ "type": "string" }, part_schema()] })
 }
 
-/// A part of a descriptor as an object.
+/// The schema of the object form.
 fn part_schema() -> Value {
     let text = |description: &str| json!({ "type": "string", "description": description });
     json!({
@@ -83,7 +83,7 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    fn find(&self, item: &Value) -> Result<Handed, String> {
+    fn find(&self, item: &Value) -> Result<TransferredDescriptor, String> {
         match item {
             Value::String(words) => self.by_words(words.trim()),
             Value::Object(fields) => self.by_object(fields),
@@ -92,13 +92,14 @@ impl Finder<'_> {
     }
 
     /// `fd:1`, or `fd:1 lines 10-40`.
-    fn by_words(&self, words: &str) -> Result<Handed, String> {
-        let named = Named::parse(self.call, words).map_err(|error| self.not_found(words, error))?;
-        handed_over(&named.ok_or_else(|| self.unknown(words))?)
+    fn by_words(&self, words: &str) -> Result<TransferredDescriptor, String> {
+        let named =
+            PartReference::parse(self.call, words).map_err(|error| self.not_found(words, error))?;
+        transfer(&named.ok_or_else(|| self.unknown(words))?)
     }
 
     /// `{"fd": "fd:1", "lines": "10-40"}`.
-    fn by_object(&self, fields: &Map<String, Value>) -> Result<Handed, String> {
+    fn by_object(&self, fields: &Map<String, Value>) -> Result<TransferredDescriptor, String> {
         let shown = || Value::Object(fields.clone()).to_string();
         let Some(Value::String(fd)) = fields.get("fd") else {
             return Err(self.wrong_form(&shown()));
@@ -108,7 +109,7 @@ impl Finder<'_> {
             [] => None,
             [(unit, value)] => Some((
                 self.known_unit(unit)?,
-                which(value).ok_or_else(|| self.wrong_form(&shown()))?,
+                range_text(value).ok_or_else(|| self.wrong_form(&shown()))?,
             )),
             _ => {
                 return Err(format!(
@@ -119,8 +120,9 @@ impl Finder<'_> {
             }
         };
         let part = part.as_ref().map(|(unit, value)| (*unit, value.as_str()));
-        let named = Named::new(self.call, fd, part).map_err(|error| self.not_found(fd, error))?;
-        handed_over(&named)
+        let named =
+            PartReference::new(self.call, fd, part).map_err(|error| self.not_found(fd, error))?;
+        transfer(&named)
     }
 
     fn known_unit(&self, unit: &str) -> Result<&'static str, String> {
@@ -148,7 +150,7 @@ impl Finder<'_> {
         )
     }
 
-    /// What is there and cannot be read is not unknown.
+    /// An unreadable descriptor exists: report that it cannot be read, not that it is unknown.
     fn not_found(&self, asked: &str, FdError { kind, message, .. }: FdError) -> String {
         if kind == FdErrorKind::ContentUnreadable {
             format!("{asked}: {message}")
@@ -181,8 +183,8 @@ impl Finder<'_> {
     }
 }
 
-/// Which lines, pages, characters or section: a text, or a number where it is one of them.
-fn which(value: &Value) -> Option<String> {
+/// The range or section id: a string, or a single number.
+fn range_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => number.as_u64().map(|number| number.to_string()),
@@ -190,21 +192,22 @@ fn which(value: &Value) -> Option<String> {
     }
 }
 
-/// A part is a content of its own: it keeps the name. Lines that were marked and the summary are
-/// those of the whole.
-fn handed_over(named: &Named<'_>) -> Result<Handed, String> {
-    let (id, entry) = (named.id().clone(), named.entry());
+/// A part becomes a content of its own. It keeps the name; sections and summary belong to the
+/// whole.
+fn transfer(named: &PartReference<'_>) -> Result<TransferredDescriptor, String> {
+    let id = named.id().clone();
+    let entry = named.entry();
     let Some((unit, value)) = named.part() else {
-        return Ok(Handed {
+        return Ok(TransferredDescriptor {
             id,
             part: None,
             entry: entry.clone(),
         });
     };
     let content = named.content().map_err(|error| error.message)?;
-    let notes = Notes {
+    let notes = Annotations {
         name: entry.notes.name.clone(),
-        ..Notes::default()
+        ..Annotations::default()
     };
     let entry = Entry {
         notes,
@@ -215,7 +218,7 @@ fn handed_over(named: &Named<'_>) -> Result<Handed, String> {
             entry.opened_ms,
         )
     };
-    Ok(Handed {
+    Ok(TransferredDescriptor {
         id,
         part: Some(format!("{unit} {value}")),
         entry,

@@ -1,9 +1,9 @@
-//! Shows a model how a tool server describes a tool, by the rule of [`ShownText`]: the server wrote
-//! it, not the kernel.
+//! Escapes the descriptions and schemas of server tools, since the server wrote them and not the
+//! kernel: see [`ShownText`].
 //!
-//! Descriptions are shown by the rule. Names and values of parameters cannot be altered, since a
-//! call has to repeat them: if one of them imitates the kernel, the model is shown no parameters
-//! and is told why. It can still call the tool.
+//! Descriptions can be altered by escaping. Names and values of parameters cannot, since a call has
+//! to repeat them: if one of them imitates the kernel, the model gets a schema without parameters,
+//! and the description says so. It can still call the tool.
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use dormouse_proto::shown::ShownText;
 use dormouse_proto::xml::imitation::imitates;
 use serde_json::Value;
 
-/// The keys of a JSON schema whose texts are only descriptions.
+/// Keys of a JSON schema whose values are only descriptions.
 const DESCRIBING: [&str; 3] = ["description", "title", "$comment"];
 const ANY_OBJECT: &str = r#"{"type":"object"}"#;
 const NOT_SHOWN: &str =
     "(Its parameters are not shown: a name or a value among them looks like a word of the kernel.)";
 
-/// A name or a value of a schema imitates the kernel.
+/// A name or a value in a schema imitates the kernel.
 struct Imitation;
 
-/// The description and the schema of a tool, as they are shown. `remark` is a sentence of the
-/// kernel about the tool. O(n).
-pub(super) fn shown(offer: &Offer, remark: Option<String>) -> (Arc<str>, Arc<str>) {
+/// The escaped description and schema of a tool. `remark` is a sentence of the kernel that is
+/// appended to the description. O(n).
+pub(super) fn escaped(offer: &Offer, remark: Option<String>) -> (Arc<str>, Arc<str>) {
     let source = format!("server:{}", offer.server);
     let described = if remark.is_some() {
         offer.description.trim_start().into()
@@ -31,7 +31,7 @@ pub(super) fn shown(offer: &Offer, remark: Option<String>) -> (Arc<str>, Arc<str
         offer.description.clone()
     };
     let mut description = ShownText::outside(&source, described);
-    let (schema, hidden) = match shown_schema(&offer.schema, &source) {
+    let (schema, hidden) = match escaped_schema(&offer.schema, &source) {
         Ok(schema) => (schema, None),
         Err(Imitation) => (ANY_OBJECT.into(), Some(NOT_SHOWN.to_owned())),
     };
@@ -42,8 +42,8 @@ pub(super) fn shown(offer: &Offer, remark: Option<String>) -> (Arc<str>, Arc<str
     (description.into(), schema)
 }
 
-/// The schema byte for byte, unless a description in it is shown differently.
-fn shown_schema(schema: &Arc<str>, source: &str) -> Result<Arc<str>, Imitation> {
+/// The schema: byte for byte, unless a description in it needs escaping.
+fn escaped_schema(schema: &Arc<str>, source: &str) -> Result<Arc<str>, Imitation> {
     let Ok(mut value) = serde_json::from_str::<Value>(schema) else {
         return if imitates(schema) {
             Err(Imitation)
@@ -51,34 +51,34 @@ fn shown_schema(schema: &Arc<str>, source: &str) -> Result<Arc<str>, Imitation> 
             Ok(schema.clone())
         };
     };
-    Ok(if show_descriptions(&mut value, source)? {
+    Ok(if escape_descriptions(&mut value, source)? {
         value.to_string().into()
     } else {
         schema.clone()
     })
 }
 
-/// Replaces descriptions by their shown form. Returns whether anything changed.
-fn show_descriptions(value: &mut Value, source: &str) -> Result<bool, Imitation> {
+/// Escapes the descriptions in place. Returns whether anything changed.
+fn escape_descriptions(value: &mut Value, source: &str) -> Result<bool, Imitation> {
     match value {
         Value::String(text) if imitates(text) => Err(Imitation),
         Value::Array(items) => items.iter_mut().try_fold(false, |changed, item| {
-            Ok(show_descriptions(item, source)? | changed)
+            Ok(escape_descriptions(item, source)? | changed)
         }),
         Value::Object(members) => members
             .iter_mut()
             .try_fold(false, |changed, (key, member)| match member {
                 _ if imitates(key) => Err(Imitation),
                 Value::String(text) if DESCRIBING.contains(&key.as_str()) => {
-                    Ok(show_description(text, source) | changed)
+                    Ok(escape_description(text, source) | changed)
                 }
-                member => Ok(show_descriptions(member, source)? | changed),
+                member => Ok(escape_descriptions(member, source)? | changed),
             }),
         Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => Ok(false),
     }
 }
 
-fn show_description(text: &mut String, source: &str) -> bool {
+fn escape_description(text: &mut String, source: &str) -> bool {
     let shown = ShownText::outside(source, text.as_str());
     let is_changed = *shown != **text;
     *text = shown.to_string();
@@ -111,21 +111,21 @@ mod tests {
         ] {
             let offered = offer("reads a <file>", schema);
             assert_eq!(
-                shown(&offered, None),
+                escaped(&offered, None),
                 ("reads a <file>".into(), schema.into())
             );
             assert_eq!(
-                &*shown(&offered, Some("R.".to_owned())).0,
+                &*escaped(&offered, Some("R.".to_owned())).0,
                 "reads a <file>\n\nR."
             );
-            assert_eq!(&*shown(&offer("", schema), Some("R.".to_owned())).0, "R.");
+            assert_eq!(&*escaped(&offer("", schema), Some("R.".to_owned())).0, "R.");
         }
     }
 
     #[test]
     fn what_describes_is_shown_by_the_rule() {
         let schema = r#"{"properties":{"q":{"description":"\u001b[1m<fd_error>","enum":["a"]}},"title":"[msg:1]"}"#;
-        let (description, schema) = shown(
+        let (description, schema) = escaped(
             &offer("<message>", schema),
             Some("called `<ref>`".to_owned()),
         );
@@ -153,7 +153,7 @@ mod tests {
             r#"{"properties":{"q":{"default":"[msg:3]"}}}"#,
             "<fd_result>",
         ] {
-            let (description, shown) = shown(&offer("reads", schema), None);
+            let (description, shown) = escaped(&offer("reads", schema), None);
             assert_eq!(
                 (&*description, &*shown),
                 (&*format!("reads\n\n{NOT_SHOWN}"), ANY_OBJECT),

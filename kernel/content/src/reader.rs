@@ -1,22 +1,21 @@
-//! Reading a content: its extent, parts of it, and places in it.
+//! Reading a content: its extent, parts of it, and positions in it.
 //!
-//! Each call reads the parts of the bytes that it needs and no more: a page is one read, a place a
-//! block of a few kilobytes. All of them can fail where the content is stored, and none where it is
-//! in memory.
+//! Each call reads only the bytes that it needs: a page is one read, a position a block of a few
+//! kilobytes. Every call can fail if the content is on disk, and none if it is in memory.
 
 use std::ops::Range;
 
 use bytes::Bytes;
 use bytestring::ByteString;
 
+use super::location::{Data, Location, OpenBytes};
 use super::pages::PageTable;
-use super::place::{Data, OpenedBytes, Place};
-use super::shape::{Shape, UNSEALED_BYTES, around};
+use super::text_index::{MAX_UNINDEXED_BYTES, TextIndex, line_window};
 use super::{Content, ReadQuota, Slice, Unreadable};
 
 type Read<T> = Result<T, Unreadable>;
 
-/// A content that can be read, as far as a [`ReadQuota`] allows. Cloning costs a pointer.
+/// A content together with a [`ReadQuota`]. Cloning costs a pointer.
 #[derive(Clone, Debug)]
 pub struct Reader<'q> {
     content: Content,
@@ -24,7 +23,7 @@ pub struct Reader<'q> {
 }
 
 impl Content {
-    /// The content for reading within this quota. O(1).
+    /// A reader with this quota. O(1).
     #[must_use]
     pub fn reader<'q>(&self, quota: &'q ReadQuota) -> Reader<'q> {
         Reader {
@@ -33,8 +32,7 @@ impl Content {
         }
     }
 
-    /// The content for reading without bounds, also from disk. For a host or a test: a decision
-    /// never reads.
+    /// A reader without a limit, for hosts and tests; a decision never reads.
     #[must_use]
     pub fn unbounded(&self) -> Reader<'static> {
         self.reader(ReadQuota::unlimited())
@@ -42,7 +40,7 @@ impl Content {
 }
 
 impl<'q> Reader<'q> {
-    /// What is read.
+    /// The content of the reader.
     #[must_use]
     pub fn content(&self) -> &Content {
         &self.content
@@ -52,7 +50,7 @@ impl<'q> Reader<'q> {
         self.quota
     }
 
-    /// Another content, within the same quota.
+    /// A reader of another content with the same quota.
     #[must_use]
     pub fn of(&self, content: Content) -> Self {
         Self {
@@ -61,10 +59,10 @@ impl<'q> Reader<'q> {
         }
     }
 
-    /// Takes work that is as much as a pass over so many bytes off the quota.
+    /// Charges work that is equivalent to a pass over this many bytes.
     ///
     /// # Errors
-    /// It is used up, or the work was cancelled.
+    /// [`Unreadable`] if the quota is used up or the work was cancelled.
     pub(crate) fn charge(&self, bytes: usize) -> Read<()> {
         self.quota.charge(bytes)
     }
@@ -73,112 +71,114 @@ impl<'q> Reader<'q> {
         self.content.len_bytes()
     }
 
-    /// The exact bytes: all of them, which of what is stored is one read.
+    /// All bytes, unchanged. One read for a content on disk.
     ///
     /// # Errors
-    /// A part of them is lost.
+    /// [`Unreadable`] if the bytes cannot be read.
     pub fn bytes(&self) -> Read<Bytes> {
-        let len = usize::try_from(self.len_bytes()).map_err(|_| Unreadable::contradiction())?;
+        let len = usize::try_from(self.len_bytes()).map_err(|_| Unreadable::inconsistent())?;
         self.open()?.bytes(0..len)
     }
 
-    /// The text that is shown and paged: the content itself, or the base64 of binary content, which
-    /// is made anew each time.
+    /// The shown text: the content itself, or the base64 of a binary content, which is encoded anew
+    /// each time.
     ///
     /// # Errors
-    /// A part of it is lost.
+    /// [`Unreadable`] if the bytes cannot be read.
     pub fn text(&self) -> Read<ByteString> {
-        self.shown(0..self.shape()?.shown_len())
+        self.shown(0..self.text_index()?.shown_len())
     }
 
-    /// The same content with its bytes at hand, for an operation that looks at all of it: what is
-    /// asked of the result is answered without another read of what is stored.
+    /// The content with its bytes in memory, for an operation that reads all of it: further calls
+    /// do not read from disk again.
     ///
     /// # Errors
-    /// A part of it is lost.
+    /// [`Unreadable`] if the bytes cannot be read.
     pub fn loaded(&self) -> Read<Self> {
-        if matches!(self.content.place(), Place::Here(_)) {
+        if matches!(self.content.location(), Location::Resident(_)) {
             return Ok(self.clone());
         }
-        let data = match self.shape()? {
-            Shape::Text { .. } => Data::Text(self.text()?),
-            Shape::Binary { .. } => Data::Binary(self.bytes()?),
+        let data = match self.text_index()? {
+            TextIndex::Text { .. } => Data::Text(self.text()?),
+            TextIndex::Binary { .. } => Data::Binary(self.bytes()?),
         };
-        let (content, shape) = (&self.content, self.content.inner.shape.get().cloned());
+        let content = &self.content;
+        let text_index = self.content.inner.text_index.get().cloned();
         Ok(self.of(Content::made(
             content.len_bytes(),
             Some(content.hash()),
-            Place::Here(data),
-            shape,
+            Location::Resident(data),
+            text_index,
         )))
     }
 
     /// Whether the bytes are not UTF-8.
     ///
     /// # Errors
-    /// It was never read, and cannot be.
+    /// [`Unreadable`] if the index is not known and the content cannot be read.
     pub fn is_binary(&self) -> Read<bool> {
-        Ok(matches!(self.shape()?, Shape::Binary { .. }))
+        Ok(matches!(self.text_index()?, TextIndex::Binary { .. }))
     }
 
-    /// Characters of the shown text. O(1), once the index is at hand.
+    /// Characters of the shown text. O(1) once the index is known.
     ///
     /// # Errors
-    /// It was never read, and cannot be.
+    /// [`Unreadable`] if the index is not known and the content cannot be read.
     pub fn total_chars(&self) -> Read<u64> {
-        self.shape().map(Shape::total_chars)
+        self.text_index().map(TextIndex::total_chars)
     }
 
-    /// Lines of the shown text, at least one. O(1), once the index is at hand.
+    /// Lines of the shown text, at least one. O(1) once the index is known.
     ///
     /// # Errors
-    /// It was never read, and cannot be.
+    /// [`Unreadable`] if the index is not known and the content cannot be read.
     pub fn total_lines(&self) -> Read<u64> {
-        self.shape().map(Shape::total_lines)
+        self.text_index().map(TextIndex::total_lines)
     }
 
-    /// Pages of at most `page_chars` characters, at least one.
+    /// Number of pages of at most `page_chars` characters, at least one.
     ///
     /// # Errors
-    /// The table of pages is not at hand, and the content cannot be read to make it.
+    /// [`Unreadable`] if there is no page table and the content cannot be read to build one.
     pub fn total_pages(&self, page_chars: u32) -> Read<u64> {
         self.table(page_chars).map(|table| table.len())
     }
 
-    /// Makes the table of pages of this size where there is none and the bytes are in memory, so
-    /// that it is [sealed](crate::Content::sealed_index) with them.
+    /// Builds the page table for this page size if the bytes are in memory, so that it becomes part
+    /// of the [serialized index](crate::Content::serialized_index).
     pub fn prepare(&self, page_chars: u32) {
-        if self.content.is_resident() && self.len_bytes() > UNSEALED_BYTES {
-            // Where the bytes have left since, it is made when it is needed.
+        if self.content.is_resident() && self.len_bytes() > MAX_UNINDEXED_BYTES {
+            // If the content was evicted in the meantime, the table is built when it is needed.
             let _ = self.table(page_chars);
         }
     }
 
-    /// A page, counted from 1. None if there is no such page.
+    /// A page, counted from 1. `None` if there is no such page.
     ///
     /// # Errors
-    /// What it takes to serve it is lost.
+    /// [`Unreadable`] if the bytes cannot be read.
     pub fn page(&self, page_chars: u32, page: u64) -> Read<Option<Slice>> {
         self.pages(page_chars, page, 1)
     }
 
-    /// `count` pages from page `first`, joined; fewer if the content ends before. None if there is
+    /// `count` pages from page `first`, joined; fewer at the end of the content. `None` if there is
     /// no page `first`, or `count` is 0.
     ///
     /// # Errors
-    /// What it takes to serve them is lost.
+    /// [`Unreadable`] if the bytes cannot be read.
     pub fn pages(&self, page_chars: u32, first: u64, count: u64) -> Read<Option<Slice>> {
         self.pages_at(page_chars, first, count)?
             .map(|bytes| self.slice(bytes))
             .transpose()
     }
 
-    /// Where such pages stand in the shown text, in bytes.
+    /// Byte range of such pages in the shown text.
     ///
     /// # Errors
     /// As [`total_pages`](Self::total_pages).
     pub fn pages_at(&self, page_chars: u32, first: u64, count: u64) -> Read<Option<Range<usize>>> {
-        let (table, len) = (self.table(page_chars)?, self.shape()?.shown_len());
+        let table = self.table(page_chars)?;
+        let len = self.text_index()?.shown_len();
         let after = first.saturating_add(count);
         let bytes = table
             .start(first)
@@ -186,89 +186,93 @@ impl<'q> Reader<'q> {
         Ok(bytes.filter(|_| count > 0))
     }
 
-    /// `count` lines from line `first`, counted from 1; fewer if the content ends before. None if
+    /// `count` lines from line `first`, counted from 1; fewer at the end of the content. `None` if
     /// there is no line `first`, or `count` is 0.
     ///
     /// # Errors
-    /// What it takes to serve them is lost.
+    /// [`Unreadable`] if the bytes cannot be read.
     pub fn lines(&self, first: u64, count: u64) -> Read<Option<Slice>> {
         self.lines_at(first, count)?
             .map(|bytes| self.slice(bytes))
             .transpose()
     }
 
-    /// Where such lines stand in the shown text, in bytes.
+    /// Byte range of such lines in the shown text.
     ///
     /// # Errors
-    /// What it takes to find them is lost.
+    /// [`Unreadable`] if the bytes cannot be read.
     pub fn lines_at(&self, first: u64, count: u64) -> Read<Option<Range<usize>>> {
         if first < 1 || first > self.total_lines()? || count < 1 {
             return Ok(None);
         }
-        let (shape, opened) = (self.shape()?, self.open()?);
-        let end = shape.line_start(&opened, first.saturating_add(count))?;
-        Ok(Some(shape.line_start(&opened, first)?..end))
+        let text_index = self.text_index()?;
+        let opened = self.open()?;
+        let end = text_index.line_start(&opened, first.saturating_add(count))?;
+        Ok(Some(text_index.line_start(&opened, first)?..end))
     }
 
-    /// `count` characters from character `first`, counted from 0; fewer if the content ends before.
-    /// None if there is no character `first`, or `count` is 0. Empty content serves its empty text
-    /// from 0.
+    /// `count` characters from character `first`, counted from 0; fewer at the end of the content.
+    /// `None` if there is no character `first`, or `count` is 0. Empty content has an empty part at
+    /// 0.
     ///
     /// # Errors
-    /// What it takes to serve them is lost.
+    /// [`Unreadable`] if the bytes cannot be read.
     pub fn chars(&self, first: u64, count: u64) -> Read<Option<Slice>> {
         self.chars_at(first, count)?
             .map(|bytes| self.slice(bytes))
             .transpose()
     }
 
-    /// Where such characters stand in the shown text, in bytes.
+    /// Byte range of such characters in the shown text.
     ///
     /// # Errors
-    /// What it takes to find them is lost.
+    /// [`Unreadable`] if the bytes cannot be read.
     pub fn chars_at(&self, first: u64, count: u64) -> Read<Option<Range<usize>>> {
         let total = self.total_chars()?;
         if (first >= total && first > 0) || count < 1 {
             return Ok(None);
         }
-        let (shape, opened) = (self.shape()?, self.open()?);
-        let end = shape.char_start(&opened, first.saturating_add(count).min(total))?;
-        Ok(Some(shape.char_start(&opened, first)?..end))
+        let text_index = self.text_index()?;
+        let opened = self.open()?;
+        let end = text_index.char_start(&opened, first.saturating_add(count).min(total))?;
+        Ok(Some(text_index.char_start(&opened, first)?..end))
     }
 
-    /// Everything.
+    /// The whole shown text.
     ///
     /// # Errors
-    /// A part of it is lost.
+    /// [`Unreadable`] if the bytes cannot be read.
     pub fn all(&self) -> Read<Slice> {
-        self.slice(0..self.shape()?.shown_len())
+        self.slice(0..self.text_index()?.shown_len())
     }
 
-    /// How long the shown text is, in bytes.
+    /// Length of the shown text in bytes.
     ///
     /// # Errors
-    /// It was never read, and cannot be.
+    /// [`Unreadable`] if the index is not known and the content cannot be read.
     pub fn shown_bytes(&self) -> Read<usize> {
-        self.shape().map(Shape::shown_len)
+        self.text_index().map(TextIndex::shown_len)
     }
 
-    /// The part at these bytes of the shown text. Both ends must be at character boundaries.
+    /// The part at this byte range of the shown text. Both ends must be character boundaries.
     ///
     /// # Errors
-    /// They are lost, or are no such bytes.
+    /// [`Unreadable`] if the bytes cannot be read or the range is invalid.
     pub fn slice(&self, bytes: Range<usize>) -> Read<Slice> {
-        let (shape, opened) = (self.shape()?, self.open()?);
-        let len = shape.shown_len();
+        let text_index = self.text_index()?;
+        let opened = self.open()?;
+        let len = text_index.shown_len();
         if bytes.start > bytes.end || bytes.end > len {
-            return Err(Unreadable::contradiction());
+            return Err(Unreadable::inconsistent());
         }
         let Range {
             start: start_byte,
             end,
         } = bytes;
-        let Shape::Text { index, .. } = shape else {
+        let TextIndex::Text { index, .. } = text_index else {
             let text = opened.base64(bytes, self.len_bytes() as usize)?;
-            let (continued, truncated) = (start_byte > 0, end < len);
+            let continued = start_byte > 0;
+            let truncated = end < len;
             return Ok(Slice {
                 text,
                 first_line: 1,
@@ -278,8 +282,8 @@ impl<'q> Reader<'q> {
                 start_byte,
             });
         };
-        // One read for the text and for the lines that it stands on.
-        let read = around(&bytes);
+        // One read covers the text and the start of its block, from which the line numbers follow.
+        let read = line_window(&bytes);
         let window = opened.bytes(read.clone())?;
         let within = |bytes: Range<usize>| {
             Ok(window.slice(bytes.start - read.start..bytes.end - read.start))
@@ -290,9 +294,9 @@ impl<'q> Reader<'q> {
             end - 1
         };
         let text = match opened.kind() {
-            OpenedBytes::Here(_) => opened.text(bytes)?,
-            OpenedBytes::Stored(_) => {
-                ByteString::try_from(within(bytes)?).map_err(|_| Unreadable::contradiction())?
+            OpenBytes::Resident(_) => opened.text(bytes)?,
+            OpenBytes::OnDisk(_) => {
+                ByteString::try_from(within(bytes)?).map_err(|_| Unreadable::inconsistent())?
             }
         };
         Ok(Slice {
@@ -305,56 +309,56 @@ impl<'q> Reader<'q> {
         })
     }
 
-    /// The part at these bytes of the shown text as a content of its own. It shares the bytes; the
-    /// whole of a content is the same content, binary or not, and is not read. A part of a binary
-    /// content is a part of its base64 text.
+    /// The part at this byte range of the shown text, as a content of its own that shares the
+    /// bytes. The whole range yields the same content without a read. A part of a binary content is
+    /// a part of its base64 text.
     ///
     /// # Errors
-    /// They are lost, or are no such bytes.
+    /// [`Unreadable`] if the bytes cannot be read or the range is invalid.
     pub fn extract(&self, bytes: Range<usize>) -> Read<Content> {
-        if bytes.len() == self.shape()?.shown_len() {
+        if bytes.len() == self.text_index()?.shown_len() {
             return Ok(self.content.clone());
         }
         let part = Content::from_text(self.shown(bytes)?);
-        part.inner.stamp.set_part();
+        part.inner.last_read.mark_as_part();
         Ok(part)
     }
 
     /// The number of the character at a byte of the shown text, from 0. O(log n).
     ///
     /// # Errors
-    /// What it takes to tell is lost.
+    /// [`Unreadable`] if the bytes cannot be read.
     pub fn char_at(&self, byte: usize) -> Read<u64> {
-        self.shape()?.char_of(&self.open()?, byte)
+        self.text_index()?.char_of(&self.open()?, byte)
     }
 
-    /// The byte in the shown text at which a character, counted from 0, begins; its length beyond
-    /// the last one. O(log n).
+    /// The byte at which a character, counted from 0, starts in the shown text; the length of the
+    /// text past the last one. O(log n).
     ///
     /// # Errors
-    /// What it takes to tell is lost.
+    /// [`Unreadable`] if the bytes cannot be read.
     pub fn byte_at(&self, char: u64) -> Read<usize> {
-        self.shape()?.char_start(&self.open()?, char)
+        self.text_index()?.char_start(&self.open()?, char)
     }
 
-    /// The line, from 1, of a byte of the shown text. O(log n).
+    /// The line of a byte of the shown text, from 1. O(log n).
     ///
     /// # Errors
-    /// What it takes to tell is lost.
+    /// [`Unreadable`] if the bytes cannot be read.
     pub fn line_at(&self, byte: usize) -> Read<u64> {
-        self.shape()?.line_of(&self.open()?, byte)
+        self.text_index()?.line_of(&self.open()?, byte)
     }
 
-    /// The byte in the shown text at which a line, counted from 1, begins; its length beyond the
-    /// last one. O(log n).
+    /// The byte at which a line, counted from 1, starts in the shown text; the length of the text
+    /// past the last one. O(log n).
     ///
     /// # Errors
-    /// What it takes to tell is lost.
+    /// [`Unreadable`] if the bytes cannot be read.
     pub fn line_start(&self, line: u64) -> Read<usize> {
-        self.shape()?.line_start(&self.open()?, line)
+        self.text_index()?.line_start(&self.open()?, line)
     }
 
-    /// The page, from 1, of a byte of the shown text. O(log n).
+    /// The page of a byte of the shown text, from 1. O(log n).
     ///
     /// # Errors
     /// As [`total_pages`](Self::total_pages).
@@ -364,20 +368,20 @@ impl<'q> Reader<'q> {
 
     fn shown(&self, bytes: Range<usize>) -> Read<ByteString> {
         let opened = self.open()?;
-        match self.shape()? {
-            Shape::Text { .. } => opened.text(bytes),
-            Shape::Binary { len } => opened.base64(bytes, *len),
+        match self.text_index()? {
+            TextIndex::Text { .. } => opened.text(bytes),
+            TextIndex::Binary { len } => opened.base64(bytes, *len),
         }
     }
 
     fn table(&self, page_chars: u32) -> Read<Pages<'_>> {
         let page_chars = page_chars.max(1);
-        let (index, pages) = match self.shape()? {
-            Shape::Text { index, pages } => (index, pages),
-            shape @ Shape::Binary { .. } => {
+        let (index, pages) = match self.text_index()? {
+            TextIndex::Text { index, pages } => (index, pages),
+            text_index @ TextIndex::Binary { .. } => {
                 return Ok(Pages::Even {
                     page_chars: page_chars as usize,
-                    len: shape.shown_len(),
+                    len: text_index.shown_len(),
                 });
             }
         };
@@ -392,10 +396,10 @@ impl<'q> Reader<'q> {
     }
 }
 
-/// Where pages begin.
+/// Page starts.
 enum Pages<'a> {
     Table(&'a PageTable),
-    /// Of one line of ASCII.
+    /// Pages of equal size: the base64 text is a single ASCII line.
     Even {
         page_chars: usize,
         len: usize,

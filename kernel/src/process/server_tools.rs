@@ -1,8 +1,8 @@
-//! The tools of servers that a new process is given: chosen from what the servers offer, once, and
-//! frozen.
+//! Adds the tools of MCP servers to the image of a new process.
 //!
-//! A process keeps what it was given at its birth, by its image: what a server offers later, or a
-//! restart of the kernel, does not change the bytes that its model is sent (HIST-1).
+//! The tools are chosen once, from what the servers offer at birth, and are part of the image. A
+//! later change of the offer or a restart of the kernel therefore does not change the bytes that
+//! the model is sent (HIST-1).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,45 +10,44 @@ use std::sync::Arc;
 use dormouse_proto::server::Offer;
 use dormouse_proto::tool::{OutsideTool, ToolSpec};
 
-use super::toolbox::told;
-use super::{Image, offered};
+use super::toolbox::apply_choice;
+use super::{Image, offered_tool};
 use crate::program::{Program, Served, ServerChoice, ToolChoice, is_tool_name};
 use crate::syscall;
 
-/// The longest name of a tool, in bytes.
+/// Longest tool name that providers accept, in bytes.
 const LONGEST_NAME: usize = 64;
 
-/// A server does not offer a tool that the program chose.
+/// The program selects a tool that the server does not offer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the tool server `{server}` offers no tool `{tool}`. It offers: {offered}")]
-pub struct NotOffered {
-    /// The server.
+pub struct MissingServerTool {
+    /// Name of the server.
     pub server: Arc<str>,
-    /// The tool.
+    /// Name of the missing tool.
     pub tool: String,
-    /// What it offers.
+    /// The tools that the server offers, as a comma-separated list.
     pub offered: String,
 }
 
-/// Gives a process that is not yet born what its program uses of the tools that its servers offer,
-/// behind the tools that it has. They are called `server__tool`, or as the program says; no two
-/// tools have one name.
+/// Adds the server tools that the program selects to the tools of an unborn process. A tool is
+/// called `server__tool` unless the program names it; names are unique.
 ///
 /// # Errors
-/// [`NotOffered`] where a tool is missing whose server has to be there.
-pub fn give_tools(
+/// [`MissingServerTool`] if a selected tool is missing and its server is not optional.
+pub fn add_server_tools(
     image: &mut Image,
     program: &Program,
     offers: &[Offer],
-) -> Result<(), NotOffered> {
-    let mut given = Given {
-        // The kernel's own names are nobody else's, also where the program does not use them.
-        taken: image
+) -> Result<(), MissingServerTool> {
+    let mut list = ToolList {
+        // Kernel tool names are reserved even if the program does not use them.
+        reserved: image
             .tools
             .iter()
             .map(|spec| spec.name.clone())
             .chain(aliases(program))
-            .chain(own())
+            .chain(kernel_names())
             .collect(),
         specs: image.tools.to_vec(),
         outside: image.outside.to_vec(),
@@ -60,12 +59,12 @@ pub fn give_tools(
             .collect();
         match &choice.served {
             Served::All => offered.iter().for_each(|offer| {
-                given.add(choice, offer, &ToolChoice::plain(offer.name.to_string()))
+                list.add(choice, offer, &ToolChoice::plain(offer.name.to_string()))
             }),
             Served::Named(tools) => {
                 for tool in tools {
                     match offered.iter().find(|offer| *offer.name == *tool.name) {
-                        Some(offer) => given.add(choice, offer, tool),
+                        Some(offer) => list.add(choice, offer, tool),
                         None if choice.server.optional => {}
                         None => return Err(not_offered(choice, tool, &offered)),
                     }
@@ -73,15 +72,15 @@ pub fn give_tools(
             }
         }
     }
-    (image.tools, image.outside) = (given.specs.into(), given.outside.into());
+    (image.tools, image.outside) = (list.specs.into(), list.outside.into());
     Ok(())
 }
 
-fn own() -> impl Iterator<Item = Arc<str>> {
+fn kernel_names() -> impl Iterator<Item = Arc<str>> {
     syscall::names().map(Arc::from)
 }
 
-/// The names that the program itself gives to tools of servers.
+/// The aliases that the program gives to server tools.
 fn aliases(program: &Program) -> impl Iterator<Item = Arc<str>> {
     let named = program
         .servers()
@@ -95,32 +94,34 @@ fn aliases(program: &Program) -> impl Iterator<Item = Arc<str>> {
         .filter_map(|tool| tool.alias.as_deref().map(Arc::from))
 }
 
-struct Given {
-    taken: BTreeSet<Arc<str>>,
+struct ToolList {
+    reserved: BTreeSet<Arc<str>>,
     specs: Vec<ToolSpec>,
     outside: Vec<OutsideTool>,
 }
 
-impl Given {
+impl ToolList {
     fn add(&mut self, choice: &ServerChoice, offer: &Offer, tool: &ToolChoice) {
         let name = match &tool.alias {
             Some(alias) => alias.as_str().into(),
             None => self.free_name(choice, &offer.name),
         };
-        // Its server's instructions, and its other tools, know it by another name.
+        // The description says how the server calls the tool, since the server's instructions and
+        // its other tools refer to that name.
         let is_renamed =
             tool.alias.is_none() && *name != format!("{}{}", choice.prefix, offer.name);
         let remark = is_renamed.then(|| format!("(Its server calls it `{}`.)", offer.name));
-        let (description, schema) = offered::shown(offer, remark);
+        let (description, schema) = offered_tool::escaped(offer, remark);
         let spec = ToolSpec {
             name,
             description,
             schema,
         };
-        let spec = told(spec, tool);
+        let spec = apply_choice(spec, tool);
         let mut policy = offer.policy;
         policy.access = tool.access.unwrap_or(policy.access);
-        let (server, name) = (Some(offer.server.clone()), offer.name.clone());
+        let server = Some(offer.server.clone());
+        let name = offer.name.clone();
         self.outside.push(OutsideTool {
             given: spec.name.clone(),
             server,
@@ -130,56 +131,50 @@ impl Given {
         self.specs.push(spec);
     }
 
-    /// What the server calls it, behind the prefix; where that is taken `server__tool`, and where
-    /// that is too, a number behind it: a name that is valid and that no other tool has.
+    /// A valid and unused name: prefix and tool name; if that is reserved, `server__tool`; if that
+    /// is reserved as well, the same with a number.
     fn free_name(&mut self, choice: &ServerChoice, tool: &str) -> Arc<str> {
-        let valid = |c: char| {
-            if c.is_ascii_alphanumeric() || c == '_' || c == '-' {
-                c
-            } else {
-                '_'
-            }
-        };
-        let behind = |prefix: &str| {
-            prefix
-                .chars()
-                .chain(tool.chars())
-                .map(valid)
-                .collect::<String>()
-        };
-        let (wanted, full) = (
-            behind(&choice.prefix),
-            behind(&format!("{}__", choice.server.name)),
-        );
-        let cut = |name: &str, suffix: &str| {
-            format!(
-                "{}{suffix}",
-                &name[..name.len().min(LONGEST_NAME - suffix.len())]
-            )
-        };
-        let numbered = (2..).map(|number: usize| cut(&full, &format!("_{number}")));
-        let mut names = [cut(&wanted, ""), cut(&full, "")]
+        let short = valid_name(&format!("{}{tool}", choice.prefix));
+        let full = valid_name(&format!("{}__{tool}", choice.server.name));
+        let numbered = (2..).map(|number: usize| with_suffix(&full, &format!("_{number}")));
+        let candidates = [with_suffix(&short, ""), with_suffix(&full, "")];
+        let free = candidates
             .into_iter()
             .chain(numbered)
-            .map(Arc::<str>::from);
-        let is_free = |name: &Arc<str>| !name.is_empty() && !self.taken.contains(name);
-        let free = names
-            .find(is_free)
+            .map(Arc::<str>::from)
+            .find(|name| !name.is_empty() && !self.reserved.contains(name))
             .expect("there are more names than tools");
         debug_assert!(is_tool_name(&free), "{free}");
-        self.taken.insert(free.clone());
+        self.reserved.insert(free.clone());
         free
     }
 }
 
-fn not_offered(choice: &ServerChoice, tool: &ToolChoice, offered: &[&Offer]) -> NotOffered {
+/// Replaces every character that providers do not accept in a tool name.
+fn valid_name(name: &str) -> String {
+    name.chars()
+        .map(|c| match c {
+            '_' | '-' => c,
+            c if c.is_ascii_alphanumeric() => c,
+            _ => '_',
+        })
+        .collect()
+}
+
+/// The name with a suffix, truncated so that both fit. `name` is ASCII.
+fn with_suffix(name: &str, suffix: &str) -> String {
+    let len = name.len().min(LONGEST_NAME - suffix.len());
+    format!("{}{suffix}", &name[..len])
+}
+
+fn not_offered(choice: &ServerChoice, tool: &ToolChoice, offered: &[&Offer]) -> MissingServerTool {
     let names: Vec<&str> = offered.iter().map(|offer| &*offer.name).collect();
     let offered = if names.is_empty() {
         "none".to_owned()
     } else {
         names.join(", ")
     };
-    NotOffered {
+    MissingServerTool {
         server: choice.server.name.clone(),
         tool: tool.name.clone(),
         offered,

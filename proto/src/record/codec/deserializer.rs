@@ -1,16 +1,15 @@
-//! A serde deserializer for records in bincode's format that trusts no length in them.
+//! A serde deserializer for bincode's format that trusts no length in its input.
 //!
-//! * A length is refused if fewer bytes follow than it claims, since each element takes at least
-//!   one.
-//! * The memory that a list reserves before its elements are read is bounded by the bytes that
-//!   follow.
+//! * A length that exceeds the remaining bytes is refused, since each element takes at least one
+//!   byte.
+//! * The memory that a list reserves in advance is bounded by the remaining bytes.
 //! * Texts and bytes are borrowed from the payload, so that each is copied once, at its real
 //!   length.
-//! * The memory that decoded values take is charged to an [`Allowance`].
+//! * The memory of decoded values is charged to an [`Allowance`].
 //!
-//! A value must be charged once, whether it is boxed or stored inline in its list or struct. The
-//! deserializer therefore tracks the size of the place that the next value is stored in, which is
-//! charged already: a struct larger than its place must be boxed.
+//! A value must be charged exactly once, whether it is boxed or inline in its list or struct. The
+//! deserializer therefore tracks the size of the slot into which the next value is stored, which is
+//! charged already: a struct that is larger than its slot must be boxed.
 
 use bincode::de::read::Reader;
 use bincode::de::{Decode, Decoder, DecoderImpl};
@@ -23,38 +22,37 @@ use serde::de::{
 use super::allowance::Allowance;
 use super::{CodecError, Limits, limits};
 
-/// The overhead of an allocation: the allocator's header, and the counters of an `Arc`.
+/// Overhead of an allocation: the allocator's header and the counters of an `Arc`.
 const ALLOCATION_BYTES: usize = 24;
-/// A list reserves room for at most one element per this many bytes that follow.
+/// A list reserves room for at most one element per this many remaining bytes.
 const BYTES_PER_RESERVED: usize = 16;
-/// The most elements that a list reserves room for at once.
+/// Maximum number of elements that a list reserves room for at once.
 const MAX_RESERVED: usize = 1 << 16;
-/// The elements that a list may reserve room for in any case. A vector that grows begins with as
+/// Number of elements that a list may always reserve room for. A growing vector starts with as
 /// many.
 const MIN_RESERVED: usize = 4;
-/// The most bytes that serde reserves for a vector at once, whatever it is told of the number of
-/// elements.
+/// Maximum number of bytes that serde reserves for a vector at once, whatever the size hint says.
 const MAX_SERDE_RESERVED_BYTES: usize = 1 << 20;
 
-/// A record that is being read.
-pub(super) struct Reading<'de, 'a> {
-    decoder: DecoderImpl<Rest<'de>, Limits, ()>,
+/// A record that is being decoded.
+pub(super) struct RecordDeserializer<'de, 'a> {
+    decoder: DecoderImpl<Remaining<'de>, Limits, ()>,
     allowance: &'a mut Allowance,
-    /// The size of the place that the next value is stored in, which is charged already.
-    place: usize,
+    /// Size of the slot for the next value, which is charged already.
+    slot_bytes: usize,
 }
 
-impl<'de, 'a> Reading<'de, 'a> {
-    /// Reads a value that is stored in a place of `place` bytes.
-    pub(super) fn new(bytes: &'de [u8], allowance: &'a mut Allowance, place: usize) -> Self {
+impl<'de, 'a> RecordDeserializer<'de, 'a> {
+    /// A deserializer for a value that is stored in a slot of this size.
+    pub(super) fn new(bytes: &'de [u8], allowance: &'a mut Allowance, slot_bytes: usize) -> Self {
         Self {
-            decoder: DecoderImpl::new(Rest(bytes), limits(), ()),
+            decoder: DecoderImpl::new(Remaining(bytes), limits(), ()),
             allowance,
-            place,
+            slot_bytes,
         }
     }
 
-    /// How many bytes were not read yet.
+    /// Number of bytes that are not read yet.
     pub(super) fn left(&mut self) -> usize {
         self.decoder.reader().0.len()
     }
@@ -63,9 +61,10 @@ impl<'de, 'a> Reading<'de, 'a> {
         T::decode(&mut self.decoder).map_err(|error| CodecError::Decode(error.to_string()))
     }
 
-    /// A length, which the bytes that follow can hold.
+    /// Reads a length and checks it against the remaining bytes.
     fn length(&mut self) -> Result<usize, CodecError> {
-        let (claimed, left) = (self.number::<u64>()?, self.left());
+        let claimed = self.number::<u64>()?;
+        let left = self.left();
         let length = usize::try_from(claimed)
             .ok()
             .filter(|length| *length <= left);
@@ -75,7 +74,7 @@ impl<'de, 'a> Reading<'de, 'a> {
         })
     }
 
-    /// Bytes preceded by their length, charged as one copy of them.
+    /// Reads bytes preceded by their length, and charges one copy of them.
     fn bytes(&mut self) -> Result<&'de [u8], CodecError> {
         let length = self.length()?;
         self.charge(length + ALLOCATION_BYTES)?;
@@ -92,21 +91,21 @@ impl<'de, 'a> Reading<'de, 'a> {
         self.allowance.charge(bytes as u64)
     }
 
-    /// Begins a value of `size` bytes that has parts. If its place is smaller, the value is boxed,
-    /// and the box is charged.
+    /// Starts a compound value of `size` bytes. If its slot is smaller, the value is boxed, and the
+    /// box is charged.
     fn enter(&mut self, size: usize) -> Result<(), CodecError> {
-        if size > self.place {
+        if size > self.slot_bytes {
             self.charge(size + ALLOCATION_BYTES)?;
-            self.place = size;
+            self.slot_bytes = size;
         }
         Ok(())
     }
 
-    /// Reads a part of a value, which is stored in a place of its own size.
+    /// Reads a part of a value, which has a slot of its own size.
     fn part<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, CodecError> {
-        let outer = std::mem::replace(&mut self.place, size_of::<S::Value>());
+        let outer = std::mem::replace(&mut self.slot_bytes, size_of::<S::Value>());
         let value = seed.deserialize(&mut *self);
-        self.place = outer;
+        self.slot_bytes = outer;
         value
     }
 
@@ -117,7 +116,7 @@ impl<'de, 'a> Reading<'de, 'a> {
     ) -> Result<V::Value, CodecError> {
         self.enter(size_of::<V::Value>())?;
         visitor.visit_seq(Fields {
-            reading: self,
+            deserializer: self,
             count,
         })
     }
@@ -131,7 +130,7 @@ impl<'de, 'a> Reading<'de, 'a> {
             .min(MAX_RESERVED)
             .min((self.left() / BYTES_PER_RESERVED).max(MIN_RESERVED));
         Ok(Elements {
-            reading: self,
+            deserializer: self,
             total: count,
             count,
             reserved,
@@ -139,10 +138,10 @@ impl<'de, 'a> Reading<'de, 'a> {
     }
 }
 
-/// The bytes that were not read yet.
-struct Rest<'de>(&'de [u8]);
+/// The bytes that are not read yet.
+struct Remaining<'de>(&'de [u8]);
 
-impl Reader for Rest<'_> {
+impl Reader for Remaining<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> Result<(), DecodeError> {
         let additional = bytes.len().saturating_sub(self.0.len());
         let (read, rest) = self
@@ -171,7 +170,7 @@ macro_rules! numbers {
     };
 }
 
-impl<'de> Deserializer<'de> for &mut Reading<'de, '_> {
+impl<'de> Deserializer<'de> for &mut RecordDeserializer<'de, '_> {
     type Error = CodecError;
 
     numbers! {
@@ -202,7 +201,7 @@ impl<'de> Deserializer<'de> for &mut Reading<'de, '_> {
             0 => visitor.visit_none(),
             1 => visitor.visit_some(self),
             other => Err(CodecError::Decode(format!(
-                "{other} neither says that something is there nor that it is not"
+                "{other} is not the tag of an option"
             ))),
         }
     }
@@ -273,7 +272,7 @@ impl<'de> Deserializer<'de> for &mut Reading<'de, '_> {
     }
 
     fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, CodecError> {
-        Err(CodecError::custom("its bytes do not say what they are"))
+        Err(CodecError::custom("the format is not self-describing"))
     }
 
     fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
@@ -289,9 +288,9 @@ impl<'de> Deserializer<'de> for &mut Reading<'de, '_> {
     }
 }
 
-/// The parts of a struct, a tuple or a variant, which are stored inline.
+/// The fields of a struct, a tuple or a variant, which are stored inline.
 struct Fields<'r, 'de, 'a> {
-    reading: &'r mut Reading<'de, 'a>,
+    deserializer: &'r mut RecordDeserializer<'de, 'a>,
     count: usize,
 }
 
@@ -306,7 +305,7 @@ impl<'de> SeqAccess<'de> for Fields<'_, 'de, '_> {
             return Ok(None);
         };
         self.count = count;
-        self.reading.part(seed).map(Some)
+        self.deserializer.part(seed).map(Some)
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -316,11 +315,11 @@ impl<'de> SeqAccess<'de> for Fields<'_, 'de, '_> {
 
 /// The elements of a list, or the entries of a map.
 struct Elements<'r, 'de, 'a> {
-    reading: &'r mut Reading<'de, 'a>,
+    deserializer: &'r mut RecordDeserializer<'de, 'a>,
     total: usize,
-    /// How many of them are left.
+    /// Number of remaining elements.
     count: usize,
-    /// How many of them may be reserved room for at once.
+    /// Number of elements for which room may be reserved at once.
     reserved: usize,
 }
 
@@ -329,9 +328,10 @@ impl<'de> Elements<'_, 'de, '_> {
         let size = size_of::<S::Value>();
         let grows = self.reserved < self.total
             || self.total.saturating_mul(size) > MAX_SERDE_RESERVED_BYTES;
-        // A list that grows may have capacity for twice its elements.
-        self.reading.charge(if grows { 2 * size } else { size })?;
-        self.reading.part(seed)
+        // A growing list may have capacity for twice its elements.
+        self.deserializer
+            .charge(if grows { 2 * size } else { size })?;
+        self.deserializer.part(seed)
     }
 }
 
@@ -376,7 +376,7 @@ impl<'de> MapAccess<'de> for Elements<'_, 'de, '_> {
     }
 }
 
-impl<'de> EnumAccess<'de> for &mut Reading<'de, '_> {
+impl<'de> EnumAccess<'de> for &mut RecordDeserializer<'de, '_> {
     type Error = CodecError;
     type Variant = Self;
 
@@ -392,7 +392,7 @@ impl<'de> EnumAccess<'de> for &mut Reading<'de, '_> {
     }
 }
 
-impl<'de> VariantAccess<'de> for &mut Reading<'de, '_> {
+impl<'de> VariantAccess<'de> for &mut RecordDeserializer<'de, '_> {
     type Error = CodecError;
 
     fn unit_variant(self) -> Result<(), CodecError> {

@@ -33,8 +33,8 @@ struct File {
     touched: Arc<Mutex<Vec<u64>>>,
 }
 
-impl Source for Disk {
-    fn open(&self, _: ContentRef) -> Result<Arc<dyn Backing>, Unreadable> {
+impl BlobStore for Disk {
+    fn open(&self, _: ContentRef) -> Result<Arc<dyn BlobReader>, Unreadable> {
         *self.opened.lock().unwrap() += 1;
         let Self {
             bytes,
@@ -53,7 +53,7 @@ impl Source for Disk {
     }
 }
 
-impl Backing for File {
+impl BlobReader for File {
     fn length(&self) -> u64 {
         self.bytes.len() as u64
     }
@@ -83,7 +83,7 @@ fn kept(
     here.unbounded().total_pages(page_chars).unwrap();
     let disk = Arc::new(Disk {
         bytes: here.unbounded().bytes().unwrap(),
-        index: here.sealed_index(),
+        index: here.serialized_index(),
         damaged,
         ..Disk::default()
     });
@@ -168,7 +168,7 @@ fn nothing_is_read_of_a_stored_content_before_somebody_asks() {
         (there.len_bytes(), there.reference()),
         (500_000, here.reference())
     );
-    assert!(there.clone() == here && there.sealed_index().is_empty() && !there.is_resident());
+    assert!(there.clone() == here && there.serialized_index().is_empty() && !there.is_resident());
     there.unbounded().prepare(100);
     assert_eq!(
         (touched(&disk).len(), *disk.opened.lock().unwrap()),
@@ -242,7 +242,7 @@ fn what_a_source_hands_out_is_not_trusted_to_fit() {
     let (here, _, _) = kept("é".repeat(100_000), 4000, Vec::new());
     let other = Arc::new(Disk {
         bytes: vec![0xff; 200_000].into(),
-        index: here.sealed_index(),
+        index: here.serialized_index(),
         ..Disk::default()
     });
     let there = Content::stored(here.reference(), other);
@@ -354,8 +354,8 @@ proptest! {
         if asked_before {
             let _ = (offloaded.unbounded().pretty(), offloaded.unbounded().units(Unit::Paragraph, ""));
         }
-        let source: Arc<dyn Source> = disk.clone();
-        offloaded.offload(&source);
+        let source: Arc<dyn BlobStore> = disk.clone();
+        offloaded.evict(&source);
         prop_assert_eq!((holder.is_resident(), holder.resident_bytes()), (false, 0));
         prop_assert_eq!(&answers(&holder, page_chars, first, count), &expected);
         let stored = Content::stored(here.reference(), source);
@@ -396,12 +396,12 @@ fn a_part_that_is_detached_keeps_no_more_than_itself() {
 
 #[test]
 fn reads_are_told_in_their_order_and_so_is_what_grows() {
-    let reads = Arc::new(Reads::default());
+    let reads = Arc::new(AccessClock::default());
     let (old, new) = (Content::new("[1]"), Content::new("# a\n"));
     assert_eq!(old.last_read(), 0);
     [&old, &new]
         .into_iter()
-        .for_each(|content| content.tell(&reads));
+        .for_each(|content| content.use_clock(&reads));
     assert!(old.last_read() < new.last_read());
     old.unbounded().text().unwrap();
     assert!(old.last_read() > new.last_read());

@@ -1,0 +1,141 @@
+//! Where the bytes of a content are, and how parts of them are read.
+
+use std::ops::Range;
+use std::sync::{Arc, PoisonError};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use bytestring::ByteString;
+
+use super::{BlobReader, BlobStore, Content, ReadQuota, Reader, Unreadable};
+
+/// Where the bytes are.
+#[derive(Clone)]
+pub(super) enum Location {
+    /// In memory.
+    Resident(Data),
+    /// On disk, behind a source.
+    OnDisk(Arc<dyn BlobStore>),
+}
+
+/// Bytes in memory. Cloning costs a pointer.
+#[derive(Clone)]
+pub(super) enum Data {
+    Text(ByteString),
+    Binary(Bytes),
+}
+
+impl Data {
+    /// Classifies the bytes as text or binary. One pass.
+    pub(super) fn new(bytes: Bytes) -> Self {
+        match ByteString::try_from(bytes.clone()) {
+            Ok(text) => Self::Text(text),
+            Err(_) => Self::Binary(bytes),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> &Bytes {
+        match self {
+            Self::Text(text) => text.as_bytes(),
+            Self::Binary(bytes) => bytes,
+        }
+    }
+}
+
+/// A content that is open for one operation.
+pub(super) struct OpenContent<'q> {
+    bytes: OpenBytes,
+    quota: &'q ReadQuota,
+}
+
+pub(super) enum OpenBytes {
+    Resident(Data),
+    OnDisk(Arc<dyn BlobReader>),
+}
+
+impl OpenContent<'_> {
+    pub(super) fn kind(&self) -> &OpenBytes {
+        &self.bytes
+    }
+
+    /// Reads a byte range. Copies nothing.
+    pub(super) fn bytes(&self, range: Range<usize>) -> Result<Bytes, Unreadable> {
+        self.quota.charge(range.len())?;
+        match &self.bytes {
+            OpenBytes::Resident(data) => Ok(data.bytes().slice(range)),
+            OpenBytes::OnDisk(blob) => {
+                let asked = range.len();
+                let bytes = blob.slice(range.start as u64..range.end as u64)?;
+                if bytes.len() == asked {
+                    Ok(bytes)
+                } else {
+                    Err(Unreadable::inconsistent())
+                }
+            }
+        }
+    }
+
+    /// Reads a byte range of a text content. Both ends are at character boundaries.
+    pub(super) fn text(&self, range: Range<usize>) -> Result<ByteString, Unreadable> {
+        match &self.bytes {
+            OpenBytes::Resident(Data::Text(text)) => {
+                self.quota.charge(range.len())?;
+                text.get(range)
+                    .map(|part| text.slice_ref(part))
+                    .ok_or_else(Unreadable::inconsistent)
+            }
+            _ => ByteString::try_from(self.bytes(range)?).map_err(|_| Unreadable::inconsistent()),
+        }
+    }
+
+    /// Reads a range of the base64 text of a binary content of `len` bytes.
+    pub(super) fn base64(&self, range: Range<usize>, len: usize) -> Result<ByteString, Unreadable> {
+        let first = range.start / 4;
+        let bytes = self.bytes((first * 3).min(len)..(range.end.div_ceil(4) * 3).min(len))?;
+        let text = ByteString::from(STANDARD.encode(bytes));
+        let part = text
+            .get(range.start - first * 4..range.end - first * 4)
+            .map(|part| text.slice_ref(part));
+        part.ok_or_else(Unreadable::inconsistent)
+    }
+}
+
+impl Content {
+    pub(super) fn location(&self) -> Location {
+        self.inner
+            .location
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// The bytes, if they are in memory.
+    pub(super) fn resident_data(&self) -> Option<Data> {
+        match self.location() {
+            Location::Resident(data) => Some(data),
+            Location::OnDisk(_) => None,
+        }
+    }
+}
+
+impl<'q> Reader<'q> {
+    /// Opens the content for one operation, and records the access.
+    pub(super) fn open(&self) -> Result<OpenContent<'q>, Unreadable> {
+        let content = self.content();
+        let quota = self.quota();
+        content.inner.last_read.record();
+        let bytes = match content.location() {
+            Location::Resident(data) => OpenBytes::Resident(data),
+            Location::OnDisk(source) => {
+                quota.require_pool()?;
+                let blob = source.open(content.reference())?;
+                if blob.length() != content.len_bytes() {
+                    return Err(Unreadable::inconsistent());
+                }
+                OpenBytes::OnDisk(blob)
+            }
+        };
+        Ok(OpenContent { bytes, quota })
+    }
+}

@@ -1,0 +1,156 @@
+//! One-line summaries of facts, for people who look for a position to go back to.
+//!
+//! A summary shows the beginning of a text, at most 72 characters.
+
+use std::fmt::Write;
+
+use dormouse_proto::mail::Sender;
+use dormouse_proto::message::{Block, Message};
+use dormouse_proto::record::{
+    Annotation, CallFact, ChildFact, ControlFact, DescriptorFact, Fact, MailFact, TurnFact,
+};
+
+/// The most characters of one text in a summary.
+const MAX_CHARS: usize = 72;
+
+/// Summarizes a fact in one line, without its name. May be empty.
+#[must_use]
+pub fn summary_line<C: Clone>(fact: &Fact<C>) -> String {
+    match fact {
+        Fact::Mail(MailFact::Queued { from, message }) => {
+            format!("{}: {}", sender_name(*from), message_summary(message))
+        }
+        Fact::Mail(MailFact::Received {
+            from,
+            call,
+            message,
+            ..
+        }) => {
+            format!("process {from} ({call}): {}", message_summary(message))
+        }
+        Fact::Mail(MailFact::Taken { at }) => format!("{} messages", at.len()),
+        Fact::Turn(TurnFact::Began)
+        | Fact::Control(ControlFact::Stopped | ControlFact::Frozen | ControlFact::Continued) => {
+            String::new()
+        }
+        Fact::Descriptor(DescriptorFact::Opened { id, entry }) => {
+            format!("{id} of {}", entry.source)
+        }
+        Fact::Descriptor(DescriptorFact::Annotated { id, note }) => {
+            format!("{id}: {}", note_summary(note))
+        }
+        Fact::Call(CallFact::ModelCalled { call } | CallFact::ToolCalled { call }) => {
+            call.to_string()
+        }
+        Fact::Call(CallFact::ModelReplied { call, blocks, .. }) => {
+            format!("{call}: {}", blocks_summary(blocks))
+        }
+        Fact::Call(CallFact::HostCalled { tool, args, .. }) => {
+            format!("{tool} {}", truncated(args))
+        }
+        Fact::Child(ChildFact::Ended {
+            call,
+            index,
+            child,
+            exit,
+        }) => {
+            format!(
+                "{call}: child {index}, process {child}, {}: {}",
+                exit.status.word(),
+                truncated(&exit.message)
+            )
+        }
+        Fact::Child(ChildFact::Started { call, child }) => format!("{call}: process {child}"),
+        Fact::Child(ChildFact::Reported { call, message }) => {
+            format!("{call}: {}", message_summary(message))
+        }
+        Fact::Call(CallFact::ToolReturned { call, answer, .. }) => {
+            let error = if answer.is_error { "error: " } else { "" };
+            format!("{call}: {error}{}", truncated(&answer.text))
+        }
+        Fact::Call(CallFact::ModelSwitched { to, reason }) => {
+            format!("to model {}: {}", to + 1, truncated(reason))
+        }
+        Fact::Turn(TurnFact::Interrupted { answer }) => truncated(&answer.text),
+        Fact::Turn(TurnFact::Ended {
+            status,
+            reason: None,
+        }) => status.word().to_owned(),
+        Fact::Turn(TurnFact::Ended {
+            status,
+            reason: Some(why),
+        }) => format!("{}: {}", status.word(), truncated(why)),
+        Fact::Exited { exit } => format!("{}: {}", exit.status.word(), truncated(&exit.message)),
+        Fact::Turn(TurnFact::WentTo { to, message, .. }) => {
+            format!("msg:{to}: {}", message_summary(message))
+        }
+        Fact::Restored { checkpoint, .. } => checkpoint.to_string(),
+        Fact::Budget(_) => String::new(),
+    }
+}
+
+fn sender_name(from: Sender) -> String {
+    match from {
+        Sender::Host => "host".to_owned(),
+        Sender::Process(pid) => format!("process {pid}"),
+    }
+}
+
+fn note_summary(note: &Annotation) -> String {
+    match note {
+        Annotation::Named { name } => name
+            .as_ref()
+            .map_or_else(|| "no name".to_owned(), |name| format!("name {name}")),
+        Annotation::Marked { ref_id, .. } => format!("section {ref_id}"),
+        Annotation::Unmarked { ref_id } => format!("no section {ref_id}"),
+        Annotation::Summarized { summary, .. } => truncated(summary),
+    }
+}
+
+/// Summarizes a message: the beginning of its text, and the tools that it calls.
+pub(super) fn message_summary(message: &Message) -> String {
+    blocks_summary(&message.blocks)
+}
+
+fn blocks_summary(blocks: &[Block]) -> String {
+    let part = |block: &Block| match block {
+        Block::Text { text, .. } => truncated(text),
+        Block::ToolUse { name, args, .. } => format!("{name}({})", truncated(args)),
+        Block::ToolResult { text, .. } => format!("= {}", truncated(text)),
+        Block::Media { media, .. } => format!("{} {}", media.fd, media.media_type),
+        Block::Opaque(_) => String::new(),
+    };
+    let parts: Vec<_> = blocks
+        .iter()
+        .map(part)
+        .filter(|part| !part.is_empty())
+        .collect();
+    truncated(&parts.join(" | "))
+}
+
+/// The beginning of a text, on one line.
+fn truncated(text: &str) -> String {
+    let mut shown = String::new();
+    let mut chars = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    shown.extend(chars.by_ref().take(MAX_CHARS));
+    if chars.next().is_some() {
+        // Writing to a string cannot fail.
+        let _ = shown.write_str("…");
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_shown_on_one_line_and_not_whole() {
+        assert_eq!(truncated("one\ntwo\u{1b}"), "one two ");
+        assert_eq!(truncated(&"é".repeat(MAX_CHARS)), "é".repeat(MAX_CHARS));
+        assert_eq!(
+            truncated(&"é".repeat(MAX_CHARS + 1)),
+            "é".repeat(MAX_CHARS) + "…"
+        );
+    }
+}
