@@ -1,4 +1,4 @@
-//! A point of a process, as the command line names one.
+//! Parses a point of a process from the command line.
 
 use std::str::FromStr;
 
@@ -7,30 +7,29 @@ use dormouse::id::{FactNumber, Pid};
 
 /// A point of a process, written `PID`, `PID@FACT` or `PID@cp:N`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PointOf {
+pub(crate) struct ProcessPoint {
     pub(crate) pid: Pid,
     pub(crate) at: Point,
 }
 
-impl FromStr for PointOf {
+impl FromStr for ProcessPoint {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || format!("'{text}' is not a point: write PID, PID@FACT or PID@cp:N");
-        let (pid, at) = text
-            .split_once('@')
-            .map_or((text, None), |(pid, at)| (pid, Some(at)));
+        let invalid = || format!("'{text}' is not a point: write PID, PID@FACT or PID@cp:N");
+        let (pid, at) = match text.split_once('@') {
+            Some((pid, at)) => (pid, Some(at)),
+            None => (text, None),
+        };
         let at = match at {
             None => Point::Now,
-            Some(at) if at.starts_with("cp:") => {
-                Point::Checkpoint(at.parse().map_err(|_| wrong())?)
+            Some(checkpoint) if checkpoint.starts_with("cp:") => {
+                Point::Checkpoint(checkpoint.parse().map_err(|_| invalid())?)
             }
-            Some(at) => Point::Fact(FactNumber(at.parse().map_err(|_| wrong())?)),
+            Some(fact) => Point::Fact(FactNumber(fact.parse().map_err(|_| invalid())?)),
         };
-        Ok(Self {
-            pid: Pid(pid.parse().map_err(|_| wrong())?),
-            at,
-        })
+        let pid = Pid(pid.parse().map_err(|_| invalid())?);
+        Ok(Self { pid, at })
     }
 }
 
@@ -42,7 +41,7 @@ mod tests {
 
     #[test]
     fn a_point_is_a_process_and_where_it_stood() {
-        let point = |pid, at| Ok(PointOf { pid: Pid(pid), at });
+        let point = |pid, at| Ok(ProcessPoint { pid: Pid(pid), at });
         assert_eq!("3".parse(), point(3, Point::Now));
         assert_eq!("3@12".parse(), point(3, Point::Fact(FactNumber(12))));
         assert_eq!(
@@ -51,7 +50,9 @@ mod tests {
         );
         for text in ["", "x", "3@", "3@x", "3@cp:0", "@3", "-1"] {
             assert!(
-                text.parse::<PointOf>().unwrap_err().contains("PID@FACT"),
+                text.parse::<ProcessPoint>()
+                    .unwrap_err()
+                    .contains("PID@FACT"),
                 "{text}"
             );
         }

@@ -1,17 +1,19 @@
-//! The process tree in lines: what `ps` lists and a run ends with.
+//! The table of processes that `ps` prints and that a run ends with: one line for each process,
+//! children below their parents.
 
 use std::fmt;
 
 use dormouse::id::Pid;
 use dormouse::ports::StoreError;
-use dormouse::{Amount, Kernel, KernelError, LoadError, ProcessInfo, StoreFailure, View};
+use dormouse::{Amount, Kernel, KernelError, ProcessInfo, View};
 use serde::Serialize;
 
-use crate::terminal::line;
+use crate::failure::store_error;
+use crate::terminal::one_line;
 
-/// A process in the tree.
+/// One process of the table. As JSON, its fields are public: scripts read them.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Line {
+pub(crate) struct ProcessLine {
     #[serde(skip)]
     depth: usize,
     pid: u64,
@@ -21,29 +23,34 @@ pub(crate) struct Line {
     facts: u64,
     messages: usize,
     descriptors: usize,
-    /// Characters that its tools produced.
+    /// Characters that its tools returned.
     produced_chars: u64,
-    /// Characters of that which entered its context.
+    /// The part of these characters that entered its context.
     entered_chars: u64,
     input_tokens: u64,
     output_tokens: u64,
-    /// In the currency of the price table, where there is one for its model.
+    /// In the currency of the price table; absent if the table has no price for its model.
     #[serde(skip_serializing_if = "Option::is_none")]
     cost: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     unreadable: Option<String>,
-    /// Whether it cannot be read for what was acknowledged as lost.
+    /// Whether the process is unreadable because of a loss that `fsck --repair` acknowledged.
     #[serde(skip)]
     is_acknowledged: bool,
 }
 
-/// These roots with all below them, children under their parents. A process that does not run is
-/// read from its journal.
-pub(crate) async fn tree(kernel: &Kernel, roots: &[Pid]) -> Result<Vec<Line>, KernelError> {
+/// The lines of these roots and of all processes below them. A process that does not run is read
+/// from its journal.
+pub(crate) async fn process_lines(
+    kernel: &Kernel,
+    roots: &[Pid],
+) -> Result<Vec<ProcessLine>, KernelError> {
     let processes = kernel.processes().await?;
     let mut lines = Vec::with_capacity(processes.len());
-    let mut open: Vec<(usize, Pid)> = roots.iter().rev().map(|pid| (0, *pid)).collect();
-    while let Some((depth, pid)) = open.pop() {
+    // A stack of processes whose lines are still to come. It is filled in reverse, so that the
+    // first child is popped first.
+    let mut stack: Vec<(usize, Pid)> = roots.iter().rev().map(|pid| (0, *pid)).collect();
+    while let Some((depth, pid)) = stack.pop() {
         let Some(info) = processes.iter().find(|info| info.row.pid == pid) else {
             continue;
         };
@@ -51,52 +58,40 @@ pub(crate) async fn tree(kernel: &Kernel, roots: &[Pid]) -> Result<Vec<Line>, Ke
             Some(view) => Ok(View::clone(view)),
             None => kernel.inspect(pid).await,
         };
-        lines.push(Line::new(depth, info, view));
-        let children = processes
-            .iter()
-            .rev()
-            .filter(|child| child.row.parent == Some(pid));
-        open.extend(children.map(|child| (depth + 1, child.row.pid)));
+        lines.push(ProcessLine::new(depth, info, view));
+        for child in processes.iter().rev() {
+            if child.row.parent == Some(pid) {
+                stack.push((depth + 1, child.row.pid));
+            }
+        }
     }
     Ok(lines)
 }
 
-/// Whether something cannot be had for a loss that was acknowledged.
-pub(crate) fn is_acknowledged(error: &KernelError) -> bool {
-    matches!(of_store(error), Some(StoreError::Lost { .. }))
+/// Whether the error reports a loss that `fsck --repair` acknowledged.
+pub(crate) fn is_acknowledged_loss(error: &KernelError) -> bool {
+    matches!(store_error(error), Some(StoreError::Lost { .. }))
 }
 
-/// Whether something cannot be had since the store has lost it.
+/// Whether the error reports that the store has lost something, acknowledged or not.
 pub(crate) fn is_loss(error: &KernelError) -> bool {
     matches!(
-        of_store(error),
+        store_error(error),
         Some(StoreError::Lost { .. } | StoreError::Damaged { .. })
     )
 }
 
-fn of_store(error: &KernelError) -> Option<&StoreError> {
-    match error {
-        KernelError::Store(StoreFailure::Store(error)) => Some(error),
-        KernelError::Store(StoreFailure::Load(error)) => match &**error {
-            LoadError::Store(error) => Some(error),
-            _ => None,
-        },
-        _ => None,
-    }
+/// Over all lines: the characters that tools returned, and those that entered a context.
+pub(crate) fn total_chars(lines: &[ProcessLine]) -> (u64, u64) {
+    let produced = lines.iter().map(|line| line.produced_chars).sum();
+    let entered = lines.iter().map(|line| line.entered_chars).sum();
+    (produced, entered)
 }
 
-/// Characters that tools produced against those that entered a context, over all lines.
-pub(crate) fn totals(lines: &[Line]) -> (u64, u64) {
-    (
-        lines.iter().map(|line| line.produced_chars).sum(),
-        lines.iter().map(|line| line.entered_chars).sum(),
-    )
-}
-
-impl Line {
+impl ProcessLine {
     fn new(depth: usize, info: &ProcessInfo, view: Result<View, KernelError>) -> Self {
         let unreadable = view.as_ref().err().map(ToString::to_string);
-        let is_acknowledged = view.as_ref().is_err_and(is_acknowledged);
+        let is_acknowledged = view.as_ref().is_err_and(is_acknowledged_loss);
         let view = view.ok();
         let view = view.as_ref();
         let tally = view.map(|view| view.tally).unwrap_or_default();
@@ -122,13 +117,13 @@ impl Line {
         }
     }
 
-    /// Whether the journal of the process can be read, or nobody needs to be told any more that it
-    /// cannot.
-    pub(crate) fn is_well(&self) -> bool {
+    /// Whether the line reports no new problem: the journal can be read, or its loss was
+    /// acknowledged.
+    pub(crate) fn is_readable_or_acknowledged(&self) -> bool {
         self.unreadable.is_none() || self.is_acknowledged
     }
 
-    /// What stands above the lines.
+    /// The titles of the columns.
     pub(crate) fn header() -> String {
         format!(
             "{:<28} {:<14} {:>6} {:>9} {:>5} {:>12} {:>12}",
@@ -137,14 +132,14 @@ impl Line {
     }
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for ProcessLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let branch = if self.depth == 0 {
+        let indent = if self.depth == 0 {
             String::new()
         } else {
             format!("{}└ ", "  ".repeat(self.depth - 1))
         };
-        let name = format!("{branch}{} {}", self.pid, line(&self.program));
+        let name = format!("{indent}{} {}", self.pid, one_line(&self.program));
         write!(
             f,
             "{name:<28} {:<14} {:>6} {:>9} {:>5} {:>12} {:>12}",
@@ -156,7 +151,7 @@ impl fmt::Display for Line {
             self.entered_chars
         )?;
         match &self.unreadable {
-            Some(why) => write!(f, "\n  {}", line(why)),
+            Some(why) => write!(f, "\n  {}", one_line(why)),
             None => Ok(()),
         }
     }

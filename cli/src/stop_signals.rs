@@ -1,12 +1,12 @@
-//! Being asked to stop.
+//! The signals that ask this program to stop: Ctrl-C, a closed terminal, a service manager.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::status::Failure;
+use crate::failure::Failure;
 
-/// Signals that ask this program to stop: Ctrl-C, a terminal that is closed, a service manager.
-/// None of them may end it at once: commands run in process groups of their own, which no signal to
-/// this one reaches.
+/// Receives SIGINT, SIGTERM and SIGHUP. None of them may end the program at once: commands run in
+/// process groups of their own, which a signal to this program does not reach, so they would stay
+/// behind.
 pub(crate) struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
@@ -14,10 +14,11 @@ pub(crate) struct StopSignals {
 }
 
 impl StopSignals {
-    /// Hears them from now on.
+    /// Replaces the default handling of the signals from now on.
     pub(crate) fn listen() -> Result<Self, Failure> {
         let listen = |kind| {
-            signal(kind).map_err(|error| Failure::Run(format!("no signals can be heard: {error}")))
+            signal(kind)
+                .map_err(|error| Failure::Run(format!("signals cannot be received: {error}")))
         };
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
@@ -26,7 +27,8 @@ impl StopSignals {
         })
     }
 
-    /// The exit code that the next of them stands for.
+    /// Waits for the next signal, and returns the exit code that stands for it by the convention of
+    /// shells: 128 and the number of the signal.
     pub(crate) async fn next(&mut self) -> u8 {
         tokio::select! {
             _ = self.interrupt.recv() => 130,

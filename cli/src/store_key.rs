@@ -1,5 +1,5 @@
-//! The key of an encrypted store: from a file or from the environment, never from the command line,
-//! which every user can see.
+//! Reads the key of an encrypted store: from a file or from the environment, never from the command
+//! line, which every user of the machine can see.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use dormouse::store::{LogStore, Options, StoreSecret};
 
-use crate::status::Failure;
+use crate::failure::Failure;
 
 /// The key of an encrypted store. The key itself is never an argument: every user of the machine
 /// can see arguments.
@@ -21,32 +21,39 @@ pub(crate) struct Key {
     pub(crate) key_file: Option<PathBuf>,
 }
 
-/// Where the key is looked for when no file is named.
-pub(crate) const VARIABLE: &str = "DORMOUSE_STORE_KEY";
+/// The environment variable that holds the key if no file is named.
+const KEY_VARIABLE: &str = "DORMOUSE_STORE_KEY";
 
-/// How to open a store: with the key, where one was given.
-pub(crate) fn options(key: &Key) -> Result<Options, Failure> {
-    let secret = secret(key.key_file.as_deref(), std::env::var_os(VARIABLE))?;
-    Ok(secret.into_iter().fold(LogStore::options(), Options::key))
+/// The options to open a store with: they hold the key, if there is one.
+pub(crate) fn store_options(key: &Key) -> Result<Options, Failure> {
+    let options = LogStore::options();
+    match read_secret(key.key_file.as_deref(), std::env::var_os(KEY_VARIABLE))? {
+        Some(secret) => Ok(options.key(secret)),
+        None => Ok(options),
+    }
 }
 
-/// The key in the file, if one is named; otherwise the one in the variable, if that is set to
-/// anything.
-fn secret(file: Option<&Path>, variable: Option<OsString>) -> Result<Option<StoreSecret>, Failure> {
+/// The key in the file, if one is named; otherwise the key in the variable. An empty variable
+/// counts as unset.
+///
+/// # Errors
+/// [`Failure::Usage`], which never quotes the key.
+fn read_secret(
+    file: Option<&Path>,
+    variable: Option<OsString>,
+) -> Result<Option<StoreSecret>, Failure> {
     if let Some(path) = file {
         let wrong = |why: String| Failure::Usage(format!("--key-file {}: {why}", path.display()));
         let bytes = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
-        return StoreSecret::read(bytes)
-            .map(Some)
-            .map_err(|error| wrong(error.to_string()));
+        let secret = StoreSecret::read(bytes).map_err(|error| wrong(error.to_string()))?;
+        return Ok(Some(secret));
     }
     let Some(digits) = variable.filter(|digits| !digits.is_empty()) else {
         return Ok(None);
     };
-    let secret = StoreSecret::read(digits.into_vec());
-    secret
-        .map(Some)
-        .map_err(|error| Failure::Usage(format!("{VARIABLE}: {error}")))
+    let secret = StoreSecret::read(digits.into_vec())
+        .map_err(|error| Failure::Usage(format!("{KEY_VARIABLE}: {error}")))?;
+    Ok(Some(secret))
 }
 
 #[cfg(test)]
@@ -63,7 +70,7 @@ mod tests {
             path
         };
         let of = |path: Option<&Path>, variable: Option<&str>| {
-            secret(path, variable.map(OsString::from))
+            read_secret(path, variable.map(OsString::from))
         };
         let good = [
             file("hex", format!("{digits}\n").as_bytes()),
@@ -97,7 +104,7 @@ mod tests {
             panic!("it is no key")
         };
         assert!(
-            why.contains(VARIABLE)
+            why.contains(KEY_VARIABLE)
                 && why.contains("64 hexadecimal digits")
                 && !why.contains("swordfish"),
             "{why}"

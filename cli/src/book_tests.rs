@@ -1,4 +1,5 @@
-//! The command lines of the book, read by bash and parsed as the program parses its own.
+//! Tests that the command lines in the book parse. Bash reads each block of the book, and the
+//! program's own parser reads the commands that bash would start.
 
 use std::process::Command;
 
@@ -7,8 +8,8 @@ use dormouse_tests::book::{CodeBlock, blocks, page, root};
 
 use crate::args::Arguments;
 
-/// Bash records what is called, with its arguments, and starts nothing.
-const RECORD: &str = r#"
+/// A preamble that makes bash record the commands of a script with their arguments, and start none.
+const RECORD_COMMANDS: &str = r#"
 PATH=
 record() { printf '%s\0' "$#" "$@" >&9; }
 for name in dormouse cargo; do eval "$name() { record $name \"\$@\"; }"; done
@@ -16,11 +17,15 @@ for name in kill openssl seq tail; do eval "$name() { :; }"; done
 command_not_found_handle() { record unknown "$@"; }
 "#;
 
-/// The commands of a block, by program and arguments.
-fn commands(block: &CodeBlock) -> Vec<Vec<String>> {
+/// The commands of a block, each as the program and its arguments.
+fn recorded_commands(block: &CodeBlock) -> Vec<Vec<String>> {
     let folder = tempfile::tempdir().unwrap();
     let recorded = folder.path().join("recorded");
-    let script = format!("exec 9>{}\n{RECORD}\n{}", recorded.display(), block.text);
+    let script = format!(
+        "exec 9>{}\n{RECORD_COMMANDS}\n{}",
+        recorded.display(),
+        block.text
+    );
     let bash = Command::new("bash")
         .args(["-c", &script])
         .current_dir(&folder)
@@ -38,7 +43,7 @@ fn commands(block: &CodeBlock) -> Vec<Vec<String>> {
     commands
 }
 
-fn parses(arguments: &[String], place: &str) {
+fn assert_parses(arguments: &[String], place: &str) {
     let line = ["dormouse".to_owned()]
         .into_iter()
         .chain(arguments.iter().cloned());
@@ -61,7 +66,8 @@ fn manifest(package: &str) -> Option<String> {
         .find(|text| text.contains(&format!("name = \"{package}\"\n")))
 }
 
-/// What a call of cargo names must exist; what it hands to `dormouse` must parse.
+/// Asserts that the package, test or example of a cargo command exists, and that the arguments after
+/// `--` parse if the command runs `dormouse`.
 fn check_cargo(arguments: &[String], place: &str) {
     let after = |flag: &str| {
         let at = arguments.iter().position(|it| it == flag)?;
@@ -81,11 +87,11 @@ fn check_cargo(arguments: &[String], place: &str) {
             assert!(path.is_file(), "{place}: there is no example {example}");
         }
         if package == "dormouse-cli" && arguments[0] == "run" {
-            let handed = arguments
+            let separator = arguments
                 .iter()
                 .position(|it| it == "--")
                 .unwrap_or(arguments.len() - 1);
-            parses(&arguments[handed + 1..], place);
+            assert_parses(&arguments[separator + 1..], place);
         }
     }
     if let Some(path) = after("--path") {
@@ -98,11 +104,11 @@ fn every_command_line_of_the_book_is_one_of_the_program() {
     let mut parsed = 0;
     for block in blocks().iter().filter(|block| block.is(&["sh"])) {
         let place = block.place();
-        let found = commands(block);
+        let found = recorded_commands(block);
         assert!(!found.is_empty(), "{place}: no command is called");
         for command in found {
             match command[0].as_str() {
-                "dormouse" => parses(&command[1..], &place),
+                "dormouse" => assert_parses(&command[1..], &place),
                 "cargo" => check_cargo(&command[1..], &place),
                 _ => panic!("{place}: {command:?} is no command that this test knows"),
             }

@@ -1,4 +1,5 @@
-//! Showing what happens while it happens.
+//! Prints the events of a kernel while its processes run: as JSON lines on standard output, or as
+//! progress on standard error.
 
 use std::io::Write;
 
@@ -8,73 +9,58 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::progress::Progress;
-use crate::terminal;
+use crate::terminal::{self, OutputFormat};
 
-/// Whom the output is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Output {
-    /// One JSON object a line, on standard output.
-    Json,
-    /// Progress on standard error.
-    ForPeople,
-}
-
-impl Output {
-    /// What the flag `--json` says.
-    pub(crate) fn of(json: bool) -> Self {
-        if json { Self::Json } else { Self::ForPeople }
-    }
-}
-
-/// A task that shows the events of a kernel until it is gone.
-pub(crate) struct Watch {
-    output: Output,
+/// A task that prints the events of a kernel until the kernel is shut down.
+pub(crate) struct EventPrinter {
+    format: OutputFormat,
     task: JoinHandle<()>,
 }
 
-impl Watch {
-    /// Begins to watch, from the next event on.
-    pub(crate) fn begin(kernel: &Kernel, output: Output) -> Self {
+impl EventPrinter {
+    /// Prints every event from now on.
+    pub(crate) fn spawn(kernel: &Kernel, format: OutputFormat) -> Self {
         let events = kernel.events();
-        let task = match output {
-            Output::Json => tokio::spawn(print(events)),
-            Output::ForPeople => tokio::spawn(progress(events)),
+        let task = match format {
+            OutputFormat::Json => tokio::spawn(print_json(events)),
+            OutputFormat::Text => tokio::spawn(show_progress(events)),
         };
-        Self { output, task }
+        Self { format, task }
     }
 
-    /// Whom the output is for.
-    pub(crate) fn output(&self) -> Output {
-        self.output
+    pub(crate) fn format(&self) -> OutputFormat {
+        self.format
     }
 
-    /// Shows the rest, after the kernel was shut down.
-    pub(crate) async fn end(self) {
-        // A task that panicked has said so.
+    /// Prints the remaining events. Returns only after the kernel was shut down.
+    pub(crate) async fn finish(self) {
+        // If the task panicked, the panic was printed already.
         let _ = self.task.await;
     }
 
-    /// Stops at once.
-    pub(crate) fn cut(self) {
+    /// Drops the remaining events.
+    pub(crate) fn abort(self) {
         self.task.abort();
     }
 }
 
-async fn progress(mut events: Events) {
+async fn show_progress(mut events: Events) {
     let mut progress = Progress::new();
     while let Some(event) = events.next().await {
         progress.show(&event);
     }
 }
 
-/// Where standard output is gone the run still goes on to its end.
-async fn print(mut events: Events) {
+async fn print_json(mut events: Events) {
+    let mut out = terminal::stdout();
     while let Some(event) = events.next().await {
-        let _ = writeln!(terminal::stdout(), "{}", terminal::json(&line(&event)));
+        // If the reader of standard output is gone, the run still continues to its end.
+        let _ = writeln!(out, "{}", terminal::escaped_json(&event_json(&event)));
     }
 }
 
-fn line(event: &Event) -> Value {
+/// The public form of an event. Scripts read it: `docs/command-line.md`.
+fn event_json(event: &Event) -> Value {
     let pid = event.pid().map(|pid| pid.0);
     match event {
         Event::Started {

@@ -1,57 +1,58 @@
-//! How many bytes a second may be read.
+//! Bounds how many bytes a second `dormouse fsck` reads.
 
 use std::str::FromStr;
 use std::time::Duration;
 
 /// Bytes a second, as in `20MB/s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rate(u64);
+pub(crate) struct ReadRate(u64);
 
-impl FromStr for Rate {
+impl FromStr for ReadRate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong =
-            || format!("'{text}' is no rate: give bytes a second, as in 20MB/s, 500kB/s or 1GB/s");
+        let invalid = || {
+            format!("'{text}' is not a rate: give bytes a second, as in 20MB/s, 500kB/s or 1GB/s")
+        };
         let rate = text.strip_suffix("/s").unwrap_or(text);
-        let digits = rate
+        let unit_start = rate
             .find(|c: char| !c.is_ascii_digit())
             .unwrap_or(rate.len());
-        let unit: u64 = match &rate[digits..] {
+        let (number, unit) = rate.split_at(unit_start);
+        let unit_bytes: u64 = match unit {
             "B" => 1,
             "kB" | "KB" => 1_000,
             "MB" => 1_000_000,
             "GB" => 1_000_000_000,
-            _ => return Err(wrong()),
+            _ => return Err(invalid()),
         };
-        let number: u64 = rate[..digits].parse().map_err(|_| wrong())?;
-        number
-            .checked_mul(unit)
-            .filter(|bytes| *bytes > 0)
-            .map(Self)
-            .ok_or_else(wrong)
+        let number: u64 = number.parse().map_err(|_| invalid())?;
+        match number.checked_mul(unit_bytes) {
+            Some(bytes_per_second) if bytes_per_second > 0 => Ok(Self(bytes_per_second)),
+            _ => Err(invalid()),
+        }
     }
 }
 
-/// Says when the next bytes may be read. What was not read in time is not made up for later, so
-/// that the rate is a bound at any time.
+/// Says when the next bytes may be read. Time in which nothing was read earns no credit, so the rate
+/// bounds every stretch of time.
 #[derive(Debug)]
 pub(crate) struct Pacer {
-    rate: Rate,
-    /// When all that was allowed has been read at that rate.
+    rate: ReadRate,
+    /// The time at which the reads that were allowed so far are paid for.
     free_at: Duration,
 }
 
 impl Pacer {
-    /// One that has allowed nothing yet.
-    pub(crate) fn new(rate: Rate) -> Self {
+    /// A pacer that has allowed no read yet.
+    pub(crate) fn new(rate: ReadRate) -> Self {
         Self {
             rate,
             free_at: Duration::ZERO,
         }
     }
 
-    /// How long to wait before so many bytes are read, when it is `now` since the beginning.
+    /// How long to wait before `bytes` bytes may be read. `now` is the time since the first read.
     pub(crate) fn wait(&mut self, now: Duration, bytes: u64) -> Duration {
         let begins_at = self.free_at.max(now);
         let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.rate.0);
@@ -76,7 +77,7 @@ mod tests {
             ("3GB/s", 3_000_000_000),
         ];
         for (text, bytes) in cases {
-            assert_eq!(text.parse(), Ok(Rate(bytes)), "{text}");
+            assert_eq!(text.parse(), Ok(ReadRate(bytes)), "{text}");
         }
         for text in [
             "",
@@ -90,7 +91,7 @@ mod tests {
             "99999999999999GB/s",
             "2é",
         ] {
-            let refused = text.parse::<Rate>().unwrap_err();
+            let refused = text.parse::<ReadRate>().unwrap_err();
             assert!(refused.contains("20MB/s"), "{text}: {refused}");
         }
     }
@@ -100,7 +101,7 @@ mod tests {
     #[test]
     fn no_stretch_of_time_sees_more_than_the_rate_allows() {
         const MOST: u64 = 1_000;
-        let rate = Rate(10_000);
+        let rate = ReadRate(10_000);
         for seed in 1..200_u64 {
             let (mut random, mut now, mut reads) = (seed, Duration::ZERO, Vec::new());
             let mut below = |limit: u64| {
