@@ -10,14 +10,14 @@ mod arguments;
 mod argv;
 mod confine;
 mod environment;
-mod group;
 pub mod guard;
 mod launcher;
 mod limits;
+mod process_group;
 mod run;
-mod server;
-mod tail;
-mod temporary;
+mod stderr_tail;
+mod temp_folder;
+mod tool_server;
 
 #[cfg(test)]
 #[path = "../../../tests/confining.rs"]
@@ -39,7 +39,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use self::arguments::Arguments;
 use self::launcher::LaunchRequest;
 pub(crate) use self::launcher::Launcher;
-pub(crate) use self::server::serve;
+pub(crate) use self::tool_server::serve;
 
 /// Keeps others of the same user from looking into this process: its memory, its environment, which
 /// may hold keys, and its open files. A kernel of the program `dormouse` does so first of all. The

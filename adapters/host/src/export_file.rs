@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::fs::Mode;
 
-use crate::unplaced::{Replace, Unplaced};
+use crate::pending_file::{PendingFile, Replace};
 
 /// A file that takes its place when it is [kept](ExportFile::keep). Only its owner can read it: it
 /// says all that was said. Of what is not kept nothing is left, nor of what is written when this
@@ -15,7 +15,7 @@ use crate::unplaced::{Replace, Unplaced};
 #[derive(Debug)]
 pub struct ExportFile {
     file: BufWriter<File>,
-    unplaced: Unplaced<File>,
+    pending: PendingFile<File>,
     folder: File,
     name: OsString,
 }
@@ -33,10 +33,10 @@ impl ExportFile {
             .parent()
             .filter(|folder| !folder.as_os_str().is_empty());
         let folder = File::open(folder.unwrap_or(Path::new(".")))?;
-        let unplaced = Unplaced::begin(folder.try_clone()?, Mode::RUSR | Mode::WUSR)?;
+        let pending = PendingFile::begin(folder.try_clone()?, Mode::RUSR | Mode::WUSR)?;
         Ok(Self {
-            file: BufWriter::new(unplaced.file.try_clone()?),
-            unplaced,
+            file: BufWriter::new(pending.file.try_clone()?),
+            pending,
             folder,
             name,
         })
@@ -49,8 +49,8 @@ impl ExportFile {
     /// sync, that of the folder, failed.
     pub fn keep(mut self) -> io::Result<()> {
         self.file.flush()?;
-        self.unplaced.file.sync_all()?;
-        self.unplaced.place(&self.name, Replace::Anything)?;
+        self.pending.file.sync_all()?;
+        self.pending.place(&self.name, Replace::Anything)?;
         self.folder.sync_all()
     }
 }

@@ -7,13 +7,13 @@
 //!
 //! Only Linux offers the call that this stands on; elsewhere every access is refused by name.
 
-mod asked;
-mod beneath;
+mod file_request;
 mod folder;
-mod place;
+mod location;
+mod open_beneath;
+mod replacement;
 mod roots;
-mod seam;
-mod staged;
+mod splice;
 
 #[cfg(test)]
 mod hostile_tests;
@@ -31,13 +31,13 @@ use bytes::Bytes;
 use dormouse_actors::ports::CappedBytes;
 use dormouse_proto::file::{FileError, FileWrite, Listing, Presence, WriteMode};
 
-use self::asked::{Asked, Purpose};
-use self::beneath::Want;
-pub(crate) use self::beneath::rename_new;
+use self::file_request::{FileRequest, Purpose};
 use self::folder::{Folder, Target};
+use self::open_beneath::Want;
+pub(crate) use self::open_beneath::rename_new;
+use self::replacement::Replacement;
 use self::roots::Roots;
-use self::seam::Seam;
-use self::staged::Staged;
+use self::splice::Splice;
 use crate::permissions::Permissions;
 use crate::sealed::Sealed;
 
@@ -87,44 +87,45 @@ impl Files {
     ///
     /// Writes of one host to one file happen one after the other, so that two appends both arrive.
     pub(crate) fn write(&self, write: &FileWrite) -> Result<(), FileError> {
-        let asked = Asked::new(Purpose::Write, Path::new(&write.path));
-        let place = self.write.place(&asked)?;
+        let request = FileRequest::new(Purpose::Write, Path::new(&write.path));
+        let place = self.write.place(&request)?;
         let _turn = self.turn(&place.name);
-        let there = place.folder(&asked)?;
+        let there = place.folder(&request)?;
         let seen = there
             .as_ref()
-            .map(|folder| folder.look(&place.name, &asked))
+            .map(|folder| folder.look(&place.name, &request))
             .transpose()?
             .unwrap_or(false);
-        check_presence(write.presence, seen, &asked)?;
+        check_presence(write.presence, seen, &request)?;
         let old = open_old(
             there.as_ref().filter(|_| seen),
             &place.name,
             write.mode,
-            &asked,
+            &request,
         )?;
         let mut old = old
-            .map(|target| target.unsealed(&self.sealed, &asked))
+            .map(|target| target.unsealed(&self.sealed, &request))
             .transpose()?;
-        let seam = Seam::find(
+        let splice = Splice::find(
             write.mode,
             old.as_mut().map(|target| &mut target.file),
             &write.bytes,
-            &asked,
+            &request,
         )?;
-        let folder = there.map_or_else(|| place.make_folder(&asked), Ok)?;
-        let mut staged = Staged::begin(&folder, old.as_ref(), &asked)?;
+        let folder = there.map_or_else(|| place.make_folder(&request), Ok)?;
+        let mut replacement = Replacement::begin(&folder, old.as_ref(), &request)?;
         let kept = old.as_mut().map(|target| &mut target.file);
-        seam.compose(kept, &write.bytes, staged.file())
-            .map_err(|error| asked.io("store", &error))?;
-        staged.commit(&place.name, write.presence)
+        splice
+            .compose(kept, &write.bytes, replacement.file())
+            .map_err(|error| request.io("store", &error))?;
+        replacement.commit(&place.name, write.presence)
     }
 
     /// Reads a file whole, up to a bound.
     pub(crate) fn read(&self, path: &Path) -> Result<Bytes, FileError> {
         let CappedBytes { bytes, cut_bytes } = self.collect(path, READ_CAP_BYTES)?;
         if cut_bytes > 0 {
-            Err(Asked::new(Purpose::Read, path).too_large(READ_CAP_BYTES))
+            Err(FileRequest::new(Purpose::Read, path).too_large(READ_CAP_BYTES))
         } else {
             Ok(bytes)
         }
@@ -132,15 +133,15 @@ impl Files {
 
     /// The first `cap_bytes` of a file, and how many come after them. Reads no more than it keeps.
     pub(crate) fn collect(&self, path: &Path, cap_bytes: u64) -> Result<CappedBytes, FileError> {
-        let asked = Asked::new(Purpose::Read, path);
-        let place = self.read.place(&asked)?;
-        let target = match place.folder(&asked)? {
-            Some(folder) => folder.open_target(&place.name, Want::Read, &asked)?,
+        let request = FileRequest::new(Purpose::Read, path);
+        let place = self.read.place(&request)?;
+        let target = match place.folder(&request)? {
+            Some(folder) => folder.open_target(&place.name, Want::Read, &request)?,
             None => None,
         };
         let mut target = target
-            .ok_or_else(|| asked.not_found())?
-            .unsealed(&self.sealed, &asked)?;
+            .ok_or_else(|| request.not_found())?
+            .unsealed(&self.sealed, &request)?;
         let mut bytes =
             Vec::with_capacity(usize::try_from(target.size.min(cap_bytes)).unwrap_or(0));
         // One byte more shows that a file has grown since it was measured.
@@ -149,7 +150,7 @@ impl Files {
             .by_ref()
             .take(cap_bytes.saturating_add(1))
             .read_to_end(&mut bytes);
-        let read = read.map_err(|error| asked.io("read", &error))? as u64;
+        let read = read.map_err(|error| request.io("read", &error))? as u64;
         let CappedBytes { bytes, cut_bytes } = CappedBytes::capped(bytes.into(), cap_bytes);
         let unread = target.size.saturating_sub(read);
         Ok(CappedBytes {
@@ -161,10 +162,11 @@ impl Files {
     /// What a folder holds: the first entries that the system names, sorted, and how many more
     /// there are. Costs a look at each entry.
     pub(crate) fn list(&self, path: &Path) -> Result<Listing, FileError> {
-        let asked = Asked::new(Purpose::Read, path);
-        let (root, way) = self.read.folder(&asked)?;
-        let folder = Folder::below(root.as_fd(), &way, &asked)?.ok_or_else(|| asked.not_found())?;
-        folder.unsealed(&self.sealed, &asked)?.list(&asked)
+        let request = FileRequest::new(Purpose::Read, path);
+        let (root, way) = self.read.folder(&request)?;
+        let folder =
+            Folder::below(root.as_fd(), &way, &request)?.ok_or_else(|| request.not_found())?;
+        folder.unsealed(&self.sealed, &request)?.list(&request)
     }
 
     /// A file has one name, since links are refused, so that its name is enough to tell its turn.
@@ -177,10 +179,14 @@ impl Files {
     }
 }
 
-fn check_presence(presence: Presence, seen: bool, asked: &Asked<'_>) -> Result<(), FileError> {
+fn check_presence(
+    presence: Presence,
+    seen: bool,
+    request: &FileRequest<'_>,
+) -> Result<(), FileError> {
     match (presence, seen) {
-        (Presence::Absent | Presence::Neither, true) => Err(asked.exists(presence)),
-        (Presence::Present | Presence::Neither, false) => Err(asked.absent(presence)),
+        (Presence::Absent | Presence::Neither, true) => Err(request.exists(presence)),
+        (Presence::Present | Presence::Neither, false) => Err(request.absent(presence)),
         (Presence::Any | Presence::Present, true) | (Presence::Any | Presence::Absent, false) => {
             Ok(())
         }
@@ -193,11 +199,11 @@ fn open_old(
     folder: Option<&Folder>,
     name: &OsStr,
     mode: WriteMode,
-    asked: &Asked<'_>,
+    request: &FileRequest<'_>,
 ) -> Result<Option<Target>, FileError> {
     let want = match mode {
         WriteMode::Write => Want::Write,
         WriteMode::Append | WriteMode::Insert { .. } => Want::ReadWrite,
     };
-    folder.map_or(Ok(None), |folder| folder.open_target(name, want, asked))
+    folder.map_or(Ok(None), |folder| folder.open_target(name, want, request))
 }

@@ -10,14 +10,14 @@
 //! * `command`: arguments are checked and put into an argument list, a program runs in a process
 //!   group of its own, and the group is killed when the call ends, however it ends.
 //! * `export_file`: the file that the user wants an export in. It is the user who names it, so that
-//!   no permission is asked.
+//!   no permission is request.
 //! * `unplaced`: a file in the making, which has no name until it is whole.
 //!
 //! This crate never asks a shell, never follows a symbolic link, and decides nothing about
 //! processes of the kernel.
 //!
 //! Invariants: CONFINE-1 no byte is read or written outside the permitted roots. WHOLE-1 a file is
-//! as it was before, or as asked, and never in between. GROUP-1 no member of a command's process
+//! as it was before, or as request, and never in between. GROUP-1 no member of a command's process
 //! group outlives its call, unless this program is killed by force (`kill -9`): then a command runs
 //! on, without anybody to read it.
 //!
@@ -36,9 +36,9 @@ mod command;
 mod export_file;
 mod files;
 mod local;
+mod pending_file;
 mod permissions;
 mod sealed;
-mod unplaced;
 
 pub use command::{guard, hide_this_process};
 pub use export_file::ExportFile;

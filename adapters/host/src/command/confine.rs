@@ -16,11 +16,11 @@
 //! all that this starts.
 
 #[cfg(target_os = "linux")]
-mod calls;
+mod capabilities;
 #[cfg(target_os = "linux")]
-mod filesystem;
+mod landlock_rules;
 #[cfg(target_os = "linux")]
-mod rights;
+mod seccomp_filter;
 mod support;
 
 #[cfg(test)]
@@ -87,12 +87,12 @@ impl Confinement {
         support: ConfinementSupport,
         processes: &Processes,
     ) -> io::Result<()> {
-        rights::give_up()?;
+        capabilities::give_up()?;
         if support.has_landlock() {
-            filesystem::restrict(self, support.abi())?;
+            landlock_rules::restrict(self, support.abi())?;
         }
         if support.has_seccomp() {
-            calls::restrict(self, support.abi(), processes)?;
+            seccomp_filter::restrict(self, support.abi(), processes)?;
         }
         Ok(())
     }

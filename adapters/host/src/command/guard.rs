@@ -12,15 +12,15 @@
 //! a command is confined just the same, but what leaves its process group on purpose (a daemon),
 //! and what runs when the kernel is killed by force, is not ended.
 
-mod begin;
 mod descendants;
-mod orders;
+mod exec;
+mod guard_arguments;
 mod watch;
 
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub(super) use self::orders::Orders;
+pub(super) use self::guard_arguments::GuardArguments;
 
 /// The first argument of a guard, and of what is to become a command.
 const GUARD: &str = "__dormouse_guard";
@@ -54,7 +54,7 @@ pub fn enter() {
     let mut arguments = std::env::args_os().skip(1);
     match arguments.next() {
         Some(first) if first == GUARD => std::process::exit(watch::run(arguments.collect())),
-        Some(first) if first == COMMAND => std::process::exit(begin::run(arguments.collect())),
+        Some(first) if first == COMMAND => std::process::exit(exec::run(arguments.collect())),
         _ => ENTERED.store(true, Ordering::Release),
     }
 }
@@ -71,10 +71,10 @@ pub(super) fn is_there() -> bool {
 }
 
 /// The program that is a guard, and what it is told; the command follows.
-pub(super) fn command_line(orders: &Orders) -> (&'static str, Vec<OsString>) {
+pub(super) fn command_line(guard_arguments: &GuardArguments) -> (&'static str, Vec<OsString>) {
     let told = [OsString::from(GUARD)]
         .into_iter()
-        .chain(orders.written())
+        .chain(guard_arguments.written())
         .chain([OsString::from("--")]);
     (THIS_PROGRAM, told.collect())
 }

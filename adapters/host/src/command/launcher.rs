@@ -14,8 +14,8 @@ use tokio::process::Command;
 
 use super::confine::{Confinement, ConfinementSupport, Folder, Writes};
 use super::environment::{ALWAYS, Environment};
-use super::guard::{self, Orders};
-use super::temporary::{TempFolder, Temporary};
+use super::guard::{self, GuardArguments};
+use super::temp_folder::{CommandTempFolder, TempFolder};
 use crate::permissions::{Permissions, check_program};
 use crate::sealed::{Sealed, canonical_as_far};
 
@@ -48,7 +48,7 @@ pub(super) struct Prepared {
     pub(super) command: Command,
     pub(super) start: StartMode,
     /// Its own folder for temporary files.
-    pub(super) temporary: Option<Temporary>,
+    pub(super) temporary: Option<CommandTempFolder>,
     /// What it is called in messages.
     pub(super) shown: String,
     /// What it is held to. A program that runs unconfined has none.
@@ -145,8 +145,10 @@ impl Launcher {
             (true, Access::Write | Access::Admin) => Some(self.temporary_folder()?),
         };
         let bounds = is_confined.then(|| {
-            let confinement =
-                self.confinement(request.access, temporary.as_ref().and_then(Temporary::made));
+            let confinement = self.confinement(
+                request.access,
+                temporary.as_ref().and_then(CommandTempFolder::made),
+            );
             Bounds {
                 confinement,
                 limits: request.limits,
@@ -198,17 +200,17 @@ impl Launcher {
     fn guarded(
         &self,
         found: &Path,
-        temporary: Option<&Temporary>,
+        temporary: Option<&CommandTempFolder>,
         bounds: Option<&Bounds>,
     ) -> Command {
-        let orders = Orders {
+        let guard_arguments = GuardArguments {
             kernel: std::process::id(),
             temporary: temporary.map(|folder| folder.path().to_owned()),
             limits: bounds.map(|bounds| bounds.limits),
             confinement: bounds.map(|bounds| bounds.confinement.clone()),
             support: self.support,
         };
-        let (guard, arguments) = guard::command_line(&orders);
+        let (guard, arguments) = guard::command_line(&guard_arguments);
         let mut command = Command::new(guard);
         command.arg0("dormouse-guard").args(arguments).arg(found);
         command
@@ -274,14 +276,14 @@ impl Launcher {
         }
     }
 
-    fn temporary_folder(&self) -> Result<Temporary, String> {
+    fn temporary_folder(&self) -> Result<CommandTempFolder, String> {
         let parent = self
             .environment
             .value("TMPDIR")
             .map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
         let found = match guard::is_there() {
-            true => Temporary::name(&parent),
-            false => TempFolder::make(&parent).map(Temporary::Made),
+            true => CommandTempFolder::name(&parent),
+            false => TempFolder::make(&parent).map(CommandTempFolder::Made),
         };
         found.map_err(|error| {
             format!(

@@ -18,9 +18,9 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::timeout;
 
 use super::confine::Confinement;
-use super::group::{Group, Started};
 use super::launcher::Prepared;
-use super::tail::Tail;
+use super::process_group::{ProcessGroup, Started};
+use super::stderr_tail::StderrTail;
 
 /// How long the pipes may stay open after the program ended.
 const GRACE: Duration = Duration::from_millis(200);
@@ -49,14 +49,14 @@ pub(super) async fn run(
         .as_ref()
         .map(|bounds| bounds.confinement.clone());
     let shown = prepared.shown.clone();
-    let started = Group::start(prepared)
+    let started = ProcessGroup::start(prepared)
         .map_err(|error| format!("`{shown}` could not be started: {error}."))?;
     let Started {
         mut group,
         stdout,
         stderr,
     } = started;
-    let mut tail = Tail::default();
+    let mut tail = StderrTail::default();
     let flow = {
         let errors = tail.follow(stderr).map(|done| done.map_err(Stopped::Io));
         let streams = try_join(pump(stdout, out), errors).map(|done| done.map(drop));
@@ -77,7 +77,7 @@ pub(super) async fn run(
 
 /// Carries the streams until the program has ended and they have too.
 async fn supervise(
-    group: &mut Group,
+    group: &mut ProcessGroup,
     mut streams: Pin<&mut impl Future<Output = Result<(), Stopped>>>,
 ) -> Result<(), Stopped> {
     match select(streams.as_mut(), pin!(group.exited())).await {
@@ -109,7 +109,7 @@ async fn pump(mut stdout: impl AsyncRead + Unpin, out: &OutputSink) -> Result<()
 fn judge(
     shown: &str,
     status: ExitStatus,
-    tail: Tail,
+    tail: StderrTail,
     confinement: Option<&Confinement>,
 ) -> Result<(), String> {
     if status.success() {

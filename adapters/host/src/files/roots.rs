@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use dormouse_proto::file::FileError;
 
-use super::asked::{Asked, Purpose};
-use super::place::{self, Place};
+use super::file_request::{FileRequest, Purpose};
+use super::location::{self, FileLocation};
 use crate::sealed::{Sealed, canonical_as_far};
 
 /// Folders below which files may be read, or written.
@@ -67,11 +67,13 @@ impl Roots {
     ///
     /// # Errors
     /// `AccessDenied` where it is below none.
-    pub(super) fn place(&self, asked: &Asked<'_>) -> Result<Place<'_>, FileError> {
-        let absolute = place::absolute(asked, &self.working_dir)?;
-        let (root, below) = self.below(&absolute, absolute.parent().unwrap_or(&absolute), asked)?;
-        let (way, name) = place::split(&below).ok_or_else(|| asked.not_a_file("a directory"))?;
-        Ok(Place {
+    pub(super) fn place(&self, request: &FileRequest<'_>) -> Result<FileLocation<'_>, FileError> {
+        let absolute = location::absolute(request, &self.working_dir)?;
+        let (root, below) =
+            self.below(&absolute, absolute.parent().unwrap_or(&absolute), request)?;
+        let (way, name) =
+            location::split(&below).ok_or_else(|| request.not_a_file("a directory"))?;
+        Ok(FileLocation {
             root,
             way: way.to_owned(),
             name: name.to_owned(),
@@ -83,9 +85,12 @@ impl Roots {
     ///
     /// # Errors
     /// `AccessDenied` where it is below no root.
-    pub(super) fn folder(&self, asked: &Asked<'_>) -> Result<(&OwnedFd, PathBuf), FileError> {
-        let absolute = place::absolute_folder(asked, &self.working_dir)?;
-        self.below(&absolute, &absolute, asked)
+    pub(super) fn folder(
+        &self,
+        request: &FileRequest<'_>,
+    ) -> Result<(&OwnedFd, PathBuf), FileError> {
+        let absolute = location::absolute_folder(request, &self.working_dir)?;
+        self.below(&absolute, &absolute, request)
     }
 
     /// `folder` is what would have to be permitted.
@@ -93,14 +98,14 @@ impl Roots {
         &self,
         absolute: &Path,
         folder: &Path,
-        asked: &Asked<'_>,
+        request: &FileRequest<'_>,
     ) -> Result<(&OwnedFd, PathBuf), FileError> {
         let nearest = self
             .roots
             .iter()
             .filter_map(|root| Some((root, root.below(absolute)?)));
         let Some((root, below)) = nearest.min_by_key(|(_, below)| below.as_os_str().len()) else {
-            return Err(asked.outside(
+            return Err(request.outside(
                 folder,
                 self.roots.iter().map(|root| root.canonical.as_path()),
             ));
@@ -108,7 +113,7 @@ impl Roots {
         // Exact, since no part of the way below a root may be a link.
         let whole = root.canonical.join(below);
         if let Some(sealed) = self.sealed.holding(&whole) {
-            return Err(asked.sealed(&sealed));
+            return Err(request.sealed(&sealed));
         }
         Ok((&root.handle, below.to_owned()))
     }

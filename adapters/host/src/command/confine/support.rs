@@ -18,7 +18,7 @@ impl ConfinementSupport {
     /// which never probe: a guard that failed to would have to guess.
     ///
     /// # Errors
-    /// It cannot be asked, since no thread can be made.
+    /// It cannot be request, since no thread can be made.
     #[cfg(target_os = "linux")]
     pub(in crate::command) fn of_this_system() -> io::Result<Self> {
         use std::sync::OnceLock;
@@ -28,8 +28,10 @@ impl ConfinementSupport {
             return Ok(*this);
         }
         let landlock =
-            super::on_a_thread(|| Ok(super::filesystem::version().unwrap_or(ABI::Unsupported)))?;
-        let has_seccomp = super::on_a_thread(|| Ok(super::calls::try_out().is_ok()))?;
+            super::on_a_thread(
+                || Ok(super::landlock_rules::version().unwrap_or(ABI::Unsupported)),
+            )?;
+        let has_seccomp = super::on_a_thread(|| Ok(super::seccomp_filter::try_out().is_ok()))?;
         Ok(*THIS.get_or_init(|| Self {
             landlock,
             has_seccomp,
@@ -90,7 +92,7 @@ impl ConfinementSupport {
     #[cfg(target_os = "linux")]
     pub(in crate::command) fn scope_signals(self) -> io::Result<()> {
         match self.landlock >= ABI::V6 {
-            true => super::filesystem::scope_signals(),
+            true => super::landlock_rules::scope_signals(),
             false => Err(io::Error::other("this system cannot scope signals")),
         }
     }

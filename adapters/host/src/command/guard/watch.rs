@@ -19,11 +19,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::super::confine::{Confinement, ConfinementSupport, Writes};
-use super::super::group::watch;
 use super::super::limits::tasks;
-use super::super::temporary;
+use super::super::process_group::watch;
+use super::super::temp_folder;
 use super::descendants::{Descendants, SignalScope, descendants};
-use super::{COMMAND, NOT_BEGUN, Orders, THIS_PROGRAM, complain};
+use super::{COMMAND, GuardArguments, NOT_BEGUN, THIS_PROGRAM, complain};
 
 /// How long what a command left behind may go on writing after its end.
 const GRACE: Duration = Duration::from_millis(200);
@@ -43,7 +43,7 @@ enum StopReason {
 
 /// Runs the command under guard. Answers with the code to end with.
 pub(super) fn run(arguments: Vec<OsString>) -> i32 {
-    let Some((orders, command)) = Orders::read(arguments) else {
+    let Some((guard_arguments, command)) = GuardArguments::read(arguments) else {
         complain("the guard was told nothing that it understands");
         return NOT_BEGUN;
     };
@@ -52,10 +52,10 @@ pub(super) fn run(arguments: Vec<OsString>) -> i32 {
         .build();
     let mut made = None;
     let guarded =
-        runtime.and_then(|runtime| runtime.block_on(guarded(orders, &command, &mut made)));
+        runtime.and_then(|runtime| runtime.block_on(guarded(guard_arguments, &command, &mut made)));
     if let Some(folder) = made {
         // A failure is not reported: nobody could act on it.
-        let _ = temporary::remove(&folder);
+        let _ = temp_folder::remove(&folder);
     }
     match guarded {
         Ok(status) => end_as(status),
@@ -68,7 +68,7 @@ pub(super) fn run(arguments: Vec<OsString>) -> i32 {
 
 /// Guards the command. What it made for it is to be removed, however this ends.
 async fn guarded(
-    mut orders: Orders,
+    mut guard_arguments: GuardArguments,
     command: &[OsString],
     made: &mut Option<PathBuf>,
 ) -> io::Result<Option<WaitStatus>> {
@@ -76,25 +76,25 @@ async fn guarded(
     setsid()?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     set_child_subreaper(Some(getpid()))?;
-    let kernel = process(orders.kernel)?;
+    let kernel = process(guard_arguments.kernel)?;
     let kernel_fd = pidfd_open(kernel, PidfdFlags::NONBLOCK)?;
     // A kernel that ended before it was watched is not the parent any more.
     if getppid() != Some(kernel) {
         return Ok(None);
     }
-    let scope = match orders.confinement {
-        Some(_) => scope_signals(orders.support, kernel),
+    let scope = match guard_arguments.confinement {
+        Some(_) => scope_signals(guard_arguments.support, kernel),
         None => SignalScope::Everybody,
     };
     // Not before it is known that the kernel's end and its word are heard: from here on it is
     // removed.
-    if let Some(path) = &orders.temporary {
-        let folder = temporary::make_named(path)?;
+    if let Some(path) = &guard_arguments.temporary {
+        let folder = temp_folder::make_named(path)?;
         *made = Some(path.clone());
         if let Some(Confinement {
             writes: Writes::Below(folders),
             ..
-        }) = &mut orders.confinement
+        }) = &mut guard_arguments.confinement
         {
             folders.push(folder);
         }
@@ -103,7 +103,7 @@ async fn guarded(
     let mut begun = Command::new(THIS_PROGRAM);
     begun
         .arg(COMMAND)
-        .args(orders.written())
+        .args(guard_arguments.written())
         .arg("--")
         .args(command);
     let begun = process(begun.spawn()?.id())?;
@@ -120,7 +120,7 @@ async fn guarded(
         _ = ended.readable() => StopReason::Ended,
         _ = kernel_ended.readable() => StopReason::Unwanted,
         _ = terminated.recv() => StopReason::Unwanted,
-        most = too_many(orders.limits, before) => StopReason::TooMany(most),
+        most = too_many(guard_arguments.limits, before) => StopReason::TooMany(most),
     };
     match reason {
         StopReason::Ended => leave(&mut left).await,

@@ -1,8 +1,8 @@
-//! The processes behind sessions: one for each, or one that all share and that is kept.
+//! The processes that execute the calls of sessions.
 //!
-//! A session's own process begins with the session and is killed with it. A shared one serves
-//! clients that have no sessions (the protocol has none any more from 2026-07-28 on, over HTTP)
-//! and, where processes are kept, everybody.
+//! A session has a process of its own, which starts with its first request and is killed with the
+//! session. One shared process serves clients without sessions (over HTTP, the protocol has no
+//! sessions from version 2026-07-28 on). If the process is kept in a store, all clients share it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,21 +13,21 @@ use dormouse_kernel::program::Program;
 use dormouse_proto::id::Pid;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
-/// The name that a kept process goes by in its store.
+/// The name of the kept process in its store.
 const KEPT: &str = "mcp";
 
-/// What becomes of a session's process.
+/// Whether the process of a session outlives the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeping {
     /// Each session has a process of its own, which ends with it.
     PerSession,
-    /// All sessions share one process, which stays in the kernel's store and is taken up again by
-    /// whoever serves from that next: descriptors survive. Where the program, or what its servers
-    /// offer, has changed since, it ends, and another begins.
+    /// All sessions share one process, which stays in the kernel's store. The next server on that
+    /// store resumes it, so descriptors survive. If the program or the tools of its servers have
+    /// changed since, the process ends and a new one starts.
     Kept,
 }
 
-/// The processes of a server.
+/// Starts and ends the processes of a server.
 #[derive(Debug)]
 pub(crate) struct Processes {
     kernel: Kernel,
@@ -48,11 +48,11 @@ impl Processes {
         }
     }
 
-    /// The process for those who have none of their own.
+    /// The process that clients without a session share.
     async fn shared(&self) -> Result<Process, KernelError> {
         let begin = async || match self.keeping {
             Keeping::PerSession => self.begin().await,
-            Keeping::Kept => self.take_up().await,
+            Keeping::Kept => self.resume_kept().await,
         };
         self.shared.get_or_try_init(begin).await.cloned()
     }
@@ -65,9 +65,9 @@ impl Processes {
             .await
     }
 
-    /// The process that was kept, if it is what one would be that begins now: its program and its
-    /// tools are frozen at its birth.
-    async fn take_up(&self) -> Result<Process, KernelError> {
+    /// Resumes the kept process if a new process would have the same program, tools and system
+    /// prompt, which never change in the life of a process. Otherwise ends it and starts a new one.
+    async fn resume_kept(&self) -> Result<Process, KernelError> {
         let begin = || {
             self.kernel
                 .start(self.program.clone())
@@ -79,26 +79,28 @@ impl Processes {
             Err(KernelError::NotFound(NotFound::Name(_))) => return begin().await,
             kept => kept?.pid(),
         };
-        self.refuse_import(kept).await?;
+        self.refuse_imported(kept).await?;
         let kept = self.kernel.resume(kept).await?;
         let probe = self.begin().await?;
-        let (now, then) = (standing(&probe).await?, standing(&kept).await?);
+        let new_view = current_view(&probe).await?;
+        let kept_view = current_view(&kept).await?;
         end(&probe).await;
-        let is_same = (now.tools.specs(), &now.system) == (then.tools.specs(), &then.system);
-        if is_same && now.program.bundle().to_bytes() == then.program.bundle().to_bytes() {
+        let is_same = new_view.tools.specs() == kept_view.tools.specs()
+            && new_view.system == kept_view.system
+            && new_view.program.bundle().to_bytes() == kept_view.program.bundle().to_bytes();
+        if is_same {
             return Ok(kept);
         }
         tracing::warn!(
-            "the program or its tools are others than those of the process that was kept: another \
-             one begins"
+            "the program or its tools have changed since the process was kept: a new process starts"
         );
         end(&kept).await;
         begin().await
     }
 
-    /// What was imported may have any name, and would run under permissions that are meant for
-    /// another.
-    async fn refuse_import(&self, kept: Pid) -> Result<(), KernelError> {
+    /// Refuses a kept process that was imported. An import can bring a process of any name, which
+    /// would run with permissions that the user gave to this server's own program.
+    async fn refuse_imported(&self, kept: Pid) -> Result<(), KernelError> {
         let mut processes = self.kernel.processes().await?.into_iter();
         let row = processes
             .find(|info| info.row.pid == kept)
@@ -117,7 +119,7 @@ impl Processes {
     }
 
     pub(crate) async fn end_all(&self) {
-        // Those too that are about to end: they are here until they have.
+        // A process that is ending is still in the map, and is waited for as well.
         let own: Vec<_> = self.own().values().cloned().collect();
         for process in &own {
             end(process).await;
@@ -132,72 +134,69 @@ impl Processes {
     }
 }
 
-/// How a process stands, awake.
-pub(crate) async fn standing(process: &Process) -> Result<View, KernelError> {
+/// The state of a process, which is woken if it hibernates.
+pub(crate) async fn current_view(process: &Process) -> Result<View, KernelError> {
     process.wait_for(|_| true).await
 }
 
 async fn end(process: &Process) {
-    // One that has ended already, or is about to, needs no signal.
+    // A process that has ended already cannot be killed or waited for, which is fine.
     let _ = process.kill().await;
     let _ = process.wait().await;
 }
 
-/// Where a session sits: its process begins when it is first asked for.
+/// The process of one session. It starts when it is first needed.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct SessionProcess {
     processes: Arc<Processes>,
-    /// Bounds the processes of their own that sessions have.
-    places: Arc<Semaphore>,
+    /// Bounds the number of processes that belong to one session each.
+    permits: Arc<Semaphore>,
     own: OnceCell<(Process, OwnedSemaphorePermit)>,
 }
 
 /// Why a session has no process.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NoSeat {
-    #[error(
-        "there are as many sessions as this server serves at once: end one, or wait until one that \
-         idles has ended"
-    )]
+pub(crate) enum NoProcess {
+    #[error("the limit of sessions is reached: end a session, or wait until an idle one ends")]
     Full,
     #[error(transparent)]
     Kernel(#[from] KernelError),
 }
 
-impl Seat {
-    pub(crate) fn new(processes: Arc<Processes>, places: Arc<Semaphore>) -> Self {
+impl SessionProcess {
+    pub(crate) fn new(processes: Arc<Processes>, permits: Arc<Semaphore>) -> Self {
         Self {
             processes,
-            places,
+            permits,
             own: OnceCell::new(),
         }
     }
 
     /// The process of this session.
-    pub(crate) async fn own(&self) -> Result<Process, NoSeat> {
+    pub(crate) async fn own(&self) -> Result<Process, NoProcess> {
         if self.processes.keeping == Keeping::Kept {
             return Ok(self.shared().await?);
         }
         let begin = async || {
-            let place = self
-                .places
+            let permit = self
+                .permits
                 .clone()
                 .try_acquire_owned()
-                .map_err(|_| NoSeat::Full)?;
+                .map_err(|_| NoProcess::Full)?;
             let process = self.processes.begin().await?;
             self.processes.own().insert(process.pid(), process.clone());
-            Ok::<_, NoSeat>((process, place))
+            Ok::<_, NoProcess>((process, permit))
         };
         let (process, _) = self.own.get_or_try_init(begin).await?;
         Ok(process.clone())
     }
 
-    /// The process of all who have no session.
+    /// The process that clients without a session share.
     pub(crate) async fn shared(&self) -> Result<Process, KernelError> {
         self.processes.shared().await
     }
 
-    /// Characters of a page, as the program says.
+    /// Characters of a page, as the program configures them.
     pub(crate) fn page_chars(&self) -> u32 {
         self.processes
             .program
@@ -208,10 +207,10 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
-    /// The session is over, and with it whatever its process still does.
+impl Drop for SessionProcess {
+    /// Ends the process with its session, even if a call is running.
     fn drop(&mut self) {
-        let (Some((process, place)), Ok(runtime)) =
+        let (Some((process, permit)), Ok(runtime)) =
             (self.own.take(), tokio::runtime::Handle::try_current())
         else {
             return;
@@ -220,7 +219,7 @@ impl Drop for Seat {
         runtime.spawn(async move {
             end(&process).await;
             processes.own().remove(&process.pid());
-            drop(place);
+            drop(permit);
         });
     }
 }

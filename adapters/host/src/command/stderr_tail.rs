@@ -9,12 +9,12 @@ const KEPT_BYTES: usize = 16 << 10;
 
 /// The last bytes of a stream, however long it is.
 #[derive(Debug, Default)]
-pub(super) struct Tail {
+pub(super) struct StderrTail {
     bytes: Vec<u8>,
     is_cut: bool,
 }
 
-impl Tail {
+impl StderrTail {
     /// Reads a stream to its end. Where the future is dropped, what was read is kept.
     pub(super) async fn follow(&mut self, mut stream: impl AsyncRead + Unpin) -> io::Result<()> {
         let mut chunk = [0; 4096];
@@ -70,7 +70,7 @@ mod tests {
             (short, "a\nb".to_owned()),
             (long, format!("…{}x", "é".repeat(KEPT_BYTES / 2 - 1))),
         ] {
-            let mut tail = Tail::default();
+            let mut tail = StderrTail::default();
             tail.follow(stream.as_bytes()).await.unwrap();
             assert!(tail.bytes.len() <= 2 * KEPT_BYTES);
             assert_eq!(tail.text(), expected);
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn what_is_held_is_bounded_however_it_comes() {
-        let mut tail = Tail::default();
+        let mut tail = StderrTail::default();
         for _ in 0..100 {
             tail.push(&[b'x'; 1_000]);
             assert!(tail.bytes.len() <= 2 * KEPT_BYTES);

@@ -1,8 +1,8 @@
-//! Messages as lines: what a server that is a program writes, and what is written to it.
+//! The transport to a server that is a program: each line of its standard streams is a message.
 //!
-//! A line is bounded. One that is longer is not kept, and the call that it answers gets an error in
-//! its place; where nobody can tell which that is, the connection ends. Lines that are no message
-//! are passed over, and a server that writes nothing else is left.
+//! The length of a line is bounded. A longer line is not kept, and the request that it answers gets an
+//! error instead; if that request cannot be determined, the connection is closed. Lines that are not
+//! messages are skipped. The connection to a server that writes too many of them is closed.
 
 use std::io;
 use std::sync::Arc;
@@ -14,78 +14,77 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{Mutex, watch};
 
-use super::inbound::Left;
+use super::unsolicited::CloseReason;
 
-/// So much of the beginning and of the end of a long line is looked at.
-const ENDS_BYTES: usize = 4 << 10;
-/// A line that is so many times as long as one may be has no end: nobody waits for it.
-const ENDLESS: usize = 64;
-/// A server that writes so many lines in a row that are no message is left.
-const MOST_JUNK_LINES: usize = 10_000;
-/// The same in bytes.
-const MOST_JUNK_BYTES: usize = 64 << 20;
+/// How much of the beginning and of the end of a long line is kept, to find the request it answers.
+const LINE_END_BYTES: usize = 4 << 10;
+/// A line this many times longer than allowed counts as endless.
+const ENDLESS_FACTOR: usize = 64;
+/// The most lines in a row that are not messages.
+const MAX_JUNK_LINES: usize = 10_000;
+/// The most bytes in a row that are not messages.
+const MAX_JUNK_BYTES: usize = 64 << 20;
 
-type Writing = Arc<Mutex<Option<Box<dyn AsyncWrite + Send + Unpin>>>>;
+type SharedWriter = Arc<Mutex<Option<Box<dyn AsyncWrite + Send + Unpin>>>>;
 
-/// A server's output and input as a transport.
-pub(super) struct Lines {
+/// The transport over the standard streams of a server.
+pub(super) struct StdioTransport {
     output: BufReader<Box<dyn AsyncRead + Send + Unpin>>,
-    line: Line,
-    input: Writing,
-    /// Gone once the transport is closed: nobody goes on to write to a server that does not read.
+    line: CurrentLine,
+    input: SharedWriter,
+    /// Dropped when the transport is closed, which cancels writes to a server that does not read.
     open: Option<watch::Sender<()>>,
-    left: Left,
+    close_reason: CloseReason,
     junk_lines: usize,
     junk_bytes: usize,
 }
 
-impl Lines {
+impl StdioTransport {
     pub(super) fn new(
         output: Box<dyn AsyncRead + Send + Unpin>,
         input: Box<dyn AsyncWrite + Send + Unpin>,
-        most_bytes: usize,
-        left: Left,
+        max_bytes: usize,
+        close_reason: CloseReason,
     ) -> Self {
         Self {
             output: BufReader::new(output),
-            line: Line::new(most_bytes),
+            line: CurrentLine::new(max_bytes),
             input: Arc::new(Mutex::new(Some(input))),
             open: Some(watch::Sender::new(())),
-            left,
+            close_reason,
             junk_lines: 0,
             junk_bytes: 0,
         }
     }
 
-    /// The message of the line that is complete. Errors are for the call that the line answers;
-    /// none: it is no message.
+    /// The message of the complete line, or an error for the request that the line answers. None if
+    /// the line is not a message.
     fn message(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         let message = match &self.line.dropped {
             Some(ends) => {
                 let why = format!(
                     "its answer is longer than {} bytes, and was not kept",
-                    self.line.most_bytes
+                    self.line.max_bytes
                 );
-                ends.answers().map(|id| failed(id, why))
+                ends.answered_request().map(|id| error_response(id, why))
             }
-            None => read(&self.line.kept),
+            None => parse_message(&self.line.kept),
         };
         let bytes = self.line.bytes;
         self.line.clear();
         match message {
             Some(_) => (self.junk_lines, self.junk_bytes) = (0, 0),
             None => {
-                (self.junk_lines, self.junk_bytes) =
-                    (self.junk_lines + 1, self.junk_bytes.saturating_add(bytes))
+                self.junk_lines += 1;
+                self.junk_bytes = self.junk_bytes.saturating_add(bytes);
             }
         }
         message
     }
 }
 
-/// The message that a line is. One that answers a call, and not as calls are answered, is an error
-/// of that call.
-fn read(line: &[u8]) -> Option<RxJsonRpcMessage<RoleClient>> {
+/// Parses a line. An invalid answer becomes an error for the request that it answers.
+fn parse_message(line: &[u8]) -> Option<RxJsonRpcMessage<RoleClient>> {
     if line.trim_ascii().is_empty() {
         return None;
     }
@@ -98,32 +97,30 @@ fn read(line: &[u8]) -> Option<RxJsonRpcMessage<RoleClient>> {
         .or_else(|| value.get("error"))
         .and(value.get("id"))
         .and_then(Value::as_i64);
-    answers.map(|id| failed(id, "its answer is none that the protocol knows".to_owned()))
+    answers.map(|id| error_response(id, "its answer is none that the protocol knows".to_owned()))
 }
 
-fn failed(id: i64, why: String) -> RxJsonRpcMessage<RoleClient> {
+fn error_response(id: i64, why: String) -> RxJsonRpcMessage<RoleClient> {
     let error = ErrorData::new(ErrorCode::INTERNAL_ERROR, why, None);
     JsonRpcMessage::Error(JsonRpcError::new(Some(NumberOrString::Number(id)), error))
 }
 
-impl Transport<RoleClient> for Lines {
+impl Transport<RoleClient> for StdioTransport {
     type Error = io::Error;
 
     fn send(
         &mut self,
         message: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        let (input, open) = (
-            self.input.clone(),
-            self.open.as_ref().map(watch::Sender::subscribe),
-        );
+        let input = self.input.clone();
+        let open = self.open.as_ref().map(watch::Sender::subscribe);
         async move {
             let closed = || io::Error::from(io::ErrorKind::NotConnected);
             let mut open = open.ok_or_else(closed)?;
             let mut line = serde_json::to_vec(&message)?;
             line.push(b'\n');
             let written = async {
-                // Held while it is written, since messages may not run into each other.
+                // The lock is held while the line is written, so that messages are not interleaved.
                 let mut input = input.lock().await;
                 let input = input.as_mut().ok_or_else(closed)?;
                 input.write_all(&line).await?;
@@ -138,14 +135,16 @@ impl Transport<RoleClient> for Lines {
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
-            if self.junk_lines > MOST_JUNK_LINES || self.junk_bytes > MOST_JUNK_BYTES {
-                self.left.because("wrote much that is no message");
-                tracing::warn!("a tool server writes much that is no message: it is left");
+            if self.junk_lines > MAX_JUNK_LINES || self.junk_bytes > MAX_JUNK_BYTES {
+                self.close_reason.set("wrote much that is no message");
+                tracing::warn!(
+                    "a tool server writes too much that is not a message: its connection is closed"
+                );
                 return None;
             }
             let available = match self.output.fill_buf().await {
                 Ok(available) if !available.is_empty() => available,
-                // What stands in the last line has no end: it is no message.
+                // A last line without a line feed is incomplete, and not a message.
                 Ok(_) | Err(_) => return None,
             };
             let end = memchr::memchr(b'\n', available);
@@ -153,9 +152,11 @@ impl Transport<RoleClient> for Lines {
             self.line.push(&available[..taken]);
             self.output.consume(taken);
             if end.is_none() {
-                if self.line.bytes > self.line.most_bytes.saturating_mul(ENDLESS) {
-                    self.left.because("wrote a line without end");
-                    tracing::warn!("a tool server writes a line without end: it is left");
+                if self.line.bytes > self.line.max_bytes.saturating_mul(ENDLESS_FACTOR) {
+                    self.close_reason.set("wrote a line without end");
+                    tracing::warn!(
+                        "a tool server writes an endless line: its connection is closed"
+                    );
                     return None;
                 }
                 continue;
@@ -164,8 +165,8 @@ impl Transport<RoleClient> for Lines {
             match self.message() {
                 Some(message) => return Some(message),
                 None if is_dropped => {
-                    self.left
-                        .because("wrote a line that is too long, and answers no call");
+                    self.close_reason
+                        .set("wrote a line that is too long, and answers no call");
                     return None;
                 }
                 None => {}
@@ -174,7 +175,7 @@ impl Transport<RoleClient> for Lines {
     }
 
     async fn close(&mut self) -> Result<(), Self::Error> {
-        // What is being written is given up; its input ends: that asks a server to end.
+        // Pending writes are cancelled. The end of its input asks the server to end.
         drop(self.open.take());
         drop(self.input.lock().await.take());
         Ok(())
@@ -182,20 +183,20 @@ impl Transport<RoleClient> for Lines {
 }
 
 /// The line that is being read.
-struct Line {
+struct CurrentLine {
     kept: Vec<u8>,
     bytes: usize,
-    most_bytes: usize,
-    /// Of a line that is too long: how it begins and how it ends.
-    dropped: Option<Ends>,
+    max_bytes: usize,
+    /// The beginning and the end of a line that is too long.
+    dropped: Option<LineEnds>,
 }
 
-impl Line {
-    fn new(most_bytes: usize) -> Self {
+impl CurrentLine {
+    fn new(max_bytes: usize) -> Self {
         Self {
             kept: Vec::new(),
             bytes: 0,
-            most_bytes,
+            max_bytes,
             dropped: None,
         }
     }
@@ -204,9 +205,9 @@ impl Line {
         self.bytes = self.bytes.saturating_add(part.len());
         match &mut self.dropped {
             Some(ends) => ends.push(part),
-            None if self.bytes <= self.most_bytes => self.kept.extend_from_slice(part),
+            None if self.bytes <= self.max_bytes => self.kept.extend_from_slice(part),
             None => {
-                let mut ends = Ends::default();
+                let mut ends = LineEnds::default();
                 ends.push(&std::mem::take(&mut self.kept));
                 ends.push(part);
                 self.dropped = Some(ends);
@@ -215,7 +216,7 @@ impl Line {
     }
 
     fn clear(&mut self) {
-        // The room of a large line is given back.
+        // A new buffer, so that the memory of a long line is freed.
         self.kept = Vec::new();
         (self.bytes, self.dropped) = (0, None);
     }
@@ -223,23 +224,23 @@ impl Line {
 
 /// The beginning and the end of a line.
 #[derive(Default)]
-struct Ends {
+struct LineEnds {
     head: Vec<u8>,
     tail: Vec<u8>,
 }
 
-impl Ends {
+impl LineEnds {
     fn push(&mut self, part: &[u8]) {
-        let room = ENDS_BYTES - self.head.len();
+        let room = LINE_END_BYTES - self.head.len();
         self.head.extend_from_slice(&part[..part.len().min(room)]);
         self.tail
-            .extend_from_slice(&part[part.len().saturating_sub(ENDS_BYTES)..]);
+            .extend_from_slice(&part[part.len().saturating_sub(LINE_END_BYTES)..]);
         self.tail
-            .drain(..self.tail.len().saturating_sub(ENDS_BYTES));
+            .drain(..self.tail.len().saturating_sub(LINE_END_BYTES));
     }
 
-    /// The call that the message answers: a message names it before or behind its result.
-    fn answers(&self) -> Option<i64> {
+    /// The id of the request that the line answers. It stands before or after the result.
+    fn answered_request(&self) -> Option<i64> {
         let head = String::from_utf8_lossy(&self.head);
         let before = head.find("\"result\"").or_else(|| head.find("\"error\""))?;
         if let Some((_, behind)) = head[..before].rsplit_once("\"id\"") {
@@ -305,20 +306,20 @@ mod tests {
             (long.clone(), None),
         ];
         for (line, expected) in cases {
-            let mut ends = Ends::default();
+            let mut ends = LineEnds::default();
             line.as_bytes()
                 .chunks(1_000)
                 .for_each(|part| ends.push(part));
-            assert_eq!(ends.answers(), expected, "{}…", &line[..60]);
+            assert_eq!(ends.answered_request(), expected, "{}…", &line[..60]);
         }
     }
 
-    fn lines(written: &'static [u8], most_bytes: usize) -> Lines {
-        Lines::new(
+    fn lines(written: &'static [u8], max_bytes: usize) -> StdioTransport {
+        StdioTransport::new(
             Box::new(written),
             Box::new(tokio::io::sink()),
-            most_bytes,
-            Left::default(),
+            max_bytes,
+            CloseReason::default(),
         )
     }
 
@@ -353,7 +354,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_flood_of_junk_ends_the_connection() {
-        let written: &'static [u8] = "junk\n".repeat(MOST_JUNK_LINES + 2).leak().as_bytes();
+        let written: &'static [u8] = "junk\n".repeat(MAX_JUNK_LINES + 2).leak().as_bytes();
         assert!(lines(written, 100).receive().await.is_none());
     }
 }

@@ -1,31 +1,31 @@
-//! Who is let in over HTTP: by address, by token, and by how many there are.
+//! Decides which clients are admitted over HTTP: by host name, origin, token and number of sessions.
 
 use std::time::Duration;
 use std::{fmt, io};
 
-/// The names by which clients may call this server, as the header `Host` says: a page of the web
-/// that a name was bound to this machine for says another.
+/// The host names that a client may use in the header `Host`. This protects against DNS rebinding: a
+/// web page whose name was bound to this machine sends its own name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hosts {
-    /// Those of this machine: `localhost`, `127.0.0.1` and `::1`.
+    /// The names of this machine: `localhost`, `127.0.0.1` and `::1`.
     Loopback,
-    /// Any: only together with a token.
+    /// Any name. A token is required.
     Any,
 }
 
 /// How clients are served over HTTP.
 #[derive(Clone, Debug)]
 pub struct HttpSettings {
-    /// By which names.
+    /// The host names that requests may use.
     pub hosts: Hosts,
-    /// The origins, beside those of this machine, whose pages may call: `https://app.example:443`.
-    /// Clients that are no browsers say none.
+    /// Origins of web pages that may send requests, in addition to the origins of this machine:
+    /// `https://app.example:443`. Clients other than browsers send no origin.
     pub origins: Vec<String>,
-    /// What each request must bring as `Authorization: Bearer …`.
+    /// The token that each request must carry as `Authorization: Bearer …`; none: no token is needed.
     pub token: Option<Token>,
-    /// Sessions at once.
+    /// The most sessions that are open at once.
     pub max_sessions: usize,
-    /// A session in which nothing was said for so long ends. A call that takes longer goes with it.
+    /// A session without messages ends after this time, even if a call in it is still running.
     pub idle: Duration,
 }
 
@@ -42,12 +42,12 @@ impl Default for HttpSettings {
     }
 }
 
-/// A secret that a client shows. It is compared in constant time and shown to nobody.
+/// A secret that clients send. It is kept as a hash, compared in constant time, and never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(blake3::Hash);
 
 impl Token {
-    /// The token of these characters.
+    /// The token with these characters.
     #[must_use]
     pub fn new(secret: &str) -> Self {
         Self(blake3::hash(secret.as_bytes()))
@@ -65,8 +65,8 @@ impl Token {
         Ok((Self::new(&secret), secret))
     }
 
-    /// Whether a header `Authorization` shows it.
-    pub(crate) fn is_shown_in(&self, authorization: Option<&[u8]>) -> bool {
+    /// Whether the header `Authorization` carries this token.
+    pub(crate) fn matches_header(&self, authorization: Option<&[u8]>) -> bool {
         let shown = authorization.and_then(|header| {
             let (scheme, token) = header.split_at_checked(7)?;
             scheme
@@ -77,9 +77,9 @@ impl Token {
     }
 }
 
-/// Whether pages of an origin may call: those of this machine, at any port, and those of `known`
-/// origins.
-pub(crate) fn is_origin_let_in(origin: &[u8], known: &[String]) -> bool {
+/// Whether pages of an origin may send requests: pages of this machine, at any port, and pages of the
+/// `known` origins.
+pub(crate) fn is_origin_allowed(origin: &[u8], known: &[String]) -> bool {
     let parsed = Origin::parse(origin);
     let is_local = parsed
         .as_ref()
@@ -91,10 +91,10 @@ pub(crate) fn is_origin_let_in(origin: &[u8], known: &[String]) -> bool {
     is_local || known.iter().any(is_same)
 }
 
-/// The names of this machine, as an origin writes them.
+/// The names of this machine in an origin.
 const LOCAL_MACHINES: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
-/// The origin of a page, as the header `Origin` names it.
+/// The origin of a page, from the header `Origin`.
 #[derive(PartialEq, Eq)]
 struct Origin {
     scheme: &'static str,
@@ -103,8 +103,8 @@ struct Origin {
 }
 
 impl Origin {
-    /// `scheme://machine` or `scheme://machine:port`, and nothing more. A port is digits; without
-    /// one it is the scheme's.
+    /// Parses `scheme://machine` or `scheme://machine:port`. Without a port, the default port of the
+    /// scheme is meant.
     fn parse(written: &[u8]) -> Option<Self> {
         let (scheme, rest) = str::from_utf8(written).ok()?.split_once("://")?;
         let (scheme, implied) = [("http", 80), ("https", 443)]
@@ -145,8 +145,8 @@ mod tests {
     fn only_the_token_itself_is_let_in_and_nobody_sees_it() {
         let token = Token::new("open sesame");
         assert!(
-            token.is_shown_in(Some(b"Bearer open sesame"))
-                && token.is_shown_in(Some(b"bearer  open sesame "))
+            token.matches_header(Some(b"Bearer open sesame"))
+                && token.matches_header(Some(b"bearer  open sesame "))
         );
         for wrong in [
             None,
@@ -155,10 +155,10 @@ mod tests {
             Some(b"open sesame"),
             Some(b"Basic open sesame"),
         ] {
-            assert!(!token.is_shown_in(wrong));
+            assert!(!token.matches_header(wrong));
         }
         let ((drawn, secret), (_, other)) = (Token::draw().unwrap(), Token::draw().unwrap());
-        assert!(drawn.is_shown_in(Some(format!("Bearer {secret}").as_bytes())));
+        assert!(drawn.matches_header(Some(format!("Bearer {secret}").as_bytes())));
         assert!(
             secret != other
                 && secret.len() == 64

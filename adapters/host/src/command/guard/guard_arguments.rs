@@ -12,7 +12,7 @@ use crate::sealed::Identity;
 
 /// What a guard is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::command) struct Orders {
+pub(in crate::command) struct GuardArguments {
     /// The process whose end ends the command.
     pub(in crate::command) kernel: u32,
     /// What the command may use of the machine; as much as there is, where nothing is said.
@@ -25,7 +25,7 @@ pub(in crate::command) struct Orders {
     pub(in crate::command) support: ConfinementSupport,
 }
 
-impl Orders {
+impl GuardArguments {
     pub(super) fn written(&self) -> Vec<OsString> {
         let mut written = vec![
             pair("kernel", self.kernel.to_string()),
@@ -97,14 +97,14 @@ impl Orders {
             network,
             sealed,
         });
-        let orders = Self {
+        let guard_arguments = Self {
             kernel: kernel?,
             limits,
             temporary,
             confinement,
             support: support?,
         };
-        Some((orders, arguments.collect()))
+        Some((guard_arguments, arguments.collect()))
     }
 }
 
@@ -225,7 +225,7 @@ mod tests {
                     ..CommandLimits::default()
                 });
                 let support = ConfinementSupport::of_this_system().unwrap();
-                let orders = Orders {
+                let guard_arguments = GuardArguments {
                     kernel: 42,
                     limits,
                     temporary,
@@ -233,12 +233,20 @@ mod tests {
                     support,
                 };
                 let command: Vec<_> = ["--", "sealed=y"].map(OsString::from).into();
-                let arguments = [orders.written(), vec!["--".into()], command.clone()].concat();
-                assert_eq!(Orders::read(arguments), Some((orders, command)));
+                let arguments = [
+                    guard_arguments.written(),
+                    vec!["--".into()],
+                    command.clone(),
+                ]
+                .concat();
+                assert_eq!(
+                    GuardArguments::read(arguments),
+                    Some((guard_arguments, command))
+                );
             }
         }
         assert_eq!(
-            Orders::read(vec!["kernel=1".into(), "nonsense=2".into()]),
+            GuardArguments::read(vec!["kernel=1".into(), "nonsense=2".into()]),
             None
         );
     }

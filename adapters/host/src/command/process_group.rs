@@ -16,17 +16,17 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use super::confine;
 use super::launcher::{Prepared, StartMode};
 use super::limits;
-use super::temporary::Temporary;
+use super::temp_folder::CommandTempFolder;
 
 /// A running group. Dropping it kills every member; the runtime reaps the leader.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct ProcessGroup {
     child: Child,
     leader: Pid,
     ended_by: EndedBy,
     is_reaped: bool,
     /// Removed with it, unless a guard does that.
-    _temporary: Option<Temporary>,
+    _temporary: Option<CommandTempFolder>,
 }
 
 /// How its members are ended.
@@ -35,17 +35,17 @@ enum EndedBy {
     /// The leader is a guard, and is told.
     Guard,
     /// The leader's group is killed.
-    Group,
+    ProcessGroup,
 }
 
 /// A started group, and what can be read from its leader.
 pub(super) struct Started {
-    pub(super) group: Group,
+    pub(super) group: ProcessGroup,
     pub(super) stdout: ChildStdout,
     pub(super) stderr: ChildStderr,
 }
 
-impl Group {
+impl ProcessGroup {
     /// Starts a program that was prepared.
     pub(super) fn start(prepared: Prepared) -> io::Result<Started> {
         let Prepared {
@@ -57,10 +57,10 @@ impl Group {
         } = prepared;
         let (mut child, ended_by) = match (start, &bounds) {
             (StartMode::Guarded, _) => (command.spawn()?, EndedBy::Guard),
-            (StartMode::Direct(_), None) => (command.spawn()?, EndedBy::Group),
+            (StartMode::Direct(_), None) => (command.spawn()?, EndedBy::ProcessGroup),
             (StartMode::Direct(support), Some(bounds)) => (
                 confine::within(&bounds.confinement, support, || command.spawn())?,
-                EndedBy::Group,
+                EndedBy::ProcessGroup,
             ),
         };
         let stdout = child
@@ -79,8 +79,8 @@ impl Group {
             .and_then(Pid::from_raw)
             .expect("process numbers are positive");
         match (ended_by, bounds) {
-            (EndedBy::Group, Some(bounds)) => limit(leader, &bounds.limits)?,
-            (EndedBy::Guard, _) | (EndedBy::Group, None) => {}
+            (EndedBy::ProcessGroup, Some(bounds)) => limit(leader, &bounds.limits)?,
+            (EndedBy::Guard, _) | (EndedBy::ProcessGroup, None) => {}
         }
         let group = Self {
             child,
@@ -120,7 +120,7 @@ impl Group {
         // It fails only where nobody is left, which is what is wanted.
         let _ = match self.ended_by {
             EndedBy::Guard => kill_process(self.leader, Signal::TERM),
-            EndedBy::Group => kill_process_group(self.leader, Signal::KILL),
+            EndedBy::ProcessGroup => kill_process_group(self.leader, Signal::KILL),
         };
     }
 
@@ -133,7 +133,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         if !self.is_reaped {
             self.kill();

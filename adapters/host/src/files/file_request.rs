@@ -40,12 +40,12 @@ impl Purpose {
 
 /// A path as it was asked for, and what for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct FileRequest<'a> {
     pub(super) purpose: Purpose,
     pub(super) path: &'a Path,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> FileRequest<'a> {
     pub(super) fn new(purpose: Purpose, path: &'a Path) -> Self {
         Self { purpose, path }
     }
@@ -221,8 +221,8 @@ mod tests {
             (Errno::IO, FileErrorKind::WriteError),
         ];
         for (errno, kind) in cases {
-            let asked = Asked::new(Purpose::Write, Path::new("a/b"));
-            let error = asked.io("store", &io::Error::from(errno));
+            let request = FileRequest::new(Purpose::Write, Path::new("a/b"));
+            let error = request.io("store", &io::Error::from(errno));
             assert_eq!(error.kind, kind, "{errno:?}");
             assert!(
                 error.message.starts_with("a/b cannot be written: "),
@@ -234,8 +234,8 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_flag_and_what_is_permitted() {
-        let asked = Asked::new(Purpose::Read, Path::new("/etc/passwd"));
-        let error = asked.outside(
+        let request = FileRequest::new(Purpose::Read, Path::new("/etc/passwd"));
+        let error = request.outside(
             Path::new("/etc"),
             [Path::new("/a"), Path::new("/b")].into_iter(),
         );
@@ -248,8 +248,8 @@ mod tests {
             assert!(error.message.contains(part), "{part}: {}", error.message);
         }
         assert!(
-            asked
-                .outside(asked.path, std::iter::empty())
+            request
+                .outside(request.path, std::iter::empty())
                 .message
                 .contains("(none)")
         );

@@ -1,16 +1,15 @@
-//! What we tell a server of ourselves, and how its words are shortened.
+//! What this client tells a server about itself, and how texts of a server are shortened.
 
 use rmcp::ClientHandler;
 use rmcp::model::{ClientCapabilities, ClientConfig, Implementation, ProtocolVersion};
 
-/// So much of a word of a server is shown or traced, in characters.
+/// The longest text of a server that is shown or logged, in characters.
 const SHOWN_CHARS: usize = 500;
 
-/// The side of the client in a session. It declares no capability, and no message but an answer
-/// comes to it: see [`Inbound`](super::inbound::Inbound).
-pub(super) struct Manners;
+/// The client in a session. It declares no capability, and receives only answers: see [`AnswersOnly`](super::unsolicited::AnswersOnly).
+pub(super) struct ClientInfo;
 
-impl ClientHandler for Manners {
+impl ClientHandler for ClientInfo {
     fn get_info(&self) -> ClientConfig {
         let name = Implementation::new("dormouse", env!("CARGO_PKG_VERSION"));
         ClientConfig::new(ClientCapabilities::default(), name)
@@ -18,7 +17,7 @@ impl ClientHandler for Manners {
     }
 }
 
-/// The beginning of a text, without line ends.
+/// The beginning of a text, with control characters replaced by spaces.
 pub(super) fn shortened(text: &str) -> String {
     text.chars()
         .take(SHOWN_CHARS)

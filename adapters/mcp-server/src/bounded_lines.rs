@@ -1,5 +1,5 @@
-//! A reader that ends with an error where a line has no end: whoever sends that is told, and waits
-//! for no answer.
+//! A reader that fails on a line that is too long. The session then ends, so its client does not wait
+//! for an answer that never comes.
 
 use std::io;
 use std::pin::Pin;
@@ -7,39 +7,39 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, ReadBuf};
 
-/// Reads what `inner` reads, as long as no line of it is longer than `max_bytes`.
-pub(crate) struct Lines<R> {
+/// Reads from `inner`, and fails once a line is longer than `max_bytes`.
+pub(crate) struct BoundedLines<R> {
     inner: R,
     max_bytes: usize,
-    /// Of the line that is being read.
-    bytes: usize,
+    /// The length of the current line so far.
+    line_bytes: usize,
 }
 
-impl<R> Lines<R> {
+impl<R> BoundedLines<R> {
     pub(crate) fn new(inner: R, max_bytes: usize) -> Self {
         Self {
             inner,
             max_bytes,
-            bytes: 0,
+            line_bytes: 0,
         }
     }
 
-    /// Counts what was read: the longest that any line of it has become.
-    fn count(&mut self, read: &[u8]) -> usize {
+    /// Counts the bytes that were read, and returns the length of the longest line in them.
+    fn longest_line(&mut self, read: &[u8]) -> usize {
         let mut longest = 0;
         for (at, part) in read.split(|byte| *byte == b'\n').enumerate() {
-            self.bytes = if at == 0 {
-                self.bytes + part.len()
+            self.line_bytes = if at == 0 {
+                self.line_bytes + part.len()
             } else {
                 part.len()
             };
-            longest = longest.max(self.bytes);
+            longest = longest.max(self.line_bytes);
         }
         longest
     }
 }
 
-impl<R: AsyncRead + Unpin> AsyncRead for Lines<R> {
+impl<R: AsyncRead + Unpin> AsyncRead for BoundedLines<R> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -47,14 +47,14 @@ impl<R: AsyncRead + Unpin> AsyncRead for Lines<R> {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
-        let longest = self.count(&buf.filled()[before..]);
+        let longest = self.longest_line(&buf.filled()[before..]);
         if longest > self.max_bytes {
             let why = format!(
                 "the client sent a line of more than {} bytes",
                 self.max_bytes
             );
             tracing::error!("{why}: the session ends");
-            // A reader that fails has read nothing.
+            // A reader that fails must not report bytes as read.
             buf.set_filled(before);
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, why)));
         }
@@ -70,7 +70,7 @@ mod tests {
 
     async fn reads(text: &[u8]) -> io::Result<usize> {
         let mut all = Vec::new();
-        Lines::new(text, 4).read_to_end(&mut all).await
+        BoundedLines::new(text, 4).read_to_end(&mut all).await
     }
 
     #[tokio::test]

@@ -24,7 +24,7 @@ pub(crate) enum Replace {
 
 /// A file that is being written. Dropped before it is placed, it leaves nothing.
 #[derive(Debug)]
-pub(crate) struct Unplaced<F: AsFd> {
+pub(crate) struct PendingFile<F: AsFd> {
     /// Where the bytes go.
     pub(crate) file: File,
     folder: F,
@@ -32,7 +32,7 @@ pub(crate) struct Unplaced<F: AsFd> {
     name: Option<OsString>,
 }
 
-impl<F: AsFd> Unplaced<F> {
+impl<F: AsFd> PendingFile<F> {
     /// Begins a file that is to be in `folder`, with this mode, before the umask.
     ///
     /// # Errors
@@ -96,7 +96,7 @@ impl<F: AsFd> Unplaced<F> {
     }
 }
 
-impl<F: AsFd> Drop for Unplaced<F> {
+impl<F: AsFd> Drop for PendingFile<F> {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
             // The caller is gone, and the temporary name means nothing to anybody else.
@@ -162,18 +162,18 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let mode = Mode::RUSR | Mode::WUSR;
-        type Begin = fn(File, Mode) -> Result<Unplaced<File>, Errno>;
-        let ways: [(Begin, usize); 2] = [(Unplaced::begin_named, 1), (Unplaced::begin, 0)];
+        type Begin = fn(File, Mode) -> Result<PendingFile<File>, Errno>;
+        let ways: [(Begin, usize); 2] = [(PendingFile::begin_named, 1), (PendingFile::begin, 0)];
         for (begin, names_while_written) in ways {
             let begun = |bytes: &[u8]| {
-                let mut unplaced = begin(folder.try_clone().unwrap(), mode).unwrap();
-                unplaced.file.write_all(bytes).unwrap();
-                let inherited = rustix::io::fcntl_getfd(&unplaced.file).unwrap();
+                let mut pending = begin(folder.try_clone().unwrap(), mode).unwrap();
+                pending.file.write_all(bytes).unwrap();
+                let inherited = rustix::io::fcntl_getfd(&pending.file).unwrap();
                 assert!(
                     inherited.contains(rustix::io::FdFlags::CLOEXEC),
                     "no command is to have it"
                 );
-                unplaced
+                pending
             };
             let dropped = begun(b"half");
             assert_eq!(

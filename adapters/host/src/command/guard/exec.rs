@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_sig
 
 use super::super::confine::Processes;
 use super::super::limits;
-use super::{CARRIED, NOT_BEGUN, Orders, complain};
+use super::{CARRIED, GuardArguments, NOT_BEGUN, complain};
 
 /// Begins the command. Returns only where that fails: with the code to end with.
 pub(super) fn run(arguments: Vec<OsString>) -> i32 {
@@ -24,8 +24,8 @@ pub(super) fn run(arguments: Vec<OsString>) -> i32 {
 }
 
 fn begin(arguments: Vec<OsString>) -> Result<std::convert::Infallible, String> {
-    let (orders, command) =
-        Orders::read(arguments).ok_or("the guard was told nothing that it understands")?;
+    let (guard_arguments, command) =
+        GuardArguments::read(arguments).ok_or("the guard was told nothing that it understands")?;
     let (program, arguments) = command
         .split_first()
         .ok_or("the guard was told no command")?;
@@ -45,11 +45,11 @@ fn begin(arguments: Vec<OsString>) -> Result<std::convert::Infallible, String> {
     // it does without.
     let _ = std::fs::write("/proc/self/oom_score_adj", "500");
     // Before it is confined: it may not change them then.
-    if let Some(limits) = &orders.limits {
+    if let Some(limits) = &guard_arguments.limits {
         limits::set_for(None, limits).map_err(cannot("limited"))?;
     }
-    if let Some(confinement) = &orders.confinement {
-        let keepers = [Some(orders.kernel), guard.map(number)]
+    if let Some(confinement) = &guard_arguments.confinement {
+        let keepers = [Some(guard_arguments.kernel), guard.map(number)]
             .into_iter()
             .flatten()
             .collect();
@@ -58,7 +58,7 @@ fn begin(arguments: Vec<OsString>) -> Result<std::convert::Infallible, String> {
             own: Some(number(getpid())),
         };
         confinement
-            .lay_on(orders.support, &processes)
+            .lay_on(guard_arguments.support, &processes)
             .map_err(cannot("confined"))?;
     }
     let error = Command::new(program)

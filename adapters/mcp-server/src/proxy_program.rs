@@ -1,4 +1,4 @@
-//! The program that stands between a client and other servers: their tools, and those that read
+//! Generates the program of a proxy: it has the tools of other servers, and the tools that read
 //! descriptors.
 
 use std::fmt::Write;
@@ -6,43 +6,43 @@ use std::fmt::Write;
 use dormouse_kernel::syscall::{Group, names_of};
 use serde_json::json;
 
-/// What one call reads at most, unless a page is longer.
+/// The most characters that one call reads, unless a page is longer.
 const MAX_READ_CHARS: u32 = 100_000;
 
-/// Whether clients can have contents written into files.
+/// Whether clients can write contents into files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Files {
-    /// They can, as far as the host permits it.
+    /// They can, where the host permits it.
     Written,
     /// They cannot: there is no tool for it.
     Untouched,
 }
 
-/// What can be said of such a program.
+/// The settings of a proxy program.
 #[derive(Clone, Copy, Debug)]
 pub struct ProxySettings {
     /// An output of more characters becomes a descriptor.
     pub threshold_chars: u32,
     /// Characters of a page.
     pub page_chars: u32,
-    /// Whether there is `fd_to_file`.
+    /// Whether the program has the tool `fd_to_file`.
     pub files: Files,
 }
 
-/// What stands behind such a program.
+/// The tools that a proxy program passes on.
 #[derive(Clone, Debug, Default)]
 pub struct Upstream {
     /// Tools of the host, by their names.
     pub tools: Vec<String>,
-    /// The file that declares tool servers (`mcpServers`), by its name beside the program, and the
-    /// servers in it. The tools of one keep their names, those of several are called
-    /// `server__tool`.
+    /// The file that declares tool servers (`mcpServers`), by its path relative to the program, and
+    /// the names of the servers in it. The tools of a single server keep their names; the tools of
+    /// several servers are called `server__tool`.
     pub servers: Option<(String, Vec<String>)>,
 }
 
-/// The program as text, as a file would hold it. Its model is never asked: tools that ask one, and
-/// those that make processes, are not in it. An argument that is exactly `{{fd:3}}` is replaced by
-/// what that descriptor holds, so that large contents go from one tool to another past the client.
+/// The program as TOML text. Its model is never called, so it has no tools that call a model and none
+/// that create processes. An argument that is exactly `{{fd:3}}` is replaced by the content of that
+/// descriptor, so that large contents go from one tool to another without passing the client.
 #[must_use]
 pub fn proxy_program(settings: ProxySettings, upstream: &Upstream) -> String {
     let ProxySettings {
@@ -81,7 +81,7 @@ pub fn proxy_program(settings: ProxySettings, upstream: &Upstream) -> String {
         text,
         "max_direct_output_chars = {threshold_chars}\ndefault_page_size = {page_chars}"
     );
-    // A page is read whole, however large it is wanted.
+    // A whole page can always be read with one call, however large pages are.
     let _ = writeln!(text, "max_read_chars = {}", MAX_READ_CHARS.max(page_chars));
     text
 }

@@ -1,12 +1,12 @@
-//! What a server sends unasked: answered, noted or dropped here, and bounded.
+//! Handles the messages of a server that do not answer a request, and bounds their number.
 //!
-//! A ping is answered, and any other request is refused, since no capability for it is declared.
-//! Progress and changed tools are noted; any other notification is dropped. The protocol library
+//! A ping is answered, and any other request is refused, since the client declares no capability for
+//! it. Progress is reported and changed tools are counted; any other notification is dropped. The protocol library
 //! sees only answers to our own requests: it starts a task and writes log lines for each message,
 //! without a bound.
 //!
-//! The connection to a server that does not read its answers, or that sends far too much unasked,
-//! is closed.
+//! The connection is closed if the server does not read the answers to its requests, or if it sends
+//! far too many such messages.
 
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,94 +22,94 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{timeout, timeout_at};
 
-use super::manners::shortened;
-use super::noise::Noise;
-use super::session::{END, Watched};
+use super::client_info::shortened;
+use super::log_limit::LogLimit;
+use super::session::{END_TIMEOUT, ProgressSinks};
 
-/// So many answers wait at once to be written to a server. Nothing more is read from it meanwhile.
-const MOST_ANSWERS: usize = 128;
-/// A server that reads none of so many answers for so long is left.
+/// The most answers that wait to be written. Nothing is read from the server while they wait.
+const MAX_ANSWERS: usize = 128;
+/// The connection is closed if the server reads none of these answers for this long.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
-/// A server that sends more messages unasked than this within [`WINDOW`] is left.
-const MOST_UNASKED: usize = 10_000;
-/// Of these messages, so many of the progress of calls are passed on within [`WINDOW`]: a later one
-/// says what a dropped one said.
-const MOST_PROGRESS: usize = 1_000;
+/// The most unsolicited messages within [`WINDOW`]. More of them close the connection.
+const MAX_UNSOLICITED: usize = 10_000;
+/// The most progress notifications that are reported within [`WINDOW`]. Dropping one loses nothing,
+/// since a later one supersedes it.
+const MAX_PROGRESS: usize = 1_000;
 const WINDOW: Duration = Duration::from_secs(10);
-/// The longest id of a request that is answered: the answer repeats it.
-const MOST_ID_BYTES: usize = 1 << 10;
+/// The longest id of a request that is answered, since the answer repeats the id.
+const MAX_ID_BYTES: usize = 1 << 10;
 
-/// Why we left a server, once we did. Shared by a transport and the session that uses it.
+/// Why this client closed the connection, if it did. Shared by a transport and its session.
 #[derive(Clone, Default)]
-pub(super) struct Left(Arc<OnceLock<&'static str>>);
+pub(super) struct CloseReason(Arc<OnceLock<&'static str>>);
 
-impl Left {
-    /// Notes the first cause: what the server did.
-    pub(super) fn because(&self, why: &'static str) {
+impl CloseReason {
+    /// Records what the server did. Only the first reason is kept.
+    pub(super) fn set(&self, why: &'static str) {
         let _ = self.0.set(why);
     }
 
-    pub(super) fn why(&self) -> Option<&'static str> {
+    pub(super) fn get(&self) -> Option<&'static str> {
         self.0.get().copied()
     }
 }
 
-/// A transport of which only answers to our requests are received.
-pub(super) struct Inbound<T> {
+/// A transport that passes on only the answers to this client's requests.
+pub(super) struct AnswersOnly<T> {
     transport: T,
     server: Arc<str>,
-    /// How often the server said that its tools changed.
+    /// Counts the notifications that the tools of the server changed.
     changes: watch::Sender<u64>,
-    watched: Watched,
-    left: Left,
+    progress_sinks: ProgressSinks,
+    close_reason: CloseReason,
     /// The answers that are being written.
     answers: JoinSet<()>,
-    /// By when one of [`MOST_ANSWERS`] has to be written.
+    /// The time by which one of [`MAX_ANSWERS`] answers has to be written.
     answer_by: Option<tokio::time::Instant>,
-    window: Window,
-    noise: Noise,
+    window: MessageWindow,
+    log_limit: LogLimit,
 }
 
-/// What was sent unasked since a time.
-struct Window {
+/// The unsolicited messages since a point in time.
+struct MessageWindow {
     since: Instant,
     messages: usize,
     progress: usize,
 }
 
-impl<T: Transport<RoleClient>> Inbound<T> {
+impl<T: Transport<RoleClient>> AnswersOnly<T> {
     pub(super) fn new(
         transport: T,
         server: &Arc<str>,
         changes: watch::Sender<u64>,
-        watched: Watched,
-        left: Left,
+        progress_sinks: ProgressSinks,
+        close_reason: CloseReason,
     ) -> Self {
         Self {
             transport,
             server: server.clone(),
             changes,
-            watched,
-            left,
+            progress_sinks,
+            close_reason,
             answers: JoinSet::new(),
             answer_by: None,
-            window: Window {
+            window: MessageWindow {
                 since: Instant::now(),
                 messages: 0,
                 progress: 0,
             },
-            noise: Noise::default(),
+            log_limit: LogLimit::default(),
         }
     }
 
     /// Waits until another answer may be written.
     ///
     /// # Errors
-    /// What the server did, if it has to be left.
+    /// What the server did, if the connection has to be closed.
     async fn wait_for_room(&mut self) -> Result<(), &'static str> {
         while self.answers.try_join_next().is_some() {}
-        while self.answers.len() >= MOST_ANSWERS {
-            // Kept while this future is dropped and made anew.
+        while self.answers.len() >= MAX_ANSWERS {
+            // Stored outside of this future, which may be dropped and created again.
             let by = *self
                 .answer_by
                 .get_or_insert_with(|| tokio::time::Instant::now() + ANSWER_WAIT);
@@ -122,28 +122,28 @@ impl<T: Transport<RoleClient>> Inbound<T> {
         Ok(())
     }
 
-    /// Counts a message that was sent unasked.
+    /// Counts an unsolicited message.
     ///
     /// # Errors
-    /// What the server did, if it has to be left.
-    fn count(&mut self) -> Result<(), &'static str> {
+    /// What the server did, if the connection has to be closed.
+    fn count_message(&mut self) -> Result<(), &'static str> {
         if self.window.since.elapsed() >= WINDOW {
-            self.window = Window {
+            self.window = MessageWindow {
                 since: Instant::now(),
                 messages: 0,
                 progress: 0,
             };
         }
         self.window.messages += 1;
-        if self.window.messages > MOST_UNASKED {
+        if self.window.messages > MAX_UNSOLICITED {
             return Err("sent more than 10000 messages that nobody asked for within 10 s");
         }
         Ok(())
     }
 
     fn answer(&mut self, id: RequestId, request: &ServerRequest) {
-        if matches!(&id, NumberOrString::String(id) if id.len() > MOST_ID_BYTES) {
-            self.trace("a request with a long id is not answered");
+        if matches!(&id, NumberOrString::String(id) if id.len() > MAX_ID_BYTES) {
+            self.log("a request with a long id is not answered");
             return;
         }
         let answer = match request {
@@ -157,28 +157,26 @@ impl<T: Transport<RoleClient>> Inbound<T> {
             }
         };
         let sent = self.transport.send(answer);
-        // A server that cannot be answered has ended: that is seen where it is read.
+        // If the answer cannot be written, the server has ended, which the next read reports.
         self.answers.spawn(async move { drop(sent.await) });
     }
 
-    fn note(&mut self, notification: ServerNotification) {
+    fn handle_notification(&mut self, notification: ServerNotification) {
         match notification {
             ServerNotification::ProgressNotification(progress) => {
-                self.note_progress(progress.params)
+                self.report_progress(progress.params)
             }
             ServerNotification::ToolListChangedNotification(_) => {
                 self.changes.send_modify(|changes| *changes += 1);
-                self.trace(
-                    "the tools of a server changed: for processes that are born from now on",
-                );
+                self.log("the tools of a server changed: new processes get the new ones");
             }
             _ => {}
         }
     }
 
-    fn note_progress(&mut self, progress: ProgressNotificationParam) {
+    fn report_progress(&mut self, progress: ProgressNotificationParam) {
         self.window.progress += 1;
-        if self.window.progress > MOST_PROGRESS {
+        if self.window.progress > MAX_PROGRESS {
             return;
         }
         let ProgressNotificationParam {
@@ -190,12 +188,12 @@ impl<T: Transport<RoleClient>> Inbound<T> {
         } = progress;
         let message = shortened(message.as_deref().unwrap_or_default());
         let out = self
-            .watched
+            .progress_sinks
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .get(&progress_token)
             .cloned();
-        // A call that has ended makes no progress.
+        // The progress of a call that has ended is dropped.
         if let Some(out) = out {
             out.tell(Progress {
                 done,
@@ -205,16 +203,19 @@ impl<T: Transport<RoleClient>> Inbound<T> {
         }
     }
 
-    fn trace(&mut self, what: &str) {
-        // What is not traced anyway is no noise.
-        if tracing::enabled!(tracing::Level::DEBUG) && self.noise.admits(&self.server) {
+    fn log(&mut self, what: &str) {
+        // A line that is not logged must not count against the limit.
+        if tracing::enabled!(tracing::Level::DEBUG) && self.log_limit.admits(&self.server) {
             tracing::debug!(server = &*self.server, "{what}");
         }
     }
 
-    fn leave(&self, why: &'static str) {
-        tracing::warn!(server = &*self.server, "a tool server is left: it {why}");
-        self.left.because(why);
+    fn close_because(&self, why: &'static str) {
+        tracing::warn!(
+            server = &*self.server,
+            "the connection to a tool server is closed, since it {why}"
+        );
+        self.close_reason.set(why);
     }
 }
 
@@ -225,12 +226,12 @@ fn method(request: &ServerRequest) -> &str {
         ServerRequest::ListRootsRequest(request) => request.method.as_str(),
         ServerRequest::ElicitRequest(request) => request.method.as_str(),
         ServerRequest::CustomRequest(request) => &request.method,
-        // The library may come to know more kinds.
+        // A later version of the library may know more requests.
         _ => "",
     }
 }
 
-impl<T: Transport<RoleClient> + 'static> Transport<RoleClient> for Inbound<T> {
+impl<T: Transport<RoleClient> + 'static> Transport<RoleClient> for AnswersOnly<T> {
     type Error = T::Error;
 
     fn name() -> std::borrow::Cow<'static, str> {
@@ -247,35 +248,38 @@ impl<T: Transport<RoleClient> + 'static> Transport<RoleClient> for Inbound<T> {
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
             if let Err(why) = self.wait_for_room().await {
-                self.leave(why);
+                self.close_because(why);
                 return None;
             }
-            let unasked = match self.transport.receive().await? {
+            let unsolicited = match self.transport.receive().await? {
                 answer @ (JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_)) => {
                     return Some(answer);
                 }
-                unasked => unasked,
+                unsolicited => unsolicited,
             };
-            if let Err(why) = self.count() {
-                self.leave(why);
+            if let Err(why) = self.count_message() {
+                self.close_because(why);
                 return None;
             }
-            match unasked {
-                JsonRpcMessage::Request(asked) => self.answer(asked.id, &asked.request),
-                JsonRpcMessage::Notification(told) => self.note(told.notification),
+            match unsolicited {
+                JsonRpcMessage::Request(message) => self.answer(message.id, &message.request),
+                JsonRpcMessage::Notification(message) => {
+                    self.handle_notification(message.notification)
+                }
                 JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => {}
             }
-            // A server that has much to say leaves others their turn.
+            // A server that sends many messages must not starve other tasks.
             tokio::task::consume_budget().await;
         }
     }
 
     async fn close(&mut self) -> Result<(), Self::Error> {
-        // They may hold what is closed.
+        // The answers may hold the transport that is closed.
         self.answers.shutdown().await;
-        // A transport that waits for its messages to be received cannot close: it ends once it is
-        // dropped.
-        timeout(END, self.transport.close()).await.unwrap_or(Ok(()))
+        // A transport whose messages are not read cannot close. It ends when it is dropped.
+        timeout(END_TIMEOUT, self.transport.close())
+            .await
+            .unwrap_or(Ok(()))
     }
 }
 
@@ -319,26 +323,31 @@ mod tests {
         for (id, expected_answers, expected_why) in [
             (
                 "1".to_owned(),
-                MOST_ANSWERS,
+                MAX_ANSWERS,
                 "asked without reading its answers",
             ),
             (
-                "1".repeat(MOST_ID_BYTES + 1),
+                "1".repeat(MAX_ID_BYTES + 1),
                 0,
                 "sent more than 10000 messages that nobody asked for within 10 s",
             ),
         ] {
-            let (answers, left) = (Arc::<AtomicUsize>::default(), Left::default());
+            let (answers, close_reason) = (Arc::<AtomicUsize>::default(), CloseReason::default());
             let asks = Asks {
                 id,
                 answers: answers.clone(),
             };
             let changes = watch::Sender::new(0);
-            let mut inbound =
-                Inbound::new(asks, &"s".into(), changes, Watched::default(), left.clone());
+            let mut inbound = AnswersOnly::new(
+                asks,
+                &"s".into(),
+                changes,
+                ProgressSinks::default(),
+                close_reason.clone(),
+            );
             assert!(inbound.receive().await.is_none());
             assert_eq!(
-                (answers.load(Ordering::Relaxed), left.why()),
+                (answers.load(Ordering::Relaxed), close_reason.get()),
                 (expected_answers, Some(expected_why))
             );
             inbound.close().await.unwrap();

@@ -8,8 +8,8 @@ use dormouse_actors::ports::{HostError, ServerChild};
 use dormouse_proto::server::ServerCommand;
 use dormouse_proto::tool::Access;
 
-use super::group::{Group, Started};
 use super::launcher::{LaunchRequest, Launcher};
+use super::process_group::{ProcessGroup, Started};
 use crate::permissions::ServerEnvironment;
 
 /// Starts the server. `env` is what its declaration says, filled in.
@@ -57,7 +57,7 @@ pub(crate) fn serve(
         mut group,
         stdout,
         stderr,
-    } = Group::start(prepared).map_err(failed)?;
+    } = ProcessGroup::start(prepared).map_err(failed)?;
     let stdin = group.stdin().expect("a server's input is piped");
     Ok(ServerChild {
         stdin: Box::new(stdin),

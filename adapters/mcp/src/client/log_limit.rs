@@ -1,18 +1,18 @@
-//! Bounds how much is traced of what one server says, so that none of them fills a log.
+//! Bounds the log lines about one server, so that no server fills the log.
 
 use std::time::{Duration, Instant};
 
-/// So many lines of one server are traced within [`WINDOW`].
-const MOST_LINES: usize = 200;
+/// The most lines of one server that are logged within [`WINDOW`].
+const MAX_LINES: usize = 200;
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// The lines of a server since a time.
-pub(super) struct Noise {
+/// Counts the lines of a server since a point in time.
+pub(super) struct LogLimit {
     since: Instant,
     lines: usize,
 }
 
-impl Default for Noise {
+impl Default for LogLimit {
     fn default() -> Self {
         Self {
             since: Instant::now(),
@@ -21,21 +21,21 @@ impl Default for Noise {
     }
 }
 
-impl Noise {
-    /// Whether another line is traced. The first one that is not is announced by a line.
+impl LogLimit {
+    /// Whether another line may be logged. Logs a notice before the first line that is left out.
     pub(super) fn admits(&mut self, server: &str) -> bool {
         if self.since.elapsed() >= WINDOW {
             *self = Self::default();
         }
         self.lines += 1;
-        if self.lines == MOST_LINES + 1 {
+        if self.lines == MAX_LINES + 1 {
             tracing::info!(
                 target: "dormouse_mcp::stderr",
                 server,
-                "further lines of this server are left out: it wrote {MOST_LINES} within {} s",
+                "further lines of this server are left out: it wrote {MAX_LINES} within {} s",
                 WINDOW.as_secs()
             );
         }
-        self.lines <= MOST_LINES
+        self.lines <= MAX_LINES
     }
 }

@@ -9,13 +9,13 @@ use std::path::{Component, Path, PathBuf};
 use dormouse_proto::file::FileError;
 use rustix::io::Errno;
 
-use super::asked::Asked;
+use super::file_request::FileRequest;
 use super::folder::Folder;
 use crate::sealed::Sealed;
 
 /// A place for a file below a permitted root.
 #[derive(Debug)]
-pub(super) struct Place<'r> {
+pub(super) struct FileLocation<'r> {
     pub(super) root: &'r OwnedFd,
     /// The parts between the root and the name: plain names only.
     pub(super) way: PathBuf,
@@ -23,22 +23,22 @@ pub(super) struct Place<'r> {
     pub(super) sealed: &'r Sealed,
 }
 
-impl Place<'_> {
+impl FileLocation<'_> {
     /// The folder of the place; nothing where it is absent.
-    pub(super) fn folder(&self, asked: &Asked<'_>) -> Result<Option<Folder>, FileError> {
-        let folder = Folder::below(self.root.as_fd(), &self.way, asked)?;
+    pub(super) fn folder(&self, request: &FileRequest<'_>) -> Result<Option<Folder>, FileError> {
+        let folder = Folder::below(self.root.as_fd(), &self.way, request)?;
         folder
-            .map(|folder| folder.unsealed(self.sealed, asked))
+            .map(|folder| folder.unsealed(self.sealed, request))
             .transpose()
     }
 
     /// The folder of the place, made with those of its parents that are absent.
-    pub(super) fn make_folder(&self, asked: &Asked<'_>) -> Result<Folder, FileError> {
-        let root = Folder::below(self.root.as_fd(), Path::new(""), asked)?
-            .ok_or_else(|| asked.not_found())?;
+    pub(super) fn make_folder(&self, request: &FileRequest<'_>) -> Result<Folder, FileError> {
+        let root = Folder::below(self.root.as_fd(), Path::new(""), request)?
+            .ok_or_else(|| request.not_found())?;
         // Nothing is made in a folder before it has been looked at.
         self.way.iter().try_fold(root, |folder, part| {
-            folder.unsealed(self.sealed, asked)?.make(part, asked)
+            folder.unsealed(self.sealed, request)?.make(part, request)
         })
     }
 }
@@ -47,18 +47,24 @@ impl Place<'_> {
 ///
 /// Taking `..` out of the text is exact here, because no part of a way that is opened later may be
 /// a link.
-pub(super) fn absolute(asked: &Asked<'_>, working_dir: &Path) -> Result<PathBuf, FileError> {
-    check_text(asked)?;
-    if names_folder(asked.path.as_os_str().as_bytes()) {
-        return Err(asked.not_a_file("a directory by its spelling"));
+pub(super) fn absolute(
+    request: &FileRequest<'_>,
+    working_dir: &Path,
+) -> Result<PathBuf, FileError> {
+    check_text(request)?;
+    if names_folder(request.path.as_os_str().as_bytes()) {
+        return Err(request.not_a_file("a directory by its spelling"));
     }
-    Ok(without_dots(asked.path, working_dir))
+    Ok(without_dots(request.path, working_dir))
 }
 
 /// The same of a path that is to name a folder, for which `.` and a slash at its end are in order.
-pub(super) fn absolute_folder(asked: &Asked<'_>, working_dir: &Path) -> Result<PathBuf, FileError> {
-    check_text(asked)?;
-    Ok(without_dots(asked.path, working_dir))
+pub(super) fn absolute_folder(
+    request: &FileRequest<'_>,
+    working_dir: &Path,
+) -> Result<PathBuf, FileError> {
+    check_text(request)?;
+    Ok(without_dots(request.path, working_dir))
 }
 
 fn without_dots(path: &Path, working_dir: &Path) -> PathBuf {
@@ -73,18 +79,18 @@ fn without_dots(path: &Path, working_dir: &Path) -> PathBuf {
     absolute
 }
 
-fn check_text(asked: &Asked<'_>) -> Result<(), FileError> {
+fn check_text(request: &FileRequest<'_>) -> Result<(), FileError> {
     /// PATH_MAX and NAME_MAX, without the closing NUL.
     const LONGEST: (usize, usize) = (4095, 255);
-    let text = asked.path.as_os_str().as_bytes();
+    let text = request.path.as_os_str().as_bytes();
     if text.is_empty() {
-        return Err(asked.unusable("the path is empty. Name a file."));
+        return Err(request.unusable("the path is empty. Name a file."));
     }
     if text.contains(&0) {
-        return Err(asked.unusable("the path holds a NUL character, which no file name can."));
+        return Err(request.unusable("the path holds a NUL character, which no file name can."));
     }
-    if text.len() > LONGEST.0 || asked.path.iter().any(|part| part.len() > LONGEST.1) {
-        return Err(asked.errno(Errno::NAMETOOLONG));
+    if text.len() > LONGEST.0 || request.path.iter().any(|part| part.len() > LONGEST.1) {
+        return Err(request.errno(Errno::NAMETOOLONG));
     }
     Ok(())
 }
@@ -104,7 +110,7 @@ pub(super) fn split(below: &Path) -> Option<(&Path, &OsStr)> {
 mod tests {
     use dormouse_proto::file::FileErrorKind;
 
-    use super::super::asked::Purpose;
+    use super::super::file_request::Purpose;
     use super::*;
 
     #[test]
@@ -120,9 +126,9 @@ mod tests {
             ("a/.../b", "/base/here/a/.../b"),
         ];
         for (path, expected) in cases {
-            let asked = Asked::new(Purpose::Read, Path::new(path));
+            let request = FileRequest::new(Purpose::Read, Path::new(path));
             assert_eq!(
-                absolute(&asked, Path::new("/base/here")).unwrap(),
+                absolute(&request, Path::new("/base/here")).unwrap(),
                 Path::new(expected),
                 "{path}"
             );
@@ -136,8 +142,8 @@ mod tests {
         for path in [
             "", "a\0b", ".", "..", "a/", "a/.", "a/..", "/", &long_part, &long_path,
         ] {
-            let asked = Asked::new(Purpose::Read, Path::new(path));
-            let error = absolute(&asked, Path::new("/base")).expect_err(path);
+            let request = FileRequest::new(Purpose::Read, Path::new(path));
+            let error = absolute(&request, Path::new("/base")).expect_err(path);
             assert_eq!(error.kind, FileErrorKind::WriteError, "{path}");
         }
     }

@@ -23,14 +23,14 @@ use crate::sealed::Identity;
 
 /// The folder of a command that is about to start.
 #[derive(Debug)]
-pub(super) enum Temporary {
+pub(super) enum CommandTempFolder {
     /// Nothing is there yet: its guard makes it.
     Named(PathBuf),
     /// There is no guard.
     Made(TempFolder),
 }
 
-impl Temporary {
+impl CommandTempFolder {
     /// A free name in `parent`, in which this user can make folders.
     ///
     /// # Errors
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn it_goes_with_its_last_holder_unless_its_guard_makes_it() {
         let parent = tempfile::tempdir().unwrap();
-        let named = Temporary::name(parent.path()).unwrap();
+        let named = CommandTempFolder::name(parent.path()).unwrap();
         assert!(
             !named.path().exists() && named.made().is_none(),
             "a kernel that is killed here leaves nothing"
@@ -238,7 +238,7 @@ mod tests {
             io::ErrorKind::AlreadyExists
         );
         remove(named.path()).unwrap();
-        assert!(Temporary::name(&parent.path().join("absent")).is_err());
+        assert!(CommandTempFolder::name(&parent.path().join("absent")).is_err());
         let dropped = TempFolder::make(parent.path()).unwrap();
         let path = dropped.folder().path.clone();
         fs::create_dir_all(path.join("a/b")).unwrap();

@@ -9,13 +9,13 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 
 use dormouse_proto::file::{FileError, WriteMode};
 
-use super::asked::Asked;
+use super::file_request::FileRequest;
 
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// How an old file and new bytes become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seam {
+pub(super) struct Splice {
     /// So many bytes of the old file come first; none: it is not kept at all.
     at: Option<u64>,
     /// An LF goes before the new bytes.
@@ -30,7 +30,7 @@ struct NoSuchLine {
     lines: u64,
 }
 
-impl Seam {
+impl Splice {
     /// Finds the place. Costs one pass over the old file in insert mode, nothing in the others.
     ///
     /// # Errors
@@ -39,16 +39,16 @@ impl Seam {
         mode: WriteMode,
         old: Option<&mut File>,
         bytes: &[u8],
-        asked: &Asked<'_>,
+        request: &FileRequest<'_>,
     ) -> Result<Self, FileError> {
         match (mode, old) {
             (WriteMode::Write, _) => Ok(Self::plain(None)),
             (WriteMode::Append, _) => Ok(Self::plain(Some(u64::MAX))),
             (WriteMode::Insert { at_line }, Some(old)) => {
-                Self::before_line(old, at_line, bytes, asked)
+                Self::before_line(old, at_line, bytes, request)
             }
             (WriteMode::Insert { at_line }, None) => {
-                Self::before_line(&mut io::empty(), at_line, bytes, asked)
+                Self::before_line(&mut io::empty(), at_line, bytes, request)
             }
         }
     }
@@ -65,12 +65,12 @@ impl Seam {
         old: &mut impl Read,
         at_line: u64,
         bytes: &[u8],
-        asked: &Asked<'_>,
+        request: &FileRequest<'_>,
     ) -> Result<Self, FileError> {
-        let lines = Lines::count(old, at_line).map_err(|error| asked.io("read", &error))?;
+        let lines = Lines::count(old, at_line).map_err(|error| request.io("read", &error))?;
         lines
-            .seam(at_line, bytes)
-            .map_err(|NoSuchLine { lines }| asked.no_such_line(at_line, lines))
+            .splice(at_line, bytes)
+            .map_err(|NoSuchLine { lines }| request.no_such_line(at_line, lines))
     }
 
     /// Writes the joined file to `out`.
@@ -139,7 +139,7 @@ impl Lines {
         self.is_open = chunk.last() != Some(&b'\n');
     }
 
-    fn seam(&self, at_line: u64, bytes: &[u8]) -> Result<Seam, NoSuchLine> {
+    fn splice(&self, at_line: u64, bytes: &[u8]) -> Result<Splice, NoSuchLine> {
         let lines = self.line_feeds + u64::from(self.is_open);
         if at_line == 0 || at_line > lines + 1 {
             return Err(NoSuchLine { lines });
@@ -147,7 +147,7 @@ impl Lines {
         let at = self.start.unwrap_or(self.size);
         let has_bytes = !bytes.is_empty();
         let closes_line = has_bytes && at < self.size && !bytes.ends_with(b"\n");
-        Ok(Seam {
+        Ok(Splice {
             at: Some(at),
             opens_line: has_bytes && self.start.is_none(),
             closes_line,
@@ -164,11 +164,12 @@ mod tests {
     fn insert(old: &str, at_line: u64, new: &str) -> Result<String, u64> {
         let mut old = Cursor::new(old.as_bytes());
         let lines = Lines::count(&mut old, at_line).expect("memory can be read");
-        let seam = lines
-            .seam(at_line, new.as_bytes())
+        let splice = lines
+            .splice(at_line, new.as_bytes())
             .map_err(|error| error.lines)?;
         let mut out = Vec::new();
-        seam.compose(Some(&mut old), new.as_bytes(), &mut out)
+        splice
+            .compose(Some(&mut old), new.as_bytes(), &mut out)
             .expect("memory can be written");
         Ok(String::from_utf8(out).expect("text stays text"))
     }

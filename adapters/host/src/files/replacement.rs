@@ -1,5 +1,5 @@
 //! A file in the making, for a tool: with the mode and owner of the file that it replaces, and
-//! errors that name what was asked.
+//! errors that name what was request.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -7,50 +7,50 @@ use std::fs::File;
 use dormouse_proto::file::{FileError, Presence};
 use rustix::fs::{Mode, fchmod, fchown, fsync};
 
-use super::asked::Asked;
+use super::file_request::FileRequest;
 use super::folder::{Folder, Target};
-use crate::unplaced::{Replace, Unplaced};
+use crate::pending_file::{PendingFile, Replace};
 
 /// The mode of a new file, before the umask.
 const NEW_FILE: Mode = Mode::from_raw_mode(0o644);
 
 /// A file without a place in the folder of its target.
 #[derive(Debug)]
-pub(super) struct Staged<'a> {
-    unplaced: Unplaced<&'a Folder>,
+pub(super) struct Replacement<'a> {
+    pending: PendingFile<&'a Folder>,
     folder: &'a Folder,
-    asked: &'a Asked<'a>,
+    request: &'a FileRequest<'a>,
 }
 
-impl<'a> Staged<'a> {
+impl<'a> Replacement<'a> {
     /// Begins it: with the mode and owner of `old`, the file it will replace, as far as the
     /// operating system lets an owner be kept.
     pub(super) fn begin(
         folder: &'a Folder,
         old: Option<&Target>,
-        asked: &'a Asked<'a>,
+        request: &'a FileRequest<'a>,
     ) -> Result<Self, FileError> {
         let mode = if old.is_some() {
             Mode::RUSR | Mode::WUSR
         } else {
             NEW_FILE
         };
-        let unplaced = Unplaced::begin(folder, mode).map_err(|errno| asked.errno(errno))?;
+        let pending = PendingFile::begin(folder, mode).map_err(|errno| request.errno(errno))?;
         if let Some(old) = old {
             // An owner that cannot be kept is no reason to refuse what the mode permits.
-            let _ = fchown(&unplaced.file, Some(old.owner.0), Some(old.owner.1));
-            fchmod(&unplaced.file, old.mode).map_err(|errno| asked.errno(errno))?;
+            let _ = fchown(&pending.file, Some(old.owner.0), Some(old.owner.1));
+            fchmod(&pending.file, old.mode).map_err(|errno| request.errno(errno))?;
         }
         Ok(Self {
-            unplaced,
+            pending,
             folder,
-            asked,
+            request,
         })
     }
 
     /// Where the bytes go.
     pub(super) fn file(&mut self) -> &mut File {
-        &mut self.unplaced.file
+        &mut self.pending.file
     }
 
     /// Makes the bytes durable, then the name.
@@ -60,20 +60,20 @@ impl<'a> Staged<'a> {
     /// target is as it was: where the last sync fails, the message says that it was replaced.
     pub(super) fn commit(self, target: &OsStr, presence: Presence) -> Result<(), FileError> {
         let Self {
-            unplaced,
+            pending,
             folder,
-            asked,
+            request,
         } = self;
         let replace = match presence {
             Presence::Absent | Presence::Neither => Replace::Nothing,
             Presence::Any | Presence::Present => Replace::Anything,
         };
-        fsync(&unplaced.file).map_err(|errno| asked.errno(errno))?;
-        unplaced
+        fsync(&pending.file).map_err(|errno| request.errno(errno))?;
+        pending
             .place(target, replace)
-            .map_err(|errno| asked.errno(errno))?;
+            .map_err(|errno| request.errno(errno))?;
         fsync(folder).map_err(|errno| {
-            asked.unusable(format_args!(
+            request.unusable(format_args!(
                 "it was replaced, but may not survive a power cut: the folder's sync failed, \
                  {errno}."
             ))
@@ -90,15 +90,15 @@ mod tests {
 
     use dormouse_proto::file::FileErrorKind;
 
-    use super::super::asked::Purpose;
+    use super::super::file_request::Purpose;
     use super::*;
 
     #[test]
     fn what_is_not_committed_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let asked = Asked::new(Purpose::Write, Path::new("f"));
+        let request = FileRequest::new(Purpose::Write, Path::new("f"));
         let root = File::open(dir.path()).unwrap();
-        let folder = Folder::below(root.as_fd(), Path::new(""), &asked)
+        let folder = Folder::below(root.as_fd(), Path::new(""), &request)
             .unwrap()
             .unwrap();
         let names = || {
@@ -108,14 +108,14 @@ mod tests {
                 .collect::<Vec<_>>()
         };
 
-        let mut dropped = Staged::begin(&folder, None, &asked).unwrap();
+        let mut dropped = Replacement::begin(&folder, None, &request).unwrap();
         dropped.file().write_all(b"half").unwrap();
         assert!(names().is_empty(), "one that is killed here leaves nothing");
         drop(dropped);
         assert!(names().is_empty());
 
         fs::write(dir.path().join("f"), "old").unwrap();
-        let late = Staged::begin(&folder, None, &asked).unwrap();
+        let late = Replacement::begin(&folder, None, &request).unwrap();
         assert_eq!(
             late.commit(OsStr::new("f"), Presence::Absent)
                 .unwrap_err()
