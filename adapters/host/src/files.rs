@@ -1,11 +1,11 @@
 //! Files below permitted roots.
 //!
-//! Every step is taken by handle from a root that was opened at the start. A path is only read as
-//! text to find its root and its parts; what it leads to is asked of the operating system by
-//! opening it (CONFINE-1). What is written is written beside the target and renamed onto it
-//! (WHOLE-1). Nothing here waits for a FIFO, a device or a terminal.
+//! Each access starts at the handle of a root that was opened when the host was created. The text of a
+//! path only serves to find its root and its components; what the path leads to is determined by
+//! opening it (CONFINE-1). A file is written next to its target and renamed onto it (WHOLE-1). No
+//! access waits for a FIFO, a device or a terminal.
 //!
-//! Only Linux offers the call that this stands on; elsewhere every access is refused by name.
+//! The implementation needs openat2, which only Linux has. On other systems every access is refused.
 
 mod file_request;
 mod folder;
@@ -44,8 +44,8 @@ use crate::sealed::Sealed;
 /// The largest file that is read, in bytes.
 const READ_CAP_BYTES: u64 = 1 << 30;
 
-/// How many writes of differently named files run side by side.
-const TURNS: usize = 64;
+/// How many writes of files with different names can run at once.
+const WRITE_LOCKS: usize = 64;
 
 /// The permitted files of one host.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub(crate) struct Files {
     read: Roots,
     write: Roots,
     sealed: Arc<Sealed>,
-    turns: Vec<Mutex<()>>,
+    write_locks: Vec<Mutex<()>>,
     hasher: RandomState,
 }
 
@@ -78,7 +78,9 @@ impl Files {
                 working_dir,
             )?,
             sealed: sealed.clone(),
-            turns: std::iter::repeat_with(Mutex::default).take(TURNS).collect(),
+            write_locks: std::iter::repeat_with(Mutex::default)
+                .take(WRITE_LOCKS)
+                .collect(),
             hasher: RandomState::new(),
         })
     }
@@ -88,18 +90,18 @@ impl Files {
     /// Writes of one host to one file happen one after the other, so that two appends both arrive.
     pub(crate) fn write(&self, write: &FileWrite) -> Result<(), FileError> {
         let request = FileRequest::new(Purpose::Write, Path::new(&write.path));
-        let place = self.write.place(&request)?;
-        let _turn = self.turn(&place.name);
-        let there = place.folder(&request)?;
+        let location = self.write.locate(&request)?;
+        let _lock = self.lock_name(&location.name);
+        let there = location.folder(&request)?;
         let seen = there
             .as_ref()
-            .map(|folder| folder.look(&place.name, &request))
+            .map(|folder| folder.look(&location.name, &request))
             .transpose()?
             .unwrap_or(false);
         check_presence(write.presence, seen, &request)?;
         let old = open_old(
             there.as_ref().filter(|_| seen),
-            &place.name,
+            &location.name,
             write.mode,
             &request,
         )?;
@@ -112,13 +114,13 @@ impl Files {
             &write.bytes,
             &request,
         )?;
-        let folder = there.map_or_else(|| place.make_folder(&request), Ok)?;
+        let folder = there.map_or_else(|| location.make_folder(&request), Ok)?;
         let mut replacement = Replacement::begin(&folder, old.as_ref(), &request)?;
         let kept = old.as_mut().map(|target| &mut target.file);
         splice
             .compose(kept, &write.bytes, replacement.file())
             .map_err(|error| request.io("store", &error))?;
-        replacement.commit(&place.name, write.presence)
+        replacement.commit(&location.name, write.presence)
     }
 
     /// Reads a file whole, up to a bound.
@@ -134,9 +136,9 @@ impl Files {
     /// The first `cap_bytes` of a file, and how many come after them. Reads no more than it keeps.
     pub(crate) fn collect(&self, path: &Path, cap_bytes: u64) -> Result<CappedBytes, FileError> {
         let request = FileRequest::new(Purpose::Read, path);
-        let place = self.read.place(&request)?;
-        let target = match place.folder(&request)? {
-            Some(folder) => folder.open_target(&place.name, Want::Read, &request)?,
+        let location = self.read.locate(&request)?;
+        let target = match location.folder(&request)? {
+            Some(folder) => folder.open_target(&location.name, Want::Read, &request)?,
             None => None,
         };
         let mut target = target
@@ -170,10 +172,10 @@ impl Files {
     }
 
     /// A file has one name, since links are refused, so that its name is enough to tell its turn.
-    fn turn(&self, name: &OsStr) -> MutexGuard<'_, ()> {
-        let slot = usize::try_from(self.hasher.hash_one(name) % TURNS as u64)
+    fn lock_name(&self, name: &OsStr) -> MutexGuard<'_, ()> {
+        let slot = usize::try_from(self.hasher.hash_one(name) % WRITE_LOCKS as u64)
             .expect("a remainder of 64 fits");
-        self.turns[slot]
+        self.write_locks[slot]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }

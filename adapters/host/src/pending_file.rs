@@ -15,25 +15,25 @@ use rustix::io::Errno;
 
 use crate::files::rename_new;
 
-/// What a file that is to be placed may find under its name.
+/// Whether a file may replace another one of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replace {
     Nothing,
     Anything,
 }
 
-/// A file that is being written. Dropped before it is placed, it leaves nothing.
+/// A file that is being written. If it is dropped before it gets its name, nothing is left.
 #[derive(Debug)]
 pub(crate) struct PendingFile<F: AsFd> {
-    /// Where the bytes go.
+    /// The file to write to.
     pub(crate) file: File,
     folder: F,
-    /// The name of its own, if it has one.
+    /// The temporary name, if the file has one.
     name: Option<OsString>,
 }
 
 impl<F: AsFd> PendingFile<F> {
-    /// Begins a file that is to be in `folder`, with this mode, before the umask.
+    /// Creates a file in `folder` with this mode, before the umask.
     ///
     /// # Errors
     /// What the operating system says.
@@ -44,8 +44,7 @@ impl<F: AsFd> PendingFile<F> {
                 folder,
                 name: None,
             }),
-            // What is wrong with the folder, if anything, is said by the attempt to make a name in
-            // it.
+            // If the folder is the problem, the attempt with a name reports it.
             Err(_) => Self::begin_named(folder, mode),
         }
     }
@@ -61,11 +60,10 @@ impl<F: AsFd> PendingFile<F> {
         })
     }
 
-    /// Gives it this name in its folder. What was there is there still if this fails.
+    /// Gives the file its name. If this fails, a file of that name is unchanged.
     ///
     /// # Errors
-    /// `EXIST` where nothing is to be replaced and something is there; what the operating system
-    /// says.
+    /// `EXIST` if nothing may be replaced and the name is taken; errors of the operating system.
     pub(crate) fn place(mut self, target: &OsStr, replace: Replace) -> Result<(), Errno> {
         if self.name.is_none() {
             match self.link(target) {
@@ -84,7 +82,7 @@ impl<F: AsFd> PendingFile<F> {
         Ok(())
     }
 
-    /// A further name for its bytes.
+    /// Adds a name to the file.
     fn link(&self, name: &OsStr) -> Result<(), Errno> {
         linkat(
             CWD,
@@ -99,13 +97,13 @@ impl<F: AsFd> PendingFile<F> {
 impl<F: AsFd> Drop for PendingFile<F> {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
-            // The caller is gone, and the temporary name means nothing to anybody else.
+            // Nobody could act on a failure.
             let _ = unlinkat(&self.folder, name, AtFlags::empty());
         }
     }
 }
 
-/// A file without a name, which can be given one: not without `/proc`.
+/// Creates a file without a name. Giving it a name later needs `/proc`, so that is checked.
 #[cfg(target_os = "linux")]
 fn unnamed(folder: &impl AsFd, mode: Mode) -> Result<File, Errno> {
     let file = File::from(openat(
@@ -126,8 +124,8 @@ fn handle_path(file: &File) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// What `make` makes under a name that nothing has: those left by a process that was killed, with
-/// the same number as this one, are stepped over.
+/// Calls `make` with temporary names until one is free. A killed process that had the same pid may
+/// have left files under such names.
 fn with_free_name<T>(
     mut make: impl FnMut(&OsStr) -> Result<T, Errno>,
 ) -> Result<(OsString, T), Errno> {

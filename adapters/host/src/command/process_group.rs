@@ -1,9 +1,9 @@
-//! A command that runs: a program and everything it starts, ended as one (GROUP-1).
+//! A running command: a program and everything that it starts, ended together (GROUP-1).
 //!
-//! Under a guard it is the guard that ends them, since it is told or since this program is gone.
-//! Without one they are a process group, known by the number of its leader, which is not reaped
-//! before the group is killed, so that the number cannot have passed to strangers by then. A
-//! program that leaves its group on purpose (setsid) leaves that hold.
+//! With a guard, the guard ends them when it gets a signal or when this program is gone. Without a
+//! guard they are a process group, identified by the pid of its leader. The leader is not reaped before
+//! the group is killed, so the pid cannot belong to another process by then. A program that leaves its
+//! group on purpose (setsid) is not ended without a guard.
 
 use std::io;
 use std::process::ExitStatus;
@@ -18,27 +18,27 @@ use super::launcher::{Prepared, StartMode};
 use super::limits;
 use super::temp_folder::CommandTempFolder;
 
-/// A running group. Dropping it kills every member; the runtime reaps the leader.
+/// A running command. Dropping it kills every member; the runtime reaps the leader.
 #[derive(Debug)]
 pub(super) struct ProcessGroup {
     child: Child,
     leader: Pid,
     ended_by: EndedBy,
     is_reaped: bool,
-    /// Removed with it, unless a guard does that.
+    /// Removed when this is dropped, unless a guard removes it.
     _temporary: Option<CommandTempFolder>,
 }
 
-/// How its members are ended.
+/// How the members are ended.
 #[derive(Clone, Copy, Debug)]
 enum EndedBy {
-    /// The leader is a guard, and is told.
+    /// The leader is a guard, which gets SIGTERM and ends the others.
     Guard,
-    /// The leader's group is killed.
+    /// The process group of the leader is killed.
     ProcessGroup,
 }
 
-/// A started group, and what can be read from its leader.
+/// A started command, and the pipes from its leader.
 pub(super) struct Started {
     pub(super) group: ProcessGroup,
     pub(super) stdout: ChildStdout,
@@ -96,7 +96,7 @@ impl ProcessGroup {
         })
     }
 
-    /// What can be written to the leader, once, where it was prepared to be written to.
+    /// The standard input of the leader, if it was prepared with a pipe. It can be taken once.
     pub(super) fn stdin(&mut self) -> Option<ChildStdin> {
         self.child.stdin.take()
     }
@@ -117,7 +117,7 @@ impl ProcessGroup {
 
     /// Ends every member that is left.
     pub(super) fn kill(&self) {
-        // It fails only where nobody is left, which is what is wanted.
+        // It fails only if no member is left, which is the goal.
         let _ = match self.ended_by {
             EndedBy::Guard => kill_process(self.leader, Signal::TERM),
             EndedBy::ProcessGroup => kill_process_group(self.leader, Signal::KILL),
@@ -141,7 +141,7 @@ impl Drop for ProcessGroup {
     }
 }
 
-/// Limits a process that was just started; one that has ended already needs none.
+/// Applies limits to a process that was just started. A process that has ended already needs none.
 fn limit(leader: Pid, limits: &CommandLimits) -> io::Result<()> {
     match limits::set_for(Some(leader), limits) {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::SRCH) => Ok(()),

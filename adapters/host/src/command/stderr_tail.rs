@@ -1,4 +1,4 @@
-//! The end of a stream: what a program said last, for the error that it ended with.
+//! Keeps the end of the standard error of a program, for the message of a failure.
 
 use std::io;
 
@@ -11,11 +11,11 @@ const KEPT_BYTES: usize = 16 << 10;
 #[derive(Debug, Default)]
 pub(super) struct StderrTail {
     bytes: Vec<u8>,
-    is_cut: bool,
+    is_truncated: bool,
 }
 
 impl StderrTail {
-    /// Reads a stream to its end. Where the future is dropped, what was read is kept.
+    /// Reads a stream to its end. If the future is dropped, the bytes that were read are kept.
     pub(super) async fn follow(&mut self, mut stream: impl AsyncRead + Unpin) -> io::Result<()> {
         let mut chunk = [0; 4096];
         loop {
@@ -29,20 +29,20 @@ impl StderrTail {
     fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
         if self.bytes.len() > 2 * KEPT_BYTES {
-            self.cut();
+            self.drop_older_bytes();
         }
     }
 
-    fn cut(&mut self) {
+    fn drop_older_bytes(&mut self) {
         let beyond = self.bytes.len().saturating_sub(KEPT_BYTES);
-        self.is_cut |= beyond > 0;
+        self.is_truncated |= beyond > 0;
         self.bytes.drain(..beyond);
     }
 
-    /// What was kept, as text; `…` in front where something was before it.
+    /// The kept bytes as text, with `…` in front if earlier bytes were dropped.
     pub(super) fn text(mut self) -> String {
-        self.cut();
-        if !self.is_cut {
+        self.drop_older_bytes();
+        if !self.is_truncated {
             return String::from_utf8_lossy(&self.bytes).trim_end().to_owned();
         }
         let inside_char = self

@@ -1,9 +1,9 @@
-//! A command's own folder for temporary files. Under a guard, the guard makes it and removes it, so
-//! that none is left if the kernel is killed before there is a guard. The kernel chooses its name.
+//! The temporary folder of a command. The kernel chooses its name. If there is a guard, the guard
+//! creates and removes the folder, so that none is left if the kernel is killed before the guard runs.
 //!
-//! A command can make it hard to remove: folders nested thousands deep, or closed to their owner.
-//! So nested folders are moved up one by one before they are removed, which takes two handles and
-//! no recursion at any depth.
+//! A command can make the folder hard to remove: with folders nested thousands deep, or closed to their
+//! owner. So nested folders are moved up one by one before they are removed, which takes two handles
+//! and no recursion at any depth.
 
 use std::ffi::CString;
 use std::io;
@@ -24,9 +24,9 @@ use crate::sealed::Identity;
 /// The folder of a command that is about to start.
 #[derive(Debug)]
 pub(super) enum CommandTempFolder {
-    /// Nothing is there yet: its guard makes it.
+    /// Only the name is chosen: the guard creates the folder.
     Named(PathBuf),
-    /// There is no guard.
+    /// The folder exists, since there is no guard.
     Made(TempFolder),
 }
 
@@ -51,7 +51,7 @@ impl CommandTempFolder {
         }
     }
 
-    /// The folder, if it is there.
+    /// The folder, if it exists.
     pub(super) fn made(&self) -> Option<&Folder> {
         match self {
             Self::Named(_) => None,
@@ -60,10 +60,10 @@ impl CommandTempFolder {
     }
 }
 
-/// Makes the folder of a command whose guard this is.
+/// Creates the folder of the command that this process guards.
 ///
 /// # Errors
-/// Something has its name, or it cannot be made.
+/// The name is taken, or the folder cannot be created.
 pub(super) fn make_named(path: &Path) -> io::Result<Folder> {
     std::fs::DirBuilder::new().mode(0o700).create(path)?;
     just_made(path.to_owned())
@@ -97,16 +97,16 @@ impl TempFolder {
 impl Drop for TempFolder {
     fn drop(&mut self) {
         let Some(folder) = self.0.take() else { return };
-        // On a thread, since the caller must not block. If there is no thread, the folder stays
-        // behind.
+        // On a thread, since the caller must not block. If no thread can be started, the folder
+        // stays behind.
         let _ = std::thread::Builder::new()
             .name("removing".to_owned())
             .spawn(move || remove(&folder.path));
     }
 }
 
-/// The folder at this path, if it is the one that was just made and not a link or another folder in
-/// its place: it is ours and empty.
+/// The folder at this path, after a check that nobody replaced it by a link or by another folder: it
+/// must be empty and belong to this user.
 fn just_made(path: PathBuf) -> io::Result<Folder> {
     let handle = opened(CWD, &path)?;
     let is_ours = fstat(&handle)?.st_uid == geteuid().as_raw();
@@ -119,11 +119,11 @@ fn just_made(path: PathBuf) -> io::Result<Folder> {
     }
 }
 
-/// Removes a folder and all below it. Costs a system call or two for each file, and a rename for
+/// Removes a folder and everything below it. Costs a system call or two for each file, and a rename for
 /// each folder.
 ///
 /// # Errors
-/// Something cannot be removed. All else is.
+/// Something cannot be removed. Everything else is removed.
 pub(super) fn remove(folder: &Path) -> io::Result<()> {
     let top = opened(CWD, folder)?;
     let mut names = (0..)
@@ -145,7 +145,7 @@ pub(super) fn remove(folder: &Path) -> io::Result<()> {
         if folders == 0 {
             break;
         }
-        // What failed may have been below one that was moved up since.
+        // The failure may concern a folder that was moved up since, so it is tried again.
         failed = Ok(());
     }
     failed.and_then(|()| std::fs::remove_dir(folder))
@@ -157,7 +157,7 @@ fn raise(
     name: &CString,
     names: &mut impl Iterator<Item = CString>,
 ) -> io::Result<()> {
-    // It may be closed to its owner.
+    // The command may have closed the folder to its owner.
     chmodat(top, name, Mode::RWXU, AtFlags::empty())?;
     let folder = opened(top, name)?;
     for entry in entries(&folder)? {
@@ -182,7 +182,7 @@ fn move_up(
 ) -> io::Result<()> {
     for name in names {
         match renameat(folder, entry, top, &name) {
-            // The command took the name.
+            // The command has used this name.
             Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
             moved => return Ok(moved?),
         }
@@ -200,7 +200,7 @@ fn is_folder(folder: &OwnedFd, name: &CString) -> bool {
     stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
 }
 
-/// The names in a folder, all at once: it is changed while they are gone through.
+/// All names in a folder. They are read at once, since the folder is changed while they are handled.
 fn entries(folder: &OwnedFd) -> io::Result<Vec<CString>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(folder)? {

@@ -1,6 +1,6 @@
-//! A tool server as a program of this machine: permitted, scrubbed, confined and guarded as a
-//! command is that may write (CONFINE-2), and ended with all that it started when nobody speaks to
-//! it any more (GROUP-1).
+//! Starts a tool server that is a program of this machine. It is permitted, confined and guarded like a
+//! command with write access (CONFINE-2), and ended with everything that it started when its
+//! connection is closed (GROUP-1).
 
 use std::process::Stdio;
 
@@ -12,21 +12,21 @@ use super::launcher::{LaunchRequest, Launcher};
 use super::process_group::{ProcessGroup, Started};
 use crate::permissions::ServerEnvironment;
 
-/// Starts the server. `env` is what its declaration says, filled in.
+/// Starts the server. `env` holds the variables of its declaration, with their values.
 ///
 /// # Errors
-/// A text for the user: it is not permitted, not found, cannot be confined, or cannot be started.
+/// A text for the user, if the server is not permitted, not found, cannot be confined or started.
 pub(crate) fn serve(
     launcher: &Launcher,
     server: &ServerCommand,
-    told: ServerEnvironment,
+    environment: ServerEnvironment,
     env: Vec<(String, String)>,
 ) -> Result<ServerChild, HostError> {
     let argv: Vec<String> = std::iter::once(&server.program)
         .chain(&server.args)
         .cloned()
         .collect();
-    let env = match told {
+    let env = match environment {
         ServerEnvironment::Declared => launcher
             .declared(&server.program, env)
             .map_err(HostError::Refused)?,

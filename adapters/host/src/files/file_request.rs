@@ -1,4 +1,5 @@
-//! What was asked of a path, and every way to refuse it: the words of all file errors stand here.
+//! A request to read or write a path, and the texts of all errors that can refuse it. Models read
+//! these texts.
 
 use std::fmt::Display;
 use std::io;
@@ -38,7 +39,7 @@ impl Purpose {
     }
 }
 
-/// A path as it was asked for, and what for.
+/// A path as the request spelled it, and the purpose of the request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FileRequest<'a> {
     pub(super) purpose: Purpose,

@@ -1,7 +1,7 @@
-//! A folder that is held open, and what can be done in it: look at an entry, open a file, make a
-//! folder.
+//! A folder that is held open, and the operations in it: inspect an entry, open a file, create a
+//! folder, list the entries.
 //!
-//! Whatever name is given here is one part of a path, never a path.
+//! Every name in this module is a single path component.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -18,7 +18,7 @@ use super::open_beneath::{self, Want};
 use crate::sealed::Sealed;
 
 /// The most entries of a folder that are listed.
-const MOST_ENTRIES: usize = 100_000;
+const MAX_ENTRIES: usize = 100_000;
 
 /// A folder below a permitted root, or the root.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(super) struct Folder {
     handle: OwnedFd,
 }
 
-/// A regular file that is open, and what is kept of it when it is replaced.
+/// An open regular file, with the attributes that a replacement keeps.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) file: File,
@@ -39,7 +39,7 @@ pub(super) struct Target {
 }
 
 impl Folder {
-    /// Opens the folder at `way` below `root`; nothing where a part of the way is absent.
+    /// Opens the folder at `way` below `root`; none if a component of the path is absent.
     pub(super) fn below(
         root: BorrowedFd<'_>,
         way: &Path,
@@ -67,7 +67,7 @@ impl Folder {
         }
     }
 
-    /// This folder, unless it belongs to the kernel itself, under whatever name.
+    /// Returns this folder, unless it is sealed, under any of its names.
     pub(super) fn unsealed(
         self,
         sealed: &Sealed,
@@ -80,7 +80,8 @@ impl Folder {
         }
     }
 
-    /// The folder `name` in this one, made where it is absent. Durable when this returns.
+    /// Opens the folder `name` in this one, and creates it if it is absent. It is durable when this
+    /// returns.
     pub(super) fn make(&self, name: &OsStr, request: &FileRequest<'_>) -> Result<Self, FileError> {
         if let Some(there) = Self::below(self.as_fd(), Path::new(name), request)? {
             return Ok(there);
@@ -93,8 +94,8 @@ impl Folder {
         Self::below(self.as_fd(), Path::new(name), request)?.ok_or_else(|| request.not_found())
     }
 
-    /// Whether a file that may be touched is there. What it is, is asked without opening it for
-    /// anything.
+    /// Whether a regular file of this name exists. Its type is determined without opening it for
+    /// reading or writing.
     pub(super) fn look(&self, name: &OsStr, request: &FileRequest<'_>) -> Result<bool, FileError> {
         match open_beneath::open(self.as_fd(), Path::new(name), Want::Look) {
             Ok(handle) => check_target(&handle, request).map(|_| true),
@@ -103,8 +104,8 @@ impl Folder {
         }
     }
 
-    /// What it holds, sorted by name. Names are looked at and not opened; one that goes meanwhile
-    /// is left out.
+    /// The entries, sorted by name. Entries are not opened. An entry that is deleted meanwhile is left
+    /// out.
     pub(super) fn list(&self, request: &FileRequest<'_>) -> Result<Listing, FileError> {
         let refused = |errno| request.errno(errno);
         let (mut entries, mut left_out) = (Vec::new(), 0);
@@ -112,7 +113,7 @@ impl Folder {
             let entry = entry.map_err(refused)?;
             match entry.file_name().to_bytes() {
                 b"." | b".." => {}
-                _ if entries.len() == MOST_ENTRIES => left_out += 1,
+                _ if entries.len() == MAX_ENTRIES => left_out += 1,
                 name => entries.extend(self.entry(OsStr::from_bytes(name))),
             }
         }
@@ -136,8 +137,8 @@ impl Folder {
         })
     }
 
-    /// Opens a file; nothing where it is absent. It is looked at before, so that a device is not
-    /// even opened, and after, since it may have been exchanged between.
+    /// Opens a file; none if it is absent. Its type is checked before, so that a device is never
+    /// opened, and again after, since the entry may have been replaced in between.
     pub(super) fn open_target(
         &self,
         name: &OsStr,
@@ -162,7 +163,7 @@ impl AsFd for Folder {
 }
 
 impl Target {
-    /// This file, unless it belongs to the kernel itself, under whatever name.
+    /// Returns this file, unless it is sealed, under any of its names.
     pub(super) fn unsealed(
         self,
         sealed: &Sealed,

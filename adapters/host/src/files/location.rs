@@ -1,5 +1,5 @@
-//! Where a path leads: a root that is held open, the way from there, and a name. Text alone;
-//! nothing is opened to find it.
+//! The location of a file: a root that is held open, the folder below it, and a name. It is derived
+//! from the text of a path alone; nothing is opened.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,18 +13,18 @@ use super::file_request::FileRequest;
 use super::folder::Folder;
 use crate::sealed::Sealed;
 
-/// A place for a file below a permitted root.
+/// The location of a file below a permitted root.
 #[derive(Debug)]
 pub(super) struct FileLocation<'r> {
     pub(super) root: &'r OwnedFd,
-    /// The parts between the root and the name: plain names only.
+    /// The components between the root and the name: plain names only.
     pub(super) way: PathBuf,
     pub(super) name: OsString,
     pub(super) sealed: &'r Sealed,
 }
 
 impl FileLocation<'_> {
-    /// The folder of the place; nothing where it is absent.
+    /// Opens the folder of the file; none if it is absent.
     pub(super) fn folder(&self, request: &FileRequest<'_>) -> Result<Option<Folder>, FileError> {
         let folder = Folder::below(self.root.as_fd(), &self.way, request)?;
         folder
@@ -32,21 +32,20 @@ impl FileLocation<'_> {
             .transpose()
     }
 
-    /// The folder of the place, made with those of its parents that are absent.
+    /// Opens the folder of the file, and creates it and its parents if they are absent.
     pub(super) fn make_folder(&self, request: &FileRequest<'_>) -> Result<Folder, FileError> {
         let root = Folder::below(self.root.as_fd(), Path::new(""), request)?
             .ok_or_else(|| request.not_found())?;
-        // Nothing is made in a folder before it has been looked at.
+        // Each folder is checked before anything is created in it.
         self.way.iter().try_fold(root, |folder, part| {
             folder.unsealed(self.sealed, request)?.make(part, request)
         })
     }
 }
 
-/// The absolute spelling of a path, with `.` and `..` taken out of the text.
+/// The absolute form of a path, without `.` and `..`.
 ///
-/// Taking `..` out of the text is exact here, because no part of a way that is opened later may be
-/// a link.
+/// Removing `..` from the text is exact, because no component that is opened later may be a link.
 pub(super) fn absolute(
     request: &FileRequest<'_>,
     working_dir: &Path,
@@ -58,7 +57,7 @@ pub(super) fn absolute(
     Ok(without_dots(request.path, working_dir))
 }
 
-/// The same of a path that is to name a folder, for which `.` and a slash at its end are in order.
+/// The absolute form of the path of a folder, which may end with a slash or a dot.
 pub(super) fn absolute_folder(
     request: &FileRequest<'_>,
     working_dir: &Path,
@@ -95,13 +94,13 @@ fn check_text(request: &FileRequest<'_>) -> Result<(), FileError> {
     Ok(())
 }
 
-/// `Path` forgets a slash or a dot at the end; what they say is that a directory is meant.
+/// Whether the spelling means a directory: it ends with a slash or a dot, which `Path` drops.
 fn names_folder(text: &[u8]) -> bool {
     let last = text.rsplit(|byte| *byte == b'/').next().unwrap_or(text);
     matches!(last, b"" | b"." | b"..")
 }
 
-/// Splits what follows a root into the way and the name.
+/// Splits a path below a root into the folder and the name.
 pub(super) fn split(below: &Path) -> Option<(&Path, &OsStr)> {
     Some((below.parent()?, below.file_name()?))
 }

@@ -1,8 +1,7 @@
-//! The three calls that depend on the operating system: open below a folder, rename onto nothing,
-//! whose file system.
+//! The calls that depend on the operating system: open a path below a folder, rename without
+//! replacing, and determine the type of a file system.
 //!
-//! Opening never leaves the folder, follows no link of any kind, waits for nobody, and truncates
-//! nothing.
+//! Opening never leaves the folder, follows no links, never blocks, and truncates nothing.
 
 use std::ffi::OsStr;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -13,9 +12,9 @@ use rustix::io::{Errno, Result};
 /// What something is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Want {
-    /// A directory, to go on from, make entries in, and sync.
+    /// A directory, to open or create entries in, and to sync.
     Folder,
-    /// Only to see what it is: opening has no effect, not even on a device.
+    /// Only to determine its type: opening has no effect, not even on a device.
     Look,
     Read,
     Write,
@@ -31,7 +30,7 @@ pub(super) enum Want {
 pub(super) fn open(folder: BorrowedFd<'_>, path: &Path, want: Want) -> Result<OwnedFd> {
     use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 
-    /// The kernel asks to try again when something on the way is renamed meanwhile.
+    /// Linux returns EAGAIN if a component is renamed meanwhile.
     const TRIES: u32 = 64;
     let access = match want {
         Want::Folder => OFlags::RDONLY | OFlags::DIRECTORY,
@@ -61,10 +60,10 @@ pub(super) fn open(_folder: BorrowedFd<'_>, _path: &Path, _want: Want) -> Result
     Err(Errno::NOSYS)
 }
 
-/// Renames an entry of `folder` to a name that nothing has.
+/// Renames an entry of `folder` to a name that must be free.
 ///
 /// # Errors
-/// `EXIST` where something has it, whenever that came to be there.
+/// `EXIST` if the name is taken, even if that happened only just before.
 pub(crate) fn rename_new(folder: BorrowedFd<'_>, from: &OsStr, to: &OsStr) -> Result<()> {
     match rename_noreplace(folder, from, to) {
         Err(Errno::INVAL | Errno::NOSYS) => link_then_unlink(folder, from, to),
@@ -82,15 +81,15 @@ fn rename_noreplace(_folder: BorrowedFd<'_>, _from: &OsStr, _to: &OsStr) -> Resu
     Err(Errno::NOSYS)
 }
 
-/// The same for file systems without that kind of rename.
+/// The same result on file systems without this kind of rename.
 fn link_then_unlink(folder: BorrowedFd<'_>, from: &OsStr, to: &OsStr) -> Result<()> {
     use rustix::fs::{AtFlags, linkat, unlinkat};
     linkat(folder, from, folder, to, AtFlags::empty())?;
     unlinkat(folder, from, AtFlags::empty())
 }
 
-/// Whether a folder belongs to a file system in which files are the kernel's own state: their bytes
-/// are secrets of this process (`/proc/self/environ`), or act when written.
+/// Whether a folder belongs to a file system that shows the state of the operating system: such files
+/// may hold secrets of this process (`/proc/self/environ`), or have effects when they are written.
 #[cfg(target_os = "linux")]
 pub(super) fn is_kernel_state(folder: BorrowedFd<'_>) -> Result<bool> {
     /// proc, sysfs, debugfs, tracefs, securityfs, cgroup, cgroup2, bpf, configfs, selinux, efivars

@@ -1,5 +1,5 @@
-//! A file in the making, for a tool: with the mode and owner of the file that it replaces, and
-//! errors that name what was request.
+//! The new version of a file while it is written. It gets the mode and owner of the file that it
+//! replaces, and its errors name the requested path.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,7 +14,7 @@ use crate::pending_file::{PendingFile, Replace};
 /// The mode of a new file, before the umask.
 const NEW_FILE: Mode = Mode::from_raw_mode(0o644);
 
-/// A file without a place in the folder of its target.
+/// A new file in the folder of its target, before it has the name of the target.
 #[derive(Debug)]
 pub(super) struct Replacement<'a> {
     pending: PendingFile<&'a Folder>,
@@ -23,8 +23,8 @@ pub(super) struct Replacement<'a> {
 }
 
 impl<'a> Replacement<'a> {
-    /// Begins it: with the mode and owner of `old`, the file it will replace, as far as the
-    /// operating system lets an owner be kept.
+    /// Creates the file with the mode of `old`, the file that it replaces, and with its owner if the
+    /// operating system permits that.
     pub(super) fn begin(
         folder: &'a Folder,
         old: Option<&Target>,
@@ -37,7 +37,7 @@ impl<'a> Replacement<'a> {
         };
         let pending = PendingFile::begin(folder, mode).map_err(|errno| request.errno(errno))?;
         if let Some(old) = old {
-            // An owner that cannot be kept is no reason to refuse what the mode permits.
+            // A user who may write the file may not be allowed to give it away, so this may fail.
             let _ = fchown(&pending.file, Some(old.owner.0), Some(old.owner.1));
             fchmod(&pending.file, old.mode).map_err(|errno| request.errno(errno))?;
         }
@@ -48,16 +48,16 @@ impl<'a> Replacement<'a> {
         })
     }
 
-    /// Where the bytes go.
+    /// The file to write the new bytes to.
     pub(super) fn file(&mut self) -> &mut File {
         &mut self.pending.file
     }
 
-    /// Makes the bytes durable, then the name.
+    /// Makes the bytes durable, then gives the file its name.
     ///
     /// # Errors
-    /// `FileExists` where nothing may be there and something came to be. In all cases but one the
-    /// target is as it was: where the last sync fails, the message says that it was replaced.
+    /// `FileExists` if the file must be new and its name is taken by now. After an error the target is
+    /// unchanged, with one exception: if the last sync fails, the message says that it was replaced.
     pub(super) fn commit(self, target: &OsStr, presence: Presence) -> Result<(), FileError> {
         let Self {
             pending,

@@ -1,4 +1,4 @@
-//! The permitted roots of one purpose, each opened once.
+//! The permitted root folders for reading or for writing, each opened once.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,7 +10,7 @@ use dormouse_proto::file::FileError;
 
 use super::file_request::{FileRequest, Purpose};
 use super::location::{self, FileLocation};
-use crate::sealed::{Sealed, canonical_as_far};
+use crate::sealed::{Sealed, canonical_existing_part};
 
 /// Folders below which files may be read, or written.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(super) struct Roots {
     working_dir: PathBuf,
 }
 
-/// One folder, by handle: what its path leads to later does not matter.
+/// A folder that is held open: renaming or replacing its path later has no effect.
 #[derive(Debug)]
 struct Root {
     handle: OwnedFd,
@@ -31,8 +31,8 @@ struct Root {
 }
 
 impl Roots {
-    /// Opens the folders; those that are to be written are made where they are absent, unless they
-    /// would lie in a sealed one. `working_dir` is absolute and free of symbolic links.
+    /// Opens the folders. A folder for writing is created if it is absent, unless it would lie in a
+    /// sealed one. `working_dir` is absolute and free of symbolic links.
     pub(super) fn open<'p>(
         purpose: Purpose,
         folders: impl Iterator<Item = &'p Path>,
@@ -63,11 +63,11 @@ impl Roots {
         })
     }
 
-    /// Where a path leads: below the root that is nearest to it.
+    /// The location of a path below its nearest root.
     ///
     /// # Errors
-    /// `AccessDenied` where it is below none.
-    pub(super) fn place(&self, request: &FileRequest<'_>) -> Result<FileLocation<'_>, FileError> {
+    /// `AccessDenied` if the path is below no root.
+    pub(super) fn locate(&self, request: &FileRequest<'_>) -> Result<FileLocation<'_>, FileError> {
         let absolute = location::absolute(request, &self.working_dir)?;
         let (root, below) =
             self.below(&absolute, absolute.parent().unwrap_or(&absolute), request)?;
@@ -81,10 +81,10 @@ impl Roots {
         })
     }
 
-    /// The same for a folder, which may be a root itself.
+    /// The root and the relative path of a folder, which may be a root itself.
     ///
     /// # Errors
-    /// `AccessDenied` where it is below no root.
+    /// `AccessDenied` if the folder is below no root.
     pub(super) fn folder(
         &self,
         request: &FileRequest<'_>,
@@ -93,7 +93,7 @@ impl Roots {
         self.below(&absolute, &absolute, request)
     }
 
-    /// `folder` is what would have to be permitted.
+    /// The nearest root of a path. An error names `folder` as the one that has to be permitted.
     fn below(
         &self,
         absolute: &Path,
@@ -119,9 +119,9 @@ impl Roots {
     }
 }
 
-/// Makes a folder and those above it where they are absent. In a sealed folder nothing is made.
+/// Creates a folder and its parents if they are absent. Nothing is created in a sealed folder.
 fn make(path: &Path, sealed: &Sealed) -> io::Result<()> {
-    let is_sealed = sealed.holding(&canonical_as_far(path)).is_some();
+    let is_sealed = sealed.holding(&canonical_existing_part(path)).is_some();
     if is_sealed || path.exists() {
         Ok(())
     } else {

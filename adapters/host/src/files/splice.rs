@@ -1,8 +1,7 @@
-//! Where new bytes join an old file: at its end, before a line, or in its place.
+//! Joins new bytes with an old file: appends them, inserts them before a line, or replaces the file.
 //!
-//! Appending is exact: the bytes follow what is there, and nothing is put between. Inserting is by
-//! line: what is inserted never shares a line with what was there, so that an LF is put between the
-//! two where neither side has one.
+//! Appending is exact: no byte is added in between. Inserting works on lines: inserted text never
+//! shares a line with old text, so an LF is added between the two if neither side has one.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -13,10 +12,10 @@ use super::file_request::FileRequest;
 
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// How an old file and new bytes become one.
+/// How an old file and new bytes are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Splice {
-    /// So many bytes of the old file come first; none: it is not kept at all.
+    /// How many bytes of the old file come before the new bytes; none: the old file is dropped.
     at: Option<u64>,
     /// An LF goes before the new bytes.
     opens_line: bool,
@@ -31,7 +30,7 @@ struct NoSuchLine {
 }
 
 impl Splice {
-    /// Finds the place. Costs one pass over the old file in insert mode, nothing in the others.
+    /// Finds the position. Costs one pass over the old file in insert mode, nothing in other modes.
     ///
     /// # Errors
     /// `InvalidRange` for a line that is neither in the file nor the one after its last.
@@ -95,15 +94,15 @@ impl Splice {
     }
 }
 
-/// What one pass over a file tells about its lines: only LF ends one, and a final LF opens no
-/// further one.
+/// The result of one pass over the lines of a file. Only LF ends a line, and a final LF does not begin
+/// another one.
 #[derive(Debug, Default)]
 struct Lines {
     line_feeds: u64,
     size: u64,
     /// The last line has no LF.
     is_open: bool,
-    /// Where the line begins that was asked for, as far as there are line feeds before it.
+    /// The offset of the requested line, if the file has enough line feeds before it.
     start: Option<u64>,
 }
 

@@ -1,5 +1,5 @@
-//! The rights of root that reach around files and processes. A command that runs as root keeps what
-//! it needs for files of its own.
+//! Drops the capabilities of root that bypass the permissions of files and processes. A command that
+//! runs as root keeps what it needs for its own files.
 
 use std::io;
 
@@ -9,8 +9,8 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities,
 };
 
-/// What stays: to own, read and write files as root does, to become another user, to listen at a
-/// low port.
+/// The capabilities that stay: to own, read and write files as root does, to become another user, to
+/// listen at a low port.
 const KEPT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::FOWNER)
@@ -19,10 +19,10 @@ const KEPT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::SETUID)
     .union(CapabilitySet::NET_BIND_SERVICE);
 
-/// Gives up the others, for the calling thread and all that it starts.
-pub(super) fn give_up() -> io::Result<()> {
+/// Drops the other capabilities of the calling thread and of everything that it starts.
+pub(super) fn drop_capabilities() -> io::Result<()> {
     for capability in CapabilitySet::all().difference(KEPT).iter() {
-        // A system that does not know one does not give it either.
+        // A capability that the system does not know cannot be held.
         if capability_is_in_bounding_set(capability) != Ok(true) {
             continue;
         }
@@ -34,7 +34,7 @@ pub(super) fn give_up() -> io::Result<()> {
             Err(errno) => return Err(errno.into()),
         }
     }
-    // Inheritable capabilities pass the bounding set by. Clearing them clears the ambient ones too.
+    // Inheritable capabilities bypass the bounding set. Clearing them clears the ambient ones too.
     let CapabilitySets {
         effective,
         permitted,

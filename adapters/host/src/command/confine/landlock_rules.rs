@@ -1,4 +1,5 @@
-//! Landlock: which files may be read and written, which ports reached, who may be signalled.
+//! The Landlock rules: which files may be read and written, which ports may be reached, and which
+//! processes may be signalled.
 //!
 //! Landlock rules only allow. A sealed path is therefore left out by allowing each sibling of it,
 //! and each sibling of every folder above it. As a consequence, an entry that is created directly
@@ -22,20 +23,20 @@ use super::{Confinement, Folder, Writes};
 use crate::permissions::Network;
 use crate::sealed::{Identity, Mounts, identities};
 
-/// Devices that anything may read and write: none of them keeps anything, none is a terminal.
+/// Devices that every command may read and write: none stores data, and none is a terminal.
 const DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
-/// What belongs to the system: terminals, disks, its own settings. No permitted folder reaches into
-/// it, nor into another place where the like is mounted.
+/// Folders of the system: terminals, disks, settings. They stay closed even below a permitted folder,
+/// and so do other mount points of these file systems.
 const SYSTEM: [&str; 3] = ["/dev", "/proc", "/sys"];
-/// Where devices are.
+/// The folder of devices.
 const DEVICE_FOLDER: &str = "/dev";
-/// What else of `/dev` may be read.
+/// Further entries of `/dev` that may be read.
 const READABLE: [&str; 3] = ["/dev/random", "/dev/urandom", SHARED_MEMORY];
-/// Files in memory and semaphores, with names. The one folder of the system that can be permitted
-/// by its name.
+/// Shared memory and named semaphores. This is the one folder of the system that can be permitted by
+/// name.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// The version that this system has. Restricts the calling thread.
+/// The version of Landlock on this system. Restricts the calling thread.
 pub(super) fn version() -> io::Result<ABI> {
     let status = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
@@ -50,7 +51,7 @@ pub(super) fn version() -> io::Result<ABI> {
     }
 }
 
-/// Confines the signals of the calling thread to itself and what it starts.
+/// Restricts the signals of the calling thread to itself and to processes that it starts.
 pub(super) fn scope_signals() -> io::Result<()> {
     let status = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
@@ -92,9 +93,9 @@ pub(super) fn restrict(confinement: &Confinement, abi: ABI) -> io::Result<()> {
     }
 }
 
-/// All ways of writing, but the making of devices.
+/// All write accesses except the creation of devices.
 fn writing(abi: ABI) -> BitFlags<AccessFs> {
-    // Later versions add sockets, which seccomp sees to.
+    // Later versions add sockets, which the seccomp filter handles.
     AccessFs::from_write(abi.min(ABI::V8)) & !(AccessFs::MakeChar | AccessFs::MakeBlock)
 }
 
@@ -144,7 +145,7 @@ fn allow(
     access: BitFlags<AccessFs>,
 ) -> io::Result<()> {
     let is_folder = FileType::from_raw_mode(fstat(handle)?.st_mode) == FileType::Directory;
-    // What can only be done in a folder cannot be allowed for a file.
+    // Landlock rejects rules that give a file the accesses of a folder.
     let access = if is_folder {
         access
     } else {
@@ -161,18 +162,18 @@ struct ClosedPaths<'a> {
     /// Every name of the sealed paths, and of folders of the system.
     names: Vec<PathBuf>,
     sealed: &'a [PathBuf],
-    /// The files of the sealed paths. They are gathered only where a hard link may be one of them.
+    /// The inodes of the sealed paths. They are collected only when a file with several names is found.
     files: OnceCell<BTreeSet<Identity>>,
 }
 
 impl<'a> ClosedPaths<'a> {
-    /// To who reads: the sealed paths, and devices.
+    /// The paths that are closed for reading: the sealed paths, and devices.
     fn to_readers(sealed: &'a [PathBuf], mounts: &Mounts) -> Self {
         let devices = mounts.of_devices().chain([Path::new(DEVICE_FOLDER)]);
         Self::of(sealed, mounts, devices)
     }
 
-    /// To who writes: the sealed paths, and all of the system.
+    /// The paths that are closed for writing: the sealed paths, and the folders of the system.
     fn to_writers(sealed: &'a [PathBuf], mounts: &Mounts) -> Self {
         Self::of(
             sealed,
@@ -208,8 +209,8 @@ impl<'a> ClosedPaths<'a> {
         self.names.iter().any(|closed| closed.starts_with(path))
     }
 
-    /// Whether an open file is a hard link to a sealed one. A Landlock rule holds for the inode,
-    /// and so for each of its names.
+    /// Whether an open file is a hard link to a sealed file. A Landlock rule applies to the inode, and
+    /// so to all of its names.
     fn links(&self, file: &OwnedFd) -> io::Result<bool> {
         let stat = fstat(file)?;
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory || stat.st_nlink < 2 {
@@ -220,7 +221,7 @@ impl<'a> ClosedPaths<'a> {
     }
 }
 
-/// All that may be read.
+/// Passes everything that may be read to `each`.
 fn readable(closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Result<()> {
     around(Path::new("/"), closed, each)?;
     READABLE
@@ -229,7 +230,7 @@ fn readable(closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Result<()> {
         .try_for_each(each)
 }
 
-/// All that may be written.
+/// Passes everything that may be written to `each`.
 fn writable(writes: &Writes, closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Result<()> {
     let Writes::Below(folders) = writes else {
         return Ok(());
@@ -247,7 +248,7 @@ fn writable(writes: &Writes, closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Re
     Ok(())
 }
 
-/// A permitted folder, which has to be the one that was permitted.
+/// Opens a permitted folder, and checks that it is still the same folder.
 fn reopened(folder: &Folder) -> io::Result<OwnedFd> {
     let shown = folder.path.display();
     let handle = File::open(&folder.path)
@@ -260,10 +261,10 @@ fn reopened(folder: &Folder) -> io::Result<OwnedFd> {
     }
 }
 
-/// Opens each entry of `folder` that neither is closed nor holds a closed path; of a folder that
-/// holds one, its entries likewise.
+/// Passes each entry of `folder` to `each`, unless it is closed. For an entry that contains a closed
+/// path, does the same with its entries.
 fn around(folder: &Path, closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Result<()> {
-    // A folder that cannot be listed cannot be by the command either.
+    // A folder that this process cannot list is closed to the command, too.
     let Ok(entries) = std::fs::read_dir(folder) else {
         return Ok(());
     };
@@ -285,8 +286,7 @@ fn around(folder: &Path, closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Result
     Ok(())
 }
 
-/// Opens what stands at a path to name it in a rule. A link is no name: what it leads to is allowed
-/// by its own, or not.
+/// Opens a path for use in a rule. Symbolic links are skipped: their targets have rules of their own.
 fn open(path: &Path) -> Option<OwnedFd> {
     let handle = openat(
         CWD,

@@ -1,7 +1,7 @@
-//! seccomp: system calls that are refused, since no rule about files can refuse what they do.
+//! The seccomp filter: refuses system calls whose effects Landlock rules cannot prevent.
 //!
-//! What is refused answers "permission denied", so that programs say so. What programs do without
-//! where a system is too old for it answers "not implemented".
+//! A refused call fails with "permission denied", so that programs report it. Calls for which programs
+//! have a fallback on older systems fail with "not implemented".
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -16,41 +16,42 @@ use seccompiler::{
 use super::{Confinement, Processes, Writes};
 use crate::permissions::Network;
 
-/// The calls of a filter: each with the cases in which it is refused, none of which means always.
+/// The calls of a filter, each with the cases in which it is refused. No case means: always.
 type Calls = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Calls of Linux that the crate of numbers does not name everywhere. They have one number on every
-/// kind of machine.
+/// System calls that the crate `libc` does not name on every architecture. Their numbers are the same
+/// on all of them.
 const FCHMODAT2: i64 = 452;
 const SETXATTRAT: i64 = 463;
 const REMOVEXATTRAT: i64 = 466;
 const FILE_SETATTR: i64 = 469;
 
-/// A bit of `O_TMPFILE`, which comes with that of a folder.
+/// `O_TMPFILE` without the bit of `O_DIRECTORY`, which it includes.
 const TMPFILE: libc::c_int = libc::O_TMPFILE & !libc::O_DIRECTORY;
 
-/// To whom an open file sends signals, and which; a lease, for which others wait who open the file.
+/// Commands of fcntl: the receiver and the kind of signals of an open file, and leases, which make
+/// others wait who open the file.
 const F_SETOWN: u64 = 8;
 const F_SETSIG: u64 = 10;
 const F_SETOWN_EX: u64 = 15;
 const F_SETLEASE: u64 = 1024;
 
-/// Requests to an open file: typing into a terminal, pasting into a console, to whom its signals
-/// go.
+/// Requests of ioctl: type into a terminal, paste into a console, set the receiver of signals.
 const TIOCSTI: u64 = 0x5412;
 const TIOCLINUX: u64 = 0x541c;
 const FIOSETOWN: u64 = 0x8901;
 const SIOCSPGRP: u64 = 0x8902;
 
-/// The input and output of all processes of a user.
+/// Selects all processes of a user in ioprio_set.
 const IOPRIO_WHO_USER: u64 = 3;
 
-/// Sets a filter that refuses nothing anybody does. Restricts the calling thread.
+/// Installs a filter that no program notices, to test whether the system supports seccomp. Restricts
+/// the calling thread.
 pub(super) fn try_out() -> io::Result<()> {
     install(always([libc::SYS_io_uring_setup]), libc::ENOSYS)
 }
 
-/// Restricts the calling thread in what a Landlock of this version leaves open.
+/// Restricts the calling thread in everything that this version of Landlock does not cover.
 pub(super) fn restrict(
     confinement: &Confinement,
     abi: ABI,
@@ -74,7 +75,7 @@ pub(super) fn restrict(
             merge(&mut refused, rights_of_files());
             // Programs that copy files do without extended attributes where a file system has none.
             merge(&mut unsupported, always(extended_attributes()));
-            // Its mode stands in memory, where no filter looks.
+            // The mode of openat2 is in memory, which a filter cannot read.
             merge(&mut missing, always([libc::SYS_openat2]));
         }
     }
@@ -92,12 +93,12 @@ pub(super) fn restrict(
     install(refused, libc::EACCES)
 }
 
-/// These calls in every case.
+/// These calls, refused in every case.
 fn always(calls: impl IntoIterator<Item = i64>) -> Calls {
     calls.into_iter().map(|call| (call, Vec::new())).collect()
 }
 
-/// Adds what is refused as well.
+/// Adds further refusals.
 fn merge(calls: &mut Calls, more: Calls) {
     for (call, cases) in more {
         match calls.entry(call) {
@@ -127,7 +128,7 @@ fn without_effect() -> Calls {
     ])
 }
 
-/// What no command does.
+/// The calls that every command is refused.
 fn everywhere() -> Calls {
     let bit = |argument: u8, bit: libc::c_int| {
         rule(vec![arg(argument, Op::MaskedEq(bit as u64), bit as u64)])
@@ -142,7 +143,7 @@ fn everywhere() -> Calls {
     let mut calls = Calls::from([
         (libc::SYS_ioctl, requests),
         (libc::SYS_fcntl, vec![equals(1, F_SETLEASE)]),
-        // A rename that leaves a device behind.
+        // A rename that creates a device node.
         (
             libc::SYS_renameat2,
             vec![bit(4, libc::RENAME_WHITEOUT as libc::c_int)],
@@ -165,7 +166,7 @@ fn everywhere() -> Calls {
             libc::SYS_ioprio_set,
             vec![rule(vec![arg(1, Op::Ne, 0)]), equals(0, IOPRIO_WHO_USER)],
         ),
-        // All rights, in a namespace of its own.
+        // A user namespace of its own would give the command all capabilities.
         (libc::SYS_unshare, vec![bit(0, libc::CLONE_NEWUSER)]),
         (libc::SYS_clone, vec![bit(0, libc::CLONE_NEWUSER)]),
     ]);
@@ -176,7 +177,7 @@ fn everywhere() -> Calls {
     ] {
         calls.insert(call, vec![rule(vec![arg(0, Op::Ne, 0)])]);
     }
-    // The keys that the system keeps for the user; other namespaces; the inside of the system.
+    // The keyrings of the user, other namespaces, and internals of the system.
     let closed = [
         libc::SYS_add_key,
         libc::SYS_keyctl,
@@ -195,25 +196,24 @@ fn everywhere() -> Calls {
     calls
 }
 
-/// The cores that the kernel and the guard run on. Programs name their own threads in this call, so
-/// only these two numbers can be refused.
+/// Refuses to change the CPU affinity of the kernel and the guard. Programs use this call for their own
+/// threads, so only these two pids can be refused.
 fn scheduling(processes: &Processes) -> Calls {
-    let keepers: Vec<_> = processes
-        .keepers
+    let protected: Vec<_> = processes
+        .protected
         .iter()
-        .map(|keeper| equals(0, u64::from(*keeper)))
+        .map(|pid| equals(0, u64::from(*pid)))
         .collect();
-    if keepers.is_empty() {
+    if protected.is_empty() {
         Calls::new()
     } else {
-        Calls::from([(libc::SYS_sched_setaffinity, keepers)])
+        Calls::from([(libc::SYS_sched_setaffinity, protected)])
     }
 }
 
-/// Requests (ioctl) that change a file, a folder or its file system through a handle that is open
-/// for reading, whatever Landlock says of writing: all of the five kinds for file systems, except
-/// those that only query, and those that share what one file holds with another that is open for
-/// writing.
+/// Requests (ioctl) that change a file, a folder or its file system through a handle that is open for
+/// reading, which Landlock does not prevent. They are all requests of the five kinds for file systems,
+/// except those that only query, and those that copy extents to a file that is open for writing.
 fn changing_requests() -> Vec<SeccompRule> {
     const KIND: u64 = 0xff00;
     const HARMLESS: [u64; 12] = [
@@ -245,15 +245,14 @@ fn changing_requests() -> Vec<SeccompRule> {
         .into()
 }
 
-/// Setting the bits by which a program runs with the rights of its owner or group, on a file that
-/// is there or is made.
+/// Refuses to set the set-user-id and set-group-id bits on an existing or a new file.
 fn rights_of_files() -> Calls {
     let bits = [libc::S_ISUID, libc::S_ISGID].map(u64::from);
     let given = |mode: u8| {
         bits.map(|bit| rule(vec![arg(mode, Op::MaskedEq(bit), bit)]))
             .to_vec()
     };
-    // Where no file is made, the mode is whatever stood in its place.
+    // If no file is created, the mode argument is arbitrary, so the flags are checked too.
     let made = |flags: u8, mode: u8| -> Vec<SeccompRule> {
         let making = [libc::O_CREAT, TMPFILE].map(|flag| flag as u64);
         let cases = making
@@ -285,7 +284,7 @@ fn rights_of_files() -> Calls {
     calls
 }
 
-/// Sockets. A pair is a pipe, unless its ends can be sent elsewhere.
+/// Refuses sockets. A socket pair is allowed as a pipe, if its ends cannot send elsewhere.
 fn network(network: &Network) -> Calls {
     const KIND: u64 = 0xf;
     let family = |number: libc::c_int| arg(0, Op::Ne, number as u64);
@@ -298,12 +297,12 @@ fn network(network: &Network) -> Calls {
         kind(libc::SOCK_RDM),
     ];
     let pair = Calls::from([(libc::SYS_socketpair, pair)]);
-    // A socket that listens is bound by itself, of which Landlock hears nothing.
+    // Listening binds an unbound socket to a port, which Landlock does not see.
     let listening = always([libc::SYS_listen, libc::SYS_accept, libc::SYS_accept4]);
     let mut calls = match network {
         Network::None => always([libc::SYS_socket, libc::SYS_connect, libc::SYS_bind]),
         Network::Ports(_) | Network::Machines => {
-            // Landlock knows the ports of TCP, and of TCP only where it connects first.
+            // Landlock checks the ports of TCP only, and only in connect: not in a fast open.
             let protocol = |number: libc::c_int| arg(2, Op::Ne, number as u64);
             let plain = [
                 0,
@@ -332,7 +331,7 @@ fn network(network: &Network) -> Calls {
     calls
 }
 
-/// Modes, owners and times.
+/// The calls that change modes, owners and times.
 fn attributes() -> Vec<i64> {
     let mut calls = vec![
         libc::SYS_fchmod,
@@ -369,7 +368,7 @@ fn extended_attributes() -> [i64; 9] {
     ]
 }
 
-/// Before version 3 Landlock does not see that a file is cut off.
+/// Before version 3, Landlock does not see that a file is truncated.
 fn truncation() -> Calls {
     let cuts_for_reading = |flags: u8| {
         let mask = (libc::O_ACCMODE | libc::O_TRUNC) as u64;
@@ -384,8 +383,8 @@ fn truncation() -> Calls {
     calls
 }
 
-/// Before version 6 Landlock lets signals out. A thread's number stands for its process, and
-/// threads come and go: so what is allowed is named, the command's own group.
+/// Before version 6, Landlock does not restrict signals. The pids of a command are not known
+/// beforehand, so only signals to the command's own process group are allowed.
 fn signals(processes: &Processes) -> Calls {
     let own = processes.own.map_or(0, u64::from);
     let group = u64::from(processes.own.map_or(0, u32::wrapping_neg));
@@ -395,9 +394,9 @@ fn signals(processes: &Processes) -> Calls {
         arg(0, Op::Ne, group),
     ]);
     let to_keepers: Vec<_> = processes
-        .keepers
+        .protected
         .iter()
-        .map(|keeper| equals(0, u64::from(*keeper)))
+        .map(|pid| equals(0, u64::from(*pid)))
         .collect();
     let asks_for_signals = [F_SETOWN, F_SETSIG, F_SETOWN_EX].map(|command| equals(1, command));
     let mut calls = Calls::from([
@@ -427,8 +426,7 @@ fn install(calls: Calls, errno: libc::c_int) -> io::Result<()> {
     apply_filter(&program).map_err(io::Error::other)
 }
 
-/// On x86-64 a program may make its calls by a second set of numbers (x32), where the system has
-/// it.
+/// On x86-64, some systems accept a second set of call numbers (x32): the filter covers both.
 #[cfg(target_arch = "x86_64")]
 fn in_both_forms(calls: Calls) -> Calls {
     const X32: i64 = 0x4000_0000;
@@ -460,7 +458,7 @@ fn rule(conditions: Vec<SeccompCondition>) -> SeccompRule {
     SeccompRule::new(conditions).expect("a case has a condition")
 }
 
-/// A condition on the lower half of an argument, which is all that the kernel looks at in an `int`.
+/// A condition on the lower half of an argument: the kernel ignores the upper half of an `int`.
 fn arg(number: u8, op: Op, value: u64) -> SeccompCondition {
     SeccompCondition::new(number, Len::Dword, op, value & 0xffff_ffff)
         .expect("a call has six arguments")

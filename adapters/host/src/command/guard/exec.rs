@@ -1,5 +1,5 @@
-//! What becomes the command: limited and confined by itself, in a session of its own, and killed
-//! when its guard is.
+//! Limits and confines the calling process, then executes the command in it. The process has a session
+//! of its own, and is killed if its guard dies.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -10,20 +10,20 @@ use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_sig
 
 use super::super::confine::Processes;
 use super::super::limits;
-use super::{CARRIED, GuardArguments, NOT_BEGUN, complain};
+use super::{CARRIED_PREFIX, GuardArguments, NOT_STARTED_CODE, report_error};
 
-/// Begins the command. Returns only where that fails: with the code to end with.
+/// Executes the command. Returns only if that fails, with the exit code.
 pub(super) fn run(arguments: Vec<OsString>) -> i32 {
-    match begin(arguments) {
+    match exec_command(arguments) {
         Ok(never) => match never {},
         Err(why) => {
-            complain(&why);
-            NOT_BEGUN
+            report_error(&why);
+            NOT_STARTED_CODE
         }
     }
 }
 
-fn begin(arguments: Vec<OsString>) -> Result<std::convert::Infallible, String> {
+fn exec_command(arguments: Vec<OsString>) -> Result<std::convert::Infallible, String> {
     let (guard_arguments, command) =
         GuardArguments::read(arguments).ok_or("the guard was told nothing that it understands")?;
     let (program, arguments) = command
@@ -36,29 +36,29 @@ fn begin(arguments: Vec<OsString>) -> Result<std::convert::Infallible, String> {
     let guard = getppid();
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|errno| cannot("guarded")(errno.into()))?;
-    // One that ended before it was watched is not the parent any more.
+    // If the guard ended before this process watched it, it is not the parent any more.
     if getppid() != guard || guard.is_none() {
         return Err(format!("{} lost its guard", program.display()));
     }
     setsid().map_err(|errno| cannot("given a session")(errno.into()))?;
-    // Where memory runs out, the command goes before its guard and the kernel. What it cannot have
-    // it does without.
+    // If memory runs out, the system kills the command before its guard and the kernel. This is best
+    // effort.
     let _ = std::fs::write("/proc/self/oom_score_adj", "500");
-    // Before it is confined: it may not change them then.
+    // The confinement forbids to change limits, so they are set first.
     if let Some(limits) = &guard_arguments.limits {
         limits::set_for(None, limits).map_err(cannot("limited"))?;
     }
     if let Some(confinement) = &guard_arguments.confinement {
-        let keepers = [Some(guard_arguments.kernel), guard.map(number)]
+        let protected = [Some(guard_arguments.kernel), guard.map(number)]
             .into_iter()
             .flatten()
             .collect();
         let processes = Processes {
-            keepers,
+            protected,
             own: Some(number(getpid())),
         };
         confinement
-            .lay_on(guard_arguments.support, &processes)
+            .apply(guard_arguments.support, &processes)
             .map_err(cannot("confined"))?;
     }
     let error = Command::new(program)
@@ -73,12 +73,12 @@ fn number(pid: Pid) -> u32 {
     pid.as_raw_nonzero().get().unsigned_abs()
 }
 
-/// The command's environment, as the guard carried it.
+/// The environment of the command, without the prefix under which the guard carried it.
 fn environment() -> impl Iterator<Item = (OsString, OsString)> {
-    std::env::vars_os().filter_map(|(name, value)| Some((uncarried(&name)?, value)))
+    std::env::vars_os().filter_map(|(name, value)| Some((original_name(&name)?, value)))
 }
 
-fn uncarried(name: &OsStr) -> Option<OsString> {
-    let name = name.as_bytes().strip_prefix(CARRIED.as_bytes())?;
+fn original_name(name: &OsStr) -> Option<OsString> {
+    let name = name.as_bytes().strip_prefix(CARRIED_PREFIX.as_bytes())?;
     Some(OsString::from_vec(name.to_vec()))
 }

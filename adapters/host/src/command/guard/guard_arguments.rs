@@ -1,4 +1,4 @@
-//! What a guard is told, as arguments: `key=value`, bytes as they are.
+//! The command line of a guard: arguments of the form `key=value`, whose bytes are not escaped.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -10,18 +10,18 @@ use super::super::confine::{Confinement, ConfinementSupport, Folder, Writes};
 use crate::permissions::Network;
 use crate::sealed::Identity;
 
-/// What a guard is told.
+/// The settings that the kernel passes to a guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::command) struct GuardArguments {
-    /// The process whose end ends the command.
+    /// The pid of the kernel. The command is ended when this process ends.
     pub(in crate::command) kernel: u32,
-    /// What the command may use of the machine; as much as there is, where nothing is said.
+    /// The resource limits of the command; none: unlimited.
     pub(in crate::command) limits: Option<CommandLimits>,
-    /// The command's own folder for temporary files, which the guard makes and removes.
+    /// The command's temporary folder, which the guard creates and removes.
     pub(in crate::command) temporary: Option<PathBuf>,
-    /// What the command may do; everything, where nothing is said.
+    /// What the command may do; none: it runs unconfined.
     pub(in crate::command) confinement: Option<Confinement>,
-    /// What the system can hold it to, as the kernel found.
+    /// What the system supports, as the kernel has probed it.
     pub(in crate::command) support: ConfinementSupport,
 }
 
@@ -56,7 +56,7 @@ impl GuardArguments {
         else {
             return written;
         };
-        written.push(pair("network", shown(network)));
+        written.push(pair("network", network_text(network)));
         if let Writes::Below(folders) = writes {
             written.push(pair("writes", ""));
             for Folder {
@@ -73,7 +73,7 @@ impl GuardArguments {
         written
     }
 
-    /// Reads what [`written`](Self::written) wrote, up to `--`, and what follows that.
+    /// Parses what [`written`](Self::written) wrote, up to `--`, and returns the arguments after it.
     pub(super) fn read(arguments: Vec<OsString>) -> Option<(Self, Vec<OsString>)> {
         let mut arguments = arguments.into_iter();
         let (mut kernel, mut limits, mut temporary, mut support) = (None, None, None, None);
@@ -124,7 +124,7 @@ fn split(text: &OsStr, at: u8) -> Option<(OsString, OsString)> {
     ))
 }
 
-fn shown(network: &Network) -> String {
+fn network_text(network: &Network) -> String {
     match network {
         Network::None => "none".to_owned(),
         Network::Ports(ports) => format!(
