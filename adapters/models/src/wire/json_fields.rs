@@ -10,12 +10,11 @@ use serde_json::value::RawValue;
 
 use super::excerpt::invalid;
 
-/// The most fields of an object: far more than a block has. They are looked up one after the other,
-/// so that without a bound a hostile server could hold a thread for hours with one event.
-pub(crate) const MOST_FIELDS: usize = 256;
+/// The most fields of an object: far more than a block has. Lookups are linear, so without a limit a
+/// hostile server could block a thread for hours with one event.
+pub(crate) const MAX_FIELDS: usize = 256;
 
-/// The fields of an object, in the order in which they came. Numbers, escapes and inner spaces are
-/// as they came, too.
+/// The fields of an object in their original order. Numbers, escapes and inner spaces are unchanged.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fields(Vec<(String, Box<RawValue>)>);
 
@@ -33,18 +32,18 @@ impl Fields {
         string(self.get(name)?)
     }
 
-    /// An object of one kind.
+    /// An object with this `type`.
     pub(crate) fn of_type(kind: &str) -> Self {
         Self::default().with("type", kind)
     }
 
-    /// With another field at its end. The name must be a new one.
+    /// Appends a field. Its name must be new.
     pub(crate) fn with(mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Self {
         self.0.push((name.to_owned(), raw(value)));
         self
     }
 
-    /// With another field, where there is a value.
+    /// Appends a field if there is a value.
     pub(crate) fn with_some(self, name: &str, value: Option<&(impl Serialize + ?Sized)>) -> Self {
         match value {
             Some(value) => self.with(name, value),
@@ -52,7 +51,7 @@ impl Fields {
         }
     }
 
-    /// Puts a field in its old place, or at the end.
+    /// Replaces a field in place, or appends it.
     pub(crate) fn set(&mut self, name: &str, value: Box<RawValue>) {
         match self.0.iter_mut().find(|(field, _)| field == name) {
             Some((_, old)) => *old = value,
@@ -60,7 +59,7 @@ impl Fields {
         }
     }
 
-    /// How many there are.
+    /// The number of fields.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
@@ -76,7 +75,7 @@ impl Fields {
     }
 }
 
-/// What an object says of its kind in `type`.
+/// The field `type` of an object.
 pub(crate) fn type_of(json: &str) -> Option<String> {
     serde_json::from_str::<Fields>(json).ok()?.text("type")
 }
@@ -92,16 +91,17 @@ pub(crate) fn raw(value: &(impl Serialize + ?Sized)) -> Box<RawValue> {
         .expect("strings and lists of JSON values always serialize")
 }
 
-/// A JSON text as it stands.
+/// A JSON text, unchanged.
 ///
 /// # Errors
-/// Where it is none; `what` says what it was to be.
+/// The text is not JSON. `what` describes it in the error.
 pub(crate) fn kept(json: &str, what: impl FnOnce() -> String) -> Result<Box<RawValue>, ModelError> {
     RawValue::from_string(json.to_owned())
         .map_err(|error| invalid(format!("{} is no JSON: {error}", what())))
 }
 
-/// The arguments of a tool use, as an object: what is none (the model erred, or was cut) is empty.
+/// The arguments of a tool use as an object. Invalid ones (an error of the model, or a truncated reply)
+/// become an empty object.
 pub(crate) fn arguments(args: &str) -> Box<RawValue> {
     let value = RawValue::from_string(args.trim().to_owned())
         .ok()
@@ -109,8 +109,8 @@ pub(crate) fn arguments(args: &str) -> Box<RawValue> {
     value.unwrap_or_else(|| raw(&serde_json::Map::new()))
 }
 
-/// Whether arguments, which came as text, are an object at all: a reply that was cut, or a model
-/// that erred, brings others, and servers do not take them back.
+/// Whether the text of arguments is an object. A truncated reply or an error of the model gives other
+/// texts, which servers refuse in the next request.
 pub(crate) fn is_object(args: &str) -> bool {
     serde_json::from_str::<Fields>(args).is_ok()
 }
@@ -138,9 +138,9 @@ impl<'de> Deserialize<'de> for Fields {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
                 let mut fields = Fields::default();
                 while let Some(entry) = map.next_entry()? {
-                    if fields.0.len() == MOST_FIELDS {
+                    if fields.0.len() == MAX_FIELDS {
                         return Err(serde::de::Error::custom(format_args!(
-                            "more than {MOST_FIELDS} fields"
+                            "more than {MAX_FIELDS} fields"
                         )));
                     }
                     fields.0.push(entry);

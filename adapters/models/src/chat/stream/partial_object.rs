@@ -1,28 +1,28 @@
-//! What still comes in, field by field. Nothing is lost where a field comes as a text here and as a
-//! list of parts there: then the text is a part.
+//! A JSON object that arrives in parts. If a field arrives as a text in one event and as a list of
+//! parts in another, the text becomes a part of the list, so nothing is lost.
 
 use dormouse_proto::model::ModelError;
 use serde_json::value::RawValue;
 
 use crate::wire::excerpt::malformed;
-use crate::wire::fields::{Fields, MOST_FIELDS, raw, string};
+use crate::wire::json_fields::{Fields, MAX_FIELDS, raw, string};
 
-/// An object whose fields still come in, in the order of their first parts.
+/// An object whose fields are still arriving, in the order of their first parts.
 #[derive(Debug, Default)]
-pub(super) struct Growing(Vec<(String, Part)>);
+pub(super) struct PartialObject(Vec<(String, FieldValue)>);
 
 #[derive(Debug)]
-enum Part {
+enum FieldValue {
     Text(String),
     List {
         parts: Vec<Box<RawValue>>,
-        /// What has come of a text behind them.
+        /// The text so far after these parts.
         text: String,
     },
     Other(Box<RawValue>),
 }
 
-impl Part {
+impl FieldValue {
     fn of(value: &RawValue) -> Self {
         match (string(value), serde_json::from_str(value.get())) {
             (Some(text), _) => Self::Text(text),
@@ -47,17 +47,17 @@ impl Part {
     }
 }
 
-/// A text as a part of a list; none where it says nothing.
+/// A text as a part of a list; none if it is empty.
 fn text_part(text: &str) -> Option<Box<RawValue>> {
     (!text.is_empty()).then(|| raw(&Fields::of_type("text").with("text", text)))
 }
 
-impl Growing {
-    /// What has come of a text.
+impl PartialObject {
+    /// The text of a field so far; empty if it is absent or not a text.
     pub(super) fn text(&self, name: &str) -> &str {
         let part = self.0.iter().find(|(known, _)| known == name);
         part.map_or("", |(_, part)| {
-            if let Part::Text(text) = part {
+            if let FieldValue::Text(text) = part {
                 text
             } else {
                 ""
@@ -67,37 +67,37 @@ impl Growing {
 
     pub(super) fn replace(&mut self, name: &str, value: &RawValue) -> Result<(), ModelError> {
         match self.0.iter_mut().find(|(known, _)| known == name) {
-            Some((_, part)) => *part = Part::of(value),
+            Some((_, part)) => *part = FieldValue::of(value),
             None => self.extend(name, value)?,
         }
         Ok(())
     }
 
     pub(super) fn extend(&mut self, name: &str, value: &RawValue) -> Result<(), ModelError> {
-        let more = Part::of(value);
+        let more = FieldValue::of(value);
         let Some((_, part)) = self.0.iter_mut().find(|(known, _)| known == name) else {
             self.0.push((name.to_owned(), more));
             return match self.0.len() {
-                0..=MOST_FIELDS => Ok(()),
+                0..=MAX_FIELDS => Ok(()),
                 _ => Err(malformed(format!(
-                    "the reply grows beyond {MOST_FIELDS} fields"
+                    "the reply grows beyond {MAX_FIELDS} fields"
                 ))),
             };
         };
         match (part, more) {
-            (Part::Text(text), Part::Text(more)) => text.push_str(&more),
-            (Part::List { text, .. }, Part::Text(more)) => text.push_str(&more),
-            (Part::List { parts, text }, Part::List { parts: more, .. }) => {
+            (FieldValue::Text(text), FieldValue::Text(more)) => text.push_str(&more),
+            (FieldValue::List { text, .. }, FieldValue::Text(more)) => text.push_str(&more),
+            (FieldValue::List { parts, text }, FieldValue::List { parts: more, .. }) => {
                 parts.extend(text_part(&std::mem::take(text)));
                 parts.extend(more);
             }
-            (part, Part::List { parts: more, .. }) => {
-                let before = if let Part::Text(text) = part {
+            (part, FieldValue::List { parts: more, .. }) => {
+                let before = if let FieldValue::Text(text) = part {
                     text_part(text)
                 } else {
                     None
                 };
-                *part = Part::List {
+                *part = FieldValue::List {
                     parts: before.into_iter().chain(more).collect(),
                     text: String::new(),
                 };

@@ -1,4 +1,4 @@
-//! How long a provider asks to be left alone.
+//! Reads how long a provider asks clients to wait.
 
 use std::time::{Duration, SystemTime};
 
@@ -21,7 +21,7 @@ pub(super) fn after(headers: &HeaderMap) -> Option<Duration> {
     })
 }
 
-/// When what is used up is there again: requests or tokens, whichever takes longer.
+/// The time until a rate limit is reset, of requests or tokens, whichever takes longer.
 pub(super) fn reset(headers: &HeaderMap) -> Option<Duration> {
     let resets = ["requests", "tokens"].into_iter().filter_map(|kind| {
         let is_used_up = text(headers, &format!("x-ratelimit-remaining-{kind}")) == Some("0");
@@ -37,7 +37,7 @@ pub(super) fn seconds(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(text.trim().strip_suffix('s')?.parse().ok()?).ok()
 }
 
-/// The wait that stands in a sentence: `Please try again in 1m2.5s.`,
+/// The wait that a sentence mentions: `Please try again in 1m2.5s.`,
 /// `Please retry after 20 seconds.`
 pub(super) fn in_words(sentence: &str) -> Option<Duration> {
     const BEFORE: [&str; 3] = ["try again in ", "retry in ", "retry after "];

@@ -1,5 +1,5 @@
-//! The body of a request: pieces that are shared with other requests, and copied a few at a time as
-//! they leave.
+//! The body of a request. It consists of pieces that are shared with other requests, and are copied
+//! only a few at a time while the body is sent.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -11,22 +11,21 @@ use dormouse_proto::model::{ModelError, Request};
 use http_body::{Frame, SizeHint};
 
 use super::codec::{Caching, Codec, Mark, Purpose, Turn};
-use super::encoded::{Encoded, Place};
 use super::media;
+use super::message_cache::{MessageCache, MessageKey};
 
-/// So many forks have a breakpoint behind what they share, those that most processes descend from:
-/// more than four breakpoints are not taken, and two are needed elsewhere. Which have one never
-/// changes (FORK-2).
-const MOST_FORKS: usize = 2;
+/// How many forks have a cache breakpoint after the part that they share: the ones that most processes
+/// descend from. Providers accept four breakpoints, and two are needed elsewhere. Which forks have one
+/// never changes (FORK-2).
+const MAX_FORKS: usize = 2;
 
-/// Pieces are sent together up to so many bytes: each that is sent by itself costs a call of the
-/// system, or a part of one.
-const SENT_TOGETHER_BYTES: usize = 64 << 10;
+/// Small pieces are sent together up to this size, since each frame may cost a system call.
+const FRAME_BYTES: usize = 64 << 10;
 
-/// The bytes of a request, in pieces.
+/// The bytes of a request body, in pieces.
 #[derive(Debug, Default)]
 pub struct Body {
-    /// In order; none is empty.
+    /// In order. No piece is empty.
     pieces: std::collections::VecDeque<Bytes>,
     bytes: u64,
 }
@@ -39,12 +38,12 @@ impl Body {
         }
     }
 
-    /// What leaves next: a large piece as it is, small ones together.
-    fn sent_next(&mut self) -> Option<Bytes> {
+    /// The next frame: a large piece as it is, or several small ones joined.
+    fn next_frame(&mut self) -> Option<Bytes> {
         let mut bytes = 0;
         let fitting = self.pieces.iter().take_while(|piece| {
             bytes += piece.len();
-            bytes <= SENT_TOGETHER_BYTES
+            bytes <= FRAME_BYTES
         });
         let sent = match fitting.count() {
             0 | 1 => self.pieces.pop_front()?,
@@ -59,13 +58,13 @@ impl Body {
         Some(sent)
     }
 
-    /// How many bytes it has.
+    /// The remaining bytes.
     #[must_use]
     pub fn len_bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// All of it in one piece. Copies.
+    /// The whole body as text. Copies it.
     #[must_use]
     pub fn into_text(self) -> String {
         let bytes = Vec::from(self.pieces).concat();
@@ -81,7 +80,7 @@ impl http_body::Body for Body {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(self.sent_next().map(|bytes| Ok(Frame::data(bytes))))
+        Poll::Ready(self.next_frame().map(|bytes| Ok(Frame::data(bytes))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -93,7 +92,7 @@ impl http_body::Body for Body {
     }
 }
 
-/// A request in the format of `codec`, by itself: nothing is shared or kept. O(the conversation).
+/// Encodes a request in the format of `codec`, without a cache. O(the conversation).
 ///
 /// # Errors
 /// [`InvalidRequest`](dormouse_proto::model::ModelErrorKind::InvalidRequest) where it cannot be
@@ -104,24 +103,24 @@ pub fn encode<C: Codec>(
     purpose: Purpose,
     caching: Caching,
 ) -> Result<String, ModelError> {
-    put_together(codec, request, purpose, caching, &Encoded::default()).map(Body::into_text)
+    assemble(codec, request, purpose, caching, &MessageCache::default()).map(Body::into_text)
 }
 
-/// Puts a request together, of messages that were encoded before and of those that are new. O(the
-/// number of messages, and the bytes of the new ones).
-pub(super) fn put_together<C: Codec>(
+/// Assembles a request from cached messages, and encodes the messages that are new. O(the number of
+/// messages, and the bytes of the new ones).
+pub(super) fn assemble<C: Codec>(
     codec: &C,
     request: &Request,
     purpose: Purpose,
     caching: Caching,
-    encoded: &Encoded,
+    cache: &MessageCache,
 ) -> Result<Body, ModelError> {
     let head = codec.head(request, purpose, caching)?;
     let mut is_first = head.ends_with('[');
     let mut body = Body::default();
     body.push(head.into());
-    for turn in turns(codec, request, caching, encoded)? {
-        // Each begins with its comma, which the first does not need.
+    for turn in turns(codec, request, caching, cache)? {
+        // Each message begins with a comma, which the first one drops.
         let from = usize::from(is_first && !turn.is_empty());
         is_first &= turn.is_empty();
         body.push(turn.slice(from..));
@@ -134,42 +133,42 @@ fn turns<C: Codec>(
     codec: &C,
     request: &Request,
     caching: Caching,
-    encoded: &Encoded,
+    cache: &MessageCache,
 ) -> Result<Vec<Bytes>, ModelError> {
-    let places: Vec<_> = (0..request.messages.len())
-        .map(|at| place(request, at, caching))
+    let keys: Vec<_> = (0..request.messages.len())
+        .map(|at| message_key(request, at, caching))
         .collect();
-    let mut new = Vec::new();
-    let mut turns = Vec::with_capacity(places.len());
-    for (place, found) in places.iter().zip(encoded.find(&places)) {
+    let mut newly_encoded = Vec::new();
+    let mut turns = Vec::with_capacity(keys.len());
+    for (key, found) in keys.iter().zip(cache.find(&keys)) {
         let turn = match found {
             Some(found) => found,
             None => {
-                let turn = encode_one(codec, request, place)?;
-                // The bytes of media are kept by who holds the descriptor, and not here again.
-                if !has_media(place.message) {
-                    new.push((*place, turn.clone()));
+                let turn = encode_one(codec, request, key)?;
+                // The descriptor keeps the bytes of media; the cache does not hold them a second time.
+                if !has_media(key.message) {
+                    newly_encoded.push((*key, turn.clone()));
                 }
                 turn
             }
         };
         turns.push(turn);
     }
-    encoded.keep(new);
+    cache.keep(newly_encoded);
     Ok(turns)
 }
 
-fn place(request: &Request, at: usize, caching: Caching) -> Place<'_> {
-    let mut forks = request.forked_at.iter().take(MOST_FORKS);
-    let is_behind_the_shared =
+fn message_key(request: &Request, at: usize, caching: Caching) -> MessageKey<'_> {
+    let mut forks = request.forked_at.iter().take(MAX_FORKS);
+    let follows_shared_part =
         at > 0 && forks.any(|fork| *fork == at) && caching == Caching::Automatic;
-    let mark = if is_behind_the_shared {
+    let mark = if follows_shared_part {
         Mark::Breakpoint
     } else {
         Mark::None
     };
     let before = at.checked_sub(1).map(|before| &request.messages[before]);
-    Place {
+    MessageKey {
         message: &request.messages[at],
         before,
         mark,
@@ -179,15 +178,15 @@ fn place(request: &Request, at: usize, caching: Caching) -> Place<'_> {
 fn encode_one<C: Codec>(
     codec: &C,
     request: &Request,
-    place: &Place<'_>,
+    key: &MessageKey<'_>,
 ) -> Result<Bytes, ModelError> {
-    media::check(&place.message.blocks, &request.media)?;
-    let before = place.before.map(|before| &**before);
+    media::check(&key.message.blocks, &request.media)?;
+    let before = key.before.map(|before| &**before);
     let turn = Turn {
-        message: place.message,
+        message: key.message,
         before,
         media: &request.media,
-        mark: place.mark,
+        mark: key.mark,
     };
     let turn = codec.turn(turn)?;
     Ok(if turn.is_empty() {
@@ -214,10 +213,10 @@ mod tests {
         let lens = [
             10,
             20,
-            SENT_TOGETHER_BYTES - 30,
+            FRAME_BYTES - 30,
             1,
-            SENT_TOGETHER_BYTES,
-            SENT_TOGETHER_BYTES + 1,
+            FRAME_BYTES,
+            FRAME_BYTES + 1,
             5,
             0,
             6,
@@ -230,18 +229,9 @@ mod tests {
         for (len, byte) in lens.into_iter().zip(0..) {
             body.push(vec![byte; len].into());
         }
-        let sent: Vec<_> = std::iter::from_fn(|| body.sent_next()).collect();
+        let sent: Vec<_> = std::iter::from_fn(|| body.next_frame()).collect();
         let lens: Vec<_> = sent.iter().map(Bytes::len).collect();
-        assert_eq!(
-            lens,
-            [
-                SENT_TOGETHER_BYTES,
-                1,
-                SENT_TOGETHER_BYTES,
-                SENT_TOGETHER_BYTES + 1,
-                11
-            ]
-        );
+        assert_eq!(lens, [FRAME_BYTES, 1, FRAME_BYTES, FRAME_BYTES + 1, 11]);
         assert_eq!((sent.concat(), body.len_bytes()), (all, 0));
     }
 }

@@ -1,27 +1,26 @@
-//! Names for calls that came without.
+//! Generates ids for calls that a server sent without one.
 
 use serde_json::{Value, json};
 
 use super::decode::Call;
 
-/// What a server calls a reply, as it came.
+/// The fields with which a server identifies a reply.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Origin {
     pub(super) id: Option<Value>,
     pub(super) created: Option<Value>,
 }
 
-/// The ids of a reply's calls that have none: always the same for this reply, whether it comes
-/// whole or as events, and others in another one. They hold letters, digits and `_`, which every
-/// provider takes.
+/// Ids for the calls of one reply. They are the same whether the reply is streamed or not, and differ
+/// from those of other replies. They consist of letters, digits and `_`, which every provider accepts.
 #[derive(Debug)]
-pub(super) struct Names(String);
+pub(super) struct GeneratedIds(String);
 
-impl Names {
-    /// Made of what the server calls the reply, and of what it says: servers that name no calls may
-    /// not name replies either.
+impl GeneratedIds {
+    /// Derives the ids from the id and the content of the reply: a server that sends no ids of calls
+    /// may send none of replies either.
     pub(super) fn of(origin: &Origin, text: &str, calls: &[Call]) -> Self {
-        let calls: Vec<_> = calls.iter().map(Call::said).collect();
+        let calls: Vec<_> = calls.iter().map(Call::function_call).collect();
         let reply = json!([origin.id, origin.created, text, calls]).to_string();
         Self(
             blake3::hash(reply.as_bytes())
@@ -32,7 +31,7 @@ impl Names {
         )
     }
 
-    /// The id of the call at this place.
+    /// The id of the call with this index.
     pub(super) fn call(&self, index: usize) -> String {
         format!("call_{}_{index}", self.0)
     }
@@ -44,7 +43,7 @@ mod tests {
 
     fn call(origin: &Origin, text: &str, call: &Value) -> String {
         let call: Call = serde_json::from_value(json!({"function": call})).unwrap();
-        Names::of(origin, text, &[call]).call(0)
+        GeneratedIds::of(origin, text, &[call]).call(0)
     }
 
     #[test]

@@ -1,46 +1,46 @@
-//! The calls of a streamed reply, whose parts servers tell apart each in their own way.
+//! Joins the parts of the tool calls of a streamed reply. Servers mark the parts in different ways.
 //!
-//! * A part belongs to the call of its index; without one, to the call of its id, or to the one
-//!   that grew last.
-//! * A new call begins with its name: where it comes with another id, or behind arguments that are
-//!   whole. So every call may have the same index, or none.
-//! * What is said again with each part (an id, a name) begins nothing, nor does an id that is made
-//!   up anew for each part: the first counts.
+//! * A part belongs to the call with its index. Without an index, it belongs to the call with its id,
+//!   or to the call that was extended last.
+//! * A part with a name begins a new call, if it has another id or if the arguments of the call so far
+//!   are complete. So it does not matter if all calls have the same index, or none.
+//! * An id or a name that is repeated with each part does not begin a call, and neither does an id that
+//!   is different in each part: the first one counts.
 
 use dormouse_proto::model::{Delta, ModelError};
 use serde_json::value::RawValue;
 
-use super::growing::Growing;
+use super::partial_object::PartialObject;
 use crate::wire::excerpt::{malformed, malformed_in};
-use crate::wire::fields::{Fields, raw, string};
+use crate::wire::json_fields::{Fields, raw, string};
 
-/// More calls than any reply has.
-const MOST_CALLS: usize = 1024;
+/// The most calls of a reply. No real reply has so many.
+const MAX_CALLS: usize = 1024;
 
-/// The calls as far as they have come, in the order in which they began.
+/// The calls so far, in the order in which they began.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     calls: Vec<Call>,
-    /// Which one grew last.
+    /// The call that was extended last.
     last: usize,
 }
 
 #[derive(Debug, Default)]
 struct Call {
     index: u64,
-    /// Where it stands among the others: at its index, or behind all where another is there.
-    place: u64,
+    /// Its position among the calls: its index, or the end if another call has that index.
+    position: u64,
     id: String,
     arguments: Nesting,
-    fields: Growing,
-    function: Growing,
+    fields: PartialObject,
+    function: PartialObject,
 }
 
-/// A part of a call, and what it says of where it belongs.
+/// A part of a call, with the fields that say to which call it belongs.
 #[derive(Debug)]
 struct Part {
     index: Option<u64>,
-    /// Its place among parts that came together.
+    /// Its position among the parts of one event.
     beside: Option<u64>,
     id: String,
     name: String,
@@ -49,7 +49,7 @@ struct Part {
 }
 
 impl Calls {
-    /// Takes in the parts of one event.
+    /// Adds the parts of one event.
     pub(super) fn grow(
         &mut self,
         parts: &RawValue,
@@ -73,7 +73,7 @@ impl Calls {
         Ok(())
     }
 
-    /// The call that a part belongs to; none where it begins another.
+    /// The call that a part belongs to; none if it begins a new one.
     fn continued(&self, part: &Part) -> Option<usize> {
         let is_there = |call: &Call| part.index.is_none_or(|index| call.index == index);
         let is_same = |call: &Call| !part.id.is_empty() && call.id == part.id && is_there(call);
@@ -91,34 +91,34 @@ impl Calls {
     }
 
     fn begin(&mut self, part: &Part) -> Result<usize, ModelError> {
-        if self.calls.len() == MOST_CALLS {
+        if self.calls.len() == MAX_CALLS {
             return Err(malformed(format!(
-                "the reply has more than {MOST_CALLS} calls"
+                "the reply has more than {MAX_CALLS} calls"
             )));
         }
         let behind = self
             .calls
             .iter()
-            .map(|call| call.place.saturating_add(1))
+            .map(|call| call.position.saturating_add(1))
             .max()
             .unwrap_or_default();
         let index = part.index.or(part.beside).unwrap_or(behind);
-        let place = if self.calls.iter().any(|call| call.place == index) {
+        let position = if self.calls.iter().any(|call| call.position == index) {
             behind
         } else {
             index
         };
         self.calls.push(Call {
             index,
-            place,
+            position,
             ..Call::default()
         });
         Ok(self.calls.len() - 1)
     }
 
-    /// The calls, as they would have come whole.
+    /// The calls in the form of a complete reply.
     pub(super) fn finish(mut self) -> Vec<Fields> {
-        self.calls.sort_by_key(|call| call.place);
+        self.calls.sort_by_key(|call| call.position);
         self.calls.into_iter().map(Call::finish).collect()
     }
 }
@@ -151,7 +151,7 @@ impl Part {
 }
 
 impl Call {
-    /// Whether a part that has its place, but not its id, begins another.
+    /// Whether a part at the position of this call, with another id, begins a new call.
     fn ends_before(&self, part: &Part) -> bool {
         let is_another = !self.id.is_empty() && !part.id.is_empty();
         let says_it_again = part.name == self.function.text("name") && !part.has_arguments();
@@ -180,7 +180,7 @@ impl Call {
             match name {
                 "name" if part.name.is_empty() || part.name == self.function.text("name") => {}
                 "arguments" => {
-                    // Some servers give the object itself.
+                    // Some servers send the object itself instead of its text.
                     self.arguments
                         .follow(string(value).as_deref().unwrap_or(value.get()));
                     self.function.extend(name, value)?;
@@ -198,16 +198,15 @@ impl Call {
     }
 }
 
-/// How deep in an object a text has come. Each part of it is looked at once, however many there
-/// are.
+/// The nesting depth at the end of a partial JSON text. Each part of the text is read only once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Nesting {
     #[default]
     Before,
     Inside(usize),
-    /// In a string, which stands so deep.
+    /// In a string at this depth.
     Quoted(usize),
-    /// Behind a backslash in one.
+    /// After a backslash in a string.
     Escaped(usize),
     Whole,
 }
@@ -227,7 +226,7 @@ impl Nesting {
             (Self::Quoted(depth), b'\\') => Self::Escaped(depth),
             (Self::Quoted(depth), b'"') => Self::Inside(depth),
             (Self::Escaped(depth), _) => Self::Quoted(depth),
-            (place, _) => place,
+            (position, _) => position,
         }
     }
 }

@@ -1,13 +1,11 @@
-//! Ids of tool uses, for formats that take only some: what one provider calls a call, another may
-//! refuse.
+//! Ids of tool uses: converts the ids of one provider for another provider that would refuse them.
 
 use std::borrow::Cow;
 
 use dormouse_proto::message::{Block, Message};
 
-/// The id by which a call is sent that another provider made: its own, where it has so many
-/// characters at most and none but letters, digits, `_` and `-`; else one that is made of it,
-/// always the same.
+/// The id that is sent for a call of another provider: its own id, if it is not too long and consists
+/// of letters, digits, `_` and `-`; otherwise an id that is derived from it.
 pub(crate) fn fitting(id: &str, longest: usize) -> Cow<'_, str> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     if !id.is_empty() && id.len() <= longest && id.chars().all(is_plain) {
@@ -16,8 +14,7 @@ pub(crate) fn fitting(id: &str, longest: usize) -> Cow<'_, str> {
     format!("call_{}", &blake3::hash(id.as_bytes()).to_hex()[..32]).into()
 }
 
-/// The id by which the answer to a call is sent: that of the call, which stands in the message
-/// `before`.
+/// The id that is sent for a tool result: the one that was sent for its call in the message `before`.
 pub(crate) fn of_answer<'a>(
     id: &'a str,
     before: Option<&Message>,
@@ -30,7 +27,7 @@ pub(crate) fn of_answer<'a>(
         | Block::Opaque(raw) => *raw.format == *format,
         _ => false,
     };
-    // A message that this format brought goes back as it came, ids and all.
+    // A message that came in this format is sent back unchanged, including its ids.
     if before.is_some_and(|before| before.blocks.iter().any(came)) {
         id.into()
     } else {
