@@ -66,8 +66,8 @@ fn manifest(package: &str) -> Option<String> {
         .find(|text| text.contains(&format!("name = \"{package}\"\n")))
 }
 
-/// Asserts that the package, test or example of a cargo command exists, and that the arguments after
-/// `--` parse if the command runs `dormouse`.
+/// Asserts that the package, test or example of a cargo command exists, and that the arguments
+/// after `--` parse if the command runs `dormouse`.
 fn check_cargo(arguments: &[String], place: &str) {
     let after = |flag: &str| {
         let at = arguments.iter().position(|it| it == flag)?;

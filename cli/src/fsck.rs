@@ -40,8 +40,8 @@ pub(crate) struct Fsck {
     pub(crate) rate: Option<ReadRate>,
 }
 
-/// Checks the store and prints the damage. Exits with 0 if no damage is new, 1 if nothing is lost by
-/// the damage, 3 if something is lost or if the store cannot be checked.
+/// Checks the store and prints the damage. Exits with 0 if no damage is new, 1 if nothing is lost
+/// by the damage, 3 if something is lost or if the store cannot be checked.
 pub(crate) async fn run(args: Fsck) -> Result<ExitCode, Failure> {
     require_store_files(&args.store.folder)?;
     let progress = Arc::new(ReadProgress::default());

@@ -1,5 +1,5 @@
-//! `dormouse log`, `dormouse diff` and `dormouse checkpoints`: show the history of processes and the
-//! points from which they can be branched. They open the store read-only.
+//! `dormouse log`, `dormouse diff` and `dormouse checkpoints`: show the history of processes and
+//! the points from which they can be branched. They open the store read-only.
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -1,8 +1,8 @@
 //! The `dormouse` program: runs processes, resumes, branches and moves them, shows what a store
 //! holds, and calls tools by hand.
 //!
-//! This crate is the composition root: it chooses the store, the models and the host, and gives them
-//! to the kernel. Each command has a module of its own, with its arguments and its behaviour.
+//! This crate is the composition root: it chooses the store, the models and the host, and gives
+//! them to the kernel. Each command has a module of its own, with its arguments and its behaviour.
 
 mod args;
 #[cfg(test)]

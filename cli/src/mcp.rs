@@ -1,5 +1,5 @@
-//! `dormouse mcp`: serves the tools of a program, and the tools that read descriptors, to any client
-//! of the Model Context Protocol.
+//! `dormouse mcp`: serves the tools of a program, and the tools that read descriptors, to any
+//! client of the Model Context Protocol.
 //!
 //! Standard output carries the protocol and nothing else. With `--http` it carries the URL in its
 //! first line and, if a token was drawn, the client's configuration in its second.
@@ -85,7 +85,8 @@ pub(crate) struct Mcp {
     pub(crate) permissions: Permissions,
 }
 
-/// With a store, at most this many bytes of contents stay in memory; the rest is read from the store.
+/// With a store, at most this many bytes of contents stay in memory; the rest is read from the
+/// store.
 const RESIDENT_BYTES: u64 = 256 << 20;
 
 /// A shorter token could be guessed.

@@ -1,7 +1,7 @@
 //! The tool servers that the command line of `dormouse mcp` names.
 //!
-//! `dormouse mcp` builds two things of them: a program whose tools are those of the servers, and the
-//! permissions that the user implied by naming the servers.
+//! `dormouse mcp` builds two things of them: a program whose tools are those of the servers, and
+//! the permissions that the user implied by naming the servers.
 
 use std::collections::BTreeMap;
 use std::path::Path;

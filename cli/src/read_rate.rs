@@ -34,8 +34,8 @@ impl FromStr for ReadRate {
     }
 }
 
-/// Says when the next bytes may be read. Time in which nothing was read earns no credit, so the rate
-/// bounds every stretch of time.
+/// Says when the next bytes may be read. Time in which nothing was read earns no credit, so the
+/// rate bounds every stretch of time.
 #[derive(Debug)]
 pub(crate) struct Pacer {
     rate: ReadRate,

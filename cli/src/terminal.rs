@@ -8,10 +8,10 @@
 //! * Text on standard error is always made visible.
 //! * Text on standard output is made visible if that is a terminal. In a pipe or a file it is
 //!   exact, byte for byte.
-//! * Text within a line of a listing or a message is made one line ([`one_line`]), so that it cannot
-//!   imitate another line.
-//! * JSON always has such characters as `\u` escapes ([`escaped_json`]), so that a parser gives back the
-//!   same text.
+//! * Text within a line of a listing or a message is made one line ([`one_line`]), so that it
+//!   cannot imitate another line.
+//! * JSON always has such characters as `\u` escapes ([`escaped_json`]), so that a parser gives
+//!   back the same text.
 //!
 //! The lint `disallowed_methods` (clippy.toml) forbids the functions of the standard library in the
 //! rest of this crate. Two callers bypass this module: progress bars, which get visible text only,
@@ -149,8 +149,8 @@ fn undecided_bytes(bytes: &[u8]) -> usize {
 }
 
 /// Replaces characters that a terminal obeys or that deceive a reader. A control character becomes
-/// its picture (`␛`), as models see it; any other becomes its number (`\u{202e}`). Line feeds, tabs,
-/// and carriage returns before a line feed stay.
+/// its picture (`␛`), as models see it; any other becomes its number (`\u{202e}`). Line feeds,
+/// tabs, and carriage returns before a line feed stay.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     visible_after(text, None)
 }

@@ -1,10 +1,10 @@
 //! Command tools: programs of this machine that a program file declares as tools.
 //!
 //! A call goes through four steps, with a module for each: the JSON of the call becomes typed
-//! `arguments`; they fill the placeholders of an `argv`; the `launcher` finds the program and checks
-//! that it is permitted; `run` forwards its output until it ends. The program runs in a
-//! `process_group` (GROUP-1), under a `guard` that applies its `limits` and `confine`s it (CONFINE-2).
-//! No shell is involved, and no argument is parsed a second time.
+//! `arguments`; they fill the placeholders of an `argv`; the `launcher` finds the program and
+//! checks that it is permitted; `run` forwards its output until it ends. The program runs in a
+//! `process_group` (GROUP-1), under a `guard` that applies its `limits` and `confine`s it
+//! (CONFINE-2). No shell is involved, and no argument is parsed a second time.
 
 mod arguments;
 mod argv;
@@ -41,9 +41,9 @@ use self::launcher::LaunchRequest;
 pub(crate) use self::launcher::Launcher;
 pub(crate) use self::tool_server::serve;
 
-/// Prevents other processes of the same user from inspecting this process: its memory, its open files,
-/// and its environment, which may hold keys. The program `dormouse` calls this at its start. As a
-/// consequence, no debugger can be attached and no core file is written.
+/// Prevents other processes of the same user from inspecting this process: its memory, its open
+/// files, and its environment, which may hold keys. The program `dormouse` calls this at its start.
+/// As a consequence, no debugger can be attached and no core file is written.
 pub fn hide_this_process() {
     #[cfg(target_os = "linux")]
     {

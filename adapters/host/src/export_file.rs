@@ -9,9 +9,9 @@ use rustix::fs::Mode;
 
 use crate::pending_file::{PendingFile, Replace};
 
-/// A file that gets its name when it is [kept](ExportFile::keep). Only its owner can read it, since it
-/// contains whole conversations. Without `keep` nothing is left. If the program is killed meanwhile,
-/// nothing is left either, on file systems that support files without a name.
+/// A file that gets its name when it is [kept](ExportFile::keep). Only its owner can read it, since
+/// it contains whole conversations. Without `keep` nothing is left. If the program is killed
+/// meanwhile, nothing is left either, on file systems that support files without a name.
 #[derive(Debug)]
 pub struct ExportFile {
     file: BufWriter<File>,
@@ -45,8 +45,8 @@ impl ExportFile {
     /// Makes its bytes durable, then its name.
     ///
     /// # Errors
-    /// An error of the operating system. The file that was at the path is unchanged, unless only the
-    /// last step, the sync of the folder, failed.
+    /// An error of the operating system. The file that was at the path is unchanged, unless only
+    /// the last step, the sync of the folder, failed.
     pub fn keep(mut self) -> io::Result<()> {
         self.file.flush()?;
         self.pending.file.sync_all()?;

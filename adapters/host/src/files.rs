@@ -1,11 +1,12 @@
 //! Files below permitted roots.
 //!
-//! Each access starts at the handle of a root that was opened when the host was created. The text of a
-//! path only serves to find its root and its components; what the path leads to is determined by
-//! opening it (CONFINE-1). A file is written next to its target and renamed onto it (WHOLE-1). No
-//! access waits for a FIFO, a device or a terminal.
+//! Each access starts at the handle of a root that was opened when the host was created. The text
+//! of a path only serves to find its root and its components; what the path leads to is determined
+//! by opening it (CONFINE-1). A file is written next to its target and renamed onto it (WHOLE-1).
+//! No access waits for a FIFO, a device or a terminal.
 //!
-//! The implementation needs openat2, which only Linux has. On other systems every access is refused.
+//! The implementation needs openat2, which only Linux has. On other systems every access is
+//! refused.
 
 mod file_request;
 mod folder;

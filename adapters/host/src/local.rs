@@ -33,12 +33,12 @@ impl LocalHost {
     ///
     /// A folder that is permitted for writing is created if it is absent.
     ///
-    /// Relative paths and commands start from `working_dir`. Naming that folder here does not permit
-    /// it.
+    /// Relative paths and commands start from `working_dir`. Naming that folder here does not
+    /// permit it.
     ///
     /// # Errors
-    /// A permitted folder or `working_dir` cannot be opened or created, or a permitted program is named
-    /// by a relative path. The message names it.
+    /// A permitted folder or `working_dir` cannot be opened or created, or a permitted program is
+    /// named by a relative path. The message names it.
     pub fn new(permissions: Permissions, working_dir: impl AsRef<Path>) -> io::Result<Self> {
         let working_dir = working_dir.as_ref();
         let canonical = std::fs::canonicalize(working_dir).map_err(|error| {
@@ -139,7 +139,8 @@ impl Host for LocalHost {
         )))
     }
 
-    /// Runs on a blocking thread. A write that has started is completed even if the future is dropped.
+    /// Runs on a blocking thread. A write that has started is completed even if the future is
+    /// dropped.
     fn write(&self, write: FileWrite) -> BoxFuture<'static, Result<(), FileError>> {
         let files = Arc::clone(&self.files);
         async move {
@@ -162,8 +163,8 @@ impl Host for LocalHost {
         self.files.list(path)
     }
 
-    /// Permits the folder of `entry` in addition, since the user named the program in it. Costs opening
-    /// the permitted folders once more.
+    /// Permits the folder of `entry` in addition, since the user named the program in it. Costs
+    /// opening the permitted folders once more.
     fn read_program(&self, entry: &Path, path: &Path) -> Result<Bytes, FileError> {
         let folder = match entry.parent() {
             Some(folder) if folder != Path::new("") => folder,

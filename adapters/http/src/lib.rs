@@ -1,8 +1,8 @@
 //! The configuration of every HTTP client in Dormouse.
 //!
-//! TLS is rustls on ring, with compiled-in root certificates. Redirects are not followed: they would
-//! send the key in the headers to a server that was not permitted. Servers on this machine are never
-//! reached through a proxy.
+//! TLS is rustls on ring, with compiled-in root certificates. Redirects are not followed: they
+//! would send the key in the headers to a server that was not permitted. Servers on this machine
+//! are never reached through a proxy.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,10 +1,11 @@
-//! Decides which clients are admitted over HTTP: by host name, origin, token and number of sessions.
+//! Decides which clients are admitted over HTTP: by host name, origin, token and number of
+//! sessions.
 
 use std::time::Duration;
 use std::{fmt, io};
 
-/// The host names that a client may use in the header `Host`. This protects against DNS rebinding: a
-/// web page whose name was bound to this machine sends its own name.
+/// The host names that a client may use in the header `Host`. This protects against DNS rebinding:
+/// a web page whose name was bound to this machine sends its own name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hosts {
     /// The names of this machine: `localhost`, `127.0.0.1` and `::1`.
@@ -21,7 +22,8 @@ pub struct HttpSettings {
     /// Origins of web pages that may send requests, in addition to the origins of this machine:
     /// `https://app.example:443`. Clients other than browsers send no origin.
     pub origins: Vec<String>,
-    /// The token that each request must carry as `Authorization: Bearer …`; none: no token is needed.
+    /// The token that each request must carry as `Authorization: Bearer …`; none: no token is
+    /// needed.
     pub token: Option<Token>,
     /// The most sessions that are open at once.
     pub max_sessions: usize,
@@ -77,8 +79,8 @@ impl Token {
     }
 }
 
-/// Whether pages of an origin may send requests: pages of this machine, at any port, and pages of the
-/// `known` origins.
+/// Whether pages of an origin may send requests: pages of this machine, at any port, and pages of
+/// the `known` origins.
 pub(crate) fn is_origin_allowed(origin: &[u8], known: &[String]) -> bool {
     let parsed = Origin::parse(origin);
     let is_local = parsed
@@ -103,8 +105,8 @@ struct Origin {
 }
 
 impl Origin {
-    /// Parses `scheme://machine` or `scheme://machine:port`. Without a port, the default port of the
-    /// scheme is meant.
+    /// Parses `scheme://machine` or `scheme://machine:port`. Without a port, the default port of
+    /// the scheme is meant.
     fn parse(written: &[u8]) -> Option<Self> {
         let (scheme, rest) = str::from_utf8(written).ok()?.split_once("://")?;
         let (scheme, implied) = [("http", 80), ("https", 443)]

@@ -1,5 +1,5 @@
-//! Answers the requests of a client: translates each request into calls of the session's process, and
-//! the outcome into a response of the protocol.
+//! Answers the requests of a client: translates each request into calls of the session's process,
+//! and the outcome into a response of the protocol.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -252,8 +252,8 @@ impl ServerHandler for Handler {
     }
 }
 
-/// One page of a list, and the cursor of the next page. A cursor is the number of entries before the
-/// page.
+/// One page of a list, and the cursor of the next page. A cursor is the number of entries before
+/// the page.
 fn page<T>(
     all: &[T],
     request: Option<PaginatedRequestParams>,
@@ -275,8 +275,8 @@ fn page<T>(
     Ok((&all[first..end], (end < all.len()).then(|| end.to_string())))
 }
 
-/// The description of a tool for clients. It has no output schema: the preview that replaces a large
-/// output would not match one.
+/// The description of a tool for clients. It has no output schema: the preview that replaces a
+/// large output would not match one.
 fn tool(spec: &ToolSpec, access: Option<Access>) -> Tool {
     // A schema that is not an object accepts anything: the tool itself checks its arguments.
     let schema: JsonObject = serde_json::from_str(&spec.schema).unwrap_or_default();

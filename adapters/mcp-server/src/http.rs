@@ -71,7 +71,8 @@ impl McpServer {
     /// versions without sessions share one.
     ///
     /// # Errors
-    /// [`ServeError::Settings`] if any host name is allowed without a token, [`ServeError::Listener`].
+    /// [`ServeError::Settings`] if any host name is allowed without a token,
+    /// [`ServeError::Listener`].
     pub async fn serve_http(
         &self,
         listener: TcpListener,
@@ -159,8 +160,8 @@ impl McpServer {
     }
 }
 
-/// Accepts the next connection. A connection that fails immediately is skipped. If the system is out
-/// of resources, waits and tries again.
+/// Accepts the next connection. A connection that fails immediately is skipped. If the system is
+/// out of resources, waits and tries again.
 async fn accept(listener: &TcpListener) -> Result<TcpStream, ServeError> {
     use std::io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, InvalidInput};
     loop {

@@ -3,12 +3,14 @@
 //! context becomes a descriptor, which the client reads page by page.
 //!
 //! * Each session has a process whose model is never called ([`McpServer`]).
-//! * A client gets what a model would get: names, descriptions, schemas, and previews of descriptors.
+//! * A client gets what a model would get: names, descriptions, schemas, and previews of
+//!   descriptors.
 //! * Sessions, calls, bodies and lines are bounded, and every wait has a limit.
 //!
 //! The messages of the protocol are those of the crate `rmcp`, none of whose types are part of the
-//! public interface. This crate opens no port and no file: its caller passes a listener, or the ends
-//! of a pipe. It connects to no other server: the tools that it serves are those of the kernel.
+//! public interface. This crate opens no port and no file: its caller passes a listener, or the
+//! ends of a pipe. It connects to no other server: the tools that it serves are those of the
+//! kernel.
 
 mod admission;
 mod bounded_lines;

@@ -1,5 +1,5 @@
-//! Forwards the progress of a tool to a client that asked for it. Many clients wait at most a minute
-//! for an answer, and longer if they receive progress.
+//! Forwards the progress of a tool to a client that asked for it. Many clients wait at most a
+//! minute for an answer, and longer if they receive progress.
 
 use std::future::Future;
 use std::pin::pin;

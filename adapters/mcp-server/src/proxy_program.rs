@@ -40,9 +40,9 @@ pub struct Upstream {
     pub servers: Option<(String, Vec<String>)>,
 }
 
-/// The program as TOML text. Its model is never called, so it has no tools that call a model and none
-/// that create processes. An argument that is exactly `{{fd:3}}` is replaced by the content of that
-/// descriptor, so that large contents go from one tool to another without passing the client.
+/// The program as TOML text. Its model is never called, so it has no tools that call a model and
+/// none that create processes. An argument that is exactly `{{fd:3}}` is replaced by the content of
+/// that descriptor, so that large contents go from one tool to another without passing the client.
 #[must_use]
 pub fn proxy_program(settings: ProxySettings, upstream: &Upstream) -> String {
     let ProxySettings {

@@ -1,5 +1,5 @@
-//! Offers descriptors as resources, for clients whose users attach resources by hand: `fd://1` is the
-//! first page of `fd:1`, `fd://1?page=3` its third. One read returns one page.
+//! Offers descriptors as resources, for clients whose users attach resources by hand: `fd://1` is
+//! the first page of `fd:1`, `fd://1?page=3` its third. One read returns one page.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -80,8 +80,8 @@ pub(crate) fn template() -> ResourceTemplate {
     )
 }
 
-/// Reads one page of at most `page_chars` characters. Binary content is returned whole, if it is not
-/// too large. May touch the disk.
+/// Reads one page of at most `page_chars` characters. Binary content is returned whole, if it is
+/// not too large. May touch the disk.
 pub(crate) fn read(
     view: &View,
     asked: &str,

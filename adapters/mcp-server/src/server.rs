@@ -27,8 +27,8 @@ pub enum ServeError {
 
 /// Processes of one program, as a server of the Model Context Protocol. Cloning costs a pointer.
 ///
-/// The program's model is never called: the processes only execute the calls of clients. On a kernel
-/// with a store, the process can be [kept](Keeping::Kept) from one start to the next.
+/// The program's model is never called: the processes only execute the calls of clients. On a
+/// kernel with a store, the process can be [kept](Keeping::Kept) from one start to the next.
 #[derive(Clone, Debug)]
 pub struct McpServer {
     pub(crate) processes: Arc<Processes>,

@@ -24,7 +24,8 @@ use futures_util::future::{BoxFuture, FutureExt, join_all};
 
 use self::connection::Connection;
 
-/// The longest message that a server may send, in bytes. It bounds the memory that one message takes.
+/// The longest message that a server may send, in bytes. It bounds the memory that one message
+/// takes.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
 /// Reaches tool servers by the Model Context Protocol: programs of the host by standard input and
@@ -59,9 +60,9 @@ impl Default for McpClient {
 }
 
 impl McpClient {
-    /// Sets the longest message that a server may send, in bytes; the default is 64 MiB. The request
-    /// that a longer message answers fails. Over HTTP, an answer that is not a stream is bounded by
-    /// 16 MiB in any case.
+    /// Sets the longest message that a server may send, in bytes; the default is 64 MiB. The
+    /// request that a longer message answers fails. Over HTTP, an answer that is not a stream is
+    /// bounded by 16 MiB in any case.
     #[must_use]
     pub fn max_message_bytes(mut self, bytes: usize) -> Self {
         self.max_message_bytes = bytes.max(1 << 10);

@@ -1,8 +1,8 @@
 //! OpenAI's Chat Completions API, and the many compatible servers.
 //!
 //! This format has messages, not blocks. The original message of a reply is kept as the raw form of
-//! the first block that is decoded from it, and is sent back unchanged. The other blocks have no raw
-//! form.
+//! the first block that is decoded from it, and is sent back unchanged. The other blocks have no
+//! raw form.
 
 mod decode;
 mod encode;

@@ -1,7 +1,7 @@
 //! Google's Gemini API.
 //!
-//! Each part of a reply is one block, and is sent back unchanged, with the thought signature that it may
-//! have.
+//! Each part of a reply is one block, and is sent back unchanged, with the thought signature that
+//! it may have.
 
 mod decode;
 mod encode;

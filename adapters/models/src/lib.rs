@@ -1,8 +1,8 @@
 //! Models for the Dormouse kernel.
 //!
 //! Implementations of the port [`Model`](dormouse_actors::ports::Model): [`Scripted`] follows a
-//! script, offline and deterministically; [`Anthropic`], [`OpenAi`], [`OpenAiChat`] and [`Gemini`] call
-//! a provider, or a compatible server, over HTTP in the format that they are named after.
+//! script, offline and deterministically; [`Anthropic`], [`OpenAi`], [`OpenAiChat`] and [`Gemini`]
+//! call a provider, or a compatible server, over HTTP in the format that they are named after.
 //!
 //! These four, with HTTP and TLS, need the feature `http`, which is on by default.
 //!

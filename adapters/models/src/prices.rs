@@ -7,9 +7,9 @@ use dormouse_proto::budget::Price;
 
 const TABLE: &str = include_str!("../prices.toml");
 
-/// The prices of models in US dollars, by model name, as of the month that the table names. For newer
-/// prices, pass a second table to the kernel, or put prices into a program. Parses the table at each
-/// call.
+/// The prices of models in US dollars, by model name, as of the month that the table names. For
+/// newer prices, pass a second table to the kernel, or put prices into a program. Parses the table
+/// at each call.
 ///
 /// ```
 /// use dormouse_models::prices;

@@ -1,8 +1,8 @@
 //! The providers that programs select with `provider`, one for each wire format.
 //!
-//! A program may name a server, and a variable that holds a key; the host checks that the user permits
-//! both. The key that the environment holds for a provider is sent only to the provider's own server,
-//! or to the server that the environment names, never to a server that a program names.
+//! A program may name a server, and a variable that holds a key; the host checks that the user
+//! permits both. The key that the environment holds for a provider is sent only to the provider's
+//! own server, or to the server that the environment names, never to a server that a program names.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,8 +13,9 @@ use dormouse_proto::model::{ModelError, ModelErrorKind};
 
 use crate::wire::{Builder, Caching, Client, Codec, server};
 
-/// The provider for a wire format. It has one client for each server, key and caching mode. A client is
-/// created when it is first needed, so a kernel that never uses the provider needs no key.
+/// The provider for a wire format. It has one client for each server, key and caching mode. A
+/// client is created when it is first needed, so a kernel that never uses the provider needs no
+/// key.
 pub struct ServerProvider<C> {
     clients: Mutex<HashMap<ClientKey, Client<C>>>,
 }

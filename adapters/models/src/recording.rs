@@ -10,10 +10,11 @@
 //! {"call":{"request":[0,1,2,5],"error":{"kind":"overloaded","message":"…","retry_after_ms":7000}}}
 //! ```
 //!
-//! A request is the list of its parts: program and model, the system prompt, the tools, the parameters,
-//! the media, then each message. A part that occurs in many requests is written once, so a recording is
-//! as long as its conversations. No part contains a pid, a key or an address; secrets in texts can be
-//! masked, as in an export. Calls with equal requests are distinguished by their order.
+//! A request is the list of its parts: program and model, the system prompt, the tools, the
+//! parameters, the media, then each message. A part that occurs in many requests is written once,
+//! so a recording is as long as its conversations. No part contains a pid, a key or an address;
+//! secrets in texts can be masked, as in an export. Calls with equal requests are distinguished by
+//! their order.
 
 mod record;
 mod replay;

@@ -1,8 +1,8 @@
 //! OpenAI's Responses API, and compatible servers.
 //!
-//! The provider stores nothing (`store` is false): each request contains the whole conversation, and
-//! the reasoning of the model in encrypted form. Each item of a reply is one block, and is sent back
-//! unchanged.
+//! The provider stores nothing (`store` is false): each request contains the whole conversation,
+//! and the reasoning of the model in encrypted form. Each item of a reply is one block, and is sent
+//! back unchanged.
 
 mod decode;
 mod encode;

@@ -1,8 +1,8 @@
 //! A model that follows a script, offline and deterministically.
 //!
 //! A script is a TOML file of turns. The first turn whose conditions hold answers. Its text and its
-//! calls are templates ([minijinja](https://docs.rs/minijinja)) over variables that patterns capture
-//! from the conversation.
+//! calls are templates ([minijinja](https://docs.rs/minijinja)) over variables that patterns
+//! capture from the conversation.
 //!
 //! A reply depends on the request alone: the model keeps no state between calls, reads no clock and
 //! uses no random numbers. So a restored process, a fork and a repeated call get the same reply as

@@ -1,13 +1,13 @@
 //! The parts that all wire formats share: the HTTP client, the body of a request, and the
 //! classification of failures.
 //!
-//! A [`Codec`] implements one format: it encodes requests and decodes replies. [`Client`] combines a
-//! codec with a server. One call is one HTTP request: nothing is retried, no redirect is followed (it
-//! would send the key elsewhere), and only open connections and encoded messages are kept between
-//! calls. The key is sent in one header, and never appears in an error or in debug output.
+//! A [`Codec`] implements one format: it encodes requests and decodes replies. [`Client`] combines
+//! a codec with a server. One call is one HTTP request: nothing is retried, no redirect is followed
+//! (it would send the key elsewhere), and only open connections and encoded messages are kept
+//! between calls. The key is sent in one header, and never appears in an error or in debug output.
 //!
-//! [`Builder::idle_timeout`] bounds the time between two bytes, [`Builder::reply_cap_bytes`] the size
-//! of a reply. The kernel decides how long a whole call may take.
+//! [`Builder::idle_timeout`] bounds the time between two bytes, [`Builder::reply_cap_bytes`] the
+//! size of a reply. The kernel decides how long a whole call may take.
 
 mod builder;
 pub(crate) mod call_ids;

@@ -16,8 +16,8 @@ pub(super) struct Arguments {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Argument {
     pub(super) text: String,
-    /// Whether the model chose the text freely. A default, a choice from a list, and a typed value are
-    /// not free.
+    /// Whether the model chose the text freely. A default, a choice from a list, and a typed value
+    /// are not free.
     pub(super) is_free: bool,
 }
 

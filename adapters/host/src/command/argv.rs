@@ -1,5 +1,5 @@
-//! Builds the argument list: replaces each `{parameter}` in the declared elements. One element always
-//! stays one argument, and replaced text is not searched for placeholders again.
+//! Builds the argument list: replaces each `{parameter}` in the declared elements. One element
+//! always stays one argument, and replaced text is not searched for placeholders again.
 
 use dormouse_proto::command::Parameter;
 use dormouse_proto::program::{Placeholder, placeholders};
@@ -7,12 +7,12 @@ use dormouse_proto::program::{Placeholder, placeholders};
 use super::arguments::Arguments;
 
 /// Fills the elements. An element is left out if it holds a parameter that is not given and has no
-/// default, so `--limit={limit}` vanishes without a limit. Braces around anything but a parameter are
-/// plain text.
+/// default, so `--limit={limit}` vanishes without a limit. Braces around anything but a parameter
+/// are plain text.
 ///
 /// # Errors
-/// A text for the model, if a free argument would begin an element with `-`: the program would take it
-/// as an option.
+/// A text for the model, if a free argument would begin an element with `-`: the program would take
+/// it as an option.
 pub(super) fn fill(
     argv: &[String],
     parameters: &[Parameter],

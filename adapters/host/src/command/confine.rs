@@ -1,19 +1,19 @@
 //! Confines a command with means of the operating system (CONFINE-2).
 //!
-//! * Files: a command with read access writes nothing. Any other command writes below the folders that
-//!   are permitted for writing, and in a folder of its own for temporary files. No command reads what
-//!   the kernel has [sealed](crate::sealed), a terminal, or a disk.
-//! * Network: as [`Network`] says. Signals reach no process outside of the command. No device node can
-//!   be created.
+//! * Files: a command with read access writes nothing. Any other command writes below the folders
+//!   that are permitted for writing, and in a folder of its own for temporary files. No command
+//!   reads what the kernel has [sealed](crate::sealed), a terminal, or a disk.
+//! * Network: as [`Network`] says. Signals reach no process outside of the command. No device node
+//!   can be created.
 //! * Capabilities of root that bypass permissions of files or processes are dropped for good.
 //!
 //! Three mechanisms of Linux work together: Landlock (`landlock_rules`), seccomp (`seccomp_filter`)
-//! and the capability bounding set (`capabilities`). What an older version of Landlock cannot refuse,
-//! the seccomp filter refuses. Without Landlock or without seccomp nothing is confined: commands are
-//! then refused, unless the user permits them to run anyway.
+//! and the capability bounding set (`capabilities`). What an older version of Landlock cannot
+//! refuse, the seccomp filter refuses. Without Landlock or without seccomp nothing is confined:
+//! commands are then refused, unless the user permits them to run anyway.
 //!
-//! The confinement applies to one thread, can never be lifted, and is inherited by everything that the
-//! thread starts.
+//! The confinement applies to one thread, can never be lifted, and is inherited by everything that
+//! the thread starts.
 
 #[cfg(target_os = "linux")]
 mod capabilities;
@@ -51,8 +51,8 @@ pub(super) enum Writes {
     Below(Vec<Folder>),
 }
 
-/// A permitted folder, identified by its inode: another folder that is put in its place later is not
-/// permitted.
+/// A permitted folder, identified by its inode: another folder that is put in its place later is
+/// not permitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Folder {
     pub(super) path: PathBuf,

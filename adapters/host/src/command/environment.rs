@@ -1,5 +1,5 @@
-//! The environment of commands. A command gets a fixed list of variables, and those that it names and
-//! the user permits. All others, such as the keys of model providers, stay in the kernel.
+//! The environment of commands. A command gets a fixed list of variables, and those that it names
+//! and the user permits. All others, such as the keys of model providers, stay in the kernel.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

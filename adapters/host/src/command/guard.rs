@@ -1,15 +1,15 @@
-//! The guard of a command: a process between the kernel and the command. It ensures that nothing the
-//! command started outlives the call, even if the kernel is killed by force (GROUP-1).
+//! The guard of a command: a process between the kernel and the command. It ensures that nothing
+//! the command started outlives the call, even if the kernel is killed by force (GROUP-1).
 //!
 //! The program starts itself twice. The first copy is the guard: it leads a session without a
-//! terminal, becomes the parent of every descendant whose own parent ends, and watches the kernel. The
-//! second copy confines itself and then executes the command. When the command has ended, when the
-//! kernel sends SIGTERM, or when the kernel is gone, the guard kills what is left, removes the
+//! terminal, becomes the parent of every descendant whose own parent ends, and watches the kernel.
+//! The second copy confines itself and then executes the command. When the command has ended, when
+//! the kernel sends SIGTERM, or when the kernel is gone, the guard kills what is left, removes the
 //! command's temporary folder, and exits as the command did.
 //!
-//! A program that embeds the kernel calls [`enter`] at the start of `main` to have guards. Without it,
-//! commands are confined in the same way, but a process that leaves its process group (a daemon) is not
-//! ended, and neither are commands that run when the kernel is killed by force.
+//! A program that embeds the kernel calls [`enter`] at the start of `main` to have guards. Without
+//! it, commands are confined in the same way, but a process that leaves its process group (a
+//! daemon) is not ended, and neither are commands that run when the kernel is killed by force.
 
 mod descendants;
 mod exec;
@@ -35,8 +35,9 @@ const NOT_STARTED_CODE: i32 = 125;
 
 static ENTERED: AtomicBool = AtomicBool::new(false);
 
-/// Runs the guard of a command if this program was started as one, and does not return then. Otherwise
-/// returns at once, and every [`LocalHost`](crate::LocalHost) of this program uses guards from then on.
+/// Runs the guard of a command if this program was started as one, and does not return then.
+/// Otherwise returns at once, and every [`LocalHost`](crate::LocalHost) of this program uses guards
+/// from then on.
 ///
 /// Call it first in `main`, before anything is read, written or started.
 ///

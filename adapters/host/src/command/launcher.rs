@@ -1,5 +1,5 @@
-//! Prepares a program for its start: finds it, checks that it is permitted, chooses its confinement,
-//! and builds its environment.
+//! Prepares a program for its start: finds it, checks that it is permitted, chooses its
+//! confinement, and builds its environment.
 
 use std::ffi::OsString;
 use std::io;
@@ -109,8 +109,8 @@ impl Launcher {
         })
     }
 
-    /// A sentence about the confinement that this system does not support. None if it supports all of
-    /// it, or if no program is permitted.
+    /// A sentence about the confinement that this system does not support. None if it supports all
+    /// of it, or if no program is permitted.
     pub(crate) fn lacks(&self) -> Option<String> {
         self.permissions
             .run()
@@ -314,8 +314,8 @@ impl Launcher {
         ))
     }
 
-    /// The variables that the declaration of a server sets. An unconfined server gets only those that
-    /// the user permits, since a variable can make a program run other code.
+    /// The variables that the declaration of a server sets. An unconfined server gets only those
+    /// that the user permits, since a variable can make a program run other code.
     ///
     /// # Errors
     /// A text for the user, which names the first variable that is not permitted.
@@ -386,15 +386,16 @@ impl Launcher {
             .find(|path| is_program(path))
     }
 
-    /// Whether a program is permitted: a bare name by that name, every spelling by the full path that
-    /// it leads to.
+    /// Whether a program is permitted: a bare name by that name, every spelling by the full path
+    /// that it leads to.
     fn permits(&self, program: &str, found: Option<&Path>) -> bool {
         matches(self.permissions.run(), program, found)
     }
 }
 
 /// The folders that commands may write. A path that contains a symbolic link inside of another such
-/// folder is refused: a command could redirect the link, and the next kernel would permit its target.
+/// folder is refused: a command could redirect the link, and the next kernel would permit its
+/// target.
 fn writable(permissions: &Permissions, working_dir: &Path) -> io::Result<Vec<Folder>> {
     let paths: Vec<PathBuf> = permissions
         .write()

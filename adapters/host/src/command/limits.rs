@@ -1,5 +1,5 @@
-//! Applies the resource limits of a command. The operating system counts them for each process of the
-//! command.
+//! Applies the resource limits of a command. The operating system counts them for each process of
+//! the command.
 
 use std::io;
 
@@ -29,8 +29,8 @@ pub(super) fn set_for(process: Option<Pid>, limits: &CommandLimits) -> io::Resul
             },
         )?;
     }
-    // The system does not count the stack as data, so it has a limit of its own. The soft limit is the
-    // default size of thread stacks, so it is lowered only if it must be.
+    // The system does not count the stack as data, so it has a limit of its own. The soft limit is
+    // the default size of thread stacks, so it is lowered only if it must be.
     let Rlimit { current, maximum } = getrlimit(Resource::Stack);
     let most = maximum.map_or(limits.memory_bytes, |maximum| {
         maximum.min(limits.memory_bytes)

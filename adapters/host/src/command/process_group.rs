@@ -1,9 +1,9 @@
 //! A running command: a program and everything that it starts, ended together (GROUP-1).
 //!
 //! With a guard, the guard ends them when it gets a signal or when this program is gone. Without a
-//! guard they are a process group, identified by the pid of its leader. The leader is not reaped before
-//! the group is killed, so the pid cannot belong to another process by then. A program that leaves its
-//! group on purpose (setsid) is not ended without a guard.
+//! guard they are a process group, identified by the pid of its leader. The leader is not reaped
+//! before the group is killed, so the pid cannot belong to another process by then. A program that
+//! leaves its group on purpose (setsid) is not ended without a guard.
 
 use std::io;
 use std::process::ExitStatus;

@@ -1,8 +1,9 @@
 //! Runs a program: forwards its output to the sink, and keeps the end of its standard error for the
 //! message of a failure.
 //!
-//! Everything that the program itself wrote is forwarded. Descendants that keep a pipe open after its
-//! end get a short grace period and are killed then. Dropping the future kills the whole group at once.
+//! Everything that the program itself wrote is forwarded. Descendants that keep a pipe open after
+//! its end get a short grace period and are killed then. Dropping the future kills the whole group
+//! at once.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -36,8 +37,8 @@ enum Stopped {
 /// Runs a program to its end.
 ///
 /// # Errors
-/// A text for the model, if the program could not be started, wrote more than `cap_bytes`, or failed.
-/// It holds the end of the standard error. The output up to then is in `out`.
+/// A text for the model, if the program could not be started, wrote more than `cap_bytes`, or
+/// failed. It holds the end of the standard error. The output up to then is in `out`.
 pub(super) async fn run(
     prepared: Prepared,
     cap_bytes: u64,

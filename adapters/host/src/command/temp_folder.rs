@@ -1,9 +1,10 @@
 //! The temporary folder of a command. The kernel chooses its name. If there is a guard, the guard
-//! creates and removes the folder, so that none is left if the kernel is killed before the guard runs.
+//! creates and removes the folder, so that none is left if the kernel is killed before the guard
+//! runs.
 //!
-//! A command can make the folder hard to remove: with folders nested thousands deep, or closed to their
-//! owner. So nested folders are moved up one by one before they are removed, which takes two handles
-//! and no recursion at any depth.
+//! A command can make the folder hard to remove: with folders nested thousands deep, or closed to
+//! their owner. So nested folders are moved up one by one before they are removed, which takes two
+//! handles and no recursion at any depth.
 
 use std::ffi::CString;
 use std::io;
@@ -105,8 +106,8 @@ impl Drop for TempFolder {
     }
 }
 
-/// The folder at this path, after a check that nobody replaced it by a link or by another folder: it
-/// must be empty and belong to this user.
+/// The folder at this path, after a check that nobody replaced it by a link or by another folder:
+/// it must be empty and belong to this user.
 fn just_made(path: PathBuf) -> io::Result<Folder> {
     let handle = opened(CWD, &path)?;
     let is_ours = fstat(&handle)?.st_uid == geteuid().as_raw();
@@ -119,8 +120,8 @@ fn just_made(path: PathBuf) -> io::Result<Folder> {
     }
 }
 
-/// Removes a folder and everything below it. Costs a system call or two for each file, and a rename for
-/// each folder.
+/// Removes a folder and everything below it. Costs a system call or two for each file, and a rename
+/// for each folder.
 ///
 /// # Errors
 /// Something cannot be removed. Everything else is removed.
@@ -200,7 +201,8 @@ fn is_folder(folder: &OwnedFd, name: &CString) -> bool {
     stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
 }
 
-/// All names in a folder. They are read at once, since the folder is changed while they are handled.
+/// All names in a folder. They are read at once, since the folder is changed while they are
+/// handled.
 fn entries(folder: &OwnedFd) -> io::Result<Vec<CString>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(folder)? {

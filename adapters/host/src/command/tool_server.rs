@@ -1,5 +1,5 @@
-//! Starts a tool server that is a program of this machine. It is permitted, confined and guarded like a
-//! command with write access (CONFINE-2), and ended with everything that it started when its
+//! Starts a tool server that is a program of this machine. It is permitted, confined and guarded
+//! like a command with write access (CONFINE-2), and ended with everything that it started when its
 //! connection is closed (GROUP-1).
 
 use std::process::Stdio;

@@ -104,8 +104,8 @@ impl Folder {
         }
     }
 
-    /// The entries, sorted by name. Entries are not opened. An entry that is deleted meanwhile is left
-    /// out.
+    /// The entries, sorted by name. Entries are not opened. An entry that is deleted meanwhile is
+    /// left out.
     pub(super) fn list(&self, request: &FileRequest<'_>) -> Result<Listing, FileError> {
         let refused = |errno| request.errno(errno);
         let (mut entries, mut left_out) = (Vec::new(), 0);

@@ -88,8 +88,9 @@ fn link_then_unlink(folder: BorrowedFd<'_>, from: &OsStr, to: &OsStr) -> Result<
     unlinkat(folder, from, AtFlags::empty())
 }
 
-/// Whether a folder belongs to a file system that shows the state of the operating system: such files
-/// may hold secrets of this process (`/proc/self/environ`), or have effects when they are written.
+/// Whether a folder belongs to a file system that shows the state of the operating system: such
+/// files may hold secrets of this process (`/proc/self/environ`), or have effects when they are
+/// written.
 #[cfg(target_os = "linux")]
 pub(super) fn is_kernel_state(folder: BorrowedFd<'_>) -> Result<bool> {
     /// proc, sysfs, debugfs, tracefs, securityfs, cgroup, cgroup2, bpf, configfs, selinux, efivars

@@ -23,8 +23,8 @@ pub(super) struct Replacement<'a> {
 }
 
 impl<'a> Replacement<'a> {
-    /// Creates the file with the mode of `old`, the file that it replaces, and with its owner if the
-    /// operating system permits that.
+    /// Creates the file with the mode of `old`, the file that it replaces, and with its owner if
+    /// the operating system permits that.
     pub(super) fn begin(
         folder: &'a Folder,
         old: Option<&Target>,
@@ -56,8 +56,9 @@ impl<'a> Replacement<'a> {
     /// Makes the bytes durable, then gives the file its name.
     ///
     /// # Errors
-    /// `FileExists` if the file must be new and its name is taken by now. After an error the target is
-    /// unchanged, with one exception: if the last sync fails, the message says that it was replaced.
+    /// `FileExists` if the file must be new and its name is taken by now. After an error the target
+    /// is unchanged, with one exception: if the last sync fails, the message says that it was
+    /// replaced.
     pub(super) fn commit(self, target: &OsStr, presence: Presence) -> Result<(), FileError> {
         let Self {
             pending,

@@ -1,4 +1,5 @@
-//! Joins new bytes with an old file: appends them, inserts them before a line, or replaces the file.
+//! Joins new bytes with an old file: appends them, inserts them before a line, or replaces the
+//! file.
 //!
 //! Appending is exact: no byte is added in between. Inserting works on lines: inserted text never
 //! shares a line with old text, so an LF is added between the two if neither side has one.
@@ -94,8 +95,8 @@ impl Splice {
     }
 }
 
-/// The result of one pass over the lines of a file. Only LF ends a line, and a final LF does not begin
-/// another one.
+/// The result of one pass over the lines of a file. Only LF ends a line, and a final LF does not
+/// begin another one.
 #[derive(Debug, Default)]
 struct Lines {
     line_feeds: u64,

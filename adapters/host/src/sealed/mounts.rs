@@ -1,5 +1,5 @@
-//! Finds other names of a path: a folder can be mounted at several places, and each mount point gives
-//! its contents another name.
+//! Finds other names of a path: a folder can be mounted at several places, and each mount point
+//! gives its contents another name.
 
 use std::ffi::{OsStr, OsString};
 use std::io;

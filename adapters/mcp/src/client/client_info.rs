@@ -6,7 +6,8 @@ use rmcp::model::{ClientCapabilities, ClientConfig, Implementation, ProtocolVers
 /// The longest text of a server that is shown or logged, in characters.
 const SHOWN_CHARS: usize = 500;
 
-/// The client in a session. It declares no capability, and receives only answers: see [`AnswersOnly`](super::unsolicited::AnswersOnly).
+/// The client in a session. It declares no capability, and receives only answers: see
+/// [`AnswersOnly`](super::unsolicited::AnswersOnly).
 pub(super) struct ClientInfo;
 
 impl ClientHandler for ClientInfo {

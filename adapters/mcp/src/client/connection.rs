@@ -1,8 +1,9 @@
 //! The connection to one server: started when it is first needed, shared by all processes, and
 //! started again when it has ended.
 //!
-//! A call is never repeated, even if the connection ends in the middle of it. The host starts servers
-//! that are programs in the same way as commands, and ends them with everything that they started.
+//! A call is never repeated, even if the connection ends in the middle of it. The host starts
+//! servers that are programs in the same way as commands, and ends them with everything that they
+//! started.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -57,8 +58,8 @@ impl Connection {
         &self.server.name
     }
 
-    /// A live session. If the last session has ended, starts a new one after a pause that grows with
-    /// each failure in a row.
+    /// A live session. If the last session has ended, starts a new one after a pause that grows
+    /// with each failure in a row.
     ///
     /// # Errors
     /// A text that says why there is no session.
@@ -138,7 +139,8 @@ impl Connection {
         Ok(begun)
     }
 
-    /// Forgets a session or an attempt that has ended, unless another caller has replaced it already.
+    /// Forgets a session or an attempt that has ended, unless another caller has replaced it
+    /// already.
     fn forget(&self, left: &Beginning, ended: Ended) {
         let mut state = self.state();
         if state

@@ -1,4 +1,5 @@
-//! The transport to a server on another machine: streamable HTTP, if the host permits the connection.
+//! The transport to a server on another machine: streamable HTTP, if the host permits the
+//! connection.
 
 use std::time::Duration;
 
@@ -15,8 +16,8 @@ const MAX_CONCURRENT_REQUESTS: usize = 256;
 /// A transport to the machine at `url`.
 ///
 /// # Errors
-/// A text that says what is wrong with the declaration, or what is not permitted. It shows no value of
-/// the declaration.
+/// A text that says what is wrong with the declaration, or what is not permitted. It shows no value
+/// of the declaration.
 pub(super) fn transport(
     host: &dyn Host,
     url: &str,

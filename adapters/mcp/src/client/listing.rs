@@ -1,7 +1,7 @@
 //! Lists what a server offers: its own tools, and this client's tools to read its resources.
 //!
-//! Lists are bounded. The server's `readOnlyHint` decides which access a process needs to call a tool,
-//! unless the program says otherwise. No hint makes a call repeatable after a restart.
+//! Lists are bounded. The server's `readOnlyHint` decides which access a process needs to call a
+//! tool, unless the program says otherwise. No hint makes a call repeatable after a restart.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -151,8 +151,8 @@ fn offer(server: &Server, tool: &Tool) -> Option<Offer> {
     })
 }
 
-/// How a tool of the server is run. A hint is not a promise: a call that was in flight when the kernel
-/// stopped is not repeated, whatever the server says about its tool (CALL-2).
+/// How a tool of the server is run. A hint is not a promise: a call that was in flight when the
+/// kernel stopped is not repeated, whatever the server says about its tool (CALL-2).
 fn policy(server: &Server, access: Access) -> ToolPolicy {
     let output_cap_bytes = OUTPUT_CAP_BYTES;
     ToolPolicy {

@@ -1,11 +1,11 @@
 //! Decides from the outcomes of calls whether a server can still be expected to answer. Uses no
 //! clock.
 //!
-//! A call that is cancelled, or whose answer got lost, raises doubt; any answer removes it. Calls that
-//! were sent before the doubt arose keep the session in use while they wait, since a server that works
-//! on a long call may answer nothing else until that call is done. Calls that are sent in doubt do not
-//! keep it. So a server that hangs is given up when the earlier calls have reached their deadlines,
-//! however many calls are sent meanwhile.
+//! A call that is cancelled, or whose answer got lost, raises doubt; any answer removes it. Calls
+//! that were sent before the doubt arose keep the session in use while they wait, since a server
+//! that works on a long call may answer nothing else until that call is done. Calls that are sent
+//! in doubt do not keep it. So a server that hangs is given up when the earlier calls have reached
+//! their deadlines, however many calls are sent meanwhile.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Calls a tool, and turns its result into what a model reads: each text once, everything else as an
-//! attachment.
+//! Calls a tool, and turns its result into what a model reads: each text once, everything else as
+//! an attachment.
 
 use std::borrow::Cow;
 
@@ -111,8 +111,8 @@ fn text_of(block: &ContentBlock) -> Option<&str> {
     }
 }
 
-/// Whether the texts already contain the structured `value`. Servers repeat it in three ways: as JSON
-/// in a text, as the only value of an object, or as the items of its only list.
+/// Whether the texts already contain the structured `value`. Servers repeat it in three ways: as
+/// JSON in a text, as the only value of an object, or as the items of its only list.
 fn is_in_texts(value: &Value, texts: &[&str]) -> bool {
     let is_json = |text: &str, value: &Value| {
         serde_json::from_str::<Value>(text).is_ok_and(|parsed| parsed == *value)

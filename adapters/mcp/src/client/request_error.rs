@@ -20,15 +20,15 @@ pub(super) enum RequestError {
     /// The server closed the connection. Whether it executed the request is unknown.
     #[error("the server ended or closed its connection before it answered")]
     Disconnected,
-    /// This client closed the connection because of what the server did. Whether the server executed
-    /// the request is unknown.
+    /// This client closed the connection because of what the server did. Whether the server
+    /// executed the request is unknown.
     #[error("the connection was ended, since the server {0}")]
     Closed(&'static str),
     /// The request did not reach the server, or its answer got lost.
     #[error("the connection failed: {0}")]
     ConnectionFailed(String),
-    /// The server does not know the session any more, for example after a restart. By the protocol it
-    /// refuses every request in that session.
+    /// The server does not know the session any more, for example after a restart. By the protocol
+    /// it refuses every request in that session.
     #[error("the server knows the session no more")]
     SessionExpired,
     /// The result is not of the type that belongs to the request.
@@ -139,8 +139,8 @@ fn is_session_expired(error: &(dyn Error + Send + Sync + 'static)) -> bool {
     )
 }
 
-/// Describes a failure of the transport. Of a response, only the status is shown: the rest may repeat
-/// secrets of the request.
+/// Describes a failure of the transport. Of a response, only the status is shown: the rest may
+/// repeat secrets of the request.
 fn describe_transport(error: &(dyn Error + Send + Sync + 'static)) -> String {
     match error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
         Some(StreamableHttpError::Client(error)) => describe_http(error),

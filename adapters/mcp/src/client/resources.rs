@@ -1,5 +1,5 @@
-//! Two tools that this client adds for a server with resources: one lists the resources, one reads a
-//! resource. With them a model can follow a link in a result.
+//! Two tools that this client adds for a server with resources: one lists the resources, one reads
+//! a resource. With them a model can follow a link in a result.
 
 use dormouse_actors::ports::OutputSink;
 use dormouse_proto::server::{Offer, Server};

@@ -1,8 +1,8 @@
 //! Logs what a server writes to its standard error, line by line, under the target
 //! `dormouse_mcp::stderr`. It is shown nowhere else.
 //!
-//! Long lines are truncated, and [`LogLimit`] bounds the number of lines. If a server does not start,
-//! its last line is logged as an error, since that line usually says why.
+//! Long lines are truncated, and [`LogLimit`] bounds the number of lines. If a server does not
+//! start, its last line is logged as an error, since that line usually says why.
 
 use std::sync::Arc;
 use std::time::Duration;

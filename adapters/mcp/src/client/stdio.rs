@@ -1,8 +1,8 @@
 //! The transport to a server that is a program: each line of its standard streams is a message.
 //!
-//! The length of a line is bounded. A longer line is not kept, and the request that it answers gets an
-//! error instead; if that request cannot be determined, the connection is closed. Lines that are not
-//! messages are skipped. The connection to a server that writes too many of them is closed.
+//! The length of a line is bounded. A longer line is not kept, and the request that it answers gets
+//! an error instead; if that request cannot be determined, the connection is closed. Lines that are
+//! not messages are skipped. The connection to a server that writes too many of them is closed.
 
 use std::io;
 use std::sync::Arc;

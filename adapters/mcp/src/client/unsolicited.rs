@@ -1,9 +1,9 @@
 //! Handles the messages of a server that do not answer a request, and bounds their number.
 //!
-//! A ping is answered, and any other request is refused, since the client declares no capability for
-//! it. Progress is reported and changed tools are counted; any other notification is dropped. The protocol library
-//! sees only answers to our own requests: it starts a task and writes log lines for each message,
-//! without a bound.
+//! A ping is answered, and any other request is refused, since the client declares no capability
+//! for it. Progress is reported and changed tools are counted; any other notification is dropped.
+//! The protocol library sees only answers to our own requests: it starts a task and writes log
+//! lines for each message, without a bound.
 //!
 //! The connection is closed if the server does not read the answers to its requests, or if it sends
 //! far too many such messages.

@@ -1,7 +1,7 @@
 //! Decodes complete replies, and the parts that streamed replies share with them.
 //!
-//! Every block keeps its original JSON text; texts and tool uses are decoded in addition. A block of an
-//! unknown type is kept, never dropped.
+//! Every block keeps its original JSON text; texts and tool uses are decoded in addition. A block
+//! of an unknown type is kept, never dropped.
 
 use dormouse_proto::message::{Block, Raw};
 use dormouse_proto::model::{ModelError, Reply, StopReason, Usage};

@@ -1,13 +1,14 @@
 //! Encodes requests.
 //!
 //! * The same request gives the same bytes. Everything that may change between two requests of a
-//!   conversation comes last: `messages`, and after them only `max_tokens`, which a budget may lower.
+//!   conversation comes last: `messages`, and after them only `max_tokens`, which a budget may
+//!   lower.
 //! * A block that came from this provider is sent back with its original JSON text.
-//! * Cache breakpoints never move. One is at the end of the constant part (the system prompt, or the
-//!   tools if there is none). For each of the first two forks that the process descends from, one is on
-//!   the first block that is not shared. For the conversation, a field at the top of the request asks
-//!   for automatic caching: the provider itself then sets a breakpoint after the last block. That makes
-//!   four at most, which is the limit of the provider.
+//! * Cache breakpoints never move. One is at the end of the constant part (the system prompt, or
+//!   the tools if there is none). For each of the first two forks that the process descends from,
+//!   one is on the first block that is not shared. For the conversation, a field at the top of the
+//!   request asks for automatic caching: the provider itself then sets a breakpoint after the last
+//!   block. That makes four at most, which is the limit of the provider.
 
 use bytes::Bytes;
 use dormouse_proto::message::{Block, Media, Role};
@@ -29,8 +30,8 @@ const RESERVED: [&str; 5] = ["model", "messages", "system", "tools", "stream"];
 const COUNTED: [&str; 3] = ["thinking", "tool_choice", "mcp_servers"];
 /// The longest id of a tool use that the provider accepts.
 const MAX_ID_CHARS: usize = 64;
-/// Types of blocks that must not be the last one of an assistant message. They are last if the reply
-/// was truncated while the model was thinking.
+/// Types of blocks that must not be the last one of an assistant message. They are last if the
+/// reply was truncated while the model was thinking.
 const THINKING_TYPES: [&str; 2] = ["thinking", "redacted_thinking"];
 
 pub(super) fn head(

@@ -1,7 +1,9 @@
-//! Decodes streamed replies: joins the events into the reply that a complete answer would have given.
+//! Decodes streamed replies: joins the events into the reply that a complete answer would have
+//! given.
 //!
 //! A delta extends the block that it names: text fields are appended to, other fields are replaced.
-//! That also holds for deltas of unknown types, so a block of a new type is still decoded completely.
+//! That also holds for deltas of unknown types, so a block of a new type is still decoded
+//! completely.
 
 use std::collections::BTreeMap;
 

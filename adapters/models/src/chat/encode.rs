@@ -2,8 +2,8 @@
 //!
 //! * After the messages comes only the limit of the reply, which a budget may lower.
 //! * A message that came from such a server is sent back with its original JSON text.
-//! * Each tool result is a message of its own, and can contain text only. Images and documents follow in
-//!   a user message after all results, each after the name of its descriptor.
+//! * Each tool result is a message of its own, and can contain text only. Images and documents
+//!   follow in a user message after all results, each after the name of its descriptor.
 //! * A tool result has no error flag: the text of an error begins with `Error:`.
 //! * No cache is requested: these servers cache equal prefixes by themselves.
 

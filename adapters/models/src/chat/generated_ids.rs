@@ -11,14 +11,15 @@ pub(super) struct Origin {
     pub(super) created: Option<Value>,
 }
 
-/// Ids for the calls of one reply. They are the same whether the reply is streamed or not, and differ
-/// from those of other replies. They consist of letters, digits and `_`, which every provider accepts.
+/// Ids for the calls of one reply. They are the same whether the reply is streamed or not, and
+/// differ from those of other replies. They consist of letters, digits and `_`, which every
+/// provider accepts.
 #[derive(Debug)]
 pub(super) struct GeneratedIds(String);
 
 impl GeneratedIds {
-    /// Derives the ids from the id and the content of the reply: a server that sends no ids of calls
-    /// may send none of replies either.
+    /// Derives the ids from the id and the content of the reply: a server that sends no ids of
+    /// calls may send none of replies either.
     pub(super) fn of(origin: &Origin, text: &str, calls: &[Call]) -> Self {
         let calls: Vec<_> = calls.iter().map(Call::function_call).collect();
         let reply = json!([origin.id, origin.created, text, calls]).to_string();

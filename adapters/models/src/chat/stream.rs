@@ -1,4 +1,5 @@
-//! Decodes streamed replies: joins the events into the reply that a complete answer would have given.
+//! Decodes streamed replies: joins the events into the reply that a complete answer would have
+//! given.
 //!
 //! Text fields and lists of a delta are appended to, other fields are replaced; that also holds for
 //! unknown fields. Tool calls are joined by rules of their own (`partial_calls`).

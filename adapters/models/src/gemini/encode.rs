@@ -1,15 +1,15 @@
 //! Encodes requests.
 //!
-//! * `generationConfig` comes after the contents, since it holds the limit of the reply, which a budget
-//!   may lower.
+//! * `generationConfig` comes after the contents, since it holds the limit of the reply, which a
+//!   budget may lower.
 //! * A part that came from this provider is sent back with its original JSON text.
 //! * A function response names the function, which is looked up in the message before it.
-//! * A call from another provider has no signature of this one, and newer models refuse it without one.
-//!   It gets the placeholder that the provider documents for this case.
-//! * Media come after the function responses, each after the name of its descriptor. Every model accepts
-//!   that.
-//! * No cache is requested: the provider caches by itself. A program may set `cachedContent` among its
-//!   parameters.
+//! * A call from another provider has no signature of this one, and newer models refuse it without
+//!   one. It gets the placeholder that the provider documents for this case.
+//! * Media come after the function responses, each after the name of its descriptor. Every model
+//!   accepts that.
+//! * No cache is requested: the provider caches by itself. A program may set `cachedContent` among
+//!   its parameters.
 
 use bytes::Bytes;
 use dormouse_proto::message::{Block, Media, Message, Role};

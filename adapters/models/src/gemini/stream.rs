@@ -1,4 +1,5 @@
-//! Decodes streamed replies: joins the events into the reply that a complete answer would have given.
+//! Decodes streamed replies: joins the events into the reply that a complete answer would have
+//! given.
 //!
 //! Each event has parts of its own. Consecutive plain texts are joined into one part; a part with a
 //! signature, or with an unknown field, stays separate.

@@ -15,8 +15,8 @@ use serde_json::value::RawValue;
 
 use super::{Call, End, Line, Redaction, VERSION, json, parts};
 
-/// Writes a recording. Clones share the file: every model and provider that is wrapped by a recorder
-/// writes into it.
+/// Writes a recording. Clones share the file: every model and provider that is wrapped by a
+/// recorder writes into it.
 ///
 /// When a call ends, its lines are written with one write, without a sync. If the file cannot be
 /// written any more, the run continues, and [`Recorder::failure`] says why the recording ends.

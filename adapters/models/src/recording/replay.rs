@@ -18,10 +18,10 @@ const SHOWN_CHARS: usize = 40;
 
 /// Serves a recording, as a model and as a provider. Clones share their position in the recording.
 ///
-/// A request gets the reply that the same request got. If it was recorded several times, the replies
-/// are served in their order, and then the last one again. A request that was not recorded fails, and
-/// the error names the first byte that differs from the most similar recorded request. Nothing is ever
-/// sent to a server.
+/// A request gets the reply that the same request got. If it was recorded several times, the
+/// replies are served in their order, and then the last one again. A request that was not recorded
+/// fails, and the error names the first byte that differs from the most similar recorded request.
+/// Nothing is ever sent to a server.
 #[derive(Clone)]
 pub struct Replayer {
     redact: Option<Redaction>,

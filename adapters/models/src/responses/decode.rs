@@ -175,7 +175,8 @@ fn item(json: &str) -> Result<DecodedItem, ModelError> {
     Ok(DecodedItem { block, speech })
 }
 
-/// A call whose arguments are not an object, in a form that the provider accepts: with empty arguments.
+/// A call whose arguments are not an object, in a form that the provider accepts: with empty
+/// arguments.
 fn repaired_call(json: &str) -> Result<String, ModelError> {
     let mut call: Fields =
         serde_json::from_str(json).map_err(|error| malformed_in("item", json, &error))?;

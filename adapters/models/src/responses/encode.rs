@@ -123,8 +123,8 @@ pub(super) fn turn(turn: Turn<'_>) -> Result<String, ModelError> {
     Ok(items.join(","))
 }
 
-/// Drops reasoning at the end: the provider accepts reasoning only before the item that it led to, which
-/// is missing if the reply was truncated.
+/// Drops reasoning at the end: the provider accepts reasoning only before the item that it led to,
+/// which is missing if the reply was truncated.
 fn without_last_thoughts(mut items: Vec<Box<RawValue>>) -> Vec<Box<RawValue>> {
     while items
         .last()

@@ -1,5 +1,5 @@
-//! Decodes streamed replies. Each item is taken from the event that completes it; deltas only serve to
-//! watch the reply.
+//! Decodes streamed replies. Each item is taken from the event that completes it; deltas only serve
+//! to watch the reply.
 
 use std::collections::BTreeMap;
 

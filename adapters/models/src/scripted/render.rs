@@ -1,7 +1,8 @@
 //! Renders the templates of a turn with the variables of a conversation.
 //!
-//! A template has no access to a clock, to files or to random numbers: equal variables give equal text.
-//! A variable without a value may be tested (`is defined`, `if`), but printing it is an error.
+//! A template has no access to a clock, to files or to random numbers: equal variables give equal
+//! text. A variable without a value may be tested (`is defined`, `if`), but printing it is an
+//! error.
 
 use std::ops::Range;
 use std::sync::LazyLock;

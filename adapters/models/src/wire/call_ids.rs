@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use dormouse_proto::message::{Block, Message};
 
-/// The id that is sent for a call of another provider: its own id, if it is not too long and consists
-/// of letters, digits, `_` and `-`; otherwise an id that is derived from it.
+/// The id that is sent for a call of another provider: its own id, if it is not too long and
+/// consists of letters, digits, `_` and `-`; otherwise an id that is derived from it.
 pub(crate) fn fitting(id: &str, longest: usize) -> Cow<'_, str> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     if !id.is_empty() && id.len() <= longest && id.chars().all(is_plain) {
@@ -14,7 +14,8 @@ pub(crate) fn fitting(id: &str, longest: usize) -> Cow<'_, str> {
     format!("call_{}", &blake3::hash(id.as_bytes()).to_hex()[..32]).into()
 }
 
-/// The id that is sent for a tool result: the one that was sent for its call in the message `before`.
+/// The id that is sent for a tool result: the one that was sent for its call in the message
+/// `before`.
 pub(crate) fn of_answer<'a>(
     id: &'a str,
     before: Option<&Message>,

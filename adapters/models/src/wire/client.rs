@@ -52,8 +52,8 @@ impl<C: Codec> Client<C> {
         Builder::default()
     }
 
-    /// Encodes a request as it is sent. Costs a lookup for each message, and an encoding of each message
-    /// that was not sent before.
+    /// Encodes a request as it is sent. Costs a lookup for each message, and an encoding of each
+    /// message that was not sent before.
     ///
     /// # Errors
     /// [`ModelErrorKind::InvalidRequest`] if the request cannot be encoded.
@@ -164,8 +164,8 @@ impl<C: Codec> Client<C> {
                 Err(_) if decoder.progress() == Progress::Ended && C::COST_FOLLOWS => break,
                 event => event?,
             };
-            // By the standard, an event without data is ignored. Some servers keep connections alive
-            // with such events.
+            // By the standard, an event without data is ignored. Some servers keep connections
+            // alive with such events.
             if let Some(data) = event.data.filter(|data| !data.is_empty()) {
                 decoder.feed(&data, deltas)?;
             }
@@ -176,7 +176,8 @@ impl<C: Codec> Client<C> {
         decoder.finish()
     }
 
-    /// Removes the key from an error, since a provider may quote it, also if an excerpt ends within it.
+    /// Removes the key from an error, since a provider may quote it, also if an excerpt ends within
+    /// it.
     fn without_key(&self, mut error: ModelError) -> ModelError {
         if let Some(key) = self.key.as_deref().filter(|key| !key.is_empty()) {
             error.message = without(&error.message, key);

@@ -41,8 +41,8 @@ pub enum Purpose {
 pub enum Mark {
     /// No breakpoint.
     None,
-    /// The messages before it are shared with other processes: its first block is a breakpoint, if the
-    /// format has breakpoints.
+    /// The messages before it are shared with other processes: its first block is a breakpoint, if
+    /// the format has breakpoints.
     Breakpoint,
 }
 
@@ -99,8 +99,8 @@ pub trait Codec: Clone + Default + Send + Sync + 'static {
     const FORMAT: &'static str;
     /// Whose format it is.
     const SERVICE: Service;
-    /// Whether the usage comes after the end of a streamed reply: a stream that ends between the two
-    /// still holds a complete reply.
+    /// Whether the usage comes after the end of a streamed reply: a stream that ends between the
+    /// two still holds a complete reply.
     const COST_FOLLOWS: bool = false;
     /// The decoder of streamed replies.
     type Decoder: Decoder;
@@ -168,8 +168,8 @@ pub trait Decoder: Default + Send {
     /// Decodes one event, and passes its deltas to `deltas`.
     ///
     /// # Errors
-    /// The event is not valid at this point, or the provider reports an error. The decoder cannot be
-    /// used after that.
+    /// The event is not valid at this point, or the provider reports an error. The decoder cannot
+    /// be used after that.
     fn feed(&mut self, data: &str, deltas: &dyn Fn(Delta)) -> Result<(), ModelError>;
 
     /// How complete the reply is.

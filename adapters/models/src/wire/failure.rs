@@ -1,7 +1,7 @@
 //! Classifies failures by what helps against them.
 //!
-//! Providers use different words for the same failure, and compatible servers mix them. So there is one
-//! table of words for all providers.
+//! Providers use different words for the same failure, and compatible servers mix them. So there is
+//! one table of words for all providers.
 
 use std::time::Duration;
 
@@ -218,7 +218,8 @@ pub(crate) fn in_body(error: &Value) -> ModelError {
     failure
 }
 
-/// The failure that an event of a stream reports: in an envelope, or as a bare object of a known type.
+/// The failure that an event of a stream reports: in an envelope, or as a bare object of a known
+/// type.
 pub(crate) fn in_event(data: &str) -> Option<ModelError> {
     let value: Value = serde_json::from_str(data).ok()?;
     let value = value.get(0).unwrap_or(&value);

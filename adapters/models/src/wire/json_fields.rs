@@ -10,11 +10,12 @@ use serde_json::value::RawValue;
 
 use super::excerpt::invalid;
 
-/// The most fields of an object: far more than a block has. Lookups are linear, so without a limit a
-/// hostile server could block a thread for hours with one event.
+/// The most fields of an object: far more than a block has. Lookups are linear, so without a limit
+/// a hostile server could block a thread for hours with one event.
 pub(crate) const MAX_FIELDS: usize = 256;
 
-/// The fields of an object in their original order. Numbers, escapes and inner spaces are unchanged.
+/// The fields of an object in their original order. Numbers, escapes and inner spaces are
+/// unchanged.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fields(Vec<(String, Box<RawValue>)>);
 
@@ -100,8 +101,8 @@ pub(crate) fn kept(json: &str, what: impl FnOnce() -> String) -> Result<Box<RawV
         .map_err(|error| invalid(format!("{} is no JSON: {error}", what())))
 }
 
-/// The arguments of a tool use as an object. Invalid ones (an error of the model, or a truncated reply)
-/// become an empty object.
+/// The arguments of a tool use as an object. Invalid ones (an error of the model, or a truncated
+/// reply) become an empty object.
 pub(crate) fn arguments(args: &str) -> Box<RawValue> {
     let value = RawValue::from_string(args.trim().to_owned())
         .ok()
@@ -109,8 +110,8 @@ pub(crate) fn arguments(args: &str) -> Box<RawValue> {
     value.unwrap_or_else(|| raw(&serde_json::Map::new()))
 }
 
-/// Whether the text of arguments is an object. A truncated reply or an error of the model gives other
-/// texts, which servers refuse in the next request.
+/// Whether the text of arguments is an object. A truncated reply or an error of the model gives
+/// other texts, which servers refuse in the next request.
 pub(crate) fn is_object(args: &str) -> bool {
     serde_json::from_str::<Fields>(args).is_ok()
 }

@@ -40,8 +40,8 @@ pub(crate) fn file_name(media: &Media) -> String {
     media.fd.to_string().replace(':', "-") + ".pdf"
 }
 
-/// The media in `blocks` that belong to this tool result (none: to no result), with their bytes if the
-/// request has them.
+/// The media in `blocks` that belong to this tool result (none: to no result), with their bytes if
+/// the request has them.
 pub(crate) fn of<'a>(
     blocks: &'a [Block],
     media: &'a BTreeMap<FdId, Bytes>,

@@ -1,11 +1,12 @@
-//! A cache of encoded messages: each message is encoded once, for all requests and all forks that hold
-//! it.
+//! A cache of encoded messages: each message is encoded once, for all requests and all forks that
+//! hold it.
 //!
-//! A message never changes, and forks and successive requests share it, so its address identifies it
-//! while it lives. An entry holds a weak reference, which keeps the address from being reused without
-//! keeping the message itself. Entries of dropped messages are swept when the cache has doubled; there
-//! are never more of them than entries of living messages (or [`MIN_SWEEP_ENTRIES`]). So the JSON of a
-//! conversation is in memory once for all processes that share the conversation.
+//! A message never changes, and forks and successive requests share it, so its address identifies
+//! it while it lives. An entry holds a weak reference, which keeps the address from being reused
+//! without keeping the message itself. Entries of dropped messages are swept when the cache has
+//! doubled; there are never more of them than entries of living messages (or
+//! [`MIN_SWEEP_ENTRIES`]). So the JSON of a conversation is in memory once for all processes that
+//! share the conversation.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

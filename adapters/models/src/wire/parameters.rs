@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::excerpt::invalid;
 
-/// The parameters sorted by name, so that their order in the program file does not change the bytes of
-/// a request.
+/// The parameters sorted by name, so that their order in the program file does not change the bytes
+/// of a request.
 ///
 /// # Errors
 /// One of them is in `reserved`: the request itself sets it.

@@ -14,9 +14,9 @@ use super::codec::{Caching, Codec, Mark, Purpose, Turn};
 use super::media;
 use super::message_cache::{MessageCache, MessageKey};
 
-/// How many forks have a cache breakpoint after the part that they share: the ones that most processes
-/// descend from. Providers accept four breakpoints, and two are needed elsewhere. Which forks have one
-/// never changes (FORK-2).
+/// How many forks have a cache breakpoint after the part that they share: the ones that most
+/// processes descend from. Providers accept four breakpoints, and two are needed elsewhere. Which
+/// forks have one never changes (FORK-2).
 const MAX_FORKS: usize = 2;
 
 /// Small pieces are sent together up to this size, since each frame may cost a system call.
@@ -145,7 +145,8 @@ fn turns<C: Codec>(
             Some(found) => found,
             None => {
                 let turn = encode_one(codec, request, key)?;
-                // The descriptor keeps the bytes of media; the cache does not hold them a second time.
+                // The descriptor keeps the bytes of media; the cache does not hold them a second
+                // time.
                 if !has_media(key.message) {
                     newly_encoded.push((*key, turn.clone()));
                 }

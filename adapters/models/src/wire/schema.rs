@@ -6,8 +6,9 @@ use serde_json::value::RawValue;
 
 use super::json_fields::{Fields, kept, raw};
 
-/// The schema of a tool's arguments. It is sent as it was written, with one exception: an object schema
-/// without `properties` gets empty ones, since some providers refuse the whole request otherwise.
+/// The schema of a tool's arguments. It is sent as it was written, with one exception: an object
+/// schema without `properties` gets empty ones, since some providers refuse the whole request
+/// otherwise.
 ///
 /// # Errors
 /// [`InvalidRequest`](dormouse_proto::model::ModelErrorKind::InvalidRequest) where it is no JSON.

@@ -1,5 +1,5 @@
-//! The token counts of OpenAI's formats, where tokens that were read from or written to a cache are part
-//! of the input.
+//! The token counts of OpenAI's formats, where tokens that were read from or written to a cache are
+//! part of the input.
 
 use dormouse_proto::model::Usage;
 use serde::Deserialize;

@@ -1,5 +1,5 @@
-//! Drops the capabilities of root that bypass the permissions of files and processes. A command that
-//! runs as root keeps what it needs for its own files.
+//! Drops the capabilities of root that bypass the permissions of files and processes. A command
+//! that runs as root keeps what it needs for its own files.
 
 use std::io;
 
@@ -9,8 +9,8 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities,
 };
 
-/// The capabilities that stay: to own, read and write files as root does, to become another user, to
-/// listen at a low port.
+/// The capabilities that stay: to own, read and write files as root does, to become another user,
+/// to listen at a low port.
 const KEPT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::FOWNER)

@@ -25,15 +25,15 @@ use crate::sealed::{Identity, Mounts, identities};
 
 /// Devices that every command may read and write: none stores data, and none is a terminal.
 const DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
-/// Folders of the system: terminals, disks, settings. They stay closed even below a permitted folder,
-/// and so do other mount points of these file systems.
+/// Folders of the system: terminals, disks, settings. They stay closed even below a permitted
+/// folder, and so do other mount points of these file systems.
 const SYSTEM: [&str; 3] = ["/dev", "/proc", "/sys"];
 /// The folder of devices.
 const DEVICE_FOLDER: &str = "/dev";
 /// Further entries of `/dev` that may be read.
 const READABLE: [&str; 3] = ["/dev/random", "/dev/urandom", SHARED_MEMORY];
-/// Shared memory and named semaphores. This is the one folder of the system that can be permitted by
-/// name.
+/// Shared memory and named semaphores. This is the one folder of the system that can be permitted
+/// by name.
 const SHARED_MEMORY: &str = "/dev/shm";
 
 /// The version of Landlock on this system. Restricts the calling thread.
@@ -162,7 +162,8 @@ struct ClosedPaths<'a> {
     /// Every name of the sealed paths, and of folders of the system.
     names: Vec<PathBuf>,
     sealed: &'a [PathBuf],
-    /// The inodes of the sealed paths. They are collected only when a file with several names is found.
+    /// The inodes of the sealed paths. They are collected only when a file with several names is
+    /// found.
     files: OnceCell<BTreeSet<Identity>>,
 }
 
@@ -209,8 +210,8 @@ impl<'a> ClosedPaths<'a> {
         self.names.iter().any(|closed| closed.starts_with(path))
     }
 
-    /// Whether an open file is a hard link to a sealed file. A Landlock rule applies to the inode, and
-    /// so to all of its names.
+    /// Whether an open file is a hard link to a sealed file. A Landlock rule applies to the inode,
+    /// and so to all of its names.
     fn links(&self, file: &OwnedFd) -> io::Result<bool> {
         let stat = fstat(file)?;
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory || stat.st_nlink < 2 {
@@ -261,8 +262,8 @@ fn reopened(folder: &Folder) -> io::Result<OwnedFd> {
     }
 }
 
-/// Passes each entry of `folder` to `each`, unless it is closed. For an entry that contains a closed
-/// path, does the same with its entries.
+/// Passes each entry of `folder` to `each`, unless it is closed. For an entry that contains a
+/// closed path, does the same with its entries.
 fn around(folder: &Path, closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Result<()> {
     // A folder that this process cannot list is closed to the command, too.
     let Ok(entries) = std::fs::read_dir(folder) else {
@@ -286,7 +287,8 @@ fn around(folder: &Path, closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Result
     Ok(())
 }
 
-/// Opens a path for use in a rule. Symbolic links are skipped: their targets have rules of their own.
+/// Opens a path for use in a rule. Symbolic links are skipped: their targets have rules of their
+/// own.
 fn open(path: &Path) -> Option<OwnedFd> {
     let handle = openat(
         CWD,

@@ -1,7 +1,7 @@
 //! The seccomp filter: refuses system calls whose effects Landlock rules cannot prevent.
 //!
-//! A refused call fails with "permission denied", so that programs report it. Calls for which programs
-//! have a fallback on older systems fail with "not implemented".
+//! A refused call fails with "permission denied", so that programs report it. Calls for which
+//! programs have a fallback on older systems fail with "not implemented".
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -19,8 +19,8 @@ use crate::permissions::Network;
 /// The calls of a filter, each with the cases in which it is refused. No case means: always.
 type Calls = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// System calls that the crate `libc` does not name on every architecture. Their numbers are the same
-/// on all of them.
+/// System calls that the crate `libc` does not name on every architecture. Their numbers are the
+/// same on all of them.
 const FCHMODAT2: i64 = 452;
 const SETXATTRAT: i64 = 463;
 const REMOVEXATTRAT: i64 = 466;
@@ -45,8 +45,8 @@ const SIOCSPGRP: u64 = 0x8902;
 /// Selects all processes of a user in ioprio_set.
 const IOPRIO_WHO_USER: u64 = 3;
 
-/// Installs a filter that no program notices, to test whether the system supports seccomp. Restricts
-/// the calling thread.
+/// Installs a filter that no program notices, to test whether the system supports seccomp.
+/// Restricts the calling thread.
 pub(super) fn try_out() -> io::Result<()> {
     install(always([libc::SYS_io_uring_setup]), libc::ENOSYS)
 }
@@ -196,8 +196,8 @@ fn everywhere() -> Calls {
     calls
 }
 
-/// Refuses to change the CPU affinity of the kernel and the guard. Programs use this call for their own
-/// threads, so only these two pids can be refused.
+/// Refuses to change the CPU affinity of the kernel and the guard. Programs use this call for their
+/// own threads, so only these two pids can be refused.
 fn scheduling(processes: &Processes) -> Calls {
     let protected: Vec<_> = processes
         .protected
@@ -211,9 +211,10 @@ fn scheduling(processes: &Processes) -> Calls {
     }
 }
 
-/// Requests (ioctl) that change a file, a folder or its file system through a handle that is open for
-/// reading, which Landlock does not prevent. They are all requests of the five kinds for file systems,
-/// except those that only query, and those that copy extents to a file that is open for writing.
+/// Requests (ioctl) that change a file, a folder or its file system through a handle that is open
+/// for reading, which Landlock does not prevent. They are all requests of the five kinds for file
+/// systems, except those that only query, and those that copy extents to a file that is open for
+/// writing.
 fn changing_requests() -> Vec<SeccompRule> {
     const KIND: u64 = 0xff00;
     const HARMLESS: [u64; 12] = [

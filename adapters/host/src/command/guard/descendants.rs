@@ -1,5 +1,5 @@
-//! Finds and kills the descendants of the guard. The guard is a subreaper: a process whose parent ends
-//! becomes a child of the guard, so no descendant is lost.
+//! Finds and kills the descendants of the guard. The guard is a subreaper: a process whose parent
+//! ends becomes a child of the guard, so no descendant is lost.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Limits and confines the calling process, then executes the command in it. The process has a session
-//! of its own, and is killed if its guard dies.
+//! Limits and confines the calling process, then executes the command in it. The process has a
+//! session of its own, and is killed if its guard dies.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -41,8 +41,8 @@ fn exec_command(arguments: Vec<OsString>) -> Result<std::convert::Infallible, St
         return Err(format!("{} lost its guard", program.display()));
     }
     setsid().map_err(|errno| cannot("given a session")(errno.into()))?;
-    // If memory runs out, the system kills the command before its guard and the kernel. This is best
-    // effort.
+    // If memory runs out, the system kills the command before its guard and the kernel. This is
+    // best effort.
     let _ = std::fs::write("/proc/self/oom_score_adj", "500");
     // The confinement forbids to change limits, so they are set first.
     if let Some(limits) = &guard_arguments.limits {

@@ -73,7 +73,8 @@ impl GuardArguments {
         written
     }
 
-    /// Parses what [`written`](Self::written) wrote, up to `--`, and returns the arguments after it.
+    /// Parses what [`written`](Self::written) wrote, up to `--`, and returns the arguments after
+    /// it.
     pub(super) fn read(arguments: Vec<OsString>) -> Option<(Self, Vec<OsString>)> {
         let mut arguments = arguments.into_iter();
         let (mut kernel, mut limits, mut temporary, mut support) = (None, None, None, None);

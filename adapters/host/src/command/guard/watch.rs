@@ -86,8 +86,8 @@ async fn guarded(
         Some(_) => scope_signals(guard_arguments.support, kernel),
         None => SignalScope::Everybody,
     };
-    // The folder is created only now that the end of the kernel and its signal are noticed: from here
-    // on it is removed in every case.
+    // The folder is created only now that the end of the kernel and its signal are noticed: from
+    // here on it is removed in every case.
     if let Some(path) = &guard_arguments.temporary {
         let folder = temp_folder::make_named(path)?;
         *made = Some(path.clone());
@@ -136,9 +136,9 @@ async fn guarded(
     Ok(left.command_status)
 }
 
-/// Restricts the signals of the guard to its descendants, if the system supports it. The restriction
-/// is verified with a signal to the kernel, which is not a descendant: [`Descendants::end`] signals
-/// every process in scope.
+/// Restricts the signals of the guard to its descendants, if the system supports it. The
+/// restriction is verified with a signal to the kernel, which is not a descendant:
+/// [`Descendants::end`] signals every process in scope.
 fn scope_signals(support: ConfinementSupport, kernel: Pid) -> SignalScope {
     let is_laid = support.scope_signals().is_ok();
     match is_laid && test_kill_process(kernel) == Err(Errno::PERM) {
@@ -156,8 +156,8 @@ async fn wait_for_descendants(left: &mut Descendants) {
 }
 
 /// Resolves with the limit when the command has more processes than that. Without a limit it never
-/// resolves. Counting reads an entry for every process of the system, so it is done every two seconds,
-/// and when the number of tasks in the system has grown by half the limit.
+/// resolves. Counting reads an entry for every process of the system, so it is done every two
+/// seconds, and when the number of tasks in the system has grown by half the limit.
 async fn too_many(limits: Option<CommandLimits>, before: u64) -> u32 {
     let Some(CommandLimits {
         processes: most, ..

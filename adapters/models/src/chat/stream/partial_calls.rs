@@ -1,11 +1,11 @@
 //! Joins the parts of the tool calls of a streamed reply. Servers mark the parts in different ways.
 //!
-//! * A part belongs to the call with its index. Without an index, it belongs to the call with its id,
-//!   or to the call that was extended last.
-//! * A part with a name begins a new call, if it has another id or if the arguments of the call so far
-//!   are complete. So it does not matter if all calls have the same index, or none.
-//! * An id or a name that is repeated with each part does not begin a call, and neither does an id that
-//!   is different in each part: the first one counts.
+//! * A part belongs to the call with its index. Without an index, it belongs to the call with its
+//!   id, or to the call that was extended last.
+//! * A part with a name begins a new call, if it has another id or if the arguments of the call so
+//!   far are complete. So it does not matter if all calls have the same index, or none.
+//! * An id or a name that is repeated with each part does not begin a call, and neither does an id
+//!   that is different in each part: the first one counts.
 
 use dormouse_proto::model::{Delta, ModelError};
 use serde_json::value::RawValue;
