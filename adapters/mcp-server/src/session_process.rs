@@ -157,7 +157,10 @@ pub(crate) struct SessionProcess {
 /// Why a session has no process.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoProcess {
-    #[error("the limit of sessions is reached: end a session, or wait until an idle one ends")]
+    #[error(
+        "there are as many sessions as this server serves at once: end one, or wait until one that \
+         idles has ended"
+    )]
     Full,
     #[error(transparent)]
     Kernel(#[from] KernelError),
