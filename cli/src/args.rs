@@ -13,7 +13,6 @@ use crate::export::{Export, Import};
 use crate::fsck::Fsck;
 use crate::gc::Gc;
 use crate::history::{Checkpoints, Diff, Log};
-use crate::key::Key;
 use crate::mcp::Mcp;
 use crate::messages::Messages;
 use crate::models::Models;
@@ -24,6 +23,7 @@ use crate::resume::Resume;
 use crate::run::Run;
 use crate::schema::Schema;
 use crate::show::Show;
+use crate::store_key::Key;
 
 /// A process kernel for LLM agents.
 #[derive(Debug, Parser)]

@@ -1,5 +1,5 @@
-//! `dormouse checkpoint`, `dormouse branch` and `dormouse restore`: naming a point, and continuing
-//! from one as new processes.
+//! `dormouse checkpoint`, `dormouse branch` and `dormouse restore`: name a point of a process, and
+//! continue from a point as new processes. The original processes never change.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -9,15 +9,15 @@ use dormouse::Kernel;
 use dormouse::id::{CheckpointId, Pid};
 
 use crate::args::{RunFlags, Store};
-use crate::compose::Composition;
-use crate::finish::finish;
-use crate::point::PointOf;
-use crate::requirements::warn_of_missing;
-use crate::status::Failure;
-use crate::stop::StopSignals;
-use crate::terminal;
-use crate::trees::{Trees, hold_others};
-use crate::watch::{Output, Watch};
+use crate::event_printer::EventPrinter;
+use crate::failure::Failure;
+use crate::kernel_setup::KernelSetup;
+use crate::process_point::ProcessPoint;
+use crate::process_trees::{Trees, hold_others};
+use crate::requirements::warn_of_missing_permissions;
+use crate::run_to_end::run_to_end;
+use crate::stop_signals::StopSignals;
+use crate::terminal::{self, OutputFormat};
 
 /// `dormouse checkpoint`
 #[derive(Debug, Args)]
@@ -41,7 +41,7 @@ pub(crate) struct Branch {
     /// Where to begin: PID (as it is now), PID@FACT or PID@cp:N. The whole tree of the process is
     /// branched.
     #[arg(value_name = "POINT")]
-    pub(crate) of: PointOf,
+    pub(crate) of: ProcessPoint,
     #[command(flatten)]
     pub(crate) store: Store,
     #[command(flatten)]
@@ -72,17 +72,17 @@ pub(crate) struct Continuation {
 
 /// Makes a checkpoint, and prints its number.
 pub(crate) async fn checkpoint(args: Checkpoint) -> Result<ExitCode, Failure> {
-    let kernel = Composition::on(&args.store).existing().await?;
+    let kernel = KernelSetup::on(&args.store).open_existing().await?;
     let process = kernel.process(Pid(args.pid)).await?;
     let label = args.label.unwrap_or_default();
-    let kept = if args.tree {
+    let checkpoint = if args.tree {
         process.tree().checkpoint(label).await
     } else {
         process.checkpoint(label).await
     };
     drop(process);
     kernel.shutdown().await;
-    writeln!(terminal::stdout(), "{}", kept?.id)?;
+    writeln!(terminal::stdout(), "{}", checkpoint?.id)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -95,7 +95,7 @@ pub(crate) async fn branch(args: Branch) -> Result<ExitCode, Failure> {
     .await
 }
 
-/// Runs a branch of a checkpoint to its end.
+/// Continues from a checkpoint, and runs the new processes to their end.
 pub(crate) async fn restore(args: Restore) -> Result<ExitCode, Failure> {
     run_branch(&args.store, args.how, |kernel| {
         kernel.restore(args.checkpoint)
@@ -103,31 +103,32 @@ pub(crate) async fn restore(args: Restore) -> Result<ExitCode, Failure> {
     .await
 }
 
-/// The branch is born stopped, so that the process has its input before it continues.
+/// Creates a branch, gives it its input, and runs it to its end.
 async fn run_branch(
     store: &Store,
     how: Continuation,
     branch: impl FnOnce(&Kernel) -> dormouse::Branch,
 ) -> Result<ExitCode, Failure> {
-    let kernel = Composition::on(store)
+    let kernel = KernelSetup::on(store)
         .run_flags(&how.flags)
-        .existing()
+        .open_existing()
         .await?;
-    let watch = Watch::begin(&kernel, Output::of(how.flags.json));
+    let events = EventPrinter::spawn(&kernel, OutputFormat::from_json_flag(how.flags.json));
     let stop = StopSignals::listen()?;
     hold_others(&kernel, &[]).await?;
+    // The branch starts stopped, so that its process gets the input before it continues.
     let process = branch(&kernel).stopped().await?;
     if let Some(input) = how.input {
         process.input(input).await?;
     }
-    let root = Trees::of(kernel.processes().await?)
+    let root = Trees::new(kernel.processes().await?)
         .root_of(process.pid())
         .unwrap_or(process.pid());
     let root = kernel.process(root).await?;
     drop(process);
-    warn_of_missing(&kernel, &[kernel.inspect(root.pid()).await?.program]);
+    warn_of_missing_permissions(&kernel, &[kernel.inspect(root.pid()).await?.program]);
     if root.exit().is_none() {
         root.tree().cont().await?;
     }
-    finish(kernel, vec![root], watch, stop, Some(&store.folder)).await
+    run_to_end(kernel, vec![root], events, stop, Some(&store.folder)).await
 }

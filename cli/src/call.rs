@@ -1,4 +1,5 @@
-//! `dormouse call`: tool calls against a process, one JSON object a line in, one a line out.
+//! `dormouse call`: executes tool calls against a process, without a model. Calls and answers are
+//! JSON objects, one a line.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -10,11 +11,11 @@ use dormouse::{KernelError, Process};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::compose::{Composition, load};
-use crate::key::Key;
+use crate::failure::{Failure, file_failure};
+use crate::kernel_setup::{KernelSetup, load_program};
 use crate::permissions::Permissions;
-use crate::status::Failure;
-use crate::stop::StopSignals;
+use crate::stop_signals::StopSignals;
+use crate::store_key::Key;
 use crate::terminal;
 
 /// `dormouse call`
@@ -35,46 +36,46 @@ pub(crate) struct Call {
     pub(crate) permissions: Permissions,
 }
 
-/// One line of the file of calls.
+/// One line of the file with the calls.
 #[derive(Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
-enum Line {
+enum CallLine {
     Tool {
         tool: String,
         #[serde(default)]
         args: Value,
     },
     Open {
-        open: Open,
+        open: FileToOpen,
     },
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Open {
+struct FileToOpen {
     file: PathBuf,
     page_size: Option<u32>,
 }
 
-/// Executes the calls in order. A call that fails is an answer like any other; the next one is
+/// Executes the calls in order. A call that fails has an error as its answer, and the next call is
 /// still made.
 pub(crate) async fn call(args: Call) -> Result<ExitCode, Failure> {
-    let lines = open(&args.calls)?;
-    let kernel = Composition::of(args.store.as_deref(), &args.key)
+    let lines = open_calls(&args.calls)?;
+    let kernel = KernelSetup::new(args.store.as_deref(), &args.key)
         .permissions(&args.permissions)
-        .kernel()
+        .build()
         .await?;
-    let program = load(&kernel, &args.program)?;
+    let program = load_program(&kernel, &args.program)?;
     let mut stop = StopSignals::listen()?;
     let process = kernel.start(program).session().without_input().await?;
-    // In a task of its own: reading the next line blocks.
+    // Reading the next line blocks, so the calls are answered in a task of their own.
     let mut answering = tokio::spawn(answer_all(process.clone(), lines));
     let end = tokio::select! {
         end = &mut answering => Ok(end),
         code = stop.next() => Err(code),
     };
-    // However it went, the process does not stay behind in the store as one that waits, nor what
-    // its tools run.
+    // Otherwise the process would stay in the store, waiting for calls, and the commands of its
+    // tools would keep running.
     if process.kill().await.is_ok() {
         process.wait().await?;
     }
@@ -83,8 +84,8 @@ pub(crate) async fn call(args: Call) -> Result<ExitCode, Failure> {
         Ok(answered) => answered
             .map_err(|error| Failure::Run(error.to_string()))?
             .map(|()| ExitCode::SUCCESS),
-        // A read of the next line cannot be given up: the task that waits for it goes down with the
-        // program.
+        // A blocking read of the next line cannot be cancelled: the program exits without waiting
+        // for it.
         Err(code) => std::process::exit(code.into()),
     }
 }
@@ -94,34 +95,34 @@ async fn answer_all(process: Process, mut lines: impl BufRead) -> Result<(), Fai
     let mut line = Vec::new();
     loop {
         line.clear();
-        let read = lines.read_until(b'\n', &mut line);
-        if read.map_err(|error| Failure::Usage(format!("the calls cannot be read: {error}")))? == 0
-        {
+        let bytes_read = lines
+            .read_until(b'\n', &mut line)
+            .map_err(|error| Failure::Usage(format!("the calls cannot be read: {error}")))?;
+        if bytes_read == 0 {
             return Ok(());
         }
         let line = String::from_utf8_lossy(&line);
         if !line.trim().is_empty() {
             let answer = answer(&process, line.trim()).await?;
             let answer = json!({ "is_error": answer.is_error, "text": &*answer.text });
-            writeln!(out, "{}", terminal::json(&answer))?;
+            writeln!(out, "{}", terminal::escaped_json(&answer))?;
             out.flush()?;
         }
     }
 }
 
-fn open(path: &Path) -> Result<BufReader<Box<dyn Read + Send>>, Failure> {
+fn open_calls(path: &Path) -> Result<BufReader<Box<dyn Read + Send>>, Failure> {
     if path == Path::new("-") {
         return Ok(BufReader::new(Box::new(std::io::stdin())));
     }
-    let file = std::fs::File::open(path);
-    let file = file.map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
+    let file = std::fs::File::open(path).map_err(|error| file_failure(path, &error))?;
     Ok(BufReader::new(Box::new(file)))
 }
 
 async fn answer(process: &Process, line: &str) -> Result<Answer, KernelError> {
     match serde_json::from_str(line) {
-        Ok(Line::Tool { tool, args }) => process.call(tool, arguments(&args)).await,
-        Ok(Line::Open { open }) => open_file(process, open).await,
+        Ok(CallLine::Tool { tool, args }) => process.call(tool, arguments_json(&args)).await,
+        Ok(CallLine::Open { open }) => open_file(process, open).await,
         Err(_) => Ok(Answer::failed(format!(
             "not a call: {line}\nA line is {{\"tool\": NAME, \"args\": {{…}}}} or {{\"open\": \
              {{\"file\": PATH, \"page_size\": N}}}}."
@@ -129,7 +130,8 @@ async fn answer(process: &Process, line: &str) -> Result<Answer, KernelError> {
     }
 }
 
-fn arguments(args: &Value) -> String {
+/// The arguments as a tool expects them: a line without arguments means an empty object.
+fn arguments_json(args: &Value) -> String {
     if args.is_null() {
         "{}".to_owned()
     } else {
@@ -139,7 +141,7 @@ fn arguments(args: &Value) -> String {
 
 async fn open_file(
     process: &Process,
-    Open { file, page_size }: Open,
+    FileToOpen { file, page_size }: FileToOpen,
 ) -> Result<Answer, KernelError> {
     if page_size == Some(0) {
         return Ok(Answer::failed(

@@ -1,9 +1,10 @@
-//! `dormouse export` and `dormouse import`: processes as files, from one store to another.
+//! `dormouse export` and `dormouse import`: move processes from one store to another as a file.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::Write;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -13,25 +14,25 @@ use dormouse::export::{MaskTarget, Redact, look, skim};
 use dormouse::host::ExportFile;
 use regex::bytes::Regex;
 
-use crate::compose::{Composition, check_store, reading};
-use crate::finish::finish;
-use crate::key::Key;
+use crate::event_printer::EventPrinter;
+use crate::failure::{Failure, file_failure};
+use crate::kernel_setup::{KernelSetup, open_folder_read_only, require_store};
 use crate::models::Models;
 use crate::permissions::Permissions;
-use crate::point::PointOf;
-use crate::requirements::{compile_exported, warn_of_missing};
-use crate::status::Failure;
-use crate::stop::StopSignals;
-use crate::terminal;
-use crate::trees::hold_others;
-use crate::watch::{Output, Watch};
+use crate::process_point::ProcessPoint;
+use crate::process_trees::hold_others;
+use crate::requirements::{compile_exported, warn_of_missing_permissions};
+use crate::run_to_end::run_to_end;
+use crate::stop_signals::StopSignals;
+use crate::store_key::Key;
+use crate::terminal::{self, OutputFormat};
 
 /// `dormouse export`
 #[derive(Debug, Args)]
 pub(crate) struct Export {
     /// What to export: PID (as it is now), PID@FACT or PID@cp:N.
     #[arg(value_name = "POINT")]
-    pub(crate) of: PointOf,
+    pub(crate) of: ProcessPoint,
     /// The file, such as planner.dormouse. Only its owner can read it.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
@@ -74,19 +75,19 @@ pub(crate) struct Import {
     pub(crate) json: bool,
 }
 
-/// Masks all matches of these patterns.
-pub(crate) struct Patterns(pub(crate) Vec<Regex>);
+/// Masks every match of these patterns, in exports and in recordings.
+pub(crate) struct RedactPatterns(pub(crate) Vec<Regex>);
 
-impl Redact for Patterns {
+impl Redact for RedactPatterns {
     fn masks(&self, _: MaskTarget, bytes: &[u8]) -> Vec<Range<usize>> {
-        let found = self.0.iter().flat_map(|pattern| pattern.find_iter(bytes));
-        found.map(|found| found.range()).collect()
+        let matches = self.0.iter().flat_map(|pattern| pattern.find_iter(bytes));
+        matches.map(|found| found.range()).collect()
     }
 }
 
-/// Writes an export, and says what it holds.
+/// Writes an export, and prints its id and size.
 pub(crate) async fn export(args: Export) -> Result<ExitCode, Failure> {
-    let kernel = reading(&args.store, &args.key).await?;
+    let kernel = open_folder_read_only(&args.store, &args.key).await?;
     let scope = if args.tree {
         Scope::Tree
     } else {
@@ -94,82 +95,83 @@ pub(crate) async fn export(args: Export) -> Result<ExitCode, Failure> {
     };
     let mut export = kernel.export(args.of.pid, scope).at(args.of.at);
     if !args.redact.is_empty() {
-        export = export.redact(Patterns(args.redact));
+        export = export.redact(RedactPatterns(args.redact));
     }
     let written = match ExportFile::create(&args.file) {
         Ok(file) => export.write(file).await.map_err(Failure::from),
-        Err(error) => Err(unusable(&args.file, &error)),
+        Err(error) => Err(file_failure(&args.file, &error)),
     };
     kernel.shutdown().await;
-    let (file, told) = written?;
-    file.keep().map_err(|error| unusable(&args.file, &error))?;
-    let (processes, contents, bytes) = (told.processes, told.contents, told.bytes);
+    let (file, exported) = written?;
+    file.keep()
+        .map_err(|error| file_failure(&args.file, &error))?;
     writeln!(
         terminal::stdout(),
-        "{}  {processes} processes  {contents} contents  {bytes} bytes",
-        told.id
+        "{}  {}  {}  {}",
+        exported.id,
+        counted(exported.processes, "process", "processes"),
+        counted(exported.contents, "content", "contents"),
+        counted(exported.bytes, "byte", "bytes")
     )?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Imports an export, and prints the new pids, each with its number in the export. Nothing of it
-/// runs without `--resume`.
+/// A number with its noun: `1 process`, `2 processes`.
+fn counted(number: impl Display + PartialEq + From<u8>, one: &str, many: &str) -> String {
+    let noun = if number == 1.into() { one } else { many };
+    format!("{number} {noun}")
+}
+
+/// Imports an export, and prints the new pids, each with its pid in the export. The imported
+/// processes do not run without `--resume`.
 pub(crate) async fn import(args: Import) -> Result<ExitCode, Failure> {
-    let file = File::open(&args.file).map_err(|error| unusable(&args.file, &error))?;
+    let file = File::open(&args.file).map_err(|error| file_failure(&args.file, &error))?;
     if args.resume {
         return import_and_resume(args, file).await;
     }
     if !args.permissions.is_empty() || !args.models.is_empty() {
-        let why = "permissions and models are for what runs, and what is imported is held: add \
-             --resume, or give them to resume";
+        let why = "permissions and models are for processes that run, and imported processes are \
+             held: add --resume, or give these flags to resume";
         return Err(Failure::Usage(why.to_owned()));
     }
-    if check_store(&args.store).is_err() {
-        // No store is created for a file that is refused.
+    if require_store(&args.store).is_err() {
+        // The store would be created: check the file first, so that a bad file leaves no store.
         skim(&file, &mut ())?;
     }
-    let kernel = Composition::of(Some(&args.store), &args.key)
-        .kernel()
+    let kernel = KernelSetup::new(Some(&args.store), &args.key)
+        .build()
         .await?;
     let imported = kernel.import(file).held().await;
     let pids = imported.map(|imported| imported.pids);
     kernel.shutdown().await;
     let mut out = terminal::stdout();
-    for (there, here) in pids? {
-        writeln!(out, "{here}  was {there}")?;
+    for (exported_pid, pid) in pids? {
+        writeln!(out, "{pid}  was {exported_pid}")?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Imports an export, and runs exactly the imported processes.
+/// Imports an export, and runs the imported processes and no others.
 async fn import_and_resume(args: Import, file: File) -> Result<ExitCode, Failure> {
     let manifest = look(&file, &mut ())?;
-    let composition = Composition::of(Some(&args.store), &args.key);
-    let kernel = composition
+    let kernel = KernelSetup::new(Some(&args.store), &args.key)
         .permissions(&args.permissions)
         .models(&args.models)
-        .kernel()
+        .build()
         .await?;
-    // The import refuses programs that do not compile here, and says why.
-    let named = manifest
+    let programs = manifest
         .members
         .iter()
         .map(|member| (member.image.bundle.hash, &*member.image.program));
-    warn_of_missing(
-        &kernel,
-        &compile_exported(named, &manifest.programs).unwrap_or_default(),
-    );
+    // A program that does not compile needs no warning here: the import refuses it, and says why.
+    let programs = compile_exported(programs, &manifest.programs).unwrap_or_default();
+    warn_of_missing_permissions(&kernel, &programs);
     hold_others(&kernel, &[]).await?;
-    let watch = Watch::begin(&kernel, Output::of(args.json));
+    let events = EventPrinter::spawn(&kernel, OutputFormat::from_json_flag(args.json));
     let stop = StopSignals::listen()?;
     let Imported { process, pids, .. } = kernel.import(file).await?;
-    pids.iter().for_each(|(there, here)| {
-        terminal::tell(&format!("imports process {here}, which was {there}"))
-    });
-    finish(kernel, vec![process], watch, stop, Some(&args.store)).await
-}
-
-/// The failure for a file that cannot be read or written.
-pub(crate) fn unusable(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::Usage(format!("{}: {error}", path.display()))
+    for (exported_pid, pid) in &pids {
+        terminal::print_stderr(&format!("imports process {pid}, which was {exported_pid}"));
+    }
+    run_to_end(kernel, vec![process], events, stop, Some(&args.store)).await
 }

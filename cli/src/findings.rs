@@ -1,5 +1,5 @@
-//! Shows the findings in a program file, with the lines they are about. All of their text is made
-//! visible: the file may be hostile.
+//! Shows the errors and warnings of a program file, with the lines that they point to. All text is
+//! made visible, since the file may be hostile.
 
 use std::fmt;
 use std::io::Write;
@@ -13,12 +13,13 @@ use crate::terminal::{coloured_stderr, visible};
 pub(crate) fn show(findings: &[Finding]) {
     for finding in findings {
         let report = Report::new(VisibleFinding::from(finding));
-        // Nothing can be shown if standard error is closed.
+        // If standard error is closed, nothing can be shown.
         let _ = writeln!(coloured_stderr(), "{report:?}");
     }
 }
 
-/// A finding whose text is all visible, with its labels moved to their places in the visible text.
+/// A finding whose whole text is made visible. Its labels are moved to the positions that they have
+/// in the visible text.
 #[derive(Debug)]
 struct VisibleFinding {
     message: String,
@@ -30,9 +31,9 @@ struct VisibleFinding {
 
 impl From<&Finding> for VisibleFinding {
     fn from(finding: &Finding) -> Self {
-        let moved = |label: LabeledSpan| {
-            let from = visible_bytes(finding.text(), label.offset());
-            let to = visible_bytes(finding.text(), label.offset() + label.len());
+        let move_label = |label: LabeledSpan| {
+            let from = visible_offset(finding.text(), label.offset());
+            let to = visible_offset(finding.text(), label.offset() + label.len());
             let text = label.label().map(|text| visible(text).into_owned());
             LabeledSpan::new_with_span(text, SourceSpan::from(from..to))
         };
@@ -44,14 +45,19 @@ impl From<&Finding> for VisibleFinding {
                 visible(finding.file()),
                 visible(finding.text()).into_owned(),
             ),
-            labels: finding.labels().into_iter().flatten().map(moved).collect(),
+            labels: finding
+                .labels()
+                .into_iter()
+                .flatten()
+                .map(move_label)
+                .collect(),
         }
     }
 }
 
-/// The length of the first `at` bytes of a text once they are made visible.
-fn visible_bytes(text: &str, at: usize) -> usize {
-    visible(&text[..text.floor_char_boundary(at)]).len()
+/// The offset in the visible text that corresponds to the offset `offset` of the text.
+fn visible_offset(text: &str, offset: usize) -> usize {
+    visible(&text[..text.floor_char_boundary(offset)]).len()
 }
 
 impl fmt::Display for VisibleFinding {

@@ -1,4 +1,6 @@
-//! `dormouse fsck`: looks a store over, and mends what can be.
+//! `dormouse fsck`: checks a store, and repairs what can be repaired.
+//!
+//! Without `--repair` nothing is written, and the store may be in use by another program.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
@@ -15,11 +17,12 @@ use dormouse::id::{ContentHash, Pid};
 use dormouse::store::{Checkup, Finding, Options, Repair, fsck};
 
 use crate::args::Store;
-use crate::compose::look_for_store;
-use crate::rate::{Pacer, Rate};
-use crate::status::Failure;
-use crate::stop::StopSignals;
-use crate::{key, terminal};
+use crate::failure::Failure;
+use crate::kernel_setup::require_store_files;
+use crate::read_rate::{Pacer, ReadRate};
+use crate::stop_signals::StopSignals;
+use crate::store_key::store_options;
+use crate::terminal;
 
 /// `dormouse fsck`
 #[derive(Debug, Args)]
@@ -34,67 +37,66 @@ pub(crate) struct Fsck {
     /// Read at most so many bytes a second, as in 20MB/s: a check that leaves the disk to the
     /// program that writes the store.
     #[arg(long, value_name = "BYTES")]
-    pub(crate) rate: Option<Rate>,
+    pub(crate) rate: Option<ReadRate>,
 }
 
-/// Reports the damage. Exits with 0 where there is none that was not acknowledged, 1 where there is
-/// some by which nothing is lost, 3 where something is lost, or where the store cannot be looked
-/// over.
+/// Checks the store and prints the damage. Exits with 0 if no damage is new, 1 if nothing is lost
+/// by the damage, 3 if something is lost or if the store cannot be checked.
 pub(crate) async fn run(args: Fsck) -> Result<ExitCode, Failure> {
-    look_for_store(&args.store.folder)?;
-    let reading = Arc::new(Reading::default());
-    let options = reading
+    require_store_files(&args.store.folder)?;
+    let progress = Arc::new(ReadProgress::default());
+    let options = progress
         .clone()
-        .watch(key::options(&args.store.key)?, args.rate);
+        .pace(store_options(&args.store.key)?, args.rate);
     let mut stop = StopSignals::listen()?;
-    let looking = tokio::task::spawn_blocking(move || look(&args, &options));
-    tokio::pin!(looking);
+    let mut checking = tokio::task::spawn_blocking(move || check(&args, &options));
     let code = tokio::select! {
-        looked = &mut looking => return looked.map_err(|error| Failure::Run(error.to_string()))?,
+        joined = &mut checking => {
+            return joined.map_err(|error| Failure::Run(error.to_string()))?;
+        }
         code = stop.next() => code,
     };
-    reading.is_stopped.store(true, Ordering::Relaxed);
-    // A repair that has read everything goes on to its end.
-    match looking.await {
-        Ok(Err(Failure::Store(why))) => {
-            let bytes = reading.bytes.load(Ordering::Relaxed);
-            terminal::tell(&format!(
-                "stopped after {bytes} bytes, before the store was judged; nothing was changed: \
-                 {why}"
-            ));
-            Ok(ExitCode::from(code))
-        }
-        looked => looked.map_err(|error| Failure::Run(error.to_string()))?,
-    }
+    progress.is_stopped.store(true, Ordering::Relaxed);
+    // A repair that has read the whole store continues to its end.
+    let result = checking
+        .await
+        .map_err(|error| Failure::Run(error.to_string()))?;
+    let Err(Failure::Store(why)) = result else {
+        return result;
+    };
+    let bytes = progress.bytes.load(Ordering::Relaxed);
+    terminal::print_stderr(&format!(
+        "stopped after {bytes} bytes, before the check was complete; nothing was changed: {why}"
+    ));
+    Ok(ExitCode::from(code))
 }
 
 /// A request to stop is noticed within this time, however low the rate is.
-const NOTICED_WITHIN: Duration = Duration::from_millis(100);
+const MAX_SLEEP: Duration = Duration::from_millis(100);
 
-/// How far reading has come, and whether it goes on.
+/// How many bytes have been read, and whether reading has to stop.
 #[derive(Debug, Default)]
-struct Reading {
+struct ReadProgress {
     bytes: AtomicU64,
     is_stopped: AtomicBool,
 }
 
-impl Reading {
-    /// Counts what is read, at most at this rate, until it is stopped.
-    fn watch(self: Arc<Self>, options: Options, rate: Option<Rate>) -> Options {
-        let (began, pacer) = (
-            Instant::now(),
-            rate.map(|rate| Mutex::new(Pacer::new(rate))),
-        );
+impl ReadProgress {
+    /// Counts the bytes that are read with these options, and bounds their rate. Once `is_stopped`
+    /// is set, the next read fails.
+    fn pace(self: Arc<Self>, options: Options, rate: Option<ReadRate>) -> Options {
+        let start = Instant::now();
+        let pacer = rate.map(|rate| Mutex::new(Pacer::new(rate)));
         options.pace(move |bytes| {
-            let wait = pacer.as_ref().map(|pacer| {
+            let mut wait = Duration::ZERO;
+            if let Some(pacer) = &pacer {
                 let mut pacer = pacer.lock().unwrap_or_else(PoisonError::into_inner);
-                pacer.wait(began.elapsed(), bytes)
-            });
-            let mut left = wait.unwrap_or_default();
-            while left > Duration::ZERO && !self.is_stopped.load(Ordering::Relaxed) {
-                let step = left.min(NOTICED_WITHIN);
+                wait = pacer.wait(start.elapsed(), bytes);
+            }
+            while wait > Duration::ZERO && !self.is_stopped.load(Ordering::Relaxed) {
+                let step = wait.min(MAX_SLEEP);
                 std::thread::sleep(step);
-                left -= step;
+                wait -= step;
             }
             if self.is_stopped.load(Ordering::Relaxed) {
                 return ControlFlow::Break(());
@@ -105,51 +107,56 @@ impl Reading {
     }
 }
 
-fn look(args: &Fsck, options: &Options) -> Result<ExitCode, Failure> {
+/// For each content, the processes whose records refer to it.
+type Holders = HashMap<ContentHash, BTreeSet<Pid>>;
+
+fn check(args: &Fsck, options: &Options) -> Result<ExitCode, Failure> {
     let repair = if args.repair { Repair::Yes } else { Repair::No };
-    let mut holders: HashMap<ContentHash, BTreeSet<Pid>> = HashMap::new();
-    let mut undecoded = BTreeSet::new();
-    let mut note = |pid: Pid, piece: Piece<'_>| match piece.contents() {
-        Ok(contents) => contents
-            .into_iter()
-            .for_each(|hash| holders.entry(hash).or_default().extend([pid])),
+    let mut holders = Holders::new();
+    let mut undecodable = BTreeSet::new();
+    let mut note_piece = |pid: Pid, piece: Piece<'_>| match piece.contents() {
+        Ok(contents) => {
+            for hash in contents {
+                holders.entry(hash).or_default().insert(pid);
+            }
+        }
         Err(error) => {
-            undecoded.insert(format!(
-                "process {pid}: a record with the right hash has no meaning: {error}"
+            undecodable.insert(format!(
+                "process {pid}: a record matches its hash and cannot be decoded: {error}"
             ));
         }
     };
     let checkup =
-        fsck(&args.store.folder, options, repair, &mut note).map_err(KernelError::from)?;
-    report(&checkup, &holders, &undecoded, repair)
+        fsck(&args.store.folder, options, repair, &mut note_piece).map_err(KernelError::from)?;
+    print_report(&checkup, &holders, &undecodable, repair)
 }
 
-fn report(
+fn print_report(
     checkup: &Checkup,
-    holders: &HashMap<ContentHash, BTreeSet<Pid>>,
-    undecoded: &BTreeSet<String>,
+    holders: &Holders,
+    undecodable: &BTreeSet<String>,
     repair: Repair,
 ) -> Result<ExitCode, Failure> {
     let mut out = terminal::stdout();
     for finding in &checkup.findings {
-        writeln!(out, "{finding}{}", held_by(finding, holders))?;
+        writeln!(out, "{finding}{}", holders_of(finding, holders))?;
     }
-    for line in undecoded {
+    for line in undecodable {
         writeln!(out, "{line}")?;
     }
     for finding in &checkup.acknowledged {
         writeln!(out, "acknowledged: {finding}")?;
     }
-    let damage = checkup.findings.len() + undecoded.len();
+    let damage = checkup.findings.len() + undecodable.len();
     writeln!(
         out,
         "{} records, {} bytes, {damage} {}: {}",
         checkup.records,
         checkup.bytes,
         if damage == 1 { "finding" } else { "findings" },
-        verdict(checkup, undecoded.len(), repair)
+        verdict(checkup, undecodable.len(), repair)
     )?;
-    let is_lost = !undecoded.is_empty() || !checkup.findings.iter().all(Finding::can_be_mended);
+    let is_lost = !undecodable.is_empty() || !checkup.findings.iter().all(Finding::can_be_mended);
     Ok(match damage {
         0 => ExitCode::SUCCESS,
         _ if is_lost => ExitCode::from(3),
@@ -157,20 +164,20 @@ fn report(
     })
 }
 
-/// What follows from the findings and from so many records that have no meaning.
-fn verdict(checkup: &Checkup, undecoded: usize, repair: Repair) -> String {
-    let mendable = checkup
+/// What the user can do about the findings and about `undecodable` records.
+fn verdict(checkup: &Checkup, undecodable: usize, repair: Repair) -> String {
+    let repairable = checkup
         .findings
         .iter()
         .filter(|finding| finding.can_be_mended())
         .count();
-    let damage = checkup.findings.len() + undecoded;
+    let damage = checkup.findings.len() + undecodable;
     if damage == 0 {
         return match checkup.acknowledged.len() {
             0 => "whole".to_owned(),
             known => format!(
-                "nothing new. {known} of what is lost was acknowledged before: it is answered as \
-                 lost"
+                "nothing new. {known} losses were acknowledged before: a request for what was lost \
+                 fails"
             ),
         };
     }
@@ -179,35 +186,30 @@ fn verdict(checkup: &Checkup, undecoded: usize, repair: Repair) -> String {
             .to_owned();
     }
     match repair {
-        Repair::No if mendable == damage => {
-            format!("damaged. --repair mends {mendable} of {damage}; nothing was changed")
+        Repair::No if repairable == damage => {
+            format!("damaged. --repair repairs {repairable} of {damage}; nothing was changed")
         }
         Repair::No => format!(
-            "damaged. --repair mends {mendable} of {damage}, and acknowledges the rest as lost; \
-             nothing was changed. If there is a copy of what is damaged, put that back first"
+            "damaged. --repair repairs {repairable} of {damage}, and acknowledges the rest as \
+             lost; nothing was changed. If there is a copy of what is damaged, put it back first"
         ),
-        Repair::Yes if mendable == damage => "damaged. All of it was mended".to_owned(),
+        Repair::Yes if repairable == damage => "damaged. All of it was repaired".to_owned(),
         Repair::Yes => format!(
-            "damaged. {mendable} of {damage} are mended. The rest is lost, and that is \
-             acknowledged now: all else can be used, and what is put back later is read again"
+            "damaged. {repairable} of {damage} were repaired. The rest is lost, and the loss is \
+             acknowledged now: everything else can be used, and what is put back later is read \
+             again"
         ),
     }
 }
 
-/// Who has a descriptor of a damaged content, or another use for it.
-fn held_by(finding: &Finding, holders: &HashMap<ContentHash, BTreeSet<Pid>>) -> String {
+/// The sentence of a report that says which processes refer to a damaged content.
+fn holders_of(finding: &Finding, holders: &Holders) -> String {
     let Finding::Content { hash } = finding else {
         return String::new();
     };
-    let pids = holders
-        .get(hash)
-        .into_iter()
-        .flatten()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>();
-    if pids.is_empty() {
-        ". Nothing refers to it".to_owned()
-    } else {
-        format!(". It is held by process {}", pids.join(", "))
-    }
+    let Some(pids) = holders.get(hash) else {
+        return ". Nothing refers to it".to_owned();
+    };
+    let pids: Vec<_> = pids.iter().map(ToString::to_string).collect();
+    format!(". It is held by process {}", pids.join(", "))
 }

@@ -1,4 +1,6 @@
-//! `dormouse gc`: deletes what the rules select, and frees the space that nothing needs.
+//! `dormouse gc`: deletes what the retention rules select, and frees the space that nothing needs.
+//!
+//! With `--dry-run` the store is opened read-only, and nothing is written.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -17,11 +19,12 @@ use dormouse::retention::{CheckpointRules, EndedRule, HistoryRule, Retention};
 use dormouse::store::{LogStore, Options};
 
 use crate::args::Store;
-use crate::compose::check_store;
-use crate::ps::show_missing;
-use crate::status::Failure;
-use crate::stop::StopSignals;
-use crate::{key, terminal};
+use crate::failure::Failure;
+use crate::kernel_setup::require_store;
+use crate::ps::print_losses;
+use crate::stop_signals::StopSignals;
+use crate::store_key::store_options;
+use crate::terminal;
 
 /// `dormouse gc`
 #[derive(Debug, Args)]
@@ -59,63 +62,65 @@ pub(crate) struct Gc {
     pub(crate) despite_damage: bool,
 }
 
-/// Collects, or counts, and says what that came to. A signal breaks it off at the next step. Exits
-/// with 3 where the store cannot list all that it held.
+/// Collects garbage, or counts it, and prints the result. A signal stops the collection at its next
+/// step. Exits with 3 if the store has lost something.
 pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
-    check_store(&args.store.folder)?;
+    require_store(&args.store.folder)?;
     let has_a_rule =
         args.keep_checkpoints.is_some() || args.older_than.is_some() || args.drop_ended.is_some();
     if !args.pin.is_empty() && !has_a_rule {
         return Err(Failure::Usage(
-            "--pin keeps checkpoints that other rules give up, and none was named: add \
-             --keep-checkpoints N, --older-than AGE or --drop-ended AGE. Without them all \
+            "--pin keeps checkpoints that another rule would delete, and there is no other rule: \
+             add --keep-checkpoints N, --older-than AGE or --drop-ended AGE. Without them all \
              checkpoints are kept"
                 .to_owned(),
         ));
     }
-    let options = key::options(&args.store.key)?;
+    let options = store_options(&args.store.key)?;
     let mut stop = StopSignals::listen()?;
-    let goes_on = Arc::new(AtomicBool::new(true));
-    let asked = goes_on.clone();
+    let is_stopped = Arc::new(AtomicBool::new(false));
     let purpose = if args.dry_run {
         Purpose::Count
     } else {
         Purpose::Free
     };
-    let mut collecting =
-        tokio::task::spawn_blocking(move || collected(&args, options, purpose, &asked));
-    let (collected, code) = tokio::select! {
-        collected = &mut collecting => (collected, 0),
+    let mut collecting = tokio::task::spawn_blocking({
+        let is_stopped = is_stopped.clone();
+        move || collect_garbage(&args, options, purpose, &is_stopped)
+    });
+    let mut stop_code = 0;
+    let joined = tokio::select! {
+        joined = &mut collecting => joined,
         code = stop.next() => {
-            goes_on.store(false, Ordering::Relaxed);
+            stop_code = code;
+            is_stopped.store(true, Ordering::Relaxed);
             tokio::select! {
-                collected = collecting => (collected, code),
-                // A step can be long on a slow disk. To be killed in the middle of one does no
-                // harm.
+                joined = collecting => joined,
+                // A step can take long on a slow disk. A store survives being killed at any
+                // moment, so a second signal ends the program at once.
                 code = stop.next() => std::process::exit(code.into()),
             }
         }
     };
-    let garbage = collected
-        .map_err(|error| Failure::Run(error.to_string()))?
-        .map_err(KernelError::from)?;
-    let (garbage, lost) = garbage;
-    report(&garbage, purpose)?;
+    let collected = joined.map_err(|error| Failure::Run(error.to_string()))?;
+    let (garbage, lost) = collected.map_err(KernelError::from)?;
+    print_report(&garbage, purpose)?;
     if !lost.is_empty() {
-        show_missing(&mut terminal::stdout(), &lost, false)?;
+        print_losses(&mut terminal::stdout(), &lost, false)?;
         return Ok(ExitCode::from(3));
     }
     Ok(match garbage.swept.progress {
         Progress::Done => ExitCode::SUCCESS,
-        Progress::BrokenOff => ExitCode::from(code),
+        Progress::BrokenOff => ExitCode::from(stop_code),
     })
 }
 
-fn collected(
+/// Runs the collection, and returns what it found and what the store has lost.
+fn collect_garbage(
     args: &Gc,
     options: Options,
     purpose: Purpose,
-    goes_on: &AtomicBool,
+    is_stopped: &AtomicBool,
 ) -> Result<(Garbage, Vec<String>), StoreError> {
     let (store, owner) = open(args, options, purpose)?;
     let unreadable = if args.despite_damage {
@@ -124,29 +129,34 @@ fn collected(
         Unreadable::KeepAll
     };
     let retention = retention(args);
-    let live_percent = args.live_percent;
     let collection = Collection {
         owner,
         inventory: &mut Inventory::default(),
         retention: &retention,
+        // No process runs while this command has the store open.
         in_use: &BTreeSet::new,
         unreadable,
         purpose,
         bounds: Bounds {
-            live_percent,
+            live_percent: args.live_percent,
             ..Bounds::default()
         },
         now_ms: now_ms(),
         forgot: &mut |_| {},
-        watch: &mut |_| match goes_on.load(Ordering::Relaxed) {
-            true => ControlFlow::Continue(()),
-            false => ControlFlow::Break(()),
+        watch: &mut |_| {
+            if is_stopped.load(Ordering::Relaxed) {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
         },
     };
-    Ok((collect(&store, collection)?, store.processes()?.lost))
+    let garbage = collect(&store, collection)?;
+    let lost = store.processes()?.lost;
+    Ok((garbage, lost))
 }
 
-/// For counting, the store is opened read-only, so another program may write it meanwhile.
+/// Opens the store: read-only for counting, so that another program may write it meanwhile.
 fn open(
     args: &Gc,
     options: Options,
@@ -162,34 +172,37 @@ fn open(
     }
 }
 
+/// The retention rules that the flags ask for. Without flags everything is kept.
 fn retention(args: &Gc) -> Retention {
+    let checkpoints = CheckpointRules {
+        last: args.keep_checkpoints,
+        younger_ms: args.older_than,
+        pinned: args.pin.iter().map(|label| label.as_str().into()).collect(),
+    };
+    let ended = match args.drop_ended {
+        Some(age_ms) => EndedRule::ForMs(age_ms),
+        None => EndedRule::Ever,
+    };
+    let history = if args.shorten {
+        HistoryRule::FromOldestCheckpoint
+    } else {
+        HistoryRule::Whole
+    };
     Retention {
-        checkpoints: CheckpointRules {
-            last: args.keep_checkpoints,
-            younger_ms: args.older_than,
-            pinned: args
-                .pin
-                .iter()
-                .map(|label| label.as_str().into())
-                .collect::<BTreeSet<_>>(),
-        },
-        ended: args.drop_ended.map_or(EndedRule::Ever, EndedRule::ForMs),
-        history: if args.shorten {
-            HistoryRule::FromOldestCheckpoint
-        } else {
-            HistoryRule::Whole
-        },
+        checkpoints,
+        ended,
+        history,
     }
 }
 
 fn now_ms() -> u64 {
-    let since = SystemTime::now()
+    let since_epoch = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn report(garbage: &Garbage, purpose: Purpose) -> std::io::Result<()> {
+fn print_report(garbage: &Garbage, purpose: Purpose) -> std::io::Result<()> {
     let Garbage {
         forgotten,
         live_contents,
@@ -197,14 +210,14 @@ fn report(garbage: &Garbage, purpose: Purpose) -> std::io::Result<()> {
         swept,
         ..
     } = garbage;
-    let (gave, freed) = match purpose {
-        Purpose::Count => ("would give up", "would free"),
-        Purpose::Free => ("gave up", "freed"),
+    let (deleted, freed) = match purpose {
+        Purpose::Count => ("would delete", "would free"),
+        Purpose::Free => ("deleted", "freed"),
     };
     let mut out = terminal::stdout();
     writeln!(
         out,
-        "{gave}  {} checkpoints, {} processes, {} histories in part",
+        "{deleted}  {} checkpoints, {} processes, the older history of {} processes",
         forgotten.checkpoints.len(),
         forgotten.processes.len(),
         forgotten.histories.len()
@@ -212,7 +225,7 @@ fn report(garbage: &Garbage, purpose: Purpose) -> std::io::Result<()> {
     if swept.progress == Progress::BrokenOff {
         writeln!(
             out,
-            "broken off: what was given up stays so, and the next gc goes on with the room"
+            "stopped early: what was deleted stays deleted, and the next gc continues to free space"
         )?;
     }
     if swept.bytes_before > 0 {
@@ -227,22 +240,23 @@ fn report(garbage: &Garbage, purpose: Purpose) -> std::io::Result<()> {
         )?;
         writeln!(
             out,
-            "log  {} bytes before, {} after; {live_contents} contents are referred to",
+            "log  {} bytes before, {} after; {live_contents} contents are referenced",
             swept.bytes_before, swept.bytes_after
         )?;
     }
+    // Below a tenth of the log, another collection is not worth its cost.
     if swept.left_bytes >= swept.bytes_after / 10 && swept.left_bytes > 0 {
         writeln!(
             out,
-            "{} bytes of garbage stay where too much is live: --live-percent 90 moves that and \
-             frees them",
+            "{} bytes of garbage stay in segments that are mostly live: --live-percent 90 moves \
+             the live part and frees them",
             swept.left_bytes
         )?;
     }
     for part in &swept.damaged_parts {
         writeln!(
             out,
-            "segment {part:08} holds damage and is left alone: see dormouse fsck"
+            "segment {part:08} is damaged and was not changed: see dormouse fsck"
         )?;
     }
     for what in unreadable {
@@ -251,9 +265,9 @@ fn report(garbage: &Garbage, purpose: Purpose) -> std::io::Result<()> {
     if !unreadable.is_empty() {
         writeln!(
             out,
-            "what cannot be read may refer to any content: all are kept, but with \
-             --despite-damage; and so are all processes where it may have been a checkpoint of \
-             theirs"
+            "unreadable records may refer to any content, so all contents are kept. If one of them \
+             may be a checkpoint, all processes that it may need are kept as well. \
+             --despite-damage deletes them"
         )?;
     }
     Ok(())
@@ -261,19 +275,20 @@ fn report(garbage: &Garbage, purpose: Purpose) -> std::io::Result<()> {
 
 /// Milliseconds of an age like `30d`, `12h`, `15m` or `40s`.
 pub(crate) fn age(text: &str) -> Result<u64, String> {
-    let wrong = || format!("'{text}' is no age: give a number and one of d, h, m, s, as in 30d");
+    let invalid =
+        || format!("'{text}' is not an age: give a number and one of d, h, m, s, as in 30d");
     let (number, unit) = text
         .split_at_checked(text.len().saturating_sub(1))
-        .ok_or_else(wrong)?;
+        .ok_or_else(invalid)?;
     let seconds: u64 = match unit {
         "d" => 86_400,
         "h" => 3_600,
         "m" => 60,
         "s" => 1,
-        _ => return Err(wrong()),
+        _ => return Err(invalid()),
     };
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    number.checked_mul(seconds * 1_000).ok_or_else(wrong)
+    let number: u64 = number.parse().map_err(|_| invalid())?;
+    number.checked_mul(seconds * 1_000).ok_or_else(invalid)
 }
 
 #[cfg(test)]

@@ -1,19 +1,18 @@
-//! `dormouse log`, `dormouse diff` and `dormouse checkpoints`: what was, and at which points one
-//! can begin again.
+//! `dormouse log`, `dormouse diff` and `dormouse checkpoints`: show the history of processes and
+//! the points from which they can be branched. They open the store read-only.
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
-use dormouse::Kernel;
 use dormouse::id::Pid;
 use serde_json::json;
 
 use crate::args::Store;
-use crate::compose::reading;
-use crate::point::PointOf;
-use crate::ps::show_missing;
-use crate::status::Failure;
+use crate::failure::Failure;
+use crate::kernel_setup::open_read_only;
+use crate::process_point::ProcessPoint;
+use crate::ps::print_losses;
 use crate::terminal;
 
 /// `dormouse log`
@@ -40,10 +39,10 @@ pub(crate) struct Log {
 pub(crate) struct Diff {
     /// One point: PID, PID@FACT or PID@cp:N.
     #[arg(value_name = "POINT")]
-    pub(crate) left: PointOf,
+    pub(crate) left: ProcessPoint,
     /// The other.
     #[arg(value_name = "POINT")]
-    pub(crate) right: PointOf,
+    pub(crate) right: ProcessPoint,
     #[command(flatten)]
     pub(crate) store: Store,
     /// Print one JSON object.
@@ -61,69 +60,72 @@ pub(crate) struct Checkpoints {
     pub(crate) json: bool,
 }
 
-/// Lists the facts of a process, as far as they can be read. Exits with 3 where one that was asked
-/// for cannot.
+/// Lists the facts of a process, as far as they can be read. Exits with 3 if a requested fact
+/// cannot be read.
 pub(crate) async fn log(args: Log) -> Result<ExitCode, Failure> {
-    let kernel = looking(&args.store).await?;
+    let kernel = open_read_only(&args.store).await?;
     let log = kernel.readable_log(Pid(args.pid)).await;
     kernel.shutdown().await;
-    let (lines, lost) = log?;
-    let last = lines.last().map_or(0, |line| line.number.0);
+    let (lines, loss) = log?;
+    let last_readable = lines.last().map_or(0, |line| line.number.0);
     let mut out = terminal::stdout();
-    let is_asked = |number: u64| args.from <= number && args.to.is_none_or(|to| number <= to);
-    for line in lines.into_iter().filter(|line| is_asked(line.number.0)) {
-        let (number, commit, at_ms) = (line.number.0, line.commit.0, line.at_ms);
+    for line in lines {
+        let number = line.number.0;
+        let is_requested = args.from <= number && args.to.is_none_or(|to| number <= to);
+        if !is_requested {
+            continue;
+        }
         if args.json {
-            let (name, gist) = (line.name, line.gist);
-            let line = json!({ "fact": number, "commit": commit, "at_ms": at_ms, "name": name, "gist": gist });
-            writeln!(out, "{}", terminal::json(&line))?;
+            let line = json!({
+                "fact": number, "commit": line.commit.0, "at_ms": line.at_ms, "name": line.name,
+                "gist": line.gist,
+            });
+            writeln!(out, "{}", terminal::escaped_json(&line))?;
         } else {
             writeln!(
                 out,
                 "{number:>6}  {}  {:<18} {}",
-                time(at_ms),
+                time_of_day(line.at_ms),
                 line.name,
-                terminal::line(&line.gist)
+                terminal::one_line(&line.gist)
             )?;
         }
     }
-    match lost {
-        Some(lost) if args.to.is_none_or(|to| to > last) => Err(lost.into()),
+    match loss {
+        Some(loss) if args.to.is_none_or(|to| to > last_readable) => Err(loss.into()),
         _ => Ok(ExitCode::SUCCESS),
     }
 }
 
 /// Shows what differs between two points.
 pub(crate) async fn diff(args: Diff) -> Result<ExitCode, Failure> {
-    let kernel = looking(&args.store).await?;
-    let diff = kernel
-        .diff(
-            (args.left.pid, args.left.at),
-            (args.right.pid, args.right.at),
-        )
-        .await;
+    let kernel = open_read_only(&args.store).await?;
+    let left = (args.left.pid, args.left.at);
+    let right = (args.right.pid, args.right.at);
+    let diff = kernel.diff(left, right).await;
     kernel.shutdown().await;
+    let diff = diff?;
     let mut out = terminal::stdout();
     if args.json {
-        writeln!(out, "{}", terminal::json(&json!(diff?)))?
+        writeln!(out, "{}", terminal::escaped_json(&json!(diff)))?
     } else {
-        write!(out, "{}", diff?)?
+        write!(out, "{diff}")?
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lists the checkpoints of a store. Exits with 3 where some may be missing.
+/// Lists the checkpoints of a store. Exits with 3 if some may be missing from the list.
 pub(crate) async fn checkpoints(args: Checkpoints) -> Result<ExitCode, Failure> {
-    let kernel = looking(&args.store).await?;
+    let kernel = open_read_only(&args.store).await?;
     let checkpoints = kernel.checkpoints().await;
     let lost = kernel.lost().to_vec();
     kernel.shutdown().await;
     let mut out = terminal::stdout();
-    for kept in checkpoints? {
+    for checkpoint in checkpoints? {
         if args.json {
-            writeln!(out, "{}", terminal::json(&json!(kept)))?;
+            writeln!(out, "{}", terminal::escaped_json(&json!(checkpoint)))?;
         } else {
-            let members: Vec<_> = kept
+            let members: Vec<_> = checkpoint
                 .members
                 .iter()
                 .map(|member| format!("{}@{}", member.pid, member.at))
@@ -131,14 +133,14 @@ pub(crate) async fn checkpoints(args: Checkpoints) -> Result<ExitCode, Failure> 
             writeln!(
                 out,
                 "{}  {}  {}  {}",
-                kept.id,
-                time(kept.at_ms),
+                checkpoint.id,
+                time_of_day(checkpoint.at_ms),
                 members.join(" "),
-                terminal::line(&kept.label)
+                terminal::one_line(&checkpoint.label)
             )?;
         }
     }
-    show_missing(&mut out, &lost, args.json)?;
+    print_losses(&mut out, &lost, args.json)?;
     Ok(if lost.is_empty() {
         ExitCode::SUCCESS
     } else {
@@ -146,19 +148,15 @@ pub(crate) async fn checkpoints(args: Checkpoints) -> Result<ExitCode, Failure> 
     })
 }
 
-/// A kernel to look into a store.
-pub(crate) async fn looking(store: &Store) -> Result<Kernel, Failure> {
-    reading(&store.folder, &store.key).await
-}
-
 /// A time of day, UTC.
-pub(crate) fn time(at_ms: u64) -> String {
-    let (seconds, ms) = (at_ms / 1_000 % 86_400, at_ms % 1_000);
+pub(crate) fn time_of_day(at_ms: u64) -> String {
+    let seconds = at_ms / 1_000 % 86_400;
     format!(
-        "{:02}:{:02}:{:02}.{ms:03}",
+        "{:02}:{:02}:{:02}.{:03}",
         seconds / 3_600,
         seconds / 60 % 60,
-        seconds % 60
+        seconds % 60,
+        at_ms % 1_000
     )
 }
 
@@ -168,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_time_is_shown_as_one_of_the_day() {
-        assert_eq!(time(0), "00:00:00.000");
-        assert_eq!(time(86_400_000 + 3_600_000 + 62_005), "01:01:02.005");
+        assert_eq!(time_of_day(0), "00:00:00.000");
+        assert_eq!(time_of_day(86_400_000 + 3_600_000 + 62_005), "01:01:02.005");
     }
 }

@@ -1,43 +1,43 @@
-//! The `dormouse` program: runs swarms, brings them back, branches and moves them, shows what a
-//! store holds, and calls tools by hand.
+//! The `dormouse` program: runs processes, resumes, branches and moves them, shows what a store
+//! holds, and calls tools by hand.
 //!
-//! This is the composition root: it chooses the store, the models and the host, and hands them to
-//! the kernel.
+//! This crate is the composition root: it chooses the store, the models and the host, and gives
+//! them to the kernel. Each command has a module of its own, with its arguments and its behaviour.
 
 mod args;
 #[cfg(test)]
-mod book;
+mod book_tests;
 mod branch;
 mod call;
-mod compose;
+mod event_printer;
 mod export;
+mod failure;
 mod findings;
-mod finish;
-mod front;
 mod fsck;
 mod gc;
 mod history;
-mod key;
+mod kernel_setup;
 mod mcp;
 mod messages;
 mod models;
 mod page;
 mod permissions;
-mod point;
+mod process_point;
+mod process_table;
+mod process_trees;
 mod progress;
+mod proxied_servers;
 mod ps;
-mod rate;
-mod report;
+mod read_rate;
 mod requirements;
 mod resume;
 mod run;
+mod run_to_end;
 mod schema;
 mod show;
-mod status;
-mod stop;
+mod stop_signals;
+mod store_key;
 mod terminal;
-mod trees;
-mod watch;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::PanicHookInfo;
@@ -45,30 +45,31 @@ use std::process::ExitCode;
 
 use args::{Arguments, Command};
 use clap::Parser;
+use failure::Failure;
 use mimalloc::MiMalloc;
-use status::Failure;
 
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    // Before anything else: this program may have been started as the guard of a command.
+    // First of all: the host starts this same program as the guard of each command, which must do
+    // nothing else.
     dormouse::host::guard::enter();
     dormouse::host::hide_this_process();
-    std::panic::set_hook(Box::new(tell_of_panic));
+    std::panic::set_hook(Box::new(print_panic));
     match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime.block_on(run_command()),
-        Err(error) => complain(&Failure::Run(format!("the program cannot run: {error}"))),
+        Err(error) => exit_with(&Failure::Run(format!("the program cannot run: {error}"))),
     }
 }
 
 async fn run_command() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => return refuse(&error),
+        Err(error) => return print_usage(&error),
     };
     log_to_stderr();
-    let end = match arguments.command {
+    let result = match arguments.command {
         Command::Run(run) => run::run(run).await,
         Command::Resume(resume) => resume::resume(resume).await,
         Command::Ps(ps) => ps::ps(ps).await,
@@ -89,7 +90,10 @@ async fn run_command() -> ExitCode {
         Command::Page(page) => page::page(&page),
         Command::Schema(schema) => schema::schema(schema),
     };
-    end.unwrap_or_else(|failure| complain(&failure))
+    match result {
+        Ok(code) => code,
+        Err(failure) => exit_with(&failure),
+    }
 }
 
 fn log_to_stderr() {
@@ -103,32 +107,32 @@ fn log_to_stderr() {
         .init();
 }
 
-/// An error quotes arguments, which may come from elsewhere, so it is made visible. Help and
-/// version quote nothing.
-fn refuse(error: &clap::Error) -> ExitCode {
+/// Prints the help, the version, or what is wrong with the arguments.
+fn print_usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
-        terminal::tell(error.render().to_string().trim_end());
+        // The error quotes arguments, which may come from outside, so it is made visible.
+        terminal::print_stderr(error.render().to_string().trim_end());
     } else {
-        // Nothing can be shown if standard output is closed.
+        // Help and version quote nothing. If standard output is closed, they cannot be shown.
         let _ = error.print();
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
-/// A panic message may quote text from outside, so it is made visible. The store's index may panic,
-/// which the store recovers from and reports itself.
-fn tell_of_panic(panic: &PanicHookInfo<'_>) {
+/// Prints a panic as visible text, since its message may quote text from outside. A panic of the
+/// store's index is left out: the store recovers from it and reports it.
+fn print_panic(panic: &PanicHookInfo<'_>) {
     if dormouse::store::catches_panic_here() {
         return;
     }
-    terminal::tell(&panic.to_string());
+    terminal::print_stderr(&panic.to_string());
     let trace = Backtrace::capture();
     if trace.status() == BacktraceStatus::Captured {
-        terminal::tell(&trace.to_string());
+        terminal::print_stderr(&trace.to_string());
     }
 }
 
-fn complain(failure: &Failure) -> ExitCode {
-    failure.tell();
+fn exit_with(failure: &Failure) -> ExitCode {
+    failure.print();
     failure.code()
 }

@@ -1,5 +1,5 @@
-//! `dormouse mcp`: the tools of a program, and those that read descriptors, for any client of the
-//! Model Context Protocol.
+//! `dormouse mcp`: serves the tools of a program, and the tools that read descriptors, to any
+//! client of the Model Context Protocol.
 //!
 //! Standard output carries the protocol and nothing else. With `--http` it carries the URL in its
 //! first line and, if a token was drawn, the client's configuration in its second.
@@ -16,13 +16,12 @@ use dormouse_mcp_server::{Hosts, HttpSettings, Keeping, McpServer, ServeError, T
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::compose::{Composition, load};
-use crate::export::unusable;
-use crate::front::Front;
-use crate::key::Key;
+use crate::failure::{Failure, file_failure};
+use crate::kernel_setup::{KernelSetup, load_program};
 use crate::permissions::Permissions;
-use crate::status::Failure;
-use crate::stop::StopSignals;
+use crate::proxied_servers::ProxiedServers;
+use crate::stop_signals::StopSignals;
+use crate::store_key::Key;
 use crate::terminal;
 
 /// `dormouse mcp`
@@ -86,38 +85,39 @@ pub(crate) struct Mcp {
     pub(crate) permissions: Permissions,
 }
 
-/// With a store, contents beyond so many bytes are read from it.
+/// With a store, at most this many bytes of contents stay in memory; the rest is read from the
+/// store.
 const RESIDENT_BYTES: u64 = 256 << 20;
 
-/// A token that can be guessed protects nothing.
-const LEAST_TOKEN_CHARS: usize = 16;
+/// A shorter token could be guessed.
+const MIN_TOKEN_CHARS: usize = 16;
 
-/// Serves until the input ends, or a signal stops the program. The commands of its tools end with
-/// it.
+/// Serves until the input ends, or until a signal stops the program. The commands of the tools end
+/// with it.
 pub(crate) async fn mcp(args: Mcp) -> Result<ExitCode, Failure> {
-    let over = args
-        .http
-        .map(|address| Ok::<_, Failure>((address, http(address, &args)?)))
-        .transpose()?;
-    let front = front(&args)?;
-    let composition =
-        Composition::of(args.store.as_deref(), &args.key).permissions(&args.permissions);
-    let implied = front
-        .as_ref()
-        .map_or_else(host::Permissions::none, Front::permissions);
-    let composition = composition.implied(
-        args.token_env
-            .iter()
-            .fold(implied, host::Permissions::withhold_env),
-    );
-    let kernel = composition
+    // The flags are checked before anything is opened.
+    let http = match args.http {
+        Some(address) => Some((address, http_setup(address, &args)?)),
+        None => None,
+    };
+    let servers = proxied_servers(&args)?;
+    let mut implied = match &servers {
+        Some(servers) => servers.permissions(),
+        None => host::Permissions::none(),
+    };
+    if let Some(name) = &args.token_env {
+        implied = implied.withhold_env(name);
+    }
+    let kernel = KernelSetup::new(args.store.as_deref(), &args.key)
+        .permissions(&args.permissions)
+        .implied(implied)
         .builder()?
         .resident_bytes_limit(RESIDENT_BYTES)
         .build()
         .await?;
-    let program = match (&front, &args.program) {
-        (Some(front), _) => front.program(&kernel, &args)?,
-        (None, Some(program)) => load(&kernel, program)?,
+    let program = match (&servers, &args.program) {
+        (Some(servers), _) => servers.program(&kernel, &args)?,
+        (None, Some(program)) => load_program(&kernel, program)?,
         (None, None) => {
             return Err(Failure::Usage(
                 "name a program, --config FILE, or -- COMMAND".to_owned(),
@@ -131,30 +131,30 @@ pub(crate) async fn mcp(args: Mcp) -> Result<ExitCode, Failure> {
     };
     let server = McpServer::new(kernel.clone(), program, keeping);
     let mut stop = StopSignals::listen()?;
-    let mut code = None;
-    let stopped = async { code = Some(stop.next().await) };
-    let served = match over {
-        None => over_pipe(&server, stopped).await,
-        Some((address, http)) => over_http(&server, address, http, stopped).await,
+    let mut stop_code = None;
+    let stopped = async { stop_code = Some(stop.next().await) };
+    let served = match http {
+        None => serve_pipe(&server, stopped).await,
+        Some((address, setup)) => serve_http(&server, address, setup, stopped).await,
     };
     server.end().await;
     kernel.shutdown().await;
-    match (served, code) {
-        (Err(failure), _) => Err(failure),
-        // A read of standard input cannot be given up: the task that waits for it goes down with
-        // the program.
-        (Ok(()), Some(code)) => std::process::exit(code.into()),
-        (Ok(()), None) => Ok(ExitCode::SUCCESS),
+    served?;
+    match stop_code {
+        // A blocking read of standard input cannot be cancelled: the program exits without waiting
+        // for it.
+        Some(code) => std::process::exit(code.into()),
+        None => Ok(ExitCode::SUCCESS),
     }
 }
 
-/// The servers that the command line names, if it names no program.
-fn front(args: &Mcp) -> Result<Option<Front>, Failure> {
+/// The tool servers that the command line names; none if it names a program.
+fn proxied_servers(args: &Mcp) -> Result<Option<ProxiedServers>, Failure> {
     if let Some(path) = &args.config {
-        let text = std::fs::read_to_string(path).map_err(|error| unusable(path, &error))?;
-        let front = Front::parse(text)
+        let text = std::fs::read_to_string(path).map_err(|error| file_failure(path, &error))?;
+        let servers = ProxiedServers::parse(text)
             .map_err(|why| Failure::Usage(format!("{}: {why}", path.display())))?;
-        return Ok(Some(front));
+        return Ok(Some(servers));
     }
     let Some((command, arguments)) = args.server.split_first() else {
         return Ok(None);
@@ -164,65 +164,58 @@ fn front(args: &Mcp) -> Result<Option<Front>, Failure> {
     } else {
         command.into()
     };
-    Front::command(&command, arguments)
-        .map(Some)
-        .map_err(Failure::Usage)
+    let servers = ProxiedServers::from_command(&command, arguments).map_err(Failure::Usage)?;
+    Ok(Some(servers))
 }
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "what goes there is the protocol, to its last byte"
+    reason = "the streams carry the protocol, whose bytes must not be changed"
 )]
-async fn over_pipe(server: &McpServer, stopped: impl Future<Output = ()>) -> Result<(), Failure> {
+async fn serve_pipe(server: &McpServer, stopped: impl Future<Output = ()>) -> Result<(), Failure> {
     Ok(server
         .serve_pipe(tokio::io::stdin(), tokio::io::stdout(), stopped)
         .await?)
 }
 
-/// How to serve over HTTP.
-struct Http {
+struct HttpSetup {
     settings: HttpSettings,
     /// The secret of a token that was drawn for this start, to be printed for clients.
     drawn_secret: Option<String>,
 }
 
-async fn over_http(
+async fn serve_http(
     server: &McpServer,
     address: SocketAddr,
-    Http {
-        settings,
-        drawn_secret,
-    }: Http,
+    setup: HttpSetup,
     stopped: impl Future<Output = ()>,
 ) -> Result<(), Failure> {
-    let listening = async {
-        let listener = TcpListener::bind(address).await?;
-        let at = listener.local_addr()?;
-        Ok((listener, at))
-    };
-    let cannot =
-        |error: std::io::Error| Failure::Usage(format!("nothing can listen at {address}: {error}"));
-    let (listener, at) = listening.await.map_err(cannot)?;
-    let url = format!("http://{at}/mcp");
+    let cannot_listen =
+        |error: std::io::Error| Failure::Usage(format!("cannot listen at {address}: {error}"));
+    let listener = TcpListener::bind(address).await.map_err(cannot_listen)?;
+    // The port is known only now if the system chose it.
+    let bound = listener.local_addr().map_err(cannot_listen)?;
+    let url = format!("http://{bound}/mcp");
     let mut out = terminal::stdout();
     writeln!(out, "{url}")?;
-    if let Some(secret) = drawn_secret {
-        writeln!(out, "{}", terminal::json(&client_entry(&url, &secret)))?;
+    if let Some(secret) = setup.drawn_secret {
+        let configuration = client_configuration(&url, &secret);
+        writeln!(out, "{}", terminal::escaped_json(&configuration))?;
     }
     out.flush()?;
-    Ok(server.serve_http(listener, settings, stopped).await?)
+    Ok(server.serve_http(listener, setup.settings, stopped).await?)
 }
 
 /// A client's configuration, in the form that most clients of this protocol use.
-fn client_entry(url: &str, secret: &str) -> Value {
+fn client_configuration(url: &str, secret: &str) -> Value {
     let headers = json!({ "Authorization": format!("Bearer {secret}") });
     json!({ "mcpServers": { "dormouse": { "url": url, "headers": headers } } })
 }
 
-fn http(address: SocketAddr, args: &Mcp) -> Result<Http, Failure> {
+fn http_setup(address: SocketAddr, args: &Mcp) -> Result<HttpSetup, Failure> {
     if !address.ip().is_loopback() && !args.allow_remote {
         return Err(Failure::Usage(format!(
-            "{address} can be reached from other machines. Say so with --allow-remote and \
+            "{address} can be reached from other machines. Permit that with --allow-remote and \
              --token-env NAME, or serve at 127.0.0.1"
         )));
     }
@@ -231,60 +224,60 @@ fn http(address: SocketAddr, args: &Mcp) -> Result<Http, Failure> {
     } else {
         Hosts::Loopback
     };
-    let (token, drawn_secret) = match &args.token_env {
-        Some(name) => (Some(token(name)?), None),
-        None if args.no_token => (None, None),
-        None => {
-            let drawn = Token::draw()
-                .map_err(|error| Failure::Run(format!("no token can be drawn: {error}")));
-            let (token, secret) = drawn?;
-            (Some(token), Some(secret))
-        }
-    };
-    let (max_sessions, idle) = (
-        usize::from(args.max_sessions),
-        Duration::from_millis(args.idle),
-    );
+    let mut token = None;
+    let mut drawn_secret = None;
+    if let Some(variable) = &args.token_env {
+        token = Some(token_of_variable(variable)?);
+    } else if !args.no_token {
+        let (drawn, secret) = Token::draw()
+            .map_err(|error| Failure::Run(format!("a token cannot be drawn: {error}")))?;
+        token = Some(drawn);
+        drawn_secret = Some(secret);
+    }
     let settings = HttpSettings {
         hosts,
         origins: args.allow_origin.clone(),
         token,
-        max_sessions,
-        idle,
+        max_sessions: usize::from(args.max_sessions),
+        idle: Duration::from_millis(args.idle),
     };
-    Ok(Http {
+    Ok(HttpSetup {
         settings,
         drawn_secret,
     })
 }
 
-/// An origin as browsers write it.
+/// Parses an origin as browsers write it.
 ///
 /// # Errors
-/// Where it is none.
+/// A text that says what an origin is.
 fn origin(text: &str) -> Result<String, String> {
     let text = text.trim_end_matches('/').to_ascii_lowercase();
-    let place = ["http://", "https://"]
-        .iter()
-        .find_map(|scheme| text.strip_prefix(scheme));
-    match place
-        .is_some_and(|place| !place.is_empty() && !place.contains(['/', '?', '#', '@', '*', ' ']))
-    {
-        true => Ok(text),
-        false => Err(
-            "an origin is http:// or https://, a machine, and its port where that is not 80 or 443"
+    let machine = text
+        .strip_prefix("http://")
+        .or_else(|| text.strip_prefix("https://"));
+    let is_origin = machine.is_some_and(|machine| {
+        !machine.is_empty() && !machine.contains(['/', '?', '#', '@', '*', ' '])
+    });
+    if !is_origin {
+        return Err(
+            "an origin is http:// or https://, a machine, and its port unless that is 80 or 443"
                 .to_owned(),
-        ),
+        );
     }
+    Ok(text)
 }
 
-fn token(name: &str) -> Result<Token, Failure> {
-    let secret = std::env::var(name)
-        .map_err(|_| Failure::Usage(format!("{name} holds no token: set it, as text")))?;
-    if secret.chars().count() < LEAST_TOKEN_CHARS {
+fn token_of_variable(name: &str) -> Result<Token, Failure> {
+    let secret = std::env::var(name).map_err(|_| {
+        Failure::Usage(format!(
+            "the variable {name} holds no token: set it to a text"
+        ))
+    })?;
+    if secret.chars().count() < MIN_TOKEN_CHARS {
         return Err(Failure::Usage(format!(
-            "the token in {name} is too short: {LEAST_TOKEN_CHARS} characters at least. `openssl \
-             rand -hex 32` makes one"
+            "the token in {name} is too short: it needs at least {MIN_TOKEN_CHARS} characters. \
+             `openssl rand -hex 32` makes one"
         )));
     }
     Ok(Token::new(&secret))

@@ -1,4 +1,5 @@
-//! `dormouse messages`: the conversation of a process at any point.
+//! `dormouse messages`: prints the conversation of a process at any point. It opens the store
+//! read-only.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -9,9 +10,9 @@ use dormouse::message::{Block, Message, Role};
 use serde_json::{Value, json};
 
 use crate::args::Store;
-use crate::history::looking;
-use crate::point::PointOf;
-use crate::status::Failure;
+use crate::failure::Failure;
+use crate::kernel_setup::open_read_only;
+use crate::process_point::ProcessPoint;
 use crate::terminal;
 
 /// `dormouse messages`
@@ -19,7 +20,7 @@ use crate::terminal;
 pub(crate) struct Messages {
     /// The point: PID, PID@FACT or PID@cp:N.
     #[arg(value_name = "POINT")]
-    pub(crate) point: PointOf,
+    pub(crate) point: ProcessPoint,
     #[command(flatten)]
     pub(crate) store: Store,
     /// Print the system prompt as well.
@@ -30,10 +31,10 @@ pub(crate) struct Messages {
     pub(crate) json: bool,
 }
 
-/// Prints a conversation. What a descriptor holds is not part of it: `dormouse call PID read_fd`
-/// reads that.
+/// Prints a conversation. The contents of descriptors are not part of it: a conversation only holds
+/// the previews that the model was shown.
 pub(crate) async fn messages(args: Messages) -> Result<ExitCode, Failure> {
-    let kernel = looking(&args.store).await?;
+    let kernel = open_read_only(&args.store).await?;
     let conversation = kernel.conversation(args.point.pid, args.point.at).await;
     kernel.shutdown().await;
     let Conversation {
@@ -42,7 +43,7 @@ pub(crate) async fn messages(args: Messages) -> Result<ExitCode, Failure> {
     let mut out = terminal::stdout();
     if args.system && args.json {
         let line = json!({ "role": "system", "blocks": [{ "type": "text", "text": *system }] });
-        writeln!(out, "{}", terminal::json(&line))?;
+        writeln!(out, "{}", terminal::escaped_json(&line))?;
     } else if args.system {
         writeln!(out, "── system\n{}\n", terminal::visible(&system))?;
     }
@@ -50,7 +51,7 @@ pub(crate) async fn messages(args: Messages) -> Result<ExitCode, Failure> {
         if args.json {
             let blocks: Vec<_> = message.blocks.iter().map(as_json).collect();
             let line = json!({ "message": number, "role": role(message), "blocks": blocks });
-            writeln!(out, "{}", terminal::json(&line))?;
+            writeln!(out, "{}", terminal::escaped_json(&line))?;
         } else {
             writeln!(out, "── {number} {}", role(message))?;
             for block in &message.blocks {

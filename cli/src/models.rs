@@ -1,4 +1,4 @@
-//! The flags that say which models answer, and the providers and prices that they stand for.
+//! The flags that choose which models answer, and the providers and prices that they select.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,11 +14,11 @@ use dormouse::models::{Recorder, Replayer, ScriptedProvider, ServerProvider};
 use dormouse::ports::Provider;
 use dormouse::program::read_prices;
 
-use crate::export::{Patterns, unusable};
-use crate::status::Failure;
+use crate::export::RedactPatterns;
+use crate::failure::{Failure, file_failure};
 
-/// A provider, by the word that programs name it with.
-type Named = (&'static str, Arc<dyn Provider>);
+/// A provider, after the name by which programs select it.
+type NamedProvider = (&'static str, Arc<dyn Provider>);
 
 /// Which models answer, and what they cost. A recorded run can be repeated offline, and attached to
 /// a bug report.
@@ -53,10 +53,10 @@ impl Models {
         record.is_none() && replay.is_none() && redact.is_empty() && prices.is_none()
     }
 
-    /// The providers that programs can name: the real ones, each behind a recorder if `--record`
-    /// was given, or a replayer for all.
-    pub(crate) fn providers(&self) -> Result<Vec<Named>, Failure> {
-        let real: [Named; 5] = [
+    /// The providers that programs can name. With `--record`, each real provider is wrapped by a
+    /// recorder; with `--replay`, a replayer stands for every provider.
+    pub(crate) fn providers(&self) -> Result<Vec<NamedProvider>, Failure> {
+        let real: [NamedProvider; 5] = [
             ("scripted", Arc::new(ScriptedProvider)),
             ("anthropic", Arc::new(ServerProvider::<Messages>::default())),
             ("openai", Arc::new(ServerProvider::<Responses>::default())),
@@ -69,21 +69,20 @@ impl Models {
                 Arc::new(ServerProvider::<GenerateContent>::default()),
             ),
         ];
-        let redact = Patterns(self.redact.clone());
+        let redact = RedactPatterns(self.redact.clone());
         match (&self.record, &self.replay) {
             (Some(path), _) => {
                 let recorder = Recorder::create(path)
-                    .map_err(|error| unusable(path, &error))?
+                    .map_err(|error| file_failure(path, &error))?
                     .redact(redact);
-                let record = |provider| Arc::new(recorder.provider(provider)) as Arc<dyn Provider>;
-                Ok(real
-                    .into_iter()
-                    .map(|(name, provider)| (name, record(provider)))
-                    .collect())
+                let mut recorded: Vec<NamedProvider> = Vec::new();
+                for (name, provider) in real {
+                    recorded.push((name, Arc::new(recorder.provider(provider))));
+                }
+                Ok(recorded)
             }
             (None, Some(path)) => {
-                let replayer = Replayer::load(path);
-                let replayer = replayer
+                let replayer = Replayer::load(path)
                     .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
                 let replayer: Arc<dyn Provider> = Arc::new(replayer.redact(redact));
                 Ok(real
@@ -95,13 +94,13 @@ impl Models {
         }
     }
 
-    /// The prices of `--prices`; none without it.
+    /// The prices of `--prices`; empty without that flag.
     pub(crate) fn prices(&self) -> Result<BTreeMap<String, Price>, Failure> {
         let Some(path) = &self.prices else {
             return Ok(BTreeMap::new());
         };
-        let text = std::fs::read_to_string(path).map_err(|error| unusable(path, &error))?;
-        let read = read_prices(&path.display().to_string(), &text);
-        read.map_err(|errors| Failure::Program(errors.errors().to_vec()))
+        let text = std::fs::read_to_string(path).map_err(|error| file_failure(path, &error))?;
+        read_prices(&path.display().to_string(), &text)
+            .map_err(|errors| Failure::Program(errors.errors().to_vec()))
     }
 }

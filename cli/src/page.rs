@@ -1,4 +1,4 @@
-//! `dormouse page`: a file as a model would see it.
+//! `dormouse page`: shows a file in pages, as a model would see it.
 
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use clap::Args;
 use dormouse::content::Content;
 use serde_json::json;
 
-use crate::status::Failure;
+use crate::failure::{Failure, file_failure};
 use crate::terminal;
 
 /// `dormouse page`
@@ -26,9 +26,7 @@ pub(crate) struct Page {
 
 /// Prints all pages of a file.
 pub(crate) fn page(args: &Page) -> Result<ExitCode, Failure> {
-    let bytes = std::fs::read(&args.file);
-    let bytes =
-        bytes.map_err(|error| Failure::Usage(format!("{}: {error}", args.file.display())))?;
+    let bytes = std::fs::read(&args.file).map_err(|error| file_failure(&args.file, &error))?;
     let content = Content::new(bytes);
     let total = content.unbounded().total_pages(args.page_size)?;
     let mut out = BufWriter::new(terminal::stdout());
@@ -36,7 +34,7 @@ pub(crate) fn page(args: &Page) -> Result<ExitCode, Failure> {
         let page = content
             .unbounded()
             .page(args.page_size, number)?
-            .expect("pages count from 1 to their total");
+            .expect("every number from 1 to the total is a page");
         if args.json {
             let line = json!({
                 "page": number,
@@ -45,20 +43,13 @@ pub(crate) fn page(args: &Page) -> Result<ExitCode, Failure> {
                 "truncated": page.truncated,
                 "text": &*page.text,
             });
-            writeln!(out, "{}", terminal::json(&line))?;
+            writeln!(out, "{}", terminal::escaped_json(&line))?;
         } else {
-            let marks = [
-                (page.continued, ", continued"),
-                (page.truncated, ", truncated"),
-            ];
-            let marks: String = marks
-                .iter()
-                .filter(|(is, _)| *is)
-                .map(|(_, mark)| *mark)
-                .collect();
+            let continued = if page.continued { ", continued" } else { "" };
+            let truncated = if page.truncated { ", truncated" } else { "" };
             writeln!(
                 out,
-                "── page {number} of {total}, lines {}-{}{marks}",
+                "── page {number} of {total}, lines {}-{}{continued}{truncated}",
                 page.first_line, page.last_line
             )?;
             writeln!(

@@ -1,4 +1,4 @@
-//! The flags that permit something, and the host permissions that they stand for.
+//! The `--allow` flags, and the host permissions that they grant.
 
 use std::path::PathBuf;
 
@@ -49,31 +49,37 @@ impl Permissions {
             allow_write,
             allow_unconfined,
         } = self;
-        let permissions = allow_run
-            .iter()
-            .fold(implied, |given, name| given.allow_run(name));
-        let permissions = match allow_unconfined.as_deref() {
-            None => permissions,
-            Some([]) => permissions.allow_without_confinement(),
-            Some(named) => named
-                .iter()
-                .fold(permissions, |given, name| given.allow_unconfined(name)),
-        };
-        let permissions = allow_env
-            .iter()
-            .fold(permissions, |given, name| given.allow_env(name));
-        let permissions = match allow_net.as_deref() {
-            None => permissions,
-            Some([]) => permissions.allow_any_net(),
-            Some(named) => named
-                .iter()
-                .fold(permissions, |given, machine| given.allow_net(machine)),
-        };
-        let permissions = allow_read
-            .iter()
-            .fold(permissions, |given, root| given.allow_read(root));
-        allow_write
-            .iter()
-            .fold(permissions, |given, root| given.allow_write(root))
+        let mut permissions = implied;
+        for name in allow_run {
+            permissions = permissions.allow_run(name);
+        }
+        match allow_unconfined.as_deref() {
+            None => {}
+            Some([]) => permissions = permissions.allow_without_confinement(),
+            Some(names) => {
+                for name in names {
+                    permissions = permissions.allow_unconfined(name);
+                }
+            }
+        }
+        for name in allow_env {
+            permissions = permissions.allow_env(name);
+        }
+        match allow_net.as_deref() {
+            None => {}
+            Some([]) => permissions = permissions.allow_any_net(),
+            Some(machines) => {
+                for machine in machines {
+                    permissions = permissions.allow_net(machine);
+                }
+            }
+        }
+        for root in allow_read {
+            permissions = permissions.allow_read(root);
+        }
+        for root in allow_write {
+            permissions = permissions.allow_write(root);
+        }
+        permissions
     }
 }

@@ -1,47 +1,49 @@
-//! The progress of a running swarm: a tree with spinners on a terminal, plain lines when piped.
+//! Shows the progress of running processes on standard error: a tree with spinners if that is a
+//! terminal, otherwise a line for each step.
 
-use dormouse::record::{CallFact, DescriptorFact};
 use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::time::Duration;
 
 use dormouse::id::Pid;
 use dormouse::process::Exit;
+use dormouse::record::{CallFact, DescriptorFact};
 use dormouse::{Event, Fact};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-use crate::terminal::{self, coloured_stderr, line};
+use crate::terminal::{coloured_stderr, one_line, print_stderr};
 
-/// Shows events as they come.
+/// Shows events while they happen.
 pub(crate) enum Progress {
-    /// A line for each process, with a spinner while it lives.
-    Tree(Tree),
+    /// A line for each process, with a spinner until the process ends.
+    Tree(ProgressTree),
     /// A line for each step.
-    Plain,
+    Lines,
 }
 
-pub(crate) struct Tree {
+pub(crate) struct ProgressTree {
     bars: MultiProgress,
-    processes: HashMap<Pid, Branch>,
+    lines: HashMap<Pid, TreeLine>,
 }
 
-/// A process's line, and the line that its next child stands under.
-struct Branch {
+/// The line of a process.
+struct TreeLine {
     depth: usize,
     bar: ProgressBar,
+    /// The line of the next child is inserted after the lines of this child.
     last_child: Option<Pid>,
 }
 
 impl Progress {
-    /// A tree where standard error is a terminal.
+    /// Chooses the form by what standard error is.
     pub(crate) fn new() -> Self {
         if coloured_stderr().is_terminal() {
-            Self::Tree(Tree {
+            Self::Tree(ProgressTree {
                 bars: MultiProgress::new(),
-                processes: HashMap::new(),
+                lines: HashMap::new(),
             })
         } else {
-            Self::Plain
+            Self::Lines
         }
     }
 
@@ -49,20 +51,21 @@ impl Progress {
     pub(crate) fn show(&mut self, event: &Event) {
         match self {
             Self::Tree(tree) => tree.show(event),
-            Self::Plain => plain(event),
+            Self::Lines => print_step(event),
         }
     }
 }
 
-fn plain(event: &Event) {
-    let (Some(pid), Some(step)) = (event.pid(), step(event)) else {
-        return;
-    };
-    terminal::tell(&format!("[{pid}] {}", line(&step)));
+fn print_step(event: &Event) {
+    if let Some(pid) = event.pid()
+        && let Some(step) = describe_step(event)
+    {
+        print_stderr(&format!("[{pid}] {}", one_line(&step)));
+    }
 }
 
-/// What an event says to a person; none for those that happen too often.
-fn step(event: &Event) -> Option<String> {
+/// Describes an event to a person. None for events that happen too often to be shown.
+fn describe_step(event: &Event) -> Option<String> {
     Some(match event {
         Event::Started {
             program,
@@ -75,47 +78,49 @@ fn step(event: &Event) -> Option<String> {
             ..
         } => format!("{program} starts"),
         Event::ToolCalled { tool, args, .. } => format!("calls {tool} {}", shortened(args)),
-        Event::ToolProgress { tool, progress, .. } => format!("{tool}: {}", come(progress)),
-        Event::Fact { fact, .. } => fact_step(fact)?,
+        Event::ToolProgress { tool, progress, .. } => {
+            format!("{tool}: {}", describe_tool_progress(progress))
+        }
+        Event::Fact { fact, .. } => describe_fact(fact)?,
         Event::Retrying {
             reason, delay_ms, ..
-        } => format!("tries again in {delay_ms} ms: {reason}"),
+        } => format!("retries in {delay_ms} ms: {reason}"),
         Event::ModelSwitched {
             from, to, reason, ..
-        } => format!("asks {to} instead of {from}: {reason}"),
-        Event::TurnEnded { outcome, .. } => format!("waits ({})", ended(outcome)),
+        } => format!("calls {to} instead of {from}: {reason}"),
+        Event::TurnEnded { outcome, .. } => format!("waits ({})", describe_exit(outcome)),
         Event::Hibernated { .. } => "hibernates".to_owned(),
         Event::Woke { .. } => "woke".to_owned(),
-        Event::Exited { exit, .. } => ended(exit),
+        Event::Exited { exit, .. } => describe_exit(exit),
         Event::Text { .. } | Event::Thinking { .. } | Event::Lagged { .. } => return None,
     })
 }
 
-/// How far a tool has come.
-fn come(said: &dormouse::tool::Progress) -> String {
+fn describe_tool_progress(progress: &dormouse::tool::Progress) -> String {
     let dormouse::tool::Progress {
         done,
         total,
         message,
-    } = said;
-    let of = total
-        .map(|total| format!(" of {total}"))
-        .unwrap_or_default();
-    shortened(format!("{done}{of} {message}").trim_end())
+    } = progress;
+    let text = match total {
+        Some(total) => format!("{done} of {total} {message}"),
+        None => format!("{done} {message}"),
+    };
+    shortened(text.trim_end())
 }
 
-fn fact_step(fact: &Fact) -> Option<String> {
+fn describe_fact(fact: &Fact) -> Option<String> {
     match fact {
         Fact::Descriptor(DescriptorFact::Opened { id, entry }) => Some(format!(
             "{id} holds {} bytes of {}",
             entry.content.len, entry.source
         )),
-        Fact::Call(CallFact::ModelCalled { .. }) => Some("asks its model".to_owned()),
+        Fact::Call(CallFact::ModelCalled { .. }) => Some("calls its model".to_owned()),
         _ => None,
     }
 }
 
-fn ended(exit: &Exit) -> String {
+fn describe_exit(exit: &Exit) -> String {
     format!("{}: {}", exit.status.word(), shortened(&exit.message))
 }
 
@@ -130,71 +135,67 @@ fn shortened(text: &str) -> String {
     }
 }
 
-impl Tree {
+impl ProgressTree {
     fn show(&mut self, event: &Event) {
         let Some(pid) = event.pid() else { return };
         if let Event::Started {
             parent, program, ..
         } = event
         {
-            return self.start(pid, *parent, program);
+            return self.add_process(pid, *parent, program);
         }
-        let (Some(Branch { bar, .. }), Some(step)) = (self.processes.get(&pid), step(event)) else {
+        let (Some(line), Some(step)) = (self.lines.get(&pid), describe_step(event)) else {
             return;
         };
         match event {
-            Event::Exited { .. } => bar.finish_with_message(line(&step)),
-            _ => bar.set_message(line(&step)),
+            Event::Exited { .. } => line.bar.finish_with_message(one_line(&step)),
+            _ => line.bar.set_message(one_line(&step)),
         }
     }
 
-    /// A process that was restarted keeps its line.
-    fn start(&mut self, pid: Pid, parent: Option<Pid>, program: &str) {
-        if self.processes.contains_key(&pid) {
+    /// Adds a line for a process. A process that was restarted keeps its line.
+    fn add_process(&mut self, pid: Pid, parent: Option<Pid>, program: &str) {
+        if self.lines.contains_key(&pid) {
             return;
         }
-        let depth = parent
-            .and_then(|parent| self.processes.get(&parent))
-            .map_or(0, |above| above.depth + 1);
-        let bar = match parent
-            .map(|parent| self.last_below(parent))
-            .and_then(|last| self.processes.get(&last))
-        {
-            Some(above) => self
-                .bars
-                .insert_after(&above.bar, ProgressBar::new_spinner()),
-            None => self.bars.add(ProgressBar::new_spinner()),
-        };
-        let style = ProgressStyle::with_template("{prefix}{spinner} {wide_msg}");
-        bar.set_style(
-            style
-                .expect("the template is valid")
-                .tick_chars("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏✓"),
-        );
-        bar.set_prefix(format!("{}{pid} {} ", "  ".repeat(depth), line(program)));
+        // A parent that started before this command began to watch has no line.
+        let parent = parent.filter(|parent| self.lines.contains_key(parent));
+        let mut depth = 0;
+        let mut bar = ProgressBar::new_spinner();
+        match parent {
+            Some(parent) => {
+                depth = self.lines[&parent].depth + 1;
+                let last = self.last_descendant(parent);
+                bar = self.bars.insert_after(&self.lines[&last].bar, bar);
+            }
+            None => bar = self.bars.add(bar),
+        }
+        let style = ProgressStyle::with_template("{prefix}{spinner} {wide_msg}")
+            .expect("the template is valid")
+            .tick_chars("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏✓");
+        bar.set_style(style);
+        bar.set_prefix(format!(
+            "{}{pid} {} ",
+            "  ".repeat(depth),
+            one_line(program)
+        ));
         bar.enable_steady_tick(Duration::from_millis(120));
-        self.processes.insert(
-            pid,
-            Branch {
-                depth,
-                bar,
-                last_child: None,
-            },
-        );
-        if let Some(above) = parent.and_then(|parent| self.processes.get_mut(&parent)) {
-            above.last_child = Some(pid);
+        let line = TreeLine {
+            depth,
+            bar,
+            last_child: None,
+        };
+        self.lines.insert(pid, line);
+        if let Some(parent) = parent.and_then(|parent| self.lines.get_mut(&parent)) {
+            parent.last_child = Some(pid);
         }
     }
 
-    /// The process whose line is the last of the branch.
-    fn last_below(&self, pid: Pid) -> Pid {
-        match self
-            .processes
-            .get(&pid)
-            .and_then(|branch| branch.last_child)
-        {
-            Some(child) => self.last_below(child),
-            None => pid,
+    /// The process with the last line among `pid` and the processes below it.
+    fn last_descendant(&self, mut pid: Pid) -> Pid {
+        while let Some(child) = self.lines.get(&pid).and_then(|line| line.last_child) {
+            pid = child;
         }
+        pid
     }
 }

@@ -1,4 +1,4 @@
-//! `dormouse ps`: the processes of a store.
+//! `dormouse ps`: lists the processes of a store.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -7,9 +7,9 @@ use clap::Args;
 use serde_json::json;
 
 use crate::args::Store;
-use crate::compose::reading;
-use crate::report::{Line, tree};
-use crate::status::Failure;
+use crate::failure::Failure;
+use crate::kernel_setup::open_read_only;
+use crate::process_table::{ProcessLine, process_lines};
 use crate::terminal;
 
 /// `dormouse ps`
@@ -22,49 +22,50 @@ pub(crate) struct Ps {
     pub(crate) json: bool,
 }
 
-/// Lists them as a tree, with what each holds. Exits with 3 where a journal cannot be read, or a
-/// process may be missing.
+/// Lists the processes as a tree. Exits with 3 if a journal cannot be read, or if a process may be
+/// missing from the list.
 pub(crate) async fn ps(args: Ps) -> Result<ExitCode, Failure> {
-    let kernel = reading(&args.store.folder, &args.store.key).await?;
+    let kernel = open_read_only(&args.store).await?;
     let processes = kernel.processes().await?;
     let roots: Vec<_> = processes
         .iter()
         .filter(|info| info.row.parent.is_none())
         .map(|info| info.row.pid)
         .collect();
-    let lines = tree(&kernel, &roots).await?;
+    let lines = process_lines(&kernel, &roots).await?;
     let lost = kernel.lost().to_vec();
     kernel.shutdown().await;
     let mut out = terminal::stdout();
     if !args.json {
-        writeln!(out, "{}", Line::header())?;
+        writeln!(out, "{}", ProcessLine::header())?;
     }
     for line in &lines {
         if args.json {
-            writeln!(out, "{}", terminal::json(&json!(line)))?
+            writeln!(out, "{}", terminal::escaped_json(&json!(line)))?
         } else {
             writeln!(out, "{line}")?
         }
     }
-    show_missing(&mut out, &lost, args.json)?;
-    let is_well = lost.is_empty() && lines.iter().all(Line::is_well);
-    Ok(if is_well {
+    print_losses(&mut out, &lost, args.json)?;
+    let is_complete = lost.is_empty() && lines.iter().all(ProcessLine::is_readable_or_acknowledged);
+    Ok(if is_complete {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(3)
     })
 }
 
-/// Prints what the store cannot list.
-pub(crate) fn show_missing(
+/// Prints a line for each loss of the store, so that a list is not taken for complete.
+pub(crate) fn print_losses(
     out: &mut impl Write,
     lost: &[String],
     json: bool,
 ) -> std::io::Result<()> {
-    for lost in lost {
-        match json {
-            true => writeln!(out, "{}", terminal::json(&json!({ "lost": lost })))?,
-            false => writeln!(out, "missing: {}", terminal::line(lost))?,
+    for loss in lost {
+        if json {
+            writeln!(out, "{}", terminal::escaped_json(&json!({ "lost": loss })))?;
+        } else {
+            writeln!(out, "missing: {}", terminal::one_line(loss))?;
         }
     }
     Ok(())

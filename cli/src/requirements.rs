@@ -1,5 +1,5 @@
-//! The requirements of programs, in words: `dormouse show` lists them, and commands that run
-//! programs warn of the missing ones.
+//! Describes the requirements of programs: `dormouse show` lists them, and commands that run
+//! programs warn of permissions that are missing.
 
 use std::collections::BTreeMap;
 
@@ -9,64 +9,62 @@ use dormouse::id::ContentHash;
 use dormouse::program::{self, Bundle, FileUse, NeededBy, Program, Requirement, Resource};
 use serde_json::{Value, json};
 
-use crate::terminal::{line, tell};
+use crate::terminal::{one_line, print_stderr};
 
 /// Warns of permissions that these programs need and do not have. The programs run without them.
-pub(crate) fn warn_of_missing<'a>(
+pub(crate) fn warn_of_missing_permissions<'a>(
     kernel: &Kernel,
     programs: impl IntoIterator<Item = &'a Program>,
 ) {
     let mut warnings = Vec::new();
-    for missing in programs
-        .into_iter()
-        .flat_map(|program| kernel.missing(program))
-    {
-        let Requirement {
-            program, needed_by, ..
-        } = &missing.requirement;
-        let warning = line(&format!(
-            "warning: {}, {}: {}",
-            quoted(program),
-            needed_by_words(needed_by),
-            missing.why
-        ));
-        if !warnings.contains(&warning) {
-            tell(&warning);
-            warnings.push(warning);
+    for program in programs {
+        for missing in kernel.missing(program) {
+            let warning = one_line(&format!(
+                "warning: {}, {}: {}",
+                quoted(&missing.requirement.program),
+                describe_user(&missing.requirement.needed_by),
+                missing.why
+            ));
+            // Processes of one program have the same requirements: each warning is printed once.
+            if !warnings.contains(&warning) {
+                print_stderr(&warning);
+                warnings.push(warning);
+            }
         }
     }
 }
 
-/// The programs that the processes of an export run, each once. `named` has a bundle and the key of
-/// a program in it for each process.
+/// Compiles the programs that the processes of an export run, each once. For each process,
+/// `programs` holds the bundle of files and the key of the process's program in it.
 ///
 /// # Errors
-/// Why a program cannot be compiled.
+/// A text that says why a program cannot be compiled.
 pub(crate) fn compile_exported<'a, B: AsRef<[u8]>>(
-    named: impl Iterator<Item = (ContentHash, &'a str)>,
+    programs: impl Iterator<Item = (ContentHash, &'a str)>,
     bundles: &BTreeMap<ContentHash, B>,
 ) -> Result<Vec<Program>, String> {
-    let mut known = Vec::new();
-    let mut programs = Vec::new();
-    for (hash, key) in named {
-        if known.contains(&(hash, key)) {
+    let mut seen = Vec::new();
+    let mut compiled_programs = Vec::new();
+    for (hash, key) in programs {
+        if seen.contains(&(hash, key)) {
             continue;
         }
-        known.push((hash, key));
-        let bundle = bundles.get(&hash).ok_or("a program is not in it")?;
+        seen.push((hash, key));
+        let bundle = bundles
+            .get(&hash)
+            .ok_or("the export does not contain a program of its processes")?;
         let bundle = Bundle::from_bytes(bundle.as_ref()).map_err(|error| error.to_string())?;
         let tools = program::host_tools(&bundle);
         let tools: Vec<&str> = tools.iter().map(String::as_str).collect();
         let compiled =
             program::compile_bundle(&bundle, &tools).map_err(|errors| errors.to_string())?;
-        programs.push(
-            compiled
-                .program
-                .by_key(key)
-                .ok_or_else(|| format!("its files hold no program {key}"))?,
-        );
+        let program = compiled
+            .program
+            .by_key(key)
+            .ok_or_else(|| format!("its files hold no program {key}"))?;
+        compiled_programs.push(program);
     }
-    Ok(programs)
+    Ok(compiled_programs)
 }
 
 /// The requirements of these programs, each once.
@@ -80,8 +78,9 @@ pub(crate) fn of_all(programs: &[Program]) -> Vec<Requirement> {
     all
 }
 
-/// A requirement as a line: the program, the part that needs it, and what that part does.
-pub(crate) fn words(requirement: &Requirement) -> String {
+/// A requirement as a line of a table: the program, the part of it that has the requirement, and
+/// what that part does.
+pub(crate) fn table_line(requirement: &Requirement) -> String {
     let Requirement {
         program,
         needed_by,
@@ -89,13 +88,8 @@ pub(crate) fn words(requirement: &Requirement) -> String {
     } = requirement;
     let does = match resource {
         Resource::Command(argv) => {
-            format!(
-                "runs {}",
-                argv.iter()
-                    .map(|word| quoted(word))
-                    .collect::<Vec<_>>()
-                    .join(" ")
-            )
+            let words: Vec<_> = argv.iter().map(|word| quoted(word)).collect();
+            format!("runs {}", words.join(" "))
         }
         Resource::Address { url, .. } => format!("connects to {}", quoted(url)),
         Resource::Variable(name) => format!("reads the variable {}", quoted(name)),
@@ -121,14 +115,14 @@ pub(crate) fn words(requirement: &Requirement) -> String {
              bytes, {open_files} open files"
         ),
     };
-    line(&format!(
+    one_line(&format!(
         "{:<20} {:<28} {does}",
         quoted(program),
-        needed_by_words(needed_by)
+        describe_user(needed_by)
     ))
 }
 
-/// A requirement as JSON.
+/// The public JSON form of a requirement. Scripts read it.
 pub(crate) fn as_json(requirement: &Requirement) -> Value {
     let Requirement {
         program,
@@ -162,7 +156,8 @@ pub(crate) fn as_json(requirement: &Requirement) -> Value {
     json!({ "program": program, "by": kind, "name": name, "access": access, "needs": resource })
 }
 
-fn needed_by_words(needed_by: &NeededBy) -> String {
+/// The part of a program that has a requirement.
+fn describe_user(needed_by: &NeededBy) -> String {
     match needed_by {
         NeededBy::Model(name) => format!("model {}", quoted(name)),
         NeededBy::Command(name, access) => format!("command {} ({})", quoted(name), access.word()),
@@ -172,7 +167,7 @@ fn needed_by_words(needed_by: &NeededBy) -> String {
     }
 }
 
-/// A word of a listing or a command line, quoted if it could be taken for several.
+/// A word of a listing or a command line, in quotes if a reader could take it for several words.
 pub(crate) fn quoted(word: &str) -> String {
     let is_plain = !word.is_empty()
         && !word.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\'));

@@ -1,9 +1,9 @@
 //! `dormouse resume`: runs the process trees of a store, all of them or those that the user names.
 //!
 //! The permissions of this command apply to the resumed trees only: every other tree stays held,
-//! even if a resumed tree writes to it. A tree that was imported runs for the first time only if
-//! the user names it, or asks for all with `--imported`. A tree that was stopped continues only if
-//! the user names it.
+//! even if a resumed tree sends a message to it. An imported tree runs for the first time only if
+//! the user names it, or asks for all imported trees with `--imported`. A stopped tree continues
+//! only if the user names it.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -13,15 +13,16 @@ use dormouse::id::Pid;
 use dormouse::{Kernel, KernelError, ProcessError};
 
 use crate::args::{RunFlags, Store};
-use crate::compose::Composition;
-use crate::finish::finish;
-use crate::report::{is_acknowledged, is_loss};
-use crate::requirements::warn_of_missing;
-use crate::status::Failure;
-use crate::stop::StopSignals;
-use crate::terminal::tell;
-use crate::trees::{Trees, hold_others};
-use crate::watch::{Output, Watch};
+use crate::event_printer::EventPrinter;
+use crate::failure::Failure;
+use crate::kernel_setup::KernelSetup;
+use crate::process_table::{is_acknowledged_loss, is_loss};
+use crate::process_trees::{Trees, hold_others};
+use crate::requirements::warn_of_missing_permissions;
+use crate::run_to_end::run_to_end;
+use crate::stop_signals::StopSignals;
+use crate::terminal::OutputFormat;
+use crate::terminal::print_stderr;
 
 /// `dormouse resume`
 #[derive(Debug, Args)]
@@ -40,19 +41,20 @@ pub(crate) struct Resume {
     pub(crate) flags: RunFlags,
 }
 
-/// The most trees whose missing permissions are looked up, which reads a journal for each.
+/// Missing permissions are looked up for this many trees at most, since each lookup reads a
+/// journal.
 const MAX_INSPECTED: usize = 32;
 
-/// Resumes the chosen trees and runs them to their end. If all trees have ended, the newest result
-/// is shown again. Exits with 3 if processes of the store may be missing.
+/// Resumes the chosen trees and runs them to their end. If all trees have ended, shows the newest
+/// result again. Exits with 3 if processes of the store may be missing.
 pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
-    let kernel = Composition::on(&args.store)
+    let kernel = KernelSetup::on(&args.store)
         .run_flags(&args.flags)
-        .existing()
+        .open_existing()
         .await?;
-    let watch = Watch::begin(&kernel, Output::of(args.flags.json));
+    let events = EventPrinter::spawn(&kernel, OutputFormat::from_json_flag(args.flags.json));
     let stop = StopSignals::listen()?;
-    let trees = Trees::of(kernel.processes().await?);
+    let trees = Trees::new(kernel.processes().await?);
     let folder = args.store.folder.display();
     if trees.is_empty() {
         return Err(Failure::Usage(format!(
@@ -64,62 +66,71 @@ pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
             let left_out = if args.imported {
                 Vec::new()
             } else {
-                trees.never_run(&kernel).await
+                trees.imported_never_run(&kernel).await
             };
             for root in &left_out {
-                tell(&format!(
+                print_stderr(&format!(
                     "{}, stays held: it never ran here. Resume it by dormouse resume {root} \
                      --store {folder}",
-                    trees.described(*root)
+                    trees.describe(*root)
                 ));
             }
-            trees.all_but(&left_out)?
+            trees.living_except(&left_out)?
         }
-        pids => trees.named(pids)?,
+        pids => trees.roots_of(pids)?,
     };
-    let Readable { chosen, lost } = readable(&kernel, &trees, chosen).await?;
+    let Resumable { chosen, loss } = leave_out_lost(&kernel, &trees, chosen).await?;
     hold_others(&kernel, &chosen).await?;
-    for root in chosen.iter().filter(|root| trees.lives(**root)) {
-        tell(&format!("resumes {}", trees.described(*root)));
+    let living_roots: Vec<Pid> = chosen
+        .iter()
+        .copied()
+        .filter(|root| trees.is_alive(*root))
+        .collect();
+    for root in &living_roots {
+        print_stderr(&format!("resumes {}", trees.describe(*root)));
     }
     let mut programs = Vec::new();
-    for root in chosen
-        .iter()
-        .filter(|root| trees.lives(**root))
-        .take(MAX_INSPECTED)
-    {
+    for root in living_roots.iter().take(MAX_INSPECTED) {
         // A journal that cannot be read is reported when its process is resumed.
-        programs.extend(kernel.inspect(*root).await.ok().map(|view| view.program));
+        if let Ok(view) = kernel.inspect(*root).await {
+            programs.push(view.program);
+        }
     }
-    warn_of_missing(&kernel, &programs);
-    for pid in trees.living(&chosen) {
+    warn_of_missing_permissions(&kernel, &programs);
+    for pid in trees.living_members(&chosen) {
         kernel.resume(pid).await?;
     }
     continue_stopped(&kernel, &trees, &chosen, &args).await?;
-    let all_ended = !chosen.iter().any(|root| trees.lives(*root));
+    // If every chosen root has ended, their results are shown again.
+    let waited_for = if living_roots.is_empty() {
+        chosen
+    } else {
+        living_roots
+    };
     let mut roots = Vec::new();
-    for root in chosen
-        .into_iter()
-        .filter(|root| all_ended || trees.lives(*root))
-    {
+    for root in waited_for {
         roots.push(kernel.process(root).await?);
     }
-    let is_lost = lost == Loss::New || !kernel.lost().is_empty();
     let missing = kernel.lost().to_vec();
-    let code = finish(kernel, roots, watch, stop, Some(&args.store.folder)).await?;
+    let has_new_loss = loss == Loss::New || !missing.is_empty();
+    let code = run_to_end(kernel, roots, events, stop, Some(&args.store.folder)).await?;
     for missing in &missing {
-        tell(&format!(
+        print_stderr(&format!(
             "missing: {missing}. dormouse fsck --store {folder} says what can be done"
         ));
     }
-    Ok(if is_lost { ExitCode::from(3) } else { code })
+    Ok(if has_new_loss {
+        ExitCode::from(3)
+    } else {
+        code
+    })
 }
 
-/// The trees that can be resumed.
-struct Readable {
+/// The chosen trees of which nothing is lost.
+struct Resumable {
     chosen: Vec<Pid>,
-    /// What of the others is lost.
-    lost: Loss,
+    /// Whether something of the other trees is newly lost.
+    loss: Loss,
 }
 
 /// Whether something is lost that nobody has acknowledged yet.
@@ -129,80 +140,83 @@ enum Loss {
     New,
 }
 
-/// Leaves out the trees of which something is lost, and says so: they may have gone on in what is
-/// lost, and would repeat their calls. Reads the journals of the rest only where the store has lost
-/// something.
+/// Leaves out the trees that have lost something, and says so: such a tree may have continued in
+/// the lost part, and would repeat its calls. Reads journals only if the store has lost something.
 ///
 /// # Errors
-/// If none is left.
-async fn readable(kernel: &Kernel, trees: &Trees, chosen: Vec<Pid>) -> Result<Readable, Failure> {
-    let mut readable = Readable {
+/// If no tree is left.
+async fn leave_out_lost(
+    kernel: &Kernel,
+    trees: &Trees,
+    chosen: Vec<Pid>,
+) -> Result<Resumable, Failure> {
+    let mut resumable = Resumable {
         chosen: Vec::new(),
-        lost: Loss::NoneOrAcknowledged,
+        loss: Loss::NoneOrAcknowledged,
     };
     if kernel.lost().is_empty() && kernel.acknowledged_losses().is_empty() {
-        return Ok(Readable { chosen, ..readable });
+        resumable.chosen = chosen;
+        return Ok(resumable);
     }
     for root in chosen {
-        let mut why = None;
-        for pid in trees.living(&[root]) {
-            why = why.or(kernel.inspect(pid).await.err().filter(is_loss));
+        let mut first_loss = None;
+        for pid in trees.living_members(&[root]) {
+            first_loss = first_loss.or(kernel.inspect(pid).await.err().filter(is_loss));
         }
-        let Some(why) = why else {
-            readable.chosen.push(root);
+        let Some(why) = first_loss else {
+            resumable.chosen.push(root);
             continue;
         };
-        tell(&format!(
-            "{}, is not resumed: {why}. dormouse branch goes on from there",
-            trees.described(root)
+        print_stderr(&format!(
+            "{}, is not resumed: {why}. dormouse branch continues from the last point that can be \
+             read",
+            trees.describe(root)
         ));
-        if !is_acknowledged(&why) {
-            readable.lost = Loss::New;
+        if !is_acknowledged_loss(&why) {
+            resumable.loss = Loss::New;
         }
     }
-    if readable.chosen.is_empty() {
+    if resumable.chosen.is_empty() {
         return Err(Failure::Store(
-            "nothing is resumed: of each tree something is lost".to_owned(),
+            "nothing is resumed: every tree has lost something".to_owned(),
         ));
     }
-    Ok(readable)
+    Ok(resumable)
 }
 
-/// Continues the trees that were stopped, if the user named them: a branch that was killed before
-/// it had its input, or what an embedder stopped. Otherwise says which ones stay as they are. A
-/// tree of which only a part is stopped is continued in any case: the command that was continuing
-/// it was killed, and its root would wait for good.
+/// Continues stopped trees if the user named them: a branch that was killed before it got its
+/// input, or a tree that an embedder stopped. Otherwise says which trees stay stopped.
+///
+/// A tree of which only a part is stopped continues in any case: the command that was continuing it
+/// was killed, and its root would wait for the stopped part forever.
 async fn continue_stopped(
     kernel: &Kernel,
     trees: &Trees,
     chosen: &[Pid],
     args: &Resume,
 ) -> Result<(), Failure> {
-    let infos = kernel
-        .processes()
-        .await?
-        .into_iter()
-        .filter(|info| info.status == "stopped");
-    let stopped: BTreeSet<Pid> = infos.map(|info| info.row.pid).collect();
-    for root in chosen.iter().filter(|root| trees.lives(**root)) {
+    let processes = kernel.processes().await?;
+    let stopped: BTreeSet<Pid> = processes
+        .iter()
+        .filter(|info| info.status == "stopped")
+        .map(|info| info.row.pid)
+        .collect();
+    for root in chosen.iter().filter(|root| trees.is_alive(**root)) {
         let is_stopped = stopped.contains(root);
-        let in_part = !is_stopped
-            && trees
-                .living(&[*root])
-                .iter()
-                .any(|pid| stopped.contains(pid));
-        if in_part || !args.pids.is_empty() {
+        let members = trees.living_members(&[*root]);
+        let is_partly_stopped = !is_stopped && members.iter().any(|pid| stopped.contains(pid));
+        if is_partly_stopped || !args.pids.is_empty() {
             match kernel.process(*root).await?.tree().cont().await {
-                // It did not wait for this. How it came to rest is shown in the end.
+                // The root has an outcome already, which is printed at the end.
                 Ok(())
                 | Err(KernelError::Process(ProcessError::Ended(_) | ProcessError::Held { .. })) => {
                 }
                 Err(error) => return Err(error.into()),
             }
         } else if is_stopped {
-            tell(&format!(
+            print_stderr(&format!(
                 "{}, stays stopped. Continue it by dormouse resume {root} --store {}",
-                trees.described(*root),
+                trees.describe(*root),
                 args.store.folder.display()
             ));
         }

@@ -1,4 +1,4 @@
-//! `dormouse run`: starts a program, and runs it to its end.
+//! `dormouse run`: starts a program and runs it to its end.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -8,14 +8,15 @@ use clap::Args;
 use dormouse::user_input::{InputPart, USER_INPUT, UserInput};
 
 use crate::args::RunFlags;
-use crate::compose::{Composition, load};
-use crate::finish::finish;
-use crate::key::Key;
-use crate::requirements::warn_of_missing;
-use crate::status::Failure;
-use crate::stop::StopSignals;
-use crate::trees::hold_others;
-use crate::watch::{Output, Watch};
+use crate::event_printer::EventPrinter;
+use crate::failure::{Failure, file_failure};
+use crate::kernel_setup::{KernelSetup, load_program};
+use crate::process_trees::hold_others;
+use crate::requirements::warn_of_missing_permissions;
+use crate::run_to_end::run_to_end;
+use crate::stop_signals::StopSignals;
+use crate::store_key::Key;
+use crate::terminal::OutputFormat;
 
 /// `dormouse run`
 #[derive(Debug, Args)]
@@ -49,49 +50,53 @@ pub(crate) struct Input {
 
 /// Runs a program to its end.
 pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
-    let kernel = Composition::of(args.store.as_deref(), &args.key)
+    let kernel = KernelSetup::new(args.store.as_deref(), &args.key)
         .run_flags(&args.flags)
-        .kernel()
+        .build()
         .await?;
-    let program = load(&kernel, &args.program)?;
+    let program = load_program(&kernel, &args.program)?;
     let mut start = kernel.start(program.clone());
     match input_parts(args.input)? {
         Some(user_input) => start = start.input(user_input),
         None if program.user().is_none() => return Err(Failure::Usage(no_input(program.name()))),
         None => {}
     }
-    let watch = Watch::begin(&kernel, Output::of(args.flags.json));
+    let events = EventPrinter::spawn(&kernel, OutputFormat::from_json_flag(args.flags.json));
     let stop = StopSignals::listen()?;
-    warn_of_missing(&kernel, [&program]);
+    warn_of_missing_permissions(&kernel, [&program]);
     hold_others(&kernel, &[]).await?;
     let process = start.await?;
-    finish(kernel, vec![process], watch, stop, args.store.as_deref()).await
+    run_to_end(kernel, vec![process], events, stop, args.store.as_deref()).await
 }
 
 fn no_input(program: &str) -> String {
     format!(
-        "program {program} has no user prompt: say something with --input TEXT, --input-file FILE \
-         or -"
+        "program {program} has no user prompt: give it an input with --input TEXT, --input-file \
+         FILE or -"
     )
 }
 
-/// The parts in the order text, files, standard input. A single part is the source `user_input`,
-/// wherever it was read from; only `--input` counts as typed by the user.
+/// The parts of the input in the order text, files, standard input. Only the text of `--input`
+/// counts as typed by the user. A single part always has the source `user_input`, wherever it was
+/// read from.
 fn input_parts(input: Input) -> Result<Option<UserInput>, Failure> {
-    let mut parts: Vec<_> = input.input.map(InputPart::text).into_iter().collect();
+    let mut parts = Vec::new();
+    if let Some(text) = input.input {
+        parts.push(InputPart::text(text));
+    }
     for path in input.input_file {
-        let bytes = std::fs::read(&path)
-            .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
+        let bytes = std::fs::read(&path).map_err(|error| file_failure(&path, &error))?;
         parts.push(InputPart::new(format!("file:{}", path.display()), bytes));
     }
     if input.stdin.is_some() {
         let mut bytes = Vec::new();
-        let read = std::io::stdin().read_to_end(&mut bytes);
-        read.map_err(|error| Failure::Usage(format!("standard input: {error}")))?;
+        std::io::stdin()
+            .read_to_end(&mut bytes)
+            .map_err(|error| Failure::Usage(format!("standard input: {error}")))?;
         parts.push(InputPart::new("stdin", bytes));
     }
-    if let [alone] = &mut parts[..] {
-        alone.source = USER_INPUT.into();
+    if let [only_part] = &mut parts[..] {
+        only_part.source = USER_INPUT.into();
     }
     Ok((!parts.is_empty()).then_some(UserInput { parts }))
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use dormouse::program;
 
-use crate::status::Failure;
+use crate::failure::Failure;
 use crate::terminal;
 
 /// `dormouse schema`

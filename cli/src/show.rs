@@ -1,7 +1,7 @@
 //! `dormouse show`: checks an export, and prints what it holds.
 //!
-//! The file is read as a stream, which keeps one line for each process. Nothing is printed before
-//! the whole file was checked, so `--log` reads the facts in a second pass.
+//! The file is read as a stream, and only a summary of each process is kept in memory. Nothing is
+//! printed before the whole file was checked, so `--log` reads the facts in a second pass.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -20,11 +20,10 @@ use dormouse::{KernelError, LogLine};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use crate::export::unusable;
-use crate::history::time;
-use crate::requirements::{self, as_json, compile_exported, quoted, words};
-use crate::status::Failure;
-use crate::terminal;
+use crate::failure::{Failure, file_failure};
+use crate::history::time_of_day;
+use crate::requirements::{self, as_json, compile_exported, quoted, table_line};
+use crate::terminal::{self, OutputFormat};
 
 /// `dormouse show`
 #[derive(Debug, Args)]
@@ -40,55 +39,50 @@ pub(crate) struct Show {
     pub(crate) json: bool,
 }
 
-/// Checks an export and prints its processes. Exits with 2 if it is not whole.
+/// Checks an export and prints its processes. Exits with 2 if the file is incomplete or damaged.
 pub(crate) fn show(args: &Show) -> Result<ExitCode, Failure> {
-    let mut file = File::open(&args.file).map_err(|error| unusable(&args.file, &error))?;
-    let mut collected = Contents {
-        reads_facts: args.log,
+    let mut file = File::open(&args.file).map_err(|error| file_failure(&args.file, &error))?;
+    let mut summaries = SummaryCollector {
+        decodes_facts: args.log,
         processes: Vec::new(),
         failed: None,
     };
-    let manifest = skim(&file, &mut collected)?;
-    if let Some(error) = collected.failed {
+    let manifest = skim(&file, &mut summaries)?;
+    if let Some(error) = summaries.failed {
         return Err(error.into());
     }
-    let mut out = BufWriter::new(terminal::stdout());
-    let form = if args.json { Form::Json } else { Form::Text };
-    let named = collected
-        .processes
+    let processes = summaries.processes;
+    let programs = processes
         .iter()
-        .map(|line| (line.bundle, &*line.key));
-    let requirements =
-        compile_exported(named, &manifest.programs).map(|programs| requirements::of_all(&programs));
-    match form {
-        Form::Json => writeln!(
-            out,
-            "{}",
-            terminal::json(&head_json(
-                &manifest,
-                collected.processes.len(),
-                &requirements
-            ))
-        )?,
-        Form::Text => {
-            head(&mut out, &manifest)?;
-            needs(&mut out, &requirements)?;
+        .map(|process| (process.bundle, &*process.program_key));
+    let requirements = compile_exported(programs, &manifest.programs)
+        .map(|programs| requirements::of_all(&programs));
+    let mut out = BufWriter::new(terminal::stdout());
+    let format = OutputFormat::from_json_flag(args.json);
+    match format {
+        OutputFormat::Json => {
+            let head = head_json(&manifest, processes.len(), &requirements);
+            writeln!(out, "{}", terminal::escaped_json(&head))?;
+        }
+        OutputFormat::Text => {
+            print_head(&mut out, &manifest)?;
+            print_requirements(&mut out, &requirements)?;
         }
     }
-    processes(&mut out, &manifest, &collected.processes, form)?;
+    print_processes(&mut out, &manifest, &processes, format)?;
     if args.log {
         file.rewind()
-            .map_err(|error| unusable(&args.file, &error))?;
-        let mut printer = Printer {
+            .map_err(|error| file_failure(&args.file, &error))?;
+        let mut printer = FactPrinter {
             out: &mut out,
-            form,
-            done: Ok(()),
+            format,
+            result: Ok(()),
         };
-        let again = skim(&file, &mut printer)?;
-        printer.done?;
-        if again.id != manifest.id {
+        let second_pass = skim(&file, &mut printer)?;
+        printer.result?;
+        if second_pass.id != manifest.id {
             return Err(Failure::Usage(format!(
-                "{}: it was replaced by another while it was read",
+                "{}: another file replaced it while it was read",
                 args.file.display()
             )));
         }
@@ -98,69 +92,70 @@ pub(crate) fn show(args: &Show) -> Result<ExitCode, Failure> {
 }
 
 /// Deeper processes are not indented further, so that no file makes its lines ever longer.
-const MOST_INDENTED: usize = 64;
+const MAX_INDENTED_DEPTH: usize = 64;
 
-/// How something is printed.
-#[derive(Clone, Copy)]
-enum Form {
-    Text,
-    /// One object a line.
-    Json,
-}
-
-/// The line of a process.
-struct Line {
+/// What is shown of one process.
+struct ProcessSummary {
     row: ProcessRow,
-    /// Its program: the bundle of files, and the key of the program in it.
+    /// The bundle of files that holds its program.
     bundle: ContentHash,
-    key: String,
+    /// The key of its program in the bundle.
+    program_key: String,
     status: &'static str,
     messages: usize,
     descriptors: usize,
 }
 
-fn processes(
+fn print_processes(
     out: &mut impl Write,
     manifest: &Manifest,
-    lines: &[Line],
-    form: Form,
+    processes: &[ProcessSummary],
+    format: OutputFormat,
 ) -> std::io::Result<()> {
-    if let Form::Text = form {
+    if format == OutputFormat::Text {
         writeln!(
             out,
             "{:<32} {:<16} {:>7} {:>9} {:>5}",
             "PROCESS", "STATUS", "FACTS", "MESSAGES", "FDS"
         )?;
     }
-    let depths = depths(lines);
-    for Line {
-        row,
-        status,
-        messages,
-        descriptors,
-        ..
-    } in lines
-    {
-        let (pid, known_as, program) = (row.pid.0, row.known_as().0, &*row.program);
+    let depths = depths(processes);
+    for process in processes {
+        let row = &process.row;
+        let ProcessSummary {
+            status,
+            messages,
+            descriptors,
+            ..
+        } = process;
+        let pid = row.pid.0;
+        // The number by which other processes of the export know this one.
+        let known_as = row.known_as().0;
+        let program = &*row.program;
         let facts = manifest.facts.get(&row.pid).copied().unwrap_or_default();
-        match form {
-            Form::Json => {
-                let (parent, name) = (row.parent.map(|pid| pid.0), row.name.as_deref());
+        match format {
+            OutputFormat::Json => {
+                let parent = row.parent.map(|pid| pid.0);
+                let name = row.name.as_deref();
                 let line = json!({
                     "pid": pid, "parent": parent, "known_as": known_as, "program": program, "name": name,
                     "status": status, "facts": facts, "messages": messages, "descriptors": descriptors,
                 });
-                writeln!(out, "{}", terminal::json(&line))?;
+                writeln!(out, "{}", terminal::escaped_json(&line))?;
             }
-            Form::Text => {
-                let name = row.name.iter().map(|name| format!(" {}", named(name)));
-                let known_as = (known_as != pid).then(|| format!(", known as {known_as}"));
-                let notes: String = name.chain(known_as).collect();
-                let indented = "  ".repeat(depths[&row.pid].min(MOST_INDENTED));
-                let who = terminal::line(&format!("{indented}{pid} {}{notes}", quoted(program)));
+            OutputFormat::Text => {
+                let mut process = "  ".repeat(depths[&row.pid].min(MAX_INDENTED_DEPTH));
+                process += &format!("{pid} {}", quoted(program));
+                if let Some(name) = &row.name {
+                    process += &format!(" {}", quoted_name(name));
+                }
+                if known_as != pid {
+                    process += &format!(", known as {known_as}");
+                }
+                let process = terminal::one_line(&process);
                 writeln!(
                     out,
-                    "{who:<32} {status:<16} {facts:>7} {messages:>9} {descriptors:>5}"
+                    "{process:<32} {status:<16} {facts:>7} {messages:>9} {descriptors:>5}"
                 )?;
             }
         }
@@ -168,8 +163,8 @@ fn processes(
     Ok(())
 }
 
-/// The name of a process, in a way that it cannot imitate columns behind it.
-fn named(name: &str) -> String {
+/// The name of a process in quotes, so that it cannot imitate the columns after it.
+fn quoted_name(name: &str) -> String {
     let is_plain = !name.contains(['\'', '"', '\\']) && !name.contains("  ");
     if is_plain {
         format!("'{name}'")
@@ -178,7 +173,12 @@ fn named(name: &str) -> String {
     }
 }
 
-fn fact(out: &mut impl Write, pid: Pid, line: &LogLine, form: Form) -> std::io::Result<()> {
+fn print_fact(
+    out: &mut impl Write,
+    pid: Pid,
+    line: &LogLine,
+    format: OutputFormat,
+) -> std::io::Result<()> {
     let LogLine {
         number,
         at_ms,
@@ -186,77 +186,80 @@ fn fact(out: &mut impl Write, pid: Pid, line: &LogLine, form: Form) -> std::io::
         gist,
         ..
     } = line;
-    match form {
-        Form::Json => {
-            let (pid, fact) = (pid.0, number.0);
-            let line =
-                json!({ "pid": pid, "fact": fact, "at_ms": at_ms, "name": name, "gist": gist });
-            writeln!(out, "{}", terminal::json(&line))
+    match format {
+        OutputFormat::Json => {
+            let line = json!({
+                "pid": pid.0, "fact": number.0, "at_ms": at_ms, "name": name, "gist": gist,
+            });
+            writeln!(out, "{}", terminal::escaped_json(&line))
         }
-        Form::Text => {
+        OutputFormat::Text => {
             writeln!(
                 out,
                 "{:>4}@{:<6}  {}  {name:<18} {}",
                 pid.0,
                 number.0,
-                time(*at_ms),
-                terminal::line(gist)
+                time_of_day(*at_ms),
+                terminal::one_line(gist)
             )
         }
     }
 }
 
-/// Collects the lines of the processes and, if facts are asked for, checks that all of them can be
-/// decoded.
-struct Contents {
-    reads_facts: bool,
-    processes: Vec<Line>,
+/// Collects a summary of each process. If facts will be printed, also checks that all of them can
+/// be decoded, so that a damaged file is refused before anything is printed.
+struct SummaryCollector {
+    decodes_facts: bool,
+    processes: Vec<ProcessSummary>,
     failed: Option<KernelError>,
 }
 
-impl ExportVisitor for Contents {
+impl ExportVisitor for SummaryCollector {
     fn member(&mut self, member: &Member) {
         let Member { row, image, .. } = member;
-        let (status, messages, descriptors) = (
-            status(&image.phase),
-            image.messages.len(),
-            image.table.len(),
-        );
-        let (bundle, key) = (image.bundle.hash, image.program.to_string());
-        self.processes.push(Line {
+        self.processes.push(ProcessSummary {
             row: row.clone(),
-            bundle,
-            key,
-            status,
-            messages,
-            descriptors,
+            bundle: image.bundle.hash,
+            program_key: image.program.to_string(),
+            status: status_word(&image.phase),
+            messages: image.messages.len(),
+            descriptors: image.table.len(),
         });
     }
 
     fn facts(&mut self, facts: Facts) {
-        if self.reads_facts && self.failed.is_none() {
+        if self.decodes_facts && self.failed.is_none() {
             self.failed = log_lines(&facts).find_map(Result::err);
         }
     }
 }
 
-/// Prints facts as they come.
-struct Printer<'a, W> {
+/// Prints facts while the file is read.
+struct FactPrinter<'a, W> {
     out: &'a mut W,
-    form: Form,
-    done: Result<(), Failure>,
+    format: OutputFormat,
+    /// The first failure; nothing is printed after it.
+    result: Result<(), Failure>,
 }
 
-impl<W: Write> ExportVisitor for Printer<'_, W> {
+impl<W: Write> FactPrinter<'_, W> {
+    fn print(&mut self, facts: &Facts) -> Result<(), Failure> {
+        for line in log_lines(facts) {
+            print_fact(self.out, facts.pid, &line?, self.format)?;
+        }
+        Ok(())
+    }
+}
+
+impl<W: Write> ExportVisitor for FactPrinter<'_, W> {
     fn facts(&mut self, facts: Facts) {
-        if self.done.is_ok() {
-            self.done = log_lines(&facts)
-                .try_for_each(|line| Ok(fact(self.out, facts.pid, &line?, self.form)?));
+        if self.result.is_ok() {
+            self.result = self.print(&facts);
         }
     }
 }
 
-fn head(out: &mut impl Write, manifest: &Manifest) -> std::io::Result<()> {
+fn print_head(out: &mut impl Write, manifest: &Manifest) -> std::io::Result<()> {
     let head = &manifest.head;
     let scope = match head.scope {
         Scope::Process => "alone",
@@ -271,24 +274,25 @@ fn head(out: &mut impl Write, manifest: &Manifest) -> std::io::Result<()> {
         out,
         "of process {} {scope}{redacted}, as it stood at {}",
         head.of,
-        moment(head.at_ms)
+        date_and_time(head.at_ms)
     )?;
     writeln!(
         out,
         "made by {}, {} bytes",
-        terminal::line(&head.made_by),
+        terminal::one_line(&head.made_by),
         manifest.bytes
     )?;
-    let held: u64 = manifest.contents.values().sum();
-    let (contents, files) = (manifest.contents.len(), manifest.files.len());
+    let content_bytes: u64 = manifest.contents.values().sum();
     writeln!(
         out,
-        "{contents} contents of {held} bytes, {files} changes of temporary files"
+        "{} contents of {content_bytes} bytes, {} changes of temporary files",
+        manifest.contents.len(),
+        manifest.files.len()
     )
 }
 
-/// What the programs start and reach on the machine that runs them.
-fn needs(
+/// Prints what the programs start and reach on the machine that runs them.
+fn print_requirements(
     out: &mut impl Write,
     requirements: &Result<Vec<Requirement>, String>,
 ) -> std::io::Result<()> {
@@ -296,18 +300,20 @@ fn needs(
         Err(why) => {
             writeln!(
                 out,
-                "What its programs start and reach is not known: {}",
-                terminal::line(why)
+                "what its programs start and reach is unknown: {}",
+                terminal::one_line(why)
             )
         }
-        Ok(none) if none.is_empty() => writeln!(
+        Ok(all) if all.is_empty() => writeln!(
             out,
             "its programs start nothing and reach nothing but their models"
         ),
         Ok(all) => {
             writeln!(out, "{:<20} {:<28} STARTS OR REACHES", "PROGRAM", "BY")?;
-            all.iter()
-                .try_for_each(|requirement| writeln!(out, "{}", words(requirement)))
+            for requirement in all {
+                writeln!(out, "{}", table_line(requirement))?;
+            }
+            Ok(())
         }
     }
 }
@@ -318,7 +324,11 @@ fn head_json(
     requirements: &Result<Vec<Requirement>, String>,
 ) -> serde_json::Value {
     let head = &manifest.head;
-    let held: u64 = manifest.contents.values().sum();
+    let content_bytes: u64 = manifest.contents.values().sum();
+    let known_requirements: Option<Vec<_>> = requirements
+        .as_ref()
+        .ok()
+        .map(|all| all.iter().map(as_json).collect());
     json!({
         "export": manifest.id.to_string(),
         "of": head.of.0,
@@ -329,14 +339,14 @@ fn head_json(
         "bytes": manifest.bytes,
         "processes": processes,
         "contents": manifest.contents.len(),
-        "content_bytes": held,
+        "content_bytes": content_bytes,
         "temp_file_changes": manifest.files.len(),
-        "requirements": requirements.as_ref().ok().map(|all| all.iter().map(as_json).collect::<Vec<_>>()),
+        "requirements": known_requirements,
         "requirements_unknown": requirements.as_ref().err(),
     })
 }
 
-fn status(phase: &Phase) -> &'static str {
+fn status_word(phase: &Phase) -> &'static str {
     match phase {
         Phase::Idle => "idle",
         Phase::Thinking { .. } => "thinking",
@@ -346,32 +356,31 @@ fn status(phase: &Phase) -> &'static str {
     }
 }
 
-/// By process, how many of its ancestors are in the export.
-fn depths(lines: &[Line]) -> BTreeMap<Pid, usize> {
+/// For each process, how many of its ancestors are in the export.
+fn depths(processes: &[ProcessSummary]) -> BTreeMap<Pid, usize> {
     let mut depths = BTreeMap::new();
-    for Line { row, .. } in lines {
-        let above = row
-            .parent
-            .and_then(|parent| depths.get(&parent))
-            .map_or(0, |depth| depth + 1);
-        depths.insert(row.pid, above);
+    // The export lists parents before their children.
+    for ProcessSummary { row, .. } in processes {
+        let parent_depth = row.parent.and_then(|parent| depths.get(&parent));
+        let depth = parent_depth.map_or(0, |depth| depth + 1);
+        depths.insert(row.pid, depth);
     }
     depths
 }
 
-/// A date and a time of day, UTC.
-fn moment(at_ms: u64) -> String {
+/// A date and a time of day, UTC. A date that cannot be represented is left out.
+fn date_and_time(at_ms: u64) -> String {
+    let time = time_of_day(at_ms);
     let seconds = i64::try_from(at_ms / 1_000).unwrap_or_default();
-    let date = OffsetDateTime::from_unix_timestamp(seconds).map(|moment| moment.date());
-    let date = date.map(|date| {
-        format!(
-            "{}-{:02}-{:02} ",
+    match OffsetDateTime::from_unix_timestamp(seconds) {
+        Ok(date) => format!(
+            "{}-{:02}-{:02} {time}",
             date.year(),
             u8::from(date.month()),
             date.day()
-        )
-    });
-    date.unwrap_or_default() + &time(at_ms)
+        ),
+        Err(_) => time,
+    }
 }
 
 #[cfg(test)]
@@ -386,12 +395,15 @@ mod tests {
             ("a'  done", "\"a'  done\""),
             ("a   done", "\"a   done\""),
         ] {
-            assert_eq!(named(name), shown);
+            assert_eq!(quoted_name(name), shown);
         }
     }
 
     #[test]
     fn a_moment_is_shown_as_a_date_and_a_time() {
-        assert_eq!(moment(951_782_400_000 + 62_005), "2000-02-29 00:01:02.005");
+        assert_eq!(
+            date_and_time(951_782_400_000 + 62_005),
+            "2000-02-29 00:01:02.005"
+        );
     }
 }

@@ -8,10 +8,10 @@
 //! * Text on standard error is always made visible.
 //! * Text on standard output is made visible if that is a terminal. In a pipe or a file it is
 //!   exact, byte for byte.
-//! * Text within a line of a listing or a message is made one line ([`line`]), so that it cannot
-//!   imitate another line.
-//! * JSON always has such characters as `\u` escapes ([`json`]), so that a parser gives back the
-//!   same text.
+//! * Text within a line of a listing or a message is made one line ([`one_line`]), so that it
+//!   cannot imitate another line.
+//! * JSON always has such characters as `\u` escapes ([`escaped_json`]), so that a parser gives
+//!   back the same text.
 //!
 //! The lint `disallowed_methods` (clippy.toml) forbids the functions of the standard library in the
 //! rest of this crate. Two callers bypass this module: progress bars, which get visible text only,
@@ -25,16 +25,16 @@ use serde_json::Value;
 
 /// Standard output: exact unless it is a terminal.
 #[expect(clippy::disallowed_methods, reason = "this module is the one caller")]
-pub(crate) fn stdout() -> Output<Stdout> {
+pub(crate) fn stdout() -> VisibleWriter<Stdout> {
     let out = io::stdout();
-    let form = if out.is_terminal() {
-        Form::Visible
+    let encoding = if out.is_terminal() {
+        Encoding::Visible
     } else {
-        Form::Exact
+        Encoding::Exact
     };
-    Output {
+    VisibleWriter {
         out,
-        form,
+        encoding,
         pending: Vec::new(),
         before: None,
     }
@@ -42,10 +42,10 @@ pub(crate) fn stdout() -> Output<Stdout> {
 
 /// Standard error.
 #[expect(clippy::disallowed_methods, reason = "this module is the one caller")]
-pub(crate) fn stderr() -> Output<Stderr> {
-    Output {
+pub(crate) fn stderr() -> VisibleWriter<Stderr> {
+    VisibleWriter {
         out: io::stderr(),
-        form: Form::Visible,
+        encoding: Encoding::Visible,
         pending: Vec::new(),
         before: None,
     }
@@ -60,36 +60,53 @@ pub(crate) fn coloured_stderr() -> Stderr {
     io::stderr()
 }
 
-/// Prints a line on standard error. If that is closed, the text is dropped and the work goes on.
-pub(crate) fn tell(text: &str) {
+/// Prints a line on standard error. If standard error is closed, the text is dropped and the
+/// command continues.
+pub(crate) fn print_stderr(text: &str) {
     let _ = writeln!(stderr(), "{text}");
 }
 
-/// A stream that text is written to, exact or made visible.
-pub(crate) struct Output<W> {
+/// A stream that writes text as it is, or makes it visible first.
+pub(crate) struct VisibleWriter<W> {
     out: W,
-    form: Form,
-    /// The end of what was written so far, if what it means depends on the next bytes: the
-    /// beginning of a character, or a carriage return.
+    encoding: Encoding,
+    /// The last bytes that were written, if the next bytes decide how they are shown: an incomplete
+    /// character, or a carriage return.
     pending: Vec<u8>,
-    /// The last character that was made visible: whether a joiner is harmless depends on it.
+    /// The last character that was written. It decides whether a joiner is harmless.
     before: Option<char>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum Encoding {
     Exact,
     Visible,
 }
 
-impl<W: Write> Write for Output<W> {
+/// Whom the output of a command is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OutputFormat {
+    /// For programs: one JSON object a line, on standard output.
+    Json,
+    /// For people: tables and sentences.
+    Text,
+}
+
+impl OutputFormat {
+    /// The format that the flag `--json` selects.
+    pub(crate) fn from_json_flag(json: bool) -> Self {
+        if json { Self::Json } else { Self::Text }
+    }
+}
+
+impl<W: Write> Write for VisibleWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.form == Form::Exact {
+        if self.encoding == Encoding::Exact {
             return self.out.write(bytes);
         }
         let mut text = std::mem::take(&mut self.pending);
         text.extend_from_slice(bytes);
-        self.pending = text.split_off(text.len() - undecided(&text));
+        self.pending = text.split_off(text.len() - undecided_bytes(&text));
         self.write_visible(&text)?;
         Ok(bytes.len())
     }
@@ -107,18 +124,18 @@ impl<W: Write> Write for Output<W> {
     }
 }
 
-impl<W: Write> Output<W> {
+impl<W: Write> VisibleWriter<W> {
     fn write_visible(&mut self, bytes: &[u8]) -> io::Result<()> {
         let text = String::from_utf8_lossy(bytes);
         let before = self.before;
         self.before = text.chars().next_back().or(before);
-        self.out.write_all(visible_behind(&text, before).as_bytes())
+        self.out.write_all(visible_after(&text, before).as_bytes())
     }
 }
 
-/// How many bytes at the end cannot be shown before the next bytes are known: the beginning of a
-/// character, or a carriage return, which is harmless in front of a line feed.
-fn undecided(bytes: &[u8]) -> usize {
+/// How many bytes at the end cannot be shown before the next bytes are known: an incomplete
+/// character, or a carriage return, which is harmless before a line feed.
+fn undecided_bytes(bytes: &[u8]) -> usize {
     if bytes.ends_with(b"\r") {
         return 1;
     }
@@ -131,15 +148,15 @@ fn undecided(bytes: &[u8]) -> usize {
     if begins_a_character { invalid.len() } else { 0 }
 }
 
-/// The text without characters that a terminal obeys or that deceive a reader: a control character
-/// is shown as its picture (`␛`), as models see it, any other by its number (`\u{202e}`). Line
-/// feeds, tabs, and carriage returns in front of a line feed stay.
+/// Replaces characters that a terminal obeys or that deceive a reader. A control character becomes
+/// its picture (`␛`), as models see it; any other becomes its number (`\u{202e}`). Line feeds,
+/// tabs, and carriage returns before a line feed stay.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
-    visible_behind(text, None)
+    visible_after(text, None)
 }
 
-/// The [`visible`] text, when it follows `before`.
-fn visible_behind(text: &str, mut before: Option<char>) -> Cow<'_, str> {
+/// [`visible`] for text that follows the character `before`.
+fn visible_after(text: &str, mut before: Option<char>) -> Cow<'_, str> {
     if text.is_ascii()
         && !text
             .bytes()
@@ -151,9 +168,10 @@ fn visible_behind(text: &str, mut before: Option<char>) -> Cow<'_, str> {
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
         let is_line_end = c == '\r' && chars.peek() == Some(&'\n');
-        match is_line_end || is_harmless(c, before) {
-            true => shown.push(c),
-            false => shown.extend(visible_sign(c)),
+        if is_line_end || is_harmless(c, before) {
+            shown.push(c);
+        } else {
+            shown.extend(visible_sign(c));
         }
         before = Some(c);
     }
@@ -161,41 +179,42 @@ fn visible_behind(text: &str, mut before: Option<char>) -> Cow<'_, str> {
 }
 
 /// The [`visible`] text, in one line.
-pub(crate) fn line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     visible(text).replace('\n', "␊").replace(['\t', '\r'], " ")
 }
 
 /// A value as JSON in one line that is safe to show anywhere.
-pub(crate) fn json(value: &Value) -> String {
+pub(crate) fn escaped_json(value: &Value) -> String {
     let text = value.to_string();
     if text.is_ascii() && !text.contains('\u{7f}') {
         return text;
     }
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        match is_harmless(c, None) {
-            true => shown.push(c),
-            // Only strings can hold such characters, so an escape is valid there.
-            false => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| {
-                write!(shown, "\\u{unit:04x}").expect("a string takes all text");
-            }),
+        if is_harmless(c, None) {
+            shown.push(c);
+            continue;
+        }
+        // Only strings can hold such characters, so an escape is valid there.
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            write!(shown, "\\u{unit:04x}").expect("a string takes all text");
         }
     }
     shown
 }
 
-/// Whether a character only shows itself, when it follows `before`.
+/// Whether a terminal shows the character as it is and does nothing else, if it follows `before`.
 fn is_harmless(c: char, before: Option<char>) -> bool {
     let joins = || before.is_some_and(|before| !before.is_ascii() && !is_hidden(before));
     match c {
         '\n' | '\t' => true,
-        // Scripts and emoji use joiners behind a letter or sign of their own.
+        // Scripts and emoji use joiners after a letter or sign of their own.
         '\u{200c}' | '\u{200d}' => joins(),
         // Variation selectors choose text or emoji style, also of digits.
         '\u{fe0e}' | '\u{fe0f}' => {
             joins() || before.is_some_and(|before| before.is_ascii_graphic())
         }
-        // Those of the supplement choose a form of an ideograph.
+        // Variation selectors of the supplement choose a form of an ideograph.
         '\u{e0100}'..='\u{e01ef}' => before.is_some_and(is_ideograph),
         c => !is_hidden(c),
     }
@@ -257,13 +276,13 @@ mod tests {
             assert_eq!(visible(text), shown, "{text:?}");
         }
         assert!(!visible(HOSTILE).chars().any(is_hidden));
-        assert_eq!(line("a\nb\t\u{1b}"), "a␊b ␛");
+        assert_eq!(one_line("a\nb\t\u{1b}"), "a␊b ␛");
     }
 
     #[test]
     fn json_reads_back_as_it_was_and_shows_nothing_hidden() {
         let value = serde_json::json!({ HOSTILE: [HOSTILE, 1, "\u{200c}\u{10ffff}"] });
-        let text = json(&value);
+        let text = escaped_json(&value);
         assert!(!text.chars().any(is_hidden), "{text}");
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
     }
@@ -274,9 +293,9 @@ mod tests {
             "{HOSTILE}\r\n日本🦔\u{202e}\r👩\u{200d}💻1\u{fe0f}\u{20e3}a\u{200d}葛\u{e0100}می\u{200c}خ"
         );
         for size in [1, 2, 3, 4, 5, 7, 64] {
-            let mut shown = Output {
+            let mut shown = VisibleWriter {
                 out: Vec::new(),
-                form: Form::Visible,
+                encoding: Encoding::Visible,
                 pending: Vec::new(),
                 before: None,
             };
@@ -290,18 +309,18 @@ mod tests {
                 "{size}"
             );
         }
-        let mut broken = Output {
+        let mut broken = VisibleWriter {
             out: Vec::new(),
-            form: Form::Visible,
+            encoding: Encoding::Visible,
             pending: Vec::new(),
             before: None,
         };
         broken.write_all(b"a\xff\xe2\x80").unwrap();
         broken.flush().unwrap();
         assert_eq!(String::from_utf8(broken.out).unwrap(), "a\u{fffd}\u{fffd}");
-        let mut exact = Output {
+        let mut exact = VisibleWriter {
             out: Vec::new(),
-            form: Form::Exact,
+            encoding: Encoding::Exact,
             pending: Vec::new(),
             before: None,
         };

@@ -1,6 +1,6 @@
 //! The code blocks of the book: programs and scripts are compiled, JSON and XML are parsed, and
 //! blocks of Rust are known to be documentation tests. Command lines are tested where the program
-//! `dormouse` is (`cli/src/book.rs`, `cli/tests/cli/book.rs`).
+//! `dormouse` is (`cli/src/book_tests.rs`, `cli/tests/cli/book.rs`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

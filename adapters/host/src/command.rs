@@ -1,23 +1,23 @@
 //! Command tools: programs of this machine that a program file declares as tools.
 //!
-//! A call goes through four steps, one file each: its JSON becomes typed `arguments`, they fill the
-//! places of an `argv`, the `launcher` finds the program and asks whether it is permitted, and
-//! `run` carries its output until it ends, with the whole `group` (GROUP-1), under a `guard` that
-//! holds it to its `limits` and `confine`s it (CONFINE-2). There is no shell on the way, and no
-//! part of an argument is read twice.
+//! A call goes through four steps, with a module for each: the JSON of the call becomes typed
+//! `arguments`; they fill the placeholders of an `argv`; the `launcher` finds the program and
+//! checks that it is permitted; `run` forwards its output until it ends. The program runs in a
+//! `process_group` (GROUP-1), under a `guard` that applies its `limits` and `confine`s it
+//! (CONFINE-2). No shell is involved, and no argument is parsed a second time.
 
 mod arguments;
 mod argv;
 mod confine;
 mod environment;
-mod group;
 pub mod guard;
 mod launcher;
 mod limits;
+mod process_group;
 mod run;
-mod server;
-mod tail;
-mod temporary;
+mod stderr_tail;
+mod temp_folder;
+mod tool_server;
 
 #[cfg(test)]
 #[path = "../../../tests/confining.rs"]
@@ -39,21 +39,21 @@ use futures_util::future::{BoxFuture, FutureExt};
 use self::arguments::Arguments;
 use self::launcher::LaunchRequest;
 pub(crate) use self::launcher::Launcher;
-pub(crate) use self::server::serve;
+pub(crate) use self::tool_server::serve;
 
-/// Keeps others of the same user from looking into this process: its memory, its environment, which
-/// may hold keys, and its open files. A kernel of the program `dormouse` does so first of all. The
-/// price is that no debugger can be attached, and no core is written.
+/// Prevents other processes of the same user from inspecting this process: its memory, its open
+/// files, and its environment, which may hold keys. The program `dormouse` calls this at its start.
+/// As a consequence, no debugger can be attached and no core file is written.
 pub fn hide_this_process() {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-        // It has failed on no system; where it does, the confinement of commands keeps them out.
+        // If this fails, the confinement still keeps commands away from this process.
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     }
 }
 
-/// A command of a program file as a tool. What is not permitted is refused at each call.
+/// A command of a program file as a tool. Each call checks whether the command is permitted.
 #[derive(Debug)]
 pub(crate) struct CommandTool {
     command: Arc<Command>,

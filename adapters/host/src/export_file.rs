@@ -1,4 +1,4 @@
-//! The file that an export is written to: there whole, or not at all.
+//! The file that an export is written to. It appears complete or not at all.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -7,24 +7,24 @@ use std::path::Path;
 
 use rustix::fs::Mode;
 
-use crate::unplaced::{Replace, Unplaced};
+use crate::pending_file::{PendingFile, Replace};
 
-/// A file that takes its place when it is [kept](ExportFile::keep). Only its owner can read it: it
-/// says all that was said. Of what is not kept nothing is left, nor of what is written when this
-/// program is killed, if the file system knows files without a name.
+/// A file that gets its name when it is [kept](ExportFile::keep). Only its owner can read it, since
+/// it contains whole conversations. Without `keep` nothing is left. If the program is killed
+/// meanwhile, nothing is left either, on file systems that support files without a name.
 #[derive(Debug)]
 pub struct ExportFile {
     file: BufWriter<File>,
-    unplaced: Unplaced<File>,
+    pending: PendingFile<File>,
     folder: File,
     name: OsString,
 }
 
 impl ExportFile {
-    /// Begins it. What is at `path` stays until this one is kept.
+    /// Creates the file. A file at `path` stays as it is until this one is kept.
     ///
     /// # Errors
-    /// What the operating system says; where `path` names no file.
+    /// An error of the operating system, or `path` names no file.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         let none = || io::Error::new(io::ErrorKind::InvalidInput, "the path names no file");
@@ -33,10 +33,10 @@ impl ExportFile {
             .parent()
             .filter(|folder| !folder.as_os_str().is_empty());
         let folder = File::open(folder.unwrap_or(Path::new(".")))?;
-        let unplaced = Unplaced::begin(folder.try_clone()?, Mode::RUSR | Mode::WUSR)?;
+        let pending = PendingFile::begin(folder.try_clone()?, Mode::RUSR | Mode::WUSR)?;
         Ok(Self {
-            file: BufWriter::new(unplaced.file.try_clone()?),
-            unplaced,
+            file: BufWriter::new(pending.file.try_clone()?),
+            pending,
             folder,
             name,
         })
@@ -45,12 +45,12 @@ impl ExportFile {
     /// Makes its bytes durable, then its name.
     ///
     /// # Errors
-    /// What the operating system says. What was at the path is there still, unless only the last
-    /// sync, that of the folder, failed.
+    /// An error of the operating system. The file that was at the path is unchanged, unless only
+    /// the last step, the sync of the folder, failed.
     pub fn keep(mut self) -> io::Result<()> {
         self.file.flush()?;
-        self.unplaced.file.sync_all()?;
-        self.unplaced.place(&self.name, Replace::Anything)?;
+        self.pending.file.sync_all()?;
+        self.pending.place(&self.name, Replace::Anything)?;
         self.folder.sync_all()
     }
 }

@@ -1,19 +1,20 @@
 //! Files below permitted roots.
 //!
-//! Every step is taken by handle from a root that was opened at the start. A path is only read as
-//! text to find its root and its parts; what it leads to is asked of the operating system by
-//! opening it (CONFINE-1). What is written is written beside the target and renamed onto it
-//! (WHOLE-1). Nothing here waits for a FIFO, a device or a terminal.
+//! Each access starts at the handle of a root that was opened when the host was created. The text
+//! of a path only serves to find its root and its components; what the path leads to is determined
+//! by opening it (CONFINE-1). A file is written next to its target and renamed onto it (WHOLE-1).
+//! No access waits for a FIFO, a device or a terminal.
 //!
-//! Only Linux offers the call that this stands on; elsewhere every access is refused by name.
+//! The implementation needs openat2, which only Linux has. On other systems every access is
+//! refused.
 
-mod asked;
-mod beneath;
+mod file_request;
 mod folder;
-mod place;
+mod location;
+mod open_beneath;
+mod replacement;
 mod roots;
-mod seam;
-mod staged;
+mod splice;
 
 #[cfg(test)]
 mod hostile_tests;
@@ -31,21 +32,21 @@ use bytes::Bytes;
 use dormouse_actors::ports::CappedBytes;
 use dormouse_proto::file::{FileError, FileWrite, Listing, Presence, WriteMode};
 
-use self::asked::{Asked, Purpose};
-use self::beneath::Want;
-pub(crate) use self::beneath::rename_new;
+use self::file_request::{FileRequest, Purpose};
 use self::folder::{Folder, Target};
+use self::open_beneath::Want;
+pub(crate) use self::open_beneath::rename_new;
+use self::replacement::Replacement;
 use self::roots::Roots;
-use self::seam::Seam;
-use self::staged::Staged;
+use self::splice::Splice;
 use crate::permissions::Permissions;
 use crate::sealed::Sealed;
 
 /// The largest file that is read, in bytes.
 const READ_CAP_BYTES: u64 = 1 << 30;
 
-/// How many writes of differently named files run side by side.
-const TURNS: usize = 64;
+/// How many writes of files with different names can run at once.
+const WRITE_LOCKS: usize = 64;
 
 /// The permitted files of one host.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ pub(crate) struct Files {
     read: Roots,
     write: Roots,
     sealed: Arc<Sealed>,
-    turns: Vec<Mutex<()>>,
+    write_locks: Vec<Mutex<()>>,
     hasher: RandomState,
 }
 
@@ -78,7 +79,9 @@ impl Files {
                 working_dir,
             )?,
             sealed: sealed.clone(),
-            turns: std::iter::repeat_with(Mutex::default).take(TURNS).collect(),
+            write_locks: std::iter::repeat_with(Mutex::default)
+                .take(WRITE_LOCKS)
+                .collect(),
             hasher: RandomState::new(),
         })
     }
@@ -87,44 +90,45 @@ impl Files {
     ///
     /// Writes of one host to one file happen one after the other, so that two appends both arrive.
     pub(crate) fn write(&self, write: &FileWrite) -> Result<(), FileError> {
-        let asked = Asked::new(Purpose::Write, Path::new(&write.path));
-        let place = self.write.place(&asked)?;
-        let _turn = self.turn(&place.name);
-        let there = place.folder(&asked)?;
+        let request = FileRequest::new(Purpose::Write, Path::new(&write.path));
+        let location = self.write.locate(&request)?;
+        let _lock = self.lock_name(&location.name);
+        let there = location.folder(&request)?;
         let seen = there
             .as_ref()
-            .map(|folder| folder.look(&place.name, &asked))
+            .map(|folder| folder.look(&location.name, &request))
             .transpose()?
             .unwrap_or(false);
-        check_presence(write.presence, seen, &asked)?;
+        check_presence(write.presence, seen, &request)?;
         let old = open_old(
             there.as_ref().filter(|_| seen),
-            &place.name,
+            &location.name,
             write.mode,
-            &asked,
+            &request,
         )?;
         let mut old = old
-            .map(|target| target.unsealed(&self.sealed, &asked))
+            .map(|target| target.unsealed(&self.sealed, &request))
             .transpose()?;
-        let seam = Seam::find(
+        let splice = Splice::find(
             write.mode,
             old.as_mut().map(|target| &mut target.file),
             &write.bytes,
-            &asked,
+            &request,
         )?;
-        let folder = there.map_or_else(|| place.make_folder(&asked), Ok)?;
-        let mut staged = Staged::begin(&folder, old.as_ref(), &asked)?;
+        let folder = there.map_or_else(|| location.make_folder(&request), Ok)?;
+        let mut replacement = Replacement::begin(&folder, old.as_ref(), &request)?;
         let kept = old.as_mut().map(|target| &mut target.file);
-        seam.compose(kept, &write.bytes, staged.file())
-            .map_err(|error| asked.io("store", &error))?;
-        staged.commit(&place.name, write.presence)
+        splice
+            .compose(kept, &write.bytes, replacement.file())
+            .map_err(|error| request.io("store", &error))?;
+        replacement.commit(&location.name, write.presence)
     }
 
     /// Reads a file whole, up to a bound.
     pub(crate) fn read(&self, path: &Path) -> Result<Bytes, FileError> {
         let CappedBytes { bytes, cut_bytes } = self.collect(path, READ_CAP_BYTES)?;
         if cut_bytes > 0 {
-            Err(Asked::new(Purpose::Read, path).too_large(READ_CAP_BYTES))
+            Err(FileRequest::new(Purpose::Read, path).too_large(READ_CAP_BYTES))
         } else {
             Ok(bytes)
         }
@@ -132,15 +136,15 @@ impl Files {
 
     /// The first `cap_bytes` of a file, and how many come after them. Reads no more than it keeps.
     pub(crate) fn collect(&self, path: &Path, cap_bytes: u64) -> Result<CappedBytes, FileError> {
-        let asked = Asked::new(Purpose::Read, path);
-        let place = self.read.place(&asked)?;
-        let target = match place.folder(&asked)? {
-            Some(folder) => folder.open_target(&place.name, Want::Read, &asked)?,
+        let request = FileRequest::new(Purpose::Read, path);
+        let location = self.read.locate(&request)?;
+        let target = match location.folder(&request)? {
+            Some(folder) => folder.open_target(&location.name, Want::Read, &request)?,
             None => None,
         };
         let mut target = target
-            .ok_or_else(|| asked.not_found())?
-            .unsealed(&self.sealed, &asked)?;
+            .ok_or_else(|| request.not_found())?
+            .unsealed(&self.sealed, &request)?;
         let mut bytes =
             Vec::with_capacity(usize::try_from(target.size.min(cap_bytes)).unwrap_or(0));
         // One byte more shows that a file has grown since it was measured.
@@ -149,7 +153,7 @@ impl Files {
             .by_ref()
             .take(cap_bytes.saturating_add(1))
             .read_to_end(&mut bytes);
-        let read = read.map_err(|error| asked.io("read", &error))? as u64;
+        let read = read.map_err(|error| request.io("read", &error))? as u64;
         let CappedBytes { bytes, cut_bytes } = CappedBytes::capped(bytes.into(), cap_bytes);
         let unread = target.size.saturating_sub(read);
         Ok(CappedBytes {
@@ -161,26 +165,31 @@ impl Files {
     /// What a folder holds: the first entries that the system names, sorted, and how many more
     /// there are. Costs a look at each entry.
     pub(crate) fn list(&self, path: &Path) -> Result<Listing, FileError> {
-        let asked = Asked::new(Purpose::Read, path);
-        let (root, way) = self.read.folder(&asked)?;
-        let folder = Folder::below(root.as_fd(), &way, &asked)?.ok_or_else(|| asked.not_found())?;
-        folder.unsealed(&self.sealed, &asked)?.list(&asked)
+        let request = FileRequest::new(Purpose::Read, path);
+        let (root, way) = self.read.folder(&request)?;
+        let folder =
+            Folder::below(root.as_fd(), &way, &request)?.ok_or_else(|| request.not_found())?;
+        folder.unsealed(&self.sealed, &request)?.list(&request)
     }
 
     /// A file has one name, since links are refused, so that its name is enough to tell its turn.
-    fn turn(&self, name: &OsStr) -> MutexGuard<'_, ()> {
-        let slot = usize::try_from(self.hasher.hash_one(name) % TURNS as u64)
+    fn lock_name(&self, name: &OsStr) -> MutexGuard<'_, ()> {
+        let slot = usize::try_from(self.hasher.hash_one(name) % WRITE_LOCKS as u64)
             .expect("a remainder of 64 fits");
-        self.turns[slot]
+        self.write_locks[slot]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn check_presence(presence: Presence, seen: bool, asked: &Asked<'_>) -> Result<(), FileError> {
+fn check_presence(
+    presence: Presence,
+    seen: bool,
+    request: &FileRequest<'_>,
+) -> Result<(), FileError> {
     match (presence, seen) {
-        (Presence::Absent | Presence::Neither, true) => Err(asked.exists(presence)),
-        (Presence::Present | Presence::Neither, false) => Err(asked.absent(presence)),
+        (Presence::Absent | Presence::Neither, true) => Err(request.exists(presence)),
+        (Presence::Present | Presence::Neither, false) => Err(request.absent(presence)),
         (Presence::Any | Presence::Present, true) | (Presence::Any | Presence::Absent, false) => {
             Ok(())
         }
@@ -193,11 +202,11 @@ fn open_old(
     folder: Option<&Folder>,
     name: &OsStr,
     mode: WriteMode,
-    asked: &Asked<'_>,
+    request: &FileRequest<'_>,
 ) -> Result<Option<Target>, FileError> {
     let want = match mode {
         WriteMode::Write => Want::Write,
         WriteMode::Append | WriteMode::Insert { .. } => Want::ReadWrite,
     };
-    folder.map_or(Ok(None), |folder| folder.open_target(name, want, asked))
+    folder.map_or(Ok(None), |folder| folder.open_target(name, want, request))
 }

@@ -1,25 +1,25 @@
-//! The machine that Dormouse runs on, under the user's permissions: files and command tools.
+//! The machine that the kernel runs on, under the user's permissions: its files and command tools.
 //!
 //! Nothing is permitted unless the user names it, as in Deno: folders to read, folders to write,
-//! programs to run. What is not permitted is refused when it is used, with the flag that would
-//! permit it.
+//! programs to run. What is not permitted is refused when it is used, and the error names the flag
+//! that would permit it.
 //!
-//! * `permissions`: what the user allows, and how flags spell it.
-//! * `files`: a path is text until it is opened by handle below a permitted root; nothing is ever
+//! * `permissions`: what the user permits, and the flags for it.
+//! * `files`: a path is text until it is opened by handle below a permitted root. Nothing is
 //!   checked by name and then opened by name.
-//! * `command`: arguments are checked and put into an argument list, a program runs in a process
-//!   group of its own, and the group is killed when the call ends, however it ends.
-//! * `export_file`: the file that the user wants an export in. It is the user who names it, so that
-//!   no permission is asked.
-//! * `unplaced`: a file in the making, which has no name until it is whole.
+//! * `command`: arguments are checked and put into an argument list. A program runs in a process
+//!   group of its own, which is killed when the call ends, whatever ends it.
+//! * `export_file`: the file that an export is written to. The user names it, so it needs no
+//!   permission.
+//! * `pending_file`: a file that has no name until it is complete.
 //!
-//! This crate never asks a shell, never follows a symbolic link, and decides nothing about
+//! This crate never starts a shell, never follows a symbolic link, and decides nothing about
 //! processes of the kernel.
 //!
 //! Invariants: CONFINE-1 no byte is read or written outside the permitted roots. WHOLE-1 a file is
-//! as it was before, or as asked, and never in between. GROUP-1 no member of a command's process
-//! group outlives its call, unless this program is killed by force (`kill -9`): then a command runs
-//! on, without anybody to read it.
+//! either unchanged or completely replaced. GROUP-1 no member of a command's process group outlives
+//! its call, unless this program is killed by force (`kill -9`) and has no guards: then a command
+//! keeps running, and nobody reads its output.
 //!
 //! ```
 //! use dormouse_actors::ports::Host;
@@ -36,9 +36,9 @@ mod command;
 mod export_file;
 mod files;
 mod local;
+mod pending_file;
 mod permissions;
 mod sealed;
-mod unplaced;
 
 pub use command::{guard, hide_this_process};
 pub use export_file::ExportFile;

@@ -1,4 +1,4 @@
-//! The host that the kernel runs on.
+//! The implementation of the port [`Host`] for this machine.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::files::Files;
 use crate::permissions::Permissions;
 use crate::sealed::Sealed;
 
-/// This machine, as far as the user permits. Cheap to clone; clones share their handles.
+/// This machine, within the permissions of the user. Cloning is cheap; clones share their handles.
 #[derive(Clone, Debug)]
 pub struct LocalHost {
     files: Arc<Files>,
@@ -31,14 +31,14 @@ impl LocalHost {
     /// folder that is renamed later stays permitted under the path that it was opened by, and
     /// `PATH` does not change under a running kernel.
     ///
-    /// A folder that may be written is made where it is absent.
+    /// A folder that is permitted for writing is created if it is absent.
     ///
-    /// Relative file paths and commands start from `working_dir`. That folder is itself not
-    /// permitted by being named here.
+    /// Relative paths and commands start from `working_dir`. Naming that folder here does not
+    /// permit it.
     ///
     /// # Errors
-    /// Where a permitted folder or `working_dir` is not a folder that can be opened, or made, or
-    /// where a permitted program is named by a relative path. The message names it.
+    /// A permitted folder or `working_dir` cannot be opened or created, or a permitted program is
+    /// named by a relative path. The message names it.
     pub fn new(permissions: Permissions, working_dir: impl AsRef<Path>) -> io::Result<Self> {
         let working_dir = working_dir.as_ref();
         let canonical = std::fs::canonicalize(working_dir).map_err(|error| {
@@ -59,8 +59,8 @@ impl LocalHost {
         })
     }
 
-    /// What this system cannot hold commands and tool servers to, as a sentence for the user.
-    /// Nothing where it can do all, or where no program may be run.
+    /// A sentence for the user about the confinement that this system does not support. None if it
+    /// supports all of it, or if no program is permitted.
     #[must_use]
     pub fn lacks(&self) -> Option<String> {
         self.launcher.lacks()
@@ -91,14 +91,14 @@ impl Host for LocalHost {
         serve(
             &self.launcher,
             server,
-            self.permissions.told_servers(),
+            self.permissions.environment_of_servers(),
             filled.collect::<Result<_, HostError>>()?,
         )
     }
 
     fn variable(&self, name: &str) -> Result<Option<String>, HostError> {
         let value = self.launcher.variable(name).map_err(HostError::Refused)?;
-        // Bytes that are no text are replaced.
+        // Bytes that are not UTF-8 are replaced.
         Ok(value.map(|value| value.to_string_lossy().into_owned()))
     }
 
@@ -139,8 +139,8 @@ impl Host for LocalHost {
         )))
     }
 
-    /// Runs on a thread where blocking is allowed. A write that was begun is finished even where
-    /// the future is dropped.
+    /// Runs on a blocking thread. A write that has started is completed even if the future is
+    /// dropped.
     fn write(&self, write: FileWrite) -> BoxFuture<'static, Result<(), FileError>> {
         let files = Arc::clone(&self.files);
         async move {
@@ -163,8 +163,8 @@ impl Host for LocalHost {
         self.files.list(path)
     }
 
-    /// The folder of `entry` is permitted beside what the user permits, since the user named the
-    /// program in it. Costs opening the permitted folders once more.
+    /// Permits the folder of `entry` in addition, since the user named the program in it. Costs
+    /// opening the permitted folders once more.
     fn read_program(&self, entry: &Path, path: &Path) -> Result<Bytes, FileError> {
         let folder = match entry.parent() {
             Some(folder) if folder != Path::new("") => folder,

@@ -219,7 +219,7 @@ impl Permissions {
     }
 
     /// The environment variables that tool servers get.
-    pub(crate) fn told_servers(&self) -> ServerEnvironment {
+    pub(crate) fn environment_of_servers(&self) -> ServerEnvironment {
         self.server_environment
     }
 

@@ -19,7 +19,7 @@ use rustix::fs::{Mode, OFlags, fstat, openat};
 pub(crate) use self::mounts::Mounts;
 
 /// The most steps from a folder up to the root. Deeper folders count as sealed.
-const MOST_STEPS: usize = 4_096;
+const MAX_STEPS: usize = 4_096;
 
 /// Identifies a file or folder independently of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,9 +62,13 @@ impl Sealed {
     pub(crate) fn add(&self, path: &Path) {
         // A symbolic link on the way must not be replaced: the next program would be led elsewhere.
         let links = path.ancestors().filter(|path| path.is_symlink());
-        let links =
-            links.filter_map(|link| Some(canonical_as_far(link.parent()?).join(link.file_name()?)));
-        let resolved: Vec<_> = [canonical_as_far(path)].into_iter().chain(links).collect();
+        let links = links.filter_map(|link| {
+            Some(canonical_existing_part(link.parent()?).join(link.file_name()?))
+        });
+        let resolved: Vec<_> = [canonical_existing_part(path)]
+            .into_iter()
+            .chain(links)
+            .collect();
         let mut paths = self.0.write().unwrap_or_else(PoisonError::into_inner);
         for path in resolved {
             if !paths.contains(&path) {
@@ -97,7 +101,7 @@ impl Sealed {
             return Ok(false);
         }
         let mut at: Option<OwnedFd> = None;
-        for _ in 0..MOST_STEPS {
+        for _ in 0..MAX_STEPS {
             let here = at.as_ref().map_or_else(|| folder.as_fd(), AsFd::as_fd);
             let identity = Identity::of(here)?;
             if sealed.contains(&identity) {
@@ -168,9 +172,9 @@ fn gather(path: &Path, kinds: Kinds, found: &mut BTreeSet<Identity>) -> io::Resu
 }
 
 /// A path with symbolic links resolved in the part that exists; the absent rest is kept as it is.
-pub(crate) fn canonical_as_far(path: &Path) -> PathBuf {
+pub(crate) fn canonical_existing_part(path: &Path) -> PathBuf {
     let absent = |_| match (path.parent(), path.file_name()) {
-        (Some(parent), Some(name)) => canonical_as_far(parent).join(name),
+        (Some(parent), Some(name)) => canonical_existing_part(parent).join(name),
         _ => path.to_owned(),
     };
     fs::canonicalize(path).unwrap_or_else(absent)

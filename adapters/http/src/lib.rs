@@ -1,8 +1,8 @@
-//! How Dormouse speaks HTTP to others: the rules that every client of it keeps.
+//! The configuration of every HTTP client in Dormouse.
 //!
-//! TLS is rustls on ring, with the trust anchors that are compiled in. No redirection is followed:
-//! it would lead elsewhere than what was permitted, with the key in its headers. What this machine
-//! serves is not asked through a proxy.
+//! TLS is rustls on ring, with compiled-in root certificates. Redirects are not followed: they
+//! would send the key in the headers to a server that was not permitted. Servers on this machine
+//! are never reached through a proxy.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Url};
 use rustls::{ClientConfig, RootCertStore};
 
-/// A client for the server at `url`, and no other: it connects to nothing yet. Costs a copy of the
-/// trust anchors, some microseconds.
+/// The builder of a client for the server at `url`. Use it for no other server: whether a proxy is
+/// used depends on `url`. Costs a copy of the root certificates, some microseconds.
 pub fn client(url: &Url) -> ClientBuilder {
     let client = Client::builder()
         .tls_backend_preconfigured(tls())
         .redirect(Policy::none());
-    // A proxy of the environment stands for the outside, not for this machine.
+    // The proxy of the environment is for other machines.
     if is_local(url) {
         client.no_proxy()
     } else {
@@ -42,8 +42,8 @@ pub fn is_overheard(url: &Url) -> bool {
     url.scheme() == "http" && !is_local(url)
 }
 
-/// Given to the client as a value: no provider is installed for the whole program, which is the
-/// embedder's to choose.
+/// The TLS configuration. It is passed to the client as a value, since the default provider of the
+/// whole program is the choice of the embedder.
 fn tls() -> ClientConfig {
     let roots = RootCertStore {
         roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),

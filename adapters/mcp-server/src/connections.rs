@@ -2,7 +2,7 @@
 //!
 //! Opening a connection costs a client nothing, so an open connection proves nothing. When all
 //! slots are taken, a new connection evicts one that is not being served: first the oldest one that
-//! has not sent a complete request which passed the gate, then the one that has been idle longest.
+//! has not sent a complete request that was admitted, then the one that has been idle longest.
 //! A connection is never evicted while its request is being answered, so an open event stream keeps
 //! its slot. A client that only holds connections open therefore delays no other client.
 //!
@@ -41,7 +41,7 @@ struct Connection {
 /// Ordered as connections are evicted. The numbers are values of the clock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
-    /// It has not sent a complete request that passed the gate.
+    /// It has not sent a complete request that was admitted.
     Unproven { since: u64 },
     /// Its last request was answered; it may send another one.
     Idle { since: u64 },
@@ -128,7 +128,7 @@ impl Slot {
     }
 
     /// Keeps the connection from being evicted until the returned guard is dropped. Call it when a
-    /// complete request has passed the gate.
+    /// complete request was admitted.
     pub(crate) fn serve(self: &Arc<Self>) -> RequestGuard {
         self.set_state(|_| State::Served);
         RequestGuard { slot: self.clone() }

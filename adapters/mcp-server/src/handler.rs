@@ -1,5 +1,5 @@
-//! The requests of a client, one by one: what its process is asked for each, and how the answers go
-//! back.
+//! Answers the requests of a client: translates each request into calls of the session's process,
+//! and the outcome into a response of the protocol.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,87 +18,87 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, RoleServer};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use crate::answer;
-use crate::progress::passed_on;
+use crate::call_result;
+use crate::progress::forward_progress;
 use crate::resources::{self, ResourceError};
-use crate::seat::{NoSeat, Seat, standing};
+use crate::session_process::{NoProcess, SessionProcess, current_view};
 
-/// Calls of a session that run side by side. Further ones wait for their turn, first come, first
-/// served.
-const CALLS_AT_ONCE: usize = 32;
+/// The most calls of a session that run at once. Further calls wait in order of arrival.
+const MAX_RUNNING_CALLS: usize = 32;
 
-/// Calls of a session that wait. One more is refused.
-const CALLS_WAITING: usize = 512;
+/// The most calls of a session that wait. Further calls are refused.
+const MAX_WAITING_CALLS: usize = 512;
 
-/// Entries of one page of a list.
-const LISTED_AT_ONCE: usize = 250;
+/// The most entries in one page of a list.
+const LIST_PAGE_ENTRIES: usize = 250;
 
-/// Whether all requests of a client come through one session.
+/// Whether all requests of a client belong to one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sessions {
-    /// They do: a pipe is one.
-    Have,
-    /// Those of a version of the protocol that has no sessions come one by one.
-    OfOldVersions,
+    /// They do: a pipe is one session.
+    Always,
+    /// Over HTTP, only the older versions of the protocol have sessions.
+    OldVersionsOnly,
 }
 
 /// Answers the requests of one session.
 #[derive(Clone, Debug)]
 pub(crate) struct Handler {
-    seat: Arc<Seat>,
+    session_process: Arc<SessionProcess>,
     sessions: Sessions,
-    turns: Arc<Semaphore>,
-    waiting: Arc<AtomicUsize>,
+    call_permits: Arc<Semaphore>,
+    waiting_calls: Arc<AtomicUsize>,
 }
 
 impl Handler {
-    pub(crate) fn new(seat: Arc<Seat>, sessions: Sessions) -> Self {
-        let (turns, waiting) = (Arc::new(Semaphore::new(CALLS_AT_ONCE)), Arc::default());
+    pub(crate) fn new(session_process: Arc<SessionProcess>, sessions: Sessions) -> Self {
         Self {
-            seat,
+            session_process,
             sessions,
-            turns,
-            waiting,
+            call_permits: Arc::new(Semaphore::new(MAX_RUNNING_CALLS)),
+            waiting_calls: Arc::default(),
         }
     }
 
     async fn process(&self, context: &RequestContext<RoleServer>) -> Result<Process, ErrorData> {
         let version = context.protocol_version();
-        let has_none = version
+        let is_sessionless = version
             .is_some_and(|version| version.as_str() >= ProtocolVersion::V_2026_07_28.as_str());
         let process = match self.sessions {
-            Sessions::OfOldVersions if has_none => self.seat.shared().await.map_err(NoSeat::from),
-            _ => self.seat.own().await,
+            Sessions::OldVersionsOnly if is_sessionless => {
+                self.session_process.shared().await.map_err(NoProcess::from)
+            }
+            _ => self.session_process.own().await,
         };
         process.map_err(|error| ErrorData::internal_error(error.to_string(), None))
     }
 
     async fn view(&self, context: &RequestContext<RoleServer>) -> Result<View, ErrorData> {
-        standing(&self.process(context).await?)
+        current_view(&self.process(context).await?)
             .await
             .map_err(failed)
     }
 
-    /// A place among the calls that run.
-    async fn turn(&self) -> Result<OwnedSemaphorePermit, ErrorData> {
-        if self.waiting.fetch_add(1, Ordering::Relaxed) >= CALLS_WAITING {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
+    /// Waits until another call of the session may run.
+    async fn call_permit(&self) -> Result<OwnedSemaphorePermit, ErrorData> {
+        if self.waiting_calls.fetch_add(1, Ordering::Relaxed) >= MAX_WAITING_CALLS {
+            self.waiting_calls.fetch_sub(1, Ordering::Relaxed);
             let why = format!(
-                "{CALLS_WAITING} calls of this session wait already: wait for answers, then call \
-                 again"
+                "{MAX_WAITING_CALLS} calls of this session wait already: wait for answers, then \
+                 call again"
             );
             return Err(ErrorData::internal_error(why, None));
         }
-        let _waits = Waits(self.waiting.clone());
-        let turn = self.turns.clone().acquire_owned().await;
-        turn.map_err(|_| ErrorData::internal_error("the session is over", None))
+        let _waiting = WaitingCall(self.waiting_calls.clone());
+        let permit = self.call_permits.clone().acquire_owned().await;
+        permit.map_err(|_| ErrorData::internal_error("the session is over", None))
     }
 }
 
-/// Somebody waits for as long as this lives.
-struct Waits(Arc<AtomicUsize>);
+/// Counts a call as waiting until it is dropped, also if the request is cancelled.
+struct WaitingCall(Arc<AtomicUsize>);
 
-impl Drop for Waits {
+impl Drop for WaitingCall {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -124,7 +124,8 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<InitializeResult, ErrorData> {
         let result = self.negotiate_initialize(&request)?;
-        // By the version that was agreed on, so that this is the process that later requests mean.
+        // The process depends on the version that was agreed on, not on the requested one: later
+        // requests must find the same process.
         request.protocol_version = result.protocol_version.clone();
         context.peer.set_peer_info(request);
         Ok(result.with_instructions(&*self.view(&context).await?.system))
@@ -165,7 +166,7 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let process = self.process(&context).await?;
-        let view = standing(&process).await.map_err(failed)?;
+        let view = current_view(&process).await.map_err(failed)?;
         if !view
             .tools
             .specs()
@@ -179,25 +180,30 @@ impl ServerHandler for Handler {
             return Err(ErrorData::invalid_params(why, None));
         }
         let cancelled = context.ct.cancelled();
-        let turn = tokio::select! {
-            turn = self.turn() => turn?,
+        let permit = tokio::select! {
+            permit = self.call_permit() => permit?,
             () = cancelled => return Err(ErrorData::internal_error("cancelled before it began", None)),
         };
         let arguments =
             serde_json::Value::Object(request.arguments.unwrap_or_default()).to_string();
-        let given_up = context.ct.cancelled();
+        let call_cancelled = context.ct.cancelled();
         let answer = match context.meta.get_progress_token() {
-            None => process.call_until(request.name, arguments, given_up).await,
+            None => {
+                process
+                    .call_until(request.name, arguments, call_cancelled)
+                    .await
+            }
             Some(token) => {
-                let (tell, told) = watch::channel(None);
-                let watcher = move |progress| drop(tell.send_replace(Some(progress)));
-                let calling = process.call_watched(request.name, arguments, given_up, watcher);
-                passed_on(calling, told, &context.peer, &token).await
+                let (sender, progress) = watch::channel(None);
+                let watcher = move |progress| drop(sender.send_replace(Some(progress)));
+                let calling =
+                    process.call_watched(request.name, arguments, call_cancelled, watcher);
+                forward_progress(calling, progress, &context.peer, &token).await
             }
         };
         let answer = answer.map_err(failed)?;
-        drop(turn);
-        Ok(answer::result(&process, answer).await.into())
+        drop(permit);
+        Ok(call_result::result(&process, answer).await.into())
     }
 
     async fn list_resources(
@@ -228,7 +234,8 @@ impl ServerHandler for Handler {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let (view, page_chars) = (self.view(&context).await?, self.seat.page_chars());
+        let view = self.view(&context).await?;
+        let page_chars = self.session_process.page_chars();
         let reading =
             tokio::task::spawn_blocking(move || resources::read(&view, &request.uri, page_chars));
         let read = reading
@@ -245,8 +252,8 @@ impl ServerHandler for Handler {
     }
 }
 
-/// The part of a list that a cursor, the number of entries before it, points to, and the cursor
-/// behind that.
+/// One page of a list, and the cursor of the next page. A cursor is the number of entries before
+/// the page.
 fn page<T>(
     all: &[T],
     request: Option<PaginatedRequestParams>,
@@ -264,14 +271,14 @@ fn page<T>(
                 )
             })?,
     };
-    let end = all.len().min(first + LISTED_AT_ONCE);
+    let end = all.len().min(first + LIST_PAGE_ENTRIES);
     Ok((&all[first..end], (end < all.len()).then(|| end.to_string())))
 }
 
-/// A tool as a client is told of it. There is no schema of outputs, since a large output is
-/// answered by its preview.
+/// The description of a tool for clients. It has no output schema: the preview that replaces a
+/// large output would not match one.
 fn tool(spec: &ToolSpec, access: Option<Access>) -> Tool {
-    // A schema that is not an object takes anything: the tool itself says what it does not take.
+    // A schema that is not an object accepts anything: the tool itself checks its arguments.
     let schema: JsonObject = serde_json::from_str(&spec.schema).unwrap_or_default();
     let tool = Tool::new(spec.name.to_string(), spec.description.to_string(), schema);
     match access {

@@ -1,8 +1,8 @@
 //! Sessions over streamable HTTP, at `/mcp`.
 //!
-//! Each connection takes one of a bounded number of slots (`connections.rs`). A request passes the
-//! gate (path, token, number of sessions), is read under a bound and deadlines, and is then handled
-//! by the protocol, which checks `Host` and `Origin` and keeps the sessions.
+//! Each connection takes one of a bounded number of slots (`connections.rs`). A request is admitted
+//! by its path, origin, token and the number of sessions; its body is read with a size limit and
+//! deadlines; then `rmcp` handles it, which checks `Host` and keeps the sessions.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -23,46 +23,46 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::admission::{Hosts, HttpSettings, Token, is_origin_allowed};
 use crate::connections::{Connections, Slot};
-use crate::gate::{Hosts, HttpSettings, Token, is_origin_let_in};
 use crate::handler::{Handler, Sessions};
-use crate::seat::Seat;
 use crate::server::{McpServer, ServeError};
+use crate::session_process::SessionProcess;
 
-/// Where the protocol is spoken.
+/// The path at which the protocol is served.
 const PATH: &str = "/mcp";
 
 const SESSION: &str = "mcp-session-id";
 const VERSION: &str = "mcp-protocol-version";
 
-/// From this version on there are no sessions over HTTP.
+/// From this version of the protocol on, there are no sessions over HTTP.
 const WITHOUT_SESSIONS: &str = "2026-07-28";
 
-/// What a client may say at once.
+/// The largest body of a request.
 const MAX_BODY_BYTES: usize = 64 << 20;
 
-/// In which it must have said it.
+/// The whole body must arrive within this time.
 const BODY_DEADLINE: Duration = Duration::from_secs(60);
 
 /// How long a client may pause in the middle of a body.
 const BODY_PAUSE: Duration = Duration::from_secs(5);
 
-/// In which the headers of a request must have come, counted from the moment when they could. A
-/// connection that is kept alive is closed after it, too, where no further request comes.
+/// The headers of a request must arrive within this time. It also limits how long a connection is
+/// kept alive without a request.
 const HEADER_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Connections at once: a few for each session.
+/// The most connections at once: a few for each session.
 const MAX_CONNECTIONS: usize = 512;
 
 type Body = BoxBody<Bytes, Infallible>;
 
-/// What stands behind all connections.
+/// What all connections share.
 struct Endpoint {
     protocol: StreamableHttpService<Handler, LocalSessionManager>,
     sessions: Arc<LocalSessionManager>,
     max_sessions: usize,
     token: Option<Token>,
-    /// The origins whose pages may call, in addition to those of this machine.
+    /// Origins whose pages may send requests, in addition to the origins of this machine.
     origins: Vec<String>,
 }
 
@@ -71,7 +71,8 @@ impl McpServer {
     /// versions without sessions share one.
     ///
     /// # Errors
-    /// [`ServeError::Settings`] where any host is let in without a token, [`ServeError::Listener`].
+    /// [`ServeError::Settings`] if any host name is allowed without a token,
+    /// [`ServeError::Listener`].
     pub async fn serve_http(
         &self,
         listener: TcpListener,
@@ -87,7 +88,8 @@ impl McpServer {
         }
         let stop = CancellationToken::new();
         let endpoint = Arc::new(self.endpoint(settings, stop.clone()));
-        let (tasks, connections) = (TaskTracker::new(), Connections::new(MAX_CONNECTIONS));
+        let tasks = TaskTracker::new();
+        let connections = Connections::new(MAX_CONNECTIONS);
         let accepting = async {
             loop {
                 let stream = accept(&listener).await?;
@@ -95,12 +97,12 @@ impl McpServer {
                 let (endpoint, stop) = (endpoint.clone(), stop.clone());
                 tasks.spawn(async move {
                     let slot = Arc::new(slot);
-                    let speaking = slot.evicted().run_until_cancelled_owned(speak(
+                    let serving = slot.evicted().run_until_cancelled_owned(serve_stream(
                         stream,
                         endpoint,
                         slot.clone(),
                     ));
-                    stop.run_until_cancelled(speaking).await;
+                    stop.run_until_cancelled(serving).await;
                 });
             }
         };
@@ -138,13 +140,14 @@ impl McpServer {
             Hosts::Loopback => config,
             Hosts::Any => config.disable_allowed_hosts(),
         };
-        let (processes, places) = (
-            self.processes.clone(),
-            Arc::new(Semaphore::new(max_sessions)),
-        );
+        let processes = self.processes.clone();
+        let session_permits = Arc::new(Semaphore::new(max_sessions));
         let handler = move || {
-            let seat = Arc::new(Seat::new(processes.clone(), places.clone()));
-            Ok(Handler::new(seat, Sessions::OfOldVersions))
+            let session_process = Arc::new(SessionProcess::new(
+                processes.clone(),
+                session_permits.clone(),
+            ));
+            Ok(Handler::new(session_process, Sessions::OldVersionsOnly))
         };
         let protocol = StreamableHttpService::new(handler, sessions.clone(), config);
         Endpoint {
@@ -157,8 +160,8 @@ impl McpServer {
     }
 }
 
-/// The next connection. One that fails as it comes is its client's business; where the system has
-/// no room, it is given time.
+/// Accepts the next connection. A connection that fails immediately is skipped. If the system is
+/// out of resources, waits and tries again.
 async fn accept(listener: &TcpListener) -> Result<TcpStream, ServeError> {
     use std::io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, InvalidInput};
     loop {
@@ -171,15 +174,15 @@ async fn accept(listener: &TcpListener) -> Result<TcpStream, ServeError> {
                 ) => {}
             Err(error) if error.kind() == InvalidInput => return Err(ServeError::Listener(error)),
             Err(error) => {
-                tracing::warn!("no connection can be taken: {error}");
+                tracing::warn!("no connection can be accepted: {error}");
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         }
     }
 }
 
-async fn speak(stream: TcpStream, endpoint: Arc<Endpoint>, slot: Arc<Slot>) {
-    // Small messages are not held back; where that cannot be said, they are.
+async fn serve_stream(stream: TcpStream, endpoint: Arc<Endpoint>, slot: Arc<Slot>) {
+    // Without this option small messages are delayed, which is slower and not wrong.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
         let (endpoint, slot) = (endpoint.clone(), slot.clone());
@@ -203,9 +206,9 @@ impl Endpoint {
             return refusal;
         }
         let (head, body) = request.into_parts();
-        let body = match read(body).await {
+        let body = match read_body(body).await {
             Ok(body) => body,
-            Err((status, why)) => return said(status, &why),
+            Err((status, why)) => return text_response(status, &why),
         };
         // The connection is not evicted before the end of the answer, which may be a stream of
         // events.
@@ -216,28 +219,28 @@ impl Endpoint {
             .handle(Request::from_parts(head, Full::new(body)))
             .await;
         if is_end && response.status() == StatusCode::ACCEPTED {
-            // The session is over by now, and some clients believe that of nothing but this.
+            // The session has ended by now, and some clients accept no other status as its end.
             *response.status_mut() = StatusCode::NO_CONTENT;
         }
         response.map(|body| guard.held_by(body))
     }
 
-    /// Why this is no request for the protocol, if it is none.
+    /// The response to a request that is not admitted; none if it is.
     async fn refuse(&self, request: &Request<Incoming>) -> Option<Response<Body>> {
         let headers = request.headers();
         if request.uri().path() != PATH {
-            return Some(said(
+            return Some(text_response(
                 StatusCode::NOT_FOUND,
-                &format!("this server speaks at {PATH} and nowhere else"),
+                &format!("this server is at {PATH} only"),
             ));
         }
-        // Before any of the body is taken: every page of the web can send one here.
-        let is_let_in =
-            |origin: &http::HeaderValue| is_origin_let_in(origin.as_bytes(), &self.origins);
-        if !headers.get_all(header::ORIGIN).iter().all(is_let_in) {
-            return Some(said(
+        // Checked before the body is read: any web page can make a browser send a body here.
+        let is_allowed =
+            |origin: &http::HeaderValue| is_origin_allowed(origin.as_bytes(), &self.origins);
+        if !headers.get_all(header::ORIGIN).iter().all(is_allowed) {
+            return Some(text_response(
                 StatusCode::FORBIDDEN,
-                "pages of this origin may not call: serve with --allow-origin",
+                "pages of this origin are not allowed: serve with --allow-origin",
             ));
         }
         let authorization = headers
@@ -246,9 +249,9 @@ impl Endpoint {
         if self
             .token
             .as_ref()
-            .is_some_and(|token| !token.is_shown_in(authorization))
+            .is_some_and(|token| !token.matches_header(authorization))
         {
-            let mut refusal = said(
+            let mut refusal = text_response(
                 StatusCode::UNAUTHORIZED,
                 "send the token: Authorization: Bearer …",
             );
@@ -263,9 +266,9 @@ impl Endpoint {
         let may_begin =
             request.method() == Method::POST && !headers.contains_key(SESSION) && !is_sessionless;
         if may_begin && self.sessions.sessions.read().await.len() >= self.max_sessions {
-            let mut refusal = said(
+            let mut refusal = text_response(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "there are as many sessions as this server serves",
+                "the limit of sessions is reached",
             );
             refusal
                 .headers_mut()
@@ -276,17 +279,17 @@ impl Endpoint {
     }
 }
 
-/// A whole body, or why it is not taken.
-async fn read(body: Incoming) -> Result<Bytes, (StatusCode, String)> {
+/// Reads a whole body, or says why it is refused.
+async fn read_body(body: Incoming) -> Result<Bytes, (StatusCode, String)> {
     let too_late = || {
         (
             StatusCode::REQUEST_TIMEOUT,
-            "the body did not come in time".to_owned(),
+            "the body did not arrive in time".to_owned(),
         )
     };
     let mut body = Limited::new(body, MAX_BODY_BYTES);
-    let gathering = async {
-        let mut gathered = BytesMut::new();
+    let reading = async {
+        let mut bytes = BytesMut::new();
         while let Some(frame) = tokio::time::timeout(BODY_PAUSE, body.frame())
             .await
             .map_err(|_| too_late())?
@@ -296,7 +299,7 @@ async fn read(body: Incoming) -> Result<Bytes, (StatusCode, String)> {
                     |error| match error.is::<http_body_util::LengthLimitError>() {
                         true => (
                             StatusCode::PAYLOAD_TOO_LARGE,
-                            format!("a body has {MAX_BODY_BYTES} bytes at most"),
+                            format!("a body has at most {MAX_BODY_BYTES} bytes"),
                         ),
                         false => (
                             StatusCode::BAD_REQUEST,
@@ -305,17 +308,17 @@ async fn read(body: Incoming) -> Result<Bytes, (StatusCode, String)> {
                     },
                 )?;
             if let Ok(data) = frame.into_data() {
-                gathered.extend_from_slice(&data);
+                bytes.extend_from_slice(&data);
             }
         }
-        Ok(gathered.freeze())
+        Ok(bytes.freeze())
     };
-    tokio::time::timeout(BODY_DEADLINE, gathering)
+    tokio::time::timeout(BODY_DEADLINE, reading)
         .await
         .unwrap_or_else(|_| Err(too_late()))
 }
 
-fn said(status: StatusCode, text: &str) -> Response<Body> {
+fn text_response(status: StatusCode, text: &str) -> Response<Body> {
     let mut response = Response::new(Full::new(Bytes::from(text.to_owned())).boxed());
     *response.status_mut() = status;
     response.headers_mut().insert(

@@ -1,33 +1,31 @@
-//! Processes of the kernel as servers of the Model Context Protocol: any client of that protocol,
-//! an editor or a coding agent, calls the tools of a process as its model would, and what is too
-//! large for a context comes back as a descriptor.
+//! Serves processes of the kernel to clients of the Model Context Protocol (MCP): an editor or a
+//! coding agent calls the tools of a process as its model would. A result that is too large for a
+//! context becomes a descriptor, which the client reads page by page.
 //!
-//! * Behind each session stands a process that waits and whose model is never asked
-//!   ([`McpServer`]).
-//! * What a client is told and answered is what a model would be: names, descriptions, schemas, and
-//!   previews of descriptors.
-//! * Sessions are bounded, calls are bounded, bodies and lines are bounded, and what a client waits
-//!   for has an end.
+//! * Each session has a process whose model is never called ([`McpServer`]).
+//! * A client gets what a model would get: names, descriptions, schemas, and previews of
+//!   descriptors.
+//! * Sessions, calls, bodies and lines are bounded, and every wait has a limit.
 //!
-//! The protocol itself is that of the crate `rmcp`, and nothing of it is in what this crate shows.
-//! It opens no port and no file of its own: who composes a program hands it a listener, or the ends
-//! of a pipe. It connects to no other server; the tools that it shows are those that a kernel was
-//! given.
+//! The messages of the protocol are those of the crate `rmcp`, none of whose types are part of the
+//! public interface. This crate opens no port and no file: its caller passes a listener, or the
+//! ends of a pipe. It connects to no other server: the tools that it serves are those of the
+//! kernel.
 
-mod answer;
+mod admission;
+mod bounded_lines;
+mod call_result;
 mod connections;
-mod gate;
 mod handler;
 mod http;
-mod line;
-mod program;
 mod progress;
+mod proxy_program;
 mod resources;
-mod seat;
 mod server;
+mod session_process;
 mod stdio;
 
-pub use self::gate::{Hosts, HttpSettings, Token};
-pub use self::program::{Files, ProxySettings, Upstream, proxy_program};
-pub use self::seat::Keeping;
+pub use self::admission::{Hosts, HttpSettings, Token};
+pub use self::proxy_program::{Files, ProxySettings, Upstream, proxy_program};
 pub use self::server::{McpServer, ServeError};
+pub use self::session_process::Keeping;

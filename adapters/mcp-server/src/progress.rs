@@ -1,5 +1,5 @@
-//! How far a tool has come, for a client that asked to be told. Many clients wait no longer than a
-//! minute for an answer, and longer where they hear of progress.
+//! Forwards the progress of a tool to a client that asked for it. Many clients wait at most a
+//! minute for an answer, and longer if they receive progress.
 
 use std::future::Future;
 use std::pin::pin;
@@ -9,11 +9,11 @@ use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::service::{Peer, RoleServer};
 use tokio::sync::watch;
 
-/// Awaits `calling`, and tells the client meanwhile what `told` says: the latest, where the client
-/// takes its time.
-pub(crate) async fn passed_on<T>(
+/// Awaits `calling`, and meanwhile notifies the client of each value of `progress`. A client that
+/// reads slowly gets the latest value only.
+pub(crate) async fn forward_progress<T>(
     calling: impl Future<Output = T>,
-    mut told: watch::Receiver<Option<Progress>>,
+    mut progress: watch::Receiver<Option<Progress>>,
     peer: &Peer<RoleServer>,
     token: &ProgressToken,
 ) -> T {
@@ -21,31 +21,31 @@ pub(crate) async fn passed_on<T>(
     let mut last = f64::NEG_INFINITY;
     loop {
         tokio::select! {
-            // First, so that a tool that never stops to tell does not hold up its answer.
+            // The answer comes first, so that a tool which reports without end cannot delay it.
             biased;
             answer = &mut calling => {
-                pass_on(&mut told, &mut last, peer, token).await;
+                notify_latest(&mut progress, &mut last, peer, token).await;
                 return answer;
             }
-            Ok(()) = told.changed() => pass_on(&mut told, &mut last, peer, token).await,
+            Ok(()) = progress.changed() => notify_latest(&mut progress, &mut last, peer, token).await,
         }
     }
 }
 
-/// Tells the client the latest, where it is more than what it was told `last`.
-async fn pass_on(
-    told: &mut watch::Receiver<Option<Progress>>,
+/// Notifies the client of the latest progress, if it is greater than the `last` one it was sent.
+async fn notify_latest(
+    progress: &mut watch::Receiver<Option<Progress>>,
     last: &mut f64,
     peer: &Peer<RoleServer>,
     token: &ProgressToken,
 ) {
-    let latest = told.borrow_and_update().clone();
-    // It grows, says the protocol; not every tool knows.
+    let latest = progress.borrow_and_update().clone();
+    // The protocol demands that progress grows. Not every tool keeps to that.
     let Some(progress) = latest.filter(|progress| progress.done > *last) else {
         return;
     };
     *last = progress.done;
-    // A client that has gone is told nothing; its call is cancelled.
+    // If the client is gone, the notification is dropped, and its call is cancelled elsewhere.
     let _ = peer.notify_progress(notification(token, &progress)).await;
 }
 

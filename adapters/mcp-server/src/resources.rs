@@ -1,5 +1,5 @@
-//! Descriptors as resources: `fd://1` is the first page of `fd:1`, `fd://1?page=3` its third.
-//! Clients whose users attach resources by hand find what tools left behind. One read is one page.
+//! Offers descriptors as resources, for clients whose users attach resources by hand: `fd://1` is
+//! the first page of `fd:1`, `fd://1?page=3` its third. One read returns one page.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,11 +10,11 @@ use rmcp::model::{Resource, ResourceContents, ResourceTemplate};
 
 const SCHEME: &str = "fd://";
 
-/// Binary content beyond so many bytes is not given: there are no pages of it, and fd_to_file
-/// writes it as it is.
+/// The largest binary content that a read returns. Binary content has no pages; the tool fd_to_file
+/// writes larger ones to a file.
 const MAX_BLOB_BYTES: u64 = 1 << 20;
 
-/// Why a resource is not read.
+/// Why a resource cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ResourceError {
     #[error("there is no resource {0}. resources/list shows those there are")]
@@ -30,7 +30,7 @@ pub(crate) enum ResourceError {
     Unreadable(String, String),
 }
 
-/// What a descriptor is called as a resource.
+/// The URI of a descriptor.
 pub(crate) fn uri(id: &FdId) -> String {
     match id {
         FdId::Fd(number) => format!("{SCHEME}{number}"),
@@ -38,7 +38,7 @@ pub(crate) fn uri(id: &FdId) -> String {
     }
 }
 
-/// What such a name means: the descriptor, and the page, from 1.
+/// The descriptor and the page (from 1) that a URI names.
 fn parse(uri: &str) -> Option<(FdId, u64)> {
     let rest = uri.strip_prefix(SCHEME)?;
     let (id, page) = match rest.split_once("?page=") {
@@ -73,15 +73,15 @@ pub(crate) fn list(view: &View) -> Vec<Resource> {
     resources.collect()
 }
 
-/// How any page of any descriptor is named.
+/// The template of the URIs of all pages of all descriptors.
 pub(crate) fn template() -> ResourceTemplate {
     ResourceTemplate::new("fd://{descriptor}?page={page}", "page").with_description(
         "A page of a descriptor: the number of the descriptor and of the page, both from 1.",
     )
 }
 
-/// One page, of so many characters at most; of binary content all of it, where that is not too
-/// much. May touch the disk.
+/// Reads one page of at most `page_chars` characters. Binary content is returned whole, if it is
+/// not too large. May touch the disk.
 pub(crate) fn read(
     view: &View,
     asked: &str,

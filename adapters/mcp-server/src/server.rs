@@ -1,4 +1,4 @@
-//! A server: a kernel, and the program that a process of each session runs.
+//! The server: a kernel, and the program that the process of each session runs.
 
 use std::sync::Arc;
 
@@ -6,18 +6,18 @@ use dormouse_actors::KernelError;
 use dormouse_actors::handle::Kernel;
 use dormouse_kernel::program::Program;
 
-use crate::seat::{Keeping, Processes};
+use crate::session_process::{Keeping, Processes};
 
-/// Why a server could not serve.
+/// Why clients cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// No process can stand behind a session.
-    #[error("no process stands behind the session: {0}")]
+    /// The process of a session cannot be started or read.
+    #[error("the session has no process: {0}")]
     Process(#[from] KernelError),
-    /// The listener does not listen.
-    #[error("the listener fails: {0}. Name another address, or end who has this one")]
+    /// The listener accepts no connections.
+    #[error("the listener fails: {0}. Name another address, or stop the program that has this one")]
     Listener(std::io::Error),
-    /// The client does not speak the protocol, or the serving of it failed.
+    /// The client does not speak the protocol, or its session failed.
     #[error("the client cannot be served: {0}")]
     Session(String),
     /// Settings that contradict each other.
@@ -27,15 +27,15 @@ pub enum ServeError {
 
 /// Processes of one program, as a server of the Model Context Protocol. Cloning costs a pointer.
 ///
-/// The program's model is never asked: processes wait for calls. Of a kernel with a store they are
-/// [kept](Keeping::Kept), where that is wanted.
+/// The program's model is never called: the processes only execute the calls of clients. On a
+/// kernel with a store, the process can be [kept](Keeping::Kept) from one start to the next.
 #[derive(Clone, Debug)]
 pub struct McpServer {
     pub(crate) processes: Arc<Processes>,
 }
 
 impl McpServer {
-    /// A server of processes of `program`. Nothing runs before a client comes.
+    /// A server of processes of `program`. Nothing runs before a client connects.
     #[must_use]
     pub fn new(kernel: Kernel, program: Program, keeping: Keeping) -> Self {
         Self {
@@ -43,9 +43,9 @@ impl McpServer {
         }
     }
 
-    /// Ends the processes of all sessions, but for one that is [kept](Keeping::Kept). Called behind
-    /// the serving, before the kernel is shut down, so that nothing stays in a store that nobody
-    /// comes back to.
+    /// Ends the processes of all sessions, except one that is [kept](Keeping::Kept). Call it after
+    /// serving and before the kernel is shut down: otherwise the store keeps processes that no
+    /// client can reach any more.
     pub async fn end(&self) {
         self.processes.end_all().await;
     }

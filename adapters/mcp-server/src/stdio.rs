@@ -1,4 +1,4 @@
-//! One session over a pipe: a JSON-RPC message a line, in and out.
+//! Serves one session over a pipe: each line is a JSON-RPC message, in both directions.
 
 use std::sync::Arc;
 
@@ -8,46 +8,50 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::bounded_lines::BoundedLines;
 use crate::handler::{Handler, Sessions};
-use crate::line::Lines;
-use crate::seat::Seat;
 use crate::server::{McpServer, ServeError};
+use crate::session_process::SessionProcess;
 
-/// What a client may say at once. What it says beyond that ends its session.
+/// The longest message of a client. A longer one ends its session.
 const MAX_LINE_BYTES: usize = 64 << 20;
 
 impl McpServer {
     /// Serves one client, which writes to `input` and reads from `output`, until `input` ends or
     /// `until` resolves. Calls that are in flight when `input` ends have five seconds to be
-    /// answered; then they are given up.
+    /// answered; then they are cancelled.
     ///
     /// Nothing but messages of the protocol is written to `output`.
     ///
     /// # Errors
-    /// [`ServeError::Session`] where the client says something else before it begins.
+    /// [`ServeError::Session`] if the client sends anything else before the handshake.
     pub async fn serve_pipe(
         &self,
         input: impl AsyncRead + Send + Unpin + 'static,
         output: impl AsyncWrite + Send + Unpin + 'static,
         until: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
-        let input = Lines::new(input, MAX_LINE_BYTES);
+        let input = BoundedLines::new(input, MAX_LINE_BYTES);
         let transport =
             AsyncRwTransport::new_server(input, output).with_max_line_length(MAX_LINE_BYTES + 1);
-        let seat = Arc::new(Seat::new(
+        let session_process = Arc::new(SessionProcess::new(
             self.processes.clone(),
             Arc::new(Semaphore::new(1)),
         ));
         let stop = CancellationToken::new();
         let serving = async {
-            match serve_server_with_ct(Handler::new(seat, Sessions::Have), transport, stop.clone())
-                .await
+            match serve_server_with_ct(
+                Handler::new(session_process, Sessions::Always),
+                transport,
+                stop.clone(),
+            )
+            .await
             {
                 Ok(running) => match running.waiting().await {
                     Ok(_) => Ok(()),
                     Err(error) => Err(ServeError::Session(error.to_string())),
                 },
-                // It went before it said anything.
+                // The client left before it sent anything.
                 Err(
                     ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled,
                 ) => Ok(()),

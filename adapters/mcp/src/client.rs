@@ -1,19 +1,19 @@
-//! The client: one connection for each server that programs name, shared by all processes of a
-//! kernel.
+//! The MCP client: it has one connection for each server that programs name, which all processes of
+//! a kernel share.
 
+mod client_info;
 mod connection;
-mod fault;
 mod http;
-mod inbound;
-mod lines;
 mod listing;
-mod manners;
-mod noise;
+mod liveness;
+mod log_limit;
 mod output;
+mod request_error;
 mod resources;
 mod session;
 mod stderr;
-mod trust;
+mod stdio;
+mod unsolicited;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,17 +24,16 @@ use futures_util::future::{BoxFuture, FutureExt, join_all};
 
 use self::connection::Connection;
 
-/// The longest message that a server may send, in bytes: text is repeated and escaped in it, so
-/// that an output of 64 MiB fits.
+/// The longest message that a server may send, in bytes. It bounds the memory that one message
+/// takes.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
 /// Reaches tool servers by the Model Context Protocol: programs of the host by standard input and
 /// output, machines by HTTP.
 ///
-/// A connection begins when it is first needed and ends with the kernel. A server that ended, or
-/// that nothing more can be expected of, is begun again with the next call, after a pause that
-/// grows. A call is made once: one that was in flight when its server ended is answered with
-/// "effect unknown".
+/// A connection starts when it is first needed and ends with the kernel. If a server has ended, or
+/// does not answer any more, the next call starts it again after a pause that grows. A call is made
+/// once: a call that was in flight when its server ended is answered with "effect unknown".
 ///
 /// ```
 /// # async fn run() -> Result<(), dormouse_actors::KernelError> {
@@ -61,9 +60,9 @@ impl Default for McpClient {
 }
 
 impl McpClient {
-    /// The longest message that a server may send, in bytes; 64 MiB, until said otherwise. A longer
-    /// one is an error of the call that it answers. Over HTTP 16 MiB is the bound of an answer that
-    /// is no stream, whatever is said here.
+    /// Sets the longest message that a server may send, in bytes; the default is 64 MiB. The
+    /// request that a longer message answers fails. Over HTTP, an answer that is not a stream is
+    /// bounded by 16 MiB in any case.
     #[must_use]
     pub fn max_message_bytes(mut self, bytes: usize) -> Self {
         self.max_message_bytes = bytes.max(1 << 10);
@@ -109,9 +108,9 @@ impl ToolServers for McpClient {
                     connection.name()
                 )
             })?;
-            let called = match resources::Reading::of(&tool) {
-                Some(reading) if !session.has_own(&tool).await => {
-                    reading.run(&session, &args, &out).await
+            let called = match resources::ResourceTool::of(&tool) {
+                Some(resource_tool) if !session.has_own_tool(&tool).await => {
+                    resource_tool.run(&session, &args, &out).await
                 }
                 _ => output::call(&session, &tool, &args, &out).await,
             };

@@ -1,12 +1,11 @@
-//! Tools by the Model Context Protocol.
+//! The client of the Model Context Protocol (MCP): tools of servers that programs name.
 //!
-//! [`client`] reaches the tool servers that programs name: the port
-//! [`dormouse_actors::ports::ToolServers`]. The library that knows the protocol's messages stays
-//! behind it: nothing of it stands in a public signature.
+//! [`client`] implements the port [`dormouse_actors::ports::ToolServers`]. No type of the protocol
+//! library is part of a public signature.
 //!
-//! A server is hostile until it has shown otherwise. Every wait has an end, whatever is read is
-//! bounded, and what it says is text for a model: never a reason to trust it more. No value of a
-//! declaration (an environment variable, a header) stands in an error, an event or a log.
+//! A server counts as hostile. Every wait has a limit, everything that is read is bounded, and the
+//! texts of a server are texts for a model, never a reason to trust the server more. No value of a
+//! declaration (an environment variable, a header) appears in an error, an event or a log.
 
 pub mod client;
 

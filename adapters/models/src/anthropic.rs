@@ -1,4 +1,4 @@
-//! Anthropic's Messages API, and servers that speak it.
+//! Anthropic's Messages API, and compatible servers.
 
 mod decode;
 mod encode;
@@ -25,7 +25,7 @@ pub const FORMAT: &str = "anthropic";
 /// ```
 pub type Anthropic = Client<Messages>;
 
-/// The wire format.
+/// The codec of the Messages API.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Messages;
 

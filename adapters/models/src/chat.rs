@@ -1,11 +1,12 @@
-//! OpenAI's chat completions, and the many servers that speak them.
+//! OpenAI's Chat Completions API, and the many compatible servers.
 //!
-//! This format sends messages, not blocks. A reply's message is kept whole, as the raw form of the
-//! first block that is understood of it, and goes back whole; the other blocks have none.
+//! This format has messages, not blocks. The original message of a reply is kept as the raw form of
+//! the first block that is decoded from it, and is sent back unchanged. The other blocks have no
+//! raw form.
 
 mod decode;
 mod encode;
-mod names;
+mod generated_ids;
 mod stream;
 
 use dormouse_proto::model::{ModelError, Reply, Request};
@@ -27,18 +28,18 @@ pub const FORMAT: &str = "openai-chat";
 /// ```
 pub type OpenAiChat = Client<Completions>;
 
-/// The wire format.
+/// The codec of the Chat Completions API.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Completions {
     dialect: Dialect,
 }
 
-/// How the bound of a reply is called.
+/// The name of the field that limits a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Dialect {
-    /// `max_completion_tokens`, as at OpenAI, whose newer models refuse the older word.
+    /// `max_completion_tokens`: OpenAI, whose newer models refuse the older name.
     OpenAi,
-    /// `max_tokens`, as everywhere else.
+    /// `max_tokens`: all other servers.
     #[default]
     Compatible,
 }

@@ -1,7 +1,7 @@
 //! Google's Gemini API.
 //!
-//! A part of a reply is one block and goes back as it came, with the signature of the thought that
-//! it may carry.
+//! Each part of a reply is one block, and is sent back unchanged, with the thought signature that
+//! it may have.
 
 mod decode;
 mod encode;
@@ -28,7 +28,7 @@ pub const FORMAT: &str = "gemini";
 /// ```
 pub type Gemini = Client<GenerateContent>;
 
-/// The wire format.
+/// The codec of the Gemini API.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GenerateContent;
 

@@ -1,14 +1,13 @@
 //! Models for the Dormouse kernel.
 //!
 //! Implementations of the port [`Model`](dormouse_actors::ports::Model): [`Scripted`] follows a
-//! file of turns, offline and deterministic; [`Anthropic`], [`OpenAi`], [`OpenAiChat`] and
-//! [`Gemini`] speak over HTTP the format that they are named after, each with its provider or with
-//! a compatible server.
+//! script, offline and deterministically; [`Anthropic`], [`OpenAi`], [`OpenAiChat`] and [`Gemini`]
+//! call a provider, or a compatible server, over HTTP in the format that they are named after.
 //!
-//! Those four, and HTTP and TLS with them, are behind the feature `http`, which is on by default.
+//! These four, with HTTP and TLS, need the feature `http`, which is on by default.
 //!
-//! A call is one attempt. This crate never repeats a call, keeps no conversation and decides
-//! nothing about one: what went wrong is told by kind, and the kernel decides.
+//! A call is one attempt. This crate never retries a call and keeps no conversation: it classifies
+//! failures by kind, and the kernel decides what to do.
 //!
 //! ```
 //! use dormouse_models::Scripted;

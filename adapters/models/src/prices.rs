@@ -1,4 +1,4 @@
-//! What hosted models cost, as a table that comes with the crate: `prices.toml` beside its sources.
+//! The built-in price table of hosted models: `prices.toml` in the folder of this crate.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,9 @@ use dormouse_proto::budget::Price;
 
 const TABLE: &str = include_str!("../prices.toml");
 
-/// What models cost in US dollars, by their names, as of the month that the table names. It ages:
-/// give a kernel newer prices behind it, or a program its own. Costs parsing the table.
+/// The prices of models in US dollars, by model name, as of the month that the table names. For
+/// newer prices, pass a second table to the kernel, or put prices into a program. Parses the table
+/// at each call.
 ///
 /// ```
 /// use dormouse_models::prices;

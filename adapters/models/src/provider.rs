@@ -1,8 +1,8 @@
-//! What is behind the word `provider` of a program where it names a wire format.
+//! The providers that programs select with `provider`, one for each wire format.
 //!
-//! A program may name a server and a variable that holds a key; either needs the user's permission,
-//! which the host knows. A key that the environment holds for a provider goes to the provider's own
-//! server, or to the one that the environment names, and to no server of a program's choice.
+//! A program may name a server, and a variable that holds a key; the host checks that the user
+//! permits both. The key that the environment holds for a provider is sent only to the provider's
+//! own server, or to the server that the environment names, never to a server that a program names.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,35 +13,36 @@ use dormouse_proto::model::{ModelError, ModelErrorKind};
 
 use crate::wire::{Builder, Caching, Client, Codec, server};
 
-/// Behind the name of a wire format: one client for each server, key and way of asking, made when
-/// it is first asked for, so that a kernel which never asks needs no key.
+/// The provider for a wire format. It has one client for each server, key and caching mode. A
+/// client is created when it is first needed, so a kernel that never uses the provider needs no
+/// key.
 pub struct ServerProvider<C> {
-    clients: Mutex<HashMap<Wanted, Client<C>>>,
+    clients: Mutex<HashMap<ClientKey, Client<C>>>,
 }
 
-/// So many clients are kept: more than the programs of a kernel name servers.
-const MOST_CLIENTS: usize = 64;
+/// The most clients that are kept. Further clients are created for each call.
+const MAX_CLIENTS: usize = 64;
 
-/// What a client is made of. It holds a key, and so is never shown.
+/// Identifies a client. It holds an API key, so it has no debug output.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Wanted {
+struct ClientKey {
     server: Server,
-    /// None: what the environment holds, or nothing for a server of the program's choice.
+    /// None: the key of the environment, or no key for a server that the program names.
     key: Option<String>,
     caching: Caching,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Server {
-    /// The provider's own, or the one that the environment names.
-    Usual,
+    /// The provider's own server, or the one that the environment names.
+    Default,
     Named(String),
 }
 
 impl<C: Codec> ServerProvider<C> {
-    fn wanted(model: &ModelChoice, host: &Arc<dyn Host>) -> Result<Wanted, ModelError> {
+    fn client_key(model: &ModelChoice, host: &Arc<dyn Host>) -> Result<ClientKey, ModelError> {
         let server = match &model.base_url {
-            None => Server::Usual,
+            None => Server::Default,
             Some(url) => {
                 let (machine, port) = server(url)?;
                 host.connect(&machine, port).map_err(unavailable)?;
@@ -58,43 +59,44 @@ impl<C: Codec> ServerProvider<C> {
         } else {
             Caching::Off
         };
-        Ok(Wanted {
+        Ok(ClientKey {
             server,
             key,
             caching,
         })
     }
 
-    fn build(wanted: &Wanted) -> Result<Client<C>, ModelError> {
-        let builder = match &wanted.server {
-            Server::Usual => Builder::from_env(),
+    fn build(client_key: &ClientKey) -> Result<Client<C>, ModelError> {
+        let builder = match &client_key.server {
+            Server::Default => Builder::from_env(),
             Server::Named(url) => Builder::default().base_url(url).without_api_key(),
         };
-        wanted
-            .key
-            .iter()
-            .fold(builder, Builder::api_key)
-            .caching(wanted.caching)
-            .build()
+        let builder = match &client_key.key {
+            Some(key) => builder.api_key(key),
+            None => builder,
+        };
+        builder.caching(client_key.caching).build()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Wanted, Client<C>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ClientKey, Client<C>>> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<C: Codec> Provider for ServerProvider<C> {
     fn model(&self, asked: Asked<'_>) -> Result<Arc<dyn Model>, ModelError> {
-        let wanted = Self::wanted(asked.model, asked.host)?;
-        if let Some(client) = self.lock().get(&wanted) {
+        let client_key = Self::client_key(asked.model, asked.host)?;
+        if let Some(client) = self.lock().get(&client_key) {
             return Ok(Arc::new(client.clone()));
         }
-        let client = Self::build(&wanted)?;
+        let client = Self::build(&client_key)?;
         let mut clients = self.lock();
-        if clients.len() >= MOST_CLIENTS {
+        if clients.len() >= MAX_CLIENTS {
             return Ok(Arc::new(client));
         }
-        Ok(Arc::new(clients.entry(wanted).or_insert(client).clone()))
+        Ok(Arc::new(
+            clients.entry(client_key).or_insert(client).clone(),
+        ))
     }
 }
 
@@ -181,8 +183,8 @@ mod tests {
             .program
     }
 
-    fn wanted(rest: &str, host: impl Host) -> Result<Wanted, ModelError> {
-        ServerProvider::<Completions>::wanted(
+    fn client_key(rest: &str, host: impl Host) -> Result<ClientKey, ModelError> {
+        ServerProvider::<Completions>::client_key(
             program(rest).model(),
             &(Arc::new(host) as Arc<dyn Host>),
         )
@@ -198,8 +200,8 @@ mod tests {
             "",
         ];
         for rest in allowed {
-            assert!(wanted(rest, Permitting).is_ok(), "{rest}");
-            assert_eq!(wanted(rest, NoHost).is_ok(), rest.is_empty(), "{rest}");
+            assert!(client_key(rest, Permitting).is_ok(), "{rest}");
+            assert_eq!(client_key(rest, NoHost).is_ok(), rest.is_empty(), "{rest}");
         }
         let refused = [
             (
@@ -218,7 +220,9 @@ mod tests {
             ("api_key_env = \"UNSET\"", "UNSET, which is not set"),
         ];
         for (rest, why) in refused {
-            let error = wanted(rest, Permitting).err().expect("it is not permitted");
+            let error = client_key(rest, Permitting)
+                .err()
+                .expect("it is not permitted");
             assert!(error.message.contains(why), "{error}");
         }
     }
@@ -226,12 +230,12 @@ mod tests {
     #[test]
     fn a_server_of_the_programs_choice_gets_no_key_that_the_program_does_not_name() {
         let rest = "base_url = \"https://models.example/api\"";
-        let wanted = wanted(rest, Permitting).ok().unwrap();
+        let client_key = client_key(rest, Permitting).ok().unwrap();
         assert!(
-            wanted.key.is_none()
-                && wanted.server == Server::Named("https://models.example/api".to_owned())
+            client_key.key.is_none()
+                && client_key.server == Server::Named("https://models.example/api".to_owned())
         );
-        let client = ServerProvider::<Completions>::build(&wanted).unwrap();
+        let client = ServerProvider::<Completions>::build(&client_key).unwrap();
         assert!(!client.has_key());
     }
 

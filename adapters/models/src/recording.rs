@@ -1,5 +1,5 @@
-//! Real runs on file: [`Recorder`] writes what a model was asked and what it replied, [`Replayer`]
-//! serves it again, offline.
+//! Recordings of real runs: [`Recorder`] writes the requests and replies of models to a file,
+//! [`Replayer`] serves them again, offline.
 //!
 //! A recording is a text of lines, each a JSON object. The first says what the file is:
 //! `{"dormouse_recording":1}`. Then come parts, numbered from 0, and calls that name them:
@@ -10,11 +10,11 @@
 //! {"call":{"request":[0,1,2,5],"error":{"kind":"overloaded","message":"…","retry_after_ms":7000}}}
 //! ```
 //!
-//! A request is the list of its parts: who asks whom, the system prompt, the tools, the parameters,
-//! the media, then each message. A part that stands in many requests is written once, so that a
-//! recording is as long as the conversations in it. No part holds a pid, a key or an address; what
-//! words hold that nobody else should read is masked, as in an export. Two calls that were asked
-//! the same are told apart by their order.
+//! A request is the list of its parts: program and model, the system prompt, the tools, the
+//! parameters, the media, then each message. A part that occurs in many requests is written once,
+//! so a recording is as long as its conversations. No part contains a pid, a key or an address;
+//! secrets in texts can be masked, as in an export. Calls with equal requests are distinguished by
+//! their order.
 
 mod record;
 mod replay;
@@ -34,7 +34,7 @@ pub use self::replay::{ReplayError, Replayer};
 /// The version of the format.
 const VERSION: u32 = 1;
 /// The parts of a request before its messages, in words for errors.
-const FRONT: [&str; 5] = [
+const LEADING_PARTS: [&str; 5] = [
     "the model and the program",
     "the system prompt",
     "the tools",
@@ -42,10 +42,10 @@ const FRONT: [&str; 5] = [
     "the media",
 ];
 
-/// What keeps secrets out, if something does.
+/// Masks secrets in a recording.
 type Redaction = Arc<dyn Redact>;
 
-/// A line of a recording: one of these.
+/// A line of a recording: exactly one field is set.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Line {
@@ -107,7 +107,7 @@ impl From<End> for Result<Reply, ModelError> {
                 message,
                 retry_after_ms,
             }) => {
-                // A kind of a later version is one that this version can do nothing about.
+                // An unknown kind was written by a later version, and cannot be handled here.
                 let kind = ModelErrorKind::ALL
                     .into_iter()
                     .find(|known| known.word() == kind);
@@ -122,14 +122,14 @@ impl From<End> for Result<Reply, ModelError> {
     }
 }
 
-/// Who asks whom.
+/// The program that makes a call, and the model that it calls.
 #[derive(Serialize)]
-struct Between<'a> {
+struct Endpoints<'a> {
     model: &'a str,
     program: &'a str,
 }
 
-/// The parts of a request as JSON texts, [`FRONT`] first. O(n) in the conversation.
+/// The parts of a request as JSON texts, [`LEADING_PARTS`] first. O(n) in the conversation.
 fn parts(request: &Request, redact: Option<&Redaction>) -> Result<Vec<String>, serde_json::Error> {
     let Request {
         pid: _,
@@ -147,7 +147,7 @@ fn parts(request: &Request, redact: Option<&Redaction>) -> Result<Vec<String>, s
         .map(|(fd, bytes)| (fd.to_string(), blake3::hash(bytes).to_string()))
         .collect();
     let front = [
-        json(&Between { model, program }, redact)?,
+        json(&Endpoints { model, program }, redact)?,
         json(system, redact)?,
         json(tools, redact)?,
         json(parameters, redact)?,
@@ -170,10 +170,10 @@ fn json(value: &impl Serialize, redact: Option<&Redaction>) -> Result<String, se
     }
 }
 
-/// What part `at` of a request is, in words.
+/// Describes part `at` of a request.
 fn part_name(at: usize) -> String {
-    FRONT.get(at).map_or_else(
-        || format!("message {}", at + 1 - FRONT.len()),
+    LEADING_PARTS.get(at).map_or_else(
+        || format!("message {}", at + 1 - LEADING_PARTS.len()),
         |name| (*name).to_owned(),
     )
 }

@@ -1,8 +1,8 @@
-//! OpenAI's Responses API, and servers that speak it.
+//! OpenAI's Responses API, and compatible servers.
 //!
-//! Nothing is kept at the provider (`store` is false): the conversation travels with each request,
-//! and what the model reasoned travels with it, encrypted. Each item of a reply is one block, and
-//! goes back as it came.
+//! The provider stores nothing (`store` is false): each request contains the whole conversation,
+//! and the reasoning of the model in encrypted form. Each item of a reply is one block, and is sent
+//! back unchanged.
 
 mod decode;
 mod encode;
@@ -28,7 +28,7 @@ pub const FORMAT: &str = "openai-responses";
 /// ```
 pub type OpenAi = Client<Responses>;
 
-/// The wire format.
+/// The codec of the Responses API.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Responses;
 

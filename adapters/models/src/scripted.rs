@@ -1,12 +1,12 @@
-//! A model that follows a script: offline, deterministic, free.
+//! A model that follows a script, offline and deterministically.
 //!
-//! A script is a TOML file of turns. The first turn whose conditions hold answers; what it says and
+//! A script is a TOML file of turns. The first turn whose conditions hold answers. Its text and its
 //! calls are templates ([minijinja](https://docs.rs/minijinja)) over variables that patterns
 //! capture from the conversation.
 //!
-//! A reply is a function of the request and of nothing else: the model keeps no state between
-//! calls, reads no clock and draws no numbers. So a restored process, a fork and a repeated call
-//! get the reply that they got before.
+//! A reply depends on the request alone: the model keeps no state between calls, reads no clock and
+//! uses no random numbers. So a restored process, a fork and a repeated call get the same reply as
+//! before.
 //!
 //! ```toml
 //! [[capture]]               # a variable: what a pattern finds
@@ -61,7 +61,7 @@ use self::history::History;
 pub use self::provider::ScriptedProvider;
 use self::script::{Script, ScriptedReply, Turn};
 
-/// Into how many pieces a text is streamed.
+/// The number of pieces in which a text is streamed.
 const PIECES: usize = 4;
 /// How much of the last message an error shows, in characters.
 const SHOWN_CHARS: usize = 200;
@@ -94,7 +94,7 @@ impl Scripted {
         Self::parse(&text, &path.display().to_string())
     }
 
-    /// Takes a script from text; `name` stands in errors.
+    /// Parses a script. `name` is the name of the file in errors.
     ///
     /// # Errors
     /// [`ScriptError`] with the line of what is wrong.
@@ -121,7 +121,7 @@ impl Scripted {
         let variables = script.variables(&history, &last);
         let broken = |error| unavailable(format!("script '{}', {error}", script.name));
         match script.turn(&history, &last, &variables).map_err(broken)? {
-            Some(turn) => Ok((turn, turn.speak(&variables).map_err(broken)?)),
+            Some(turn) => Ok((turn, turn.render(&variables).map_err(broken)?)),
             None => Err(unavailable(no_turn(script, request, &last))),
         }
     }

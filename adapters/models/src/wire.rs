@@ -1,35 +1,36 @@
-//! What every wire format shares: the HTTP client, the body of a request, failures by kind.
+//! The parts that all wire formats share: the HTTP client, the body of a request, and the
+//! classification of failures.
 //!
-//! A [`Codec`] knows one format: how a request becomes bytes and an answer a reply. [`Client`] is a
-//! codec behind a server. One call is one HTTP request: nothing is repeated, no redirect is
-//! followed (the key would travel along), and nothing is kept between calls but open connections
-//! and what was encoded. The key stands in one header and never in an error or in debug output.
+//! A [`Codec`] implements one format: it encodes requests and decodes replies. [`Client`] combines
+//! a codec with a server. One call is one HTTP request: nothing is retried, no redirect is followed
+//! (it would send the key elsewhere), and only open connections and encoded messages are kept
+//! between calls. The key is sent in one header, and never appears in an error or in debug output.
 //!
-//! A slow server is bounded by the time between two bytes ([`Builder::idle_timeout`]), an endless
-//! one by [`Builder::reply_cap_bytes`]; how long a whole call may take is the kernel's to say.
+//! [`Builder::idle_timeout`] bounds the time between two bytes, [`Builder::reply_cap_bytes`] the
+//! size of a reply. The kernel decides how long a whole call may take.
 
-mod body;
 mod builder;
+pub(crate) mod call_ids;
 mod client;
 mod codec;
-mod encoded;
 pub(crate) mod excerpt;
 pub(crate) mod failure;
-pub(crate) mod fields;
-pub(crate) mod ids;
+pub(crate) mod json_fields;
 pub(crate) mod media;
+mod message_cache;
 pub(crate) mod parameters;
-mod retry;
+mod request_body;
+mod retry_after;
 pub(crate) mod schema;
 pub(crate) mod usage;
 
-pub use self::body::{Body, encode};
 pub use self::builder::Builder;
 pub(crate) use self::builder::server;
 pub use self::client::Client;
 pub use self::codec::{
     Caching, Codec, Decoder, Delivery, Mark, Progress, Purpose, Service, Turn, Version,
 };
+pub use self::request_body::{Body, encode};
 
 #[cfg(test)]
 mod tests;

@@ -95,6 +95,13 @@ fn a_tree_is_exported_shown_and_imported() {
 }
 
 #[test]
+fn one_process_is_printed_in_the_singular() {
+    let folder = ran();
+    let printed = succeeds(folder.path(), "export 2 one.dormouse --store here");
+    assert!(printed.contains("  1 process  "), "{printed}");
+}
+
+#[test]
 fn a_point_of_the_past_goes_on_elsewhere() {
     let folder = ran();
     succeeds(

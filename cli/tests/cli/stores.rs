@@ -145,14 +145,17 @@ fn a_folder_that_is_no_store_is_not_called_damaged() {
     let store = store(folder.path(), "headless", "", None);
     std::fs::remove_file(store.join("HEAD")).unwrap();
     let (code, said) = dormouse("fsck", &store, None);
-    assert!(code == 1 && said.contains("--repair mends 1"), "{said}");
+    assert!(code == 1 && said.contains("--repair repairs 1"), "{said}");
     assert_eq!(
         dormouse("ps", &store, None).0,
         0,
         "the other file is enough"
     );
     let (code, said) = dormouse("fsck --repair", &store, None);
-    assert!(code == 1 && said.contains("All of it was mended"), "{said}");
+    assert!(
+        code == 1 && said.contains("All of it was repaired"),
+        "{said}"
+    );
     assert_eq!(dormouse("fsck", &store, None).0, 0);
     ["HEAD", "HEAD2"]
         .iter()
@@ -386,4 +389,39 @@ fn a_content_that_cannot_be_read_is_told_to_who_resumes() {
         said.contains("unreadable: content ") && said.contains("cannot be read"),
         "{said}"
     );
+}
+
+/// A process, fact or checkpoint that does not exist is a mistake on the command line. The store is
+/// not to blame.
+#[test]
+fn an_argument_that_names_nothing_is_a_wrong_command_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path(), "s", "", None);
+    for number in [1, 2] {
+        let made = dormouse("checkpoint 1", &store, None);
+        assert_eq!(made, (0, format!("cp:{number}\n")));
+    }
+    let (code, said) = dormouse("gc --keep-checkpoints 1", &store, None);
+    assert_eq!(code, 0, "{said}");
+    let export = folder.path().join("x.dormouse");
+    let export = format!("export 1@99 {}", export.display());
+    let cases = [
+        ("branch 9", "process 9"),
+        ("checkpoint 9", "process 9"),
+        ("log 9", "process 9"),
+        ("messages 9", "process 9"),
+        ("resume 9", "process 9"),
+        ("branch 1@99", "fact 99"),
+        ("diff 1@99 1", "fact 99"),
+        ("messages 1@99", "fact 99"),
+        (&export, "fact 99"),
+        ("branch 1@cp:9", "checkpoint cp:9"),
+        ("restore cp:9", "checkpoint cp:9"),
+        ("messages 1@cp:1", "checkpoint cp:1"),
+        ("restore cp:1", "checkpoint cp:1"),
+    ];
+    for (words, named) in cases {
+        let (code, said) = dormouse(words, &store, None);
+        assert!(code == 2 && said.contains(named), "{words}: {code}: {said}");
+    }
 }

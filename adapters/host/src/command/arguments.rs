@@ -1,4 +1,4 @@
-//! The arguments of a call: JSON as a model wrote it, checked against the parameters of the
+//! Parses the arguments of a call: JSON that a model wrote, checked against the parameters of the
 //! command.
 
 use std::collections::BTreeMap;
@@ -6,25 +6,24 @@ use std::collections::BTreeMap;
 use dormouse_proto::command::{Parameter, ParameterKind};
 use serde_json::{Map, Value};
 
-/// Checked arguments by the name of their parameter. A parameter that is neither given nor has a
-/// default is not in it.
+/// Checked arguments by parameter name. A parameter that is not given and has no default is absent.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Arguments {
     by_name: BTreeMap<String, Argument>,
 }
 
-/// One argument as it stands in an argument list.
+/// One argument, as text for an argument list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Argument {
     pub(super) text: String,
-    /// The model chose the text freely: it is neither the author's default, nor one of the author's
-    /// choices, nor bound by its type.
+    /// Whether the model chose the text freely. A default, a choice from a list, and a typed value
+    /// are not free.
     pub(super) is_free: bool,
 }
 
 impl Arguments {
-    /// Reads a call's arguments. No text at all is an empty object; `null` is an argument that is
-    /// not given; a number may come as a decimal string.
+    /// Parses the arguments of a call. An empty text means an empty object, `null` means that the
+    /// argument is not given, and a number may be written as a decimal string.
     ///
     /// # Errors
     /// A text for the model that names the key and what is accepted.

@@ -1,18 +1,18 @@
-//! The argument list: the declared elements with `{parameter}` filled in. One element stays one
-//! argument, whatever the text holds, and what was filled in is not read again.
+//! Builds the argument list: replaces each `{parameter}` in the declared elements. One element
+//! always stays one argument, and replaced text is not searched for placeholders again.
 
 use dormouse_proto::command::Parameter;
 use dormouse_proto::program::{Placeholder, placeholders};
 
 use super::arguments::Arguments;
 
-/// Fills the elements. An element that holds a parameter which is neither given nor has a default
-/// is left out, so that `--limit={limit}` vanishes with its limit. Braces around anything but a
-/// parameter are text.
+/// Fills the elements. An element is left out if it holds a parameter that is not given and has no
+/// default, so `--limit={limit}` vanishes without a limit. Braces around anything but a parameter
+/// are plain text.
 ///
 /// # Errors
-/// A text for the model, where an argument of its own choice would begin an element with `-` and
-/// pose as an option.
+/// A text for the model, if a free argument would begin an element with `-`: the program would take
+/// it as an option.
 pub(super) fn fill(
     argv: &[String],
     parameters: &[Parameter],

@@ -1,26 +1,26 @@
-//! What a command may do, and the operating system holds it to that (CONFINE-2).
+//! Confines a command with means of the operating system (CONFINE-2).
 //!
-//! * Files: a command that reads writes nothing. Any other writes below the folders that are
-//!   permitted to be written, and in a folder for temporary files of its own. Neither reads what
-//!   the kernel has [sealed](crate::sealed), nor a terminal, nor a disk.
-//! * The network, signals, devices: as [`Network`] says; no signal leaves the command; no device is
-//!   made.
-//! * Rights of root: those that reach around files and processes are given up for good.
+//! * Files: a command with read access writes nothing. Any other command writes below the folders
+//!   that are permitted for writing, and in a folder of its own for temporary files. No command
+//!   reads what the kernel has [sealed](crate::sealed), a terminal, or a disk.
+//! * Network: as [`Network`] says. Signals reach no process outside of the command. No device node
+//!   can be created.
+//! * Capabilities of root that bypass permissions of files or processes are dropped for good.
 //!
-//! Three parts of Linux do it together: Landlock (`filesystem`), seccomp (`calls`) and the bounding
-//! set of capabilities (`rights`). Landlock grew over the years: what an older one cannot refuse,
-//! seccomp does. Where one of the two is missing nothing is confined, and a command is refused
-//! unless the user wants it all the same.
+//! Three mechanisms of Linux work together: Landlock (`landlock_rules`), seccomp (`seccomp_filter`)
+//! and the capability bounding set (`capabilities`). What an older version of Landlock cannot
+//! refuse, the seccomp filter refuses. Without Landlock or without seccomp nothing is confined:
+//! commands are then refused, unless the user permits them to run anyway.
 //!
-//! The confinement is laid on one thread, for good, and what that thread starts inherits it, and
-//! all that this starts.
+//! The confinement applies to one thread, can never be lifted, and is inherited by everything that
+//! the thread starts.
 
 #[cfg(target_os = "linux")]
-mod calls;
+mod capabilities;
 #[cfg(target_os = "linux")]
-mod filesystem;
+mod landlock_rules;
 #[cfg(target_os = "linux")]
-mod rights;
+mod seccomp_filter;
 mod support;
 
 #[cfg(test)]
@@ -51,7 +51,8 @@ pub(super) enum Writes {
     Below(Vec<Folder>),
 }
 
-/// A folder as it was when it was permitted: another one that takes its place later is not.
+/// A permitted folder, identified by its inode: another folder that is put in its place later is
+/// not permitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Folder {
     pub(super) path: PathBuf,
@@ -59,7 +60,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// The folder at a path that the user wrote. The path is free of symbolic links from then on.
+    /// Finds the folder at a path that the user wrote, and resolves symbolic links in the path.
     pub(super) fn find(path: &Path) -> io::Result<Self> {
         let path = std::fs::canonicalize(path)?;
         let identity = Identity::of(std::fs::File::open(&path)?)?;
@@ -67,39 +68,39 @@ impl Folder {
     }
 }
 
-/// Processes that seccomp filters name by number.
+/// Processes that seccomp filters refer to by pid.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Processes {
     /// The kernel and the guard, which a command may not signal or schedule.
-    pub(super) keepers: Vec<u32>,
-    /// The command itself, where its number is known beforehand.
+    pub(super) protected: Vec<u32>,
+    /// The command itself, if its pid is known beforehand.
     pub(super) own: Option<u32>,
 }
 
 impl Confinement {
-    /// Lays it on the calling thread, for good, as far as the system can.
+    /// Confines the calling thread for good, as far as the system supports it.
     ///
     /// # Errors
-    /// What the operating system says; a permitted folder that is another one by now.
+    /// An error of the operating system, or a permitted folder that was replaced by another one.
     #[cfg(target_os = "linux")]
-    pub(super) fn lay_on(
+    pub(super) fn apply(
         &self,
         support: ConfinementSupport,
         processes: &Processes,
     ) -> io::Result<()> {
-        rights::give_up()?;
+        capabilities::drop_capabilities()?;
         if support.has_landlock() {
-            filesystem::restrict(self, support.abi())?;
+            landlock_rules::restrict(self, support.abi())?;
         }
         if support.has_seccomp() {
-            calls::restrict(self, support.abi(), processes)?;
+            seccomp_filter::restrict(self, support.abi(), processes)?;
         }
         Ok(())
     }
 
-    /// Nothing can be laid on.
+    /// This system cannot confine anything.
     #[cfg(not(target_os = "linux"))]
-    pub(super) fn lay_on(
+    pub(super) fn apply(
         &self,
         _support: ConfinementSupport,
         _processes: &Processes,
@@ -107,13 +108,13 @@ impl Confinement {
         Ok(())
     }
 
-    /// A hint at what a failed program may lack, judged by its standard error; empty where nothing
-    /// points to the confinement.
+    /// A hint which permission a failed program may lack, judged by its standard error. Empty if
+    /// nothing points to the confinement.
     pub(super) fn hint(&self, stderr: &str) -> String {
         let stderr = stderr.to_lowercase();
         let mentions = |words: &[&str]| words.iter().any(|word| stderr.contains(word));
         let mut hint = String::new();
-        // The guard says itself what is wrong.
+        // This is a message of the guard, which already says what is wrong.
         if mentions(&["dormouse: "]) {
             return hint;
         }
@@ -179,12 +180,12 @@ pub(super) fn within<T: Send>(
 ) -> io::Result<T> {
     let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
     let processes = Processes {
-        keepers: vec![std::process::id()],
+        protected: vec![std::process::id()],
         own: None,
     };
     on_a_thread(|| {
         let _runtime = runtime.enter();
-        confinement.lay_on(support, &processes)?;
+        confinement.apply(support, &processes)?;
         start()
     })
 }

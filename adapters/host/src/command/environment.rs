@@ -1,15 +1,14 @@
-//! The environment of commands: what they get is listed, everything else stays here. Keys of model
-//! providers live in the environment of the kernel, and no command sees them unless it names them
-//! and the user permits it.
+//! The environment of commands. A command gets a fixed list of variables, and those that it names
+//! and the user permits. All others, such as the keys of model providers, stay in the kernel.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 
-/// What every command gets, where it is set.
+/// The variables that every command gets, if they are set.
 pub(super) const ALWAYS: [&str; 7] = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER"];
 
-/// The variables of the host, as they were when it was made.
+/// The environment variables at the time when the host was created.
 pub(super) struct Environment {
     variables: BTreeMap<OsString, OsString>,
 }
@@ -32,26 +31,26 @@ impl Environment {
         self.variables.get(OsStr::new(name)).cloned()
     }
 
-    /// All of it.
+    /// All variables.
     pub(super) fn all(&self) -> impl Iterator<Item = (&OsString, &OsString)> {
         self.variables.iter()
     }
 
-    /// The few that every command gets.
+    /// The variables that every command gets.
     pub(super) fn scrubbed(&self) -> impl Iterator<Item = (&OsString, &OsString)> {
         ALWAYS
             .into_iter()
             .filter_map(|name| self.variables.get_key_value(OsStr::new(name)))
     }
 
-    /// It, without what nobody is told.
+    /// The environment without the withheld variables.
     pub(super) fn without<'n>(mut self, withheld: impl Iterator<Item = &'n str>) -> Self {
         withheld.for_each(|name| drop(self.variables.remove(OsStr::new(name))));
         self
     }
 }
 
-/// Names only: values may be secrets.
+/// Shows names only, since values may be secrets.
 impl fmt::Debug for Environment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.variables.keys()).finish()

@@ -1,46 +1,45 @@
-//! The guard of a command: a process between the kernel and the command, which sees to it that
-//! nothing the command started outlives its call, even where the kernel is killed by force
-//! (GROUP-1).
+//! The guard of a command: a process between the kernel and the command. It ensures that nothing
+//! the command started outlives the call, even if the kernel is killed by force (GROUP-1).
 //!
-//! The program starts itself twice over. The first copy is the guard: it leads a session without a
-//! terminal, becomes the parent of every process below it whose own parent ends, and watches the
-//! kernel. The second confines itself, then becomes the command. When the command has ended, when
-//! the kernel asks for it (SIGTERM), or when the kernel is gone, the guard kills what is left,
-//! removes the command's folder for temporary files, and ends as the command did.
+//! The program starts itself twice. The first copy is the guard: it leads a session without a
+//! terminal, becomes the parent of every descendant whose own parent ends, and watches the kernel.
+//! The second copy confines itself and then executes the command. When the command has ended, when
+//! the kernel sends SIGTERM, or when the kernel is gone, the guard kills what is left, removes the
+//! command's temporary folder, and exits as the command did.
 //!
-//! A program that embeds the kernel and wants this calls [`enter`] first of all. Where it does not,
-//! a command is confined just the same, but what leaves its process group on purpose (a daemon),
-//! and what runs when the kernel is killed by force, is not ended.
+//! A program that embeds the kernel calls [`enter`] at the start of `main` to have guards. Without
+//! it, commands are confined in the same way, but a process that leaves its process group (a
+//! daemon) is not ended, and neither are commands that run when the kernel is killed by force.
 
-mod begin;
 mod descendants;
-mod orders;
+mod exec;
+mod guard_arguments;
 mod watch;
 
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub(super) use self::orders::Orders;
+pub(super) use self::guard_arguments::GuardArguments;
 
-/// The first argument of a guard, and of what is to become a command.
+/// The first argument of a guard, and of the copy that executes the command.
 const GUARD: &str = "__dormouse_guard";
 const COMMAND: &str = "__dormouse_command";
-/// What stands before the name of a variable of a command's environment, while the guard holds it:
-/// the loader of the guard's own program is not to follow what the command's is told.
-const CARRIED: &str = "DORMOUSE_CARRIED_";
-/// This program, whatever became of its file since.
+/// The prefix of the command's environment variables in the environment of its guard. Without it, a
+/// variable such as LD_PRELOAD would affect the guard itself.
+const CARRIED_PREFIX: &str = "DORMOUSE_CARRIED_PREFIX_";
+/// This program, even if its file was replaced or deleted since.
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// The code that says that a command was not begun.
-const NOT_BEGUN: i32 = 125;
+/// The exit code of a command that could not be started.
+const NOT_STARTED_CODE: i32 = 125;
 
 static ENTERED: AtomicBool = AtomicBool::new(false);
 
-/// Becomes the guard of a command where this program was started as one, and never returns then.
-/// Otherwise it returns at once, and the commands of every [`LocalHost`](crate::LocalHost) of this
-/// program have a guard from then on.
+/// Runs the guard of a command if this program was started as one, and does not return then.
+/// Otherwise returns at once, and every [`LocalHost`](crate::LocalHost) of this program uses guards
+/// from then on.
 ///
-/// To be called first in `main`, before anything is read, written or started.
+/// Call it first in `main`, before anything is read, written or started.
 ///
 /// ```no_run
 /// // The first line of `main`:
@@ -50,45 +49,45 @@ pub fn enter() {
     if !cfg!(target_os = "linux") {
         return;
     }
-    keep_what_was_inherited();
+    close_inherited_files_on_exec();
     let mut arguments = std::env::args_os().skip(1);
     match arguments.next() {
         Some(first) if first == GUARD => std::process::exit(watch::run(arguments.collect())),
-        Some(first) if first == COMMAND => std::process::exit(begin::run(arguments.collect())),
+        Some(first) if first == COMMAND => std::process::exit(exec::run(arguments.collect())),
         _ => ENTERED.store(true, Ordering::Release),
     }
 }
 
-/// Whatever this program was started with, beside its standard streams, is not for what it starts.
-fn keep_what_was_inherited() {
+/// Marks every open file except the standard streams as not inherited by programs that are started.
+fn close_inherited_files_on_exec() {
     #[cfg(target_os = "linux")]
     close_fds::set_fds_cloexec_threadsafe(3, &[]);
 }
 
 /// Whether this program can be started as a guard.
-pub(super) fn is_there() -> bool {
+pub(super) fn is_available() -> bool {
     ENTERED.load(Ordering::Acquire)
 }
 
-/// The program that is a guard, and what it is told; the command follows.
-pub(super) fn command_line(orders: &Orders) -> (&'static str, Vec<OsString>) {
-    let told = [OsString::from(GUARD)]
+/// The program and the arguments that start a guard. The command has to follow.
+pub(super) fn command_line(guard_arguments: &GuardArguments) -> (&'static str, Vec<OsString>) {
+    let arguments = [OsString::from(GUARD)]
         .into_iter()
-        .chain(orders.written())
+        .chain(guard_arguments.written())
         .chain([OsString::from("--")]);
-    (THIS_PROGRAM, told.collect())
+    (THIS_PROGRAM, arguments.collect())
 }
 
-/// A variable as a guard carries it.
+/// The name of a variable in the environment of a guard.
 pub(super) fn carried(name: &std::ffi::OsStr) -> OsString {
-    let mut carried = OsString::from(CARRIED);
+    let mut carried = OsString::from(CARRIED_PREFIX);
     carried.push(name);
     carried
 }
 
-/// What is told to whoever reads the errors of the command.
-fn complain(why: &str) {
+/// Writes an error to the standard error of the command.
+fn report_error(why: &str) {
     use std::io::Write;
-    // Where nobody reads it there is nobody to tell.
+    // If nobody reads the standard error, the message is lost.
     let _ = writeln!(std::io::stderr(), "dormouse: {why}");
 }

@@ -1,5 +1,5 @@
-//! From an argument list to a program that may be started: found, permitted, confined, with its
-//! surroundings scrubbed.
+//! Prepares a program for its start: finds it, checks that it is permitted, chooses its
+//! confinement, and builds its environment.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,24 +14,24 @@ use tokio::process::Command;
 
 use super::confine::{Confinement, ConfinementSupport, Folder, Writes};
 use super::environment::{ALWAYS, Environment};
-use super::guard::{self, Orders};
-use super::temporary::{TempFolder, Temporary};
+use super::guard::{self, GuardArguments};
+use super::temp_folder::{CommandTempFolder, TempFolder};
 use crate::permissions::{Permissions, check_program};
-use crate::sealed::{Sealed, canonical_as_far};
+use crate::sealed::{Sealed, canonical_existing_part};
 
-/// What commands are started with: the permitted programs, the environment, the working directory.
+/// Prepares commands: holds the permissions, the environment and the working directory.
 #[derive(Debug)]
 pub(crate) struct Launcher {
     permissions: Permissions,
     environment: Environment,
     working_dir: PathBuf,
-    /// The folders that commands may write, as they were when this was made.
+    /// The folders that commands may write, as they were when the host was created.
     writable: Vec<Folder>,
     sealed: Arc<Sealed>,
     support: ConfinementSupport,
 }
 
-/// A program that somebody wants to run.
+/// A request to run a program.
 pub(super) struct LaunchRequest<'a> {
     pub(super) argv: &'a [String],
     /// Variables of its environment in addition to the few that every command gets.
@@ -39,33 +39,33 @@ pub(super) struct LaunchRequest<'a> {
     pub(super) access: Access,
     pub(super) limits: CommandLimits,
     pub(super) stdin: Stdio,
-    /// Where it starts, if not in the working directory.
+    /// The folder in which the program starts, relative to the working directory.
     pub(super) folder: Option<&'a str>,
 }
 
-/// A program that can be started: no shell, no terminal, its output in pipes.
+/// A program that is ready to be started, without a shell or a terminal, with its output in pipes.
 pub(super) struct Prepared {
     pub(super) command: Command,
     pub(super) start: StartMode,
     /// Its own folder for temporary files.
-    pub(super) temporary: Option<Temporary>,
-    /// What it is called in messages.
+    pub(super) temporary: Option<CommandTempFolder>,
+    /// The name of the program in messages.
     pub(super) shown: String,
-    /// What it is held to. A program that runs unconfined has none.
+    /// The confinement and limits. A program that runs unconfined has none.
     pub(super) bounds: Option<Bounds>,
 }
 
-/// What a program is held to.
+/// The confinement and limits of a program.
 pub(super) struct Bounds {
     pub(super) confinement: Confinement,
     pub(super) limits: CommandLimits,
 }
 
-/// Who confines, limits and ends it.
+/// Which process confines, limits and ends the program.
 pub(super) enum StartMode {
-    /// `command` is a guard, which does it all.
+    /// `command` is a guard, which does all of it.
     Guarded,
-    /// This program does, with what the system supports.
+    /// This process does it, with what the system supports.
     Direct(ConfinementSupport),
 }
 
@@ -109,8 +109,8 @@ impl Launcher {
         })
     }
 
-    /// What this system cannot hold commands to, as a sentence; nothing where it can do all, or
-    /// nothing may be run.
+    /// A sentence about the confinement that this system does not support. None if it supports all
+    /// of it, or if no program is permitted.
     pub(crate) fn lacks(&self) -> Option<String> {
         self.permissions
             .run()
@@ -121,8 +121,7 @@ impl Launcher {
     /// Makes a program ready to be started.
     ///
     /// # Errors
-    /// A text for the model, where the program is not permitted, not found, or could not be
-    /// confined.
+    /// A text for the model, if the program is not permitted, not found, or cannot be confined.
     pub(super) fn prepare(&self, request: LaunchRequest<'_>) -> Result<Prepared, String> {
         let (program, arguments) = request
             .argv
@@ -140,19 +139,21 @@ impl Launcher {
             ));
         }
         let temporary = match (is_confined, request.access) {
-            // A program that writes nothing has no use for it.
+            // A program that may write nothing needs no temporary folder.
             (false, _) | (true, Access::Read) => None,
             (true, Access::Write | Access::Admin) => Some(self.temporary_folder()?),
         };
         let bounds = is_confined.then(|| {
-            let confinement =
-                self.confinement(request.access, temporary.as_ref().and_then(Temporary::made));
+            let confinement = self.confinement(
+                request.access,
+                temporary.as_ref().and_then(CommandTempFolder::made),
+            );
             Bounds {
                 confinement,
                 limits: request.limits,
             }
         });
-        let (mut command, start) = match guard::is_there() {
+        let (mut command, start) = match guard::is_available() {
             true => (
                 self.guarded(&found, temporary.as_ref(), bounds.as_ref()),
                 StartMode::Guarded,
@@ -194,48 +195,48 @@ impl Launcher {
         })
     }
 
-    /// The guard of a program; the program's arguments are to follow.
+    /// The command that starts the guard of a program. The arguments of the program have to follow.
     fn guarded(
         &self,
         found: &Path,
-        temporary: Option<&Temporary>,
+        temporary: Option<&CommandTempFolder>,
         bounds: Option<&Bounds>,
     ) -> Command {
-        let orders = Orders {
+        let guard_arguments = GuardArguments {
             kernel: std::process::id(),
             temporary: temporary.map(|folder| folder.path().to_owned()),
             limits: bounds.map(|bounds| bounds.limits),
             confinement: bounds.map(|bounds| bounds.confinement.clone()),
             support: self.support,
         };
-        let (guard, arguments) = guard::command_line(&orders);
+        let (guard, arguments) = guard::command_line(&guard_arguments);
         let mut command = Command::new(guard);
         command.arg0("dormouse-guard").args(arguments).arg(found);
         command
     }
 
-    /// The variables that a command names, where they are set.
+    /// The variables that a command names, if they are set.
     ///
     /// # Errors
-    /// A text for the model: one is set, and may not be told.
+    /// A text for the model, if one of them is set and not permitted.
     pub(super) fn named(&self, names: &[String]) -> Result<Vec<(OsString, OsString)>, String> {
-        let mut told = Vec::new();
-        // What every command gets is not asked for, nor is what is not there to be told.
-        let is_asked = |name: &&String| {
+        let mut variables = Vec::new();
+        // A variable that every command gets needs no permission, and neither does an unset one.
+        let needs_permission = |name: &&String| {
             !ALWAYS.contains(&name.as_str()) && self.environment.value(name).is_some()
         };
-        for name in names.iter().filter(is_asked) {
+        for name in names.iter().filter(needs_permission) {
             let value = self.variable(name)?;
-            told.extend(value.map(|value| (OsString::from(name), value)));
+            variables.extend(value.map(|value| (OsString::from(name), value)));
         }
-        Ok(told)
+        Ok(variables)
     }
 
-    /// A variable of the environment, where it is set. This is the one door: whoever asks, it has
-    /// to be permitted.
+    /// A variable of the environment, if it is set. Every access to a variable goes through this
+    /// function, which checks the permission.
     ///
     /// # Errors
-    /// A text for the model and the user: it is not permitted, and what permits it.
+    /// A text for the model and the user, which names the flag that permits the variable.
     pub(crate) fn variable(&self, name: &str) -> Result<Option<OsString>, String> {
         if self.permissions.permits_env(name) {
             return Ok(self.environment.value(name));
@@ -251,14 +252,14 @@ impl Launcher {
         )
     }
 
-    /// The environment that the kernel was started in, without what nobody is told.
+    /// The environment in which the kernel was started, without the withheld variables.
     pub(super) fn whole_environment(&self) -> impl Iterator<Item = (OsString, OsString)> {
         self.environment
             .all()
             .map(|(name, value)| (name.clone(), value.clone()))
     }
 
-    /// What a command may do. The folder that its guard makes is added by the guard.
+    /// The confinement of a command. If a guard creates the temporary folder, the guard adds it.
     fn confinement(&self, access: Access, temporary: Option<&Folder>) -> Confinement {
         let temporary = temporary.cloned();
         let writes = match access {
@@ -274,14 +275,14 @@ impl Launcher {
         }
     }
 
-    fn temporary_folder(&self) -> Result<Temporary, String> {
+    fn temporary_folder(&self) -> Result<CommandTempFolder, String> {
         let parent = self
             .environment
             .value("TMPDIR")
             .map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
-        let found = match guard::is_there() {
-            true => Temporary::name(&parent),
-            false => TempFolder::make(&parent).map(Temporary::Made),
+        let found = match guard::is_available() {
+            true => CommandTempFolder::name(&parent),
+            false => TempFolder::make(&parent).map(CommandTempFolder::Made),
         };
         found.map_err(|error| {
             format!(
@@ -295,9 +296,9 @@ impl Launcher {
         matches(self.permissions.unconfined(), program, Some(found))
     }
 
-    /// Refuses a program that a command could have put where it was found.
+    /// Refuses a program in a folder that commands may write: a command could have replaced it.
     fn check_unconfined(&self, found: &Path) -> Result<(), String> {
-        let path = canonical_as_far(found);
+        let path = canonical_existing_part(found);
         let Some(folder) = self
             .writable
             .iter()
@@ -313,11 +314,11 @@ impl Launcher {
         ))
     }
 
-    /// The variables that the declaration of a server sets. One that runs unconfined gets only
-    /// those that the user permits, since a variable can make a program run other code.
+    /// The variables that the declaration of a server sets. An unconfined server gets only those
+    /// that the user permits, since a variable can make a program run other code.
     ///
     /// # Errors
-    /// A text for the user: the first that is not permitted.
+    /// A text for the user, which names the first variable that is not permitted.
     pub(super) fn declared(
         &self,
         program: &str,
@@ -342,10 +343,10 @@ impl Launcher {
             .collect())
     }
 
-    /// The program that a command names.
+    /// Finds the program that a command names.
     ///
     /// # Errors
-    /// A text for the model, where it is not permitted or not found.
+    /// A text for the model, if the program is not permitted or not found.
     pub(crate) fn find(&self, program: &str) -> Result<PathBuf, String> {
         let found = if program.contains('/') {
             Some(self.working_dir.join(program)).filter(|path| is_program(path))
@@ -358,7 +359,7 @@ impl Launcher {
         } else {
             PathBuf::from(program)
         };
-        // What is permitted by its path may be told of what is there.
+        // Whether a file exists is told only for permitted paths.
         if !self.permits(program, found.as_deref().or(is_path.then_some(&named))) {
             return Err(refusal(program, &named));
         }
@@ -375,8 +376,8 @@ impl Launcher {
         })
     }
 
-    /// Searches `PATH`, and there only absolute folders: what stands in a working directory does
-    /// not become a program.
+    /// Searches the absolute folders of `PATH`. Relative ones are skipped, so that a file in the
+    /// working directory is never taken for a program.
     fn look_up(&self, name: &str) -> Option<PathBuf> {
         let folders =
             std::env::split_paths(self.environment.path()?).filter(|folder| folder.is_absolute());
@@ -385,15 +386,16 @@ impl Launcher {
             .find(|path| is_program(path))
     }
 
-    /// A bare name is permitted by that name; every spelling is permitted by the full path that it
-    /// leads to.
+    /// Whether a program is permitted: a bare name by that name, every spelling by the full path
+    /// that it leads to.
     fn permits(&self, program: &str, found: Option<&Path>) -> bool {
         matches(self.permissions.run(), program, found)
     }
 }
 
-/// The folders that commands may write. One that is reached through a link in another one is
-/// refused: a command could make the link lead elsewhere, and the next kernel would permit that.
+/// The folders that commands may write. A path that contains a symbolic link inside of another such
+/// folder is refused: a command could redirect the link, and the next kernel would permit its
+/// target.
 fn writable(permissions: &Permissions, working_dir: &Path) -> io::Result<Vec<Folder>> {
     let paths: Vec<PathBuf> = permissions
         .write()
@@ -408,7 +410,7 @@ fn writable(permissions: &Permissions, working_dir: &Path) -> io::Result<Vec<Fol
         .flat_map(|path| path.ancestors())
         .filter(|path| path.is_symlink())
     {
-        let place = link.parent().map(canonical_as_far);
+        let place = link.parent().map(canonical_existing_part);
         if let Some(folder) = folders.iter().find(|folder| {
             place
                 .as_ref()
@@ -425,7 +427,7 @@ fn writable(permissions: &Permissions, working_dir: &Path) -> io::Result<Vec<Fol
     Ok(folders)
 }
 
-/// Whether a program is among those that are named.
+/// Whether a program is in a list of permitted programs.
 fn matches<'n>(
     mut named: impl Iterator<Item = &'n str>,
     program: &str,

@@ -1,22 +1,22 @@
-//! What a command may use of the machine, as the operating system counts it: for each of its
-//! processes.
+//! Applies the resource limits of a command. The operating system counts them for each process of
+//! the command.
 
 use std::io;
 
 use dormouse_proto::command::CommandLimits;
 use rustix::process::{Pid, Resource, Rlimit, geteuid, getrlimit, prlimit};
 
-/// Limits a process that was just started, or the calling one, and all that it starts.
+/// Limits a process (none: the calling one) and everything that it starts.
 pub(super) fn set_for(process: Option<Pid>, limits: &CommandLimits) -> io::Result<()> {
     let each = [
-        // None at all: where cores go to a program, that takes zero for no limit.
+        // One byte, not zero: a system that pipes core files to a program takes zero for no limit.
         (Resource::Core, 1),
         (Resource::Data, limits.memory_bytes),
         (Resource::Fsize, limits.file_bytes),
         (Resource::Nofile, u64::from(limits.open_files)),
     ];
     for (resource, most) in each.into_iter().chain(processes(limits.processes)) {
-        // What is limited further already stays so.
+        // A stricter limit that is already set stays.
         let most = getrlimit(resource)
             .maximum
             .map_or(most, |maximum| most.min(maximum));
@@ -29,8 +29,8 @@ pub(super) fn set_for(process: Option<Pid>, limits: &CommandLimits) -> io::Resul
             },
         )?;
     }
-    // A stack is no data to the system. What a thread gets by default is as long as the limit now,
-    // and stays so.
+    // The system does not count the stack as data, so it has a limit of its own. The soft limit is
+    // the default size of thread stacks, so it is lowered only if it must be.
     let Rlimit { current, maximum } = getrlimit(Resource::Stack);
     let most = maximum.map_or(limits.memory_bytes, |maximum| {
         maximum.min(limits.memory_bytes)
@@ -47,13 +47,13 @@ pub(super) fn set_for(process: Option<Pid>, limits: &CommandLimits) -> io::Resul
     Ok(())
 }
 
-/// The system counts the tasks of a user: those of the command come on top of all that there are
-/// now. Root is not limited by it.
+/// The limit of processes. The system counts all tasks of the user, so the current number is added.
+/// Root is not limited by it.
 fn processes(most: u32) -> Option<(Resource, u64)> {
     (!geteuid().is_root()).then_some((Resource::Nproc, tasks()? + u64::from(most)))
 }
 
-/// How many tasks the system has. Costs a read of some microseconds.
+/// The number of tasks in the system. Costs some microseconds.
 pub(super) fn tasks() -> Option<u64> {
     let load = std::fs::read_to_string("/proc/loadavg").ok()?;
     load.split_whitespace()

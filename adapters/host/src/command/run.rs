@@ -1,9 +1,9 @@
-//! One run of a program: its output goes into the sink as it comes, the end of its errors is kept
-//! for a failure.
+//! Runs a program: forwards its output to the sink, and keeps the end of its standard error for the
+//! message of a failure.
 //!
-//! What the program itself wrote is taken in full. What it left behind may keep a pipe open; it
-//! gets a short grace, then it is killed with the rest of the group. Dropping the future kills the
-//! group at once.
+//! Everything that the program itself wrote is forwarded. Descendants that keep a pipe open after
+//! its end get a short grace period and are killed then. Dropping the future kills the whole group
+//! at once.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -18,16 +18,16 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::timeout;
 
 use super::confine::Confinement;
-use super::group::{Group, Started};
 use super::launcher::Prepared;
-use super::tail::Tail;
+use super::process_group::{ProcessGroup, Started};
+use super::stderr_tail::StderrTail;
 
 /// How long the pipes may stay open after the program ended.
 const GRACE: Duration = Duration::from_millis(200);
 
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Why output is taken no further.
+/// Why the output is not read any further.
 #[derive(Debug)]
 enum Stopped {
     Full,
@@ -37,8 +37,8 @@ enum Stopped {
 /// Runs a program to its end.
 ///
 /// # Errors
-/// A text for the model: it could not be started, wrote more than `cap_bytes`, or ended in failure;
-/// with the end of its errors. What it had written is in `out`.
+/// A text for the model, if the program could not be started, wrote more than `cap_bytes`, or
+/// failed. It holds the end of the standard error. The output up to then is in `out`.
 pub(super) async fn run(
     prepared: Prepared,
     cap_bytes: u64,
@@ -49,14 +49,14 @@ pub(super) async fn run(
         .as_ref()
         .map(|bounds| bounds.confinement.clone());
     let shown = prepared.shown.clone();
-    let started = Group::start(prepared)
+    let started = ProcessGroup::start(prepared)
         .map_err(|error| format!("`{shown}` could not be started: {error}."))?;
     let Started {
         mut group,
         stdout,
         stderr,
     } = started;
-    let mut tail = Tail::default();
+    let mut tail = StderrTail::default();
     let flow = {
         let errors = tail.follow(stderr).map(|done| done.map_err(Stopped::Io));
         let streams = try_join(pump(stdout, out), errors).map(|done| done.map(drop));
@@ -75,9 +75,9 @@ pub(super) async fn run(
     }
 }
 
-/// Carries the streams until the program has ended and they have too.
+/// Waits until the program has ended and its streams are closed.
 async fn supervise(
-    group: &mut Group,
+    group: &mut ProcessGroup,
     mut streams: Pin<&mut impl Future<Output = Result<(), Stopped>>>,
 ) -> Result<(), Stopped> {
     match select(streams.as_mut(), pin!(group.exited())).await {
@@ -109,14 +109,14 @@ async fn pump(mut stdout: impl AsyncRead + Unpin, out: &OutputSink) -> Result<()
 fn judge(
     shown: &str,
     status: ExitStatus,
-    tail: Tail,
+    tail: StderrTail,
     confinement: Option<&Confinement>,
 ) -> Result<(), String> {
     if status.success() {
         return Ok(());
     }
     let ended = match (status.code(), status.signal()) {
-        // Under a guard, and under a shell, this is how a signal is told.
+        // A guard, and a shell, report the end by a signal as such a code.
         (Some(code @ 129..=159), _) => {
             format!(
                 "exited with code {code} (as by signal {}{})",

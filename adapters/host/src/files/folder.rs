@@ -1,7 +1,7 @@
-//! A folder that is held open, and what can be done in it: look at an entry, open a file, make a
-//! folder.
+//! A folder that is held open, and the operations in it: inspect an entry, open a file, create a
+//! folder, list the entries.
 //!
-//! Whatever name is given here is one part of a path, never a path.
+//! Every name in this module is a single path component.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -13,12 +13,12 @@ use dormouse_proto::file::{DirEntry, EntryKind, FileError, Listing};
 use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, Stat, Uid, fstat, fsync, mkdirat, statat};
 use rustix::io::Errno;
 
-use super::asked::Asked;
-use super::beneath::{self, Want};
+use super::file_request::FileRequest;
+use super::open_beneath::{self, Want};
 use crate::sealed::Sealed;
 
 /// The most entries of a folder that are listed.
-const MOST_ENTRIES: usize = 100_000;
+const MAX_ENTRIES: usize = 100_000;
 
 /// A folder below a permitted root, or the root.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(super) struct Folder {
     handle: OwnedFd,
 }
 
-/// A regular file that is open, and what is kept of it when it is replaced.
+/// An open regular file, with the attributes that a replacement keeps.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) file: File,
@@ -39,76 +39,81 @@ pub(super) struct Target {
 }
 
 impl Folder {
-    /// Opens the folder at `way` below `root`; nothing where a part of the way is absent.
+    /// Opens the folder at `way` below `root`; none if a component of the path is absent.
     pub(super) fn below(
         root: BorrowedFd<'_>,
         way: &Path,
-        asked: &Asked<'_>,
+        request: &FileRequest<'_>,
     ) -> Result<Option<Self>, FileError> {
         let way = if way.as_os_str().is_empty() {
             Path::new(".")
         } else {
             way
         };
-        match beneath::open(root, way, Want::Folder) {
-            Ok(handle) => Self::checked(handle, asked).map(Some),
+        match open_beneath::open(root, way, Want::Folder) {
+            Ok(handle) => Self::checked(handle, request).map(Some),
             Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(asked.errno(errno)),
+            Err(errno) => Err(request.errno(errno)),
         }
     }
 
-    fn checked(handle: OwnedFd, asked: &Asked<'_>) -> Result<Self, FileError> {
-        match beneath::is_kernel_state(handle.as_fd()) {
+    fn checked(handle: OwnedFd, request: &FileRequest<'_>) -> Result<Self, FileError> {
+        match open_beneath::is_kernel_state(handle.as_fd()) {
             Ok(false) => Ok(Self { handle }),
-            Ok(true) => Err(asked.denied(
+            Ok(true) => Err(request.denied(
                 "it belongs to a file system of the operating system itself, such as /proc.",
             )),
-            Err(errno) => Err(asked.errno(errno)),
+            Err(errno) => Err(request.errno(errno)),
         }
     }
 
-    /// This folder, unless it belongs to the kernel itself, under whatever name.
-    pub(super) fn unsealed(self, sealed: &Sealed, asked: &Asked<'_>) -> Result<Self, FileError> {
+    /// Returns this folder, unless it is sealed, under any of its names.
+    pub(super) fn unsealed(
+        self,
+        sealed: &Sealed,
+        request: &FileRequest<'_>,
+    ) -> Result<Self, FileError> {
         match sealed.holds_folder(&self) {
             Ok(false) => Ok(self),
-            Ok(true) => Err(asked.sealed_elsewhere()),
-            Err(errno) => Err(asked.errno(errno)),
+            Ok(true) => Err(request.sealed_elsewhere()),
+            Err(errno) => Err(request.errno(errno)),
         }
     }
 
-    /// The folder `name` in this one, made where it is absent. Durable when this returns.
-    pub(super) fn make(&self, name: &OsStr, asked: &Asked<'_>) -> Result<Self, FileError> {
-        if let Some(there) = Self::below(self.as_fd(), Path::new(name), asked)? {
+    /// Opens the folder `name` in this one, and creates it if it is absent. It is durable when this
+    /// returns.
+    pub(super) fn make(&self, name: &OsStr, request: &FileRequest<'_>) -> Result<Self, FileError> {
+        if let Some(there) = Self::below(self.as_fd(), Path::new(name), request)? {
             return Ok(there);
         }
         match mkdirat(self, name, Mode::from_raw_mode(0o777)) {
-            Ok(()) => fsync(self).map_err(|errno| asked.errno(errno))?,
+            Ok(()) => fsync(self).map_err(|errno| request.errno(errno))?,
             Err(Errno::EXIST) => {}
-            Err(errno) => return Err(asked.errno(errno)),
+            Err(errno) => return Err(request.errno(errno)),
         }
-        Self::below(self.as_fd(), Path::new(name), asked)?.ok_or_else(|| asked.not_found())
+        Self::below(self.as_fd(), Path::new(name), request)?.ok_or_else(|| request.not_found())
     }
 
-    /// Whether a file that may be touched is there. What it is, is asked without opening it for
-    /// anything.
-    pub(super) fn look(&self, name: &OsStr, asked: &Asked<'_>) -> Result<bool, FileError> {
-        match beneath::open(self.as_fd(), Path::new(name), Want::Look) {
-            Ok(handle) => check_target(&handle, asked).map(|_| true),
+    /// Whether a regular file of this name exists. Its type is determined without opening it for
+    /// reading or writing.
+    pub(super) fn look(&self, name: &OsStr, request: &FileRequest<'_>) -> Result<bool, FileError> {
+        match open_beneath::open(self.as_fd(), Path::new(name), Want::Look) {
+            Ok(handle) => check_target(&handle, request).map(|_| true),
             Err(Errno::NOENT) => Ok(false),
-            Err(errno) => Err(asked.errno(errno)),
+            Err(errno) => Err(request.errno(errno)),
         }
     }
 
-    /// What it holds, sorted by name. Names are looked at and not opened; one that goes meanwhile
-    /// is left out.
-    pub(super) fn list(&self, asked: &Asked<'_>) -> Result<Listing, FileError> {
-        let refused = |errno| asked.errno(errno);
+    /// The entries, sorted by name. Entries are not opened. An entry that is deleted meanwhile is
+    /// left out.
+    pub(super) fn list(&self, request: &FileRequest<'_>) -> Result<Listing, FileError> {
+        let refused = |errno| request.errno(errno);
         let (mut entries, mut left_out) = (Vec::new(), 0);
         for entry in Dir::read_from(self).map_err(refused)? {
             let entry = entry.map_err(refused)?;
             match entry.file_name().to_bytes() {
                 b"." | b".." => {}
-                _ if entries.len() == MOST_ENTRIES => left_out += 1,
+                _ if entries.len() == MAX_ENTRIES => left_out += 1,
                 name => entries.extend(self.entry(OsStr::from_bytes(name))),
             }
         }
@@ -132,21 +137,21 @@ impl Folder {
         })
     }
 
-    /// Opens a file; nothing where it is absent. It is looked at before, so that a device is not
-    /// even opened, and after, since it may have been exchanged between.
+    /// Opens a file; none if it is absent. Its type is checked before, so that a device is never
+    /// opened, and again after, since the entry may have been replaced in between.
     pub(super) fn open_target(
         &self,
         name: &OsStr,
         want: Want,
-        asked: &Asked<'_>,
+        request: &FileRequest<'_>,
     ) -> Result<Option<Target>, FileError> {
-        if !self.look(name, asked)? {
+        if !self.look(name, request)? {
             return Ok(None);
         }
-        match beneath::open(self.as_fd(), Path::new(name), want) {
-            Ok(handle) => Target::new(handle, asked).map(Some),
+        match open_beneath::open(self.as_fd(), Path::new(name), want) {
+            Ok(handle) => Target::new(handle, request).map(Some),
             Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(asked.errno(errno)),
+            Err(errno) => Err(request.errno(errno)),
         }
     }
 }
@@ -158,17 +163,21 @@ impl AsFd for Folder {
 }
 
 impl Target {
-    /// This file, unless it belongs to the kernel itself, under whatever name.
-    pub(super) fn unsealed(self, sealed: &Sealed, asked: &Asked<'_>) -> Result<Self, FileError> {
+    /// Returns this file, unless it is sealed, under any of its names.
+    pub(super) fn unsealed(
+        self,
+        sealed: &Sealed,
+        request: &FileRequest<'_>,
+    ) -> Result<Self, FileError> {
         match sealed.holds_file(&self.file) {
             Ok(false) => Ok(self),
-            Ok(true) => Err(asked.sealed_elsewhere()),
-            Err(errno) => Err(asked.errno(errno)),
+            Ok(true) => Err(request.sealed_elsewhere()),
+            Err(errno) => Err(request.errno(errno)),
         }
     }
 
-    fn new(handle: OwnedFd, asked: &Asked<'_>) -> Result<Self, FileError> {
-        let stat = check_target(&handle, asked)?;
+    fn new(handle: OwnedFd, request: &FileRequest<'_>) -> Result<Self, FileError> {
+        let stat = check_target(&handle, request)?;
         let mode = Mode::from_raw_mode(stat.st_mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO);
         let owner = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
         Ok(Self {
@@ -180,22 +189,22 @@ impl Target {
     }
 }
 
-fn check_target(handle: &OwnedFd, asked: &Asked<'_>) -> Result<Stat, FileError> {
-    let stat = fstat(handle).map_err(|errno| asked.errno(errno))?;
+fn check_target(handle: &OwnedFd, request: &FileRequest<'_>) -> Result<Stat, FileError> {
+    let stat = fstat(handle).map_err(|errno| request.errno(errno))?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {}
-        FileType::Directory => return Err(asked.not_a_file("a directory")),
-        FileType::Fifo => return Err(asked.not_a_file("a FIFO")),
-        FileType::Socket => return Err(asked.not_a_file("a socket")),
-        FileType::Symlink => return Err(asked.errno(Errno::LOOP)),
+        FileType::Directory => return Err(request.not_a_file("a directory")),
+        FileType::Fifo => return Err(request.not_a_file("a FIFO")),
+        FileType::Socket => return Err(request.not_a_file("a socket")),
+        FileType::Symlink => return Err(request.errno(Errno::LOOP)),
         FileType::CharacterDevice | FileType::BlockDevice => {
-            return Err(asked.not_a_file("a device"));
+            return Err(request.not_a_file("a device"));
         }
-        _ => return Err(asked.not_a_file("of an unknown type")),
+        _ => return Err(request.not_a_file("of an unknown type")),
     }
     if stat.st_nlink > 1 {
         let names = stat.st_nlink;
-        return Err(asked.denied(format_args!(
+        return Err(request.denied(format_args!(
             "it has {names} names (hard links), some of which may lie outside."
         )));
     }

@@ -1,4 +1,4 @@
-//! The permitted roots of one purpose, each opened once.
+//! The permitted root folders for reading or for writing, each opened once.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use dormouse_proto::file::FileError;
 
-use super::asked::{Asked, Purpose};
-use super::place::{self, Place};
-use crate::sealed::{Sealed, canonical_as_far};
+use super::file_request::{FileRequest, Purpose};
+use super::location::{self, FileLocation};
+use crate::sealed::{Sealed, canonical_existing_part};
 
 /// Folders below which files may be read, or written.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(super) struct Roots {
     working_dir: PathBuf,
 }
 
-/// One folder, by handle: what its path leads to later does not matter.
+/// A folder that is held open: renaming or replacing its path later has no effect.
 #[derive(Debug)]
 struct Root {
     handle: OwnedFd,
@@ -31,8 +31,8 @@ struct Root {
 }
 
 impl Roots {
-    /// Opens the folders; those that are to be written are made where they are absent, unless they
-    /// would lie in a sealed one. `working_dir` is absolute and free of symbolic links.
+    /// Opens the folders. A folder for writing is created if it is absent, unless it would lie in a
+    /// sealed one. `working_dir` is absolute and free of symbolic links.
     pub(super) fn open<'p>(
         purpose: Purpose,
         folders: impl Iterator<Item = &'p Path>,
@@ -63,15 +63,17 @@ impl Roots {
         })
     }
 
-    /// Where a path leads: below the root that is nearest to it.
+    /// The location of a path below its nearest root.
     ///
     /// # Errors
-    /// `AccessDenied` where it is below none.
-    pub(super) fn place(&self, asked: &Asked<'_>) -> Result<Place<'_>, FileError> {
-        let absolute = place::absolute(asked, &self.working_dir)?;
-        let (root, below) = self.below(&absolute, absolute.parent().unwrap_or(&absolute), asked)?;
-        let (way, name) = place::split(&below).ok_or_else(|| asked.not_a_file("a directory"))?;
-        Ok(Place {
+    /// `AccessDenied` if the path is below no root.
+    pub(super) fn locate(&self, request: &FileRequest<'_>) -> Result<FileLocation<'_>, FileError> {
+        let absolute = location::absolute(request, &self.working_dir)?;
+        let (root, below) =
+            self.below(&absolute, absolute.parent().unwrap_or(&absolute), request)?;
+        let (way, name) =
+            location::split(&below).ok_or_else(|| request.not_a_file("a directory"))?;
+        Ok(FileLocation {
             root,
             way: way.to_owned(),
             name: name.to_owned(),
@@ -79,28 +81,31 @@ impl Roots {
         })
     }
 
-    /// The same for a folder, which may be a root itself.
+    /// The root and the relative path of a folder, which may be a root itself.
     ///
     /// # Errors
-    /// `AccessDenied` where it is below no root.
-    pub(super) fn folder(&self, asked: &Asked<'_>) -> Result<(&OwnedFd, PathBuf), FileError> {
-        let absolute = place::absolute_folder(asked, &self.working_dir)?;
-        self.below(&absolute, &absolute, asked)
+    /// `AccessDenied` if the folder is below no root.
+    pub(super) fn folder(
+        &self,
+        request: &FileRequest<'_>,
+    ) -> Result<(&OwnedFd, PathBuf), FileError> {
+        let absolute = location::absolute_folder(request, &self.working_dir)?;
+        self.below(&absolute, &absolute, request)
     }
 
-    /// `folder` is what would have to be permitted.
+    /// The nearest root of a path. An error names `folder` as the one that has to be permitted.
     fn below(
         &self,
         absolute: &Path,
         folder: &Path,
-        asked: &Asked<'_>,
+        request: &FileRequest<'_>,
     ) -> Result<(&OwnedFd, PathBuf), FileError> {
         let nearest = self
             .roots
             .iter()
             .filter_map(|root| Some((root, root.below(absolute)?)));
         let Some((root, below)) = nearest.min_by_key(|(_, below)| below.as_os_str().len()) else {
-            return Err(asked.outside(
+            return Err(request.outside(
                 folder,
                 self.roots.iter().map(|root| root.canonical.as_path()),
             ));
@@ -108,15 +113,15 @@ impl Roots {
         // Exact, since no part of the way below a root may be a link.
         let whole = root.canonical.join(below);
         if let Some(sealed) = self.sealed.holding(&whole) {
-            return Err(asked.sealed(&sealed));
+            return Err(request.sealed(&sealed));
         }
         Ok((&root.handle, below.to_owned()))
     }
 }
 
-/// Makes a folder and those above it where they are absent. In a sealed folder nothing is made.
+/// Creates a folder and its parents if they are absent. Nothing is created in a sealed folder.
 fn make(path: &Path, sealed: &Sealed) -> io::Result<()> {
-    let is_sealed = sealed.holding(&canonical_as_far(path)).is_some();
+    let is_sealed = sealed.holding(&canonical_existing_part(path)).is_some();
     if is_sealed || path.exists() {
         Ok(())
     } else {

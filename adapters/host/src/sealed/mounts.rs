@@ -1,16 +1,15 @@
-//! Other names of a path: a folder can be mounted at several places, and each place is one more
-//! name for what lies in it.
+//! Finds other names of a path: a folder can be mounted at several places, and each mount point
+//! gives its contents another name.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// Where the mounts of this process are listed.
-const TABLE: &str = "/proc/self/mountinfo";
+/// The list of the mounts of this process.
+const MOUNT_TABLE: &str = "/proc/self/mountinfo";
 
-/// The kinds of file systems that are a view of the system itself: its devices, its processes, its
-/// settings.
+/// File systems that show the operating system itself: its devices, processes and settings.
 const OF_THE_SYSTEM: [&[u8]; 18] = [
     b"binfmt_misc",
     b"bpf",
@@ -32,32 +31,32 @@ const OF_THE_SYSTEM: [&[u8]; 18] = [
     b"tracefs",
 ];
 
-/// Those of them that hold devices.
+/// File systems that hold devices.
 const OF_DEVICES: [&[u8]; 2] = [b"devpts", b"devtmpfs"];
 
 /// The mounts of this process at one moment.
 pub(crate) struct Mounts(Vec<Mount>);
 
-/// A mount: a part of a file system that stands at a place.
+/// A mount: a part of a file system, and the path at which it is mounted.
 struct Mount {
     device: OsString,
-    /// The part, as a path within the file system.
+    /// The mounted part, as a path within the file system.
     root: PathBuf,
-    place: PathBuf,
-    /// What kind of file system it is.
+    mount_point: PathBuf,
+    /// The type of the file system.
     kind: Vec<u8>,
 }
 
 impl Mounts {
-    /// Those that there are now. Costs a read of some 50 microseconds.
+    /// Reads the current mounts. Costs some 50 microseconds.
     ///
     /// # Errors
-    /// They cannot be listed.
+    /// The mounts cannot be listed.
     pub(crate) fn read() -> io::Result<Self> {
-        Ok(Self(mounts(&std::fs::read(TABLE)?)))
+        Ok(Self(mounts(&std::fs::read(MOUNT_TABLE)?)))
     }
 
-    /// Every path that leads to one of `paths` or into it, they included.
+    /// `paths`, and every other path that leads to one of them or into it.
     pub(crate) fn aliases<'p>(&self, paths: impl IntoIterator<Item = &'p Path>) -> Vec<PathBuf> {
         paths
             .into_iter()
@@ -65,12 +64,12 @@ impl Mounts {
             .collect()
     }
 
-    /// Where a view of the system is mounted, at whatever place.
+    /// The mount points of file systems that show the system.
     pub(crate) fn of_the_system(&self) -> impl Iterator<Item = &Path> {
         self.places(&OF_THE_SYSTEM)
     }
 
-    /// Where a file system of devices is mounted.
+    /// The mount points of file systems that hold devices.
     pub(crate) fn of_devices(&self) -> impl Iterator<Item = &Path> {
         self.places(&OF_DEVICES)
     }
@@ -79,12 +78,12 @@ impl Mounts {
         self.0
             .iter()
             .filter(|mount| kinds.contains(&&*mount.kind))
-            .map(|mount| &*mount.place)
+            .map(|mount| &*mount.mount_point)
     }
 }
 
-/// The mounts of a list as proc(5) has it: number, parent, device, root, place, options, a dash,
-/// kind, and what does not matter here.
+/// Parses a list of mounts in the format of proc(5): number, parent, device, root, mount point,
+/// options, a dash, type, and fields that are not used.
 fn mounts(table: &[u8]) -> Vec<Mount> {
     table
         .split(|byte| *byte == b'\n')
@@ -95,18 +94,18 @@ fn mounts(table: &[u8]) -> Vec<Mount> {
 fn mount(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ').skip(2);
     let device = OsStr::from_bytes(fields.next()?).to_owned();
-    let (root, place) = (unescaped(fields.next()?), unescaped(fields.next()?));
-    // A dash stands behind fields of which there may be any number.
+    let (root, mount_point) = (unescaped(fields.next()?), unescaped(fields.next()?));
+    // Any number of optional fields comes before the dash.
     let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
     Some(Mount {
         device,
         root,
-        place,
+        mount_point,
         kind: kind.to_vec(),
     })
 }
 
-/// Blanks, tabs, line ends and backslashes are written as a backslash and three octal digits.
+/// Decodes escapes: blanks, tabs, line ends and backslashes are written as three octal digits.
 fn unescaped(field: &[u8]) -> PathBuf {
     let (mut bytes, mut at) = (Vec::with_capacity(field.len()), 0);
     while let Some(byte) = field.get(at) {
@@ -131,12 +130,14 @@ fn unescaped(field: &[u8]) -> PathBuf {
 
 fn named(path: &Path, mounts: &[Mount]) -> Vec<PathBuf> {
     let mut names = vec![path.to_owned()];
-    // Of mounts at one place the last covers the others.
-    let holding = mounts.iter().filter(|mount| path.starts_with(&mount.place));
-    let Some(own) = holding.max_by_key(|mount| mount.place.as_os_str().len()) else {
+    // Of several mounts at one path, the last one hides the others.
+    let holding = mounts
+        .iter()
+        .filter(|mount| path.starts_with(&mount.mount_point));
+    let Some(own) = holding.max_by_key(|mount| mount.mount_point.as_os_str().len()) else {
         return names;
     };
-    let Ok(below) = path.strip_prefix(&own.place) else {
+    let Ok(below) = path.strip_prefix(&own.mount_point) else {
         return names;
     };
     let within = own.root.join(below);
@@ -145,12 +146,12 @@ fn named(path: &Path, mounts: &[Mount]) -> Vec<PathBuf> {
             within.strip_prefix(&mount.root),
             mount.root.strip_prefix(&within),
         ) {
-            (Ok(rest), _) => mount.place.join(rest),
-            // A part of it is mounted by itself.
-            (_, Ok(_)) => mount.place.clone(),
+            (Ok(rest), _) => mount.mount_point.join(rest),
+            // A part of the folder is mounted by itself.
+            (_, Ok(_)) => mount.mount_point.clone(),
             _ => continue,
         };
-        // Joining nothing ends a path with a slash.
+        // Joining an empty path adds a slash at the end, which this removes.
         let name: PathBuf = name.components().collect();
         if !names.contains(&name) {
             names.push(name);

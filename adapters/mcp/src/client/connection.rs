@@ -1,8 +1,9 @@
-//! The connection to one server: begun when it is needed, shared by all who need it, begun anew
-//! when it ended.
+//! The connection to one server: started when it is first needed, shared by all processes, and
+//! started again when it has ended.
 //!
-//! A call is never repeated, also where the connection ends in the middle of it. The host starts
-//! servers that are programs, as it starts commands, and they end with their group.
+//! A call is never repeated, even if the connection ends in the middle of it. The host starts
+//! servers that are programs in the same way as commands, and ends them with everything that they
+//! started.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -15,42 +16,41 @@ use futures_util::future::{BoxFuture, FutureExt, Shared};
 
 use super::session::Session;
 
-/// The pause before a second try; each further one is twice as long.
+/// The pause before the second attempt. Each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// A session that lasted so long was good: what follows it begins without a pause.
+/// A session that lasted this long counts as a success: the next one starts without a pause.
 const LASTING: Duration = Duration::from_secs(60);
 
 type Begun = Result<Arc<Session>, String>;
 type Beginning = Shared<BoxFuture<'static, Begun>>;
 
-/// What leads to one server.
+/// The connection to one server.
 pub(super) struct Connection {
     server: Arc<Server>,
-    most_bytes: usize,
-    standing: Mutex<Standing>,
+    max_bytes: usize,
+    state: Mutex<ConnectionState>,
 }
 
-/// How it stands.
-struct Standing {
-    /// The session, or the try to begin one.
+struct ConnectionState {
+    /// The session, or the attempt to start one.
     current: Option<Beginning>,
-    /// Tries and short sessions in a row that came to nothing.
+    /// Failed attempts and short sessions in a row.
     failures: u32,
     is_closed: bool,
 }
 
 impl Connection {
-    pub(super) fn new(server: Arc<Server>, most_bytes: usize) -> Self {
-        let standing = Mutex::new(Standing {
+    pub(super) fn new(server: Arc<Server>, max_bytes: usize) -> Self {
+        let state = Mutex::new(ConnectionState {
             current: None,
             failures: 0,
             is_closed: false,
         });
         Self {
             server,
-            most_bytes,
-            standing,
+            max_bytes,
+            state,
         }
     }
 
@@ -58,22 +58,22 @@ impl Connection {
         &self.server.name
     }
 
-    /// A session that lives. One that ended is begun anew, after a pause that grows with each
-    /// failure in a row.
+    /// A live session. If the last session has ended, starts a new one after a pause that grows
+    /// with each failure in a row.
     ///
     /// # Errors
-    /// A text: why there is none.
+    /// A text that says why there is no session.
     pub(super) async fn session(self: &Arc<Self>, host: &Arc<dyn Host>) -> Begun {
         let current = self.current(host)?;
         let session = match current.clone().await {
             Ok(session) if session.is_alive().await => return Ok(session),
             Ok(session) => {
                 let lasted = session.began.elapsed() >= LASTING;
-                self.leave(&current, if lasted { Ended::Well } else { Ended::Badly });
+                self.forget(&current, if lasted { Ended::Well } else { Ended::Badly });
                 session
             }
             Err(why) => {
-                self.leave(&current, Ended::Badly);
+                self.forget(&current, Ended::Badly);
                 return Err(why);
             }
         };
@@ -81,49 +81,47 @@ impl Connection {
         let current = self.current(host)?;
         let begun = current.clone().await;
         if begun.is_err() {
-            self.leave(&current, Ended::Badly);
+            self.forget(&current, Ended::Badly);
         }
         begun
     }
 
-    /// Ends the session, and begins none from here on.
+    /// Ends the session, and starts no further one.
     pub(super) async fn close(&self) {
         let current = {
-            let mut standing = self.standing();
-            standing.is_closed = true;
-            standing.current.take()
+            let mut state = self.state();
+            state.is_closed = true;
+            state.current.take()
         };
-        // One that is only beginning ends with its task.
+        // A session that is still being started is ended by the task that starts it.
         if let Some(Some(Ok(session))) = current.map(FutureExt::now_or_never) {
             session.end().await;
         }
     }
 
-    /// The session, or the try to begin one; where there is neither, one is begun.
+    /// The session, or the attempt to start one. Starts one if there is neither.
     fn current(self: &Arc<Self>, host: &Arc<dyn Host>) -> Result<Beginning, String> {
-        let mut standing = self.standing();
-        if standing.is_closed {
+        let mut state = self.state();
+        if state.is_closed {
             return Err("the kernel is shutting down.".to_owned());
         }
-        if let Some(current) = &standing.current {
+        if let Some(current) = &state.current {
             return Ok(current.clone());
         }
-        let pause = pause(standing.failures);
-        let (server, host, most_bytes, connection) = (
-            self.server.clone(),
-            host.clone(),
-            self.most_bytes,
-            Arc::downgrade(self),
-        );
-        // In a task of its own: it goes on while who asked for it has gone.
+        let pause = pause(state.failures);
+        let server = self.server.clone();
+        let host = host.clone();
+        let max_bytes = self.max_bytes;
+        let connection = Arc::downgrade(self);
+        // In a task of its own, so that the attempt continues if its caller is cancelled.
         let task = tokio::spawn(async move {
             tokio::time::sleep(pause).await;
-            let begun = Session::begin(&*host, &server, most_bytes)
+            let begun = Session::begin(&*host, &server, max_bytes)
                 .await
                 .map(Arc::new);
             let is_wanted = connection
                 .upgrade()
-                .is_some_and(|connection| !connection.standing().is_closed);
+                .is_some_and(|connection| !connection.state().is_closed);
             match begun {
                 Ok(session) if !is_wanted => {
                     session.end().await;
@@ -137,28 +135,29 @@ impl Connection {
                 .unwrap_or_else(|_| Err("the adapter failed inside.".to_owned()))
         };
         let begun = begun.boxed().shared();
-        standing.current = Some(begun.clone());
+        state.current = Some(begun.clone());
         Ok(begun)
     }
 
-    /// Forgets a session or a try that is of no use any more, unless somebody did so before.
-    fn leave(&self, left: &Beginning, ended: Ended) {
-        let mut standing = self.standing();
-        if standing
+    /// Forgets a session or an attempt that has ended, unless another caller has replaced it
+    /// already.
+    fn forget(&self, left: &Beginning, ended: Ended) {
+        let mut state = self.state();
+        if state
             .current
             .as_ref()
             .is_some_and(|current| current.ptr_eq(left))
         {
-            standing.current = None;
-            standing.failures = match ended {
+            state.current = None;
+            state.failures = match ended {
                 Ended::Well => 0,
-                Ended::Badly => standing.failures.saturating_add(1),
+                Ended::Badly => state.failures.saturating_add(1),
             };
         }
     }
 
-    fn standing(&self) -> std::sync::MutexGuard<'_, Standing> {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> std::sync::MutexGuard<'_, ConnectionState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -170,14 +169,15 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-/// How something ended that was begun.
+/// How a session or an attempt ended.
 #[derive(Clone, Copy)]
 enum Ended {
     Well,
     Badly,
 }
 
-/// How long to wait after so many failures in a row: between half and all of a time that doubles.
+/// The pause after a number of failures in a row: a random part, between half and all, of a time
+/// that doubles.
 fn pause(failures: u32) -> Duration {
     let Some(doublings) = failures.checked_sub(1) else {
         return Duration::ZERO;
@@ -185,7 +185,7 @@ fn pause(failures: u32) -> Duration {
     let longest = FIRST_PAUSE
         .saturating_mul(1 << doublings.min(16))
         .min(LONGEST_PAUSE);
-    // What differs between any two of these is enough of chance here.
+    // Each `RandomState` has other keys, which is random enough for a pause.
     let chance =
         u32::try_from(RandomState::new().build_hasher().finish() % 1_000).unwrap_or_default();
     longest / 2 + longest / 2 * chance / 1_000

@@ -1,4 +1,5 @@
-//! Servers that are machines: streamable HTTP, where the host permits the connection.
+//! The transport to a server on another machine: streamable HTTP, if the host permits the
+//! connection.
 
 use std::time::Duration;
 
@@ -9,19 +10,19 @@ use reqwest::{Client, Url};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 
-/// So many requests wait for a machine at once; the next one waits for them. Each has a connection
-/// of its own, or a share of one.
-const MOST_AT_ONCE: usize = 256;
+/// The most requests to one server at once. Further requests wait.
+const MAX_CONCURRENT_REQUESTS: usize = 256;
 
 /// A transport to the machine at `url`.
 ///
 /// # Errors
-/// A text: what is wrong with the declaration, or not permitted. No value of it is shown.
+/// A text that says what is wrong with the declaration, or what is not permitted. It shows no value
+/// of the declaration.
 pub(super) fn transport(
     host: &dyn Host,
     url: &str,
     headers: &[(String, ServerValue)],
-    (connect, most_bytes): (Duration, usize),
+    (connect, max_bytes): (Duration, usize),
 ) -> Result<StreamableHttpClientTransport<Client>, String> {
     let parsed = Url::parse(url)
         .ok()
@@ -35,21 +36,20 @@ pub(super) fn transport(
         return Err("its headers would travel in clear text: name an https:// address.".to_owned());
     }
     let client = dormouse_http::client(&parsed)
-        .default_headers(filled(host, headers)?)
+        .default_headers(fill_headers(host, headers)?)
         .connect_timeout(connect);
     let client = client
         .build()
         .map_err(|_| "no HTTP client can be made.".to_owned())?;
     let mut config = StreamableHttpClientTransportConfig::with_uri(url);
-    config.max_sse_event_size = most_bytes;
-    config.max_concurrent_requests = MOST_AT_ONCE;
-    // A call is made once: what a session that expired may have done is not done again by the
-    // transport.
+    config.max_sse_event_size = max_bytes;
+    config.max_concurrent_requests = MAX_CONCURRENT_REQUESTS;
+    // A call is made once: the transport must not repeat a request whose session expired.
     config.reinit_on_expired_session = false;
     Ok(StreamableHttpClientTransport::with_client(client, config))
 }
 
-fn filled(host: &dyn Host, headers: &[(String, ServerValue)]) -> Result<HeaderMap, String> {
+fn fill_headers(host: &dyn Host, headers: &[(String, ServerValue)]) -> Result<HeaderMap, String> {
     let mut filled = HeaderMap::new();
     for (name, value) in headers {
         let value = value

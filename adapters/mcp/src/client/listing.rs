@@ -1,8 +1,7 @@
-//! What a server offers: its tools as it says them, and tools of ours to read its resources.
+//! Lists what a server offers: its own tools, and this client's tools to read its resources.
 //!
-//! Lists are bounded. What a server says of a tool decides what a process needs to call it
-//! (`readOnlyHint`), unless the program says otherwise; and whether a call may be made again after
-//! a restart.
+//! Lists are bounded. The server's `readOnlyHint` decides which access a process needs to call a
+//! tool, unless the program says otherwise. No hint makes a call repeatable after a restart.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,26 +12,27 @@ use dormouse_proto::tool::{Access, ToolPolicy};
 use rmcp::model::{ClientRequest, ListToolsRequest, PaginatedRequestParams, ServerResult, Tool};
 
 use super::connection::Connection;
-use super::fault::Fault;
+use super::request_error::RequestError;
 use super::resources;
 use super::session::Session;
 
-const MOST_PAGES: usize = 100;
-const MOST_TOOLS: usize = 1_000;
+const MAX_PAGES: usize = 100;
+const MAX_TOOLS: usize = 1_000;
 /// The longest description of a tool, in characters.
-const MOST_DESCRIPTION_CHARS: usize = 16_000;
+const MAX_DESCRIPTION_CHARS: usize = 16_000;
 /// The longest schema of a tool, in bytes. A tool with a longer one is not offered.
-const MOST_SCHEMA_BYTES: usize = 256 << 10;
-const MOST_NAME_BYTES: usize = 128;
-/// All that a server says of its tools: it is sent with every request.
-const MOST_TOLD_BYTES: usize = 2 << 20;
-/// The most that a tool of a server may say: far below what one message may hold.
+const MAX_SCHEMA_BYTES: usize = 256 << 10;
+const MAX_NAME_BYTES: usize = 128;
+/// The most bytes of names, descriptions and schemas of one server: models get them with every
+/// request.
+const MAX_LISTING_BYTES: usize = 2 << 20;
+/// The largest output of a tool.
 const OUTPUT_CAP_BYTES: u64 = 64 << 20;
 
 /// What the server offers now.
 ///
 /// # Errors
-/// A text: why that cannot be said.
+/// A text that says why the tools cannot be listed.
 pub(super) async fn offers(
     connection: &Arc<Connection>,
     host: &Arc<dyn Host>,
@@ -42,15 +42,17 @@ pub(super) async fn offers(
         .await
         .map_err(|fault| format!("its tools cannot be listed: {fault}."))?;
     let server = session.server();
-    let mut left = MOST_TOLD_BYTES;
+    let mut bytes_left = MAX_LISTING_BYTES;
     let mut offers: Vec<Offer> = Vec::new();
     for offer in tools.iter().filter_map(|tool| offer(server, tool)) {
-        match left.checked_sub(offer.name.len() + offer.description.len() + offer.schema.len()) {
-            Some(rest) => left = rest,
+        match bytes_left
+            .checked_sub(offer.name.len() + offer.description.len() + offer.schema.len())
+        {
+            Some(rest) => bytes_left = rest,
             None => {
                 tracing::warn!(
                     server = &*server.name,
-                    "a server says more of its tools than is taken"
+                    "the tools of a server are described at too great length: some are left out"
                 );
                 break;
             }
@@ -68,27 +70,29 @@ pub(super) async fn offers(
 }
 
 /// The tools of the server, each name once.
-pub(super) async fn tools(session: &Session) -> Result<Vec<Tool>, Fault> {
-    let (mut tools, mut names, mut cursor) = (Vec::new(), BTreeSet::new(), None);
-    for _ in 0..MOST_PAGES {
+pub(super) async fn tools(session: &Session) -> Result<Vec<Tool>, RequestError> {
+    let mut tools = Vec::new();
+    let mut names = BTreeSet::new();
+    let mut cursor = None;
+    for _ in 0..MAX_PAGES {
         if !session.has_tools() {
             break;
         }
         let params = PaginatedRequestParams::default().with_cursor(cursor.take());
         let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
         let ServerResult::ListToolsResult(page) = session
-            .ask_within(request, session.server().connect_ms)
+            .request_within(request, session.server().connect_ms)
             .await?
         else {
-            return Err(Fault::Strange);
+            return Err(RequestError::UnexpectedResult);
         };
-        let fresh = page
+        let new_tools = page
             .tools
             .into_iter()
             .filter(|tool| names.insert(tool.name.to_string()));
-        tools.extend(fresh.take(MOST_TOOLS - tools.len()));
+        tools.extend(new_tools.take(MAX_TOOLS - tools.len()));
         cursor = page.next_cursor;
-        if cursor.is_none() || tools.len() == MOST_TOOLS {
+        if cursor.is_none() || tools.len() == MAX_TOOLS {
             break;
         }
     }
@@ -96,10 +100,10 @@ pub(super) async fn tools(session: &Session) -> Result<Vec<Tool>, Fault> {
         tracing::warn!(
             server = &*session.server().name,
             tools = tools.len(),
-            "a server lists more than is taken"
+            "a server lists too many tools: some are left out"
         );
     }
-    session.note_own(names);
+    session.remember_own_tools(names);
     Ok(tools)
 }
 
@@ -107,11 +111,11 @@ fn offer(server: &Server, tool: &Tool) -> Option<Offer> {
     let schema =
         serde_json::to_string(&*tool.input_schema).expect("what was read from JSON is JSON");
     let is_named =
-        (1..=MOST_NAME_BYTES).contains(&tool.name.len()) && !tool.name.contains(char::is_control);
-    if schema.len() > MOST_SCHEMA_BYTES || !is_named {
+        (1..=MAX_NAME_BYTES).contains(&tool.name.len()) && !tool.name.contains(char::is_control);
+    if schema.len() > MAX_SCHEMA_BYTES || !is_named {
         tracing::warn!(
             server = &*server.name,
-            "a tool is not offered: its schema is too large, or its name is none"
+            "a tool is left out: its schema is too large, or its name is not valid"
         );
         return None;
     }
@@ -139,7 +143,7 @@ fn offer(server: &Server, tool: &Tool) -> Option<Offer> {
         name: tool.name.as_ref().into(),
         description: description
             .chars()
-            .take(MOST_DESCRIPTION_CHARS)
+            .take(MAX_DESCRIPTION_CHARS)
             .collect::<String>()
             .into(),
         schema: schema.into(),
@@ -147,8 +151,8 @@ fn offer(server: &Server, tool: &Tool) -> Option<Offer> {
     })
 }
 
-/// How a tool of the server is run. A hint is no promise: a call that was in flight when the kernel
-/// stopped is not made again, whatever the server says of its tool (CALL-2).
+/// How a tool of the server is run. A hint is not a promise: a call that was in flight when the
+/// kernel stopped is not repeated, whatever the server says about its tool (CALL-2).
 fn policy(server: &Server, access: Access) -> ToolPolicy {
     let output_cap_bytes = OUTPUT_CAP_BYTES;
     ToolPolicy {
@@ -159,7 +163,7 @@ fn policy(server: &Server, access: Access) -> ToolPolicy {
     }
 }
 
-/// How resources are read: that, by the protocol, changes nothing.
+/// How resources are read. By the protocol, reading changes nothing, so it may be repeated.
 pub(super) fn reading_policy(server: &Server) -> ToolPolicy {
     ToolPolicy {
         idempotent: true,

@@ -1,5 +1,5 @@
-//! Calling a tool, and what its result is for a model: text as text, once, and everything else
-//! attached.
+//! Calls a tool, and turns its result into what a model reads: each text once, everything else as
+//! an attachment.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ use rmcp::model::{
 };
 use serde_json::Value;
 
-use super::fault::Fault;
+use super::request_error::RequestError;
 use super::session::Session;
 
 /// Calls a tool once.
@@ -31,8 +31,12 @@ pub(super) async fn call(
     let arguments = arguments(args).map_err(|why| format!("{tool}: {why}"))?;
     let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
     let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
-    let of_call = |fault: Fault| fault.of_call(&session.server().name, tool);
-    match session.ask_watched(request, out).await.map_err(of_call)? {
+    let of_call = |fault: RequestError| fault.of_call(&session.server().name, tool);
+    match session
+        .request_with_progress(request, out)
+        .await
+        .map_err(of_call)?
+    {
         ServerResult::CallToolResult(result) => {
             show(result, out).map_err(|why| format!("{tool}: {why}"))
         }
@@ -41,13 +45,13 @@ pub(super) async fn call(
              sent."
         )),
         ServerResult::CustomResult(result) => {
-            show_strange(&result.0, out).map_err(|why| format!("{tool}: {why}"))
+            show_unknown(&result.0, out).map_err(|why| format!("{tool}: {why}"))
         }
-        _ => Err(of_call(Fault::Strange)),
+        _ => Err(of_call(RequestError::UnexpectedResult)),
     }
 }
 
-/// Arguments as a model wrote them.
+/// Parses the arguments that a model wrote.
 pub(super) fn arguments(args: &str) -> Result<JsonObject, String> {
     if args.trim().is_empty() {
         return Ok(JsonObject::new());
@@ -60,29 +64,32 @@ pub(super) fn arguments(args: &str) -> Result<JsonObject, String> {
 }
 
 fn show(result: CallToolResult, out: &OutputSink) -> Result<(), String> {
-    let mut shown = Shown::default();
+    let mut shown = ShownResult::default();
     let texts: Vec<&str> = result.content.iter().filter_map(text_of).collect();
     let structured = result
         .structured_content
         .as_ref()
-        .filter(|value| !is_said(value, &texts))
+        .filter(|value| !is_in_texts(value, &texts))
         .map(Value::to_string);
-    result.content.iter().for_each(|block| shown.take(block));
+    result
+        .content
+        .iter()
+        .for_each(|block| shown.add_block(block));
     shown.texts.extend(structured);
     if result.is_error == Some(true) {
-        shown.fail(out)
+        shown.write_error_to(out)
     } else {
-        shown.give(out)
+        shown.write_to(out)
     }
 }
 
-/// A result of a kind that is not known: parts that are known are shown as such, others as JSON.
-fn show_strange(result: &Value, out: &OutputSink) -> Result<(), String> {
-    let mut shown = Shown::default();
+/// Shows a result of an unknown type: known parts as usual, all others as JSON.
+fn show_unknown(result: &Value, out: &OutputSink) -> Result<(), String> {
+    let mut shown = ShownResult::default();
     let parts = result.get("content").and_then(Value::as_array);
     for part in parts.into_iter().flatten() {
         match serde_json::from_value::<ContentBlock>(part.clone()) {
-            Ok(block) => shown.take(&block),
+            Ok(block) => shown.add_block(&block),
             Err(_) => shown.texts.push(part.to_string()),
         }
     }
@@ -90,9 +97,9 @@ fn show_strange(result: &Value, out: &OutputSink) -> Result<(), String> {
         shown.texts.push(result.to_string());
     }
     if result["isError"] == true {
-        shown.fail(out)
+        shown.write_error_to(out)
     } else {
-        shown.give(out)
+        shown.write_to(out)
     }
 }
 
@@ -104,11 +111,11 @@ fn text_of(block: &ContentBlock) -> Option<&str> {
     }
 }
 
-/// Whether texts say what `value` says, as servers repeat it: the value as JSON in one of them; its
-/// only text, or the texts of its only list.
-fn is_said(value: &Value, texts: &[&str]) -> bool {
+/// Whether the texts already contain the structured `value`. Servers repeat it in three ways: as
+/// JSON in a text, as the only value of an object, or as the items of its only list.
+fn is_in_texts(value: &Value, texts: &[&str]) -> bool {
     let is_json = |text: &str, value: &Value| {
-        serde_json::from_str::<Value>(text).is_ok_and(|said| said == *value)
+        serde_json::from_str::<Value>(text).is_ok_and(|parsed| parsed == *value)
     };
     let says = |text: &&str, value: &Value| match value {
         Value::String(string) => text == string || is_json(text, value),
@@ -130,35 +137,35 @@ fn is_said(value: &Value, texts: &[&str]) -> bool {
     }
 }
 
-/// What an error says is its text, as long as that is a word of what went wrong; more is output.
-const LONGEST_ERROR_BYTES: usize = 64 << 10;
+/// The longest error that is reported as such. A longer text becomes output.
+const MAX_ERROR_BYTES: usize = 64 << 10;
 
-/// What is shown of a result.
+/// The parts of a result that a model gets.
 #[derive(Default)]
-pub(super) struct Shown {
+pub(super) struct ShownResult {
     texts: Vec<String>,
     attached: Vec<Attachment>,
 }
 
-impl Shown {
-    fn take(&mut self, block: &ContentBlock) {
+impl ShownResult {
+    fn add_block(&mut self, block: &ContentBlock) {
         match block {
             ContentBlock::Text(text) => self.texts.push(text.text.clone()),
             ContentBlock::Image(image) => self.attach(None, &image.mime_type, &image.data),
             ContentBlock::Audio(audio) => self.attach(None, &audio.mime_type, &audio.data),
-            ContentBlock::Resource(resource) => self.take_resource(&resource.resource),
+            ContentBlock::Resource(resource) => self.add_resource(&resource.resource),
             ContentBlock::ResourceLink(link) => self.texts.push(link_line(link)),
-            // The library may come to know more kinds.
+            // A later version of the library may know more types of content.
             other => self.texts.extend(serde_json::to_string(other).ok()),
         }
     }
 
-    pub(super) fn say(&mut self, text: String) {
+    pub(super) fn add_text(&mut self, text: String) {
         self.texts.push(text);
     }
 
-    /// A text under its address, or bytes.
-    pub(super) fn take_resource(&mut self, resource: &ResourceContents) {
+    /// Adds a text under its URI, or attaches bytes.
+    pub(super) fn add_resource(&mut self, resource: &ResourceContents) {
         match resource {
             ResourceContents::TextResourceContents { uri, text, .. } => {
                 self.texts.push(format!("[{uri}]\n{text}"))
@@ -180,7 +187,7 @@ impl Shown {
     }
 
     fn attach(&mut self, name: Option<&str>, media_type: &str, data: &str) {
-        match bytes_of(data) {
+        match decode_base64(data) {
             Some(bytes) => self.attached.push(Attachment {
                 name: name.map(Into::into),
                 media_type: media_type.into(),
@@ -196,11 +203,11 @@ impl Shown {
         self.texts.join("\n\n")
     }
 
-    /// Gives it to the model.
+    /// Writes the result to the output of the call.
     ///
     /// # Errors
-    /// A text, where it is larger than what is taken.
-    pub(super) fn give(self, out: &OutputSink) -> Result<(), String> {
+    /// A text, if the result is larger than the output may be.
+    pub(super) fn write_to(self, out: &OutputSink) -> Result<(), String> {
         let pushed = out.push(self.text().as_bytes());
         let attached = self
             .attached
@@ -211,19 +218,17 @@ impl Shown {
             .map_err(|OutputFull| "the output is larger than is taken.".to_owned())
     }
 
-    /// Gives it to the model as an error.
-    fn fail(self, out: &OutputSink) -> Result<(), String> {
+    /// Reports the result as an error.
+    fn write_error_to(self, out: &OutputSink) -> Result<(), String> {
         let text = self.text();
-        match () {
-            () if !self.attached.is_empty() || text.len() > LONGEST_ERROR_BYTES => {
-                self.give(out)?;
-                Err("the tool failed.".to_owned())
-            }
-            () if text.trim().is_empty() => {
-                Err("the tool failed, and the server does not say why.".to_owned())
-            }
-            () => Err(text),
+        if !self.attached.is_empty() || text.len() > MAX_ERROR_BYTES {
+            self.write_to(out)?;
+            return Err("the tool failed.".to_owned());
         }
+        if text.trim().is_empty() {
+            return Err("the tool failed, and the server does not say why.".to_owned());
+        }
+        Err(text)
     }
 }
 
@@ -233,12 +238,11 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// What is sent as base64, as servers write it: also in lines, without padding, or as a `data:`
-/// address.
-fn bytes_of(data: &str) -> Option<Vec<u8>> {
+/// Decodes base64 as servers write it: also with line breaks, without padding, or as a `data:` URL.
+fn decode_base64(data: &str) -> Option<Vec<u8>> {
     let data = data.trim_ascii();
     let data = match data.split_once(',') {
-        Some((head, rest)) if is_head(head) => rest,
+        Some((head, rest)) if is_data_url_head(head) => rest,
         _ => data,
     };
     let data = match data.contains(|c: char| c.is_ascii_whitespace()) {
@@ -248,13 +252,13 @@ fn bytes_of(data: &str) -> Option<Vec<u8>> {
     BASE64.decode(&*data).ok()
 }
 
-/// Whether this is what stands before the comma of a `data:` address in base64.
-fn is_head(head: &str) -> bool {
+/// Whether this is the part before the comma of a `data:` URL in base64.
+fn is_data_url_head(head: &str) -> bool {
     let head = head.to_ascii_lowercase();
     head.starts_with("data:") && head.ends_with(";base64")
 }
 
-/// A resource that the server points to.
+/// The line for a resource that the server links to.
 pub(super) fn link_line(link: &Resource) -> String {
     let title = link.title.as_deref().unwrap_or(&link.name);
     let about = [
@@ -281,7 +285,7 @@ mod tests {
         let out = OutputSink::with_cap(1 << 20);
         let end = match serde_json::from_value::<CallToolResult>(result.clone()) {
             Ok(result) => show(result, &out),
-            Err(_) => show_strange(&result, &out),
+            Err(_) => show_unknown(&result, &out),
         };
         let text = String::from_utf8(out.take().bytes.to_vec()).unwrap();
         (text, out.take_attached(), end)
@@ -380,7 +384,7 @@ mod tests {
             ("?", None),
             ("iVBORw=!", None),
         ] {
-            let bytes = bytes_of(data);
+            let bytes = decode_base64(data);
             assert_eq!(
                 bytes.as_deref().map(String::from_utf8_lossy).as_deref(),
                 expected,

@@ -1,5 +1,5 @@
-//! Two tools of ours beside those of a server that has resources: to list them, and to read one. A
-//! link in a result can be followed so.
+//! Two tools that this client adds for a server with resources: one lists the resources, one reads
+//! a resource. With them a model can follow a link in a result.
 
 use dormouse_actors::ports::OutputSink;
 use dormouse_proto::server::{Offer, Server};
@@ -8,53 +8,53 @@ use rmcp::model::{
     ReadResourceRequestParams, ServerResult,
 };
 
-use super::fault::Fault;
 use super::listing::reading_policy;
-use super::output::{Shown, arguments, link_line};
+use super::output::{ShownResult, arguments, link_line};
+use super::request_error::RequestError;
 use super::session::Session;
 
-/// What can be done with the resources of a server.
+/// The tools for the resources of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reading {
+pub(super) enum ResourceTool {
     List,
     Read,
 }
 
-const LIST: &str = r#"{"type":"object","properties":{"cursor":{"type":"string","description":"Where to go on: what the list before ended with."}}}"#;
-const READ: &str = r#"{"type":"object","properties":{"uri":{"type":"string","description":"The address of the resource, as a list or a result shows it."}},"required":["uri"]}"#;
+const LIST_SCHEMA: &str = r#"{"type":"object","properties":{"cursor":{"type":"string","description":"Where to go on: what the list before ended with."}}}"#;
+const READ_SCHEMA: &str = r#"{"type":"object","properties":{"uri":{"type":"string","description":"The address of the resource, as a list or a result shows it."}},"required":["uri"]}"#;
 
-/// The tools, for processes that are to have them.
+/// The descriptions of the tools.
 pub(super) fn offers(server: &Server) -> Vec<Offer> {
-    let offer = |reading: Reading, description: &str, schema: &str| Offer {
+    let offer = |tool: ResourceTool, description: &str, schema: &str| Offer {
         server: server.name.clone(),
-        name: reading.name().into(),
+        name: tool.name().into(),
         description: description.into(),
         schema: schema.into(),
         policy: reading_policy(server),
     };
     vec![
         offer(
-            Reading::List,
+            ResourceTool::List,
             &format!("Lists the resources of the tool server {}.", server.name),
-            LIST,
+            LIST_SCHEMA,
         ),
         offer(
-            Reading::Read,
+            ResourceTool::Read,
             &format!(
                 "Reads a resource of the tool server {} by its address.",
                 server.name
             ),
-            READ,
+            READ_SCHEMA,
         ),
     ]
 }
 
-impl Reading {
-    /// What the tool of this name does.
+impl ResourceTool {
+    /// The tool of this name.
     pub(super) fn of(tool: &str) -> Option<Self> {
         [Self::List, Self::Read]
             .into_iter()
-            .find(|reading| reading.name() == tool)
+            .find(|known| known.name() == tool)
     }
 
     fn name(self) -> &'static str {
@@ -64,7 +64,7 @@ impl Reading {
         }
     }
 
-    /// Does it.
+    /// Executes a call.
     ///
     /// # Errors
     /// A text for the model.
@@ -94,18 +94,18 @@ impl Reading {
                 ))
             }
         };
-        let of_call = |fault: Fault| fault.of_call(&session.server().name, self.name());
-        let mut shown = Shown::default();
-        match session.ask(request).await.map_err(of_call)? {
+        let of_call = |fault: RequestError| fault.of_call(&session.server().name, self.name());
+        let mut shown = ShownResult::default();
+        match session.request(request).await.map_err(of_call)? {
             ServerResult::ReadResourceResult(read) => read
                 .contents
                 .iter()
-                .for_each(|part| shown.take_resource(part)),
+                .for_each(|part| shown.add_resource(part)),
             ServerResult::ListResourcesResult(list) => {
                 list.resources
                     .iter()
-                    .for_each(|resource| shown.say(link_line(resource)));
-                shown.say(match (list.next_cursor, list.resources.len()) {
+                    .for_each(|resource| shown.add_text(link_line(resource)));
+                shown.add_text(match (list.next_cursor, list.resources.len()) {
                     (Some(cursor), _) => {
                         format!("There are more: list_resources with cursor {cursor:?}.")
                     }
@@ -113,8 +113,8 @@ impl Reading {
                     (None, _) => "These are all.".to_owned(),
                 });
             }
-            _ => return Err(of_call(Fault::Strange)),
+            _ => return Err(of_call(RequestError::UnexpectedResult)),
         }
-        shown.give(out)
+        shown.write_to(out)
     }
 }

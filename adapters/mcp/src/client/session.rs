@@ -1,4 +1,4 @@
-//! A session with one server: begun, asked, ended.
+//! A session with one tool server: the handshake, requests, and the end.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,57 +17,57 @@ use rmcp::service::{
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::fault::{self, Fault};
-use super::inbound::{Inbound, Left};
-use super::lines::Lines;
-use super::manners::Manners;
-use super::trust::{CallEnd, CallNumber, Standing, Trust};
+use super::client_info::ClientInfo;
+use super::liveness::{CallEnd, CallNumber, Liveness, SessionHealth};
+use super::request_error::{self, RequestError};
+use super::stdio::StdioTransport;
+use super::unsolicited::{AnswersOnly, CloseReason};
 use super::{http, listing, stderr};
 
-/// How long a server may take to say that it lives, where that is in doubt.
-const PONG: Duration = Duration::from_secs(5);
+/// How long a server may take to answer a ping.
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a server may take to end by itself.
-pub(super) const END: Duration = Duration::from_secs(2);
+pub(super) const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A running session. Dropping it ends the server.
 pub(super) struct Session {
     server: Arc<Server>,
     peer: Peer<RoleClient>,
-    service: Mutex<Option<RunningService<RoleClient, Manners>>>,
-    /// What keeps a server running that was started.
+    service: Mutex<Option<RunningService<RoleClient, ClientInfo>>>,
+    /// Keeps a server running that was started as a program; dropping it ends the server.
     held: Mutex<Option<Box<dyn Send + Sync>>>,
     pub(super) began: Instant,
-    trust: Mutex<Trust>,
+    liveness: Mutex<Liveness>,
     changes: watch::Receiver<u64>,
-    watched: Watched,
-    left: Left,
-    /// The tools that the server has itself, as of so many changes.
+    progress_sinks: ProgressSinks,
+    close_reason: CloseReason,
+    /// The names of the server's own tools, and the number of changes after which they were listed.
     own: Mutex<Option<(u64, Arc<BTreeSet<String>>)>>,
 }
 
-/// Where it goes what the server says of the progress of calls.
-pub(super) type Watched = Arc<Mutex<HashMap<ProgressToken, OutputSink>>>;
+/// Where the progress of each call is reported.
+pub(super) type ProgressSinks = Arc<Mutex<HashMap<ProgressToken, OutputSink>>>;
 
 impl Session {
-    /// Begins a session, within the time that the server has for it: by the handshake that most
-    /// servers know, and where a server refuses that, by the one that has none.
+    /// Starts a session within the time limit of the server's declaration. Tries the handshake that
+    /// most servers know. If the server refuses it, tries the newer protocol without a handshake.
     ///
     /// # Errors
-    /// A text: what is not permitted, or went wrong.
+    /// A text that says what is not permitted, or what went wrong.
     pub(super) async fn begin(
         host: &dyn Host,
         server: &Arc<Server>,
-        most_bytes: usize,
+        max_bytes: usize,
     ) -> Result<Self, String> {
         let limit = Duration::from_millis(server.connect_ms);
         let begun = timeout(limit, async {
-            match Self::begin_by(ClientLifecycleMode::Initialize, host, server, most_bytes).await {
-                Err(refusal @ (Unbegun::Refused(_) | Unbegun::Unknown(_))) => {
+            match Self::begin_by(ClientLifecycleMode::Initialize, host, server, max_bytes).await {
+                Err(refusal @ (HandshakeError::Refused(_) | HandshakeError::Unknown(_))) => {
                     let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
                     let discover = ClientLifecycleMode::Discover { preferred_versions };
-                    match Self::begin_by(discover, host, server, most_bytes).await {
-                        // It knows the handshake that it refused.
-                        Err(Unbegun::Unknown(_)) => Err(refusal),
+                    match Self::begin_by(discover, host, server, max_bytes).await {
+                        // The server knows neither, so the first refusal says more.
+                        Err(HandshakeError::Unknown(_)) => Err(refusal),
                         begun => begun,
                     }
                 }
@@ -76,9 +76,11 @@ impl Session {
         });
         match begun.await {
             Ok(Ok(session)) => Ok(session),
-            Ok(Err(Unbegun::Unknown(why) | Unbegun::Refused(why) | Unbegun::Failed(why))) => {
-                Err(why)
-            }
+            Ok(Err(
+                HandshakeError::Unknown(why)
+                | HandshakeError::Refused(why)
+                | HandshakeError::Failed(why),
+            )) => Err(why),
             Err(_) => Err(format!("it was not ready within {} ms.", server.connect_ms)),
         }
     }
@@ -87,10 +89,10 @@ impl Session {
         lifecycle: ClientLifecycleMode,
         host: &dyn Host,
         server: &Arc<Server>,
-        most_bytes: usize,
-    ) -> Result<Self, Unbegun> {
+        max_bytes: usize,
+    ) -> Result<Self, HandshakeError> {
         let (changes, changed) = watch::channel(0);
-        let (watched, left) = (Watched::default(), Left::default());
+        let (progress_sinks, close_reason) = (ProgressSinks::default(), CloseReason::default());
         let (begun, held) = match &server.transport {
             Transport::Stdio(command) => {
                 let ServerChild {
@@ -100,16 +102,21 @@ impl Session {
                     held,
                 } = host
                     .serve(command)
-                    .map_err(|why| Unbegun::Failed(why.to_string()))?;
+                    .map_err(|why| HandshakeError::Failed(why.to_string()))?;
                 let following = tokio::spawn(stderr::follow(server.name.clone(), stderr));
-                let lines = Lines::new(stdout, stdin, most_bytes, left.clone());
-                let inbound =
-                    Inbound::new(lines, &server.name, changes, watched.clone(), left.clone());
-                let begun = Manners.serve_with_lifecycle(inbound, lifecycle).await;
+                let transport = StdioTransport::new(stdout, stdin, max_bytes, close_reason.clone());
+                let inbound = AnswersOnly::new(
+                    transport,
+                    &server.name,
+                    changes,
+                    progress_sinks.clone(),
+                    close_reason.clone(),
+                );
+                let begun = ClientInfo.serve_with_lifecycle(inbound, lifecycle).await;
                 if begun.is_err() {
-                    // It ends now, if it has not: what it writes has an end.
+                    // Ends the server, so that its standard error ends too.
                     drop(held);
-                    stderr::tell_last(&server.name, following).await;
+                    stderr::log_last_line(&server.name, following).await;
                     (begun, None)
                 } else {
                     (begun, Some(held))
@@ -117,29 +124,32 @@ impl Session {
             }
             Transport::Http { url, headers } => {
                 let connect = Duration::from_millis(server.connect_ms);
-                let transport = http::transport(host, url, headers, (connect, most_bytes))
-                    .map_err(Unbegun::Failed)?;
-                let inbound = Inbound::new(
+                let transport = http::transport(host, url, headers, (connect, max_bytes))
+                    .map_err(HandshakeError::Failed)?;
+                let inbound = AnswersOnly::new(
                     transport,
                     &server.name,
                     changes,
-                    watched.clone(),
-                    left.clone(),
+                    progress_sinks.clone(),
+                    close_reason.clone(),
                 );
-                (Manners.serve_with_lifecycle(inbound, lifecycle).await, None)
+                (
+                    ClientInfo.serve_with_lifecycle(inbound, lifecycle).await,
+                    None,
+                )
             }
         };
         let service = begun.map_err(|error| match error {
             ClientInitializeError::JsonRpcError(ref refusal)
                 if refusal.code == ErrorCode::METHOD_NOT_FOUND =>
             {
-                Unbegun::Unknown(fault::of_beginning(&error, &left))
+                HandshakeError::Unknown(request_error::of_handshake(&error, &close_reason))
             }
             ClientInitializeError::JsonRpcError(_)
             | ClientInitializeError::ExpectedInitResult(_) => {
-                Unbegun::Refused(fault::of_beginning(&error, &left))
+                HandshakeError::Refused(request_error::of_handshake(&error, &close_reason))
             }
-            _ => Unbegun::Failed(fault::of_beginning(&error, &left)),
+            _ => HandshakeError::Failed(request_error::of_handshake(&error, &close_reason)),
         })?;
         Ok(Self {
             server: server.clone(),
@@ -147,10 +157,10 @@ impl Session {
             service: Mutex::new(Some(service)),
             held: Mutex::new(held),
             began: Instant::now(),
-            trust: Mutex::default(),
+            liveness: Mutex::default(),
             changes: changed,
-            watched,
-            left,
+            progress_sinks,
+            close_reason,
             own: Mutex::default(),
         })
     }
@@ -159,7 +169,7 @@ impl Session {
         &self.server
     }
 
-    /// Whether the server has resources to read.
+    /// Whether the server offers resources.
     pub(super) fn has_resources(&self) -> bool {
         self.peer
             .peer_info()
@@ -172,91 +182,94 @@ impl Session {
             .is_some_and(|info| info.capabilities.tools.is_some())
     }
 
-    /// Whether the server can be asked. Where that is in doubt it is asked for a sign of life,
-    /// unless calls wait that were asked before: to end the session would end them, and each has a
+    /// Whether the server can be expected to answer. If that is in doubt, pings the server, unless
+    /// calls wait that were sent earlier: ending the session would end them, and each of them has a
     /// deadline.
     pub(super) async fn is_alive(&self) -> bool {
         if self.peer.is_transport_closed() {
             return false;
         }
-        let standing = self.trust().standing();
-        match standing {
-            Standing::Sound | Standing::Held => true,
-            Standing::Doubtful => self.gives_a_sign().await,
-            Standing::Lost => false,
+        let health = self.liveness().health();
+        match health {
+            SessionHealth::Healthy | SessionHealth::InUse => true,
+            SessionHealth::Doubtful => self.answers_ping().await,
+            SessionHealth::Expired => false,
         }
     }
 
-    async fn gives_a_sign(&self) -> bool {
+    async fn answers_ping(&self) -> bool {
         let ping = ClientRequest::PingRequest(Default::default());
-        let answer = timeout(PONG, self.ask(ping)).await;
+        let answer = timeout(PING_TIMEOUT, self.request(ping)).await;
         // An answer of any kind is a sign of life.
         answer.is_ok_and(|answer| end_of(&answer) == CallEnd::Answered)
     }
 
-    /// Asks the server. Dropping the future tells the server that nobody waits any more.
+    /// Sends a request. Dropping the future notifies the server that the request is cancelled.
     ///
     /// # Errors
-    /// [`Fault`].
-    pub(super) async fn ask(&self, request: ClientRequest) -> Result<ServerResult, Fault> {
-        self.ask_for(request, None).await
+    /// [`RequestError`].
+    pub(super) async fn request(
+        &self,
+        request: ClientRequest,
+    ) -> Result<ServerResult, RequestError> {
+        self.send_request(request, None).await
     }
 
-    /// The same; what the server says of its progress goes to who watches `out`.
+    /// Sends a request, and reports its progress to `out`.
     ///
     /// # Errors
-    /// [`Fault`].
-    pub(super) async fn ask_watched(
+    /// [`RequestError`].
+    pub(super) async fn request_with_progress(
         &self,
         request: ClientRequest,
         out: &OutputSink,
-    ) -> Result<ServerResult, Fault> {
-        self.ask_for(request, Some(out)).await
+    ) -> Result<ServerResult, RequestError> {
+        self.send_request(request, Some(out)).await
     }
 
-    async fn ask_for(
+    async fn send_request(
         &self,
         request: ClientRequest,
         out: Option<&OutputSink>,
-    ) -> Result<ServerResult, Fault> {
-        let faulty = |fault: Fault| fault.or_left(&self.left);
+    ) -> Result<ServerResult, RequestError> {
+        let with_close_reason = |error: RequestError| error.or_closed(&self.close_reason);
         let handle = self
             .peer
             .send_cancellable_request(request, PeerRequestOptions::no_options())
             .await;
-        let handle = handle.map_err(|error| faulty(error.into()))?;
-        self.watched()
+        let handle = handle.map_err(|error| with_close_reason(error.into()))?;
+        self.progress_sinks()
             .extend(out.map(|out| (handle.progress_token.clone(), out.clone())));
-        let number = self.trust().ask();
-        let mut asked = Asked {
+        let number = self.liveness().begin_call();
+        let mut pending = PendingRequest {
             session: self,
             handle,
             number,
-            end: CallEnd::GivenUp,
+            end: CallEnd::Cancelled,
         };
-        let answer = (&mut asked.handle.rx).await;
+        let answer = (&mut pending.handle.rx).await;
         let answer = answer
-            .map_err(|_| Fault::Gone)
-            .and_then(|answer| answer.map_err(Fault::from))
-            .map_err(faulty);
-        asked.end = end_of(&answer);
+            .map_err(|_| RequestError::Disconnected)
+            .and_then(|answer| answer.map_err(RequestError::from))
+            .map_err(with_close_reason);
+        pending.end = end_of(&answer);
         answer
     }
 
-    /// The same, within so many milliseconds.
-    pub(super) async fn ask_within(
+    /// Sends a request, and waits at most `ms` milliseconds for the answer.
+    pub(super) async fn request_within(
         &self,
         request: ClientRequest,
         ms: u64,
-    ) -> Result<ServerResult, Fault> {
-        timeout(Duration::from_millis(ms), self.ask(request))
+    ) -> Result<ServerResult, RequestError> {
+        timeout(Duration::from_millis(ms), self.request(request))
             .await
-            .unwrap_or(Err(Fault::Late(ms)))
+            .unwrap_or(Err(RequestError::TimedOut(ms)))
     }
 
-    /// Whether a tool of this name is the server's own. Asks the server, if it was not asked yet;
-    /// one that does not answer has none.
-    pub(super) async fn has_own(&self, tool: &str) -> bool {
+    /// Whether the server has a tool of this name. Lists its tools if that was not done since they
+    /// changed. A server that does not answer counts as one without tools.
+    pub(super) async fn has_own_tool(&self, tool: &str) -> bool {
         let changes = *self.changes.borrow();
         let known = self
             .own
@@ -271,21 +284,23 @@ impl Session {
             .is_ok_and(|tools| tools.iter().any(|own| own.name == tool))
     }
 
-    /// Notes the tools that the server has itself.
-    pub(super) fn note_own(&self, names: BTreeSet<String>) {
+    /// Remembers the names of the server's own tools.
+    pub(super) fn remember_own_tools(&self, names: BTreeSet<String>) {
         let changes = *self.changes.borrow();
         *self.own.lock().unwrap_or_else(PoisonError::into_inner) = Some((changes, Arc::new(names)));
     }
 
-    fn trust(&self) -> MutexGuard<'_, Trust> {
-        self.trust.lock().unwrap_or_else(PoisonError::into_inner)
+    fn liveness(&self) -> MutexGuard<'_, Liveness> {
+        self.liveness.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn watched(&self) -> MutexGuard<'_, HashMap<ProgressToken, OutputSink>> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    fn progress_sinks(&self) -> MutexGuard<'_, HashMap<ProgressToken, OutputSink>> {
+        self.progress_sinks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the session: the server is asked to end, and ended where it does not.
+    /// Ends the session: asks the server to end, and kills it if it does not.
     pub(super) async fn end(&self) {
         let service = self
             .service
@@ -293,8 +308,8 @@ impl Session {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         if let Some(mut service) = service {
-            // What does not end in time is ended below.
-            let _ = service.close_with_timeout(END).await;
+            // A server that does not end in time is killed below.
+            let _ = service.close_with_timeout(END_TIMEOUT).await;
         }
         drop(
             self.held
@@ -313,39 +328,41 @@ impl std::fmt::Debug for Session {
     }
 }
 
-/// Why a session did not begin.
-enum Unbegun {
-    /// The server knows no such handshake.
+/// Why a session could not be started.
+enum HandshakeError {
+    /// The server does not know this handshake.
     Unknown(String),
-    /// It refused.
+    /// The server refused the handshake.
     Refused(String),
     /// Anything else.
     Failed(String),
 }
 
 /// A request that waits for its answer.
-struct Asked<'a> {
+struct PendingRequest<'a> {
     session: &'a Session,
     handle: RequestHandle<RoleClient>,
     number: CallNumber,
     end: CallEnd,
 }
 
-fn end_of(answer: &Result<ServerResult, Fault>) -> CallEnd {
+fn end_of(answer: &Result<ServerResult, RequestError>) -> CallEnd {
     answer
         .as_ref()
-        .map_or_else(Fault::call_end, |_| CallEnd::Answered)
+        .map_or_else(RequestError::call_end, |_| CallEnd::Answered)
 }
 
-impl Drop for Asked<'_> {
+impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
-        self.session.watched().remove(&self.handle.progress_token);
-        self.session.trust().end(self.number, self.end);
-        if self.end != CallEnd::GivenUp {
+        self.session
+            .progress_sinks()
+            .remove(&self.handle.progress_token);
+        self.session.liveness().end_call(self.number, self.end);
+        if self.end != CallEnd::Cancelled {
             return;
         }
         let (peer, id) = (self.session.peer.clone(), self.handle.id.clone());
-        // Outside of a runtime there is no connection left to say it by.
+        // Outside of a runtime the connection does not exist any more.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
@@ -353,8 +370,8 @@ impl Drop for Asked<'_> {
             let params =
                 CancelledNotificationParam::new(Some(id), Some("the call was given up".to_owned()));
             let notification = CancelledNotification::new(params);
-            // A server that cannot be told is told nothing.
-            let _ = timeout(PONG, peer.send_notification(notification.into())).await;
+            // The notification is best effort: the request is over in any case.
+            let _ = timeout(PING_TIMEOUT, peer.send_notification(notification.into())).await;
         });
     }
 }

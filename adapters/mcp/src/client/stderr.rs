@@ -1,6 +1,8 @@
-//! What a server writes to its standard error: traced line by line under the target
-//! `dormouse_mcp::stderr`, and nowhere else. A long line is cut, and [`Noise`] bounds their number.
-//! The last line of a server that does not begin is an error, since it mostly says why.
+//! Logs what a server writes to its standard error, line by line, under the target
+//! `dormouse_mcp::stderr`. It is shown nowhere else.
+//!
+//! Long lines are truncated, and [`LogLimit`] bounds the number of lines. If a server does not
+//! start, its last line is logged as an error, since that line usually says why.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,51 +11,53 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::manners::shortened;
-use super::noise::Noise;
+use super::client_info::shortened;
+use super::log_limit::LogLimit;
 
-/// So much of a line is kept, in bytes.
+/// The longest part of a line that is kept, in bytes.
 const LINE_BYTES: usize = 2 << 10;
 
-/// How long the end of what a server writes is waited for.
+/// How long to wait for the end of the output of a server that did not start.
 const END: Duration = Duration::from_secs(1);
 
-/// Traces all that is written, to its end. The last line that says something.
+/// Logs every line until the stream ends, and returns the last line that is not empty.
 pub(super) async fn follow(server: Arc<str>, mut errors: impl AsyncRead + Unpin) -> Option<String> {
-    let (mut chunk, mut line, mut last) = (vec![0; 8 << 10], Vec::new(), None);
-    let mut noise = Noise::default();
-    // What cannot be read any more is at its end.
+    let mut chunk = vec![0; 8 << 10];
+    let mut line = Vec::new();
+    let mut last = None;
+    let mut log_limit = LogLimit::default();
+    // A read error counts as the end of the stream.
     while let Ok(read @ 1..) = errors.read(&mut chunk).await {
         for part in chunk[..read].split_inclusive(|byte| *byte == b'\n') {
             let room = LINE_BYTES.saturating_sub(line.len());
             line.extend_from_slice(&part[..part.len().min(room)]);
             if part.ends_with(b"\n") {
-                last = said(&server, &mut line, &mut noise).or(last);
+                last = take_line(&server, &mut line, &mut log_limit).or(last);
             }
         }
     }
-    said(&server, &mut line, &mut noise).or(last)
+    take_line(&server, &mut line, &mut log_limit).or(last)
 }
 
-/// Traces a line, if it says something.
-fn said(server: &str, line: &mut Vec<u8>, noise: &mut Noise) -> Option<String> {
-    let said = shortened(String::from_utf8_lossy(line).trim_end());
+/// Logs a line unless it is empty, and clears the buffer for the next one.
+fn take_line(server: &str, line: &mut Vec<u8>, log_limit: &mut LogLimit) -> Option<String> {
+    let text = shortened(String::from_utf8_lossy(line).trim_end());
     line.clear();
-    if said.is_empty() {
+    if text.is_empty() {
         return None;
     }
-    if noise.admits(server) {
-        tracing::info!(target: "dormouse_mcp::stderr", server, "{said}");
+    if log_limit.admits(server) {
+        tracing::info!(target: "dormouse_mcp::stderr", server, "{text}");
     }
-    Some(said)
+    Some(text)
 }
 
-/// Traces as an error what a server said last that did not begin.
-pub(super) async fn tell_last(server: &str, following: JoinHandle<Option<String>>) {
+/// Logs the last line of a server that did not start as an error.
+pub(super) async fn log_last_line(server: &str, following: JoinHandle<Option<String>>) {
     if let Ok(Ok(Some(last))) = timeout(END, following).await {
         tracing::error!(
             server,
-            "the server did not begin; what it wrote last: {last}"
+            "the server did not start; the last line that it wrote: {last}"
         );
     }
 }

@@ -1,7 +1,7 @@
-//! From the wire: a reply that came whole, and the parts that a streamed one shares with it.
+//! Decodes complete replies, and the parts that streamed replies share with them.
 //!
-//! Every block is kept as the text that came; text and tool uses are understood beside it. A block
-//! of a kind that is not known here is carried, never dropped.
+//! Every block keeps its original JSON text; texts and tool uses are decoded in addition. A block
+//! of an unknown type is kept, never dropped.
 
 use dormouse_proto::message::{Block, Raw};
 use dormouse_proto::model::{ModelError, Reply, StopReason, Usage};
@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::FORMAT;
 use crate::wire::excerpt::{beginning, malformed, malformed_in};
 use crate::wire::failure;
-use crate::wire::fields::Fields;
+use crate::wire::json_fields::Fields;
 
 #[derive(Deserialize)]
 struct Whole {
@@ -22,7 +22,7 @@ struct Whole {
     error: Option<serde_json::Value>,
 }
 
-/// Reads a reply that came whole.
+/// Decodes a complete reply.
 pub(super) fn message(json: &str) -> Result<Reply, ModelError> {
     let whole: Whole =
         serde_json::from_str(json).map_err(|error| malformed_in("reply", json, &error))?;
@@ -41,14 +41,14 @@ pub(super) fn message(json: &str) -> Result<Reply, ModelError> {
     finish(blocks, whole.stop_reason.as_deref(), usage)
 }
 
-/// Puts a reply together from its parts.
+/// Builds a reply from its parts.
 pub(super) fn finish(
     blocks: Vec<Block>,
     stop: Option<&str>,
     usage: Usage,
 ) -> Result<Reply, ModelError> {
     let stop = match stop_reason(stop)? {
-        // Some servers end a turn that calls tools as if it had said everything.
+        // Some servers report the normal end of a turn although the model calls tools.
         StopReason::EndTurn
             if blocks
                 .iter()
@@ -65,7 +65,7 @@ pub(super) fn finish(
     })
 }
 
-/// Reads one block.
+/// Decodes one block.
 pub(super) fn decode_block(json: &str) -> Result<Block, ModelError> {
     let fields: Fields =
         serde_json::from_str(json).map_err(|error| malformed_in("block", json, &error))?;
@@ -117,7 +117,7 @@ fn stop_reason(word: Option<&str>) -> Result<StopReason, ModelError> {
         Some("pause_turn") => StopReason::Pause,
         Some("refusal") => StopReason::Refusal,
         Some("model_context_window_exceeded") => StopReason::ContextWindow,
-        // To guess would end a process as if it were done, or run tools that were cut short.
+        // A guess could end a process as if it were done, or run truncated tool calls.
         Some(other) => {
             return Err(malformed(format!(
                 "the stop reason '{}' is not known",
@@ -128,8 +128,7 @@ fn stop_reason(word: Option<&str>) -> Result<StopReason, ModelError> {
     })
 }
 
-/// Token counts as they come: in a stream each is cumulative, and one that is left out has not
-/// changed.
+/// Token counts. In a stream each count is cumulative, and an absent count has not changed.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct UsageFields {
     input_tokens: Option<u64>,
@@ -145,7 +144,7 @@ struct OutputDetails {
 }
 
 impl UsageFields {
-    /// Takes over the counts that are given.
+    /// Copies the counts that are present.
     pub(super) fn update(&self, usage: &mut Usage) {
         let fields = [
             (&mut usage.input_tokens, self.input_tokens),

@@ -1,14 +1,14 @@
-//! To the wire.
+//! Encodes requests.
 //!
-//! * The same request gives the same bytes, and everything that may change between two requests of
-//!   a conversation comes behind what does not: last stand `messages`, and behind them only
-//!   `max_tokens`, which a budget may lower.
-//! * A block that came from this provider goes back as the text that came.
-//! * Cache breakpoints stand where they never move. One at the end of the frozen part (system
-//!   prompt, or tools where there is none); behind each of the first two forks that the process
-//!   descends from, one on the first block that is not shared; for the conversation the request
-//!   asks for automatic caching, one field at its top: the provider itself then breaks after the
-//!   last block. Four at most, as are allowed.
+//! * The same request gives the same bytes. Everything that may change between two requests of a
+//!   conversation comes last: `messages`, and after them only `max_tokens`, which a budget may
+//!   lower.
+//! * A block that came from this provider is sent back with its original JSON text.
+//! * Cache breakpoints never move. One is at the end of the constant part (the system prompt, or
+//!   the tools if there is none). For each of the first two forks that the process descends from,
+//!   one is on the first block that is not shared. For the conversation, a field at the top of the
+//!   request asks for automatic caching: the provider itself then sets a breakpoint after the last
+//!   block. That makes four at most, which is the limit of the provider.
 
 use bytes::Bytes;
 use dormouse_proto::message::{Block, Media, Role};
@@ -17,22 +17,22 @@ use dormouse_proto::tool::ToolSpec;
 use serde_json::value::RawValue;
 
 use super::FORMAT;
-use crate::wire::fields::{Fields, arguments, kept, raw, type_of};
-use crate::wire::ids;
+use crate::wire::call_ids;
+use crate::wire::json_fields::{Fields, arguments, kept, raw, type_of};
 use crate::wire::media::{self, Kind};
 use crate::wire::{Caching, Delivery, Mark, Purpose, Turn, parameters, schema};
 
-/// Output tokens of a reply, unless the program says otherwise.
+/// The default limit of output tokens.
 const MAX_TOKENS: u64 = 4096;
-/// What the request itself says, so that `[parameters]` cannot.
+/// Fields that the request itself sets, so `[parameters]` must not.
 const RESERVED: [&str; 5] = ["model", "messages", "system", "tools", "stream"];
-/// What bears on the number of input tokens, of what `[parameters]` may hold.
+/// The parameters that influence the number of input tokens.
 const COUNTED: [&str; 3] = ["thinking", "tool_choice", "mcp_servers"];
-/// The longest id of a tool use that is taken.
-const LONGEST_ID: usize = 64;
-/// Blocks that a message of the model must not end in: it does where the reply was cut while the
-/// model thought.
-const THOUGHTS: [&str; 2] = ["thinking", "redacted_thinking"];
+/// The longest id of a tool use that the provider accepts.
+const MAX_ID_CHARS: usize = 64;
+/// Types of blocks that must not be the last one of an assistant message. They are last if the
+/// reply was truncated while the model was thinking.
+const THINKING_TYPES: [&str; 2] = ["thinking", "redacted_thinking"];
 
 pub(super) fn head(
     request: &Request,
@@ -103,7 +103,7 @@ fn tool(spec: &ToolSpec) -> Result<Fields, ModelError> {
     Ok(named.with("input_schema", &schema))
 }
 
-/// A message: answers to tool uses stand in front of texts.
+/// Encodes a message. Tool results come before texts.
 pub(super) fn turn(turn: Turn<'_>) -> Result<String, ModelError> {
     let mut content = Vec::with_capacity(turn.message.blocks.len());
     for block in &turn.message.blocks {
@@ -113,15 +113,15 @@ pub(super) fn turn(turn: Turn<'_>) -> Result<String, ModelError> {
     while let Some(Element::Thought(_)) = content.last() {
         content.pop();
     }
-    // The provider takes no message without content.
+    // The provider refuses a message without content.
     let Some(first) = content.first_mut() else {
         return Ok(String::new());
     };
     match first {
-        Element::Answer(fields) | Element::Ours(fields) if turn.mark == Mark::Breakpoint => {
+        Element::Answer(fields) | Element::Built(fields) if turn.mark == Mark::Breakpoint => {
             *fields = std::mem::take(fields).with("cache_control", &Fields::of_type("ephemeral"));
         }
-        Element::Answer(_) | Element::Ours(_) | Element::Kept(_) | Element::Thought(_) => {}
+        Element::Answer(_) | Element::Built(_) | Element::Original(_) | Element::Thought(_) => {}
     }
     let role = match turn.message.role {
         Role::User => "user",
@@ -136,26 +136,26 @@ pub(super) fn turn(turn: Turn<'_>) -> Result<String, ModelError> {
 
 /// An element of a message's content.
 enum Element {
-    Kept(Box<RawValue>),
-    /// Of the kinds that nothing may end in.
+    Original(Box<RawValue>),
+    /// A block of thinking, which must not be last.
     Thought(Box<RawValue>),
     Answer(Fields),
-    Ours(Fields),
+    Built(Fields),
 }
 
 impl Element {
     fn into_json(self) -> Box<RawValue> {
         match self {
-            Self::Kept(json) | Self::Thought(json) => json,
-            Self::Answer(fields) | Self::Ours(fields) => raw(&fields),
+            Self::Original(json) | Self::Thought(json) => json,
+            Self::Answer(fields) | Self::Built(fields) => raw(&fields),
         }
     }
 }
 
-/// A block as it is sent; none where there is nothing to send.
+/// Encodes a block; none if there is nothing to send.
 fn element(block: &Block, turn: Turn<'_>) -> Result<Option<Element>, ModelError> {
     Ok(match block {
-        // The provider sends texts without content, and refuses them.
+        // The provider itself sends empty texts, but refuses them in requests.
         Block::Text { text, .. } if text.trim().is_empty() => None,
         Block::Text { raw: Some(raw), .. }
         | Block::ToolUse { raw: Some(raw), .. }
@@ -164,19 +164,19 @@ fn element(block: &Block, turn: Turn<'_>) -> Result<Option<Element>, ModelError>
         {
             let json = kept(&raw.json, || "a kept block".to_owned())?;
             let is_thought = matches!(block, Block::Opaque(_))
-                && type_of(&raw.json).is_some_and(|kind| THOUGHTS.contains(&kind.as_str()));
+                && type_of(&raw.json).is_some_and(|kind| THINKING_TYPES.contains(&kind.as_str()));
             Some(if is_thought {
                 Element::Thought(json)
             } else {
-                Element::Kept(json)
+                Element::Original(json)
             })
         }
-        Block::Text { text: said, .. } => Some(Element::Ours(text(said))),
+        Block::Text { text: said, .. } => Some(Element::Built(text(said))),
         Block::ToolUse { id, name, args, .. } => {
             let tool_use = Fields::of_type("tool_use")
-                .with("id", &*ids::fitting(id, LONGEST_ID))
+                .with("id", &*call_ids::fitting(id, MAX_ID_CHARS))
                 .with("name", &**name);
-            Some(Element::Ours(tool_use.with("input", &arguments(args))))
+            Some(Element::Built(tool_use.with("input", &arguments(args))))
         }
         Block::ToolResult {
             id,
@@ -194,9 +194,9 @@ fn element(block: &Block, turn: Turn<'_>) -> Result<Option<Element>, ModelError>
         } => turn
             .media
             .get(&media.fd)
-            .and_then(|bytes| shown(media, bytes))
-            .map(Element::Ours),
-        // It stands in its answer; or it is a block that only another provider understands.
+            .and_then(|bytes| media_block(media, bytes))
+            .map(Element::Built),
+        // The media are part of their tool result, or the block is from another provider.
         Block::Media {
             answers: Some(_), ..
         }
@@ -208,7 +208,7 @@ fn text(text: &str) -> Fields {
     Fields::of_type("text").with("text", text)
 }
 
-/// An answer that is an error: it may hold text only.
+/// A tool result that reports an error: it may contain text only.
 fn failure(id: &str, said: &str, turn: Turn<'_>) -> Fields {
     of_call(id, turn)
         .with("content", said)
@@ -218,16 +218,16 @@ fn failure(id: &str, said: &str, turn: Turn<'_>) -> Fields {
 fn of_call(id: &str, turn: Turn<'_>) -> Fields {
     Fields::of_type("tool_result").with(
         "tool_use_id",
-        &*ids::of_answer(id, turn.before, FORMAT, LONGEST_ID),
+        &*call_ids::of_answer(id, turn.before, FORMAT, MAX_ID_CHARS),
     )
 }
 
-/// An answer, with what belongs to it.
+/// A tool result with its media.
 fn answer(id: &str, said: &str, turn: Turn<'_>) -> Fields {
     let answer = of_call(id, turn);
     let media = media::of(&turn.message.blocks, turn.media, Some(id));
     let shown: Vec<_> = media
-        .filter_map(|(media, bytes)| shown(media, bytes))
+        .filter_map(|(media, bytes)| media_block(media, bytes))
         .collect();
     if shown.is_empty() {
         return answer.with("content", said);
@@ -239,7 +239,7 @@ fn answer(id: &str, said: &str, turn: Turn<'_>) -> Fields {
     )
 }
 
-fn shown(media: &Media, bytes: &Bytes) -> Option<Fields> {
+fn media_block(media: &Media, bytes: &Bytes) -> Option<Fields> {
     let block = match media::kind(&media.media_type)? {
         Kind::Image => Fields::of_type("image"),
         Kind::Pdf => Fields::of_type("document"),

@@ -1,8 +1,9 @@
-//! From the wire: a reply that comes as events, put together as if it had come whole.
+//! Decodes streamed replies: joins the events into the reply that a complete answer would have
+//! given.
 //!
-//! A delta grows the block that it names. Text fields grow at their end and other fields are
-//! replaced, also in deltas of kinds that are not known here, so that a block of a new kind still
-//! comes out whole.
+//! A delta extends the block that it names: text fields are appended to, other fields are replaced.
+//! That also holds for deltas of unknown types, so a block of a new type is still decoded
+//! completely.
 
 use std::collections::BTreeMap;
 
@@ -13,21 +14,21 @@ use serde_json::value::RawValue;
 use super::decode::{self, UsageFields};
 use crate::wire::excerpt::{malformed, malformed_in};
 use crate::wire::failure;
-use crate::wire::fields::{Fields, MOST_FIELDS, is_object, raw, string};
+use crate::wire::json_fields::{Fields, MAX_FIELDS, is_object, raw, string};
 use crate::wire::{Decoder, Progress};
 
-/// Puts a streamed reply together, event by event.
+/// Decodes a streamed reply, event by event.
 #[derive(Debug, Default)]
 pub struct StreamDecoder {
-    blocks: BTreeMap<u64, Growing>,
+    blocks: BTreeMap<u64, PartialBlock>,
     stop: Option<String>,
     usage: Usage,
     stopped: bool,
 }
 
-/// A block whose deltas still come in.
+/// A block whose deltas are still arriving.
 #[derive(Debug)]
-struct Growing {
+struct PartialBlock {
     fields: Fields,
     texts: Vec<(String, String)>,
     input: String,
@@ -68,8 +69,8 @@ impl Decoder for StreamDecoder {
             }
             "message_stop" => self.stopped = true,
             "error" => return Err(failure::in_body(&event.error.unwrap_or_default())),
-            // content_block_stop and ping say nothing that is needed; what is new may come
-            // anywhere.
+            // content_block_stop and ping carry nothing that is needed. Events of new types may
+            // come at any point.
             _ => {}
         }
         Ok(())
@@ -93,7 +94,7 @@ impl Decoder for StreamDecoder {
         let blocks = self
             .blocks
             .into_values()
-            .map(Growing::finish)
+            .map(PartialBlock::finish)
             .collect::<Result<_, _>>()?;
         decode::finish(blocks, self.stop.as_deref(), self.usage)
     }
@@ -112,7 +113,7 @@ impl StreamDecoder {
         if fields.text("type").as_deref() == Some("tool_use") {
             deltas(Delta::ToolUse(fields.text("name").unwrap_or_default()));
         }
-        let block = Growing {
+        let block = PartialBlock {
             fields,
             texts: Vec::new(),
             input: String::new(),
@@ -136,9 +137,9 @@ impl StreamDecoder {
             .ok_or_else(|| malformed(format!("a delta of block {index} is empty")))?;
         block.grow(delta, deltas);
         match block.fields.len() + block.texts.len() {
-            0..=MOST_FIELDS => Ok(()),
+            0..=MAX_FIELDS => Ok(()),
             _ => Err(malformed(format!(
-                "block {index} grows beyond {MOST_FIELDS} fields"
+                "block {index} grows beyond {MAX_FIELDS} fields"
             ))),
         }
     }
@@ -150,7 +151,7 @@ fn need_index(event: &Event) -> Result<u64, ModelError> {
         .ok_or_else(|| malformed(format!("a {} has no index", event.r#type)))
 }
 
-impl Growing {
+impl PartialBlock {
     fn grow(&mut self, delta: &Fields, deltas: &dyn Fn(Delta)) {
         match delta.text("type").as_deref() {
             Some("input_json_delta") => {
@@ -207,8 +208,8 @@ impl Growing {
         decode::block_of(&self.fields, &self.fields.to_json(), args)
     }
 
-    /// The arguments as they came. Text that is no JSON (the model erred, or was cut) cannot stand
-    /// in a block: there the block keeps what it started with, an empty object.
+    /// The arguments as they arrived. If they are not valid JSON (an error of the model, or a
+    /// truncated reply), the block itself keeps the empty object that it started with.
     fn args(&mut self) -> String {
         if self.input.trim().is_empty() {
             return self

@@ -1,4 +1,4 @@
-//! From the wire: a reply that came whole, and the parts that a streamed one shares with it.
+//! Decodes complete replies, and the parts that streamed replies share with them.
 
 use dormouse_proto::message::{Block, Raw};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, StopReason, Usage};
@@ -7,10 +7,10 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::FORMAT;
-use super::names::{Names, Origin};
+use super::generated_ids::{GeneratedIds, Origin};
 use crate::wire::excerpt::{beginning, malformed, malformed_in};
 use crate::wire::failure;
-use crate::wire::fields::{Fields, is_object, raw};
+use crate::wire::json_fields::{Fields, is_object, raw};
 use crate::wire::usage::{Counts, Details};
 
 #[derive(Deserialize)]
@@ -29,7 +29,7 @@ struct Choice {
     error: Option<Value>,
 }
 
-/// Reads a reply that came whole.
+/// Decodes a complete reply.
 pub(super) fn completion(json: &str) -> Result<Reply, ModelError> {
     let whole: Whole =
         serde_json::from_str(json).map_err(|error| malformed_in("reply", json, &error))?;
@@ -57,7 +57,7 @@ pub(super) fn completion(json: &str) -> Result<Reply, ModelError> {
     )
 }
 
-/// The parts of a message that are understood.
+/// The fields of a message that are decoded.
 #[derive(Deserialize)]
 struct Message {
     content: Option<Value>,
@@ -75,7 +75,7 @@ pub(super) struct Call {
 
 impl Call {
     /// The function and its arguments.
-    pub(super) fn said(&self) -> Option<(&str, Option<&Value>)> {
+    pub(super) fn function_call(&self) -> Option<(&str, Option<&Value>)> {
         self.function
             .as_ref()
             .map(|function| (function.name.as_str(), function.arguments.as_ref()))
@@ -95,7 +95,7 @@ fn absent_or<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Default>(
     Option::deserialize(from).map(Option::unwrap_or_default)
 }
 
-/// Puts a reply together from its message and what stands beside it.
+/// Builds a reply from its message and the fields next to it.
 pub(super) fn finish(
     json: &str,
     stop: StopReason,
@@ -107,7 +107,7 @@ pub(super) fn finish(
     let refusal = message.refusal.filter(|refusal| !refusal.is_empty());
     let text = message.content.as_ref().map(text_in).unwrap_or_default()
         + refusal.as_deref().unwrap_or_default();
-    let names = Names::of(origin, &text, &message.tool_calls);
+    let names = GeneratedIds::of(origin, &text, &message.tool_calls);
     let mut blocks = Vec::new();
     if !text.is_empty() {
         blocks.push(Block::Text {
@@ -121,15 +121,16 @@ pub(super) fn finish(
         blocks.push(tool_use(index, call, json, &names)?);
     }
     let is_cut = |block: &Block| matches!(block, Block::ToolUse { args, .. } if !is_object(args));
-    match has_unnamed || blocks.iter().any(is_cut) {
-        true => keep(&mut blocks, &mended(json, &names)?),
-        false => keep(&mut blocks, json),
+    if has_unnamed || blocks.iter().any(is_cut) {
+        attach_original(&mut blocks, &repaired_message(json, &names)?);
+    } else {
+        attach_original(&mut blocks, json);
     }
     let has_calls = blocks
         .iter()
         .any(|block| matches!(block, Block::ToolUse { .. }));
     let stop = match stop {
-        // Some servers end a turn that calls tools as if it had said everything.
+        // Some servers report the normal end of a turn although the model calls tools.
         StopReason::EndTurn if has_calls => StopReason::ToolUse,
         StopReason::ToolUse if !has_calls => StopReason::EndTurn,
         StopReason::EndTurn if refusal.is_some() => StopReason::Refusal,
@@ -142,22 +143,22 @@ pub(super) fn finish(
     })
 }
 
-/// The first block carries the whole message.
-fn keep(blocks: &mut Vec<Block>, json: &str) {
+/// Attaches the original message to the first block.
+fn attach_original(blocks: &mut Vec<Block>, json: &str) {
     let whole = Raw {
         format: FORMAT.into(),
         json: json.into(),
     };
     match blocks.first_mut() {
         Some(Block::Text { raw, .. } | Block::ToolUse { raw, .. }) => *raw = Some(whole),
-        _ if says_nothing(json) => {}
+        _ if is_empty_message(json) => {}
         _ => blocks.push(Block::Opaque(whole)),
     }
 }
 
-/// A message with calls whose arguments are no object, or that have no id, as it goes back: they
-/// have no arguments, and the id that their answers carry.
-fn mended(json: &str, names: &Names) -> Result<String, ModelError> {
+/// The message in a form that servers accept in the next request: a call whose arguments are not an
+/// object gets empty arguments, and a call without an id gets the id that its result will carry.
+fn repaired_message(json: &str, names: &GeneratedIds) -> Result<String, ModelError> {
     let object = |json: &str| {
         serde_json::from_str::<Fields>(json).map_err(|error| malformed_in("message", json, &error))
     };
@@ -182,8 +183,8 @@ fn mended(json: &str, names: &Names) -> Result<String, ModelError> {
     Ok(message.to_json())
 }
 
-/// Whether a message has nothing but a role: such a one is not worth sending back, and not taken.
-fn says_nothing(json: &str) -> bool {
+/// Whether a message has nothing but a role. Servers refuse such a message, so it is not sent back.
+fn is_empty_message(json: &str) -> bool {
     let fields: Fields = serde_json::from_str(json).unwrap_or_default();
     let is_empty = |json: &str| matches!(json, "null" | "\"\"" | "[]" | "{}");
     fields
@@ -191,7 +192,7 @@ fn says_nothing(json: &str) -> bool {
         .all(|(name, value)| name == "role" || is_empty(value.get()))
 }
 
-/// Text, or a list of parts of which some are text.
+/// The text of a content, which is a text or a list of parts.
 pub(super) fn text_in(content: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     match content {
@@ -200,7 +201,7 @@ pub(super) fn text_in(content: &Value) -> String {
     }
 }
 
-/// The thoughts among a list of parts.
+/// The thinking in a list of parts.
 pub(super) fn thought_in(content: &Value) -> String {
     content
         .as_array()
@@ -210,7 +211,12 @@ pub(super) fn thought_in(content: &Value) -> String {
         .collect()
 }
 
-fn tool_use(index: usize, call: Call, json: &str, names: &Names) -> Result<Block, ModelError> {
+fn tool_use(
+    index: usize,
+    call: Call,
+    json: &str,
+    names: &GeneratedIds,
+) -> Result<Block, ModelError> {
     let function = call.function.filter(|function| !function.name.is_empty());
     let function = function.ok_or_else(|| {
         malformed(format!(
@@ -218,7 +224,7 @@ fn tool_use(index: usize, call: Call, json: &str, names: &Names) -> Result<Block
             beginning(json)
         ))
     })?;
-    // Some servers give the object itself.
+    // Some servers send the object itself instead of its text.
     let args = match function.arguments {
         Some(Value::String(text)) if text.trim().is_empty() => "{}".to_owned(),
         Some(Value::String(text)) => text,
@@ -237,7 +243,7 @@ fn tool_use(index: usize, call: Call, json: &str, names: &Names) -> Result<Block
     })
 }
 
-/// Why the model stopped. It is asked first: what came of a draw that failed may be no reply.
+/// Why the model stopped. Checked before the message, since failed sampling may leave no valid one.
 pub(super) fn stop_reason(word: Option<&str>) -> Result<StopReason, ModelError> {
     Ok(match word {
         Some("stop" | "eos" | "eos_token" | "stop_sequence" | "end_turn") => StopReason::EndTurn,
@@ -251,9 +257,9 @@ pub(super) fn stop_reason(word: Option<&str>) -> Result<StopReason, ModelError> 
             ));
         }
         Some(word) if word == "error" || word.starts_with("function_call_filter") => {
-            return Err(failure::misdrawn(word, ""));
+            return Err(failure::sampling_failed(word, ""));
         }
-        // To guess would end a process as if it were done, or run tools that were cut short.
+        // A guess could end a process as if it were done, or run truncated tool calls.
         Some(other) => {
             return Err(malformed(format!(
                 "the finish reason '{}' is not known",
@@ -264,7 +270,7 @@ pub(super) fn stop_reason(word: Option<&str>) -> Result<StopReason, ModelError> 
     })
 }
 
-/// Token counts, by their names in this format.
+/// Token counts in this format.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(super) struct UsageFields {
     prompt_tokens: Option<u64>,

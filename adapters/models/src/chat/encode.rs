@@ -1,11 +1,11 @@
-//! To the wire.
+//! Encodes requests.
 //!
-//! * Behind the messages stands only the bound of the reply, which a budget may lower.
-//! * A message that came from such a server goes back as the text that came.
-//! * Each answer to a tool use is a message of its own, and takes text only: images and documents
-//!   follow in a message of the user behind all answers, each behind the name of its descriptor.
-//! * An answer has no error flag: it begins with the word.
-//! * Nothing asks for a cache: these servers cache by themselves, what begins with the same bytes.
+//! * After the messages comes only the limit of the reply, which a budget may lower.
+//! * A message that came from such a server is sent back with its original JSON text.
+//! * Each tool result is a message of its own, and can contain text only. Images and documents
+//!   follow in a user message after all results, each after the name of its descriptor.
+//! * A tool result has no error flag: the text of an error begins with `Error:`.
+//! * No cache is requested: these servers cache equal prefixes by themselves.
 
 use bytes::Bytes;
 use dormouse_proto::message::{Block, Media, Role, text_of};
@@ -13,12 +13,12 @@ use dormouse_proto::model::{ModelError, Request};
 use dormouse_proto::tool::ToolSpec;
 
 use super::{Dialect, FORMAT};
-use crate::wire::fields::{Fields, arguments, kept, raw};
-use crate::wire::ids;
+use crate::wire::call_ids;
+use crate::wire::json_fields::{Fields, arguments, kept, raw};
 use crate::wire::media::{self, Kind};
 use crate::wire::{Delivery, Purpose, Turn, parameters, schema};
 
-/// What the request itself says, so that `[parameters]` cannot.
+/// Fields that the request itself sets, so `[parameters]` must not.
 const RESERVED: [&str; 6] = [
     "model",
     "messages",
@@ -27,10 +27,10 @@ const RESERVED: [&str; 6] = [
     "stream_options",
     "n",
 ];
-/// The bound of a reply, by all its names: a program may write either.
+/// The names of the limit of a reply: a program may use either.
 const BOUNDS: [&str; 2] = ["max_tokens", "max_completion_tokens"];
-/// The longest id of a call that is taken.
-const LONGEST_ID: usize = 40;
+/// The longest id of a call that the provider accepts.
+const MAX_ID_CHARS: usize = 40;
 
 pub(super) fn head(request: &Request, purpose: Purpose) -> Result<String, ModelError> {
     let is_streamed = purpose == Purpose::Reply(Delivery::Stream);
@@ -66,7 +66,7 @@ pub(super) fn head(request: &Request, purpose: Purpose) -> Result<String, ModelE
         .expect("an object ends with its brace");
     let system = Some(&*request.system).filter(|system| !system.trim().is_empty());
     let system = system
-        .map(|system| said("system", system).to_json())
+        .map(|system| text_message("system", system).to_json())
         .unwrap_or_default();
     Ok(format!("{open},\"messages\":[{system}"))
 }
@@ -90,34 +90,35 @@ fn tool(spec: &ToolSpec) -> Result<Fields, ModelError> {
     Ok(Fields::of_type("function").with("function", &function.with("parameters", &schema)))
 }
 
-fn said(role: &str, text: &str) -> Fields {
+fn text_message(role: &str, text: &str) -> Fields {
     Fields::default().with("role", role).with("content", text)
 }
 
 pub(super) fn turn(turn: Turn<'_>) -> Result<String, ModelError> {
     match turn.message.role {
-        Role::Assistant => of_the_model(&turn.message.blocks),
-        Role::User => Ok(of_the_user(turn)),
+        Role::Assistant => assistant_message(&turn.message.blocks),
+        Role::User => Ok(user_messages(turn)),
     }
 }
 
-fn of_the_model(blocks: &[Block]) -> Result<String, ModelError> {
-    let came = blocks.iter().find_map(|block| match block {
+fn assistant_message(blocks: &[Block]) -> Result<String, ModelError> {
+    let original = blocks.iter().find_map(|block| match block {
         Block::Text { raw: Some(raw), .. }
         | Block::ToolUse { raw: Some(raw), .. }
         | Block::Opaque(raw) => Some(raw).filter(|raw| *raw.format == *FORMAT),
         _ => None,
     });
-    if let Some(came) = came {
-        return kept(&came.json, || "a kept message".to_owned()).map(|json| json.get().to_owned());
+    if let Some(original) = original {
+        return kept(&original.json, || "a kept message".to_owned())
+            .map(|json| json.get().to_owned());
     }
     let calls: Vec<_> = blocks.iter().filter_map(call).collect();
     let text = text_of(blocks);
     Ok(match (text.trim().is_empty(), calls.is_empty()) {
         (true, true) => String::new(),
-        (false, true) => said("assistant", &text).to_json(),
-        (is_silent, false) => {
-            let content = Some(&text).filter(|_| !is_silent);
+        (false, true) => text_message("assistant", &text).to_json(),
+        (is_blank, false) => {
+            let content = Some(&text).filter(|_| !is_blank);
             Fields::default()
                 .with("role", "assistant")
                 .with("content", &content)
@@ -134,7 +135,7 @@ fn call(block: &Block) -> Option<Fields> {
     let function = Fields::default()
         .with("name", &**name)
         .with("arguments", arguments(args).get());
-    let id = ids::fitting(id, LONGEST_ID);
+    let id = call_ids::fitting(id, MAX_ID_CHARS);
     Some(
         Fields::default()
             .with("id", &*id)
@@ -143,13 +144,13 @@ fn call(block: &Block) -> Option<Fields> {
     )
 }
 
-fn of_the_user(turn: Turn<'_>) -> String {
+fn user_messages(turn: Turn<'_>) -> String {
     let blocks = &turn.message.blocks;
     let answers = blocks.iter().filter_map(|block| answer(block, turn));
     let parts: Vec<_> = blocks.iter().flat_map(|block| parts(block, turn)).collect();
     let rest = match (&parts[..], single_text(blocks)) {
         ([], _) => None,
-        ([_], Some(text)) => Some(said("user", text)),
+        ([_], Some(text)) => Some(text_message("user", text)),
         _ => Some(
             Fields::default()
                 .with("role", "user")
@@ -167,7 +168,7 @@ fn answer(block: &Block, turn: Turn<'_>) -> Option<Fields> {
     let Block::ToolResult { id, text, is_error } = block else {
         return None;
     };
-    let id = ids::of_answer(id, turn.before, FORMAT, LONGEST_ID);
+    let id = call_ids::of_answer(id, turn.before, FORMAT, MAX_ID_CHARS);
     let answer = Fields::default()
         .with("role", "tool")
         .with("tool_call_id", &*id);
@@ -178,7 +179,7 @@ fn answer(block: &Block, turn: Turn<'_>) -> Option<Fields> {
     })
 }
 
-/// The only text, where nothing else is said.
+/// The first text that is not blank.
 fn single_text(blocks: &[Block]) -> Option<&str> {
     blocks.iter().find_map(|block| match block {
         Block::Text { text, .. } if !text.trim().is_empty() => Some(&**text),
@@ -186,7 +187,7 @@ fn single_text(blocks: &[Block]) -> Option<&str> {
     })
 }
 
-/// What the user's message shows of a block.
+/// The parts of the user message that stand for a block.
 fn parts(block: &Block, turn: Turn<'_>) -> Vec<Fields> {
     match block {
         Block::Text { text, .. } if !text.trim().is_empty() => vec![part(text)],
@@ -194,7 +195,7 @@ fn parts(block: &Block, turn: Turn<'_>) -> Vec<Fields> {
             let shown = turn
                 .media
                 .get(&media.fd)
-                .and_then(|bytes| shown(media, bytes));
+                .and_then(|bytes| media_part(media, bytes));
             let name = part(&format!("{} ({}):", media.fd, media.media_type));
             shown
                 .into_iter()
@@ -212,7 +213,7 @@ fn part(text: &str) -> Fields {
     Fields::of_type("text").with("text", text)
 }
 
-fn shown(media: &Media, bytes: &Bytes) -> Option<Fields> {
+fn media_part(media: &Media, bytes: &Bytes) -> Option<Fields> {
     let url = || media::data_url(&media.media_type, bytes);
     Some(match media::kind(&media.media_type)? {
         Kind::Image => {

@@ -1,29 +1,30 @@
-//! From the wire: a reply that comes as events, put together as if it had come whole.
+//! Decodes streamed replies: joins the events into the reply that a complete answer would have
+//! given.
 //!
-//! Text fields of a delta grow, lists are appended to and other fields are replaced, also where
-//! they are not known here; tool calls are told apart by rules of their own.
+//! Text fields and lists of a delta are appended to, other fields are replaced; that also holds for
+//! unknown fields. Tool calls are joined by rules of their own (`partial_calls`).
 
-mod calls;
-mod growing;
+mod partial_calls;
+mod partial_object;
 
 use dormouse_proto::model::{Delta, ModelError, Reply};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use self::calls::Calls;
-use self::growing::Growing;
+use self::partial_calls::Calls;
+use self::partial_object::PartialObject;
 use super::decode::{self, UsageFields};
-use super::names::Origin;
+use super::generated_ids::Origin;
 use crate::wire::excerpt::malformed_in;
 use crate::wire::failure;
-use crate::wire::fields::{Fields, raw, string};
+use crate::wire::json_fields::{Fields, raw, string};
 use crate::wire::{Decoder, Progress};
 
-/// Puts a streamed reply together, event by event.
+/// Decodes a streamed reply, event by event.
 #[derive(Debug, Default)]
 pub struct StreamDecoder {
-    message: Growing,
+    message: PartialObject,
     calls: Calls,
     stop: Option<String>,
     usage: Option<UsageFields>,
@@ -63,7 +64,7 @@ impl Decoder for StreamDecoder {
             return Err(failure::in_body(&error));
         }
         if chunk.choices.is_empty() && chunk.usage.is_none() {
-            // A chunk that says nothing may be a failure without an envelope.
+            // A chunk without content may be a failure without an envelope.
             return failure::in_event(data).map_or(Ok(()), Err);
         }
         let Origin { id, created } = std::mem::take(&mut self.origin);
@@ -119,17 +120,17 @@ impl StreamDecoder {
                 self.calls.grow(value, deltas)?;
                 continue;
             }
-            told(name, value).into_iter().for_each(deltas);
+            watched_deltas(name, value).into_iter().for_each(deltas);
             self.message.extend(name, value)?;
         }
         Ok(())
     }
 }
 
-/// What a field of a delta brings to watch.
-fn told(name: &str, value: &RawValue) -> Vec<Delta> {
+/// The deltas that a field of an event shows to those who watch the reply.
+fn watched_deltas(name: &str, value: &RawValue) -> Vec<Delta> {
     let text = || string(value).unwrap_or_default();
-    let told = match name {
+    let watched = match name {
         "content" => {
             let content = serde_json::from_str(value.get()).unwrap_or_default();
             vec![
@@ -142,7 +143,7 @@ fn told(name: &str, value: &RawValue) -> Vec<Delta> {
         _ => Vec::new(),
     };
     let says_something = |delta: &Delta| !matches!(delta, Delta::Text(text) | Delta::Thinking(text) if text.is_empty());
-    told.into_iter().filter(says_something).collect()
+    watched.into_iter().filter(says_something).collect()
 }
 
 #[cfg(test)]

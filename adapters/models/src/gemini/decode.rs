@@ -1,7 +1,7 @@
-//! From the wire: a reply that came whole, and the parts that a streamed one shares with it.
+//! Decodes complete replies, and the parts that streamed replies share with them.
 //!
-//! Every part is kept as the text that came; texts and function calls are understood beside it. A
-//! part of a kind that is not known here is carried, never dropped.
+//! Every part keeps its original JSON text; texts and function calls are decoded in addition. A
+//! part of an unknown type is kept, never dropped.
 
 use dormouse_proto::message::{Block, Raw};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, StopReason, Usage};
@@ -12,9 +12,9 @@ use serde_json::value::RawValue;
 use super::{FORMAT, names};
 use crate::wire::excerpt::{beginning, excerpt, malformed, malformed_in};
 use crate::wire::failure;
-use crate::wire::fields::Fields;
+use crate::wire::json_fields::Fields;
 
-/// An answer: whole, or one event of a stream.
+/// A complete answer, or one event of a stream.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Answer {
@@ -50,7 +50,7 @@ pub(super) struct Feedback {
     block_reason_message: Option<String>,
 }
 
-/// Reads an answer.
+/// Decodes an answer.
 pub(super) fn answer(json: &str) -> Result<Answer, ModelError> {
     let answer: Answer = serde_json::from_str(json).map_err(|error| {
         failure::in_event(json).unwrap_or_else(|| malformed_in("reply", json, &error))
@@ -61,7 +61,7 @@ pub(super) fn answer(json: &str) -> Result<Answer, ModelError> {
     }
 }
 
-/// Reads a reply that came whole.
+/// Decodes a complete reply.
 pub(super) fn whole(json: &str) -> Result<Reply, ModelError> {
     let answer = answer(json)?;
     if let Some(error) = answer.prompt_feedback.as_ref().and_then(blocked) {
@@ -98,7 +98,7 @@ pub(super) fn whole(json: &str) -> Result<Reply, ModelError> {
     )
 }
 
-/// How a reply ended, and what it is called.
+/// How a reply ended, and its id.
 #[derive(Clone, Debug)]
 pub(super) struct End {
     pub(super) reason: String,
@@ -106,7 +106,7 @@ pub(super) struct End {
     pub(super) response: Option<String>,
 }
 
-/// The prompt was not let through.
+/// The error for a prompt that the provider blocked.
 pub(super) fn blocked(feedback: &Feedback) -> Option<ModelError> {
     let reason = feedback.block_reason.as_deref()?;
     let message = feedback.block_reason_message.as_deref().unwrap_or_default();
@@ -117,14 +117,14 @@ pub(super) fn blocked(feedback: &Feedback) -> Option<ModelError> {
     ))
 }
 
-/// Puts a reply together.
+/// Builds a reply.
 pub(super) fn finish(parts: &[String], end: &End, usage: Usage) -> Result<Reply, ModelError> {
     let why = end.message.as_deref().unwrap_or_default();
-    // The model meant to call and did not manage, this time: what came of it may be no reply.
+    // The model failed to write a valid call, so the rest may not be a valid reply.
     if let word @ ("MALFORMED_FUNCTION_CALL" | "MALFORMED_RESPONSE" | "UNEXPECTED_TOOL_CALL") =
         end.reason.as_str()
     {
-        return Err(failure::misdrawn(word, why));
+        return Err(failure::sampling_failed(word, why));
     }
     let response = end.response.as_deref().unwrap_or_default();
     let blocks = parts
@@ -136,7 +136,7 @@ pub(super) fn finish(parts: &[String], end: &End, usage: Usage) -> Result<Reply,
         .iter()
         .any(|block| matches!(block, Block::ToolUse { .. }));
     let stop = match end.reason.as_str() {
-        // The second is a word of compatible servers.
+        // The second word is used by compatible servers.
         "STOP" | "FUNCTION_CALL" if has_calls => StopReason::ToolUse,
         "STOP" => StopReason::EndTurn,
         "MAX_TOKENS" => StopReason::MaxTokens,
@@ -150,7 +150,7 @@ pub(super) fn finish(parts: &[String], end: &End, usage: Usage) -> Result<Reply,
         | "IMAGE_PROHIBITED_CONTENT"
         | "IMAGE_RECITATION"
         | "MODEL_ARMOR" => StopReason::Refusal,
-        // To guess would end a process as if it were done.
+        // A guess could end a process as if it were done.
         other => {
             return Err(malformed(format!(
                 "the model stopped as '{}': {}",
@@ -174,7 +174,7 @@ struct Call {
     args: Option<Box<RawValue>>,
 }
 
-/// The block that a part is, the one of this number in its response; none where it says nothing.
+/// The block of the part with this index; none if the part is empty.
 fn block(json: &str, response: &str, index: usize) -> Result<Option<Block>, ModelError> {
     let fields: Fields =
         serde_json::from_str(json).map_err(|error| malformed_in("part", json, &error))?;
@@ -216,8 +216,8 @@ fn block(json: &str, response: &str, index: usize) -> Result<Option<Block>, Mode
     })
 }
 
-/// Token counts: what was read from a cache is part of the prompt's; thoughts stand beside the
-/// candidates'.
+/// Token counts. The prompt tokens include those from a cache; the candidate tokens do not include
+/// thoughts.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct UsageFields {

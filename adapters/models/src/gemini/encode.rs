@@ -1,15 +1,15 @@
-//! To the wire.
+//! Encodes requests.
 //!
-//! * Behind the contents stands `generationConfig`, since it holds the bound of the reply, which a
+//! * `generationConfig` comes after the contents, since it holds the limit of the reply, which a
 //!   budget may lower.
-//! * A part that came from this provider goes back as the text that came.
-//! * An answer names the function that was called, which the message before it says.
-//! * A call that another provider made has no signature of this one, and the newer models refuse
-//!   such; the word that the provider documents for it stands in its place.
-//! * Media stand behind the answers, each behind the name of its descriptor: so every model takes
-//!   them.
-//! * Nothing asks for a cache: the provider caches by itself. A program may say `cachedContent`
-//!   among its parameters.
+//! * A part that came from this provider is sent back with its original JSON text.
+//! * A function response names the function, which is looked up in the message before it.
+//! * A call from another provider has no signature of this one, and newer models refuse it without
+//!   one. It gets the placeholder that the provider documents for this case.
+//! * Media come after the function responses, each after the name of its descriptor. Every model
+//!   accepts that.
+//! * No cache is requested: the provider caches by itself. A program may set `cachedContent` among
+//!   its parameters.
 
 use bytes::Bytes;
 use dormouse_proto::message::{Block, Media, Message, Role};
@@ -19,11 +19,11 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{FORMAT, names};
-use crate::wire::fields::{Fields, arguments, kept, raw};
+use crate::wire::json_fields::{Fields, arguments, kept, raw};
 use crate::wire::media;
 use crate::wire::{Purpose, Turn, parameters, schema};
 
-/// What the request itself says, so that `[parameters]` cannot.
+/// Fields that the request itself sets, so `[parameters]` must not.
 const RESERVED: [&str; 5] = [
     "contents",
     "systemInstruction",
@@ -31,8 +31,8 @@ const RESERVED: [&str; 5] = [
     "tools",
     "model",
 ];
-/// What stands beside the contents; every other parameter belongs to `generationConfig`.
-const BESIDE: [&str; 6] = [
+/// Parameters at the top level of a request. Every other parameter belongs to `generationConfig`.
+const TOP_LEVEL: [&str; 6] = [
     "toolConfig",
     "safetySettings",
     "cachedContent",
@@ -40,7 +40,7 @@ const BESIDE: [&str; 6] = [
     "serviceTier",
     "store",
 ];
-/// What other providers call otherwise.
+/// Parameters that other providers call by other names.
 const ALIASES: [(&str, &str); 5] = [
     ("max_tokens", "maxOutputTokens"),
     ("stop_sequences", "stopSequences"),
@@ -48,7 +48,7 @@ const ALIASES: [(&str, &str); 5] = [
     ("top_k", "topK"),
     ("top_p", "topP"),
 ];
-/// Says that a call has no signature because another model made it.
+/// The documented placeholder for the signature of a call that another model made.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
 pub(super) fn head(request: &Request, purpose: Purpose) -> Result<String, ModelError> {
@@ -57,7 +57,7 @@ pub(super) fn head(request: &Request, purpose: Purpose) -> Result<String, ModelE
         head = head.with("model", &names::model_path(&request.model)?);
     }
     for (name, value) in parameters::sorted(request, &RESERVED)? {
-        if BESIDE.contains(&name) {
+        if TOP_LEVEL.contains(&name) {
             head = head.with(name, value);
         }
     }
@@ -105,7 +105,7 @@ pub(super) fn tail(request: &Request, purpose: Purpose) -> Result<String, ModelE
     let parameters = parameters::sorted(request, &RESERVED)?;
     for (name, value) in parameters
         .into_iter()
-        .filter(|(name, _)| !BESIDE.contains(name))
+        .filter(|(name, _)| !TOP_LEVEL.contains(name))
     {
         match (name, value) {
             ("generationConfig", Value::Object(inner)) => {
@@ -130,10 +130,10 @@ fn function(spec: &ToolSpec) -> Result<Fields, ModelError> {
 
 pub(super) fn turn(turn: Turn<'_>) -> Result<String, ModelError> {
     let (role, parts) = match turn.message.role {
-        Role::Assistant => ("model", of_the_model(turn.message)?),
-        Role::User => ("user", of_the_user(turn)),
+        Role::Assistant => ("model", model_items(turn.message)?),
+        Role::User => ("user", user_items(turn)),
     };
-    // The provider takes no message without parts.
+    // The provider refuses a message without parts.
     Ok(match parts.is_empty() {
         true => String::new(),
         false => Fields::default()
@@ -143,7 +143,7 @@ pub(super) fn turn(turn: Turn<'_>) -> Result<String, ModelError> {
     })
 }
 
-fn of_the_model(message: &Message) -> Result<Vec<Box<RawValue>>, ModelError> {
+fn model_items(message: &Message) -> Result<Vec<Box<RawValue>>, ModelError> {
     let mut parts = Vec::with_capacity(message.blocks.len());
     for block in &message.blocks {
         match block {
@@ -181,8 +181,8 @@ fn named(id: &str, name: &str) -> Fields {
         .with("name", name)
 }
 
-/// Answers first, then media, then texts.
-fn of_the_user(turn: Turn<'_>) -> Vec<Box<RawValue>> {
+/// Function responses first, then media, then texts.
+fn user_items(turn: Turn<'_>) -> Vec<Box<RawValue>> {
     let blocks = &turn.message.blocks;
     let answers = blocks.iter().filter_map(|block| answer(block, turn.before));
     let shown = blocks.iter().flat_map(|block| match block {
@@ -213,7 +213,7 @@ fn answer(block: &Block, before: Option<&Message>) -> Option<Fields> {
     Some(Fields::default().with("functionResponse", &response))
 }
 
-/// The function that was called by this id.
+/// The name of the function that was called with this id.
 fn called<'a>(id: &str, before: Option<&'a Message>) -> &'a str {
     let blocks = before
         .map(|message| message.blocks.as_slice())
@@ -224,7 +224,7 @@ fn called<'a>(id: &str, before: Option<&'a Message>) -> &'a str {
         } if **asked == *id => Some(&**name),
         _ => None,
     });
-    // The kernel answers nothing that was not asked.
+    // The kernel only answers calls that exist.
     name.unwrap_or("unknown")
 }
 

@@ -1,13 +1,13 @@
-//! Names that this format has its own rules for.
+//! Names of models and ids of calls, for which this format has rules of its own.
 
 use dormouse_proto::model::ModelError;
 
 use crate::wire::excerpt::{beginning, invalid};
 
-/// The path of a model: its name stands in the address, so that nothing else may.
+/// The path of a model. The name becomes part of the URL, so it is checked.
 ///
 /// # Errors
-/// Where the name is none of a model: `gemini-2.5-pro`, `models/gemini-2.5-pro`, `tunedModels/x`.
+/// The name is not one of a model: `gemini-2.5-pro`, `models/gemini-2.5-pro`, `tunedModels/x`.
 pub(super) fn model_path(model: &str) -> Result<String, ModelError> {
     let path = if model.contains('/') {
         model.to_owned()
@@ -30,17 +30,17 @@ pub(super) fn model_path(model: &str) -> Result<String, ModelError> {
     )))
 }
 
-/// A name for a call that came without: its response, and its number there.
+/// An id for a call without one, made of the id of the response and the index of the call.
 pub(super) fn call_without_id(response: &str, index: usize) -> String {
-    format!("{OURS}{response}_{index}")
+    format!("{GENERATED_PREFIX}{response}_{index}")
 }
 
-/// The id of a call as it goes back: none, where it came without.
+/// The id of a call in a request; none if the call came without an id.
 pub(super) fn sent_id(id: &str) -> Option<&str> {
-    Some(id).filter(|id| !id.starts_with(OURS))
+    Some(id).filter(|id| !id.starts_with(GENERATED_PREFIX))
 }
 
-const OURS: &str = "unnamed_call_";
+const GENERATED_PREFIX: &str = "unnamed_call_";
 
 #[cfg(test)]
 mod tests {

@@ -1,32 +1,33 @@
-//! From the wire: a reply that comes as events, put together as if it had come whole.
+//! Decodes streamed replies: joins the events into the reply that a complete answer would have
+//! given.
 //!
-//! Each event brings parts of its own. Texts that follow each other and carry nothing else are one;
-//! a part with a signature, or with anything that is not known here, stays what it is.
+//! Each event has parts of its own. Consecutive plain texts are joined into one part; a part with a
+//! signature, or with an unknown field, stays separate.
 
 use dormouse_proto::model::{Delta, ModelError, Reply};
 
 use super::decode::{self, End, UsageFields};
 use crate::wire::excerpt::{malformed, malformed_in};
 use crate::wire::failure;
-use crate::wire::fields::{Fields, raw};
+use crate::wire::json_fields::{Fields, raw};
 use crate::wire::{Decoder, Progress};
 
-/// More parts than any reply has.
-const MOST_PARTS: usize = 1 << 16;
+/// The most parts of a reply. No real reply has so many.
+const MAX_PARTS: usize = 1 << 16;
 
-/// Puts a streamed reply together, event by event.
+/// Decodes a streamed reply, event by event.
 #[derive(Debug, Default)]
 pub struct StreamDecoder {
     parts: Vec<String>,
-    /// A text that may go on, and whether it is a thought's.
-    growing: Option<(Said, String)>,
+    /// A text that the next event may continue, and its kind.
+    growing: Option<(TextKind, String)>,
     end: Option<End>,
     usage: Option<UsageFields>,
 }
 
-/// Which kind of text a part holds.
+/// The kind of text in a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Said {
+enum TextKind {
     Aloud,
     Thought,
 }
@@ -58,7 +59,7 @@ impl Decoder for StreamDecoder {
         Ok(())
     }
 
-    /// Nothing says that the last event was the last.
+    /// The format has no mark for the last event.
     fn progress(&self) -> Progress {
         if self.end.is_some() {
             Progress::Ended
@@ -84,14 +85,14 @@ impl StreamDecoder {
             .get("thought")
             .is_some_and(|thought| thought.get() == "true")
         {
-            Said::Thought
+            TextKind::Thought
         } else {
-            Said::Aloud
+            TextKind::Aloud
         };
         if let Some(text) = part.text("text").filter(|text| !text.is_empty()) {
             deltas(match said {
-                Said::Aloud => Delta::Text(text.clone()),
-                Said::Thought => Delta::Thinking(text.clone()),
+                TextKind::Aloud => Delta::Text(text.clone()),
+                TextKind::Thought => Delta::Thinking(text.clone()),
             });
             if part
                 .iter()
@@ -115,18 +116,18 @@ impl StreamDecoder {
         self.close();
         self.parts.push(json.to_owned());
         match self.parts.len() {
-            0..=MOST_PARTS => Ok(()),
+            0..=MAX_PARTS => Ok(()),
             _ => Err(malformed(format!(
-                "the reply has more than {MOST_PARTS} parts"
+                "the reply has more than {MAX_PARTS} parts"
             ))),
         }
     }
 
-    /// Ends the text that grows.
+    /// Completes the current text.
     fn close(&mut self) {
         if let Some((said, text)) = self.growing.take() {
             let part = Fields::default().with("text", &text);
-            let part = if said == Said::Thought {
+            let part = if said == TextKind::Thought {
                 part.with("thought", &true)
             } else {
                 part

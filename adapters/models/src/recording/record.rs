@@ -1,4 +1,4 @@
-//! Writing down what models are asked and what they reply.
+//! Writes the requests and replies of models to a file.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -15,12 +15,11 @@ use serde_json::value::RawValue;
 
 use super::{Call, End, Line, Redaction, VERSION, json, parts};
 
-/// A recording in the making. Cloning shares it: every model and provider that is wrapped by it
-/// writes into one file.
+/// Writes a recording. Clones share the file: every model and provider that is wrapped by a
+/// recorder writes into it.
 ///
-/// A line is written whole, in one write, when a call ends, and is then in the hands of the
-/// operating system. Where the file can no longer be written, the run goes on, and
-/// [`Recorder::failure`] says why the recording ends there.
+/// When a call ends, its lines are written with one write, without a sync. If the file cannot be
+/// written any more, the run continues, and [`Recorder::failure`] says why the recording ends.
 ///
 /// ```no_run
 /// use dormouse_models::{Anthropic, Recorder};
@@ -32,10 +31,10 @@ use super::{Call, End, Line, Redaction, VERSION, json, parts};
 #[derive(Clone)]
 pub struct Recorder {
     redact: Option<Redaction>,
-    tape: Arc<Mutex<Tape>>,
+    file_state: Arc<Mutex<RecordingFile>>,
 }
 
-struct Tape {
+struct RecordingFile {
     file: File,
     /// The number of each part that was written, by its hash.
     parts: HashMap<blake3::Hash, usize>,
@@ -43,31 +42,31 @@ struct Tape {
 }
 
 impl Recorder {
-    /// A new recording. Only its owner can read the file: conversations are private.
+    /// Creates a recording. Only its owner can read the file, since conversations are private.
     ///
     /// # Errors
-    /// Where there is a file of this name, or none can be made.
+    /// A file of this name exists, or none can be created.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut tape = Tape {
+        let mut file_state = RecordingFile {
             file: options.open(path)?,
             parts: HashMap::new(),
             failure: None,
         };
-        tape.write(&[Line {
+        file_state.write(&[Line {
             dormouse_recording: Some(VERSION),
             ..Line::default()
         }])?;
         Ok(Self {
             redact: None,
-            tape: Arc::new(Mutex::new(tape)),
+            file_state: Arc::new(Mutex::new(file_state)),
         })
     }
 
-    /// Keeps secrets out of what is written from here on, in requests and replies.
+    /// Masks secrets in all requests and replies from here on.
     #[must_use]
     pub fn redact(self, redact: impl Redact + 'static) -> Self {
         Self {
@@ -76,7 +75,7 @@ impl Recorder {
         }
     }
 
-    /// A model that is recorded.
+    /// Wraps a model, so that its calls are recorded.
     #[must_use]
     pub fn model(&self, model: impl Model) -> impl Model {
         Recorded {
@@ -85,7 +84,7 @@ impl Recorder {
         }
     }
 
-    /// A provider whose models are recorded.
+    /// Wraps a provider, so that the calls of its models are recorded.
     #[must_use]
     pub fn provider(&self, provider: impl Provider) -> impl Provider {
         RecordedProvider {
@@ -94,37 +93,40 @@ impl Recorder {
         }
     }
 
-    /// Why the recording ends before the run does, if it does.
+    /// Why the recording ended before the run, if it did.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
-        self.tape
+        self.file_state
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .failure
             .clone()
     }
 
-    /// Costs a pass over the conversation, and a write of what is new in it.
-    fn note(&self, request: &Request, end: &Result<Reply, ModelError>) {
+    /// Writes a call. Costs a pass over the conversation, and a write of its new parts.
+    fn record_call(&self, request: &Request, end: &Result<Reply, ModelError>) {
         let parts = parts(request, self.redact.as_ref());
         let end =
             json(&End::from(end), self.redact.as_ref()).and_then(|end| serde_json::from_str(&end));
-        let mut tape = self.tape.lock().unwrap_or_else(PoisonError::into_inner);
-        if tape.failure.is_some() {
+        let mut file_state = self
+            .file_state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if file_state.failure.is_some() {
             return;
         }
-        let noted = parts
+        let encoded = parts
             .and_then(|parts| Ok((parts, end?)))
             .map_err(io::Error::from);
-        if let Err(error) = noted.and_then(|(parts, end)| tape.note(parts, end)) {
+        if let Err(error) = encoded.and_then(|(parts, end)| file_state.append_call(parts, end)) {
             tracing::error!(%error, "the recording ends here");
-            tape.failure = Some(error.to_string());
+            file_state.failure = Some(error.to_string());
         }
     }
 }
 
-impl Tape {
-    fn note(&mut self, parts: Vec<String>, end: End) -> io::Result<()> {
+impl RecordingFile {
+    fn append_call(&mut self, parts: Vec<String>, end: End) -> io::Result<()> {
         let (mut lines, mut request) = (Vec::new(), Vec::with_capacity(parts.len()));
         for part in parts {
             let next = self.parts.len();
@@ -178,7 +180,7 @@ impl Model for Recorded {
     ) -> BoxFuture<'a, Result<Reply, ModelError>> {
         async move {
             let end = self.inner.call(request.clone(), deltas).await;
-            self.recorder.note(&request, &end);
+            self.recorder.record_call(&request, &end);
             end
         }
         .boxed()

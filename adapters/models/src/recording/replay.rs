@@ -1,4 +1,4 @@
-//! Serving what was recorded, offline.
+//! Serves a recording, offline.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -16,13 +16,12 @@ use super::{Call, End, Line, Redaction, VERSION, part_name, parts};
 /// How much of a difference an error shows, in characters on each side.
 const SHOWN_CHARS: usize = 40;
 
-/// A recording that is served. It is a model and a provider; cloning shares what was served
-/// already.
+/// Serves a recording, as a model and as a provider. Clones share their position in the recording.
 ///
-/// A request gets the reply that the same request got; where it was asked more than once, the
-/// replies in their order, and from then on the last one. A request that was never made fails, and
-/// the error says which byte of it differs from the recorded request that is nearest. Nothing is
-/// ever sent anywhere.
+/// A request gets the reply that the same request got. If it was recorded several times, the
+/// replies are served in their order, and then the last one again. A request that was not recorded
+/// fails, and the error names the first byte that differs from the most similar recorded request.
+/// Nothing is ever sent to a server.
 #[derive(Clone)]
 pub struct Replayer {
     redact: Option<Redaction>,
@@ -39,7 +38,7 @@ struct Recording {
     ends: Mutex<HashMap<Vec<usize>, VecDeque<End>>>,
 }
 
-/// A file is no recording that can be served.
+/// Why a recording cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     /// It cannot be read.
@@ -65,7 +64,7 @@ pub enum ReplayError {
 }
 
 impl Replayer {
-    /// Reads a recording. A last line that was cut off, as by a crash, is left out.
+    /// Reads a recording. An incomplete last line, as a crash leaves it, is ignored.
     ///
     /// # Errors
     /// [`ReplayError`].
@@ -73,7 +72,7 @@ impl Replayer {
         Self::parse(&std::fs::read_to_string(path)?)
     }
 
-    /// Takes a recording from text.
+    /// Parses a recording.
     ///
     /// # Errors
     /// [`ReplayError`].
@@ -107,7 +106,7 @@ impl Replayer {
 
 impl Recording {
     fn parse(text: &str) -> Result<Self, ReplayError> {
-        // What stands behind the last line feed was not written to its end.
+        // A line without a line feed is incomplete.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         let mut lines = whole.lines().enumerate();
         let first = lines
@@ -158,7 +157,7 @@ impl Recording {
         })
     }
 
-    /// How the same request ended.
+    /// The recorded result of the same request.
     fn end(&self, parts: &[String]) -> Option<End> {
         let request: Vec<_> = parts
             .iter()
@@ -173,10 +172,10 @@ impl Recording {
         }
     }
 
-    /// What in a request is not as in the recorded one that agrees with it longest.
+    /// Describes how a request differs from the most similar recorded one.
     fn difference(&self, parts: &[String]) -> String {
         let agreement = |request: &&Vec<usize>| self.agreement(request, parts);
-        // Of equals the first: what was asked earlier is where two runs part.
+        // Of equally similar requests the first: two runs part at the earliest difference.
         let nearest = self
             .requests
             .iter()
@@ -201,7 +200,7 @@ impl Recording {
         )
     }
 
-    /// The first part in which they differ, and the first byte in it.
+    /// The first part that differs, and the first byte in it that differs.
     fn agreement(&self, request: &[usize], parts: &[String]) -> (usize, usize) {
         let recorded = || request.iter().map(|number| &*self.parts[*number]);
         let same = recorded()
@@ -223,7 +222,7 @@ impl Recording {
     }
 }
 
-/// What stands around a byte of a text.
+/// The text around a byte.
 fn around(text: &str, byte: usize) -> String {
     if text.is_empty() {
         return "nothing".to_owned();

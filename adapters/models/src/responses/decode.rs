@@ -1,7 +1,7 @@
-//! From the wire: a reply that came whole, and the parts that a streamed one shares with it.
+//! Decodes complete replies, and the parts that streamed replies share with them.
 //!
-//! Every item is kept as the text that came; messages and function calls are understood beside it.
-//! An item of a kind that is not known here is carried, never dropped.
+//! Every item keeps its original JSON text; messages and function calls are decoded in addition.
+//! An item of an unknown type is kept, never dropped.
 
 use dormouse_proto::message::{Block, Raw};
 use dormouse_proto::model::{ModelError, Reply, StopReason, Usage};
@@ -12,10 +12,10 @@ use serde_json::value::RawValue;
 use super::FORMAT;
 use crate::wire::excerpt::{beginning, malformed, malformed_in};
 use crate::wire::failure;
-use crate::wire::fields::{Fields, is_object, raw};
+use crate::wire::json_fields::{Fields, is_object, raw};
 use crate::wire::usage::{Counts, Details};
 
-/// A response, whole or as the last event of a stream holds it.
+/// A complete response, or the one in the last event of a stream.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Response {
     #[serde(default)]
@@ -31,7 +31,7 @@ struct Incomplete {
     reason: Option<String>,
 }
 
-/// Reads a reply that came whole.
+/// Decodes a complete reply.
 pub(super) fn response(json: &str) -> Result<Reply, ModelError> {
     let response: Response =
         serde_json::from_str(json).map_err(|error| malformed_in("reply", json, &error))?;
@@ -43,7 +43,7 @@ pub(super) fn response(json: &str) -> Result<Reply, ModelError> {
     finish(items, response)
 }
 
-/// Puts a reply together from its items and what stands beside them.
+/// Builds a reply from its items and the fields next to them.
 pub(super) fn finish(items: Vec<String>, response: Response) -> Result<Reply, ModelError> {
     if let Some(error) = response.error {
         return Err(failure::in_body(&error));
@@ -52,7 +52,7 @@ pub(super) fn finish(items: Vec<String>, response: Response) -> Result<Reply, Mo
         .iter()
         .map(|json| item(json))
         .collect::<Result<_, _>>()?;
-    let refuses = items.iter().any(|item| item.speech == Speech::Refusal);
+    let refuses = items.iter().any(|item| item.speech == MessagePart::Refusal);
     let blocks: Vec<_> = items.into_iter().map(|item| item.block).collect();
     let has_calls = blocks
         .iter()
@@ -77,7 +77,7 @@ pub(super) fn finish(items: Vec<String>, response: Response) -> Result<Reply, Mo
     })
 }
 
-/// To guess would end a process as if it were done, or run tools that were cut short.
+/// A guess could end a process as if it were done, or run truncated tool calls.
 fn unfinished(status: Option<&str>, reason: Option<&str>) -> ModelError {
     let [status, reason] = [status, reason].map(|word| beginning(word.unwrap_or("none")));
     malformed(format!(
@@ -96,19 +96,19 @@ struct Item {
     arguments: Option<String>,
 }
 
-/// What a message is made of.
+/// A part of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Speech {
+enum MessagePart {
     Answer,
     Refusal,
 }
 
-struct Understood {
+struct DecodedItem {
     block: Block,
-    speech: Speech,
+    speech: MessagePart,
 }
 
-fn item(json: &str) -> Result<Understood, ModelError> {
+fn item(json: &str) -> Result<DecodedItem, ModelError> {
     let item: Item =
         serde_json::from_str(json).map_err(|error| malformed_in("item", json, &error))?;
     let raw = Raw {
@@ -123,7 +123,7 @@ fn item(json: &str) -> Result<Understood, ModelError> {
             ))
         })
     };
-    let mut speech = Speech::Answer;
+    let mut speech = MessagePart::Answer;
     let block = match item.r#type.as_deref() {
         Some("message") => {
             let parts = item
@@ -132,7 +132,7 @@ fn item(json: &str) -> Result<Understood, ModelError> {
                 .map(Vec::as_slice)
                 .unwrap_or_default();
             if parts.iter().any(|part| part["type"] == "refusal") {
-                speech = Speech::Refusal;
+                speech = MessagePart::Refusal;
             }
             let text: String = parts
                 .iter()
@@ -153,7 +153,7 @@ fn item(json: &str) -> Result<Understood, ModelError> {
                 raw
             } else {
                 Raw {
-                    json: mended(json)?.into(),
+                    json: repaired_call(json)?.into(),
                     ..raw
                 }
             };
@@ -172,18 +172,19 @@ fn item(json: &str) -> Result<Understood, ModelError> {
             )));
         }
     };
-    Ok(Understood { block, speech })
+    Ok(DecodedItem { block, speech })
 }
 
-/// A call whose arguments are no object, as it goes back: with none.
-fn mended(json: &str) -> Result<String, ModelError> {
+/// A call whose arguments are not an object, in a form that the provider accepts: with empty
+/// arguments.
+fn repaired_call(json: &str) -> Result<String, ModelError> {
     let mut call: Fields =
         serde_json::from_str(json).map_err(|error| malformed_in("item", json, &error))?;
     call.set("arguments", raw("{}"));
     Ok(call.to_json())
 }
 
-/// Token counts, by their names in this format.
+/// Token counts in this format.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 struct UsageFields {
     input_tokens: Option<u64>,

@@ -1,11 +1,11 @@
-//! To the wire.
+//! Encodes requests.
 //!
-//! * Behind the items stands only the bound of the reply, which a budget may lower.
-//! * An item that came from such a server goes back as the text that came, at its place: a
-//!   reasoning item is bound to the one that follows it.
-//! * The answer to a tool use has no error flag: it begins with the word.
-//! * Nothing asks for a cache: the provider caches by itself, what begins with the same bytes. A
-//!   program may say `prompt_cache_key` among its parameters.
+//! * After the items comes only the limit of the reply, which a budget may lower.
+//! * An item that came from such a server is sent back with its original JSON text, in its original
+//!   position, since a reasoning item belongs to the item after it.
+//! * A function output has no error flag: the text of an error begins with `Error:`.
+//! * No cache is requested: the provider caches equal prefixes by itself. A program may set
+//!   `prompt_cache_key` among its parameters.
 
 use bytes::Bytes;
 use dormouse_proto::message::{Block, Media, Role};
@@ -14,12 +14,12 @@ use dormouse_proto::tool::ToolSpec;
 use serde_json::value::RawValue;
 
 use super::FORMAT;
-use crate::wire::fields::{Fields, arguments, kept, raw, type_of};
-use crate::wire::ids;
+use crate::wire::call_ids;
+use crate::wire::json_fields::{Fields, arguments, kept, raw, type_of};
 use crate::wire::media::{self, Kind};
 use crate::wire::{Delivery, Purpose, Turn, parameters, schema};
 
-/// What the request itself says, so that `[parameters]` cannot.
+/// Fields that the request itself sets, so `[parameters]` must not.
 const RESERVED: [&str; 9] = [
     "model",
     "input",
@@ -31,16 +31,17 @@ const RESERVED: [&str; 9] = [
     "previous_response_id",
     "conversation",
 ];
-/// The bound of a reply, by all its names: a program may write either.
+/// The names of the limit of a reply: a program may use either.
 const BOUNDS: [&str; 2] = ["max_tokens", "max_output_tokens"];
-/// No reply may be bounded to fewer tokens: where a budget has less left, it goes so far beyond it.
-const SHORTEST_REPLY: u64 = 16;
-/// What bears on the number of input tokens, of what `[parameters]` may hold.
+/// The smallest limit that the provider accepts. If a budget has fewer tokens left, the reply may
+/// exceed the budget by the difference.
+const MIN_REPLY_TOKENS: u64 = 16;
+/// The parameters that influence the number of input tokens.
 const COUNTED: [&str; 4] = ["reasoning", "text", "tool_choice", "truncation"];
-/// Models that do not reason refuse to be asked for what they reasoned.
+/// Models without reasoning. They refuse a request for their reasoning.
 const WITHOUT_REASONING: [&str; 5] = ["gpt-3", "gpt-4", "gpt-5-chat", "chatgpt-4o", "computer-use"];
-/// The longest id of a call that is taken.
-const LONGEST_ID: usize = 64;
+/// The longest id of a call that the provider accepts.
+const MAX_ID_CHARS: usize = 64;
 
 pub(super) fn head(request: &Request, purpose: Purpose) -> Result<String, ModelError> {
     let mut head = Fields::default().with("model", &*request.model);
@@ -76,8 +77,8 @@ pub(super) fn head(request: &Request, purpose: Purpose) -> Result<String, ModelE
     Ok(format!("{open},\"input\":["))
 }
 
-/// Whether a model may reason. One that was tuned is called `ft:gpt-4.1:…`, one behind a server for
-/// many `openai/gpt-4o`.
+/// Whether a model may reason. The name may have a prefix: `ft:gpt-4.1:…` for a fine-tuned model,
+/// `openai/gpt-4o` on a server for many providers.
 fn reasons(model: &str) -> bool {
     let name = model.rsplit('/').next().unwrap_or(model);
     let name = name.strip_prefix("ft:").unwrap_or(name);
@@ -89,15 +90,15 @@ fn reasons(model: &str) -> bool {
 pub(super) fn tail(request: &Request, purpose: Purpose) -> String {
     let bound = BOUNDS.iter().find_map(|name| request.parameters.get(*name));
     match bound.filter(|_| purpose != Purpose::Count) {
-        Some(bound) if bound.as_u64().is_some_and(|bound| bound < SHORTEST_REPLY) => {
-            format!("],\"max_output_tokens\":{SHORTEST_REPLY}}}")
+        Some(bound) if bound.as_u64().is_some_and(|bound| bound < MIN_REPLY_TOKENS) => {
+            format!("],\"max_output_tokens\":{MIN_REPLY_TOKENS}}}")
         }
         Some(bound) => format!("],\"max_output_tokens\":{}}}", raw(bound)),
         None => "]}".to_owned(),
     }
 }
 
-/// Schemas are the host's, and not of the kind that the provider calls strict.
+/// Schemas come from the host, and do not follow the rules that the provider calls strict.
 fn tool(spec: &ToolSpec) -> Result<Fields, ModelError> {
     let schema = schema::of(spec)?;
     let named = Fields::of_type("function")
@@ -113,17 +114,17 @@ pub(super) fn turn(turn: Turn<'_>) -> Result<String, ModelError> {
                 .message
                 .blocks
                 .iter()
-                .filter_map(|block| of_the_model(block).transpose());
+                .filter_map(|block| model_items(block).transpose());
             without_last_thoughts(items.collect::<Result<Vec<_>, _>>()?)
         }
-        Role::User => of_the_user(turn),
+        Role::User => user_items(turn),
     };
     let items: Vec<_> = items.iter().map(|item| item.get()).collect();
     Ok(items.join(","))
 }
 
-/// Reasoning is taken only in front of what followed from it, and nothing did where the reply was
-/// cut.
+/// Drops reasoning at the end: the provider accepts reasoning only before the item that it led to,
+/// which is missing if the reply was truncated.
 fn without_last_thoughts(mut items: Vec<Box<RawValue>>) -> Vec<Box<RawValue>> {
     while items
         .last()
@@ -134,7 +135,7 @@ fn without_last_thoughts(mut items: Vec<Box<RawValue>>) -> Vec<Box<RawValue>> {
     items
 }
 
-fn of_the_model(block: &Block) -> Result<Option<Box<RawValue>>, ModelError> {
+fn model_items(block: &Block) -> Result<Option<Box<RawValue>>, ModelError> {
     Ok(match block {
         Block::Text { raw: Some(raw), .. }
         | Block::ToolUse { raw: Some(raw), .. }
@@ -144,10 +145,10 @@ fn of_the_model(block: &Block) -> Result<Option<Box<RawValue>>, ModelError> {
             Some(kept(&raw.json, || "a kept item".to_owned())?)
         }
         Block::Text { text, .. } if text.trim().is_empty() => None,
-        Block::Text { text, .. } => Some(raw(&said("assistant", &**text))),
+        Block::Text { text, .. } => Some(raw(&message_item("assistant", &**text))),
         Block::ToolUse { id, name, args, .. } => {
             let call = Fields::of_type("function_call")
-                .with("call_id", &*ids::fitting(id, LONGEST_ID))
+                .with("call_id", &*call_ids::fitting(id, MAX_ID_CHARS))
                 .with("name", &**name);
             Some(raw(&call.with("arguments", arguments(args).get())))
         }
@@ -155,14 +156,14 @@ fn of_the_model(block: &Block) -> Result<Option<Box<RawValue>>, ModelError> {
     })
 }
 
-fn said(role: &str, content: &(impl serde::Serialize + ?Sized)) -> Fields {
+fn message_item(role: &str, content: &(impl serde::Serialize + ?Sized)) -> Fields {
     Fields::default()
         .with("role", role)
         .with("content", content)
 }
 
-/// Answers first, then what the user says.
-fn of_the_user(turn: Turn<'_>) -> Vec<Box<RawValue>> {
+/// Function outputs first, then the texts and media of the user.
+fn user_items(turn: Turn<'_>) -> Vec<Box<RawValue>> {
     let blocks = &turn.message.blocks;
     let mut items: Vec<_> = blocks
         .iter()
@@ -173,14 +174,14 @@ fn of_the_user(turn: Turn<'_>) -> Vec<Box<RawValue>> {
     let media: Vec<_> = shown(turn, None).collect();
     match (&texts[..], &media[..]) {
         ([], []) => {}
-        ([text], []) => items.push(raw(&said("user", *text))),
+        ([text], []) => items.push(raw(&message_item("user", *text))),
         (texts, media) => {
             let parts: Vec<_> = texts
                 .iter()
                 .map(|text| part(text))
                 .chain(media.iter().cloned())
                 .collect();
-            items.push(raw(&said("user", &parts)));
+            items.push(raw(&message_item("user", &parts)));
         }
     }
     items
@@ -206,7 +207,7 @@ fn answer(block: &Block, turn: Turn<'_>) -> Option<Fields> {
     } else {
         text.to_string()
     };
-    let sent_id = ids::of_answer(id, turn.before, FORMAT, LONGEST_ID);
+    let sent_id = call_ids::of_answer(id, turn.before, FORMAT, MAX_ID_CHARS);
     let answer = Fields::of_type("function_call_output").with("call_id", &*sent_id);
     let media: Vec<_> = shown(turn, Some(id)).collect();
     if media.is_empty() {

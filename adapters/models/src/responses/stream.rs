@@ -1,5 +1,5 @@
-//! From the wire: a reply that comes as events. Each item is taken whole, when it is done; deltas
-//! are for watching.
+//! Decodes streamed replies. Each item is taken from the event that completes it; deltas only serve
+//! to watch the reply.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::wire::excerpt::malformed_in;
 use crate::wire::failure;
 use crate::wire::{Decoder, Progress};
 
-/// Puts a streamed reply together, event by event.
+/// Decodes a streamed reply, event by event.
 #[derive(Debug, Default)]
 pub struct StreamDecoder {
     items: BTreeMap<u64, String>,
@@ -31,7 +31,7 @@ struct Event {
 }
 
 #[derive(Deserialize)]
-struct Begun {
+struct StartedItem {
     r#type: Option<String>,
     name: Option<String>,
 }
@@ -61,7 +61,7 @@ impl Decoder for StreamDecoder {
             "response.output_item.added" => {
                 let begun = event
                     .item
-                    .and_then(|item| serde_json::from_str::<Begun>(item.get()).ok());
+                    .and_then(|item| serde_json::from_str::<StartedItem>(item.get()).ok());
                 let call = begun.filter(|begun| begun.r#type.as_deref() == Some("function_call"));
                 if let Some(name) = call.and_then(|call| call.name) {
                     deltas(Delta::ToolUse(name));

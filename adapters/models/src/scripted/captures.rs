@@ -1,4 +1,4 @@
-//! Captures: what patterns find in a conversation, as variables of the templates.
+//! Captures: variables of templates, whose values patterns find in a conversation.
 //!
 //! A pattern with named groups yields a map from group to text; one with a single unnamed group
 //! yields that group's text; any other yields the text of the whole match. All captured values are
@@ -30,7 +30,7 @@ pub(crate) struct CaptureEntry {
     default: Option<serde_json::Value>,
 }
 
-/// Which of the matches make the value.
+/// Which matches become the value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Take {
@@ -57,7 +57,7 @@ enum Repeats {
     Dropped,
 }
 
-/// What every template knows without a capture.
+/// The variables that every template has without a capture.
 pub(crate) const BUILT_IN: [&str; 5] = ["prompt", "last", "program", "turn", "round"];
 
 impl Capture {
@@ -137,7 +137,7 @@ impl Capture {
         }
     }
 
-    /// The texts that make up the value.
+    /// The captured texts, which decide whether a match is a repetition.
     fn identity<'t>(&self, found: &Captures<'t>) -> Vec<&'t str> {
         let groups = found
             .iter()

@@ -1,4 +1,4 @@
-//! What is wrong with a script: an error that points into the file.
+//! The errors of a script. They point into its file.
 
 use std::fmt;
 use std::ops::Range;

@@ -1,7 +1,6 @@
-//! A request as a script sees it: who said what, and what the process was asked to do.
+//! The view of a request that scripts work with: its texts by origin, and the current prompt.
 //!
-//! Everything here is computed from the request alone, so that the same request always looks the
-//! same.
+//! Everything is computed from the request alone, so the same request always gives the same view.
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
@@ -11,7 +10,7 @@ use dormouse_proto::model::Request;
 use regex::Regex;
 use serde::Deserialize;
 
-/// How the kernel opens a forked child's own answer to the fork.
+/// The beginning of the tool result with which the kernel tells a forked child which child it is.
 static CHILD: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"^You are child (\d+) of \d+").expect("the pattern is a constant")
 });
@@ -23,7 +22,7 @@ pub(crate) enum Source {
     /// Answers of tools.
     #[default]
     Results,
-    /// What the user or another process said.
+    /// Messages of the user or of another process.
     Input,
     /// The system prompt.
     System,
@@ -33,7 +32,7 @@ pub(crate) enum Source {
     All,
 }
 
-/// From where on in the conversation a pattern looks.
+/// The point of the conversation from which on a pattern is matched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Since {
@@ -68,8 +67,7 @@ impl<'a> History<'a> {
         }
     }
 
-    /// What the process was last asked to do: the last text that a user spoke, or the prompt that a
-    /// fork gave it.
+    /// The current prompt: the last text of the user, or the prompt of the fork.
     pub(crate) fn prompt(&self) -> &str {
         &self.prompt
     }

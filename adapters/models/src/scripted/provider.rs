@@ -1,4 +1,4 @@
-//! The provider `scripted` of a program.
+//! The provider `scripted`.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use dormouse_proto::model::ModelError;
 
 use super::{Scripted, unavailable};
 
-/// Behind `scripted`: the script that a program names, or silence where it names none. A script is
-/// parsed at each call of the model, and nothing is kept between calls.
+/// The provider of scripted models: the script that a program names, or [`Scripted::silent`] if it
+/// names none. The script is parsed at each call, and nothing is kept between calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ScriptedProvider;
 

@@ -1,7 +1,8 @@
-//! Templates: what a turn says and calls, rendered over the variables of a conversation.
+//! Renders the templates of a turn with the variables of a conversation.
 //!
-//! A template never reads a clock, a file or a random number: equal variables give equal text. A
-//! variable without a value may be tested (`is defined`, `if`), but printing it is an error.
+//! A template has no access to a clock, to files or to random numbers: equal variables give equal
+//! text. A variable without a value may be tested (`is defined`, `if`), but printing it is an
+//! error.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -16,8 +17,8 @@ use super::error::{ScriptError, Text};
 static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
-    // A line that holds only a block tag leaves no line behind: reports are written as they will
-    // look.
+    // A line that holds only a block tag produces no empty line, so a template looks like its
+    // output.
     environment.set_trim_blocks(true);
     environment.set_lstrip_blocks(true);
     environment

@@ -1,4 +1,4 @@
-//! The script file: turns and captures, checked.
+//! Parses and checks the script file.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ enum Calls {
     Written(String),
 }
 
-/// What a turn says and calls.
+/// The text and the calls of a turn, rendered.
 pub(crate) struct ScriptedReply {
     pub(crate) text: String,
     pub(crate) calls: Vec<Call>,
@@ -146,7 +146,7 @@ impl Script {
             if turn
                 .when
                 .hold(history, last, variables)
-                .map_err(|error| turn.blame(&error))?
+                .map_err(|error| turn.with_turn_name(&error))?
             {
                 return Ok(Some(turn));
             }
@@ -219,11 +219,11 @@ impl Turn {
         })
     }
 
-    /// What the turn says and calls in this conversation.
+    /// Renders the turn for this conversation.
     ///
     /// # Errors
     /// A template that fails, with the name of the turn.
-    pub(crate) fn speak(&self, variables: &Value) -> Result<ScriptedReply, String> {
+    pub(crate) fn render(&self, variables: &Value) -> Result<ScriptedReply, String> {
         let text = self
             .text
             .as_deref()
@@ -235,7 +235,7 @@ impl Turn {
                 .map(|(tool, args)| Ok((tool.clone(), render::args(args, variables)?)))
                 .collect(),
         };
-        let blame = |error: String| self.blame(&error);
+        let blame = |error: String| self.with_turn_name(&error);
         Ok(ScriptedReply {
             text: text.map_err(blame)?,
             calls: calls.map_err(blame)?,
@@ -243,7 +243,7 @@ impl Turn {
         })
     }
 
-    fn blame(&self, error: &str) -> String {
+    fn with_turn_name(&self, error: &str) -> String {
         format!("{}: {error}", self.name)
     }
 }

@@ -1,4 +1,4 @@
-//! How a [`Client`] is put together.
+//! Builds a [`Client`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use super::failure::chain;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const REPLY_CAP_BYTES: u64 = 64 << 20;
-/// How long a reply that comes whole may be in the making.
+/// The default idle timeout of a reply that is not streamed: the server is silent while it writes.
 const WHOLE_IDLE: Duration = Duration::from_secs(600);
-/// How long a stream may be silent: providers send something more often.
+/// The default idle timeout of a stream: providers send events more often.
 const STREAM_IDLE: Duration = Duration::from_secs(300);
 
-/// Puts a model behind a server together.
+/// Builds the client of a model.
 #[derive(Clone)]
 pub struct Builder<C> {
     key: Key,
@@ -34,9 +34,9 @@ pub struct Builder<C> {
 
 #[derive(Clone)]
 enum Key {
-    /// Nobody said anything: only a server on this machine is asked without.
+    /// Not configured: only a server on this machine is called without a key.
     Missing,
-    /// The server takes none.
+    /// The server needs none.
     NotNeeded,
     Given(String),
 }
@@ -65,7 +65,7 @@ impl<C> std::fmt::Debug for Builder<C> {
 }
 
 impl<C: Codec> Builder<C> {
-    /// With what the environment names: the key, and another server where one is named.
+    /// Takes the key, and the server if one is named, from the environment.
     #[must_use]
     pub fn from_env() -> Self {
         let set = |name: &&str| {
@@ -81,7 +81,7 @@ impl<C: Codec> Builder<C> {
         key.into_iter().fold(builder, Self::api_key)
     }
 
-    /// The key. A server on this machine needs none.
+    /// Sets the key. A server on this machine needs none.
     #[must_use]
     pub fn api_key(self, key: impl Into<String>) -> Self {
         Self {
@@ -90,7 +90,7 @@ impl<C: Codec> Builder<C> {
         }
     }
 
-    /// Without a key, wherever the server is.
+    /// Sends no key, wherever the server is.
     #[must_use]
     pub fn without_api_key(self) -> Self {
         Self {
@@ -99,7 +99,7 @@ impl<C: Codec> Builder<C> {
         }
     }
 
-    /// The server; the provider's own by default.
+    /// Sets the server; the default is the provider's own.
     #[must_use]
     pub fn base_url(self, url: impl Into<String>) -> Self {
         Self {
@@ -108,19 +108,19 @@ impl<C: Codec> Builder<C> {
         }
     }
 
-    /// How replies are asked for; as a stream by default.
+    /// Sets how replies are delivered; the default is a stream.
     #[must_use]
     pub fn delivery(self, delivery: Delivery) -> Self {
         Self { delivery, ..self }
     }
 
-    /// Whether the provider is asked to cache; it is by default.
+    /// Sets whether the provider is asked to cache; by default it is.
     #[must_use]
     pub fn caching(self, caching: Caching) -> Self {
         Self { caching, ..self }
     }
 
-    /// How long a connection may take; 10 seconds by default.
+    /// Sets the timeout for connecting; the default is 10 seconds.
     #[must_use]
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         Self {
@@ -129,8 +129,8 @@ impl<C: Codec> Builder<C> {
         }
     }
 
-    /// How long nothing may come; 300 seconds by default for a stream, 600 for a reply that comes
-    /// whole, since a server is silent while it makes one.
+    /// Sets the longest time without a byte. The default is 300 seconds for a stream, and 600 for a
+    /// complete reply, since the server is silent while it writes that.
     #[must_use]
     pub fn idle_timeout(self, timeout: Duration) -> Self {
         Self {
@@ -139,7 +139,7 @@ impl<C: Codec> Builder<C> {
         }
     }
 
-    /// How many bytes a reply may have on the wire; 64 MiB by default.
+    /// Sets the largest reply on the wire, in bytes; the default is 64 MiB.
     #[must_use]
     pub fn reply_cap_bytes(self, cap_bytes: u64) -> Self {
         Self {
@@ -148,11 +148,11 @@ impl<C: Codec> Builder<C> {
         }
     }
 
-    /// The model. Connects to nothing yet.
+    /// Builds the client. It does not connect yet.
     ///
     /// # Errors
-    /// [`ModelErrorKind::Authentication`] where a key is needed and missing or cannot be sent,
-    /// [`ModelErrorKind::InvalidRequest`] where the address is none.
+    /// [`ModelErrorKind::Authentication`] if a key is needed and missing or cannot be sent,
+    /// [`ModelErrorKind::InvalidRequest`] if the address is not valid.
     pub fn build(self) -> Result<Client<C>, ModelError> {
         let (base, url) = self.base()?;
         let key = match &self.key {
@@ -192,11 +192,11 @@ impl<C: Codec> Builder<C> {
             delivery,
             caching,
             reply_cap_bytes,
-            encoded: Arc::default(),
+            cache: Arc::default(),
         })
     }
 
-    /// The address that paths follow.
+    /// The base URL, to which paths are appended.
     fn base(&self) -> Result<(String, Url), ModelError> {
         let address = self
             .base_url
@@ -218,7 +218,7 @@ impl<C: Codec> Builder<C> {
 /// The machine and the port that an address names.
 ///
 /// # Errors
-/// [`ModelErrorKind::InvalidRequest`] where it is no address of a server.
+/// [`ModelErrorKind::InvalidRequest`] if it is not the address of a server.
 pub(crate) fn server(address: &str) -> Result<(String, u16), ModelError> {
     let url = parse(address.trim())?;
     let host = url.host_str().unwrap_or_default().to_owned();

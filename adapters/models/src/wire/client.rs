@@ -1,4 +1,4 @@
-//! A codec behind a server.
+//! The HTTP client of a model: a codec and a server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,33 +12,33 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Response, StatusCode, Url};
 use sse_stream::SseByteStream;
 
-use super::body::{self, Body};
 use super::builder::Builder;
 use super::codec::{Caching, Codec, Decoder, Delivery, Progress, Purpose};
-use super::encoded::Encoded;
 use super::excerpt::{invalid, malformed, without};
 use super::failure;
+use super::message_cache::MessageCache;
+use super::request_body::{self, Body};
 
-/// How much of the body of a failure is read: far more than an explanation has.
+/// How much of the body of an error response is read: far more than any explanation has.
 const FAILURE_CAP_BYTES: u64 = 64 << 10;
-/// How long it may take: the status is known, and the explanation is not worth more.
-const FAILURE_PATIENCE: Duration = Duration::from_secs(10);
+/// How long reading that body may take: the status is known, and the explanation is not worth more.
+const FAILURE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A model behind a server. Cloning shares its connections, and what was encoded.
+/// A model on a server. Clones share connections and encoded messages.
 pub struct Client<C> {
     pub(super) http: reqwest::Client,
-    /// The address that paths follow, without a `/` at its end.
+    /// The base URL, to which paths are appended, without a `/` at its end.
     pub(super) base: Arc<str>,
     pub(super) key: Option<Arc<str>>,
     pub(super) codec: C,
     pub(super) delivery: Delivery,
     pub(super) caching: Caching,
     pub(super) reply_cap_bytes: u64,
-    pub(super) encoded: Arc<Encoded>,
+    pub(super) cache: Arc<MessageCache>,
 }
 
 impl<C: Codec> Client<C> {
-    /// The model as the environment names it: the key, and another server where one is named.
+    /// A client with the key, and the server if one is named, from the environment.
     ///
     /// # Errors
     /// As [`Builder::build`].
@@ -46,19 +46,19 @@ impl<C: Codec> Client<C> {
         Builder::from_env().build()
     }
 
-    /// A model put together by hand.
+    /// A builder for a client.
     #[must_use]
     pub fn builder() -> Builder<C> {
         Builder::default()
     }
 
-    /// What is sent for this request. Costs a look at each message, and an encoding of those that
-    /// were not sent before.
+    /// Encodes a request as it is sent. Costs a lookup for each message, and an encoding of each
+    /// message that was not sent before.
     ///
     /// # Errors
-    /// [`ModelErrorKind::InvalidRequest`] where it cannot be sent.
+    /// [`ModelErrorKind::InvalidRequest`] if the request cannot be encoded.
     pub fn encode(&self, request: &Request, purpose: Purpose) -> Result<Body, ModelError> {
-        body::put_together(&self.codec, request, purpose, self.caching, &self.encoded)
+        request_body::assemble(&self.codec, request, purpose, self.caching, &self.cache)
     }
 
     #[cfg(test)]
@@ -78,7 +78,7 @@ impl<C: Codec> Client<C> {
         if !response.status().is_success() {
             return Err(self.refused(response).await);
         }
-        // What came decides, not what was asked for: some servers never stream.
+        // The type of the response decides, not the request: some servers never stream.
         if is_event_stream(response.headers()) {
             self.read_events(response, deltas).await
         } else {
@@ -103,7 +103,7 @@ impl<C: Codec> Client<C> {
                     ))
                 })
             }
-            // Compatible servers do not count.
+            // Compatible servers cannot count tokens.
             StatusCode::NOT_FOUND
             | StatusCode::METHOD_NOT_ALLOWED
             | StatusCode::NOT_IMPLEMENTED => Ok(estimated),
@@ -137,8 +137,8 @@ impl<C: Codec> Client<C> {
                 body.extend_from_slice(&piece);
             }
         };
-        // A body that is cut, slow or endless explains less, but the status still stands.
-        let _ = tokio::time::timeout(FAILURE_PATIENCE, reading).await;
+        // If the body is incomplete, slow or endless, the status still classifies the failure.
+        let _ = tokio::time::timeout(FAILURE_TIMEOUT, reading).await;
         failure::in_answer(status, &headers, &String::from_utf8_lossy(&body))
     }
 
@@ -160,12 +160,12 @@ impl<C: Codec> Client<C> {
         let mut decoder = C::Decoder::default();
         while let Some(event) = events.next().await {
             let event = match event.map_err(in_events) {
-                // What the reply cost may be missing, but the reply is not.
+                // The usage may be missing, but the reply is complete.
                 Err(_) if decoder.progress() == Progress::Ended && C::COST_FOLLOWS => break,
                 event => event?,
             };
-            // An event with empty data is none, says the standard; some servers keep a connection
-            // alive by it.
+            // By the standard, an event without data is ignored. Some servers keep connections
+            // alive with such events.
             if let Some(data) = event.data.filter(|data| !data.is_empty()) {
                 decoder.feed(&data, deltas)?;
             }
@@ -176,8 +176,8 @@ impl<C: Codec> Client<C> {
         decoder.finish()
     }
 
-    /// A provider may quote the key back; it goes no further, nor does the beginning of it that an
-    /// excerpt ends in.
+    /// Removes the key from an error, since a provider may quote it, also if an excerpt ends within
+    /// it.
     fn without_key(&self, mut error: ModelError) -> ModelError {
         if let Some(key) = self.key.as_deref().filter(|key| !key.is_empty()) {
             error.message = without(&error.message, key);
@@ -224,7 +224,7 @@ impl<C: Clone> Clone for Client<C> {
             delivery,
             caching,
             reply_cap_bytes,
-            encoded,
+            cache,
         } = self;
         Self {
             http: http.clone(),
@@ -234,14 +234,14 @@ impl<C: Clone> Clone for Client<C> {
             delivery: *delivery,
             caching: *caching,
             reply_cap_bytes: *reply_cap_bytes,
-            encoded: encoded.clone(),
+            cache: cache.clone(),
         }
     }
 }
 
 impl<C: Codec> std::fmt::Debug for Client<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Host and port only: a path, a query or a user could hold a secret.
+        // Host and port only: the user, the path or the query could hold a secret.
         let url = Url::parse(&self.base).ok();
         let host = url
             .as_ref()

@@ -1,4 +1,4 @@
-//! What a wire format has to know.
+//! The trait [`Codec`], which each wire format implements.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use dormouse_proto::id::FdId;
 use dormouse_proto::message::Message;
 use dormouse_proto::model::{Delta, ModelError, Reply, Request};
 
-/// How a reply is asked for.
+/// How a reply is delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Delivery {
     /// As events, while the model writes.
@@ -17,17 +17,17 @@ pub enum Delivery {
     Whole,
 }
 
-/// Whether the provider is asked to cache what it has read, where its format has words for it.
+/// Whether the provider is asked to cache prompts, if its format supports that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Caching {
-    /// The frozen part of a request, and the conversation as far as it goes.
+    /// Caches the constant part of a request, and the conversation so far.
     #[default]
     Automatic,
-    /// Not asked: for servers that refuse it.
+    /// Requests no caching: for servers that refuse such a request.
     Off,
 }
 
-/// What a request is made for.
+/// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// A reply.
@@ -36,44 +36,44 @@ pub enum Purpose {
     Count,
 }
 
-/// Whether a provider's cache is to end before a message.
+/// Whether a message has a cache breakpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mark {
-    /// No point of its own.
+    /// No breakpoint.
     None,
-    /// What stands before it is shared with other processes: its first block is a breakpoint, where
-    /// the format has such.
+    /// The messages before it are shared with other processes: its first block is a breakpoint, if
+    /// the format has breakpoints.
     Breakpoint,
 }
 
-/// A message of a conversation, with what its encoding may depend on. It depends on nothing else:
-/// so it is encoded once.
+/// A message, with everything that its encoding may depend on. It depends on nothing else, so it is
+/// encoded only once.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn<'a> {
     /// The message.
     pub message: &'a Message,
     /// The one before it, if there is one.
     pub before: Option<&'a Message>,
-    /// The bytes of what it names.
+    /// The bytes of the media that it names.
     pub media: &'a BTreeMap<FdId, Bytes>,
-    /// Whether a provider's cache is to end before it.
+    /// Whether it has a cache breakpoint.
     pub mark: Mark,
 }
 
 /// A provider, or the provider whose format a compatible server speaks.
 #[derive(Clone, Copy, Debug)]
 pub struct Service {
-    /// How it is called.
+    /// The name of the provider in messages.
     pub name: &'static str,
-    /// Its own server.
+    /// The URL of its own server.
     pub base_url: &'static str,
-    /// What stands behind an address and before a path.
+    /// The version of the API, between the base URL and the path.
     pub version: Version,
     /// The header that holds the key.
     pub key_header: &'static str,
-    /// What stands before the key in it.
+    /// The prefix of the key in that header.
     pub key_scheme: &'static str,
-    /// Headers of every request.
+    /// Further headers of every request.
     pub headers: &'static [(&'static str, &'static str)],
     /// The environment variables that may hold the key, the first that is set counts.
     pub key_variables: &'static [&'static str],
@@ -84,9 +84,9 @@ pub struct Service {
 /// The part of a path that names the version of an API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// It follows every address; one that holds it already may.
+    /// It is appended to every base URL that does not end with it.
     Always(&'static str),
-    /// It follows an address without a path; where there is a path, that is the whole.
+    /// It is appended to a base URL without a path. A base URL with a path is complete.
     WhereBare(&'static str),
 }
 
@@ -99,29 +99,29 @@ pub trait Codec: Clone + Default + Send + Sync + 'static {
     const FORMAT: &'static str;
     /// Whose format it is.
     const SERVICE: Service;
-    /// Whether a streamed reply is whole before what it cost has come: a stream that is cut between
-    /// the two is no cut reply.
+    /// Whether the usage comes after the end of a streamed reply: a stream that ends between the
+    /// two still holds a complete reply.
     const COST_FOLLOWS: bool = false;
-    /// Puts streamed replies together.
+    /// The decoder of streamed replies.
     type Decoder: Decoder;
 
-    /// The codec for this server: some dialects differ.
+    /// The codec for this server, since some servers speak another dialect.
     #[must_use]
     fn at(self, _host: &str) -> Self {
         self
     }
 
-    /// Where the request goes, behind the base URL. None where the format cannot count.
+    /// The path of the request after the base URL. None if the format cannot count tokens.
     ///
     /// # Errors
-    /// Where the model's name is none that can be asked for.
+    /// The name of the model is not valid.
     fn path(&self, request: &Request, purpose: Purpose) -> Result<Option<String>, ModelError>;
 
-    /// The body up to the messages, the opening bracket included, and whatever stands as messages
-    /// but is none.
+    /// The body up to the messages, including the opening bracket, and elements such as a system
+    /// message that are not part of the conversation.
     ///
     /// # Errors
-    /// Where a parameter is not the program's to set, or a schema is no JSON.
+    /// A parameter is reserved, or a schema is not JSON.
     fn head(
         &self,
         request: &Request,
@@ -129,53 +129,53 @@ pub trait Codec: Clone + Default + Send + Sync + 'static {
         caching: Caching,
     ) -> Result<String, ModelError>;
 
-    /// A message, as one or several elements with commas between them; empty where there is nothing
-    /// to send.
+    /// Encodes a message, as one or several elements with commas between them. Empty if there is
+    /// nothing to send.
     ///
     /// # Errors
-    /// Where a kept block is no JSON.
+    /// The original text of a block is not JSON.
     fn turn(&self, turn: Turn<'_>) -> Result<String, ModelError>;
 
-    /// The body behind the messages, the closing bracket included.
+    /// The body after the messages, including the closing bracket.
     ///
     /// # Errors
     /// As [`Codec::head`].
     fn tail(&self, request: &Request, purpose: Purpose) -> Result<String, ModelError>;
 
-    /// Reads a reply that came whole.
+    /// Decodes a complete reply.
     ///
     /// # Errors
-    /// Where the text is no such reply, or the provider's error where it is one.
+    /// The text is not a reply, or it reports an error of the provider.
     fn decode(&self, json: &str) -> Result<Reply, ModelError>;
 
-    /// The number of tokens that an answer to a request for it holds.
+    /// Decodes the response to a request that counts tokens.
     fn decode_count(&self, json: &str) -> Option<u64>;
 }
 
-/// How far a streamed reply has come.
+/// How complete a streamed reply is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// More must come.
     Open,
-    /// The reply has ended; what it cost may follow.
+    /// The reply has ended; its usage may follow.
     Ended,
-    /// Nothing of it can follow.
+    /// Nothing can follow.
     Complete,
 }
 
-/// Puts a streamed reply together, event by event.
+/// Decodes a streamed reply, event by event.
 pub trait Decoder: Default + Send {
-    /// Takes in the data of one event and tells `deltas` what it brings to watch.
+    /// Decodes one event, and passes its deltas to `deltas`.
     ///
     /// # Errors
-    /// Where the event makes no sense at its place, or the error that the provider sent in
-    /// mid-stream. The decoder is of no further use then.
+    /// The event is not valid at this point, or the provider reports an error. The decoder cannot
+    /// be used after that.
     fn feed(&mut self, data: &str, deltas: &dyn Fn(Delta)) -> Result<(), ModelError>;
 
-    /// How far the reply has come.
+    /// How complete the reply is.
     fn progress(&self) -> Progress;
 
-    /// The reply.
+    /// The decoded reply.
     ///
     /// # Errors
     /// [`CutStream`](dormouse_proto::model::ModelErrorKind::CutStream) where the events ended

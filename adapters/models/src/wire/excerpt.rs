@@ -1,8 +1,8 @@
-//! Beginnings of texts that may be long, and what stands in errors.
+//! Builds errors, and shortens the texts in them.
 
 use dormouse_proto::model::{ModelError, ModelErrorKind};
 
-/// What came is not what the protocol promises.
+/// The error for a response that violates the protocol.
 pub(crate) fn malformed(message: impl Into<String>) -> ModelError {
     ModelError::new(ModelErrorKind::Malformed, message)
 }
@@ -14,7 +14,7 @@ pub(crate) fn malformed_in(what: &str, json: &str, error: &serde_json::Error) ->
     ))
 }
 
-/// What is to be sent is nothing that the provider takes.
+/// The error for a request that the provider would not accept.
 pub(crate) fn invalid(message: impl Into<String>) -> ModelError {
     ModelError::new(ModelErrorKind::InvalidRequest, message)
 }
@@ -35,7 +35,7 @@ pub(crate) fn excerpt(text: &str, longest_chars: usize) -> String {
 
 /// `text` without `secret`, and without its beginning where an excerpt was cut in the middle of it.
 pub(crate) fn without(text: &str, secret: &str) -> String {
-    /// What is shorter tells nothing: every key begins with `sk-`.
+    /// A shorter beginning reveals nothing: every key begins with `sk-`.
     const SHORTEST: usize = 4;
     let beginnings = (SHORTEST..secret.len())
         .rev()

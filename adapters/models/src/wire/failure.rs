@@ -1,7 +1,7 @@
-//! Failures, told apart by what helps against them.
+//! Classifies failures by what helps against them.
 //!
-//! Providers say the same in different words, and compatible servers mix them; so there is one
-//! table of words for all.
+//! Providers use different words for the same failure, and compatible servers mix them. So there is
+//! one table of words for all providers.
 
 use std::time::Duration;
 
@@ -11,21 +11,21 @@ use reqwest::header::HeaderMap;
 use serde_json::Value;
 
 use super::excerpt::{beginning, excerpt};
-use super::retry;
+use super::retry_after;
 
-/// What a provider says about a failure.
+/// The error that a provider reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Complaint {
-    /// Its words for the kind: a type, a code, a status, reasons.
+pub(crate) struct ProviderError {
+    /// The words that classify it: a type, a code, a status, reasons.
     words: Vec<String>,
-    /// The status that it would have come with.
+    /// The HTTP status that the body mentions.
     status: Option<StatusCode>,
     message: String,
     retry_after: Option<Duration>,
 }
 
-impl Complaint {
-    /// The complaint in an object `error`, whatever provider sent it.
+impl ProviderError {
+    /// The error in an object `error`, of any provider.
     pub(crate) fn of(error: &Value) -> Self {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         if let Some(message) = text(error) {
@@ -40,7 +40,8 @@ impl Complaint {
             .filter_map(|name| text(&error[*name]));
         let words = words.chain(details().filter_map(|detail| text(&detail["reason"])));
         let words = words.chain(text(&error["innererror"]["code"]));
-        let delay = details().find_map(|detail| retry::seconds(detail["retryDelay"].as_str()?));
+        let delay =
+            details().find_map(|detail| retry_after::seconds(detail["retryDelay"].as_str()?));
         Self {
             words: words.filter(|word| !word.is_empty()).collect(),
             status: status_of(&error["code"]),
@@ -49,8 +50,8 @@ impl Complaint {
         }
     }
 
-    /// The complaint in a body: in an envelope, in a list of one, or bare. None where the body is
-    /// no complaint.
+    /// The error in a body: in an envelope, in a list of one, or bare. None if the body is not an
+    /// error.
     fn in_body(body: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(body).ok()?;
         let value = value.get(0).unwrap_or(&value);
@@ -65,26 +66,26 @@ impl Complaint {
         self.words.iter().any(|said| said == word)
     }
 
-    /// What a provider explains, as long as an explanation: it goes into the journal, and a body
-    /// may have many megabytes.
+    /// The explanation of the provider, shortened: it is stored in the journal, and a body may have
+    /// many megabytes.
     fn worded(&self) -> String {
-        const LONGEST_CHARS: usize = 2_000;
+        const MAX_CHARS: usize = 2_000;
         let worded = match (self.words.first(), self.message.as_str()) {
             (None, "") => "no explanation was given".to_owned(),
             (None, message) => message.to_owned(),
             (Some(_), message) => format!("{}: {message}", self.words.join(", ")),
         };
-        excerpt(&worded, LONGEST_CHARS)
+        excerpt(&worded, MAX_CHARS)
     }
 
-    /// The wait that its explanation asks for, where waiting is what helps.
+    /// The wait that the explanation asks for, if waiting helps.
     fn wait_in_words(&self, kind: Kind) -> Option<Duration> {
         (kind == Kind::Overloaded)
-            .then(|| retry::in_words(&self.message))
+            .then(|| retry_after::in_words(&self.message))
             .flatten()
     }
 
-    /// What the words mean by themselves.
+    /// The kind of failure that the words mean, without the status.
     fn kind(&self) -> Option<Kind> {
         let message = self.message.to_lowercase();
         let has = |phrases: &[&str]| phrases.iter().any(|phrase| message.contains(phrase));
@@ -102,8 +103,7 @@ impl Complaint {
     }
 }
 
-/// The status of a failure that a code is: some servers answer 200, and say the true one in the
-/// body.
+/// The HTTP status in a code: some servers answer with 200, and report the real status in the body.
 fn status_of(code: &Value) -> Option<StatusCode> {
     let code = code.as_u64().or_else(|| code.as_str()?.parse().ok())?;
     StatusCode::from_u16(code.try_into().ok()?)
@@ -111,7 +111,7 @@ fn status_of(code: &Value) -> Option<StatusCode> {
         .filter(|status| status.is_client_error() || status.is_server_error())
 }
 
-/// How providers and compatible servers say that a conversation is too long.
+/// The words of providers for a conversation that is too long.
 const TOO_LONG: [&str; 8] = [
     "prompt is too long",
     "exceed context limit",
@@ -123,7 +123,7 @@ const TOO_LONG: [&str; 8] = [
     "maximum prompt length",
 ];
 
-/// How they say that they do not answer this.
+/// The words of providers for a refused request.
 const REFUSED: [&str; 6] = [
     "content filtering policy",
     "content management policy",
@@ -133,7 +133,7 @@ const REFUSED: [&str; 6] = [
     "safety system",
 ];
 
-/// Their words, the most telling first: one body may hold several.
+/// The words of providers, the most specific first, since one body may contain several.
 const WORDS: [(&str, Kind); 37] = [
     ("exceed_context_size_error", Kind::ContextOverflow),
     ("context_length_exceeded", Kind::ContextOverflow),
@@ -146,7 +146,7 @@ const WORDS: [(&str, Kind); 37] = [
     ("image_content_policy_violation", Kind::ContentRefused),
     ("API_KEY_INVALID", Kind::Authentication),
     ("invalid_api_key", Kind::Authentication),
-    // What was paid for is used up: to wait does not help.
+    // The paid quota is used up: waiting does not help.
     ("insufficient_quota", Kind::Unavailable),
     ("billing_error", Kind::Unavailable),
     ("billing_hard_limit_reached", Kind::Unavailable),
@@ -175,12 +175,12 @@ const WORDS: [(&str, Kind); 37] = [
     ("FAILED_PRECONDITION", Kind::InvalidRequest),
 ];
 
-/// The failure that an answer with this status is.
+/// The failure that a response with this status reports.
 pub(crate) fn in_answer(status: StatusCode, headers: &HeaderMap, body: &str) -> ModelError {
-    let complaint = Complaint::in_body(body);
-    let complaint = complaint.unwrap_or_else(|| Complaint {
+    let complaint = ProviderError::in_body(body);
+    let complaint = complaint.unwrap_or_else(|| ProviderError {
         message: beginning(body.trim()),
-        ..Complaint::default()
+        ..ProviderError::default()
     });
     let kind = advised(headers, of_status(status, &complaint));
     let mut failure = ModelError::new(
@@ -188,9 +188,9 @@ pub(crate) fn in_answer(status: StatusCode, headers: &HeaderMap, body: &str) -> 
         format!("status {}: {}", status.as_u16(), complaint.worded()),
     );
     let hint = || {
-        retry::after(headers)
+        retry_after::after(headers)
             .or(complaint.retry_after)
-            .or_else(|| retry::reset(headers))
+            .or_else(|| retry_after::reset(headers))
     };
     failure.retry_after = failure
         .is_transient()
@@ -202,7 +202,7 @@ pub(crate) fn in_answer(status: StatusCode, headers: &HeaderMap, body: &str) -> 
 
 /// The failure that a provider reports where a reply was expected: in an object `error`, or bare.
 pub(crate) fn in_body(error: &Value) -> ModelError {
-    let complaint = Complaint::of(error);
+    let complaint = ProviderError::of(error);
     let by_status = || complaint.status.map(|status| of_status(status, &complaint));
     let kind = complaint
         .kind()
@@ -218,8 +218,8 @@ pub(crate) fn in_body(error: &Value) -> ModelError {
     failure
 }
 
-/// The failure that a server reports in mid-stream: in an envelope, or as a bare object of a kind
-/// that is known.
+/// The failure that an event of a stream reports: in an envelope, or as a bare object of a known
+/// type.
 pub(crate) fn in_event(data: &str) -> Option<ModelError> {
     let value: Value = serde_json::from_str(data).ok()?;
     let value = value.get(0).unwrap_or(&value);
@@ -232,7 +232,7 @@ pub(crate) fn in_event(data: &str) -> Option<ModelError> {
         .map(|_| in_body(value))
 }
 
-fn of_status(status: StatusCode, complaint: &Complaint) -> Kind {
+fn of_status(status: StatusCode, complaint: &ProviderError) -> Kind {
     let said = complaint.kind();
     match status.as_u16() {
         401 => Kind::Authentication,
@@ -261,7 +261,7 @@ fn of_status(status: StatusCode, complaint: &Complaint) -> Kind {
     }
 }
 
-/// What the provider advises outweighs what the status suggests.
+/// Applies the advice of the provider, which takes precedence over the status.
 fn advised(headers: &HeaderMap, kind: Kind) -> Kind {
     let transient = ModelError::new(kind, "").is_transient();
     match headers.get("x-should-retry").map(|value| value.as_bytes()) {
@@ -271,7 +271,7 @@ fn advised(headers: &HeaderMap, kind: Kind) -> Kind {
     }
 }
 
-/// A failure below the protocol, before an answer had come whole.
+/// A failure of the transport, before the response was complete.
 pub(crate) fn in_transport(error: reqwest::Error) -> ModelError {
     let what = match () {
         () if error.is_connect() => "no connection",
@@ -290,9 +290,8 @@ pub(crate) fn cut(message: impl Into<String>) -> ModelError {
     ModelError::new(Kind::CutStream, message)
 }
 
-/// Sampling went wrong and was stopped by itself, as the provider's word says: the same request may
-/// do better.
-pub(crate) fn misdrawn(word: &str, why: &str) -> ModelError {
+/// The provider reports that sampling failed. The same request may succeed.
+pub(crate) fn sampling_failed(word: &str, why: &str) -> ModelError {
     let message = excerpt(
         &format!("the model stopped as '{}': {why}", beginning(word)),
         700,
@@ -300,7 +299,7 @@ pub(crate) fn misdrawn(word: &str, why: &str) -> ModelError {
     cut(message.trim_end_matches([':', ' ']))
 }
 
-/// An error and everything that caused it, in one line.
+/// An error and all its causes, in one line.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))

@@ -1,4 +1,4 @@
-//! What is no text, as formats take it: in base64.
+//! Encodes images and documents for requests, in base64.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use dormouse_proto::id::FdId;
 use dormouse_proto::message::{Block, Media};
 use dormouse_proto::model::{ModelError, ModelErrorKind};
 
-/// What is shown to a model, of types that all formats take.
+/// The kinds of media that all formats support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Image,
     Pdf,
 }
 
-/// What a media type is; none: something that the kernel shows to no model.
+/// The kind of a media type; none if models are not shown such media.
 pub(crate) fn kind(media_type: &str) -> Option<Kind> {
     match media_type {
         "image/png" | "image/jpeg" | "image/gif" | "image/webp" => Some(Kind::Image),
@@ -30,18 +30,18 @@ pub(crate) fn base64(bytes: &Bytes) -> String {
     STANDARD.encode(bytes)
 }
 
-/// Bytes as an address that holds them.
+/// Bytes as a `data:` URL.
 pub(crate) fn data_url(media_type: &str, bytes: &Bytes) -> String {
     format!("data:{media_type};base64,{}", base64(bytes))
 }
 
-/// A name for a PDF, which has none.
+/// A file name for a PDF, which some formats require.
 pub(crate) fn file_name(media: &Media) -> String {
     media.fd.to_string().replace(':', "-") + ".pdf"
 }
 
-/// The media in `blocks` that belong to an answer, or to none; with their bytes, where the request
-/// brings them.
+/// The media in `blocks` that belong to this tool result (none: to no result), with their bytes if
+/// the request has them.
 pub(crate) fn of<'a>(
     blocks: &'a [Block],
     media: &'a BTreeMap<FdId, Bytes>,
@@ -56,11 +56,11 @@ pub(crate) fn of<'a>(
     })
 }
 
-/// Whether the bytes of all that is named are there.
+/// Checks that the bytes of all media are present.
 ///
 /// # Errors
-/// [`ModelErrorKind::Unavailable`] for the first that cannot be read: without it the message would
-/// not be what was sent before.
+/// [`ModelErrorKind::Unavailable`] for the first that cannot be read: without it, the message would
+/// differ from the one that was sent before.
 pub(crate) fn check(blocks: &[Block], media: &BTreeMap<FdId, Bytes>) -> Result<(), ModelError> {
     let named = blocks.iter().filter_map(|block| match block {
         Block::Media { media, .. } => Some(&media.fd),

@@ -1,15 +1,15 @@
-//! `[parameters]` of a program, on their way to a provider.
+//! Prepares the `[parameters]` of a program for a request.
 
 use dormouse_proto::model::{ModelError, Request};
 use serde_json::Value;
 
 use super::excerpt::invalid;
 
-/// The parameters in the order of their names: the order in a program file is no reason for other
-/// bytes.
+/// The parameters sorted by name, so that their order in the program file does not change the bytes
+/// of a request.
 ///
 /// # Errors
-/// Where one of `reserved` is among them, which the request itself says.
+/// One of them is in `reserved`: the request itself sets it.
 pub(crate) fn sorted<'a>(
     request: &'a Request,
     reserved: &[&str],

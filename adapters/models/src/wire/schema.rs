@@ -1,13 +1,14 @@
-//! The schemas of tools.
+//! Prepares the JSON schemas of tools for requests.
 
 use dormouse_proto::model::ModelError;
 use dormouse_proto::tool::ToolSpec;
 use serde_json::value::RawValue;
 
-use super::fields::{Fields, kept, raw};
+use super::json_fields::{Fields, kept, raw};
 
-/// The schema of a tool's arguments as it is sent: as it is written, but an object that says
-/// nothing of properties has none. Without the word some providers refuse the whole request.
+/// The schema of a tool's arguments. It is sent as it was written, with one exception: an object
+/// schema without `properties` gets empty ones, since some providers refuse the whole request
+/// otherwise.
 ///
 /// # Errors
 /// [`InvalidRequest`](dormouse_proto::model::ModelErrorKind::InvalidRequest) where it is no JSON.

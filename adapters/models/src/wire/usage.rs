@@ -1,20 +1,21 @@
-//! Tokens as OpenAI's formats count them: what a cache gave or took is part of the input.
+//! The token counts of OpenAI's formats, where tokens that were read from or written to a cache are
+//! part of the input.
 
 use dormouse_proto::model::Usage;
 use serde::Deserialize;
 
-/// A count of both formats, which name its fields each in its way.
+/// The token counts of both formats, which name the fields differently.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
-    /// All that was read, from wherever.
+    /// All input tokens, including those from a cache.
     pub(crate) input: Option<u64>,
-    /// All that was written; at some providers, without the thoughts.
+    /// All output tokens; at some providers without those of thinking.
     pub(crate) output: Option<u64>,
-    /// Both together.
+    /// Input and output tokens together.
     pub(crate) total: Option<u64>,
-    /// What is known of the parts of the input.
+    /// The parts of the input, if they are known.
     pub(crate) of_input: Option<Details>,
-    /// What is known of the parts of the output.
+    /// The parts of the output, if they are known.
     pub(crate) of_output: Option<Details>,
 }
 

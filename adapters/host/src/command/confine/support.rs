@@ -1,11 +1,11 @@
-//! What the operating system supports of the confinement.
+//! Probes which parts of the confinement the operating system supports.
 
 use std::io;
 
 #[cfg(target_os = "linux")]
 use landlock::ABI;
 
-/// What this system can hold a program to.
+/// The confinement that this system supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::command) struct ConfinementSupport {
     #[cfg(target_os = "linux")]
@@ -18,7 +18,7 @@ impl ConfinementSupport {
     /// which never probe: a guard that failed to would have to guess.
     ///
     /// # Errors
-    /// It cannot be asked, since no thread can be made.
+    /// No thread can be started to probe the system.
     #[cfg(target_os = "linux")]
     pub(in crate::command) fn of_this_system() -> io::Result<Self> {
         use std::sync::OnceLock;
@@ -28,21 +28,23 @@ impl ConfinementSupport {
             return Ok(*this);
         }
         let landlock =
-            super::on_a_thread(|| Ok(super::filesystem::version().unwrap_or(ABI::Unsupported)))?;
-        let has_seccomp = super::on_a_thread(|| Ok(super::calls::try_out().is_ok()))?;
+            super::on_a_thread(
+                || Ok(super::landlock_rules::version().unwrap_or(ABI::Unsupported)),
+            )?;
+        let has_seccomp = super::on_a_thread(|| Ok(super::seccomp_filter::try_out().is_ok()))?;
         Ok(*THIS.get_or_init(|| Self {
             landlock,
             has_seccomp,
         }))
     }
 
-    /// That of this system, which confines nothing.
+    /// The support of this system, which confines nothing.
     #[cfg(not(target_os = "linux"))]
     pub(in crate::command) fn of_this_system() -> io::Result<Self> {
         Ok(Self { has_seccomp: false })
     }
 
-    /// The text that a guard gets: the version of Landlock, and whether there is seccomp.
+    /// The support as an argument for a guard: the version of Landlock, and whether seccomp works.
     #[cfg(target_os = "linux")]
     pub(in crate::command) fn written(self) -> String {
         format!("{},{}", self.landlock as i32, self.has_seccomp)
@@ -53,7 +55,7 @@ impl ConfinementSupport {
         format!("0,{}", self.has_seccomp)
     }
 
-    /// What [`written`](Self::written) wrote.
+    /// Parses what [`written`](Self::written) wrote.
     pub(in crate::command) fn read(text: &str) -> Option<Self> {
         let (landlock, has_seccomp) = text.split_once(',')?;
         let landlock: i32 = landlock.parse().ok()?;
@@ -67,7 +69,7 @@ impl ConfinementSupport {
         return (landlock == 0).then_some(Self { has_seccomp });
     }
 
-    /// One with a Landlock of this version, which is at most this system's.
+    /// Support with this version of Landlock, or with that of the system if it is older.
     #[cfg(all(test, target_os = "linux"))]
     pub(in crate::command) fn with(landlock: ABI) -> Self {
         let this = Self::of_this_system().expect("a test can make a thread");
@@ -90,7 +92,7 @@ impl ConfinementSupport {
     #[cfg(target_os = "linux")]
     pub(in crate::command) fn scope_signals(self) -> io::Result<()> {
         match self.landlock >= ABI::V6 {
-            true => super::filesystem::scope_signals(),
+            true => super::landlock_rules::scope_signals(),
             false => Err(io::Error::other("this system cannot scope signals")),
         }
     }
@@ -116,12 +118,12 @@ impl ConfinementSupport {
         self.has_seccomp
     }
 
-    /// Whether it can hold a program to all that is promised.
+    /// Whether the whole confinement is supported.
     pub(in crate::command) fn confines(self) -> bool {
         self.has_landlock() && self.has_seccomp
     }
 
-    /// What it cannot do, as a sentence for the user; nothing where it can do all.
+    /// A sentence for the user about what is not supported. None if everything is.
     pub(in crate::command) fn lacks(self) -> Option<String> {
         if !cfg!(target_os = "linux") {
             return Some(

@@ -1,5 +1,5 @@
-//! The descendants of the guard. The guard is their subreaper: a process whose parent ends becomes
-//! its child, so that none is lost.
+//! Finds and kills the descendants of the guard. The guard is a subreaper: a process whose parent
+//! ends becomes a child of the guard, so no descendant is lost.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,20 +9,20 @@ use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group, wait,
 };
 
-/// How long processes may take to vanish that were killed: some wait for a disk.
-const LONGEST: Duration = Duration::from_secs(30);
+/// How long killed processes may take to end: some wait for a disk.
+const KILL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The processes below this one, and how the command among them ended.
+/// The processes below the guard, and the exit status of the command among them.
 pub(super) struct Descendants {
     command: Pid,
     scope: SignalScope,
     pub(super) command_status: Option<WaitStatus>,
 }
 
-/// Whom signals of this process reach.
+/// Which processes the signals of the guard reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SignalScope {
-    /// Its descendants only: Landlock holds it to that.
+    /// Descendants only: Landlock enforces it.
     Descendants,
     Everybody,
 }
@@ -36,7 +36,7 @@ impl Descendants {
         }
     }
 
-    /// Takes note of all that have ended. Whether any is left.
+    /// Reaps all children that have ended. Returns whether any child is left.
     pub(super) fn reap(&mut self) -> bool {
         loop {
             match wait(WaitOptions::NOHANG) {
@@ -50,16 +50,16 @@ impl Descendants {
         }
     }
 
-    /// Kills all that are left, and all that these start meanwhile.
+    /// Kills all descendants, including those that are started meanwhile.
     pub(super) fn end(&mut self) {
         let began = Instant::now();
-        while began.elapsed() < LONGEST {
+        while began.elapsed() < KILL_TIMEOUT {
             if self.scope == SignalScope::Descendants {
                 // kill(-1): every process in scope, in one step that no fork escapes, also those
                 // that hide from /proc.
                 let _ = Pid::from_raw(1).map(|all| kill_process_group(all, Signal::KILL));
             }
-            // It fails where none is left of the group.
+            // It fails if the group has no member left.
             let _ = kill_process_group(self.command, Signal::KILL);
             for pid in descendants() {
                 let _ = kill_process(pid, Signal::KILL);
@@ -72,7 +72,8 @@ impl Descendants {
     }
 }
 
-/// All below this process. Costs a look at every process of the system, some ten microseconds each.
+/// All descendants of this process. Reads an entry for every process of the system, some ten
+/// microseconds each.
 pub(super) fn descendants() -> Vec<Pid> {
     let parents = parents();
     let this = getpid().as_raw_nonzero().get();
@@ -90,7 +91,7 @@ pub(super) fn descendants() -> Vec<Pid> {
     found
 }
 
-/// Every process of the system and its parent.
+/// The pid and the parent of every process of the system.
 fn parents() -> Vec<(i32, i32)> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return Vec::new();

@@ -1,5 +1,5 @@
-//! The guard itself: starts the command, waits for its end, for the kernel's, or to be told, and
-//! ends all that is left.
+//! The guard process: starts the command, waits until the command or the kernel ends or a signal
+//! arrives, and kills all processes that are left.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -19,56 +19,56 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::super::confine::{Confinement, ConfinementSupport, Writes};
-use super::super::group::watch;
 use super::super::limits::tasks;
-use super::super::temporary;
+use super::super::process_group::watch;
+use super::super::temp_folder;
 use super::descendants::{Descendants, SignalScope, descendants};
-use super::{COMMAND, NOT_BEGUN, Orders, THIS_PROGRAM, complain};
+use super::{COMMAND, GuardArguments, NOT_STARTED_CODE, THIS_PROGRAM, report_error};
 
-/// How long what a command left behind may go on writing after its end.
+/// How long descendants of a command may continue to write after its end.
 const GRACE: Duration = Duration::from_millis(200);
-/// How often it is looked how many processes there are.
-const LOOK: Duration = Duration::from_millis(100);
-/// After so many looks processes are counted in any case.
+/// How often the number of processes is checked.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// After this many checks, processes are counted even if their number has not grown.
 const COUNT_EVERY: u32 = 20;
 
-/// Why the command is not waited for any longer.
+/// Why the guard stops waiting for the command.
 enum StopReason {
     Ended,
-    /// The kernel asks for it, or is gone.
-    Unwanted,
-    /// It has more processes than this.
+    /// The kernel sent SIGTERM, or is gone.
+    Cancelled,
+    /// The command has more processes than this limit.
     TooMany(u32),
 }
 
-/// Runs the command under guard. Answers with the code to end with.
+/// Runs the command under guard, and returns the exit code.
 pub(super) fn run(arguments: Vec<OsString>) -> i32 {
-    let Some((orders, command)) = Orders::read(arguments) else {
-        complain("the guard was told nothing that it understands");
-        return NOT_BEGUN;
+    let Some((guard_arguments, command)) = GuardArguments::read(arguments) else {
+        report_error("the guard was told nothing that it understands");
+        return NOT_STARTED_CODE;
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     let mut made = None;
     let guarded =
-        runtime.and_then(|runtime| runtime.block_on(guarded(orders, &command, &mut made)));
+        runtime.and_then(|runtime| runtime.block_on(guarded(guard_arguments, &command, &mut made)));
     if let Some(folder) = made {
         // A failure is not reported: nobody could act on it.
-        let _ = temporary::remove(&folder);
+        let _ = temp_folder::remove(&folder);
     }
     match guarded {
         Ok(status) => end_as(status),
         Err(error) => {
-            complain(&format!("the command could not be guarded: {error}"));
-            NOT_BEGUN
+            report_error(&format!("the command could not be guarded: {error}"));
+            NOT_STARTED_CODE
         }
     }
 }
 
-/// Guards the command. What it made for it is to be removed, however this ends.
+/// Guards the command. The caller must remove the folder in `made`, whatever the result.
 async fn guarded(
-    mut orders: Orders,
+    mut guard_arguments: GuardArguments,
     command: &[OsString],
     made: &mut Option<PathBuf>,
 ) -> io::Result<Option<WaitStatus>> {
@@ -76,25 +76,25 @@ async fn guarded(
     setsid()?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     set_child_subreaper(Some(getpid()))?;
-    let kernel = process(orders.kernel)?;
+    let kernel = process(guard_arguments.kernel)?;
     let kernel_fd = pidfd_open(kernel, PidfdFlags::NONBLOCK)?;
-    // A kernel that ended before it was watched is not the parent any more.
+    // If the kernel ended before the guard watched it, it is not the parent any more.
     if getppid() != Some(kernel) {
         return Ok(None);
     }
-    let scope = match orders.confinement {
-        Some(_) => scope_signals(orders.support, kernel),
+    let scope = match guard_arguments.confinement {
+        Some(_) => scope_signals(guard_arguments.support, kernel),
         None => SignalScope::Everybody,
     };
-    // Not before it is known that the kernel's end and its word are heard: from here on it is
-    // removed.
-    if let Some(path) = &orders.temporary {
-        let folder = temporary::make_named(path)?;
+    // The folder is created only now that the end of the kernel and its signal are noticed: from
+    // here on it is removed in every case.
+    if let Some(path) = &guard_arguments.temporary {
+        let folder = temp_folder::make_named(path)?;
         *made = Some(path.clone());
         if let Some(Confinement {
             writes: Writes::Below(folders),
             ..
-        }) = &mut orders.confinement
+        }) = &mut guard_arguments.confinement
         {
             folders.push(folder);
         }
@@ -103,7 +103,7 @@ async fn guarded(
     let mut begun = Command::new(THIS_PROGRAM);
     begun
         .arg(COMMAND)
-        .args(orders.written())
+        .args(guard_arguments.written())
         .arg("--")
         .args(command);
     let begun = process(begun.spawn()?.id())?;
@@ -118,15 +118,15 @@ async fn guarded(
     let mut left = Descendants::new(begun, scope);
     let reason = tokio::select! {
         _ = ended.readable() => StopReason::Ended,
-        _ = kernel_ended.readable() => StopReason::Unwanted,
-        _ = terminated.recv() => StopReason::Unwanted,
-        most = too_many(orders.limits, before) => StopReason::TooMany(most),
+        _ = kernel_ended.readable() => StopReason::Cancelled,
+        _ = terminated.recv() => StopReason::Cancelled,
+        most = too_many(guard_arguments.limits, before) => StopReason::TooMany(most),
     };
     match reason {
-        StopReason::Ended => leave(&mut left).await,
-        StopReason::Unwanted => {}
+        StopReason::Ended => wait_for_descendants(&mut left).await,
+        StopReason::Cancelled => {}
         StopReason::TooMany(most) => {
-            complain(&format!(
+            report_error(&format!(
                 "ended, since it had more than {most} processes at once (command_processes in \
                  [limits])"
             ));
@@ -136,9 +136,9 @@ async fn guarded(
     Ok(left.command_status)
 }
 
-/// Confines the signals of the guard to its descendants, where the system can. The scope is
-/// believed only once a signal to the kernel, which is no descendant, has been refused:
-/// [`Descendants::end`] signals everybody within it.
+/// Restricts the signals of the guard to its descendants, if the system supports it. The
+/// restriction is verified with a signal to the kernel, which is not a descendant:
+/// [`Descendants::end`] signals every process in scope.
 fn scope_signals(support: ConfinementSupport, kernel: Pid) -> SignalScope {
     let is_laid = support.scope_signals().is_ok();
     match is_laid && test_kill_process(kernel) == Err(Errno::PERM) {
@@ -147,17 +147,17 @@ fn scope_signals(support: ConfinementSupport, kernel: Pid) -> SignalScope {
     }
 }
 
-/// Waits a little for what the command left behind.
-async fn leave(left: &mut Descendants) {
+/// Gives the descendants of the command a short time to end by themselves.
+async fn wait_for_descendants(left: &mut Descendants) {
     let began = Instant::now();
     while left.reap() && began.elapsed() < GRACE {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
-/// Resolves with the limit when the command has more processes than that; never, without one.
-/// Counting them costs a look at every process of the system, so they are counted when the number
-/// of tasks in the system has grown by half the limit, and every two seconds.
+/// Resolves with the limit when the command has more processes than that. Without a limit it never
+/// resolves. Counting reads an entry for every process of the system, so it is done every two
+/// seconds, and when the number of tasks in the system has grown by half the limit.
 async fn too_many(limits: Option<CommandLimits>, before: u64) -> u32 {
     let Some(CommandLimits {
         processes: most, ..
@@ -165,7 +165,7 @@ async fn too_many(limits: Option<CommandLimits>, before: u64) -> u32 {
     else {
         return std::future::pending().await;
     };
-    let mut looks = interval(LOOK);
+    let mut looks = interval(CHECK_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut look = 0_u32;
     loop {
@@ -185,7 +185,7 @@ fn process(number: u32) -> io::Result<Pid> {
     pid.ok_or_else(|| io::Error::other(format!("{number} is no number of a process")))
 }
 
-/// Ends as the command did: by its signal, or with the code to end with.
+/// Ends this process as the command ended: by the same signal, or by returning its exit code.
 fn end_as(status: Option<WaitStatus>) -> i32 {
     const SIGNALLED: i32 = 128;
     let Some(status) = status else {
@@ -196,7 +196,7 @@ fn end_as(status: Option<WaitStatus>) -> i32 {
     }
     let number = status.terminating_signal().unwrap_or(Signal::KILL.as_raw());
     if let Some(signal) = Signal::from_named_raw(number) {
-        // One that this program does not end by leaves the code.
+        // If the signal does not end this process, the exit code says which one it was.
         let _ = kill_process(getpid(), signal);
     }
     SIGNALLED + number

@@ -1,0 +1,253 @@
+//! Starts a tool server that is a program of this machine. It is permitted, confined and guarded
+//! like a command with write access (CONFINE-2), and ended with everything that it started when its
+//! connection is closed (GROUP-1).
+
+use std::process::Stdio;
+
+use dormouse_actors::ports::{HostError, ServerChild};
+use dormouse_proto::server::ServerCommand;
+use dormouse_proto::tool::Access;
+
+use super::launcher::{LaunchRequest, Launcher};
+use super::process_group::{ProcessGroup, Started};
+use crate::permissions::ServerEnvironment;
+
+/// Starts the server. `env` holds the variables of its declaration, with their values.
+///
+/// # Errors
+/// A text for the user, if the server is not permitted, not found, cannot be confined or started.
+pub(crate) fn serve(
+    launcher: &Launcher,
+    server: &ServerCommand,
+    environment: ServerEnvironment,
+    env: Vec<(String, String)>,
+) -> Result<ServerChild, HostError> {
+    let argv: Vec<String> = std::iter::once(&server.program)
+        .chain(&server.args)
+        .cloned()
+        .collect();
+    let env = match environment {
+        ServerEnvironment::Declared => launcher
+            .declared(&server.program, env)
+            .map_err(HostError::Refused)?,
+        // The user named the server and its variables.
+        ServerEnvironment::All => {
+            let declared = env
+                .into_iter()
+                .map(|(name, value)| (name.into(), value.into()));
+            launcher.whole_environment().chain(declared).collect()
+        }
+    };
+    let prepared = launcher.prepare(LaunchRequest {
+        argv: &argv,
+        env,
+        access: Access::Write,
+        limits: server.limits,
+        stdin: Stdio::piped(),
+        folder: server.cwd.as_deref(),
+    });
+    let prepared = prepared.map_err(HostError::Refused)?;
+    let failed = |error| {
+        HostError::Failed(format!(
+            "`{}` could not be started: {error}.",
+            server.program
+        ))
+    };
+    let Started {
+        mut group,
+        stdout,
+        stderr,
+    } = ProcessGroup::start(prepared).map_err(failed)?;
+    let stdin = group.stdin().expect("a server's input is piped");
+    Ok(ServerChild {
+        stdin: Box::new(stdin),
+        stdout: Box::new(stdout),
+        stderr: Box::new(stderr),
+        held: Box::new(group),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use dormouse_actors::ports::Host;
+    use dormouse_proto::command::CommandLimits;
+    use dormouse_proto::server::ServerValue;
+    use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+
+    use super::*;
+    use crate::{LocalHost, Permissions};
+
+    fn sh(script: &str) -> ServerCommand {
+        let args = vec!["-c".to_owned(), script.to_owned()];
+        ServerCommand {
+            program: "sh".into(),
+            args,
+            env: Vec::new(),
+            cwd: None,
+            limits: CommandLimits::default(),
+        }
+    }
+
+    fn host(folder: &Path) -> LocalHost {
+        LocalHost::new(
+            Permissions::none().allow_run("sh").allow_env("PATH"),
+            folder,
+        )
+        .unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_server_is_spoken_to_and_has_what_its_declaration_says() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("below")).unwrap();
+        let mut command =
+            sh("read said; echo \"$said $OURS $CARGO_MANIFEST_DIR $(pwd)\"; echo why >&2");
+        command
+            .env
+            .push(("OURS".into(), ServerValue::new("a${PATH:-}z")));
+        command.cwd = Some("below".into());
+        let mut child = host(folder.path()).serve(&command).unwrap();
+        child.stdin.write_all(b"hello\n").await.unwrap();
+        let (mut out, mut errors) = (String::new(), String::new());
+        child.stdout.read_to_string(&mut out).await.unwrap();
+        child.stderr.read_to_string(&mut errors).await.unwrap();
+        let path = std::env::var("PATH").unwrap();
+        let below = std::fs::canonicalize(folder.path().join("below")).unwrap();
+        assert_eq!(out, format!("hello a{path}z  {}\n", below.display()));
+        assert_eq!(errors, "why\n");
+    }
+
+    #[tokio::test]
+    async fn a_server_has_all_of_the_environment_where_the_user_says_so() {
+        let all = Permissions::none().server_environment(ServerEnvironment::All);
+        for (permissions, expected) in [
+            (Permissions::none(), ""),
+            (all.clone(), "set"),
+            (all.withhold_env("CARGO_MANIFEST_DIR"), ""),
+        ] {
+            let permissions = permissions.allow_run("sh");
+            let host = LocalHost::new(permissions, ".").unwrap();
+            let mut child = host.serve(&sh("echo ${CARGO_MANIFEST_DIR:+set}")).unwrap();
+            let mut out = String::new();
+            child.stdout.read_to_string(&mut out).await.unwrap();
+            assert_eq!(out.trim(), expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_not_permitted_is_not_started() {
+        let host = LocalHost::new(Permissions::none(), ".").unwrap();
+        let refused = host.serve(&sh("true")).err().unwrap();
+        assert!(matches!(refused, HostError::Refused(_)), "{refused:?}");
+        let refused = refused.to_string();
+        assert!(refused.contains("--allow-run=sh"), "{refused}");
+        let mut command = sh("true");
+        command
+            .env
+            .push(("KEY".into(), ServerValue::new("${SOME_KEY}")));
+        let refused = self::host(Path::new("."))
+            .serve(&command)
+            .err()
+            .unwrap()
+            .to_string();
+        assert!(refused.contains("--allow-env=SOME_KEY"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn a_server_is_confined_unless_the_user_wants_it_otherwise() {
+        let (dir, shared) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for folder in ["mine", "store", "yours"] {
+            std::fs::create_dir(dir.path().join(folder)).unwrap();
+        }
+        std::fs::write(dir.path().join("store/HEAD"), "secret").unwrap();
+        let script = format!(
+            "echo x > mine/f && echo wrote mine; echo x > $TMPDIR/f && echo wrote temporary; echo \
+             x > yours/f && echo wrote yours; echo x > '{}'/f && echo wrote shared; cat \
+             store/HEAD; python3 -c 'import socket; socket.socket()' && echo has sockets",
+            shared.path().display()
+        );
+        let given = Permissions::none()
+            .allow_run("sh")
+            .allow_write("mine")
+            .seal("store");
+        let everything =
+            "wrote mine\nwrote temporary\nwrote yours\nwrote shared\nsecrethas sockets\n";
+        for (permissions, expected) in [
+            (given.clone(), "wrote mine\nwrote temporary\n"),
+            (given.allow_unconfined("sh"), everything),
+        ] {
+            let host = LocalHost::new(permissions.allow_env("TMPDIR"), dir.path()).unwrap();
+            let mut command = sh(&script);
+            if expected == everything {
+                command.env.push((
+                    "TMPDIR".into(),
+                    ServerValue::new(dir.path().display().to_string()),
+                ));
+            }
+            let mut child = host.serve(&command).unwrap();
+            let mut out = String::new();
+            child.stdout.read_to_string(&mut out).await.unwrap();
+            assert_eq!(out, expected);
+        }
+    }
+
+    /// Neither a variable of the program's nor a program that a command wrote becomes code that
+    /// runs unconfined.
+    #[tokio::test]
+    async fn what_runs_unconfined_is_what_the_user_named() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("bin")).unwrap();
+        std::fs::copy("/bin/sh", dir.path().join("bin/planted")).unwrap();
+        let planted = dir
+            .path()
+            .canonicalize()
+            .unwrap()
+            .join("bin/planted")
+            .display()
+            .to_string();
+        let permissions = Permissions::none()
+            .allow_run("sh")
+            .allow_run(&planted)
+            .allow_unconfined("sh")
+            .allow_unconfined(&planted);
+        let host = LocalHost::new(
+            permissions.allow_env("LEVEL").allow_write("bin"),
+            dir.path(),
+        )
+        .unwrap();
+        for (program, variable, refused) in [
+            ("sh", "LD_PRELOAD", Some("--allow-env=LD_PRELOAD")),
+            ("sh", "LEVEL", None),
+            (&*planted, "LEVEL", Some("commands may write to it")),
+        ] {
+            let mut command = sh("true");
+            command.program = program.to_owned();
+            command.env.push((variable.into(), ServerValue::new("x")));
+            let error = host.serve(&command).err();
+            assert_eq!(
+                error.is_some(),
+                refused.is_some(),
+                "{program} {variable}: {error:?}"
+            );
+            assert!(
+                error.is_none_or(|error| error.to_string().contains(refused.unwrap())),
+                "{program} {variable}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_that_a_server_started_outlives_it() {
+        let folder = tempfile::tempdir().unwrap();
+        // The grandchild holds the pipe open: that it is closed shows that the grandchild is gone.
+        let child = host(folder.path())
+            .serve(&sh("sleep 1000 & echo here; wait"))
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout).lines();
+        assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("here"));
+        drop(child.held);
+        assert_eq!(lines.next_line().await.unwrap(), None);
+    }
+}

@@ -1,0 +1,258 @@
+//! A request to read or write a path, and the texts of all errors that can refuse it. Models read
+//! these texts.
+
+use std::fmt::Display;
+use std::io;
+use std::path::Path;
+
+use dormouse_proto::file::{FileError, FileErrorKind, Presence};
+use rustix::io::Errno;
+
+/// What a path is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Read,
+    Write,
+}
+
+impl Purpose {
+    /// The flag of the command line that permits it.
+    pub(super) fn flag(self) -> &'static str {
+        match self {
+            Self::Read => "--allow-read",
+            Self::Write => "--allow-write",
+        }
+    }
+
+    fn builder(self) -> &'static str {
+        match self {
+            Self::Read => "allow_read",
+            Self::Write => "allow_write",
+        }
+    }
+
+    fn done(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "written",
+        }
+    }
+}
+
+/// A path as the request spelled it, and the purpose of the request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FileRequest<'a> {
+    pub(super) purpose: Purpose,
+    pub(super) path: &'a Path,
+}
+
+impl<'a> FileRequest<'a> {
+    pub(super) fn new(purpose: Purpose, path: &'a Path) -> Self {
+        Self { purpose, path }
+    }
+
+    fn cannot(&self, kind: FileErrorKind, why: impl Display) -> FileError {
+        let message = format!(
+            "{} cannot be {}: {why}",
+            self.path.display(),
+            self.purpose.done()
+        );
+        FileError { kind, message }
+    }
+
+    /// The path itself cannot name a file.
+    pub(super) fn unusable(&self, why: impl Display) -> FileError {
+        self.cannot(FileErrorKind::WriteError, why)
+    }
+
+    /// The user permitted other folders than `folder`, or none.
+    pub(super) fn outside<'r>(
+        &self,
+        folder: &Path,
+        roots: impl Iterator<Item = &'r Path>,
+    ) -> FileError {
+        let roots: Vec<_> = roots.map(|root| root.display().to_string()).collect();
+        let permitted = if roots.is_empty() {
+            "none".to_owned()
+        } else {
+            roots.join(", ")
+        };
+        let folder = folder.display();
+        let (flag, builder) = (self.purpose.flag(), self.purpose.builder());
+        let why = format!(
+            "it is outside the permitted folders ({permitted}). Name a file in one of them, or \
+             have the user start with {flag}={folder}, or Permissions::{builder}(\"{folder}\")."
+        );
+        self.cannot(FileErrorKind::AccessDenied, why)
+    }
+
+    /// It is inside a permitted folder, and still not to be touched.
+    pub(super) fn denied(&self, why: impl Display) -> FileError {
+        self.cannot(FileErrorKind::AccessDenied, why)
+    }
+
+    /// It lies in what belongs to the kernel itself.
+    pub(super) fn sealed(&self, sealed: &Path) -> FileError {
+        let sealed = sealed.display();
+        self.denied(format_args!(
+            "it lies in {sealed}, where the kernel keeps what is its own."
+        ))
+    }
+
+    /// It is another name for what belongs to the kernel itself.
+    pub(super) fn sealed_elsewhere(&self) -> FileError {
+        self.denied("it is another name for what the kernel keeps as its own.")
+    }
+
+    /// It is there and must not be.
+    pub(super) fn exists(&self, presence: Presence) -> FileError {
+        let why = match presence {
+            Presence::Neither => {
+                "the file exists, and neither create nor exist_ok is given. Give exist_ok=true."
+            }
+            _ => {
+                "the file exists, and exist_ok is false. Give exist_ok=true to change it, or name \
+                 another file."
+            }
+        };
+        self.cannot(FileErrorKind::FileExists, why)
+    }
+
+    /// It is not there and must be.
+    pub(super) fn absent(&self, presence: Presence) -> FileError {
+        let why = match presence {
+            Presence::Neither => {
+                "there is no such file, and neither create nor exist_ok is given. Give create=true."
+            }
+            _ => {
+                "there is no such file, and create is false. Give create=true to make it, or name \
+                 an existing file."
+            }
+        };
+        self.cannot(FileErrorKind::FileNotFound, why)
+    }
+
+    /// It is not there to be read.
+    pub(super) fn not_found(&self) -> FileError {
+        self.cannot(FileErrorKind::FileNotFound, "there is no such file.")
+    }
+
+    /// It is a directory, a FIFO, a device.
+    pub(super) fn not_a_file(&self, what: &str) -> FileError {
+        self.unusable(format_args!(
+            "it is {what}, not a regular file. Name a file."
+        ))
+    }
+
+    /// It is larger than what is read.
+    pub(super) fn too_large(&self, cap_bytes: u64) -> FileError {
+        self.unusable(format_args!(
+            "it is larger than {cap_bytes} bytes, the most that is read at once."
+        ))
+    }
+
+    /// A line that the file does not have.
+    pub(super) fn no_such_line(&self, at_line: u64, lines: u64) -> FileError {
+        let valid = lines + 1;
+        let why = format!(
+            "insert_at_line={at_line} is out of range: the file has {lines} lines. Valid range: \
+             1-{valid}; {valid} appends."
+        );
+        self.cannot(FileErrorKind::InvalidRange, why)
+    }
+
+    /// What the operating system said while `doing` something with the file.
+    pub(super) fn io(&self, doing: &str, error: &io::Error) -> FileError {
+        match Errno::from_io_error(error) {
+            Some(errno) => self.errno(errno),
+            None => self.unusable(format_args!("the system could not {doing} it: {error}.")),
+        }
+    }
+
+    /// What the operating system said.
+    pub(super) fn errno(&self, errno: Errno) -> FileError {
+        match errno {
+            Errno::NOENT => self.not_found(),
+            Errno::EXIST => self.exists(Presence::Absent),
+            Errno::LOOP => self.denied(
+                "a symbolic link is on its way, and links are not followed. Name the file itself.",
+            ),
+            Errno::XDEV => self.denied("it leads out of the permitted folder."),
+            Errno::NOSYS => self.denied(
+                "this system cannot confine paths to a folder (openat2, Linux 5.6 or newer).",
+            ),
+            Errno::ACCESS | Errno::PERM | Errno::ROFS => self.cannot(
+                FileErrorKind::PermissionError,
+                format_args!("the operating system refuses: {errno}."),
+            ),
+            Errno::ISDIR => self.not_a_file("a directory"),
+            Errno::NXIO | Errno::NODEV => self.not_a_file("a FIFO, socket or device"),
+            Errno::NOTDIR => self.unusable("a part of its way is a file, not a directory."),
+            Errno::NAMETOOLONG => {
+                self.unusable("its name is too long: 255 bytes for each part, 4095 in all.")
+            }
+            Errno::NOSPC | Errno::DQUOT => {
+                self.unusable(format_args!("the disk is full: {errno}."))
+            }
+            _ => self.unusable(format_args!("{errno}.")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_says_becomes_a_kind() {
+        let cases = [
+            (Errno::NOENT, FileErrorKind::FileNotFound),
+            (Errno::EXIST, FileErrorKind::FileExists),
+            (Errno::LOOP, FileErrorKind::AccessDenied),
+            (Errno::XDEV, FileErrorKind::AccessDenied),
+            (Errno::NOSYS, FileErrorKind::AccessDenied),
+            (Errno::ACCESS, FileErrorKind::PermissionError),
+            (Errno::PERM, FileErrorKind::PermissionError),
+            (Errno::ROFS, FileErrorKind::PermissionError),
+            (Errno::ISDIR, FileErrorKind::WriteError),
+            (Errno::NXIO, FileErrorKind::WriteError),
+            (Errno::NOTDIR, FileErrorKind::WriteError),
+            (Errno::NAMETOOLONG, FileErrorKind::WriteError),
+            (Errno::NOSPC, FileErrorKind::WriteError),
+            (Errno::IO, FileErrorKind::WriteError),
+        ];
+        for (errno, kind) in cases {
+            let request = FileRequest::new(Purpose::Write, Path::new("a/b"));
+            let error = request.io("store", &io::Error::from(errno));
+            assert_eq!(error.kind, kind, "{errno:?}");
+            assert!(
+                error.message.starts_with("a/b cannot be written: "),
+                "{}",
+                error.message
+            );
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_the_flag_and_what_is_permitted() {
+        let request = FileRequest::new(Purpose::Read, Path::new("/etc/passwd"));
+        let error = request.outside(
+            Path::new("/etc"),
+            [Path::new("/a"), Path::new("/b")].into_iter(),
+        );
+        for part in [
+            "/etc/passwd",
+            "(/a, /b)",
+            "--allow-read=/etc,",
+            "Permissions::allow_read(\"/etc\")",
+        ] {
+            assert!(error.message.contains(part), "{part}: {}", error.message);
+        }
+        assert!(
+            request
+                .outside(request.path, std::iter::empty())
+                .message
+                .contains("(none)")
+        );
+    }
+}

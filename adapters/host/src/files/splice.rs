@@ -1,0 +1,247 @@
+//! Joins new bytes with an old file: appends them, inserts them before a line, or replaces the
+//! file.
+//!
+//! Appending is exact: no byte is added in between. Inserting works on lines: inserted text never
+//! shares a line with old text, so an LF is added between the two if neither side has one.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+
+use dormouse_proto::file::{FileError, WriteMode};
+
+use super::file_request::FileRequest;
+
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// How an old file and new bytes are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Splice {
+    /// How many bytes of the old file come before the new bytes; none: the old file is dropped.
+    at: Option<u64>,
+    /// An LF goes before the new bytes.
+    opens_line: bool,
+    /// An LF goes after them.
+    closes_line: bool,
+}
+
+/// A line that an old file does not have.
+#[derive(Debug, PartialEq, Eq)]
+struct NoSuchLine {
+    lines: u64,
+}
+
+impl Splice {
+    /// Finds the position. Costs one pass over the old file in insert mode, nothing in other modes.
+    ///
+    /// # Errors
+    /// `InvalidRange` for a line that is neither in the file nor the one after its last.
+    pub(super) fn find(
+        mode: WriteMode,
+        old: Option<&mut File>,
+        bytes: &[u8],
+        request: &FileRequest<'_>,
+    ) -> Result<Self, FileError> {
+        match (mode, old) {
+            (WriteMode::Write, _) => Ok(Self::plain(None)),
+            (WriteMode::Append, _) => Ok(Self::plain(Some(u64::MAX))),
+            (WriteMode::Insert { at_line }, Some(old)) => {
+                Self::before_line(old, at_line, bytes, request)
+            }
+            (WriteMode::Insert { at_line }, None) => {
+                Self::before_line(&mut io::empty(), at_line, bytes, request)
+            }
+        }
+    }
+
+    fn plain(at: Option<u64>) -> Self {
+        Self {
+            at,
+            opens_line: false,
+            closes_line: false,
+        }
+    }
+
+    fn before_line(
+        old: &mut impl Read,
+        at_line: u64,
+        bytes: &[u8],
+        request: &FileRequest<'_>,
+    ) -> Result<Self, FileError> {
+        let lines = Lines::count(old, at_line).map_err(|error| request.io("read", &error))?;
+        lines
+            .splice(at_line, bytes)
+            .map_err(|NoSuchLine { lines }| request.no_such_line(at_line, lines))
+    }
+
+    /// Writes the joined file to `out`.
+    pub(super) fn compose<R: Read + Seek>(
+        self,
+        old: Option<&mut R>,
+        bytes: &[u8],
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        let mut kept = old.and_then(|old| Some((old, self.at?)));
+        if let Some((old, at)) = &mut kept {
+            old.seek(SeekFrom::Start(0))?;
+            io::copy(&mut old.by_ref().take(*at), out)?;
+        }
+        out.write_all(if self.opens_line { b"\n" } else { b"" })?;
+        out.write_all(bytes)?;
+        out.write_all(if self.closes_line { b"\n" } else { b"" })?;
+        if let Some((old, _)) = kept {
+            io::copy(old, out)?;
+        }
+        Ok(())
+    }
+}
+
+/// The result of one pass over the lines of a file. Only LF ends a line, and a final LF does not
+/// begin another one.
+#[derive(Debug, Default)]
+struct Lines {
+    line_feeds: u64,
+    size: u64,
+    /// The last line has no LF.
+    is_open: bool,
+    /// The offset of the requested line, if the file has enough line feeds before it.
+    start: Option<u64>,
+}
+
+impl Lines {
+    fn count(old: &mut impl Read, at_line: u64) -> io::Result<Self> {
+        let mut lines = Self {
+            start: (at_line == 1).then_some(0),
+            ..Self::default()
+        };
+        let mut chunk = vec![0; CHUNK_BYTES];
+        loop {
+            match old.read(&mut chunk) {
+                Ok(0) => return Ok(lines),
+                Ok(read) => lines.add(&chunk[..read], at_line),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn add(&mut self, chunk: &[u8], at_line: u64) {
+        let found = memchr::memchr_iter(b'\n', chunk).count() as u64;
+        let wanted = at_line.saturating_sub(1);
+        if wanted > self.line_feeds && wanted <= self.line_feeds + found {
+            let skip = usize::try_from(wanted - self.line_feeds - 1)
+                .expect("it is less than the chunk's length");
+            self.start = memchr::memchr_iter(b'\n', chunk)
+                .nth(skip)
+                .map(|at| self.size + at as u64 + 1);
+        }
+        self.line_feeds += found;
+        self.size += chunk.len() as u64;
+        self.is_open = chunk.last() != Some(&b'\n');
+    }
+
+    fn splice(&self, at_line: u64, bytes: &[u8]) -> Result<Splice, NoSuchLine> {
+        let lines = self.line_feeds + u64::from(self.is_open);
+        if at_line == 0 || at_line > lines + 1 {
+            return Err(NoSuchLine { lines });
+        }
+        let at = self.start.unwrap_or(self.size);
+        let has_bytes = !bytes.is_empty();
+        let closes_line = has_bytes && at < self.size && !bytes.ends_with(b"\n");
+        Ok(Splice {
+            at: Some(at),
+            opens_line: has_bytes && self.start.is_none(),
+            closes_line,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+
+    fn insert(old: &str, at_line: u64, new: &str) -> Result<String, u64> {
+        let mut old = Cursor::new(old.as_bytes());
+        let lines = Lines::count(&mut old, at_line).expect("memory can be read");
+        let splice = lines
+            .splice(at_line, new.as_bytes())
+            .map_err(|error| error.lines)?;
+        let mut out = Vec::new();
+        splice
+            .compose(Some(&mut old), new.as_bytes(), &mut out)
+            .expect("memory can be written");
+        Ok(String::from_utf8(out).expect("text stays text"))
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_has_no_lines_and_an_interruption_is_none() {
+        struct Fails(Vec<io::ErrorKind>);
+        impl Read for Fails {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                self.0.pop().map_or(Ok(0), |kind| Err(kind.into()))
+            }
+        }
+        use io::ErrorKind::{Interrupted, PermissionDenied};
+        assert_eq!(
+            Lines::count(&mut Fails(vec![Interrupted]), 1).unwrap().size,
+            0
+        );
+        let failed = Lines::count(&mut Fails(vec![PermissionDenied, Interrupted]), 1);
+        assert_eq!(
+            failed.err().map(|error| error.kind()),
+            Some(PermissionDenied)
+        );
+    }
+
+    #[test]
+    fn what_is_inserted_stands_before_its_line_and_shares_none() {
+        let cases = [
+            ("", 1, "x", Ok("x")),
+            ("", 0, "x", Err(0)),
+            ("", 2, "x", Err(0)),
+            ("a\nb\n", 0, "x\n", Err(2)),
+            ("a\nb\n", 1, "x\n", Ok("x\na\nb\n")),
+            ("a\nb\n", 2, "x\n", Ok("a\nx\nb\n")),
+            ("a\nb\n", 2, "x", Ok("a\nx\nb\n")),
+            ("a\nb\n", 3, "x", Ok("a\nb\nx")),
+            ("a\nb\n", 4, "x", Err(2)),
+            ("a\nb", 2, "x\ny\n", Ok("a\nx\ny\nb")),
+            ("a\nb", 3, "x", Ok("a\nb\nx")),
+            ("a\nb", 3, "x\n", Ok("a\nb\nx\n")),
+            ("a\nb", 4, "x", Err(2)),
+            ("a\r\nb\r\n", 2, "x\r\n", Ok("a\r\nx\r\nb\r\n")),
+            ("\n\n", 2, "x\n", Ok("\nx\n\n")),
+            ("a\nb", 1, "", Ok("a\nb")),
+            ("a\nb", 3, "", Ok("a\nb")),
+            ("a", u64::MAX, "x", Err(1)),
+        ];
+        for (old, at_line, new, expected) in cases {
+            assert_eq!(
+                insert(old, at_line, new),
+                expected.map(str::to_owned),
+                "{old:?} at {at_line} {new:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn lines_are_found_across_chunks() {
+        let old: String = (1..=30_000).map(|n| format!("line {n}\n")).collect();
+        assert!(old.len() > 3 * CHUNK_BYTES);
+        for at_line in [1, 2, 9_999, 15_000, 29_999, 30_000, 30_001] {
+            let rows: Vec<_> = old.lines().collect();
+            let (before, after) = rows.split_at(usize::try_from(at_line - 1).expect("small"));
+            let expected: Vec<_> = before
+                .iter()
+                .chain([&"new"])
+                .chain(after)
+                .copied()
+                .collect();
+            assert_eq!(
+                insert(&old, at_line, "new\n").expect("in range"),
+                expected.join("\n") + "\n"
+            );
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Generates the program of a proxy: it has the tools of other servers, and the tools that read
+//! descriptors.
+
+use std::fmt::Write;
+
+use dormouse_kernel::syscall::{Group, names_of};
+use serde_json::json;
+
+/// The most characters that one call reads, unless a page is longer.
+const MAX_READ_CHARS: u32 = 100_000;
+
+/// Whether clients can write contents into files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Files {
+    /// They can, where the host permits it.
+    Written,
+    /// They cannot: there is no tool for it.
+    Untouched,
+}
+
+/// The settings of a proxy program.
+#[derive(Clone, Copy, Debug)]
+pub struct ProxySettings {
+    /// An output of more characters becomes a descriptor.
+    pub threshold_chars: u32,
+    /// Characters of a page.
+    pub page_chars: u32,
+    /// Whether the program has the tool `fd_to_file`.
+    pub files: Files,
+}
+
+/// The tools that a proxy program passes on.
+#[derive(Clone, Debug, Default)]
+pub struct Upstream {
+    /// Tools of the host, by their names.
+    pub tools: Vec<String>,
+    /// The file that declares tool servers (`mcpServers`), by its path relative to the program, and
+    /// the names of the servers in it. The tools of a single server keep their names; the tools of
+    /// several servers are called `server__tool`.
+    pub servers: Option<(String, Vec<String>)>,
+}
+
+/// The program as TOML text. Its model is never called, so it has no tools that call a model and
+/// none that create processes. An argument that is exactly `{{fd:3}}` is replaced by the content of
+/// that descriptor, so that large contents go from one tool to another without passing the client.
+#[must_use]
+pub fn proxy_program(settings: ProxySettings, upstream: &Upstream) -> String {
+    let ProxySettings {
+        threshold_chars,
+        page_chars,
+        files,
+    } = settings;
+    let is_given =
+        |name: &&str| *name != "summarize_fd" && (*name != "fd_to_file" || files == Files::Written);
+    let own = names_of(Group::Descriptors)
+        .filter(is_given)
+        .map(|name| -> &str { name });
+    let enabled: Vec<&str> = upstream
+        .tools
+        .iter()
+        .map(String::as_str)
+        .chain(own)
+        .collect();
+    let mut text = String::from("[model]\nname = \"none\"\nprovider = \"scripted\"\n\n[tools]\n");
+    // Texts and lists of texts are the same in JSON and in TOML.
+    let _ = writeln!(text, "enabled = {}\n", json!(enabled));
+    if let Some((path, names)) = &upstream.servers {
+        let _ = writeln!(text, "[mcp]\nconfig_path = {}\n\n[tools.mcp]", json!(path));
+        for name in names {
+            let selection = if names.len() == 1 {
+                "{ tools = \"all\", prefix = \"\" }"
+            } else {
+                "\"all\""
+            };
+            let _ = writeln!(text, "{} = {selection}", json!(name));
+        }
+    }
+    let expands = upstream.servers.is_some() || !upstream.tools.is_empty();
+    let _ = writeln!(text, "\n[file_descriptor]\nexpand_fds = {expands}");
+    let _ = writeln!(
+        text,
+        "max_direct_output_chars = {threshold_chars}\ndefault_page_size = {page_chars}"
+    );
+    // A whole page can always be read with one call, however large pages are.
+    let _ = writeln!(text, "max_read_chars = {}", MAX_READ_CHARS.max(page_chars));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tools_of_one_server_keep_their_names_and_nobody_writes_files_unasked() {
+        let settings = ProxySettings {
+            threshold_chars: 5,
+            page_chars: 4,
+            files: Files::Untouched,
+        };
+        let servers = |names: &[&str]| {
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            proxy_program(
+                settings,
+                &Upstream {
+                    servers: Some(("s.json".into(), names)),
+                    ..Upstream::default()
+                },
+            )
+        };
+        let one = servers(&["a \"quoted\" name"]);
+        assert!(
+            one.contains("\"a \\\"quoted\\\" name\" = { tools = \"all\", prefix = \"\" }"),
+            "{one}"
+        );
+        assert!(
+            one.contains("read_fd") && !one.contains("fd_to_file") && !one.contains("summarize_fd"),
+            "{one}"
+        );
+        let two = servers(&["a", "b"]);
+        assert!(two.contains("\"a\" = \"all\"\n\"b\" = \"all\"\n"), "{two}");
+    }
+}

@@ -1,0 +1,228 @@
+//! The processes that execute the calls of sessions.
+//!
+//! A session has a process of its own, which starts with its first request and is killed with the
+//! session. One shared process serves clients without sessions (over HTTP, the protocol has no
+//! sessions from version 2026-07-28 on). If the process is kept in a store, all clients share it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dormouse_actors::handle::{Kernel, Process};
+use dormouse_actors::{KernelError, NotFound, StartError, View};
+use dormouse_kernel::program::Program;
+use dormouse_proto::id::Pid;
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
+
+/// The name of the kept process in its store.
+const KEPT: &str = "mcp";
+
+/// Whether the process of a session outlives the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeping {
+    /// Each session has a process of its own, which ends with it.
+    PerSession,
+    /// All sessions share one process, which stays in the kernel's store. The next server on that
+    /// store resumes it, so descriptors survive. If the program or the tools of its servers have
+    /// changed since, the process ends and a new one starts.
+    Kept,
+}
+
+/// Starts and ends the processes of a server.
+#[derive(Debug)]
+pub(crate) struct Processes {
+    kernel: Kernel,
+    program: Program,
+    keeping: Keeping,
+    shared: OnceCell<Process>,
+    own: Mutex<BTreeMap<Pid, Process>>,
+}
+
+impl Processes {
+    pub(crate) fn new(kernel: Kernel, program: Program, keeping: Keeping) -> Self {
+        Self {
+            kernel,
+            program,
+            keeping,
+            shared: OnceCell::new(),
+            own: Mutex::default(),
+        }
+    }
+
+    /// The process that clients without a session share.
+    async fn shared(&self) -> Result<Process, KernelError> {
+        let begin = async || match self.keeping {
+            Keeping::PerSession => self.begin().await,
+            Keeping::Kept => self.resume_kept().await,
+        };
+        self.shared.get_or_try_init(begin).await.cloned()
+    }
+
+    async fn begin(&self) -> Result<Process, KernelError> {
+        self.kernel
+            .start(self.program.clone())
+            .session()
+            .without_input()
+            .await
+    }
+
+    /// Resumes the kept process if a new process would have the same program, tools and system
+    /// prompt, which never change in the life of a process. Otherwise ends it and starts a new one.
+    async fn resume_kept(&self) -> Result<Process, KernelError> {
+        let begin = || {
+            self.kernel
+                .start(self.program.clone())
+                .session()
+                .without_input()
+                .name(KEPT)
+        };
+        let kept = match self.kernel.named(KEPT).await {
+            Err(KernelError::NotFound(NotFound::Name(_))) => return begin().await,
+            kept => kept?.pid(),
+        };
+        self.refuse_imported(kept).await?;
+        let kept = self.kernel.resume(kept).await?;
+        let probe = self.begin().await?;
+        let new_view = current_view(&probe).await?;
+        let kept_view = current_view(&kept).await?;
+        end(&probe).await;
+        let is_same = new_view.tools.specs() == kept_view.tools.specs()
+            && new_view.system == kept_view.system
+            && new_view.program.bundle().to_bytes() == kept_view.program.bundle().to_bytes();
+        if is_same {
+            return Ok(kept);
+        }
+        tracing::warn!(
+            "the program or its tools have changed since the process was kept: a new process starts"
+        );
+        end(&kept).await;
+        begin().await
+    }
+
+    /// Refuses a kept process that was imported. An import can bring a process of any name, which
+    /// would run with permissions that the user gave to this server's own program.
+    async fn refuse_imported(&self, kept: Pid) -> Result<(), KernelError> {
+        let mut processes = self.kernel.processes().await?.into_iter();
+        let row = processes
+            .find(|info| info.row.pid == kept)
+            .map(|info| info.row);
+        match row.and_then(|row| row.restored?.foreign) {
+            None => Ok(()),
+            Some(_) => Err(KernelError::Start(StartError::Unmet(format!(
+                "the store has a process of the name '{KEPT}' that was imported from another \
+                 store, process {kept}. It is not resumed: serve from another store"
+            )))),
+        }
+    }
+
+    fn own(&self) -> std::sync::MutexGuard<'_, BTreeMap<Pid, Process>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) async fn end_all(&self) {
+        // A process that is ending is still in the map, and is waited for as well.
+        let own: Vec<_> = self.own().values().cloned().collect();
+        for process in &own {
+            end(process).await;
+        }
+        if let Some(process) = self
+            .shared
+            .get()
+            .filter(|_| self.keeping == Keeping::PerSession)
+        {
+            end(process).await;
+        }
+    }
+}
+
+/// The state of a process, which is woken if it hibernates.
+pub(crate) async fn current_view(process: &Process) -> Result<View, KernelError> {
+    process.wait_for(|_| true).await
+}
+
+async fn end(process: &Process) {
+    // A process that has ended already cannot be killed or waited for, which is fine.
+    let _ = process.kill().await;
+    let _ = process.wait().await;
+}
+
+/// The process of one session. It starts when it is first needed.
+#[derive(Debug)]
+pub(crate) struct SessionProcess {
+    processes: Arc<Processes>,
+    /// Bounds the number of processes that belong to one session each.
+    permits: Arc<Semaphore>,
+    own: OnceCell<(Process, OwnedSemaphorePermit)>,
+}
+
+/// Why a session has no process.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoProcess {
+    #[error(
+        "there are as many sessions as this server serves at once: end one, or wait until one that \
+         idles has ended"
+    )]
+    Full,
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+}
+
+impl SessionProcess {
+    pub(crate) fn new(processes: Arc<Processes>, permits: Arc<Semaphore>) -> Self {
+        Self {
+            processes,
+            permits,
+            own: OnceCell::new(),
+        }
+    }
+
+    /// The process of this session.
+    pub(crate) async fn own(&self) -> Result<Process, NoProcess> {
+        if self.processes.keeping == Keeping::Kept {
+            return Ok(self.shared().await?);
+        }
+        let begin = async || {
+            let permit = self
+                .permits
+                .clone()
+                .try_acquire_owned()
+                .map_err(|_| NoProcess::Full)?;
+            let process = self.processes.begin().await?;
+            self.processes.own().insert(process.pid(), process.clone());
+            Ok::<_, NoProcess>((process, permit))
+        };
+        let (process, _) = self.own.get_or_try_init(begin).await?;
+        Ok(process.clone())
+    }
+
+    /// The process that clients without a session share.
+    pub(crate) async fn shared(&self) -> Result<Process, KernelError> {
+        self.processes.shared().await
+    }
+
+    /// Characters of a page, as the program configures them.
+    pub(crate) fn page_chars(&self) -> u32 {
+        self.processes
+            .program
+            .descriptors()
+            .copied()
+            .unwrap_or_default()
+            .page_chars
+    }
+}
+
+impl Drop for SessionProcess {
+    /// Ends the process with its session, even if a call is running.
+    fn drop(&mut self) {
+        let (Some((process, permit)), Ok(runtime)) =
+            (self.own.take(), tokio::runtime::Handle::try_current())
+        else {
+            return;
+        };
+        let processes = self.processes.clone();
+        runtime.spawn(async move {
+            end(&process).await;
+            processes.own().remove(&process.pid());
+            drop(permit);
+        });
+    }
+}

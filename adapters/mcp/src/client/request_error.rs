@@ -1,0 +1,206 @@
+//! Why a request to a server fails, as texts for a model. The texts are bounded, and never show an
+//! address or a header.
+
+use std::error::Error;
+
+use rmcp::model::ErrorData;
+use rmcp::service::{ClientInitializeError, ServiceError};
+use rmcp::transport::streamable_http_client::StreamableHttpError;
+
+use super::client_info::shortened;
+use super::liveness::CallEnd;
+use super::unsolicited::CloseReason;
+
+/// Why a request has no result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum RequestError {
+    /// The server answered with an error of the protocol.
+    #[error("the server refused: {0}")]
+    Refused(String),
+    /// The server closed the connection. Whether it executed the request is unknown.
+    #[error("the server ended or closed its connection before it answered")]
+    Disconnected,
+    /// This client closed the connection because of what the server did. Whether the server
+    /// executed the request is unknown.
+    #[error("the connection was ended, since the server {0}")]
+    Closed(&'static str),
+    /// The request did not reach the server, or its answer got lost.
+    #[error("the connection failed: {0}")]
+    ConnectionFailed(String),
+    /// The server does not know the session any more, for example after a restart. By the protocol
+    /// it refuses every request in that session.
+    #[error("the server knows the session no more")]
+    SessionExpired,
+    /// The result is not of the type that belongs to the request.
+    #[error("the server answered with something else than was asked for")]
+    UnexpectedResult,
+    /// The server did not answer in time.
+    #[error("the server did not answer within {0} ms")]
+    TimedOut(u64),
+}
+
+impl RequestError {
+    /// What the error says about the liveness of the session.
+    pub(super) fn call_end(&self) -> CallEnd {
+        match self {
+            Self::Refused(_) | Self::UnexpectedResult => CallEnd::Answered,
+            Self::Disconnected | Self::Closed(_) | Self::ConnectionFailed(_) => CallEnd::Broken,
+            Self::TimedOut(_) => CallEnd::Cancelled,
+            Self::SessionExpired => CallEnd::SessionExpired,
+        }
+    }
+
+    /// Replaces a disconnection by its reason, if this client closed the connection.
+    pub(super) fn or_closed(self, close_reason: &CloseReason) -> Self {
+        match (self, close_reason.get()) {
+            (Self::Disconnected, Some(why)) => Self::Closed(why),
+            (fault, _) => fault,
+        }
+    }
+
+    /// The text for the model whose call failed.
+    pub(super) fn of_call(&self, server: &str, tool: &str) -> String {
+        match self {
+            Self::Refused(why) => {
+                format!("{tool}: the tool server `{server}` refused the call: {why}")
+            }
+            Self::Disconnected
+            | Self::Closed(_)
+            | Self::ConnectionFailed(_)
+            | Self::TimedOut(_) => format!(
+                "{tool}: {self}. Effect unknown: the call may have been carried out, and was not \
+                 repeated. Look what was done, then decide."
+            ),
+            Self::SessionExpired => {
+                format!(
+                    "{tool}: {self}, and did not carry out the call. The session is begun anew: \
+                     call again."
+                )
+            }
+            Self::UnexpectedResult => format!("{tool}: {self}."),
+        }
+    }
+}
+
+impl From<ErrorData> for RequestError {
+    fn from(error: ErrorData) -> Self {
+        Self::Refused(format!(
+            "{} (code {})",
+            shortened(&error.message),
+            error.code.0
+        ))
+    }
+}
+
+impl From<ServiceError> for RequestError {
+    fn from(error: ServiceError) -> Self {
+        match error {
+            ServiceError::McpError(error) => error.into(),
+            ServiceError::TransportClosed => Self::Disconnected,
+            ServiceError::UnexpectedResponse => Self::UnexpectedResult,
+            ServiceError::Timeout { timeout } => {
+                Self::TimedOut(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX))
+            }
+            ServiceError::TransportSend(error) if is_session_expired(&*error.error) => {
+                Self::SessionExpired
+            }
+            ServiceError::TransportSend(error) => {
+                Self::ConnectionFailed(describe_transport(&*error.error))
+            }
+            other => Self::ConnectionFailed(error_chain(&other)),
+        }
+    }
+}
+
+/// Why a session did not begin, as a text.
+pub(super) fn of_handshake(error: &ClientInitializeError, close_reason: &CloseReason) -> String {
+    match error {
+        ClientInitializeError::ConnectionClosed(_) if close_reason.get().is_some() => {
+            format!("{}.", RequestError::Disconnected.or_closed(close_reason))
+        }
+        ClientInitializeError::ConnectionClosed(_) => {
+            "it ended or closed its connection before it was ready.".to_owned()
+        }
+        ClientInitializeError::TransportError { error, .. } => {
+            format!("{}.", describe_transport(&*error.error))
+        }
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => {
+            of_handshake(fallback, close_reason)
+        }
+        other => format!("{}.", error_chain(other)),
+    }
+}
+
+/// Whether the server answered, as the protocol prescribes, that it does not know the session.
+fn is_session_expired(error: &(dyn Error + Send + Sync + 'static)) -> bool {
+    matches!(
+        error.downcast_ref(),
+        Some(StreamableHttpError::<reqwest::Error>::SessionExpired)
+    )
+}
+
+/// Describes a failure of the transport. Of a response, only the status is shown: the rest may
+/// repeat secrets of the request.
+fn describe_transport(error: &(dyn Error + Send + Sync + 'static)) -> String {
+    match error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
+        Some(StreamableHttpError::Client(error)) => describe_http(error),
+        Some(StreamableHttpError::UnexpectedServerResponse(text)) => match text.split_once(':') {
+            Some((status, _)) => shortened(status),
+            None => shortened(text),
+        },
+        Some(StreamableHttpError::AuthRequired(_) | StreamableHttpError::InsufficientScope(_)) => {
+            "it asks for another authorization".to_owned()
+        }
+        _ => error_chain(error),
+    }
+}
+
+/// An error with its causes, without addresses, which may hold secrets.
+fn error_chain(error: &(dyn Error + 'static)) -> String {
+    let mut messages: Vec<String> = Vec::new();
+    let mut next = Some(error);
+    while let Some(error) = next.filter(|_| messages.len() < 6) {
+        let words = without_addresses(&error.to_string());
+        if !messages.iter().any(|known| known.contains(&words)) {
+            messages.push(words);
+        }
+        next = error.source();
+    }
+    shortened(&messages.join(": "))
+}
+
+fn describe_http(error: &reqwest::Error) -> String {
+    match error {
+        error if error.is_connect() => "no connection could be made".to_owned(),
+        error if error.is_timeout() => "it took too long".to_owned(),
+        error => error.status().map_or_else(
+            || "HTTP failed".to_owned(),
+            |status| format!("HTTP {status}"),
+        ),
+    }
+}
+
+/// The text with every address in it replaced.
+fn without_addresses(text: &str) -> String {
+    let word = |word: &str| {
+        if word.contains("://") {
+            "(its address)".to_owned()
+        } else {
+            word.to_owned()
+        }
+    };
+    text.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_not_shown() {
+        let shown = without_addresses(
+            "error sending request for url (http://u:s3cret@h/mcp?key=s3cret) now",
+        );
+        assert_eq!(shown, "error sending request for url (its address) now");
+    }
+}

@@ -1,0 +1,369 @@
+//! Joins the parts of the tool calls of a streamed reply. Servers mark the parts in different ways.
+//!
+//! * A part belongs to the call with its index. Without an index, it belongs to the call with its
+//!   id, or to the call that was extended last.
+//! * A part with a name begins a new call, if it has another id or if the arguments of the call so
+//!   far are complete. So it does not matter if all calls have the same index, or none.
+//! * An id or a name that is repeated with each part does not begin a call, and neither does an id
+//!   that is different in each part: the first one counts.
+
+use dormouse_proto::model::{Delta, ModelError};
+use serde_json::value::RawValue;
+
+use super::partial_object::PartialObject;
+use crate::wire::excerpt::{malformed, malformed_in};
+use crate::wire::json_fields::{Fields, raw, string};
+
+/// The most calls of a reply. No real reply has so many.
+const MAX_CALLS: usize = 1024;
+
+/// The calls so far, in the order in which they began.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    calls: Vec<Call>,
+    /// The call that was extended last.
+    last: usize,
+}
+
+#[derive(Debug, Default)]
+struct Call {
+    index: u64,
+    /// Its position among the calls: its index, or the end if another call has that index.
+    position: u64,
+    id: String,
+    arguments: Nesting,
+    fields: PartialObject,
+    function: PartialObject,
+}
+
+/// A part of a call, with the fields that say to which call it belongs.
+#[derive(Debug)]
+struct Part {
+    index: Option<u64>,
+    /// Its position among the parts of one event.
+    beside: Option<u64>,
+    id: String,
+    name: String,
+    fields: Fields,
+    function: Fields,
+}
+
+impl Calls {
+    /// Adds the parts of one event.
+    pub(super) fn grow(
+        &mut self,
+        parts: &RawValue,
+        deltas: &dyn Fn(Delta),
+    ) -> Result<(), ModelError> {
+        let parts: Vec<Fields> = serde_json::from_str(parts.get())
+            .map_err(|error| malformed_in("call", parts.get(), &error))?;
+        let are_several = parts.len() > 1;
+        for (beside, fields) in (0..).zip(parts) {
+            let part = Part::of(fields, Some(beside).filter(|_| are_several))?;
+            let continued = self.continued(&part);
+            self.last = match continued {
+                Some(at) => at,
+                None => self.begin(&part)?,
+            };
+            self.calls[self.last].grow(&part)?;
+            if continued.is_none() {
+                deltas(Delta::ToolUse(part.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// The call that a part belongs to; none if it begins a new one.
+    fn continued(&self, part: &Part) -> Option<usize> {
+        let is_there = |call: &Call| part.index.is_none_or(|index| call.index == index);
+        let is_same = |call: &Call| !part.id.is_empty() && call.id == part.id && is_there(call);
+        if let Some(at) = self.calls.iter().rposition(is_same) {
+            return Some(at);
+        }
+        let at = match part.index.or(part.beside) {
+            Some(index) => self.calls.iter().rposition(|call| call.index == index)?,
+            None => self.last,
+        };
+        self.calls
+            .get(at)
+            .filter(|call| !call.ends_before(part))
+            .map(|_| at)
+    }
+
+    fn begin(&mut self, part: &Part) -> Result<usize, ModelError> {
+        if self.calls.len() == MAX_CALLS {
+            return Err(malformed(format!(
+                "the reply has more than {MAX_CALLS} calls"
+            )));
+        }
+        let behind = self
+            .calls
+            .iter()
+            .map(|call| call.position.saturating_add(1))
+            .max()
+            .unwrap_or_default();
+        let index = part.index.or(part.beside).unwrap_or(behind);
+        let position = if self.calls.iter().any(|call| call.position == index) {
+            behind
+        } else {
+            index
+        };
+        self.calls.push(Call {
+            index,
+            position,
+            ..Call::default()
+        });
+        Ok(self.calls.len() - 1)
+    }
+
+    /// The calls in the form of a complete reply.
+    pub(super) fn finish(mut self) -> Vec<Fields> {
+        self.calls.sort_by_key(|call| call.position);
+        self.calls.into_iter().map(Call::finish).collect()
+    }
+}
+
+impl Part {
+    fn of(fields: Fields, beside: Option<u64>) -> Result<Self, ModelError> {
+        let function = fields
+            .get("function")
+            .filter(|function| function.get() != "null")
+            .map_or("{}", RawValue::get);
+        let function: Fields = serde_json::from_str(function)
+            .map_err(|error| malformed_in("call", function, &error))?;
+        Ok(Self {
+            index: fields
+                .get("index")
+                .and_then(|index| serde_json::from_str(index.get()).ok()),
+            beside,
+            id: fields.text("id").unwrap_or_default(),
+            name: function.text("name").unwrap_or_default(),
+            fields,
+            function,
+        })
+    }
+
+    fn has_arguments(&self) -> bool {
+        self.function
+            .get("arguments")
+            .is_some_and(|args| !matches!(args.get(), "null" | "\"\""))
+    }
+}
+
+impl Call {
+    /// Whether a part at the position of this call, with another id, begins a new call.
+    fn ends_before(&self, part: &Part) -> bool {
+        let is_another = !self.id.is_empty() && !part.id.is_empty();
+        let says_it_again = part.name == self.function.text("name") && !part.has_arguments();
+        !part.name.is_empty() && (is_another || self.arguments == Nesting::Whole && !says_it_again)
+    }
+
+    fn grow(&mut self, part: &Part) -> Result<(), ModelError> {
+        let is_said = |value: &RawValue| !matches!(value.get(), "null" | "\"\"");
+        for (name, value) in part.fields.iter().filter(|(_, value)| is_said(value)) {
+            match name {
+                "index" | "function" => {}
+                "id" if self.id.is_empty() => {
+                    self.id.clone_from(&part.id);
+                    self.fields.replace(name, value)?;
+                }
+                "id" => {}
+                "type" => self.fields.replace(name, value)?,
+                _ => self.fields.extend(name, value)?,
+            }
+        }
+        for (name, value) in part
+            .function
+            .iter()
+            .filter(|(_, value)| value.get() != "null")
+        {
+            match name {
+                "name" if part.name.is_empty() || part.name == self.function.text("name") => {}
+                "arguments" => {
+                    // Some servers send the object itself instead of its text.
+                    self.arguments
+                        .follow(string(value).as_deref().unwrap_or(value.get()));
+                    self.function.extend(name, value)?;
+                }
+                _ => self.function.extend(name, value)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Fields {
+        let mut call = self.fields.finish();
+        call.set("function", raw(&self.function.finish()));
+        call
+    }
+}
+
+/// The nesting depth at the end of a partial JSON text. Each part of the text is read only once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Nesting {
+    #[default]
+    Before,
+    Inside(usize),
+    /// In a string at this depth.
+    Quoted(usize),
+    /// After a backslash in a string.
+    Escaped(usize),
+    Whole,
+}
+
+impl Nesting {
+    fn follow(&mut self, text: &str) {
+        *self = text.bytes().fold(*self, Self::step);
+    }
+
+    fn step(self, byte: u8) -> Self {
+        match (self, byte) {
+            (Self::Before, b'{') => Self::Inside(1),
+            (Self::Inside(depth), b'"') => Self::Quoted(depth),
+            (Self::Inside(depth), b'{' | b'[') => Self::Inside(depth + 1),
+            (Self::Inside(1), b'}' | b']') => Self::Whole,
+            (Self::Inside(depth), b'}' | b']') => Self::Inside(depth - 1),
+            (Self::Quoted(depth), b'\\') => Self::Escaped(depth),
+            (Self::Quoted(depth), b'"') => Self::Inside(depth),
+            (Self::Escaped(depth), _) => Self::Quoted(depth),
+            (position, _) => position,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// The parts of each event, and the calls that they are: id, name and arguments.
+    fn check(events: &[&str], expected: &[(&str, &str, &str)]) {
+        let told = RefCell::new(Vec::new());
+        let mut calls = Calls::default();
+        for event in events {
+            let parts = RawValue::from_string(format!("[{event}]")).unwrap();
+            calls
+                .grow(&parts, &|delta| told.borrow_mut().push(delta))
+                .unwrap();
+        }
+        let told = told.into_inner();
+        assert_eq!(told.len(), expected.len(), "{events:?}: {told:?}");
+        let found: Vec<_> = calls.finish().iter().map(parts_of).collect();
+        let found: Vec<_> = found
+            .iter()
+            .map(|(id, name, args)| (id.as_str(), name.as_str(), args.as_str()))
+            .collect();
+        assert_eq!(found, expected, "{events:?}");
+    }
+
+    fn parts_of(call: &Fields) -> (String, String, String) {
+        let function: Fields = serde_json::from_str(call.get("function").unwrap().get()).unwrap();
+        let args = function
+            .text("arguments")
+            .or_else(|| Some(function.get("arguments")?.get().to_owned()));
+        (
+            call.text("id").unwrap_or_default(),
+            function.text("name").unwrap(),
+            args.unwrap_or_default(),
+        )
+    }
+
+    #[test]
+    fn calls_of_the_same_index_or_none_stay_apart() {
+        let ollama = [
+            r#"{"index":0,"id":"a","type":"function","function":{"name":"ls","arguments":"{\"n\":1}"}}"#,
+            r#"{"index":0,"id":"b","type":"function","function":{"name":"ls","arguments":"{\"n\":2}"}}"#,
+        ];
+        let unnumbered = ollama.map(|part| part.replace(r#""index":0,"#, ""));
+        let unnamed = ollama.map(|part| {
+            part.replace(r#""id":"a","#, "")
+                .replace(r#""id":"b","#, r#""id":"","#)
+        });
+        let neither = unnamed
+            .clone()
+            .map(|part| part.replace(r#""index":0,"#, ""));
+        let object = neither.clone().map(|part| {
+            part.replace(r#""{\"n\":"#, r#"{"n":"#)
+                .replace("}\"}", "}}")
+        });
+        let same = [r#"{"n":1}"#, r#"{"n":2}"#];
+        for (events, ids) in [
+            (ollama.map(str::to_owned), ["a", "b"]),
+            (unnumbered, ["a", "b"]),
+            (unnamed, ["", ""]),
+            (neither, ["", ""]),
+            (object, ["", ""]),
+        ] {
+            let expected = [(ids[0], "ls", same[0]), (ids[1], "ls", same[1])];
+            check(&[&events[0], &events[1]], &expected);
+            if !events[0].contains("index") {
+                check(&[&events.join(",")], &expected);
+            }
+        }
+        let bare = r#"{"function":{"name":"ls","arguments":""}},{"function":{"name":"cd","arguments":""}}"#;
+        check(&[bare], &[("", "ls", ""), ("", "cd", "")]);
+        let third = r#"{"index":1,"id":"c","function":{"name":"cd","arguments":"{}"}}"#;
+        check(
+            &[ollama[0], ollama[1], third],
+            &[
+                ("a", "ls", same[0]),
+                ("b", "ls", same[1]),
+                ("c", "cd", "{}"),
+            ],
+        );
+    }
+
+    #[test]
+    fn what_is_said_again_or_not_at_all_goes_on_with_a_call() {
+        let begun = r#"{"index":0,"id":"a","type":"function","function":{"name":"ls","arguments":"{\"n\""}}"#;
+        let ends = [
+            r#"{"index":0,"id":"a","type":"function","function":{"name":"ls","arguments":":1}"}}"#,
+            r#"{"index":0,"function":{"name":"ls","arguments":":1}"}}"#,
+            r#"{"index":0,"id":"","type":"","function":{"name":"","arguments":":1}"}}"#,
+            r#"{"index":0,"id":null,"function":{"name":null,"arguments":":1}"}}"#,
+            r#"{"index":0,"id":"made-up","function":{"arguments":":1}"}}"#,
+            r#"{"function":{"arguments":":1}"}}"#,
+        ];
+        for end in ends {
+            let last = end.replace(":1}", "");
+            check(&[begun, end, &last], &[("a", "ls", r#"{"n":1}"#)]);
+        }
+        let second = r#"{"index":0,"id":"b","function":{"name":"cd","arguments":"{"}}"#;
+        let late = [
+            r#"{"index":0,"id":"a","function":{"arguments":":1}"}}"#,
+            r#"{"id":"b","function":{"arguments":"}"}}"#,
+        ];
+        check(
+            &[begun, second, late[0], late[1]],
+            &[("a", "ls", r#"{"n":1}"#), ("b", "cd", "{}")],
+        );
+        let pieces = [
+            r#"{"index":0,"id":"a","function":{"name":"l"}}"#,
+            r#"{"index":0,"function":{"name":"s"}}"#,
+        ];
+        check(&pieces, &[("a", "ls", "")]);
+        let named_late = [
+            r#"{"index":0,"function":{"name":"ls"}}"#,
+            r#"{"index":0,"id":"a"}"#,
+        ];
+        check(&named_late, &[("a", "ls", "")]);
+    }
+
+    #[test]
+    fn a_text_is_whole_where_its_object_ends() {
+        let cases = [
+            (&["{", "}"][..], true),
+            (&[" {\"a\":[{}", "]} "], true),
+            (&["{\"}\\", "\"}\""], false),
+            (&["{\"}\\", "\"}\":{}}"], true),
+            (&["{\"\\\\\":1}"], true),
+            (&["", "null", "7"], false),
+        ];
+        for (parts, is_whole) in cases {
+            let mut nesting = Nesting::default();
+            parts.iter().for_each(|part| nesting.follow(part));
+            assert_eq!(nesting == Nesting::Whole, is_whole, "{parts:?}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Ids of tool uses: converts the ids of one provider for another provider that would refuse them.
+
+use std::borrow::Cow;
+
+use dormouse_proto::message::{Block, Message};
+
+/// The id that is sent for a call of another provider: its own id, if it is not too long and
+/// consists of letters, digits, `_` and `-`; otherwise an id that is derived from it.
+pub(crate) fn fitting(id: &str, longest: usize) -> Cow<'_, str> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if !id.is_empty() && id.len() <= longest && id.chars().all(is_plain) {
+        return id.into();
+    }
+    format!("call_{}", &blake3::hash(id.as_bytes()).to_hex()[..32]).into()
+}
+
+/// The id that is sent for a tool result: the one that was sent for its call in the message
+/// `before`.
+pub(crate) fn of_answer<'a>(
+    id: &'a str,
+    before: Option<&Message>,
+    format: &str,
+    longest: usize,
+) -> Cow<'a, str> {
+    let came = |block: &Block| match block {
+        Block::Text { raw: Some(raw), .. }
+        | Block::ToolUse { raw: Some(raw), .. }
+        | Block::Opaque(raw) => *raw.format == *format,
+        _ => false,
+    };
+    // A message that came in this format is sent back unchanged, including its ids.
+    if before.is_some_and(|before| before.blocks.iter().any(came)) {
+        id.into()
+    } else {
+        fitting(id, longest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_proto::message::Role;
+
+    use super::*;
+    use crate::testing::{kept, message, used};
+
+    #[test]
+    fn an_id_is_its_own_unless_it_is_refused() {
+        assert_eq!(fitting("toolu_01-A", 40), "toolu_01-A");
+        for strange in ["functions.ls:0", "", "é", &"x".repeat(41)] {
+            let sent = fitting(strange, 40);
+            assert!(sent.starts_with("call_") && sent.len() == 37, "{sent}");
+            assert_eq!(fitting(&sent, 40), sent, "one that is made fits");
+            assert_eq!(fitting(strange, 40), sent);
+        }
+        assert_ne!(fitting("functions.ls:0", 40), fitting("functions.ls:1", 40));
+    }
+
+    #[test]
+    fn an_answer_has_the_id_of_its_call() {
+        let theirs = message(Role::Assistant, vec![used("a.b", "ls", "{}")]);
+        assert_eq!(of_answer("a.b", Some(&theirs), "x", 40), fitting("a.b", 40));
+        let came = Block::ToolUse {
+            id: "a.b".into(),
+            name: "ls".into(),
+            args: "{}".into(),
+            raw: Some(kept("{}", "x")),
+        };
+        let ours = message(Role::Assistant, vec![came]);
+        assert_eq!(of_answer("a.b", Some(&ours), "x", 40), "a.b");
+        assert_eq!(of_answer("a.b", Some(&ours), "y", 40), fitting("a.b", 40));
+    }
+}

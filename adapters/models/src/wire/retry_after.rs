@@ -1,0 +1,247 @@
+//! Reads how long a provider asks clients to wait.
+
+use std::time::{Duration, SystemTime};
+
+use reqwest::header::HeaderMap;
+
+/// The wait that headers ask for: in milliseconds, in seconds, or until a date.
+pub(super) fn after(headers: &HeaderMap) -> Option<Duration> {
+    let scaled =
+        |text: &str, unit: f64| Duration::try_from_secs_f64(text.parse::<f64>().ok()? * unit).ok();
+    let date = |text: &str| {
+        let date = httpdate::parse_http_date(text).ok()?;
+        Some(
+            date.duration_since(SystemTime::now())
+                .unwrap_or(Duration::ZERO),
+        )
+    };
+    let after_ms = text(headers, "retry-after-ms").and_then(|ms| scaled(ms, 1e-3));
+    after_ms.or_else(|| {
+        text(headers, "retry-after").and_then(|after| scaled(after, 1.0).or_else(|| date(after)))
+    })
+}
+
+/// The time until a rate limit is reset, of requests or tokens, whichever takes longer.
+pub(super) fn reset(headers: &HeaderMap) -> Option<Duration> {
+    let resets = ["requests", "tokens"].into_iter().filter_map(|kind| {
+        let is_used_up = text(headers, &format!("x-ratelimit-remaining-{kind}")) == Some("0");
+        is_used_up
+            .then(|| spelled(text(headers, &format!("x-ratelimit-reset-{kind}"))?))
+            .flatten()
+    });
+    resets.max()
+}
+
+/// `7s`, `0.5s`.
+pub(super) fn seconds(text: &str) -> Option<Duration> {
+    Duration::try_from_secs_f64(text.trim().strip_suffix('s')?.parse().ok()?).ok()
+}
+
+/// The wait that a sentence mentions: `Please try again in 1m2.5s.`,
+/// `Please retry after 20 seconds.`
+pub(super) fn in_words(sentence: &str) -> Option<Duration> {
+    const BEFORE: [&str; 3] = ["try again in ", "retry in ", "retry after "];
+    let sentence = sentence.to_lowercase();
+    let rest = BEFORE
+        .iter()
+        .find_map(|before| Some(sentence.split_once(before)?.1))?;
+    let mut words = rest
+        .split_whitespace()
+        .map(|word| word.trim_end_matches(['.', ',', ';', ':', '!', ')']));
+    let (wait, unit) = (words.next()?, words.next().unwrap_or_default());
+    spelled(wait).or_else(|| spelled(&format!("{wait}{}", short(unit)?)))
+}
+
+/// A unit of time, as it follows a number in a sentence.
+fn short(unit: &str) -> Option<&'static str> {
+    Some(match unit {
+        "ms" | "millisecond" | "milliseconds" => "ms",
+        "s" | "second" | "seconds" => "s",
+        "minute" | "minutes" => "m",
+        "hour" | "hours" => "h",
+        _ => return None,
+    })
+}
+
+/// `6m0s`, `1.5s`, `20ms`, `1h2m3s`: each part once, from the left.
+fn spelled(mut text: &str) -> Option<Duration> {
+    let mut sum = Duration::ZERO;
+    while !text.is_empty() {
+        let (number, rest) = text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.')?);
+        let (unit, rest) = rest.split_at(
+            rest.find(|c: char| !c.is_ascii_alphabetic())
+                .unwrap_or(rest.len()),
+        );
+        let unit = match unit {
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3_600.0,
+            _ => return None,
+        };
+        sum =
+            sum.checked_add(Duration::try_from_secs_f64(number.parse::<f64>().ok()? * unit).ok()?)?;
+        text = rest;
+    }
+    Some(sum).filter(|sum| !sum.is_zero())
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok().map(str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Pairs = &'static [(&'static str, &'static str)];
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn the_wait_is_read_in_every_form() {
+        let later = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(90));
+        let cases: [(Pairs, Option<u64>); 9] = [
+            (&[], None),
+            (&[("retry-after", "7")], Some(7_000)),
+            (&[("retry-after", "0.5")], Some(500)),
+            (
+                &[("retry-after-ms", "250"), ("retry-after", "7")],
+                Some(250),
+            ),
+            (
+                &[("retry-after-ms", "soon"), ("retry-after", "7")],
+                Some(7_000),
+            ),
+            (&[("retry-after", "-1")], None),
+            (&[("retry-after", "inf")], None),
+            (&[("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT")], Some(0)),
+            (&[("retry-after", "later")], None),
+        ];
+        for (pairs, ms) in cases {
+            assert_eq!(
+                after(&headers(pairs)),
+                ms.map(Duration::from_millis),
+                "{pairs:?}"
+            );
+        }
+        assert!(
+            after(&headers(&[("retry-after", &later)]))
+                .unwrap()
+                .as_secs()
+                .abs_diff(89)
+                <= 1
+        );
+    }
+
+    #[test]
+    fn a_wait_stands_in_a_sentence() {
+        let cases = [
+            (
+                "Rate limit reached for gpt-5 on tokens per min (TPM): Limit 1. Please try again \
+                 in 11.054s. Visit x.",
+                11_054,
+            ),
+            ("Please try again in 6ms.", 6),
+            ("Please try again in 1m2s", 62_000),
+            ("Please try again in 7m33.6s, or pay", 453_600),
+            ("Please retry in 2.5s.", 2_500),
+            ("Please retry after 20 seconds.", 20_000),
+            ("Try again in 1 minute!", 60_000),
+        ];
+        for (sentence, ms) in cases {
+            assert_eq!(
+                in_words(sentence),
+                Some(Duration::from_millis(ms)),
+                "{sentence}"
+            );
+        }
+        let silent = [
+            "",
+            "try again later",
+            "try again in ",
+            "try again in 3 apples",
+            "retry after é",
+            "try again in 5",
+        ];
+        assert!(
+            silent
+                .into_iter()
+                .all(|sentence| in_words(sentence).is_none())
+        );
+    }
+
+    #[test]
+    fn what_is_used_up_says_when_it_is_there_again() {
+        let cases: [(Pairs, Option<u64>); 8] = [
+            (
+                &[
+                    ("x-ratelimit-remaining-requests", "0"),
+                    ("x-ratelimit-reset-requests", "1s"),
+                ],
+                Some(1_000),
+            ),
+            (
+                &[
+                    ("x-ratelimit-remaining-tokens", "0"),
+                    ("x-ratelimit-reset-tokens", "6m0s"),
+                ],
+                Some(360_000),
+            ),
+            (
+                &[
+                    ("x-ratelimit-remaining-tokens", "0"),
+                    ("x-ratelimit-reset-tokens", "20ms"),
+                ],
+                Some(20),
+            ),
+            (
+                &[
+                    ("x-ratelimit-remaining-tokens", "0"),
+                    ("x-ratelimit-reset-tokens", "1h0m1.5s"),
+                ],
+                Some(3_601_500),
+            ),
+            (
+                &[
+                    ("x-ratelimit-remaining-tokens", "9"),
+                    ("x-ratelimit-reset-tokens", "1s"),
+                ],
+                None,
+            ),
+            (
+                &[
+                    ("x-ratelimit-remaining-tokens", "0"),
+                    ("x-ratelimit-reset-tokens", "0s"),
+                ],
+                None,
+            ),
+            (
+                &[
+                    ("x-ratelimit-remaining-tokens", "0"),
+                    ("x-ratelimit-reset-tokens", "soon"),
+                ],
+                None,
+            ),
+            (
+                &[
+                    ("x-ratelimit-remaining-tokens", "0"),
+                    ("x-ratelimit-reset-tokens", "99999999999999999999h"),
+                ],
+                None,
+            ),
+        ];
+        for (pairs, ms) in cases {
+            assert_eq!(
+                reset(&headers(pairs)),
+                ms.map(Duration::from_millis),
+                "{pairs:?}"
+            );
+        }
+    }
+}

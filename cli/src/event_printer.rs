@@ -1,0 +1,103 @@
+//! Prints the events of a kernel while its processes run: as JSON lines on standard output, or as
+//! progress on standard error.
+
+use std::io::Write;
+
+use dormouse::{Event, Events, Kernel};
+use futures_util::StreamExt;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::progress::Progress;
+use crate::terminal::{self, OutputFormat};
+
+/// A task that prints the events of a kernel until the kernel is shut down.
+pub(crate) struct EventPrinter {
+    format: OutputFormat,
+    task: JoinHandle<()>,
+}
+
+impl EventPrinter {
+    /// Prints every event from now on.
+    pub(crate) fn spawn(kernel: &Kernel, format: OutputFormat) -> Self {
+        let events = kernel.events();
+        let task = match format {
+            OutputFormat::Json => tokio::spawn(print_json(events)),
+            OutputFormat::Text => tokio::spawn(show_progress(events)),
+        };
+        Self { format, task }
+    }
+
+    pub(crate) fn format(&self) -> OutputFormat {
+        self.format
+    }
+
+    /// Prints the remaining events. Returns only after the kernel was shut down.
+    pub(crate) async fn finish(self) {
+        // If the task panicked, the panic was printed already.
+        let _ = self.task.await;
+    }
+
+    /// Drops the remaining events.
+    pub(crate) fn abort(self) {
+        self.task.abort();
+    }
+}
+
+async fn show_progress(mut events: Events) {
+    let mut progress = Progress::new();
+    while let Some(event) = events.next().await {
+        progress.show(&event);
+    }
+}
+
+async fn print_json(mut events: Events) {
+    let mut out = terminal::stdout();
+    while let Some(event) = events.next().await {
+        // If the reader of standard output is gone, the run still continues to its end.
+        let _ = writeln!(out, "{}", terminal::escaped_json(&event_json(&event)));
+    }
+}
+
+/// The public form of an event. Scripts read it: `docs/command-line.md`.
+fn event_json(event: &Event) -> Value {
+    let pid = event.pid().map(|pid| pid.0);
+    match event {
+        Event::Started {
+            parent, program, ..
+        } => {
+            json!({ "event": "started", "pid": pid, "parent": parent.map(|pid| pid.0), "program": &**program })
+        }
+        Event::Text { text, .. } => json!({ "event": "text", "pid": pid, "text": text }),
+        Event::Thinking { text, .. } => json!({ "event": "thinking", "pid": pid, "text": text }),
+        Event::ToolCalled { tool, args, .. } => {
+            json!({ "event": "tool_called", "pid": pid, "tool": &**tool, "args": &**args })
+        }
+        Event::ToolProgress { tool, progress, .. } => json!({
+            "event": "tool_progress", "pid": pid, "tool": &**tool,
+            "done": progress.done, "total": progress.total, "message": &*progress.message,
+        }),
+        Event::Fact { number, fact, .. } => {
+            json!({ "event": "fact", "pid": pid, "number": number.0, "fact": fact.name() })
+        }
+        Event::Retrying {
+            reason, delay_ms, ..
+        } => {
+            json!({ "event": "retrying", "pid": pid, "reason": reason, "delay_ms": delay_ms })
+        }
+        Event::ModelSwitched {
+            from, to, reason, ..
+        } => {
+            json!({ "event": "model_switched", "pid": pid, "from": &**from, "to": &**to, "reason": &**reason })
+        }
+        Event::TurnEnded { outcome, .. } => {
+            json!({ "event": "turn_ended", "pid": pid, "status": outcome.status.word() })
+        }
+        Event::Hibernated { .. } => json!({ "event": "hibernated", "pid": pid }),
+        Event::Woke { .. } => json!({ "event": "woke", "pid": pid }),
+        Event::Exited { exit, .. } => {
+            json!({ "event": "exited", "pid": pid, "status": exit.status.word() })
+        }
+        Event::Lagged { missed } => json!({ "event": "lagged", "missed": missed }),
+    }
+}

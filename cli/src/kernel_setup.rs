@@ -1,0 +1,208 @@
+//! Builds a kernel from the flags of a command: its store, host permissions, models and prices.
+//!
+//! Commands that write open the store through [`KernelSetup`]; commands that only show something
+//! open it read-only ([`open_read_only`]), so they also work while another program writes it.
+//! Without permission flags the kernel can reach nothing outside of itself.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use dormouse::host::{self, LocalHost};
+use dormouse::mcp::McpClient;
+use dormouse::models::prices;
+use dormouse::program::Program;
+use dormouse::{Kernel, KernelBuilder, KernelError};
+
+use crate::args::{RunFlags, Store};
+use crate::failure::Failure;
+use crate::models::Models;
+use crate::permissions::Permissions;
+use crate::store_key::{Key, store_options};
+use crate::{findings, terminal};
+
+/// The flags that a kernel is built from.
+pub(crate) struct KernelSetup<'a> {
+    store: Option<&'a Path>,
+    key: &'a Key,
+    permissions: Option<&'a Permissions>,
+    models: Option<&'a Models>,
+    /// Permissions that follow from other arguments, such as the servers that the user named.
+    implied: host::Permissions,
+}
+
+impl<'a> KernelSetup<'a> {
+    /// A kernel without permissions. Without a store, its processes live in memory only.
+    pub(crate) fn new(store: Option<&'a Path>, key: &'a Key) -> Self {
+        Self {
+            store,
+            key,
+            permissions: None,
+            models: None,
+            implied: host::Permissions::none(),
+        }
+    }
+
+    /// A kernel on a store that the command line must name.
+    pub(crate) fn on(store: &'a Store) -> Self {
+        Self::new(Some(&store.folder), &store.key)
+    }
+
+    pub(crate) fn permissions(self, permissions: &'a Permissions) -> Self {
+        Self {
+            permissions: Some(permissions),
+            ..self
+        }
+    }
+
+    /// Permits `implied` in addition to what the flags permit.
+    pub(crate) fn implied(self, implied: host::Permissions) -> Self {
+        Self { implied, ..self }
+    }
+
+    pub(crate) fn models(self, models: &'a Models) -> Self {
+        Self {
+            models: Some(models),
+            ..self
+        }
+    }
+
+    /// Uses the permissions and models of a command that runs processes.
+    pub(crate) fn run_flags(self, flags: &'a RunFlags) -> Self {
+        self.permissions(&flags.permissions).models(&flags.models)
+    }
+
+    /// Builds the kernel on a store that must exist.
+    pub(crate) async fn open_existing(&self) -> Result<Kernel, Failure> {
+        if let Some(store) = self.store {
+            require_store(store)?;
+        }
+        self.build().await
+    }
+
+    /// Builds the kernel, and creates the store if it is absent.
+    pub(crate) async fn build(&self) -> Result<Kernel, Failure> {
+        Ok(self.builder()?.build().await?)
+    }
+
+    /// The builder of the kernel. Each provider uses the key that the environment holds for it,
+    /// unless a program is permitted to name another.
+    pub(crate) fn builder(&self) -> Result<KernelBuilder, Failure> {
+        let directory = std::env::current_dir()
+            .map_err(|error| Failure::Usage(format!("no working directory: {error}")))?;
+        let host = LocalHost::new(self.host_permissions(), &directory).map_err(|error| {
+            let hint = match error.kind() {
+                ErrorKind::NotFound => ". A folder of --allow-read must exist",
+                _ => "",
+            };
+            Failure::Usage(format!("the permissions cannot be granted: {error}{hint}"))
+        })?;
+        if let Some(missing) = host.lacks() {
+            terminal::print_stderr(&format!("warning: {missing}"));
+        }
+        let mut builder = Kernel::builder()
+            .host(host)
+            .tool_servers(McpClient::default());
+        let no_flags = Models::default();
+        let models = self.models.unwrap_or(&no_flags);
+        for (name, provider) in models.providers()? {
+            builder = builder.provider(name, provider);
+        }
+        // The table of --prices comes second, so that it overrides the built-in one.
+        builder = builder.prices(prices()).prices(models.prices()?);
+        if let Some(path) = self.store {
+            let store = store_options(self.key)?
+                .open(path)
+                .map_err(KernelError::from)?;
+            builder = builder.store(store);
+        }
+        Ok(builder)
+    }
+
+    /// What is permitted. Programs can never reach the key file and the recording; the kernel
+    /// protects its store by itself.
+    fn host_permissions(&self) -> host::Permissions {
+        let mut permissions = self.implied.clone();
+        if let Some(flags) = self.permissions {
+            permissions = flags.added_to(permissions);
+        }
+        if let Some(key_file) = &self.key.key_file {
+            permissions = permissions.seal(key_file);
+        }
+        if let Some(recording) = self.models.and_then(|models| models.record.as_ref()) {
+            permissions = permissions.seal(recording);
+        }
+        permissions
+    }
+}
+
+/// A read-only kernel on a store that must exist: it shows the store as it is at this moment.
+pub(crate) async fn open_read_only(store: &Store) -> Result<Kernel, Failure> {
+    open_folder_read_only(&store.folder, &store.key).await
+}
+
+/// [`open_read_only`] for a command that declares the folder and the key separately.
+pub(crate) async fn open_folder_read_only(folder: &Path, key: &Key) -> Result<Kernel, Failure> {
+    require_store(folder)?;
+    let store = store_options(key)?
+        .read_only(folder)
+        .map_err(KernelError::from)?;
+    Ok(Kernel::open(store).build().await?)
+}
+
+/// Refuses a folder that is not a store, before anything would create a store there.
+pub(crate) fn require_store(path: &Path) -> Result<(), Failure> {
+    require_store_files(path)?;
+    let has_head = path.join("HEAD").is_file() || path.join("HEAD2").is_file();
+    if has_head {
+        return Ok(());
+    }
+    let path = path.display();
+    Err(Failure::Store(format!(
+        "the store {path} has lost its HEAD. dormouse fsck --store {path} says what can be done"
+    )))
+}
+
+/// Refuses a folder that holds neither a log nor a HEAD, and one that this user may not read.
+pub(crate) fn require_store_files(path: &Path) -> Result<(), Failure> {
+    for part in ["log", "HEAD", "HEAD2"] {
+        match path.join(part).metadata() {
+            Ok(_) => return require_readable(path),
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+            Err(error) => return Err(unreadable_store(path, &error)),
+        }
+    }
+    let path = path.display();
+    Err(Failure::Usage(format!(
+        "{path} is not a store: name a folder that was given to run with --store"
+    )))
+}
+
+/// Refuses a store of another user by name: a store is readable by its owner only.
+fn require_readable(path: &Path) -> Result<(), Failure> {
+    for part in ["HEAD", "HEAD2", "log"] {
+        if let Err(error) = std::fs::File::open(path.join(part))
+            && error.kind() == ErrorKind::PermissionDenied
+        {
+            return Err(unreadable_store(path, &error));
+        }
+    }
+    Ok(())
+}
+
+fn unreadable_store(path: &Path, error: &std::io::Error) -> Failure {
+    let path = path.display();
+    Failure::Store(format!(
+        "the store {path} cannot be read: {error}. Only the user who created a store can open it, \
+         and users whom the operating system lets read every file"
+    ))
+}
+
+/// Compiles a program. Warnings go to standard error; errors point into the file.
+pub(crate) fn load_program(kernel: &Kernel, path: &Path) -> Result<Program, Failure> {
+    let compiled = kernel
+        .load(path)
+        .map_err(|errors| Failure::Program(errors.errors().to_vec()))?;
+    findings::show(&compiled.warnings);
+    Ok(compiled.program)
+}

@@ -1,0 +1,158 @@
+//! The table of processes that `ps` prints and that a run ends with: one line for each process,
+//! children below their parents.
+
+use std::fmt;
+
+use dormouse::id::Pid;
+use dormouse::ports::StoreError;
+use dormouse::{Amount, Kernel, KernelError, ProcessInfo, View};
+use serde::Serialize;
+
+use crate::failure::store_error;
+use crate::terminal::one_line;
+
+/// One process of the table. As JSON, its fields are public: scripts read them.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ProcessLine {
+    #[serde(skip)]
+    depth: usize,
+    pid: u64,
+    parent: Option<u64>,
+    program: String,
+    status: String,
+    facts: u64,
+    messages: usize,
+    descriptors: usize,
+    /// Characters that its tools returned.
+    produced_chars: u64,
+    /// The part of these characters that entered its context.
+    entered_chars: u64,
+    input_tokens: u64,
+    output_tokens: u64,
+    /// In the currency of the price table; absent if the table has no price for its model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unreadable: Option<String>,
+    /// Whether the process is unreadable because of a loss that `fsck --repair` acknowledged.
+    #[serde(skip)]
+    is_acknowledged: bool,
+}
+
+/// The lines of these roots and of all processes below them. A process that does not run is read
+/// from its journal.
+pub(crate) async fn process_lines(
+    kernel: &Kernel,
+    roots: &[Pid],
+) -> Result<Vec<ProcessLine>, KernelError> {
+    let processes = kernel.processes().await?;
+    let mut lines = Vec::with_capacity(processes.len());
+    // A stack of processes whose lines are still to come. It is filled in reverse, so that the
+    // first child is popped first.
+    let mut stack: Vec<(usize, Pid)> = roots.iter().rev().map(|pid| (0, *pid)).collect();
+    while let Some((depth, pid)) = stack.pop() {
+        let Some(info) = processes.iter().find(|info| info.row.pid == pid) else {
+            continue;
+        };
+        let view = match &info.view {
+            Some(view) => Ok(View::clone(view)),
+            None => kernel.inspect(pid).await,
+        };
+        lines.push(ProcessLine::new(depth, info, view));
+        for child in processes.iter().rev() {
+            if child.row.parent == Some(pid) {
+                stack.push((depth + 1, child.row.pid));
+            }
+        }
+    }
+    Ok(lines)
+}
+
+/// Whether the error reports a loss that `fsck --repair` acknowledged.
+pub(crate) fn is_acknowledged_loss(error: &KernelError) -> bool {
+    matches!(store_error(error), Some(StoreError::Lost { .. }))
+}
+
+/// Whether the error reports that the store has lost something, acknowledged or not.
+pub(crate) fn is_loss(error: &KernelError) -> bool {
+    matches!(
+        store_error(error),
+        Some(StoreError::Lost { .. } | StoreError::Damaged { .. })
+    )
+}
+
+/// Over all lines: the characters that tools returned, and those that entered a context.
+pub(crate) fn total_chars(lines: &[ProcessLine]) -> (u64, u64) {
+    let produced = lines.iter().map(|line| line.produced_chars).sum();
+    let entered = lines.iter().map(|line| line.entered_chars).sum();
+    (produced, entered)
+}
+
+impl ProcessLine {
+    fn new(depth: usize, info: &ProcessInfo, view: Result<View, KernelError>) -> Self {
+        let unreadable = view.as_ref().err().map(ToString::to_string);
+        let is_acknowledged = view.as_ref().is_err_and(is_acknowledged_loss);
+        let view = view.ok();
+        let view = view.as_ref();
+        let tally = view.map(|view| view.tally).unwrap_or_default();
+        let is_stopped = view.is_some_and(|view| view.stopped) && info.row.exit.is_none();
+        let status = if is_stopped { "stopped" } else { info.status };
+        let usage = view.map(|view| view.usage).unwrap_or_default();
+        Self {
+            depth,
+            pid: info.row.pid.0,
+            parent: info.row.parent.map(|pid| pid.0),
+            program: info.row.program.to_string(),
+            status: status.to_owned(),
+            facts: view.map_or(0, |view| view.fact.0),
+            messages: view.map_or(0, |view| view.messages),
+            descriptors: view.map_or(0, |view| view.descriptors),
+            produced_chars: tally.produced_chars,
+            entered_chars: tally.entered_chars,
+            input_tokens: usage.all_input_tokens(),
+            output_tokens: usage.output_tokens,
+            cost: (usage.cost_nanos > 0).then(|| Amount::Cost.show(usage.cost_nanos)),
+            unreadable,
+            is_acknowledged,
+        }
+    }
+
+    /// Whether the line reports no new problem: the journal can be read, or its loss was
+    /// acknowledged.
+    pub(crate) fn is_readable_or_acknowledged(&self) -> bool {
+        self.unreadable.is_none() || self.is_acknowledged
+    }
+
+    /// The titles of the columns.
+    pub(crate) fn header() -> String {
+        format!(
+            "{:<28} {:<14} {:>6} {:>9} {:>5} {:>12} {:>12}",
+            "PROCESS", "STATUS", "FACTS", "MESSAGES", "FDS", "TOOL CHARS", "CONTEXT"
+        )
+    }
+}
+
+impl fmt::Display for ProcessLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let indent = if self.depth == 0 {
+            String::new()
+        } else {
+            format!("{}└ ", "  ".repeat(self.depth - 1))
+        };
+        let name = format!("{indent}{} {}", self.pid, one_line(&self.program));
+        write!(
+            f,
+            "{name:<28} {:<14} {:>6} {:>9} {:>5} {:>12} {:>12}",
+            self.status,
+            self.facts,
+            self.messages,
+            self.descriptors,
+            self.produced_chars,
+            self.entered_chars
+        )?;
+        match &self.unreadable {
+            Some(why) => write!(f, "\n  {}", one_line(why)),
+            None => Ok(()),
+        }
+    }
+}

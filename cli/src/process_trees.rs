@@ -1,0 +1,181 @@
+//! The process trees of a store, and the choice of the trees that a command runs.
+//!
+//! A command that runs processes holds every tree that it was not asked to run ([`hold_others`]):
+//! the permissions on its command line are meant for the chosen trees only.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormouse::id::Pid;
+use dormouse::process::ExportId;
+use dormouse::{Kernel, ProcessInfo};
+
+use crate::failure::Failure;
+use crate::terminal::{one_line, print_stderr};
+
+/// The process trees of a store.
+pub(crate) struct Trees {
+    /// The root of each tree.
+    roots: BTreeMap<Pid, ProcessInfo>,
+    /// For each root, the members of its tree that have not ended, the root included.
+    living: BTreeMap<Pid, Vec<Pid>>,
+    /// For each process, the root of its tree.
+    root_of: BTreeMap<Pid, Pid>,
+}
+
+impl Trees {
+    /// Expects `processes` in the order of their pids, so that parents come before their children.
+    pub(crate) fn new(processes: Vec<ProcessInfo>) -> Self {
+        let mut roots = BTreeMap::new();
+        let mut root_of = BTreeMap::new();
+        let mut living: BTreeMap<Pid, Vec<Pid>> = BTreeMap::new();
+        for info in processes {
+            let pid = info.row.pid;
+            let root = info
+                .row
+                .parent
+                .and_then(|parent| root_of.get(&parent))
+                .copied()
+                .unwrap_or(pid);
+            root_of.insert(pid, root);
+            if info.row.exit.is_none() {
+                living.entry(root).or_default().push(pid);
+            }
+            if root == pid {
+                roots.insert(pid, info);
+            }
+        }
+        Self {
+            roots,
+            living,
+            root_of,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.roots.is_empty()
+    }
+
+    /// The root of the tree that a process is part of.
+    pub(crate) fn root_of(&self, pid: Pid) -> Option<Pid> {
+        self.root_of.get(&pid).copied()
+    }
+
+    /// Describes a root by its pid, its program, and its export if it was imported.
+    pub(crate) fn describe(&self, root: Pid) -> String {
+        describe(&self.roots[&root])
+    }
+
+    /// Whether this root has not ended.
+    pub(crate) fn is_alive(&self, root: Pid) -> bool {
+        self.roots
+            .get(&root)
+            .is_some_and(|info| info.row.exit.is_none())
+    }
+
+    /// The members of these trees that have not ended.
+    pub(crate) fn living_members(&self, roots: &[Pid]) -> Vec<Pid> {
+        roots
+            .iter()
+            .filter_map(|root| self.living.get(root))
+            .flatten()
+            .copied()
+            .collect()
+    }
+
+    /// The roots of the trees of these processes, each once.
+    ///
+    /// # Errors
+    /// For a pid that the store does not hold.
+    pub(crate) fn roots_of(&self, pids: &[u64]) -> Result<Vec<Pid>, Failure> {
+        let mut roots = BTreeSet::new();
+        for pid in pids.iter().copied().map(Pid) {
+            let Some(root) = self.root_of(pid) else {
+                return Err(Failure::Usage(format!(
+                    "the store holds no process {pid}: dormouse ps lists those it holds"
+                )));
+            };
+            if root != pid {
+                print_stderr(&format!(
+                    "process {pid} is part of the tree of process {root}, which is resumed as a \
+                     whole"
+                ));
+            }
+            roots.insert(root);
+        }
+        Ok(roots.into_iter().collect())
+    }
+
+    /// The roots of all trees with living members, except `left_out`. If every tree has ended and
+    /// none was left out, the newest root, so that its result can be shown again.
+    ///
+    /// # Errors
+    /// If nothing is left to resume.
+    pub(crate) fn living_except(&self, left_out: &[Pid]) -> Result<Vec<Pid>, Failure> {
+        let rest: Vec<Pid> = self
+            .roots
+            .keys()
+            .copied()
+            .filter(|root| !left_out.contains(root))
+            .collect();
+        // A tree whose root has ended may still have living members, which end once they are
+        // resumed.
+        let living: Vec<Pid> = rest
+            .iter()
+            .copied()
+            .filter(|root| self.living.contains_key(root))
+            .collect();
+        if !living.is_empty() {
+            return Ok(living);
+        }
+        match rest.last() {
+            Some(newest) if left_out.is_empty() => Ok(vec![*newest]),
+            _ => Err(Failure::Usage(
+                "nothing is resumed: name the processes to resume, or add --imported for all"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    /// The living imported trees that never ran in this store: none of their processes has a fact
+    /// after its birth. A process whose journal cannot be read counts as one that never ran. Reads
+    /// the journals of all living processes of the imported trees.
+    pub(crate) async fn imported_never_run(&self, kernel: &Kernel) -> Vec<Pid> {
+        let mut never_run = Vec::new();
+        for (root, members) in &self.living {
+            if import_of(&self.roots[root]).is_none() {
+                continue;
+            }
+            let mut has_run = false;
+            for pid in members {
+                has_run |= kernel.inspect(*pid).await.is_ok_and(|view| view.fact.0 > 0);
+            }
+            if !has_run {
+                never_run.push(*root);
+            }
+        }
+        never_run
+    }
+}
+
+/// Holds every tree except these: a message from a running tree does not wake a held one.
+pub(crate) async fn hold_others(kernel: &Kernel, roots: &[Pid]) -> Result<(), Failure> {
+    let processes = kernel.processes().await?.into_iter();
+    let others =
+        processes.filter(|info| info.row.parent.is_none() && !roots.contains(&info.row.pid));
+    Ok(kernel.hold(others.map(|info| info.row.pid))?)
+}
+
+fn describe(info: &ProcessInfo) -> String {
+    let mut text = format!("process {}, {}", info.row.pid, info.row.program);
+    if let Some((export, pid_in_export)) = import_of(info) {
+        text += &format!(", imported from export {export}, where it was {pid_in_export}");
+    }
+    one_line(&text)
+}
+
+/// The export that a process was imported from, and its pid there. None for a process of this
+/// store.
+fn import_of(info: &ProcessInfo) -> Option<(ExportId, Pid)> {
+    let restored = info.row.restored?;
+    Some((restored.foreign?.export?, restored.from))
+}
