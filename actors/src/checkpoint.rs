@@ -22,11 +22,11 @@ use dormouse_proto::temp_file::TempFileRecord;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 
+use crate::checkpoint_guard::{CheckpointGuard, CheckpointsInUse};
 use crate::clock::now_ms;
 use crate::content_cache::ContentCache;
 use crate::durability::Durability;
 use crate::error::{KernelError, StoreFailure};
-use crate::in_use::{CheckpointGuard, InUse};
 use crate::ports::{Batch, Entry, OwnerToken, Store, StoreError, Until};
 use crate::store_handle::StoreHandle;
 
@@ -61,7 +61,7 @@ pub(crate) enum LogRecord {
     },
     Checkpoint {
         id: CheckpointId,
-        mark: Mark,
+        new_checkpoint: NewCheckpoint,
     },
     CheckpointDropped {
         id: CheckpointId,
@@ -71,7 +71,7 @@ pub(crate) enum LogRecord {
 }
 
 /// A checkpoint that is to be made of what stands before it.
-pub(crate) struct Mark {
+pub(crate) struct NewCheckpoint {
     pub(crate) label: Arc<str>,
     pub(crate) of: Pid,
     /// The process that the tree begins with.
@@ -81,7 +81,7 @@ pub(crate) struct Mark {
 }
 
 /// Told of a checkpoint once it is durable, or that it cannot be.
-pub(crate) type MarkReply = oneshot::Sender<Result<CheckpointGuard, KernelError>>;
+pub(crate) type NewCheckpointReply = oneshot::Sender<Result<CheckpointGuard, KernelError>>;
 
 /// Why something was not made durable.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -101,28 +101,28 @@ impl CommitError {
     }
 
     /// Whether it is the store's doing: what it refuses now it may take later.
-    pub(crate) fn is_of_the_store(&self) -> bool {
+    pub(crate) fn is_from_store(&self) -> bool {
         matches!(self, Self::Store(_))
     }
 }
 
 /// Told once what came of an append.
-pub(crate) type Acknowledge = Box<dyn FnOnce(Result<Size, CommitError>) + Send>;
+pub(crate) type Acknowledge = Box<dyn FnOnce(Result<AppendSize, CommitError>) + Send>;
 
 /// What an append comes to in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Size {
+pub(crate) struct AppendSize {
     pub(crate) facts: u64,
-    pub(crate) image: Imaged,
+    pub(crate) snapshot: SnapshotOutcome,
 }
 
 /// What became of the image of an append.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Imaged {
+pub(crate) enum SnapshotOutcome {
     #[default]
     None,
     /// It is kept, and has so many bytes.
-    Kept(u64),
+    Written(u64),
     /// It was not worth keeping.
     TooLong,
 }
@@ -136,16 +136,16 @@ pub(crate) struct Append {
 pub(crate) enum CheckpointMessage {
     Append(Append),
     Committed {
-        waiting: Vec<(Acknowledge, Result<Size, CommitError>)>,
+        waiting: Vec<(Acknowledge, Result<AppendSize, CommitError>)>,
         until: Option<Until>,
     },
     /// A second has passed since something was only written.
     Sync,
     /// Make a checkpoint, behind what was appended before: it is given its number here.
-    Mark {
-        mark: Mark,
-        in_use: Arc<InUse>,
-        reply: MarkReply,
+    MakeCheckpoint {
+        new_checkpoint: NewCheckpoint,
+        checkpoints_in_use: Arc<CheckpointsInUse>,
+        reply: NewCheckpointReply,
     },
     /// Commit what is queued, let go of the store, then reply.
     Close {
@@ -177,7 +177,7 @@ pub(crate) struct Checkpoint {
     content_cache: Arc<ContentCache>,
     durability: Durability,
     /// The highest number of a checkpoint that was given.
-    last_mark: u64,
+    last_checkpoint_id: u64,
     queue: Vec<Append>,
     committing: bool,
     /// Whether something was written that is to be synced.
@@ -201,11 +201,11 @@ impl Actor for CheckpointActor {
     async fn pre_start(
         &self,
         _myself: ActorRef<Self::Msg>,
-        (store, last_mark, content_cache, durability): Self::Arguments,
+        (store, last_checkpoint_id, content_cache, durability): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
         Ok(Checkpoint {
             store,
-            last_mark,
+            last_checkpoint_id,
             content_cache,
             durability,
             queue: Vec::new(),
@@ -226,17 +226,17 @@ impl Actor for CheckpointActor {
         match message {
             CheckpointMessage::Append(append) => checkpoint.append(append),
             CheckpointMessage::Committed { waiting, until } => {
-                checkpoint.committed(waiting, until, &myself)
+                checkpoint.acknowledge_commit(waiting, until, &myself)
             }
             CheckpointMessage::Sync => checkpoint.syncing = checkpoint.unsynced,
-            CheckpointMessage::Mark {
-                mark,
-                in_use,
+            CheckpointMessage::MakeCheckpoint {
+                new_checkpoint,
+                checkpoints_in_use,
                 reply,
-            } => checkpoint.mark(mark, &in_use, reply),
+            } => checkpoint.make_checkpoint(new_checkpoint, &checkpoints_in_use, reply),
             CheckpointMessage::Close { reply } => checkpoint.closing = Some(reply),
         }
-        checkpoint.go_on(&myself);
+        checkpoint.start_commit(&myself);
         Ok(())
     }
 }
@@ -245,32 +245,37 @@ impl Checkpoint {
     fn append(&mut self, append: Append) {
         match (&self.store, &self.failed) {
             (_, Some(error)) => (append.acknowledge)(Err(error.clone())),
-            (None, None) => (append.acknowledge)(Ok(Size::default())),
+            (None, None) => (append.acknowledge)(Ok(AppendSize::default())),
             (Some(_), None) => self.queue.push(append),
         }
     }
 
     /// A number that is given is not given again, whatever becomes of the commit.
-    fn mark(&mut self, mark: Mark, in_use: &Arc<InUse>, reply: MarkReply) {
+    fn make_checkpoint(
+        &mut self,
+        new_checkpoint: NewCheckpoint,
+        checkpoints_in_use: &Arc<CheckpointsInUse>,
+        reply: NewCheckpointReply,
+    ) {
         if self.store.is_none() {
             // Who no longer waits has dropped its side.
             return drop(reply.send(Err(StoreFailure::NoStore.into())));
         }
-        self.last_mark += 1;
-        let id = CheckpointId(self.last_mark);
-        let marked = in_use.begin(id);
-        let acknowledge = Box::new(move |result: Result<Size, CommitError>| {
-            let _ = reply.send(result.map(|_| marked).map_err(KernelError::from));
+        self.last_checkpoint_id += 1;
+        let id = CheckpointId(self.last_checkpoint_id);
+        let guard = checkpoints_in_use.guard(id);
+        let acknowledge = Box::new(move |result: Result<AppendSize, CommitError>| {
+            let _ = reply.send(result.map(|_| guard).map_err(KernelError::from));
         });
         self.append(Append {
-            entries: vec![LogRecord::Checkpoint { id, mark }],
+            entries: vec![LogRecord::Checkpoint { id, new_checkpoint }],
             acknowledge,
         });
     }
 
-    fn committed(
+    fn acknowledge_commit(
         &mut self,
-        waiting: Vec<(Acknowledge, Result<Size, CommitError>)>,
+        waiting: Vec<(Acknowledge, Result<AppendSize, CommitError>)>,
         until: Option<Until>,
         myself: &ActorRef<CheckpointMessage>,
     ) {
@@ -302,7 +307,7 @@ impl Checkpoint {
     }
 
     /// Begins the next commit, or closes where there is none.
-    fn go_on(&mut self, myself: &ActorRef<CheckpointMessage>) {
+    fn start_commit(&mut self, myself: &ActorRef<CheckpointMessage>) {
         if self.committing {
             return;
         }
@@ -334,7 +339,7 @@ impl Checkpoint {
             // The store is let go of before anyone hears that this is done.
             drop(store);
             let _ = myself.cast(CheckpointMessage::Committed { waiting, until });
-            content_cache.keep(contents);
+            content_cache.insert_durable(contents);
         });
     }
 
@@ -350,7 +355,7 @@ impl Checkpoint {
 
 /// What came of a commit.
 struct Committed {
-    waiting: Vec<(Acknowledge, Result<Size, CommitError>)>,
+    waiting: Vec<(Acknowledge, Result<AppendSize, CommitError>)>,
     /// Contents that are durable now.
     contents: Vec<Content>,
 }
@@ -361,30 +366,30 @@ fn commit(
     batch: Vec<Append>,
     until: Option<Until>,
 ) -> Committed {
-    let mut written = Written::default();
-    let mut parts = Vec::with_capacity(batch.len());
+    let mut encoded_batch = EncodedBatch::default();
+    let mut appends = Vec::with_capacity(batch.len());
     for Append {
-        entries: durable,
+        entries: records,
         acknowledge,
     } in batch
     {
-        let whole = (written.entries.len(), written.contents.len());
-        let mut size = Size::default();
-        let encoded = durable
+        let whole = (encoded_batch.entries.len(), encoded_batch.contents.len());
+        let mut size = AppendSize::default();
+        let encoded = records
             .into_iter()
-            .try_for_each(|durable| encode(durable, &mut written, &mut size));
+            .try_for_each(|record| encode(record, &mut encoded_batch, &mut size));
         if encoded.is_err() {
-            written.entries.truncate(whole.0);
-            written.contents.truncate(whole.1);
+            encoded_batch.entries.truncate(whole.0);
+            encoded_batch.contents.truncate(whole.1);
         }
         let (entries, contents) = (
-            written.entries.len() - whole.0,
-            written.contents.len() - whole.1,
+            encoded_batch.entries.len() - whole.0,
+            encoded_batch.contents.len() - whole.1,
         );
         let outcome = encoded
             .map(|()| size)
             .map_err(|error| CommitError::Codec(Arc::new(error)));
-        parts.push(Part {
+        appends.push(EncodedAppend {
             acknowledge,
             outcome,
             entries,
@@ -392,11 +397,11 @@ fn commit(
         });
     }
     let committed = match until {
-        Some(until) => written.commit(store, owner, &mut parts, until),
+        Some(until) => encoded_batch.commit(store, owner, &mut appends, until),
         None => Ok(()),
     };
-    let mut contents = written.contents;
-    if let (Err(error), []) = (&committed, &parts[..]) {
+    let mut contents = encoded_batch.contents;
+    if let (Err(error), []) = (&committed, &appends[..]) {
         // The next commit tells whoever waits for it.
         tracing::error!(%error, "what was written could not be synced");
     }
@@ -404,24 +409,25 @@ fn commit(
     if committed.is_err() {
         contents.clear();
     }
-    let heard = |part: Part| {
+    let acknowledgement = |append: EncodedAppend| {
         (
-            part.acknowledge,
-            part.outcome
+            append.acknowledge,
+            append
+                .outcome
                 .and_then(|size| committed.clone().map(|()| size)),
         )
     };
     Committed {
-        waiting: parts.into_iter().map(heard).collect(),
+        waiting: appends.into_iter().map(acknowledgement).collect(),
         contents,
     }
 }
 
 /// An append among those that are committed together.
-struct Part {
+struct EncodedAppend {
     acknowledge: Acknowledge,
     /// What is known before the commit.
-    outcome: Result<Size, CommitError>,
+    outcome: Result<AppendSize, CommitError>,
     /// How many entries, and how many contents, are its own.
     entries: usize,
     contents: usize,
@@ -429,12 +435,12 @@ struct Part {
 
 /// What is to be written, and the contents among it that are in memory.
 #[derive(Default)]
-struct Written {
+struct EncodedBatch {
     entries: Vec<Entry>,
     contents: Vec<Content>,
 }
 
-impl Written {
+impl EncodedBatch {
     /// Commits all as one. Where the store refuses that for what one of them asks, each is
     /// committed by itself: nobody is refused for what another brought, nor for what another was
     /// refused.
@@ -442,7 +448,7 @@ impl Written {
         &mut self,
         store: &dyn Store,
         owner: OwnerToken,
-        parts: &mut [Part],
+        appends: &mut [EncodedAppend],
         until: Until,
     ) -> Result<(), StoreError> {
         match store.commit(
@@ -455,9 +461,13 @@ impl Written {
         ) {
             Err(error)
                 if is_refusal(&error)
-                    && parts.iter().filter(|part| part.outcome.is_ok()).count() > 1 =>
+                    && appends
+                        .iter()
+                        .filter(|append| append.outcome.is_ok())
+                        .count()
+                        > 1 =>
             {
-                self.commit_each(store, owner, parts);
+                self.commit_each(store, owner, appends);
                 // What was taken is as durable as all would have been.
                 store.commit(
                     owner,
@@ -472,13 +482,13 @@ impl Written {
         }
     }
 
-    fn commit_each(&mut self, store: &dyn Store, owner: OwnerToken, parts: &mut [Part]) {
+    fn commit_each(&mut self, store: &dyn Store, owner: OwnerToken, appends: &mut [EncodedAppend]) {
         let mut entries = std::mem::take(&mut self.entries).into_iter();
         let mut contents = std::mem::take(&mut self.contents).into_iter();
-        for part in parts {
-            let entries: Vec<_> = entries.by_ref().take(part.entries).collect();
-            let contents = contents.by_ref().take(part.contents);
-            if part.outcome.is_err() {
+        for append in appends {
+            let entries: Vec<_> = entries.by_ref().take(append.entries).collect();
+            let contents = contents.by_ref().take(append.contents);
+            if append.outcome.is_err() {
                 continue;
             }
             let batch = Batch {
@@ -490,7 +500,7 @@ impl Written {
                 Ok(()) => self.contents.extend(contents),
                 Err(error) => {
                     contents.for_each(drop);
-                    part.outcome = Err(CommitError::Store(Arc::new(error)));
+                    append.outcome = Err(CommitError::Store(Arc::new(error)));
                 }
             }
         }
@@ -522,9 +532,9 @@ fn is_refusal(error: &StoreError) -> bool {
 
 /// Encodes one thing; the contents that it refers to stand before it (DUR-3).
 fn encode(
-    durable: LogRecord,
-    Written { entries, contents }: &mut Written,
-    size: &mut Size,
+    record: LogRecord,
+    EncodedBatch { entries, contents }: &mut EncodedBatch,
+    size: &mut AppendSize,
 ) -> Result<(), CodecError> {
     let whole = (entries.len(), contents.len());
     let mut refer = |content: Content| {
@@ -546,7 +556,7 @@ fn encode(
         }
         Ok::<ContentRef, CodecError>(reference)
     };
-    let entry = match durable {
+    let entry = match record {
         LogRecord::Born { row, image } => Entry::Born {
             row,
             image: codec::encode(&image.try_map(&mut refer)?)?,
@@ -562,12 +572,12 @@ fn encode(
                 .try_map(&mut refer)
                 .and_then(|image| codec::encode(&image));
             let Some(image) = image.ok().filter(|image| image.len() as u64 <= worth) else {
-                size.image = Imaged::TooLong;
+                size.snapshot = SnapshotOutcome::TooLong;
                 entries.truncate(whole.0);
                 contents.truncate(whole.1);
                 return Ok(());
             };
-            size.image = Imaged::Kept(image.len() as u64);
+            size.snapshot = SnapshotOutcome::Written(image.len() as u64);
             Entry::Snapshot { pid, at, image }
         }
         LogRecord::Facts { pid, first, facts } => {
@@ -589,8 +599,8 @@ fn encode(
         }
         LogRecord::Checkpoint {
             id,
-            mark:
-                Mark {
+            new_checkpoint:
+                NewCheckpoint {
                     label,
                     of,
                     root,

@@ -29,16 +29,16 @@ pub(crate) struct ContentCache {
     source: Arc<dyn Source>,
     /// None: whatever there is may stay.
     limit_bytes: Option<u64>,
-    reads: Arc<Reads>,
-    ledger: Mutex<Ledger>,
+    access_clock: Arc<Reads>,
+    accounting: Mutex<Accounting>,
 }
 
 #[derive(Default)]
-struct Ledger {
+struct Accounting {
     /// Those of one hash take their bytes together.
     contents: HashMap<ContentHash, Vec<WeakContent>>,
     /// No less than what is in memory: what was, when it was last reckoned, and what came since.
-    at_most_bytes: u64,
+    upper_bound_bytes: u64,
     /// What contents had made of themselves when that was reckoned.
     grown_bytes: u64,
     /// How many entries there were then.
@@ -51,97 +51,100 @@ impl ContentCache {
         Self {
             source,
             limit_bytes,
-            reads: Arc::default(),
-            ledger: Mutex::default(),
+            access_clock: Arc::default(),
+            accounting: Mutex::default(),
         }
     }
 
     /// The content of this name, which is durable: the one that there is, else one that is read
     /// when somebody asks for something of it. Costs no I/O.
     pub(crate) fn content(&self, reference: ContentRef) -> Content {
-        let mut ledger = self.ledger();
-        let known = ledger.contents.entry(reference.hash).or_default();
-        let same = known
+        let mut accounting = self.lock();
+        let entries = accounting.contents.entry(reference.hash).or_default();
+        let existing = entries
             .iter()
             .filter_map(WeakContent::upgrade)
             .find(|content| content.reference() == reference);
-        same.unwrap_or_else(|| {
+        existing.unwrap_or_else(|| {
             let content = Content::stored(reference, self.source.clone());
-            content.tell(&self.reads);
-            known.push(content.downgrade());
+            content.tell(&self.access_clock);
+            entries.push(content.downgrade());
             content
         })
     }
 
     /// Takes in contents that have become durable, and offloads what is too much. May copy and free
     /// bytes, and costs O(live contents) where something is offloaded.
-    pub(crate) fn keep(&self, contents: Vec<Content>) {
+    pub(crate) fn insert_durable(&self, contents: Vec<Content>) {
         for content in contents {
             if self.limit_bytes.is_some() {
                 // What was cut from another would keep all of it in memory.
                 content.detach();
             }
-            self.ledger().enter(content, &self.reads);
+            self.lock().track(content, &self.access_clock);
         }
-        self.settle();
+        self.evict_over_limit();
     }
 
     /// Bytes in memory, as they count. O(live contents).
     pub(crate) fn bytes(&self) -> u64 {
-        self.ledger()
-            .reckon(&self.reads)
+        self.lock()
+            .measure(&self.access_clock)
             .iter()
             .map(|resident| resident.bytes)
             .sum()
     }
 
-    fn settle(&self) {
-        let mut ledger = self.ledger();
-        let is_crowded = ledger.contents.len() > 2 * ledger.live_entries + SPARE_ENTRIES;
+    fn evict_over_limit(&self) {
+        let mut accounting = self.lock();
+        let has_stale_entries =
+            accounting.contents.len() > 2 * accounting.live_entries + SPARE_ENTRIES;
         let limit_bytes = self.limit_bytes.unwrap_or(u64::MAX);
-        if !is_crowded && ledger.at_most(&self.reads) <= limit_bytes {
+        if !has_stale_entries && accounting.upper_bound(&self.access_clock) <= limit_bytes {
             return;
         }
-        let content_cache = ledger.reckon(&self.reads);
-        let going = to_offload(&content_cache, limit_bytes);
-        let going: Vec<_> = going
+        let residents = accounting.measure(&self.access_clock);
+        let evicted = to_offload(&residents, limit_bytes);
+        let evicted: Vec<_> = evicted
             .into_iter()
-            .flat_map(|hash| ledger.live(hash))
+            .flat_map(|hash| accounting.live(hash))
             .collect();
-        drop(ledger);
-        going
+        drop(accounting);
+        evicted
             .iter()
             .for_each(|content| content.offload(&self.source));
-        if !going.is_empty() {
-            self.ledger().reckon(&self.reads);
+        if !evicted.is_empty() {
+            self.lock().measure(&self.access_clock);
         }
     }
 
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Accounting> {
+        self.accounting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Ledger {
-    fn enter(&mut self, content: Content, reads: &Arc<Reads>) {
-        let known = self.contents.entry(content.hash()).or_default();
-        let live: Vec<_> = known.iter().filter_map(WeakContent::upgrade).collect();
+impl Accounting {
+    fn track(&mut self, content: Content, access_clock: &Arc<Reads>) {
+        let entries = self.contents.entry(content.hash()).or_default();
+        let live: Vec<_> = entries.iter().filter_map(WeakContent::upgrade).collect();
         if live.iter().any(|other| other.is_same(&content)) {
             return;
         }
         match live.iter().find(|other| other.is_resident()) {
             Some(first) => content.share(first),
-            None => self.at_most_bytes += content.resident_bytes(),
+            None => self.upper_bound_bytes += content.resident_bytes(),
         }
-        content.tell(reads);
-        known.retain(|content| content.upgrade().is_some());
-        known.push(content.downgrade());
+        content.tell(access_clock);
+        entries.retain(|content| content.upgrade().is_some());
+        entries.push(content.downgrade());
     }
 
     /// What may be in memory, without a look at each.
-    fn at_most(&self, reads: &Reads) -> u64 {
-        self.at_most_bytes
-            .saturating_add(reads.grown_bytes().saturating_sub(self.grown_bytes))
+    fn upper_bound(&self, access_clock: &Reads) -> u64 {
+        self.upper_bound_bytes
+            .saturating_add(access_clock.grown_bytes().saturating_sub(self.grown_bytes))
     }
 
     fn live(&self, hash: ContentHash) -> Vec<Content> {
@@ -154,23 +157,23 @@ impl Ledger {
     }
 
     /// Looks at each, and forgets those that nobody holds.
-    fn reckon(&mut self, reads: &Reads) -> Vec<Resident<ContentHash>> {
-        self.grown_bytes = reads.grown_bytes();
-        let mut content_cache = Vec::new();
-        self.contents.retain(|hash, known| {
-            known.retain(|content| content.upgrade().is_some());
-            let live: Vec<_> = known.iter().filter_map(WeakContent::upgrade).collect();
-            content_cache.extend(resident(*hash, &live));
-            !known.is_empty()
+    fn measure(&mut self, access_clock: &Reads) -> Vec<Resident<ContentHash>> {
+        self.grown_bytes = access_clock.grown_bytes();
+        let mut residents = Vec::new();
+        self.contents.retain(|hash, entries| {
+            entries.retain(|content| content.upgrade().is_some());
+            let live: Vec<_> = entries.iter().filter_map(WeakContent::upgrade).collect();
+            residents.extend(measure_content(*hash, &live));
+            !entries.is_empty()
         });
-        self.at_most_bytes = content_cache.iter().map(|resident| resident.bytes).sum();
+        self.upper_bound_bytes = residents.iter().map(|resident| resident.bytes).sum();
         self.live_entries = self.contents.len();
-        content_cache
+        residents
     }
 }
 
 /// Contents of one hash together: their bytes once, and what was made of each.
-fn resident(key: ContentHash, live: &[Content]) -> Option<Resident<ContentHash>> {
+fn measure_content(key: ContentHash, live: &[Content]) -> Option<Resident<ContentHash>> {
     let own = live
         .iter()
         .filter(|content| content.is_resident())

@@ -16,14 +16,15 @@ use ractor::ActorRef;
 use tokio::sync::{broadcast, oneshot};
 
 use crate::checkpoint::{self, Acknowledge, CheckpointMessage, LogRecord};
+use crate::checkpoint_guard::CheckpointsInUse;
 use crate::content_cache::ContentCache;
+use crate::error::{KernelError, StoreFailure};
 use crate::event::Event;
-use crate::in_use::InUse;
-use crate::permits::Providers;
-use crate::ports::{Asked, Host, Model, Provider, Tool, ToolServers};
-use crate::process::tool_call::Run;
-use crate::readers::Readers;
-use crate::recovery::Compiled;
+use crate::permits::PermitQueues;
+use crate::ports::{Asked, Host, Model, Provider, Store, Tool, ToolServers};
+use crate::process::tool_call::ToolRun;
+use crate::read_pool::ReadPool;
+use crate::recovery::ProgramCache;
 use crate::store_handle::{StoreHandle, StoreSlot};
 use crate::temp_files::TempFilesMessage;
 
@@ -32,34 +33,34 @@ pub(crate) struct KernelContext {
     pub(crate) store: Arc<StoreSlot>,
     pub(crate) content_cache: Arc<ContentCache>,
     /// Whether there is a store: without one no births are copied for it.
-    pub(crate) is_kept: bool,
+    pub(crate) has_store: bool,
     /// What the store cannot list of its processes, and why. Empty where all is well.
     pub(crate) lost: Vec<String>,
     /// The same for what a repair has acknowledged.
     pub(crate) acknowledged: Vec<String>,
     /// Differs with each opening of a store.
-    pub(crate) opening: u64,
+    pub(crate) owner_token: u64,
     pub(crate) models: BTreeMap<String, Arc<dyn Model>>,
     pub(crate) providers: BTreeMap<String, Arc<dyn Provider>>,
     pub(crate) tools: BTreeMap<String, Arc<dyn Tool>>,
     pub(crate) servers: Option<Arc<dyn ToolServers>>,
     pub(crate) host: Arc<dyn Host>,
-    pub(crate) around: Arc<HostContext>,
+    pub(crate) host_context: Arc<HostContext>,
     pub(crate) checkpoint: ActorRef<CheckpointMessage>,
     pub(crate) temp_files: ActorRef<TempFilesMessage>,
     /// None after the kernel was shut down, so that whoever watches is told: handles that are still
     /// held keep no stream open.
     pub(crate) events: RwLock<Option<broadcast::Sender<Event>>>,
-    pub(crate) model_permits: Providers,
+    pub(crate) model_permits: PermitQueues,
     pub(crate) limits: Limits,
     /// What collections of garbage have found in the store. Held by the one that runs.
-    pub(crate) collecting: Arc<tokio::sync::Mutex<Inventory>>,
+    pub(crate) gc_inventory: Arc<tokio::sync::Mutex<Inventory>>,
     /// Checkpoints that collections leave.
-    pub(crate) in_use: Arc<InUse>,
+    pub(crate) checkpoints_in_use: Arc<CheckpointsInUse>,
     /// Where contents are read that are too large for a handler.
-    pub(crate) readers: Readers,
+    pub(crate) read_pool: ReadPool,
     /// The programs that journals name, compiled.
-    pub(crate) compiled: Mutex<Compiled>,
+    pub(crate) program_cache: Mutex<ProgramCache>,
 }
 
 /// Bounds of a kernel that are not a program's business.
@@ -78,7 +79,7 @@ pub(crate) struct Limits {
 
 impl Limits {
     /// Where an image is to be made: the most bytes that it may have.
-    pub(crate) fn image_due(&self, tail: Tail) -> Option<u64> {
+    pub(crate) fn snapshot_limit(&self, tail: Tail) -> Option<u64> {
         match self.snapshot_after_facts {
             Some(facts) => (tail.facts() >= facts).then_some(u64::MAX),
             None => tail.is_long().then(|| tail.worth()),
@@ -94,12 +95,27 @@ impl KernelContext {
     }
 
     /// The store, while the kernel runs on one.
-    pub(crate) fn store(&self) -> Option<StoreHandle> {
-        self.store.store_handle()
+    pub(crate) fn store_handle(&self) -> Option<StoreHandle> {
+        self.store.handle()
+    }
+
+    /// Runs `query` on the store, on a thread where blocking is allowed.
+    ///
+    /// # Errors
+    /// [`StoreFailure::NoStore`], and the error of `query`.
+    pub(crate) async fn query_store<T: Send + 'static>(
+        self: &Arc<Self>,
+        query: impl FnOnce(&dyn Store, &Self) -> Result<T, KernelError> + Send + 'static,
+    ) -> Result<T, KernelError> {
+        let store = self.store_handle().ok_or(StoreFailure::NoStore)?;
+        let context = self.clone();
+        tokio::task::spawn_blocking(move || query(&*store, &context))
+            .await
+            .map_err(|_| KernelError::Closed)?
     }
 
     /// All that the store could not list, acknowledged or not; none where nothing is missing.
-    pub(crate) fn missing(&self) -> Option<String> {
+    pub(crate) fn lost_records(&self) -> Option<String> {
         let missing: Vec<_> = self
             .lost
             .iter()
@@ -111,7 +127,7 @@ impl KernelContext {
 
     /// Whether the store takes no commits: nobody could claim it.
     pub(crate) fn is_read_only(&self) -> bool {
-        self.is_kept && self.opening == 0
+        self.has_store && self.owner_token == 0
     }
 
     /// Whether the kernel runs: it is neither shut down nor about to be.
@@ -145,14 +161,14 @@ impl KernelContext {
     }
 
     /// Tells whoever watches. Nobody watching is no error.
-    pub(crate) fn report(&self, event: Event) {
+    pub(crate) fn publish(&self, event: Event) {
         if let Some(events) = &*self.events.read().unwrap_or_else(PoisonError::into_inner) {
             let _ = events.send(event);
         }
     }
 
     /// Events from now on; none come from a kernel that was shut down.
-    pub(crate) fn watch(&self) -> broadcast::Receiver<Event> {
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Event> {
         let events = self.events.read().unwrap_or_else(PoisonError::into_inner);
         events.as_ref().map_or_else(
             || broadcast::Sender::new(1).subscribe(),
@@ -161,12 +177,12 @@ impl KernelContext {
     }
 
     /// Whether processes are to say when they are at rest.
-    pub(crate) fn hibernates(&self) -> bool {
-        self.is_kept && (self.limits.hibernate_after.is_some() || self.limits.max_awake.is_some())
+    pub(crate) fn hibernation_enabled(&self) -> bool {
+        self.has_store && (self.limits.hibernate_after.is_some() || self.limits.max_awake.is_some())
     }
 
     /// Whether somebody watches.
-    pub(crate) fn is_watched(&self) -> bool {
+    pub(crate) fn has_subscribers(&self) -> bool {
         let events = self.events.read().unwrap_or_else(PoisonError::into_inner);
         events
             .as_ref()
@@ -190,12 +206,12 @@ impl KernelContext {
             }),
             None => Err(ModelError::new(
                 ModelErrorKind::Unavailable,
-                self.no_model(program, choice),
+                self.no_model_message(program, choice),
             )),
         }
     }
 
-    fn no_model(&self, program: &Program, choice: &ModelChoice) -> String {
+    fn no_model_message(&self, program: &Program, choice: &ModelChoice) -> String {
         let known: Vec<_> = self
             .models
             .keys()
@@ -216,14 +232,14 @@ impl KernelContext {
     ///
     /// # Errors
     /// A text for the model: the tool is no longer there.
-    pub(crate) fn tool(
+    pub(crate) fn tool_run(
         &self,
         program: &Program,
         tool: &OutsideTool,
         args: String,
-    ) -> Result<Run, String> {
+    ) -> Result<ToolRun, String> {
         if let Some(server) = &tool.server {
-            return self.served(program, server, tool, args);
+            return self.server_tool_run(program, server, tool, args);
         }
         let command = program
             .commands()
@@ -241,13 +257,13 @@ impl KernelContext {
         Ok(Box::new(move |out| found.call(args, out)))
     }
 
-    fn served(
+    fn server_tool_run(
         &self,
         program: &Program,
         server: &str,
         tool: &OutsideTool,
         args: String,
-    ) -> Result<Run, String> {
+    ) -> Result<ToolRun, String> {
         let choice = program
             .servers()
             .iter()

@@ -26,7 +26,7 @@ use crate::servers;
 /// After so long a command is ended.
 const DEADLINE_MS: u64 = 5_000;
 /// So much of what a command says is told, and of a variable.
-const KEPT_BYTES: usize = 4 << 10;
+const MAX_TEXT_BYTES: usize = 4 << 10;
 /// A command that says more is ended.
 const OUTPUT_CAP_BYTES: u64 = 1 << 20;
 
@@ -56,19 +56,19 @@ pub(crate) fn standard() -> BTreeMap<String, String> {
 
 /// What a program asks for beyond the standard facts. Its commands run side by side; takes as long
 /// as the slowest, and never longer than their deadline. Dropping the future ends them.
-async fn gather(context: &KernelContext, program: &Program) -> Gathered {
+async fn gather_facts(context: &KernelContext, program: &Program) -> Gathered {
     let choice = program.environment();
     let commands = join_all(
         choice
             .commands
             .iter()
-            .map(|command| run(context, program, command)),
+            .map(|command| run_command(context, program, command)),
     );
-    let found = async {
+    let start_context = async {
         let env_vars = choice
             .env_vars
             .iter()
-            .map(|var| variable(context, program, var))
+            .map(|var| read_variable(context, program, var))
             .collect();
         Gathered {
             env_vars,
@@ -76,7 +76,7 @@ async fn gather(context: &KernelContext, program: &Program) -> Gathered {
         }
     };
     // A host that panics tells nothing; the process starts without its facts.
-    AssertUnwindSafe(found)
+    AssertUnwindSafe(start_context)
         .catch_unwind()
         .await
         .unwrap_or_default()
@@ -84,13 +84,13 @@ async fn gather(context: &KernelContext, program: &Program) -> Gathered {
 
 /// Whether something is to be found out before a process of the program is born: facts, or what
 /// tool servers offer.
-fn is_asked_for(program: &Program) -> bool {
+fn needs_gathering(program: &Program) -> bool {
     program.environment().is_gathered() || !program.servers().is_empty()
 }
 
 /// What is found out before a process is born.
 #[derive(Default)]
-pub(crate) struct FoundOut {
+pub(crate) struct StartContext {
     facts: Option<Gathered>,
     offers: Vec<Offer>,
 }
@@ -99,65 +99,68 @@ pub(crate) struct FoundOut {
 ///
 /// # Errors
 /// A text: why the process cannot be born.
-pub(crate) async fn find_out(
+pub(crate) async fn gather_start_context(
     context: &KernelContext,
     program: &Program,
-) -> Result<FoundOut, String> {
+) -> Result<StartContext, String> {
     let facts = async {
         match program.environment().is_gathered() {
-            true => Some(gather(context, program).await),
+            true => Some(gather_facts(context, program).await),
             false => None,
         }
     };
     let (facts, offers) = join(facts, servers::offers(context, program)).await;
-    Ok(FoundOut {
+    Ok(StartContext {
         facts,
         offers: offers?,
     })
 }
 
-impl FoundOut {
+impl StartContext {
     /// Makes it part of what the process starts from.
     ///
     /// # Errors
     /// A text: why the process cannot be born.
-    pub(crate) fn tell(
+    pub(crate) fn apply_to(
         self,
         image: &mut Image,
         program: &Program,
-        around: &HostContext,
+        host_context: &HostContext,
     ) -> Result<(), String> {
         if let Some(facts) = self.facts {
-            tell_environment(image, program, around, &facts, now_ms());
+            tell_environment(image, program, host_context, &facts, now_ms());
         }
         give_tools(image, program, &self.offers).map_err(|error| error.to_string())
     }
 }
 
 /// Whether a child waits to be told what is found out for it. A fork has its parent's facts.
-pub(crate) fn asks(child: &Child) -> bool {
-    matches!(child.origin, Origin::Spawned { .. }) && is_asked_for(&child.program)
+pub(crate) fn needs_start_context(child: &Child) -> bool {
+    matches!(child.origin, Origin::Spawned { .. }) && needs_gathering(&child.program)
 }
 
 /// The children, told what was found out for each that [`asks`].
 ///
 /// # Errors
 /// A text: why one of them cannot be born.
-pub(crate) async fn told(
+pub(crate) async fn prepare_children(
     context: &KernelContext,
     mut children: Vec<Child>,
 ) -> Result<Vec<Child>, String> {
-    for child in children.iter_mut().filter(|child| asks(child)) {
-        let found = find_out(context, &child.program).await?;
-        found.tell(&mut child.image, &child.program, &context.around)?;
+    for child in children
+        .iter_mut()
+        .filter(|child| needs_start_context(child))
+    {
+        let start_context = gather_start_context(context, &child.program).await?;
+        start_context.apply_to(&mut child.image, &child.program, &context.host_context)?;
     }
     Ok(children)
 }
 
-fn variable(context: &KernelContext, program: &Program, var: &EnvVar) -> Option<String> {
+fn read_variable(context: &KernelContext, program: &Program, var: &EnvVar) -> Option<String> {
     match context.host.variable(&var.name) {
         Ok(value) => value
-            .map(|value| shown(value.as_bytes(), 0))
+            .map(|value| truncated(value.as_bytes(), 0))
             .filter(|value| !value.is_empty()),
         Err(why) => {
             tracing::warn!(program = program.name(), "env_info.env_vars: {why}");
@@ -166,7 +169,7 @@ fn variable(context: &KernelContext, program: &Program, var: &EnvVar) -> Option<
     }
 }
 
-async fn run(context: &KernelContext, program: &Program, command: &EnvCommand) -> String {
+async fn run_command(context: &KernelContext, program: &Program, command: &EnvCommand) -> String {
     let Some(argv) = &command.argv else {
         return "not run: it asks for a shell, and none reads it.".to_owned();
     };
@@ -185,7 +188,7 @@ async fn run(context: &KernelContext, program: &Program, command: &EnvCommand) -
     };
     let tool = context.host.command(&command);
     let (name, policy) = (command.name.as_str().into(), command.policy);
-    let sink = OutputSink::keeping(KEPT_BYTES as u64, policy.output_cap_bytes);
+    let sink = OutputSink::keeping(MAX_TEXT_BYTES as u64, policy.output_cap_bytes);
     let ToolOutput {
         bytes,
         is_error,
@@ -198,19 +201,19 @@ async fn run(context: &KernelContext, program: &Program, command: &EnvCommand) -
         sink,
     )
     .await;
-    let said = shown(&bytes, cut_bytes);
+    let text = truncated(&bytes, cut_bytes);
     if is_error {
-        tracing::warn!(program = program.name(), "env_info.commands: {said}");
+        tracing::warn!(program = program.name(), "env_info.commands: {text}");
     }
-    said
+    text
 }
 
 /// The beginning of what was said, and how much is missing.
-fn shown(bytes: &[u8], cut_bytes: u64) -> String {
-    let beyond = bytes.len().saturating_sub(2 * KEPT_BYTES);
-    let text = String::from_utf8_lossy(&bytes[..bytes.len() - beyond]);
-    match cut_bytes + beyond as u64 {
-        0 => text.trim_end().to_owned(),
-        missing => format!("{}\n… {missing} more bytes", text.trim_end()),
+fn truncated(bytes: &[u8], cut_bytes: u64) -> String {
+    let past_limit = bytes.len().saturating_sub(2 * MAX_TEXT_BYTES);
+    let beginning = String::from_utf8_lossy(&bytes[..bytes.len() - past_limit]);
+    match cut_bytes + past_limit as u64 {
+        0 => beginning.trim_end().to_owned(),
+        missing => format!("{}\n… {missing} more bytes", beginning.trim_end()),
     }
 }

@@ -248,7 +248,7 @@ impl View {
     }
 
     /// The same, with the descriptors of one that has ended.
-    pub(crate) fn whole(state: &State, fact: FactNumber) -> Self {
+    pub(crate) fn with_table(state: &State, fact: FactNumber) -> Self {
         Self {
             table: Some(state.table().clone()),
             ..Self::of(state, fact)
@@ -276,7 +276,7 @@ impl View {
     }
 
     /// The process hibernates: what is held for nobody goes.
-    pub(crate) fn hibernate(&mut self) {
+    pub(crate) fn mark_hibernated(&mut self) {
         (self.hibernated, self.table) = (true, None);
     }
 

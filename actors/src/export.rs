@@ -20,11 +20,11 @@ use dormouse_proto::record::codec::{self, CodecError};
 use dormouse_proto::record::masked::Masked;
 use dormouse_proto::record::{ContentRef, Fact};
 
+use crate::consistent_cut::{self, ConsistentCut};
 use crate::context::KernelContext;
 use crate::error::{ExportFailure, KernelError};
-use crate::points::{self, Cut};
 use crate::ports::{Backing, Store, StoreError, Unreadable, Written};
-use crate::recovery::{self, LoadError, Purpose};
+use crate::recovery::{self, LoadError, LoadPurpose};
 
 /// So much of a content is read at once.
 const PART_BYTES: u64 = 1 << 20;
@@ -43,7 +43,7 @@ pub struct Exported {
 }
 
 /// What is to be exported.
-pub(crate) struct Order {
+pub(crate) struct ExportRequest {
     pub(crate) scope: Scope,
     /// The processes that may be in it, the one that it is of first, each other after its parent.
     pub(crate) rows: Vec<ProcessRow>,
@@ -51,71 +51,71 @@ pub(crate) struct Order {
     pub(crate) root: Pid,
     /// The highest pid of the store.
     pub(crate) last: Pid,
-    pub(crate) cut: Cut,
+    pub(crate) cut: ConsistentCut,
     pub(crate) redact: Option<Box<dyn Redact>>,
 }
 
 /// The contents of an export: what each is called there, and what it is.
 #[derive(Default)]
-struct Contents(BTreeMap<ContentHash, Named>);
+struct Contents(BTreeMap<ContentHash, ExportedContent>);
 
 #[derive(Clone, Copy)]
-struct Named {
+struct ExportedContent {
     len: u64,
-    holds: Holds,
+    kind: ContentKind,
     /// Its name in the export: another where something of it is masked.
-    there: ContentHash,
+    exported_hash: ContentHash,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Holds {
+enum ContentKind {
     Program,
     Anything,
 }
 
 impl Contents {
-    fn note(&mut self, content: ContentRef, holds: Holds) {
-        let named = Named {
+    fn add(&mut self, content: ContentRef, kind: ContentKind) {
+        let exported = ExportedContent {
             len: content.len,
-            holds,
-            there: content.hash,
+            kind,
+            exported_hash: content.hash,
         };
-        let known = self.0.entry(content.hash).or_insert(named);
-        if holds == Holds::Program {
-            known.holds = holds;
+        let known = self.0.entry(content.hash).or_insert(exported);
+        if kind == ContentKind::Program {
+            known.kind = kind;
         }
     }
 
     /// A reference as it stands in the export. One to a content that is not in it says its length
     /// only, where something is masked: what the content holds could be guessed and tried by its
     /// hash.
-    fn there(&self, content: ContentRef) -> ContentRef {
-        let there = self
+    fn exported_reference(&self, content: ContentRef) -> ContentRef {
+        let exported_hash = self
             .0
             .get(&content.hash)
-            .map_or(ContentHash([0; 32]), |named| named.there);
+            .map_or(ContentHash([0; 32]), |content| content.exported_hash);
         ContentRef {
-            hash: there,
+            hash: exported_hash,
             ..content
         }
     }
 }
 
 /// Where an export goes.
-struct Out<W> {
+struct ExportWriter<W> {
     framer: Framer,
     to: W,
     bytes: u64,
 }
 
-impl<W: Write> Out<W> {
+impl<W: Write> ExportWriter<W> {
     fn put(&mut self, bytes: &[u8]) -> Result<(), KernelError> {
         self.bytes += bytes.len() as u64;
-        self.to.write_all(bytes).map_err(failed)
+        self.to.write_all(bytes).map_err(write_error)
     }
 }
 
-fn failed(source: io::Error) -> KernelError {
+fn write_error(source: io::Error) -> KernelError {
     KernelError::Export(ExportFailure::File {
         doing: "written",
         source,
@@ -129,67 +129,67 @@ fn failed(source: io::Error) -> KernelError {
 pub(crate) fn write<W: Write>(
     store: &dyn Store,
     context: &KernelContext,
-    order: &Order,
+    request: &ExportRequest,
     to: W,
 ) -> Result<(W, Exported), KernelError> {
-    let redact = order.redact.as_deref();
-    let files = points::files(store, context, order.root, &order.cut)?;
+    let redact = request.redact.as_deref();
+    let files = consistent_cut::temp_files_at(store, context, request.root, &request.cut)?;
     let mut refer = |content: Content| Ok::<_, KernelError>(content.reference());
     let files: Vec<_> = files
         .into_iter()
         .map(|file| file.try_map(&mut refer))
         .collect::<Result<_, _>>()?;
     let mut contents = Contents::default();
-    let mut note = |content| {
-        contents.note(content, Holds::Anything);
+    let mut add = |content| {
+        contents.add(content, ContentKind::Anything);
         Ok::<_, KernelError>(content)
     };
     files
         .iter()
-        .try_for_each(|file| file.clone().try_map(&mut note).map(drop))?;
+        .try_for_each(|file| file.clone().try_map(&mut add).map(drop))?;
     if redact.is_some() {
-        for row in order.rows() {
-            contents.note_member(&order.member(store, context, row)?);
+        for row in request.rows() {
+            contents.add_member(&request.member(store, context, row)?);
         }
     }
     if let Some(redact) = redact {
-        contents.rename(store, redact)?;
+        contents.compute_masked_hashes(store, redact)?;
     }
     let mask = redact.map(|redact| move |text: &str| mask_text(redact, text));
     let mask = mask
         .as_ref()
         .map(|mask| mask as &dyn Fn(&str) -> Option<String>);
-    let (framer, begun) = Framer::begin();
-    let mut out = Out {
+    let (framer, magic) = Framer::begin();
+    let mut out = ExportWriter {
         framer,
         to,
         bytes: 0,
     };
-    out.put(&begun)?;
-    let first = order
+    out.put(&magic)?;
+    let first = request
         .rows()
         .next()
-        .ok_or(StoreError::UnknownProcess(order.root))?;
-    let record = |out: &mut Out<W>, record: Record, pid: Pid| {
+        .ok_or(StoreError::UnknownProcess(request.root))?;
+    let record = |out: &mut ExportWriter<W>, record: Record, pid: Pid| {
         let encoded = out
             .framer
             .record(&record, mask)
             .map_err(|source| LoadError::Record { pid, source })?;
         out.put(&encoded)
     };
-    record(&mut out, Record::Head(order.head(first)), first.pid)?;
+    record(&mut out, Record::Head(request.head(first)), first.pid)?;
     let mut processes = 0;
-    for row in order.rows() {
-        let mut member = order.member(store, context, row)?;
+    for row in request.rows() {
+        let mut member = request.member(store, context, row)?;
         if redact.is_none() {
-            contents.note_member(&member);
+            contents.add_member(&member);
         }
         member.image = member
             .image
-            .try_map(&mut |content| Ok::<_, KernelError>(contents.there(content)))?;
+            .try_map(&mut |content| Ok::<_, KernelError>(contents.exported_reference(content)))?;
         let at = member.at;
         record(&mut out, Record::Member(Box::new(member)), row.pid)?;
-        history(store, row.pid, at, &mut |mut facts| {
+        for_each_commit(store, row.pid, at, &mut |mut facts| {
             if let Some(mask) = mask {
                 let masked = |fact: &Vec<u8>| masked_fact(fact, &contents, mask);
                 let masked = facts.facts.iter().map(masked).collect::<Result<_, _>>();
@@ -203,11 +203,12 @@ pub(crate) fn write<W: Write>(
         processes += 1;
     }
     for file in files {
-        let file = file.try_map(&mut |content| Ok::<_, KernelError>(contents.there(content)))?;
-        record(&mut out, Record::TempFile(file), order.root)?;
+        let file = file
+            .try_map(&mut |content| Ok::<_, KernelError>(contents.exported_reference(content)))?;
+        record(&mut out, Record::TempFile(file), request.root)?;
     }
     let contents = contents.write(store, redact, &mut out)?;
-    let Out {
+    let ExportWriter {
         framer,
         mut to,
         bytes,
@@ -215,7 +216,7 @@ pub(crate) fn write<W: Write>(
     let (id, end) = framer.end();
     to.write_all(&end)
         .and_then(|()| to.flush())
-        .map_err(failed)?;
+        .map_err(write_error)?;
     Ok((
         to,
         Exported {
@@ -227,7 +228,7 @@ pub(crate) fn write<W: Write>(
     ))
 }
 
-impl Order {
+impl ExportRequest {
     /// Those that were born by then.
     fn rows(&self) -> impl Iterator<Item = &ProcessRow> {
         self.rows
@@ -258,7 +259,7 @@ impl Order {
         row: &ProcessRow,
     ) -> Result<Member, LoadError> {
         let at = self.cut.members.get(&row.pid).copied();
-        let loaded = recovery::load(store, context, row.pid, at, Purpose::Look)?;
+        let loaded = recovery::load(store, context, row.pid, at, LoadPurpose::Inspect)?;
         let refer = &mut |content: Content| Ok::<_, LoadError>(content.reference());
         let image = loaded.state.image().try_map(refer)?;
         Ok(Member {
@@ -273,22 +274,26 @@ impl Order {
 }
 
 impl Contents {
-    fn note_member(&mut self, member: &Member) {
+    fn add_member(&mut self, member: &Member) {
         named(&member.image)
             .into_iter()
-            .for_each(|content| self.note(content, Holds::Anything));
-        self.note(member.image.bundle, Holds::Program);
+            .for_each(|content| self.add(content, ContentKind::Anything));
+        self.add(member.image.bundle, ContentKind::Program);
     }
 
     /// Finds out what each is called once it is masked.
-    fn rename(&mut self, store: &dyn Store, redact: &dyn Redact) -> Result<(), KernelError> {
-        for (hash, named) in &mut self.0 {
+    fn compute_masked_hashes(
+        &mut self,
+        store: &dyn Store,
+        redact: &dyn Redact,
+    ) -> Result<(), KernelError> {
+        for (hash, content) in &mut self.0 {
             let mut naming = Naming::default();
-            read(store, *hash, named, Some(redact), &mut |part| {
+            read(store, *hash, content, Some(redact), &mut |part| {
                 naming.part(part);
                 Ok(())
             })?;
-            named.there = naming.name();
+            content.exported_hash = naming.name();
         }
         Ok(())
     }
@@ -298,24 +303,24 @@ impl Contents {
         &self,
         store: &dyn Store,
         redact: Option<&dyn Redact>,
-        out: &mut Out<W>,
+        out: &mut ExportWriter<W>,
     ) -> Result<usize, KernelError> {
         // Two that differ in what is masked only are one. In the order of their new names: that of
         // the others would tell of them.
         let written: BTreeMap<_, _> = self
             .0
             .iter()
-            .map(|(hash, named)| (named.there, (hash, named)))
+            .map(|(hash, content)| (content.exported_hash, (hash, content)))
             .collect();
-        for (hash, named) in written.values() {
-            let header = out.framer.content(named.len);
+        for (hash, content) in written.values() {
+            let header = out.framer.content(content.len);
             out.put(&header)?;
-            read(store, **hash, named, redact, &mut |part| {
+            read(store, **hash, content, redact, &mut |part| {
                 out.framer.part(part);
                 out.put(part)
             })?;
             let (name, footer) = out.framer.close();
-            if name != named.there {
+            if name != content.exported_hash {
                 let what = format!(
                     "content {hash} reads as another ({name}), or is not masked twice in the same \
                      way"
@@ -332,38 +337,41 @@ impl Contents {
 fn read(
     store: &dyn Store,
     hash: ContentHash,
-    named: &Named,
+    content: &ExportedContent,
     redact: Option<&dyn Redact>,
     each: &mut dyn FnMut(&[u8]) -> Result<(), KernelError>,
 ) -> Result<(), KernelError> {
-    let content = store.content(hash)?;
+    let stored = store.content(hash)?;
     let unreadable = |error: Unreadable| KernelError::from(LoadError::from(error));
     let Some(redact) = redact else {
-        return parts(&*content, named.len, &mut |part| each(part), unreadable);
+        return for_each_part(&*stored, content.len, &mut |part| each(part), unreadable);
     };
-    if named.holds == Holds::Program {
-        let bytes = content.slice(0..named.len).map_err(unreadable)?;
+    if content.kind == ContentKind::Program {
+        let bytes = stored.slice(0..content.len).map_err(unreadable)?;
         match masked_bundle(redact, &bytes) {
             Ok(masked) => return each(&masked),
             Err(Unmasked::NoBundle) => {}
             Err(Unmasked::Alike) => {
                 let what =
                     "two files of a program come to have one name: let the mask leave them apart";
-                return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, what)));
+                return Err(write_error(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    what,
+                )));
             }
         }
     }
     let mut masker = Masker::new(redact);
-    parts(
-        &*content,
-        named.len,
+    for_each_part(
+        &*stored,
+        content.len,
         &mut |part| each(&masker.feed(part)),
         unreadable,
     )?;
     each(&masker.finish())
 }
 
-fn parts(
+fn for_each_part(
     content: &dyn Backing,
     len: u64,
     each: &mut dyn FnMut(&[u8]) -> Result<(), KernelError>,
@@ -379,7 +387,7 @@ fn parts(
 }
 
 /// The facts of a process that are kept, up to and with `upto`, by commit.
-fn history(
+fn for_each_commit(
     store: &dyn Store,
     pid: Pid,
     upto: FactNumber,
@@ -428,6 +436,7 @@ fn masked_fact(
     mask: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Vec<u8>, CodecError> {
     let fact: Fact<ContentRef> = codec::decode(fact)?;
-    let fact = fact.try_map(&mut |content| Ok::<_, CodecError>(contents.there(content)))?;
+    let fact =
+        fact.try_map(&mut |content| Ok::<_, CodecError>(contents.exported_reference(content)))?;
     codec::encode(&Masked::new(&fact, mask))
 }

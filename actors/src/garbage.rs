@@ -112,38 +112,38 @@ pub fn collect(store: &dyn Store, order: Collection<'_>) -> Result<Garbage, Stor
         forgot,
         watch,
     } = order;
-    let begun = match purpose {
-        Purpose::Free => Begun {
+    let mark = match purpose {
+        Purpose::Free => MarkGuard {
             store,
             token: store.begin_mark(owner)?,
         },
-        Purpose::Count => Begun {
+        Purpose::Count => MarkGuard {
             store,
             token: MarkToken::default(),
         },
     };
     let mut garbage = Garbage::default();
-    let mut stock = Stock {
+    let mut update = InventoryUpdate {
         store,
         inventory,
         watch,
     };
-    if stock.take(&mut garbage)? == Progress::Done {
-        garbage.forgotten = stock.chosen(retention, in_use, unreadable, now_ms)?;
+    if update.run(&mut garbage)? == Progress::Done {
+        garbage.forgotten = update.select_deletions(retention, in_use, unreadable, now_ms)?;
         if purpose == Purpose::Free {
-            forget(store, owner, now_ms, &mut garbage.forgotten, forgot)?;
-            stock.take(&mut garbage)?;
+            commit_deletions(store, owner, now_ms, &mut garbage.forgotten, forgot)?;
+            update.run(&mut garbage)?;
         }
     }
-    let Stock {
+    let InventoryUpdate {
         inventory, watch, ..
-    } = stock;
-    let to_come = if purpose == Purpose::Free {
+    } = update;
+    let not_yet_deleted = if purpose == Purpose::Free {
         Forgotten::default()
     } else {
         garbage.forgotten.clone()
     };
-    let losses = inventory.losses(&to_come);
+    let losses = inventory.losses(&not_yet_deleted);
     garbage.live_contents = inventory.live_contents(&losses);
     let missing = store.processes()?.missing().map(str::to_owned).collect();
     garbage.unreadable = [missing, inventory.unreadable()].concat();
@@ -155,7 +155,7 @@ pub fn collect(store: &dyn Store, order: Collection<'_>) -> Result<Garbage, Stor
             Contents::Referred
         };
         let watch = &mut |step| watch(Stage::Sweep(step));
-        let (mark, forgotten) = (begun.token, &to_come);
+        let (mark, forgotten) = (mark.token, &not_yet_deleted);
         garbage.swept = store.sweep(
             owner,
             Sweep {
@@ -177,46 +177,46 @@ pub fn collect(store: &dyn Store, order: Collection<'_>) -> Result<Garbage, Stor
 }
 
 /// A mark that is over when this is dropped, however the collection ends.
-struct Begun<'a> {
+struct MarkGuard<'a> {
     store: &'a dyn Store,
     token: MarkToken,
 }
 
-impl Drop for Begun<'_> {
+impl Drop for MarkGuard<'_> {
     fn drop(&mut self) {
         self.store.end_mark(self.token);
     }
 }
 
 /// What is known of a store.
-struct Stock<'a, 'w> {
+struct InventoryUpdate<'a, 'w> {
     store: &'a dyn Store,
     inventory: &'a mut Inventory,
     watch: &'w mut dyn FnMut(Stage) -> ControlFlow<()>,
 }
 
-impl Stock<'_, '_> {
+impl InventoryUpdate<'_, '_> {
     /// Brings the inventory up to what the store holds now.
-    fn take(&mut self, garbage: &mut Garbage) -> Result<Progress, StoreError> {
+    fn run(&mut self, garbage: &mut Garbage) -> Result<Progress, StoreError> {
         let (inventory, watch) = (&mut *self.inventory, &mut || (self.watch)(Stage::Read));
         let references = &mut |piece: Piece<'_>| piece.contents();
-        let taken = self.store.take_stock(StockTaking {
+        let read = self.store.take_stock(StockTaking {
             inventory,
             references,
             watch,
         });
-        if taken.is_err() {
+        if read.is_err() {
             *self.inventory = Inventory::default();
         }
-        let taken = taken?;
-        garbage.read += taken.records;
-        garbage.swept.progress = taken.progress;
-        Ok(taken.progress)
+        let read = read?;
+        garbage.read += read.records;
+        garbage.swept.progress = read.progress;
+        Ok(read.progress)
     }
 
     /// What the rules give up. Where a checkpoint or a process may be among what is lost,
     /// acknowledged or not, those that there are are kept.
-    fn chosen(
+    fn select_deletions(
         &self,
         retention: &Retention,
         in_use: &dyn Fn() -> BTreeSet<CheckpointId>,
@@ -250,14 +250,14 @@ impl Stock<'_, '_> {
 
 /// Makes durable what is given up: a commit for each checkpoint, tree and history. What the store
 /// refuses since something needs it again is kept.
-fn forget(
+fn commit_deletions(
     store: &dyn Store,
     owner: OwnerToken,
     at_ms: u64,
     forgotten: &mut Forgotten,
     forgot: &mut dyn FnMut(&BTreeSet<Pid>),
 ) -> Result<(), StoreError> {
-    let give_up = |entries: &[Entry]| match store.commit(
+    let commit_deletion = |entries: &[Entry]| match store.commit(
         owner,
         Batch {
             entries,
@@ -271,7 +271,7 @@ fn forget(
         Err(error) => Err(error),
     };
     let mut failed = None;
-    let mut keeps = |outcome: Result<bool, StoreError>| {
+    let mut is_deleted = |outcome: Result<bool, StoreError>| {
         outcome.unwrap_or_else(|error| {
             failed.get_or_insert(error);
             false
@@ -280,34 +280,38 @@ fn forget(
     // Somebody may have been born meanwhile who goes on from one of them: that one stays, and so do
     // its checkpoints.
     let rows = store.processes()?.rows;
-    let going = without_ancestors(&rows, forgotten.processes.clone());
-    let staying: BTreeSet<Pid> = forgotten.processes.difference(&going).copied().collect();
+    let deletable = without_ancestors(&rows, forgotten.processes.clone());
+    let kept_processes: BTreeSet<Pid> = forgotten
+        .processes
+        .difference(&deletable)
+        .copied()
+        .collect();
     let mut kept = store.checkpoints()?;
     kept.retain(|checkpoint| {
         checkpoint
             .members
             .iter()
-            .any(|member| staying.contains(&member.pid))
+            .any(|member| kept_processes.contains(&member.pid))
     });
     forgotten
         .checkpoints
         .retain(|id| kept.iter().all(|checkpoint| checkpoint.id != *id));
-    forgotten.processes = going;
+    forgotten.processes = deletable;
     forgotten
         .checkpoints
-        .retain(|id| keeps(give_up(&[Entry::CheckpointDropped { id: *id }])));
+        .retain(|id| is_deleted(commit_deletion(&[Entry::CheckpointDropped { id: *id }])));
     // A tree goes as a whole, wherever a collection ends.
     for tree in by_tree(&rows, &forgotten.processes) {
         let entries: Vec<_> = tree
             .iter()
             .map(|pid| Entry::Forgotten { pid: *pid })
             .collect();
-        if !keeps(give_up(&entries)) {
+        if !is_deleted(commit_deletion(&entries)) {
             forgotten.processes.retain(|pid| !tree.contains(pid));
         }
     }
     forgotten.histories.retain(|pid, below| {
-        keeps(give_up(&[Entry::Shortened {
+        is_deleted(commit_deletion(&[Entry::Shortened {
             pid: *pid,
             below: *below,
         }]))
@@ -337,17 +341,19 @@ impl Piece<'_> {
     /// Where it does not decode.
     pub fn contents(self) -> Result<Vec<ContentHash>, CodecError> {
         let mut contents = Vec::new();
-        let mut note = |reference: ContentRef| {
+        let mut collect = |reference: ContentRef| {
             contents.push(reference.hash);
             Ok::<_, Infallible>(reference)
         };
         match self {
             Self::Image(bytes) => {
-                let _ = codec::decode::<Image<ContentRef>>(bytes)?.try_map(&mut note);
+                let _ = codec::decode::<Image<ContentRef>>(bytes)?.try_map(&mut collect);
             }
-            Self::Fact(bytes) => drop(codec::decode::<Fact<ContentRef>>(bytes)?.try_map(&mut note)),
+            Self::Fact(bytes) => {
+                drop(codec::decode::<Fact<ContentRef>>(bytes)?.try_map(&mut collect))
+            }
             Self::TempFile(bytes) => {
-                let _ = codec::decode::<TempFileRecord<ContentRef>>(bytes)?.try_map(&mut note);
+                let _ = codec::decode::<TempFileRecord<ContentRef>>(bytes)?.try_map(&mut collect);
             }
         }
         Ok(contents)

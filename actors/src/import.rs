@@ -20,7 +20,7 @@ use crate::checkpoint::{CommitError, LogRecord};
 use crate::clock::now_ms;
 use crate::context::KernelContext;
 use crate::error::{ExportFailure, KernelError};
-use crate::recovery::{self, LoadError, Purpose};
+use crate::recovery::{self, LoadError, LoadPurpose};
 use crate::supervisor::ImportedProcess;
 
 /// So much of the file is read at once.
@@ -37,8 +37,8 @@ const BATCH_CONTENTS: usize = 256;
 /// # Errors
 /// [`ExportFailure::Unusable`](crate::ExportFailure::Unusable),
 /// [`ExportFailure::File`](crate::ExportFailure::File).
-pub fn look(mut file: impl Read, told: &mut impl Told) -> Result<Manifest, KernelError> {
-    checked(&mut file, Keep::Processes, told, &mut |_| Ok(()))
+pub fn look(mut file: impl Read, visitor: &mut impl Told) -> Result<Manifest, KernelError> {
+    check_file(&mut file, Keep::Processes, visitor, &mut |_| Ok(()))
 }
 
 /// The same, and keeps no process, only their programs: what is to be known of a process, `told`
@@ -46,15 +46,15 @@ pub fn look(mut file: impl Read, told: &mut impl Told) -> Result<Manifest, Kerne
 ///
 /// # Errors
 /// As [`look`].
-pub fn skim(mut file: impl Read, told: &mut impl Told) -> Result<Manifest, KernelError> {
-    checked(&mut file, Keep::Programs, told, &mut |_| Ok(()))
+pub fn skim(mut file: impl Read, visitor: &mut impl Told) -> Result<Manifest, KernelError> {
+    check_file(&mut file, Keep::Programs, visitor, &mut |_| Ok(()))
 }
 
 /// The same; `after` is asked after each part whether to go on.
-fn checked<T: Told>(
+fn check_file<T: Told>(
     file: &mut impl Read,
     keep: Keep,
-    told: &mut T,
+    visitor: &mut T,
     after: &mut dyn FnMut(&mut T) -> Result<(), KernelError>,
 ) -> Result<Manifest, KernelError> {
     let (mut checker, mut part) = (Checker::new(keep), vec![0; PART_BYTES]);
@@ -63,14 +63,14 @@ fn checked<T: Told>(
             Ok(0) => return Ok(checker.finish()?),
             Ok(len) => len,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(source) => return Err(failed(source)),
+            Err(source) => return Err(read_error(source)),
         };
-        checker.feed(&part[..len], told)?;
-        after(told)?;
+        checker.feed(&part[..len], visitor)?;
+        after(visitor)?;
     }
 }
 
-fn failed(source: io::Error) -> KernelError {
+fn read_error(source: io::Error) -> KernelError {
     KernelError::Export(ExportFailure::File {
         doing: "read",
         source,
@@ -78,7 +78,7 @@ fn failed(source: io::Error) -> KernelError {
 }
 
 /// An export that was checked, and the programs of its processes, in their order.
-pub(crate) struct Plan {
+pub(crate) struct CheckedExport {
     pub(crate) manifest: Manifest,
     programs: Vec<Program>,
 }
@@ -90,11 +90,11 @@ pub(crate) struct Plan {
 /// [`ExportFailure::Unusable`](crate::ExportFailure::Unusable),
 /// [`ExportFailure::File`](crate::ExportFailure::File),
 /// [`StoreFailure::Load`](crate::StoreFailure::Load).
-pub(crate) fn plan(
+pub(crate) fn check_export(
     context: &KernelContext,
     file: &mut (impl Read + Seek),
-    purpose: Purpose,
-) -> Result<Plan, KernelError> {
+    purpose: LoadPurpose,
+) -> Result<CheckedExport, KernelError> {
     rewind(file)?;
     let manifest = look(&mut *file, &mut ())?;
     let mut compiled: BTreeMap<(ContentHash, &str), Program> = BTreeMap::new();
@@ -118,7 +118,7 @@ pub(crate) fn plan(
         programs.push(program);
     }
     drop(compiled);
-    Ok(Plan { manifest, programs })
+    Ok(CheckedExport { manifest, programs })
 }
 
 /// That an image makes a process. Nothing of its contents is read.
@@ -126,14 +126,14 @@ fn check(
     context: &KernelContext,
     birth: Birth<'_>,
     program: &Program,
-    purpose: Purpose,
+    purpose: LoadPurpose,
 ) -> Result<(), LoadError> {
     let row = birth.row();
-    let image = begun(context, birth, Beginning::Running);
+    let image = initial_image(context, birth, Beginning::Running);
     let state = State::from_image(
         row.known_as(),
         program.clone(),
-        context.around.clone(),
+        context.host_context.clone(),
         image,
     )
     .map_err(|source| LoadError::State {
@@ -146,15 +146,15 @@ fn check(
     })
 }
 
-fn begun(
+fn initial_image(
     context: &KernelContext,
     birth: Birth<'_>,
     beginning: Beginning,
 ) -> dormouse_kernel::process::Image {
-    let mut held = |content: ContentRef| {
+    let mut by_reference = |content: ContentRef| {
         Ok::<_, std::convert::Infallible>(context.content_cache.content(content))
     };
-    let Ok(image) = birth.member().image.clone().try_map(&mut held);
+    let Ok(image) = birth.member().image.clone().try_map(&mut by_reference);
     birth.image(image, now_ms(), beginning)
 }
 
@@ -165,24 +165,21 @@ fn begun(
 /// [`ExportFailure::File`](crate::ExportFailure::File);
 /// [`ExportFailure::Unusable`](crate::ExportFailure::Unusable) where the file is no longer what it
 /// was.
-pub(crate) fn bring(
+pub(crate) fn store_contents(
     context: &KernelContext,
     file: &mut (impl Read + Seek),
-    plan: &Plan,
+    export: &CheckedExport,
 ) -> Result<(), KernelError> {
     rewind(file)?;
-    let mut batch = Batch::default();
-    let again = checked(
-        file,
-        Keep::Programs,
-        &mut batch,
-        &mut |batch| match batch.is_full() {
-            true => batch.commit(context),
-            false => Ok(()),
-        },
-    )?;
+    let mut batch = ContentBatch::default();
+    let second_pass = check_file(file, Keep::Programs, &mut batch, &mut |batch| match batch
+        .is_full()
+    {
+        true => batch.commit(context),
+        false => Ok(()),
+    })?;
     batch.commit(context)?;
-    if again.id != plan.manifest.id {
+    if second_pass.id != export.manifest.id {
         let what = "it was replaced by another while it was read".to_owned();
         return Err(ExportError::Invalid { what }.into());
     }
@@ -190,13 +187,13 @@ pub(crate) fn bring(
 }
 
 /// What the processes of an export grow from, once its contents are durable.
-pub(crate) fn grafts(
+pub(crate) fn processes(
     context: &KernelContext,
-    plan: &Plan,
+    export: &CheckedExport,
     beginning: Beginning,
 ) -> Vec<ImportedProcess> {
-    let graft = |(birth, program): (Birth<'_>, &Program)| {
-        let image = Box::new(begun(context, birth, beginning));
+    let process = |(birth, program): (Birth<'_>, &Program)| {
+        let image = Box::new(initial_image(context, birth, beginning));
         ImportedProcess {
             row: birth.row(),
             restored: birth.restored(),
@@ -204,62 +201,67 @@ pub(crate) fn grafts(
             image,
         }
     };
-    plan.manifest
+    export
+        .manifest
         .births()
-        .zip(&plan.programs)
-        .map(graft)
+        .zip(&export.programs)
+        .map(process)
         .collect()
 }
 
 /// The changes of its temporary files.
-pub(crate) fn files(context: &KernelContext, plan: &Plan) -> Vec<TempFileRecord<Content>> {
-    let mut held = |content: ContentRef| {
+pub(crate) fn temp_files(
+    context: &KernelContext,
+    export: &CheckedExport,
+) -> Vec<TempFileRecord<Content>> {
+    let mut by_reference = |content: ContentRef| {
         Ok::<_, std::convert::Infallible>(context.content_cache.content(content))
     };
-    let held = |change: &TempFileRecord<ContentRef>| {
-        let Ok(change) = change.clone().try_map(&mut held);
+    let by_reference = |change: &TempFileRecord<ContentRef>| {
+        let Ok(change) = change.clone().try_map(&mut by_reference);
         change
     };
-    plan.manifest.files.iter().map(held).collect()
+    export.manifest.files.iter().map(by_reference).collect()
 }
 
 /// Whether the store still has the contents that were brought: what nothing refers to yet may be
 /// swept meanwhile.
-pub(crate) fn has_all(context: &KernelContext, plan: &Plan) -> bool {
-    let Some(store) = context.store() else {
+pub(crate) fn has_all_contents(context: &KernelContext, export: &CheckedExport) -> bool {
+    let Some(store) = context.store_handle() else {
         return true;
     };
-    plan.manifest
+    export
+        .manifest
         .contents
         .keys()
         .all(|hash| store.content(*hash).is_ok())
 }
 
 fn rewind(file: &mut impl Seek) -> Result<(), KernelError> {
-    file.seek(SeekFrom::Start(0)).map(drop).map_err(failed)
+    file.seek(SeekFrom::Start(0)).map(drop).map_err(read_error)
 }
 
 /// Contents that are about to be durable.
 #[derive(Default)]
-struct Batch {
-    coming: Vec<u8>,
+struct ContentBatch {
+    partial: Vec<u8>,
     contents: Vec<Content>,
     bytes: u64,
 }
 
-impl Told for Batch {
+impl Told for ContentBatch {
     fn part(&mut self, bytes: &[u8]) {
-        self.coming.extend_from_slice(bytes);
+        self.partial.extend_from_slice(bytes);
     }
 
     fn closed(&mut self, content: ContentRef) {
         self.bytes += content.len;
         self.contents
-            .push(Content::new(std::mem::take(&mut self.coming)));
+            .push(Content::new(std::mem::take(&mut self.partial)));
     }
 }
 
-impl Batch {
+impl ContentBatch {
     fn is_full(&self) -> bool {
         self.bytes >= BATCH_BYTES || self.contents.len() >= BATCH_CONTENTS
     }
@@ -271,11 +273,13 @@ impl Batch {
             .map(LogRecord::Content)
             .collect();
         self.bytes = 0;
-        let (written, heard) = oneshot::channel();
+        let (written, committed) = oneshot::channel();
         context.append(
             entries,
             Box::new(move |result: Result<_, CommitError>| drop(written.send(result.map(drop)))),
         );
-        Ok(heard.blocking_recv().map_err(|_| KernelError::Closed)??)
+        Ok(committed
+            .blocking_recv()
+            .map_err(|_| KernelError::Closed)??)
     }
 }

@@ -11,7 +11,9 @@
 //! file or a socket.
 
 mod checkpoint;
+mod checkpoint_guard;
 mod clock;
+mod consistent_cut;
 mod content_cache;
 mod context;
 mod durability;
@@ -22,12 +24,10 @@ mod export;
 pub mod garbage;
 pub mod handle;
 mod import;
-mod in_use;
 mod permits;
-mod points;
 pub mod ports;
 mod process;
-mod readers;
+mod read_pool;
 mod recovery;
 mod servers;
 mod spans;

@@ -6,15 +6,15 @@
 //! durable.
 
 mod alarm;
-mod arrivals;
 mod checkpoint;
 mod copy;
+mod effects;
 mod fetch;
+mod hibernation;
+mod incoming_reads;
 mod model_call;
-mod perform;
-mod post;
 mod read;
-mod rest;
+mod send_message;
 mod started;
 pub(crate) mod tool_call;
 mod turn;
@@ -35,7 +35,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use tokio::task::JoinHandle;
 use tracing::Span;
 
-use crate::checkpoint::{CommitError, Imaged, LogRecord, Size};
+use crate::checkpoint::{AppendSize, CommitError, LogRecord, SnapshotOutcome};
 use crate::clock::now_ms;
 use crate::context::KernelContext;
 use crate::error::{KernelError, ProcessError};
@@ -44,9 +44,9 @@ use crate::ports::Watcher;
 use crate::supervisor::{RunMessage, SupervisorMessage};
 
 use alarm::Alarm;
-use arrivals::Arrivals;
-pub(crate) use copy::{Copied, CopyReply};
-pub(crate) use rest::StaysAwake;
+pub(crate) use copy::{CopyReply, ProcessCopy};
+pub(crate) use hibernation::HibernationBlocker;
+use incoming_reads::IncomingReads;
 pub(crate) use started::StartedSignal;
 
 pub(crate) enum ProcessMessage {
@@ -55,10 +55,10 @@ pub(crate) enum ProcessMessage {
     /// Facts up to a number are durable, or cannot be made so.
     Committed {
         upto: FactNumber,
-        result: Result<Size, CommitError>,
+        result: Result<AppendSize, CommitError>,
     },
     /// Children of a call know what they asked to be told of the environment, or cannot be born.
-    Told {
+    ChildrenPrepared {
         call: CallId,
         children: Result<Vec<Child>, String>,
     },
@@ -70,11 +70,13 @@ pub(crate) enum ProcessMessage {
     /// The read of an arrival panicked.
     ReadFailed { why: String },
     /// The image that is to be slept on is written, or cannot be.
-    Imaged { result: Result<Size, CommitError> },
+    SnapshotWritten {
+        result: Result<AppendSize, CommitError>,
+    },
 }
 
 /// Told once an input is durable, or why it was not taken.
-pub(crate) type Received = oneshot::Sender<Result<(), KernelError>>;
+pub(crate) type DurableReply = oneshot::Sender<Result<(), KernelError>>;
 
 /// An input on its way.
 pub(crate) struct Delivery {
@@ -82,19 +84,19 @@ pub(crate) struct Delivery {
     /// The place in the inbox that it takes until it is handled; a message, until its turn begins.
     pub(crate) permit: Option<OwnedSemaphorePermit>,
     /// Who is answered, by the ticket in `input`.
-    pub(crate) answer: Option<(Arc<str>, Requester)>,
+    pub(crate) answer: Option<(Arc<str>, ReplyTo)>,
     /// Who wants to know that it is durable.
-    pub(crate) received: Option<Received>,
+    pub(crate) received: Option<DurableReply>,
 }
 
 /// Who waits for the answer to a call, or to a message.
-pub(crate) struct Requester {
+pub(crate) struct ReplyTo {
     pub(crate) reply: oneshot::Sender<Answer>,
     /// Told how far a tool has come.
     pub(crate) watcher: Option<Watcher>,
 }
 
-impl From<oneshot::Sender<Answer>> for Requester {
+impl From<oneshot::Sender<Answer>> for ReplyTo {
     fn from(reply: oneshot::Sender<Answer>) -> Self {
         Self {
             reply,
@@ -132,7 +134,7 @@ impl Delivery {
 }
 
 /// What a process actor starts from.
-pub(crate) struct Begin {
+pub(crate) struct ProcessArgs {
     pub(crate) pid: Pid,
     pub(crate) context: Arc<KernelContext>,
     pub(crate) supervisor: ActorRef<SupervisorMessage>,
@@ -164,41 +166,41 @@ pub(crate) struct Running {
     started: Option<StartedSignal>,
     /// The span of the turn that it is in.
     turn: Option<Span>,
-    undurable: VecDeque<Pending>,
+    undurable: VecDeque<PendingCommit>,
     /// The places in the inbox of messages that wait for the next turn.
     waiting: Vec<OwnedSemaphorePermit>,
     in_flight: BTreeMap<CallId, JoinHandle<()>>,
-    arrivals: Arrivals,
+    incoming_reads: IncomingReads,
     /// The supervisor was told that it is at rest.
-    is_resting: bool,
+    is_quiescent: bool,
     alarm: Option<Alarm>,
-    tickets: BTreeMap<Arc<str>, Requester>,
+    host_requests: BTreeMap<Arc<str>, ReplyTo>,
 }
 
 /// What waits for facts to become durable.
-struct Pending {
+struct PendingCommit {
     upto: FactNumber,
     facts: Arc<[Fact]>,
     effects: Vec<Effect>,
     view: View,
-    received: Option<Received>,
+    received: Option<DurableReply>,
     /// Places in the inbox that are free again once the facts are durable.
     permits: Vec<OwnedSemaphorePermit>,
     /// The process as it stood then, and who asked for it.
-    copy: Option<(CopyReply, Copied)>,
+    copy: Option<(CopyReply, ProcessCopy)>,
 }
 
 impl Actor for ProcessActor {
     type Msg = ProcessMessage;
     type State = Running;
-    type Arguments = Begin;
+    type Arguments = ProcessArgs;
 
     async fn pre_start(
         &self,
         myself: ActorRef<Self::Msg>,
-        begin: Self::Arguments,
+        args: Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        let Begin {
+        let ProcessArgs {
             pid,
             context,
             supervisor,
@@ -208,7 +210,7 @@ impl Actor for ProcessActor {
             tail,
             view,
             started,
-        } = begin;
+        } = args;
         Ok(Running {
             pid,
             context,
@@ -224,10 +226,10 @@ impl Actor for ProcessActor {
             undurable: VecDeque::new(),
             waiting: Vec::new(),
             in_flight: BTreeMap::new(),
-            arrivals: Arrivals::default(),
-            is_resting: false,
+            incoming_reads: IncomingReads::default(),
+            is_quiescent: false,
             alarm: None,
-            tickets: BTreeMap::new(),
+            host_requests: BTreeMap::new(),
         })
     }
 
@@ -238,21 +240,23 @@ impl Actor for ProcessActor {
         running: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            ProcessMessage::Input(delivery) => running.take(*delivery),
+            ProcessMessage::Input(delivery) => running.handle_input(*delivery),
             ProcessMessage::Committed {
                 upto,
                 result: Ok(size),
             } => running.committed(upto, size),
             ProcessMessage::Committed {
                 result: Err(error), ..
-            } => running.stop_undurable(&error),
-            ProcessMessage::Told { call, children } => running.start_told(call, children),
+            } => running.fail_commit(&error),
+            ProcessMessage::ChildrenPrepared { call, children } => {
+                running.start_prepared_children(call, children)
+            }
             ProcessMessage::Copy { reply } => running.copy(reply),
             ProcessMessage::Hibernate => running.hibernate(),
             ProcessMessage::ReadFailed { why } => return Err(why.into()),
-            ProcessMessage::Imaged { result } => running.imaged(result),
+            ProcessMessage::SnapshotWritten { result } => running.on_snapshot_written(result),
         }
-        running.report_rest();
+        running.report_quiescence();
         Ok(())
     }
 
@@ -264,7 +268,7 @@ impl Actor for ProcessActor {
         running.in_flight.values().for_each(JoinHandle::abort);
         // Awaited, so that nothing of it holds the store when the kernel has shut down.
         let tasks = std::mem::take(&mut running.in_flight).into_values();
-        for task in tasks.chain(running.arrivals.abort()) {
+        for task in tasks.chain(running.incoming_reads.abort()) {
             let _ = task.await;
         }
         Ok(())
@@ -275,7 +279,7 @@ impl Drop for Running {
     /// A process that faults leaves nothing running behind: its successor starts the calls anew.
     fn drop(&mut self) {
         self.in_flight.values().for_each(JoinHandle::abort);
-        self.arrivals.abort();
+        self.incoming_reads.abort();
     }
 }
 
@@ -284,16 +288,16 @@ impl Running {
         self.pid
     }
 
-    fn take(&mut self, delivery: Delivery) {
+    fn handle_input(&mut self, delivery: Delivery) {
         let Delivery {
             input,
             permit,
             answer,
             received,
         } = delivery;
-        self.is_resting = false;
-        self.tickets.extend(answer);
-        self.forget_finished(&input);
+        self.is_quiescent = false;
+        self.host_requests.extend(answer);
+        self.remove_finished_call(&input);
         if let (
             Input::Completed {
                 result: Completion::Model(_),
@@ -302,10 +306,10 @@ impl Running {
             Some(started),
         ) = (&input, &self.started)
         {
-            started.speak();
+            started.notify();
         }
         if matches!(input, Input::Placed(_)) {
-            self.arrivals.finish();
+            self.incoming_reads.finish();
         }
         let is_message = matches!(
             input,
@@ -329,26 +333,28 @@ impl Running {
             effects,
         } = decision;
         self.state = state;
-        self.forget_answered(&facts);
+        self.cancel_answered_calls(&facts);
         self.trace_turn(&facts);
-        let (mut permit, mut received, mut of_calls) = (permit, received, Vec::new());
+        let (mut permit, mut received, mut call_reads) = (permit, received, Vec::new());
         for read in reads {
             match read.call() {
-                Some(call) => of_calls.push((call, read)),
+                Some(call) => call_reads.push((call, read)),
                 // An arrival is acknowledged when the process hears it.
-                None => self.arrivals.push(read, permit.take(), received.take()),
+                None => self
+                    .incoming_reads
+                    .push(read, permit.take(), received.take()),
             }
         }
-        let free = self.free_places(permit, is_message);
+        let free = self.freed_permits(permit, is_message);
         self.persist(facts, effects, received, free);
-        of_calls
+        call_reads
             .into_iter()
             .for_each(|(call, read)| self.start_read(call, read));
-        self.start_next_arrival();
+        self.start_next_incoming_read();
     }
 
     /// A message keeps its place in the inbox until its turn begins.
-    fn free_places(
+    fn freed_permits(
         &mut self,
         permit: Option<OwnedSemaphorePermit>,
         is_message: bool,
@@ -366,7 +372,7 @@ impl Running {
         free
     }
 
-    fn forget_finished(&mut self, input: &Input) {
+    fn remove_finished_call(&mut self, input: &Input) {
         if let Input::Completed { call, .. }
         | Input::Child {
             call,
@@ -379,7 +385,7 @@ impl Running {
 
     /// What was begun for a call that is answered by something else, such as the time that a call
     /// waits for mail, is given up, and what was not yet begun for it is never begun.
-    fn forget_answered(&mut self, facts: &[Fact]) {
+    fn cancel_answered_calls(&mut self, facts: &[Fact]) {
         for fact in facts {
             let Fact::Call(CallFact::ToolReturned { call, .. }) = fact else {
                 continue;
@@ -401,16 +407,16 @@ impl Running {
         &mut self,
         facts: Vec<Fact>,
         effects: Vec<Effect>,
-        received: Option<Received>,
+        received: Option<DurableReply>,
         permits: Vec<OwnedSemaphorePermit>,
     ) {
-        self.forget_abandoned(&effects);
+        self.cancel_abandoned_calls(&effects);
         let facts: Arc<[Fact]> = facts.into();
         let first = self.last.plus(1);
         let upto = self.last.plus(facts.len());
         let view = View::of(&self.state, upto);
         self.last = upto;
-        let pending = Pending {
+        let pending = PendingCommit {
             upto,
             facts: facts.clone(),
             effects,
@@ -419,9 +425,9 @@ impl Running {
             permits,
             copy: None,
         };
-        let is_durable = facts.is_empty() || !self.context.is_kept;
+        let is_durable = facts.is_empty() || !self.context.has_store;
         if is_durable && self.undurable.is_empty() {
-            return self.settle(pending);
+            return self.finish_commit(pending);
         }
         self.undurable.push_back(pending);
         if !facts.is_empty() {
@@ -430,7 +436,7 @@ impl Running {
     }
 
     /// What was decided but not yet begun for a call that is given up is never begun.
-    fn forget_abandoned(&mut self, effects: &[Effect]) {
+    fn cancel_abandoned_calls(&mut self, effects: &[Effect]) {
         for effect in effects {
             if let Effect::Abandon { calls } = effect {
                 self.undurable
@@ -449,7 +455,7 @@ impl Running {
                 pid,
                 exit: exit.clone(),
             });
-        } else if let Some(worth) = self.context.limits.image_due(self.tail) {
+        } else if let Some(worth) = self.context.limits.snapshot_limit(self.tail) {
             self.tail = self.tail.looked_at();
             entries.push(LogRecord::Snapshot {
                 pid,
@@ -467,48 +473,48 @@ impl Running {
     }
 
     /// Reports and performs what waited for facts up to `upto`.
-    fn committed(&mut self, upto: FactNumber, size: Size) {
+    fn committed(&mut self, upto: FactNumber, size: AppendSize) {
         while let Some(pending) = self.undurable.pop_front_if(|pending| pending.upto <= upto) {
-            self.settle(pending);
+            self.finish_commit(pending);
         }
-        self.tail = match size.image {
-            Imaged::None => self.tail.and(0, size.facts),
-            Imaged::Kept(image) => self.tail.imaged(image),
-            Imaged::TooLong => self.tail.and(0, size.facts).passed_over(),
+        self.tail = match size.snapshot {
+            SnapshotOutcome::None => self.tail.and(0, size.facts),
+            SnapshotOutcome::Written(image) => self.tail.imaged(image),
+            SnapshotOutcome::TooLong => self.tail.and(0, size.facts).passed_over(),
         };
     }
 
-    fn settle(&mut self, pending: Pending) {
+    fn finish_commit(&mut self, pending: PendingCommit) {
         self.view.send_replace(Some(pending.view));
-        self.report(pending.upto, &pending.facts);
+        self.publish_facts(pending.upto, &pending.facts);
         if let Some(received) = pending.received {
             // Who no longer waits has dropped its side.
             let _ = received.send(Ok(()));
         }
-        if let Some((reply, copied)) = pending.copy {
+        if let Some((reply, process_copy)) = pending.copy {
             // Who no longer waits has dropped its side.
-            let _ = reply.send(copied);
+            let _ = reply.send(process_copy);
         }
         drop(pending.permits);
         pending
             .effects
             .into_iter()
-            .for_each(|effect| self.perform(effect));
+            .for_each(|effect| self.execute(effect));
     }
 
     /// The process cannot go on, since what it would do next might be lost: it stops, and its
     /// journal stays as it is.
-    fn stop_undurable(&mut self, error: &CommitError) {
-        self.tell_supervisor(RunMessage::Undurable {
+    fn fail_commit(&mut self, error: &CommitError) {
+        self.cast_to_supervisor(RunMessage::Undurable {
             pid: self.pid(),
             error: error.clone(),
         });
         self.myself.kill();
     }
 
-    fn report(&self, upto: FactNumber, facts: &[Fact]) {
+    fn publish_facts(&self, upto: FactNumber, facts: &[Fact]) {
         let pid = self.pid();
-        if !self.context.is_watched() {
+        if !self.context.has_subscribers() {
             return;
         }
         let first = upto.0 + 1 - facts.len() as u64;
@@ -516,7 +522,7 @@ impl Running {
             let Ok(fact) = fact
                 .clone()
                 .try_map(&mut |content| Ok::<_, Infallible>(content.reference()));
-            self.context.report(Event::Fact {
+            self.context.publish(Event::Fact {
                 pid,
                 number: FactNumber(number),
                 fact: Arc::new(fact),

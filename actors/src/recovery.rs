@@ -63,11 +63,11 @@ pub(crate) struct Loaded {
 
 /// What a process is read for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub(crate) enum LoadPurpose {
     /// To run: every tool of its program must be there.
     Run,
     /// To be looked at: tools of another host may be missing.
-    Look,
+    Inspect,
 }
 
 /// The process `pid` after fact `upto` (none: its last). Reads the disk; costs the journal since
@@ -77,7 +77,7 @@ pub(crate) fn load(
     context: &KernelContext,
     pid: Pid,
     upto: Option<FactNumber>,
-    purpose: Purpose,
+    purpose: LoadPurpose,
 ) -> Result<Loaded, LoadError> {
     let Journal {
         row,
@@ -94,9 +94,9 @@ pub(crate) fn load(
         facts.iter().map(|fact| fact.len() as u64).sum(),
     );
     let image: Image<ContentRef> = codec::decode(&image).map_err(record)?;
-    let program = compiled(context, pid, &image, purpose)?;
+    let program = compiled_program(context, pid, &image, purpose)?;
     let image = image.try_map(&mut content)?;
-    let mut state = State::from_image(row.known_as(), program, context.around.clone(), image)
+    let mut state = State::from_image(row.known_as(), program, context.host_context.clone(), image)
         .map_err(|source| LoadError::State { pid, source })?;
     for fact in &facts {
         let fact: Fact<ContentRef> = codec::decode(fact).map_err(record)?;
@@ -119,13 +119,13 @@ pub(crate) fn load(
 pub(crate) fn check_prices(
     context: &KernelContext,
     state: &State,
-    purpose: Purpose,
+    purpose: LoadPurpose,
 ) -> Result<(), String> {
     let is_bounded = state.budget().limits().cost_nanos.is_some() && state.exit().is_none();
     match (purpose, is_bounded) {
-        (Purpose::Run, true) => state
+        (LoadPurpose::Run, true) => state
             .program()
-            .check_prices(&context.around.prices)
+            .check_prices(&context.host_context.prices)
             .map_err(|error| error.to_string()),
         _ => Ok(()),
     }
@@ -134,54 +134,55 @@ pub(crate) fn check_prices(
 /// Programs that journals name, compiled: processes of one program are read as often as they wake,
 /// and share what they have in common. Bounded: the one that was asked for longest ago goes.
 #[derive(Default)]
-pub(crate) struct Compiled {
-    known: Vec<Known>,
+pub(crate) struct ProgramCache {
+    cached: Vec<CachedProgram>,
 }
 
 /// So many compilations are kept.
-const KEPT: usize = 64;
+const MAX_CACHED_PROGRAMS: usize = 64;
 
 /// A program of a bundle.
 #[derive(Clone)]
-struct Known {
+struct CachedProgram {
     bundle: ContentRef,
     program: Program,
 }
 
-impl Compiled {
+impl ProgramCache {
     /// The one that an image names, if it was compiled before.
-    fn find(&mut self, image: &Image<ContentRef>) -> Option<Known> {
-        let is_meant =
-            |known: &Known| known.bundle == image.bundle && *known.program.key() == *image.program;
-        let at = self.known.iter().rposition(is_meant)?;
-        let known = self.known.remove(at);
-        self.known.push(known.clone());
-        Some(known)
+    fn find(&mut self, image: &Image<ContentRef>) -> Option<CachedProgram> {
+        let matches_image = |cached: &CachedProgram| {
+            cached.bundle == image.bundle && *cached.program.key() == *image.program
+        };
+        let at = self.cached.iter().rposition(matches_image)?;
+        let cached = self.cached.remove(at);
+        self.cached.push(cached.clone());
+        Some(cached)
     }
 
-    fn keep(&mut self, known: Known) {
-        if self.known.len() == KEPT {
-            self.known.remove(0);
+    fn insert(&mut self, cached: CachedProgram) {
+        if self.cached.len() == MAX_CACHED_PROGRAMS {
+            self.cached.remove(0);
         }
-        self.known.push(known);
+        self.cached.push(cached);
     }
 }
 
 /// The program of an image, which is compiled where no other process has brought it.
-fn compiled(
+fn compiled_program(
     context: &KernelContext,
     pid: Pid,
     image: &Image<ContentRef>,
-    purpose: Purpose,
+    purpose: LoadPurpose,
 ) -> Result<Program, LoadError> {
     let cache = || {
         context
-            .compiled
+            .program_cache
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     };
-    if let Some(known) = cache().find(image) {
-        return Ok(known.program);
+    if let Some(cached) = cache().find(image) {
+        return Ok(cached.program);
     }
     if image.bundle.len > MAX_PROGRAM_BYTES {
         let reason = format!(
@@ -199,8 +200,8 @@ fn compiled(
         purpose,
     )?;
     // To be looked at, a program may be compiled with tools that this kernel lacks.
-    if purpose == Purpose::Run {
-        cache().keep(Known {
+    if purpose == LoadPurpose::Run {
+        cache().insert(CachedProgram {
             bundle: image.bundle,
             program: program.clone(),
         });
@@ -214,11 +215,11 @@ pub(crate) fn compile(
     pid: Pid,
     bundle: &[u8],
     key: &str,
-    purpose: Purpose,
+    purpose: LoadPurpose,
 ) -> Result<Program, LoadError> {
     let failed = |reason: String| LoadError::Program { pid, reason };
     let bundle = Bundle::from_bytes(bundle).map_err(|error| failed(error.to_string()))?;
-    let foreign = if purpose == Purpose::Look {
+    let foreign = if purpose == LoadPurpose::Inspect {
         bundle.host_tools()
     } else {
         Vec::new()
@@ -237,7 +238,7 @@ pub(crate) fn compile(
         .by_key(key)
         .ok_or_else(|| failed(format!("its bundle holds no program {key}")))?;
     match missing_provider(context, &program) {
-        Some(word) if purpose == Purpose::Run => Err(failed(format!(
+        Some(word) if purpose == LoadPurpose::Run => Err(failed(format!(
             "it names the model provider '{word}', which this kernel does not have: register it \
              with `KernelBuilder::provider`"
         ))),

@@ -143,17 +143,17 @@ pub(crate) fn tool_call(parent: &Span, tool: &str, id: &str) -> Span {
 
 /// Runs `work` in a span, and lets `tell` note there what came of it. What is traced below is its
 /// child.
-pub(crate) async fn within<T>(
+pub(crate) async fn in_span<T>(
     span: Span,
     work: impl Future<Output = T>,
-    tell: impl FnOnce(&Span, &T),
+    record_outcome: impl FnOnce(&Span, &T),
 ) -> T {
     let end = AssertUnwindSafe(work.instrument(span.clone()))
         .catch_unwind()
         .await;
     match end {
         Ok(end) => {
-            tell(&span, &end);
+            record_outcome(&span, &end);
             end
         }
         Err(panic) => {

@@ -20,7 +20,7 @@ use crate::ports::{Store, StoreError};
 pub(crate) struct StoreHandle {
     // Let go of before the other field, by which the end of a store handle is heard.
     store: Arc<dyn Store>,
-    _held: mpsc::Sender<Infallible>,
+    _barrier_sender: mpsc::Sender<Infallible>,
 }
 
 /// Hears when no store handle is held any more.
@@ -28,9 +28,15 @@ pub(crate) struct ShutdownBarrier(mpsc::Receiver<Infallible>);
 
 impl StoreHandle {
     /// The first store handle of a store.
-    pub(crate) fn of(store: Arc<dyn Store>) -> (Self, ShutdownBarrier) {
-        let (held, returns) = mpsc::channel(1);
-        (Self { store, _held: held }, ShutdownBarrier(returns))
+    pub(crate) fn with_barrier(store: Arc<dyn Store>) -> (Self, ShutdownBarrier) {
+        let (handle, barrier) = mpsc::channel(1);
+        (
+            Self {
+                store,
+                _barrier_sender: handle,
+            },
+            ShutdownBarrier(barrier),
+        )
     }
 }
 
@@ -45,7 +51,7 @@ impl Deref for StoreHandle {
 /// The store of a kernel for as long as it runs. Contents are read through it: they keep no store
 /// open, and cannot be read any more when the kernel was shut down.
 pub(crate) struct StoreSlot {
-    held: Mutex<Option<(StoreHandle, ShutdownBarrier)>>,
+    handle: Mutex<Option<(StoreHandle, ShutdownBarrier)>>,
     unreadable: Arc<UnreadableContents>,
 }
 
@@ -54,12 +60,12 @@ pub(crate) struct StoreSlot {
 struct UnreadableContents(Mutex<BTreeMap<ContentHash, String>>);
 
 /// No more contents than this are listed.
-const LISTED: usize = 100;
+const MAX_LISTED: usize = 100;
 
 impl UnreadableContents {
-    fn note(&self, hash: ContentHash, error: Unreadable) -> Unreadable {
+    fn record(&self, hash: ContentHash, error: Unreadable) -> Unreadable {
         let mut listed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if listed.len() < LISTED && !listed.contains_key(&hash) {
+        if listed.len() < MAX_LISTED && !listed.contains_key(&hash) {
             tracing::error!(%hash, %error, "a content cannot be read");
             listed.insert(hash, error.to_string());
         }
@@ -68,13 +74,13 @@ impl UnreadableContents {
 }
 
 /// A content of the store. A read that fails is added to the list.
-struct Watched {
+struct ReportingBacking {
     backing: Arc<dyn Backing>,
     hash: ContentHash,
     unreadable: Arc<UnreadableContents>,
 }
 
-impl Backing for Watched {
+impl Backing for ReportingBacking {
     fn length(&self) -> u64 {
         self.backing.length()
     }
@@ -86,15 +92,15 @@ impl Backing for Watched {
     fn slice(&self, bytes: Range<u64>) -> Result<Bytes, Unreadable> {
         self.backing
             .slice(bytes)
-            .map_err(|error| self.unreadable.note(self.hash, error))
+            .map_err(|error| self.unreadable.record(self.hash, error))
     }
 }
 
 impl StoreSlot {
     /// None for a kernel without a store.
-    pub(crate) fn new(held: Option<(StoreHandle, ShutdownBarrier)>) -> Self {
+    pub(crate) fn new(handle: Option<(StoreHandle, ShutdownBarrier)>) -> Self {
         Self {
-            held: Mutex::new(held),
+            handle: Mutex::new(handle),
             unreadable: Arc::default(),
         }
     }
@@ -113,8 +119,8 @@ impl StoreSlot {
     }
 
     /// A store handle, while the kernel runs on a store.
-    pub(crate) fn store_handle(&self) -> Option<StoreHandle> {
-        self.held
+    pub(crate) fn handle(&self) -> Option<StoreHandle> {
+        self.handle
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .as_ref()
@@ -123,7 +129,7 @@ impl StoreSlot {
 
     /// Whether the store is still lent.
     pub(crate) fn is_open(&self) -> bool {
-        self.held
+        self.handle
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .is_some()
@@ -131,15 +137,15 @@ impl StoreSlot {
 
     /// Gives the store up, and awaits the end of the last store handle.
     pub(crate) async fn close(&self) {
-        let held = self
-            .held
+        let handle = self
+            .handle
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        if let Some((store_handle, returns)) = held {
+        if let Some((store_handle, barrier)) = handle {
             drop(store_handle);
             // A thread may be reading a journal for someone who is gone by now.
-            returns.all().await;
+            barrier.wait().await;
         }
     }
 }
@@ -152,7 +158,7 @@ impl fmt::Debug for StoreSlot {
 
 impl Source for StoreSlot {
     fn open(&self, reference: ContentRef) -> Result<Arc<dyn Backing>, Unreadable> {
-        let Some(store) = self.store_handle() else {
+        let Some(store) = self.handle() else {
             return Err(Unreadable::new(
                 "The content is in the store, and the kernel was shut down. It can be read when \
                  the store is opened again.",
@@ -162,10 +168,10 @@ impl Source for StoreSlot {
             let why = Unreadable::new(format!(
                 "The content cannot be read: {error}. Other descriptors can be."
             ));
-            self.unreadable.note(reference.hash, why)
+            self.unreadable.record(reference.hash, why)
         };
         let backing = store.content(reference.hash).map_err(failed)?;
-        Ok(Arc::new(Watched {
+        Ok(Arc::new(ReportingBacking {
             backing,
             hash: reference.hash,
             unreadable: self.unreadable.clone(),
@@ -175,7 +181,7 @@ impl Source for StoreSlot {
 
 impl ShutdownBarrier {
     /// Awaits the end of the last store handle: nothing of the kernel holds the store then.
-    pub(crate) async fn all(mut self) {
+    pub(crate) async fn wait(mut self) {
         // Nothing is ever sent: this ends when the last sender is dropped.
         let _ = self.0.recv().await;
     }

@@ -3,17 +3,17 @@
 //! It never awaits a process and never reads the disk: what takes long runs beside it and comes
 //! back as a message.
 
-mod alias;
 mod birth;
 mod branch;
 mod children;
+mod commit_failure;
 mod entry;
+mod fork_release;
+mod hibernation;
+mod local_ids;
 mod lookup;
-mod post;
-mod recover;
-mod refusal;
-mod release;
-mod rest;
+mod mail;
+mod recovery_queue;
 mod run;
 mod table;
 mod tree;
@@ -24,18 +24,18 @@ use std::sync::Arc;
 use dormouse_proto::id::Pid;
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 
-use self::alias::Aliases;
 pub(crate) use self::birth::{BirthMessage, PendingProcess};
 pub(crate) use self::branch::{
-    Branched, BranchedReply, Branching, ImportedProcess, Launch, ProcessTree,
+    BranchRequest, Branched, BranchedReply, ImportedProcess, Launch, ProcessTree,
 };
 pub(crate) use self::entry::Ended;
+pub(crate) use self::hibernation::HibernationMessage;
+use self::local_ids::LocalIds;
 pub(crate) use self::lookup::{HandleGuard, HandleParts, HandleReply, Lineage, LookupMessage};
-pub(crate) use self::post::{MailMessage, Neighbours, Post};
-use self::recover::Recovering;
-pub(crate) use self::rest::RestMessage;
+pub(crate) use self::mail::{MailMessage, Neighbours, SendRequest};
+use self::recovery_queue::RecoveryQueue;
 pub(crate) use self::run::RunMessage;
-pub(crate) use self::table::{Listed, Table, Which};
+pub(crate) use self::table::{ListFilter, ListedProcess, Table};
 pub(crate) use self::tree::TreeMessage;
 use crate::context::KernelContext;
 
@@ -52,7 +52,7 @@ pub(crate) enum SupervisorMessage {
     /// Something for a process.
     Mail(MailMessage),
     /// Hibernation.
-    Rest(RestMessage),
+    Hibernation(HibernationMessage),
 }
 
 /// Each group becomes the message that holds it.
@@ -72,7 +72,7 @@ groups!(
     Tree(TreeMessage),
     Run(RunMessage),
     Mail(MailMessage),
-    Rest(RestMessage)
+    Hibernation(HibernationMessage)
 );
 
 pub(crate) struct SupervisorActor;
@@ -81,14 +81,14 @@ pub(crate) struct Supervisor {
     context: Arc<KernelContext>,
     myself: ActorRef<SupervisorMessage>,
     table: Table,
-    aliases: Aliases,
+    local_ids: LocalIds,
     /// New processes that wait for the first of their siblings.
-    held_back: BTreeMap<Pid, PendingProcess>,
+    delayed_starts: BTreeMap<Pid, PendingProcess>,
     /// Messages that were taken to a receiver so far.
-    posted: u64,
-    recovering: Recovering,
+    messages_routed: u64,
+    recovery_queue: RecoveryQueue,
     /// The roots of trees that messages from other trees do not wake.
-    kept_held: BTreeSet<Pid>,
+    held_trees: BTreeSet<Pid>,
 }
 
 impl Actor for SupervisorActor {
@@ -101,18 +101,18 @@ impl Actor for SupervisorActor {
         myself: ActorRef<Self::Msg>,
         (context, table): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        let (held_back, recovering) = (BTreeMap::new(), Recovering::default());
-        let aliases = table.aliases();
-        let kept_held = BTreeSet::new();
+        let (delayed_starts, recovery_queue) = (BTreeMap::new(), RecoveryQueue::default());
+        let local_ids = table.local_ids();
+        let held_trees = BTreeSet::new();
         Ok(Supervisor {
             context,
             myself,
             table,
-            aliases,
-            held_back,
-            posted: 0,
-            recovering,
-            kept_held,
+            local_ids,
+            delayed_starts,
+            messages_routed: 0,
+            recovery_queue,
+            held_trees,
         })
     }
 
@@ -128,7 +128,7 @@ impl Actor for SupervisorActor {
             SupervisorMessage::Tree(message) => supervisor.handle_tree(message),
             SupervisorMessage::Run(message) => supervisor.handle_run(message).await,
             SupervisorMessage::Mail(message) => supervisor.handle_mail(message),
-            SupervisorMessage::Rest(message) => supervisor.handle_rest(message),
+            SupervisorMessage::Hibernation(message) => supervisor.handle_hibernation(message),
         }
         Ok(())
     }
@@ -143,9 +143,11 @@ impl Actor for SupervisorActor {
     ) -> Result<(), ActorProcessingErr> {
         match event {
             SupervisionEvent::ActorFailed(cell, error) => {
-                supervisor.faulted(cell.get_id(), &error.to_string())
+                supervisor.on_actor_failed(cell.get_id(), &error.to_string())
             }
-            SupervisionEvent::ActorTerminated(cell, ..) => supervisor.stopped(cell.get_id()),
+            SupervisionEvent::ActorTerminated(cell, ..) => {
+                supervisor.on_actor_stopped(cell.get_id())
+            }
             _ => {}
         }
         Ok(())

@@ -9,7 +9,7 @@
 //! and a copied process begins a tree of its own, without files. A branch has those of the tree
 //! that it was made from, up to the cut.
 
-mod held;
+mod pieces;
 mod tree;
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use self::tree::{Answered, Tree};
+use self::tree::{PreparedReply, Tree};
 use crate::checkpoint::{self, CheckpointMessage, CommitError, LogRecord};
 use crate::content_cache::ContentCache;
 use crate::store_handle::StoreHandle;
@@ -70,7 +70,7 @@ pub(crate) struct TempFileTrees {
     content_cache: Arc<ContentCache>,
     trees: BTreeMap<Pid, Tree>,
     /// What reads the store.
-    reading: JoinSet<()>,
+    readers: JoinSet<()>,
 }
 
 impl Actor for TempFilesActor {
@@ -93,7 +93,7 @@ impl Actor for TempFilesActor {
             store,
             content_cache,
             trees: BTreeMap::new(),
-            reading: JoinSet::new(),
+            readers: JoinSet::new(),
         })
     }
 
@@ -101,14 +101,14 @@ impl Actor for TempFilesActor {
         &self,
         _myself: ActorRef<Self::Msg>,
         message: Self::Msg,
-        forest: &mut Self::State,
+        trees: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
-        while forest.reading.try_join_next().is_some() {}
+        while trees.readers.try_join_next().is_some() {}
         match message {
-            TempFilesMessage::Request(request) => forest.take(request),
-            TempFilesMessage::Loaded { root, result } => forest.loaded(root, result),
-            TempFilesMessage::Committed { root, result } => forest.committed(root, result),
-            TempFilesMessage::TreeEnded { root } => forest.tree_ended(root),
+            TempFilesMessage::Request(request) => trees.on_request(request),
+            TempFilesMessage::Loaded { root, result } => trees.loaded(root, result),
+            TempFilesMessage::Committed { root, result } => trees.committed(root, result),
+            TempFilesMessage::TreeEnded { root } => trees.tree_ended(root),
         }
         Ok(())
     }
@@ -117,35 +117,35 @@ impl Actor for TempFilesActor {
     async fn post_stop(
         &self,
         _myself: ActorRef<Self::Msg>,
-        forest: &mut Self::State,
+        trees: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
-        while forest.reading.join_next().await.is_some() {}
-        forest.store = None;
+        while trees.readers.join_next().await.is_some() {}
+        trees.store = None;
         Ok(())
     }
 }
 
 impl TempFileTrees {
-    fn take(&mut self, request: Request) {
+    fn on_request(&mut self, request: Request) {
         let root = request.root;
         if !self.trees.contains_key(&root) {
-            let tree = self.plant(root);
+            let tree = self.load_tree(root);
             self.trees.insert(root, tree);
         }
         if let Some(tree) = self.trees.get_mut(&root) {
-            tree.wait(request);
+            tree.push(request);
         }
-        self.go_on(root);
+        self.commit_waiting(root);
     }
 
     /// A tree as it begins in memory: empty where there is no store, else once its files were read.
-    fn plant(&mut self, root: Pid) -> Tree {
+    fn load_tree(&mut self, root: Pid) -> Tree {
         let Some(store) = self.store.clone() else {
             return Tree::new(Some(TempFiles::default()));
         };
         let (myself, content_cache) = (self.myself.clone(), self.content_cache.clone());
-        self.reading.spawn_blocking(move || {
-            let result = held::load(&*store, &content_cache, root);
+        self.readers.spawn_blocking(move || {
+            let result = pieces::load(&*store, &content_cache, root);
             drop(store);
             // Where the actor is gone, nobody waits.
             let _ = myself.cast(TempFilesMessage::Loaded { root, result });
@@ -159,20 +159,20 @@ impl TempFileTrees {
                 if let Some(tree) = self.trees.get_mut(&root) {
                     tree.loaded(files);
                 }
-                self.go_on(root);
+                self.commit_waiting(root);
             }
             // The next request tries again.
             Err(reason) => self
                 .trees
                 .remove(&root)
                 .into_iter()
-                .for_each(|tree| tree.refuse(&reason)),
+                .for_each(|tree| tree.fail_waiting(&reason)),
         }
     }
 
     /// Decides what waits, and sends the changes on their way; where nothing changes it is answered
     /// at once.
-    fn go_on(&mut self, root: Pid) {
+    fn commit_waiting(&mut self, root: Pid) {
         let Some(tree) = self.trees.get_mut(&root).filter(|tree| tree.is_ready()) else {
             return;
         };
@@ -199,13 +199,15 @@ impl TempFileTrees {
         let Some(tree) = self.trees.get_mut(&root) else {
             return;
         };
-        let answers = tree.settle(result.map_err(|error| error.to_string()));
-        answers.into_iter().for_each(|answer| self.answer(answer));
-        self.go_on(root);
-        self.fell(root);
+        let answers = tree.finish_batch(result.map_err(|error| error.to_string()));
+        answers
+            .into_iter()
+            .for_each(|answer| self.send_reply(answer));
+        self.commit_waiting(root);
+        self.evict_if_done(root);
     }
 
-    fn answer(&mut self, Answered { reply, result }: Answered) {
+    fn send_reply(&mut self, PreparedReply { reply, result }: PreparedReply) {
         match result {
             Ok(TempFileReply::Changed {
                 id,
@@ -222,7 +224,7 @@ impl TempFileTrees {
                 id,
                 version,
                 content,
-            }) => self.read((id, version), content, reply),
+            }) => self.reply_with_content((id, version), content, reply),
             Err(error) => {
                 let _ = reply.send(Err(error));
             }
@@ -230,7 +232,12 @@ impl TempFileTrees {
     }
 
     /// Answers with a whole file. What has to be read or joined for that is, beside the actor.
-    fn read(&mut self, (id, version): Version, pieces: Pieces<Content>, reply: Reply) {
+    fn reply_with_content(
+        &mut self,
+        (id, version): Version,
+        pieces: Pieces<Content>,
+        reply: Reply,
+    ) {
         let answer = move |content: Result<Content, Unreadable>| {
             let content = content.map_err(|lost| TempFileError::Unavailable {
                 reason: unreadable((id, version), &lost),
@@ -241,22 +248,22 @@ impl TempFileTrees {
                 content,
             }));
         };
-        if let Some(content) = held::at_hand(&pieces) {
+        if let Some(content) = pieces::single(&pieces) {
             return answer(Ok(content));
         }
-        self.reading
-            .spawn_blocking(move || answer(held::join(&pieces)));
+        self.readers
+            .spawn_blocking(move || answer(pieces::join(&pieces)));
     }
 
     fn tree_ended(&mut self, root: Pid) {
         if let Some(tree) = self.trees.get_mut(&root) {
             tree.end();
         }
-        self.fell(root);
+        self.evict_if_done(root);
     }
 
     /// Lets go of a tree that is over, once nothing is asked of it any more.
-    fn fell(&mut self, root: Pid) {
+    fn evict_if_done(&mut self, root: Pid) {
         if self.trees.get(&root).is_some_and(Tree::is_done) {
             self.trees.remove(&root);
         }

@@ -16,15 +16,15 @@ use super::process::Process;
 use super::temporary_checkpoint::TemporaryCheckpoint;
 use super::tree::Tree;
 use crate::checkpoint::LogRecord;
+use crate::checkpoint_guard::CheckpointGuard;
 use crate::clock::now_ms;
+use crate::consistent_cut::{self, ConsistentCut};
 use crate::context::KernelContext;
 use crate::error::{KernelError, NotFound};
-use crate::in_use::CheckpointGuard;
-use crate::points::{self, Cut};
 use crate::ports::{History, Store, StoreError};
-use crate::recovery::{LoadError, Purpose};
+use crate::recovery::{LoadError, LoadPurpose};
 use crate::supervisor::{
-    BirthMessage, Branched, BranchedReply, Branching, Launch, LookupMessage, ProcessTree,
+    BirthMessage, BranchRequest, Branched, BranchedReply, Launch, LookupMessage, ProcessTree,
     TreeMessage,
 };
 
@@ -57,12 +57,12 @@ impl From<CheckpointId> for Point {
 #[must_use = "a branch is made when this is awaited"]
 pub struct Branch {
     kernel: Kernel,
-    of: Of,
+    of: BranchSource,
     beginning: Beginning,
 }
 
 #[derive(Debug)]
-enum Of {
+enum BranchSource {
     Branch(Pid, Point),
     Restore(CheckpointId),
 }
@@ -81,25 +81,27 @@ impl Branch {
             of,
             beginning,
         } = self;
-        let mut done_with = None;
+        let mut drop_checkpoint = None;
         let (pid, cut) = match of {
-            Of::Restore(id) => {
+            BranchSource::Restore(id) => {
                 let checkpoint = kernel.checkpoint(id).await?;
-                (checkpoint.of, Cutting::Checkpoint(checkpoint))
+                (checkpoint.of, BranchCut::Checkpoint(checkpoint))
             }
-            Of::Branch(pid, Point::Checkpoint(id)) => {
-                (pid, Cutting::Checkpoint(kernel.checkpoint(id).await?))
+            BranchSource::Branch(pid, Point::Checkpoint(id)) => {
+                (pid, BranchCut::Checkpoint(kernel.checkpoint(id).await?))
             }
-            Of::Branch(pid, Point::Fact(fact)) => (pid, Cutting::Behind(fact)),
-            Of::Branch(pid, Point::Now) => {
+            BranchSource::Branch(pid, Point::Fact(fact)) => (pid, BranchCut::Behind(fact)),
+            BranchSource::Branch(pid, Point::Now) => {
                 let ProcessTree { root, .. } = kernel.process_tree(pid).await?;
-                let (checkpoint, guard) = kernel.mark(root, Scope::Tree, "branch".into()).await?;
-                done_with = Some(guard);
-                (pid, Cutting::Checkpoint(checkpoint))
+                let (checkpoint, guard) = kernel
+                    .make_checkpoint(root, Scope::Tree, "branch".into())
+                    .await?;
+                drop_checkpoint = Some(guard);
+                (pid, BranchCut::Checkpoint(checkpoint))
             }
         };
         match cut {
-            Cutting::Checkpoint(Checkpoint {
+            BranchCut::Checkpoint(Checkpoint {
                 scope: Scope::Process,
                 id,
                 of,
@@ -116,13 +118,17 @@ impl Branch {
                 })?;
                 kernel.copy_at(pid, Some(at), beginning).await
             }
-            cut => kernel.grow(pid, cut, done_with, beginning).await,
+            cut => {
+                kernel
+                    .branch_tree(pid, cut, drop_checkpoint, beginning)
+                    .await
+            }
         }
     }
 }
 
 /// Which cut is to be made.
-enum Cutting {
+enum BranchCut {
     Checkpoint(Checkpoint),
     Behind(FactNumber),
 }
@@ -166,7 +172,7 @@ impl Kernel {
     pub fn branch(&self, pid: Pid, at: impl Into<Point>) -> Branch {
         Branch {
             kernel: self.clone(),
-            of: Of::Branch(pid, at.into()),
+            of: BranchSource::Branch(pid, at.into()),
             beginning: Beginning::Running,
         }
     }
@@ -179,7 +185,7 @@ impl Kernel {
     pub fn restore(&self, checkpoint: CheckpointId) -> Branch {
         Branch {
             kernel: self.clone(),
-            of: Of::Restore(checkpoint),
+            of: BranchSource::Restore(checkpoint),
             beginning: Beginning::Running,
         }
     }
@@ -216,7 +222,7 @@ impl Kernel {
             }
             Err(error) => Err(LoadError::from(error).into()),
         };
-        points::reading(&self.context, last).await
+        self.context.query_store(last).await
     }
 
     async fn copy_at(
@@ -225,7 +231,7 @@ impl Kernel {
         at: Option<FactNumber>,
         beginning: Beginning,
     ) -> Result<Process, KernelError> {
-        let loaded = self.read(from, at, Purpose::Run).await?;
+        let loaded = self.read(from, at, LoadPurpose::Run).await?;
         let (program, at) = (loaded.state.program().clone(), loaded.last);
         let image = begins(copied(loaded.state.image(), now_ms()), beginning);
         self.create(program, Box::new(image), Origin::Copied { from, at }, None)
@@ -238,7 +244,9 @@ impl Kernel {
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
     /// [`StoreFailure::Store`](crate::StoreFailure::Store).
     pub async fn checkpoints(&self) -> Result<Vec<Checkpoint>, KernelError> {
-        points::reading(&self.context, |store, _| Ok(store.checkpoints()?)).await
+        self.context
+            .query_store(|store, _| Ok(store.checkpoints()?))
+            .await
     }
 
     /// The checkpoint of this number.
@@ -247,10 +255,9 @@ impl Kernel {
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
     /// [`StoreFailure::Store`](crate::StoreFailure::Store) where there is none.
     pub async fn checkpoint(&self, id: CheckpointId) -> Result<Checkpoint, KernelError> {
-        points::reading(&self.context, move |store, _| {
-            Ok(points::checkpoint(store, id)?)
-        })
-        .await
+        self.context
+            .query_store(move |store, _| Ok(consistent_cut::checkpoint(store, id)?))
+            .await
     }
 
     /// Gives a checkpoint up. Its number is not used again; the facts that it names stay where they
@@ -271,55 +278,55 @@ impl Kernel {
 
     /// Makes the processes of a branch; the answer is that of `pid`. Gives up the checkpoint that
     /// was made for this only.
-    async fn grow(
+    async fn branch_tree(
         &self,
         pid: Pid,
-        cut: Cutting,
-        done_with: Option<CheckpointGuard>,
+        cut: BranchCut,
+        drop_checkpoint: Option<CheckpointGuard>,
         beginning: Beginning,
     ) -> Result<Process, KernelError> {
         let top = match &cut {
-            Cutting::Checkpoint(checkpoint) => checkpoint.of,
-            Cutting::Behind(_) => self.process_tree(pid).await?.root,
+            BranchCut::Checkpoint(checkpoint) => checkpoint.of,
+            BranchCut::Behind(_) => self.process_tree(pid).await?.root,
         };
-        let temporary = TemporaryCheckpoint::of(self, done_with);
+        let temporary = TemporaryCheckpoint::of(self, drop_checkpoint);
         let process_tree = self.process_tree(top).await?;
-        let read = points::reading(&self.context, move |store, context| {
+        let read = self.context.query_store(move |store, context| {
             let cut = match &cut {
-                Cutting::Checkpoint(checkpoint) => {
+                BranchCut::Checkpoint(checkpoint) => {
                     let missing = KernelError::NotFound(NotFound::InCheckpoint {
                         pid,
                         checkpoint: checkpoint.id,
                     });
                     checkpoint.standing(pid).ok_or(missing)?;
-                    Cut::of(checkpoint)
+                    ConsistentCut::of(checkpoint)
                 }
-                Cutting::Behind(fact) => Cut::behind(store, pid, *fact, &process_tree)?,
+                BranchCut::Behind(fact) => ConsistentCut::behind(store, pid, *fact, &process_tree)?,
             };
             let ProcessTree { root, rows, .. } = process_tree;
-            let files = points::files(store, context, root, &cut)?;
+            let files = consistent_cut::temp_files_at(store, context, root, &cut)?;
             Ok((
-                points::grafts(store, context, rows, &cut, beginning)?,
+                consistent_cut::processes_at(store, context, rows, &cut, beginning)?,
                 files,
             ))
         });
-        let (grafts, files) = read.await?;
-        let asked = grafts
+        let (processes, files) = read.await?;
+        let requested = processes
             .iter()
-            .position(|graft| graft.row.pid == pid)
+            .position(|process| process.row.pid == pid)
             .unwrap_or(0);
         // The commit of the births gives it up, where it comes about.
         let guard = temporary.hand_over();
-        let done_with = guard.as_ref().map(|guard| guard.id);
-        let branching = |reply| Branching {
-            grafts,
-            asked,
+        let drop_checkpoint = guard.as_ref().map(|guard| guard.id);
+        let request = |reply| BranchRequest {
+            processes,
+            requested,
             files,
-            done_with,
+            drop_checkpoint,
             launch: Launch::Run,
             reply,
         };
-        match self.grown(branching).await {
+        match self.create_branch(request).await {
             Ok((process, _)) => Ok(process),
             Err(error) => {
                 drop(TemporaryCheckpoint::of(self, guard));
@@ -329,33 +336,33 @@ impl Kernel {
     }
 
     /// Makes new processes: the one that was asked for, and the pids of all.
-    pub(super) async fn grown(
+    pub(super) async fn create_branch(
         &self,
-        branching: impl FnOnce(BranchedReply) -> Branching,
+        request: impl FnOnce(BranchedReply) -> BranchRequest,
     ) -> Result<(Process, Vec<Pid>), KernelError> {
-        let events = self.context.watch();
-        let (reply, grown) = oneshot::channel();
-        self.tell(BirthMessage::Branch(Box::new(branching(reply))))?;
-        let Branched { handle, pids } = grown.await.map_err(|_| KernelError::Closed)??;
+        let events = self.context.subscribe();
+        let (reply, branched) = oneshot::channel();
+        self.cast(BirthMessage::Branch(Box::new(request(reply))))?;
+        let Branched { handle, pids } = branched.await.map_err(|_| KernelError::Closed)??;
         Ok((Process::new(self.clone(), handle, events), pids))
     }
 
     pub(super) async fn process_tree(&self, of: Pid) -> Result<ProcessTree, KernelError> {
         let (reply, process_tree) = oneshot::channel();
-        self.tell(LookupMessage::ListTree { of, reply })?;
+        self.cast(LookupMessage::ListTree { of, reply })?;
         process_tree.await.map_err(|_| KernelError::Closed)?
     }
 
     /// Makes a checkpoint, which no collection gives up before what says that it is in use is
     /// dropped.
-    pub(super) async fn mark(
+    pub(super) async fn make_checkpoint(
         &self,
         of: Pid,
         scope: Scope,
         label: Arc<str>,
     ) -> Result<(Checkpoint, CheckpointGuard), KernelError> {
         let (reply, made) = oneshot::channel();
-        self.tell(TreeMessage::MakeCheckpoint {
+        self.cast(TreeMessage::MakeCheckpoint {
             of,
             scope,
             label,
@@ -378,7 +385,7 @@ impl Process {
     pub async fn checkpoint(&self, label: impl Into<Arc<str>>) -> Result<Checkpoint, KernelError> {
         Ok(self
             .kernel
-            .mark(self.pid(), Scope::Process, label.into())
+            .make_checkpoint(self.pid(), Scope::Process, label.into())
             .await?
             .0)
     }
@@ -400,22 +407,22 @@ impl Process {
     /// [`ProcessError::Ended`](crate::ProcessError::Ended).
     pub async fn restore(&self, checkpoint: CheckpointId) -> Result<Answer, KernelError> {
         let (reply, lineage) = oneshot::channel();
-        self.kernel.tell(LookupMessage::Lineage {
+        self.kernel.cast(LookupMessage::Lineage {
             of: self.pid(),
             reply,
         })?;
         let (lineage, pid) = (lineage.await.map_err(|_| KernelError::Closed)?, self.pid());
-        let read = points::reading(&self.kernel.context, move |store, context| {
-            let standing = points::standing(store, context, checkpoint, &lineage)?;
-            standing.ok_or(KernelError::NotFound(NotFound::InCheckpoint {
+        let read = self.kernel.context.query_store(move |store, context| {
+            let state = consistent_cut::state_at_checkpoint(store, context, checkpoint, &lineage)?;
+            state.ok_or(KernelError::NotFound(NotFound::InCheckpoint {
                 pid,
                 checkpoint,
             }))
         });
-        let standing: Box<Standing> = Box::new(read.await?);
-        self.ask(|ticket| Input::Host {
+        let state: Box<Standing> = Box::new(read.await?);
+        self.request(|ticket| Input::Host {
             ticket,
-            request: HostRequest::TakeBack(standing),
+            request: HostRequest::TakeBack(state),
         })
         .await
     }
@@ -433,7 +440,7 @@ impl Tree {
         Ok(self
             .0
             .kernel
-            .mark(self.0.pid(), Scope::Tree, label.into())
+            .make_checkpoint(self.0.pid(), Scope::Tree, label.into())
             .await?
             .0)
     }

@@ -20,17 +20,17 @@ use crate::context::{KernelContext, Limits};
 use crate::durability::Durability;
 use crate::environment;
 use crate::error::{KernelError, NameError};
-use crate::permits::{Bounds, Providers};
+use crate::permits::{CallLimits, PermitQueues};
 use crate::ports::{
     Host, Listing, Model, NoHost, OwnerToken, Provider, Store, StoreError, Tool, ToolServers,
 };
-use crate::readers::Readers;
+use crate::read_pool::ReadPool;
 use crate::store_handle::{StoreHandle, StoreSlot};
 use crate::supervisor::{RunMessage, SupervisorActor, Table};
 use crate::temp_files::TempFilesActor;
 use dormouse_kernel::syscall;
 
-const EVENTS: usize = 8192;
+const EVENT_CAPACITY: usize = 8192;
 
 /// What a kernel is made of. Without a store it forgets everything at its end; without a host it
 /// touches no file and runs no command.
@@ -43,7 +43,7 @@ pub struct KernelBuilder {
     servers: Option<Arc<dyn ToolServers>>,
     host: Arc<dyn Host>,
     prices: BTreeMap<String, Price>,
-    model_calls: Bounds,
+    model_calls: CallLimits,
     durability: Durability,
     resident_bytes: Option<u64>,
     limits: Limits,
@@ -70,7 +70,7 @@ impl Default for KernelBuilder {
             servers: None,
             host: Arc::new(NoHost),
             prices: BTreeMap::new(),
-            model_calls: Bounds {
+            model_calls: CallLimits {
                 each: 16,
                 named: BTreeMap::new(),
             },
@@ -255,50 +255,51 @@ impl KernelBuilder {
         if let Some(folder) = self.store.as_ref().and_then(|store| store.folder()) {
             self.host.seal(folder);
         }
-        let Claimed {
+        let ClaimedStore {
             store: claimed,
             table,
             resumed,
-            last_mark,
+            last_checkpoint_id,
             lost,
             acknowledged,
         } = self.claim().await?;
-        let opening = claimed.as_ref().map_or(0, |(_, owner)| owner.0);
-        let (claimed, held) = match claimed {
+        let owner_token = claimed.as_ref().map_or(0, |(_, owner)| owner.0);
+        let (claimed, handle) = match claimed {
             Some((store, owner)) => {
-                let (store_handle, returns) = StoreHandle::of(store);
+                let (store_handle, barrier) = StoreHandle::with_barrier(store);
                 (
                     Some((store_handle.clone(), owner)),
-                    Some((store_handle, returns)),
+                    Some((store_handle, barrier)),
                 )
             }
             None => (None, None),
         };
-        let is_kept = held.is_some();
-        let store = Arc::new(StoreSlot::new(held));
+        let has_store = handle.is_some();
+        let store = Arc::new(StoreSlot::new(handle));
         let content_cache = Arc::new(ContentCache::new(store.clone(), self.resident_bytes));
         let spawned = CheckpointActor::spawn(
             None,
             CheckpointActor,
-            (claimed, last_mark, content_cache.clone(), self.durability),
+            (
+                claimed,
+                last_checkpoint_id,
+                content_cache.clone(),
+                self.durability,
+            ),
         )
         .await;
         let (checkpoint, _task) = spawned.map_err(|_| KernelError::Closed)?;
-        let files = (
-            checkpoint.clone(),
-            store.store_handle(),
-            content_cache.clone(),
-        );
+        let files = (checkpoint.clone(), store.handle(), content_cache.clone());
         let spawned = TempFilesActor::spawn(None, TempFilesActor, files).await;
         let (temp_files, _task) = spawned.map_err(|_| KernelError::Closed)?;
         let context = Arc::new(KernelContext {
-            is_kept,
+            has_store,
             lost,
             acknowledged,
             store,
             content_cache,
-            opening,
-            around: Arc::new(HostContext {
+            owner_token,
+            host_context: Arc::new(HostContext {
                 tools: host_tools(&self.tools),
                 environment: environment::standard(),
                 prices: self.prices,
@@ -310,13 +311,13 @@ impl KernelBuilder {
             host: self.host,
             checkpoint,
             temp_files,
-            events: RwLock::new(Some(broadcast::Sender::new(EVENTS))),
-            model_permits: Providers::new(self.model_calls),
+            events: RwLock::new(Some(broadcast::Sender::new(EVENT_CAPACITY))),
+            model_permits: PermitQueues::new(self.model_calls),
             limits: self.limits,
-            collecting: Arc::default(),
-            in_use: Arc::default(),
-            readers: Readers::new(),
-            compiled: Mutex::default(),
+            gc_inventory: Arc::default(),
+            checkpoints_in_use: Arc::default(),
+            read_pool: ReadPool::new(),
+            program_cache: Mutex::default(),
         });
         let spawned = SupervisorActor::spawn(None, SupervisorActor, (context.clone(), table)).await;
         let (supervisor, _task) = spawned.map_err(|_| KernelError::Closed)?;
@@ -330,23 +331,23 @@ impl KernelBuilder {
     }
 
     /// Claims the store, and reads its process table.
-    async fn claim(&self) -> Result<Claimed, KernelError> {
+    async fn claim(&self) -> Result<ClaimedStore, KernelError> {
         let inbox = self.limits.inbox;
         let Some(store) = self.store.clone() else {
             let table = Table::new(Listing::default(), inbox);
             let (resumed, lost, acknowledged) = (Vec::new(), Vec::new(), Vec::new());
-            return Ok(Claimed {
+            return Ok(ClaimedStore {
                 store: None,
                 table,
                 resumed,
-                last_mark: 0,
+                last_checkpoint_id: 0,
                 lost,
                 acknowledged,
             });
         };
         let recovery = self.recovery.clone();
-        let claim = move || -> Result<Claimed, KernelError> {
-            let (listing, last_mark) = (store.processes()?, store.last_checkpoint()?);
+        let claim = move || -> Result<ClaimedStore, KernelError> {
+            let (listing, last_checkpoint_id) = (store.processes()?, store.last_checkpoint()?);
             listing.lost.iter().for_each(
                 |lost| tracing::error!(%lost, "not all processes of the store can be listed"),
             );
@@ -358,11 +359,11 @@ impl KernelBuilder {
             };
             let (lost, acknowledged) = (listing.lost.clone(), listing.acknowledged.clone());
             let table = Table::new(listing, inbox);
-            Ok(Claimed {
+            Ok(ClaimedStore {
                 store: Some((store, owner)),
                 table,
                 resumed,
-                last_mark,
+                last_checkpoint_id,
                 lost,
                 acknowledged,
             })
@@ -374,13 +375,13 @@ impl KernelBuilder {
 }
 
 /// A store that was claimed, if there is one.
-struct Claimed {
+struct ClaimedStore {
     store: Option<(Arc<dyn Store>, OwnerToken)>,
     table: Table,
     /// Those that are to run.
     resumed: Vec<Pid>,
     /// The highest number that a checkpoint had.
-    last_mark: u64,
+    last_checkpoint_id: u64,
     /// What the store cannot list, and why.
     lost: Vec<String>,
     /// The same for what a repair has acknowledged.

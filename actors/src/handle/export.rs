@@ -10,10 +10,10 @@ use dormouse_proto::id::{CommitNumber, FactNumber, Pid};
 use super::branch::Point;
 use super::kernel::Kernel;
 use super::temporary_checkpoint::TemporaryCheckpoint;
+use crate::consistent_cut::ConsistentCut;
 use crate::context::KernelContext;
 use crate::error::{KernelError, NotFound, StoreFailure};
-use crate::export::{self, Exported, Order};
-use crate::points::{self, Cut};
+use crate::export::{self, ExportRequest, Exported};
 use crate::ports::{Store, StoreError, Written};
 use crate::supervisor::ProcessTree;
 
@@ -104,12 +104,12 @@ impl Export {
             at,
             redact,
         } = self;
-        if !kernel.context.is_kept {
+        if !kernel.context.has_store {
             return Err(StoreFailure::NoStore.into());
         }
         let mut guard = None;
-        let cutting = match at {
-            Point::Fact(fact) => Cutting::Behind(fact),
+        let export_cut = match at {
+            Point::Fact(fact) => ExportCut::Behind(fact),
             Point::Checkpoint(id) => {
                 let checkpoint = kernel.checkpoint(id).await?;
                 checkpoint.standing(of).ok_or(NotFound::InCheckpoint {
@@ -119,13 +119,14 @@ impl Export {
                 if checkpoint.scope == Scope::Process {
                     scope = Scope::Process;
                 }
-                Cutting::Checkpoint(checkpoint)
+                ExportCut::Checkpoint(checkpoint)
             }
-            Point::Now if kernel.context.is_read_only() => Cutting::End,
+            Point::Now if kernel.context.is_read_only() => ExportCut::End,
             Point::Now => {
-                let (checkpoint, made) = kernel.mark(of, scope, "export".into()).await?;
-                guard = Some(made);
-                Cutting::Checkpoint(checkpoint)
+                let (checkpoint, new_guard) =
+                    kernel.make_checkpoint(of, scope, "export".into()).await?;
+                guard = Some(new_guard);
+                ExportCut::Checkpoint(checkpoint)
             }
         };
         let temporary = TemporaryCheckpoint::of(&kernel, guard);
@@ -134,16 +135,16 @@ impl Export {
             process_tree.rows.retain(|row| row.pid == of);
         }
         let write = move |store: &dyn Store, context: &KernelContext| {
-            let cut = match &cutting {
-                Cutting::Checkpoint(checkpoint) => Cut::of(checkpoint),
-                Cutting::Behind(fact) => Cut::behind(store, of, *fact, &process_tree)?,
-                Cutting::End => end(store, &process_tree)?,
+            let cut = match &export_cut {
+                ExportCut::Checkpoint(checkpoint) => ConsistentCut::of(checkpoint),
+                ExportCut::Behind(fact) => ConsistentCut::behind(store, of, *fact, &process_tree)?,
+                ExportCut::End => cut_at_end(store, &process_tree)?,
             };
             let ProcessTree { root, rows, last } = process_tree;
             export::write(
                 store,
                 context,
-                &Order {
+                &ExportRequest {
                     scope,
                     rows,
                     root,
@@ -154,7 +155,7 @@ impl Export {
                 to,
             )
         };
-        let written = points::reading(&kernel.context, write).await;
+        let written = kernel.context.query_store(write).await;
         if let Some(guard) = temporary.hand_over() {
             let dropped = kernel.drop_checkpoint(guard.id).await;
             return written.and_then(|written| dropped.map(|()| written));
@@ -164,7 +165,7 @@ impl Export {
 }
 
 /// Which cut is exported.
-enum Cutting {
+enum ExportCut {
     Checkpoint(Checkpoint),
     Behind(FactNumber),
     /// All that a store holds that is only read: it shows one moment.
@@ -172,8 +173,8 @@ enum Cutting {
 }
 
 /// All that the store holds of a process tree.
-fn end(store: &dyn Store, process_tree: &ProcessTree) -> Result<Cut, StoreError> {
-    let mut cut = Cut {
+fn cut_at_end(store: &dyn Store, process_tree: &ProcessTree) -> Result<ConsistentCut, StoreError> {
+    let mut cut = ConsistentCut {
         commit: CommitNumber(u64::MAX),
         at_ms: 0,
         members: Default::default(),

@@ -37,14 +37,14 @@ struct ReadFile {
 #[serde(deny_unknown_fields)]
 struct ListDir {
     /// The directory; the working directory, where none is given.
-    #[serde(alias = "path", default = "here")]
+    #[serde(alias = "path", default = "default_directory")]
     directory_path: String,
     /// Whether entries whose names begin with a dot are listed too.
     #[serde(default)]
     all: bool,
 }
 
-fn here() -> String {
+fn default_directory() -> String {
     ".".to_owned()
 }
 
@@ -101,7 +101,7 @@ async fn blocking<T: Send + 'static>(
 
 fn read_file(host: &dyn Host, path: &str, out: &OutputSink) -> Result<(), String> {
     let CappedBytes { bytes, cut_bytes } =
-        host.collect(Path::new(path), READ_BYTES).map_err(said)?;
+        host.collect(Path::new(path), READ_BYTES).map_err(message)?;
     // What does not fit is reported by the sink itself.
     let _ = match shown_type(&bytes).filter(|_| cut_bytes == 0) {
         Some(media_type) => {
@@ -133,7 +133,7 @@ enum Hidden {
 }
 
 fn list_dir(host: &dyn Host, path: &str, hidden: Hidden) -> Result<String, String> {
-    let Listing { entries, left_out } = host.list(Path::new(path)).map_err(said)?;
+    let Listing { entries, left_out } = host.list(Path::new(path)).map_err(message)?;
     let shown = entries
         .iter()
         .filter(|entry| hidden == Hidden::Listed || !entry.name.starts_with('.'));
@@ -170,6 +170,6 @@ fn line(DirEntry { name, kind }: &DirEntry) -> String {
     }
 }
 
-fn said(error: FileError) -> String {
+fn message(error: FileError) -> String {
     error.message
 }

@@ -16,9 +16,9 @@ use crate::ports::{Bounds, OwnerToken, Purpose};
 use crate::supervisor::LookupMessage;
 
 /// Says that nobody waits any more, when it is dropped.
-struct Waiting(Arc<AtomicBool>);
+struct CallerGuard(Arc<AtomicBool>);
 
-impl Drop for Waiting {
+impl Drop for CallerGuard {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Relaxed);
     }
@@ -49,17 +49,17 @@ impl Kernel {
     ) -> Result<Garbage, KernelError> {
         // The store handle comes second: whoever waits here for another collection does not hold up a
         // shutdown.
-        let mut inventory = self.context.collecting.clone().lock_owned().await;
-        let store = self.context.store().ok_or(StoreFailure::NoStore)?;
+        let mut inventory = self.context.gc_inventory.clone().lock_owned().await;
+        let store = self.context.store_handle().ok_or(StoreFailure::NoStore)?;
         let (owner, context, supervisor) = (
-            OwnerToken(self.context.opening),
+            OwnerToken(self.context.owner_token),
             self.context.clone(),
             self.supervisor.clone(),
         );
-        let waits = Arc::new(AtomicBool::new(true));
-        let waiting = Waiting(waits.clone());
+        let is_awaited = Arc::new(AtomicBool::new(true));
+        let caller = CallerGuard(is_awaited.clone());
         let work = move || {
-            let watch = &mut |_| match context.is_open() && waits.load(Ordering::Relaxed) {
+            let watch = &mut |_| match context.is_open() && is_awaited.load(Ordering::Relaxed) {
                 true => ControlFlow::Continue(()),
                 false => ControlFlow::Break(()),
             };
@@ -68,7 +68,7 @@ impl Kernel {
             let forgot = &mut |pids: &BTreeSet<Pid>| {
                 // Where the supervisor is gone, so is its table.
                 let _ = supervisor.cast(
-                    LookupMessage::Forget {
+                    LookupMessage::RemoveDeleted {
                         pids: pids.iter().copied().collect(),
                     }
                     .into(),
@@ -78,8 +78,8 @@ impl Kernel {
                 (&retention, Bounds::default(), Unreadable::KeepAll);
             let now_ms = now_ms();
             let inventory = &mut *inventory;
-            let in_use = &|| context.in_use.list();
-            let order = Collection {
+            let in_use = &|| context.checkpoints_in_use.list();
+            let collection = Collection {
                 owner,
                 inventory,
                 retention,
@@ -91,12 +91,12 @@ impl Kernel {
                 forgot,
                 watch,
             };
-            collect(&*store, order)
+            collect(&*store, collection)
         };
         let garbage = tokio::task::spawn_blocking(work)
             .await
             .map_err(|_| KernelError::Closed)??;
-        drop(waiting);
+        drop(caller);
         Ok(garbage)
     }
 }

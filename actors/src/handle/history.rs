@@ -8,11 +8,11 @@ use dormouse_proto::record::{ContentRef, Fact};
 
 use super::branch::Point;
 use super::kernel::Kernel;
+use crate::consistent_cut;
 use crate::context::KernelContext;
 use crate::error::{KernelError, NotFound};
-use crate::points;
 use crate::ports::{Store, StoreError, Written};
-use crate::recovery::{self, LoadError, Purpose};
+use crate::recovery::{self, LoadError, LoadPurpose};
 
 /// A fact as it is listed: each is a point that a branch can begin at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +54,9 @@ impl Kernel {
         &self,
         pid: Pid,
     ) -> Result<(Vec<LogLine>, Option<KernelError>), KernelError> {
-        points::reading(&self.context, move |store, _| readable_log(store, pid)).await
+        self.context
+            .query_store(move |store, _| readable_log(store, pid))
+            .await
     }
 
     /// What differs between a point of one process and one of the same or another: a fact
@@ -69,11 +71,11 @@ impl Kernel {
     pub async fn diff(&self, left: (Pid, Point), right: (Pid, Point)) -> Result<Diff, KernelError> {
         let read = move |store: &dyn Store, context: &KernelContext| {
             Ok(diff(
-                &image(store, context, left)?,
-                &image(store, context, right)?,
+                &image_at(store, context, left)?,
+                &image_at(store, context, right)?,
             ))
         };
-        points::reading(&self.context, read).await
+        self.context.query_store(read).await
     }
 }
 
@@ -109,7 +111,7 @@ fn readable_log(
             let (name, gist) = match number {
                 FactNumber(0) => ("born", program_of(store, pid)?),
                 _ => match facts.next() {
-                    Some(fact) => named(pid, &fact)?,
+                    Some(fact) => summarize(pid, &fact)?,
                     None => return Ok((lines, lost)),
                 },
             };
@@ -155,16 +157,16 @@ fn facts_up_to_loss(
 ///
 /// # Errors
 /// Each may be [`StoreFailure::Load`](crate::StoreFailure::Load), for a fact that has no meaning.
-pub fn log_lines(told: &Facts) -> impl Iterator<Item = Result<LogLine, KernelError>> {
+pub fn log_lines(commit_facts: &Facts) -> impl Iterator<Item = Result<LogLine, KernelError>> {
     let Facts {
         pid,
         commit,
         at_ms,
         first,
         ref facts,
-    } = *told;
+    } = *commit_facts;
     (first.0..).zip(facts).map(move |(number, fact)| {
-        let (name, gist) = named(pid, fact)?;
+        let (name, gist) = summarize(pid, fact)?;
         Ok(LogLine {
             number: FactNumber(number),
             commit,
@@ -175,13 +177,13 @@ pub fn log_lines(told: &Facts) -> impl Iterator<Item = Result<LogLine, KernelErr
     })
 }
 
-fn named(pid: Pid, fact: &[u8]) -> Result<(&'static str, String), LoadError> {
+fn summarize(pid: Pid, fact: &[u8]) -> Result<(&'static str, String), LoadError> {
     let fact: Fact<ContentRef> =
         codec::decode(fact).map_err(|source| LoadError::Record { pid, source })?;
     Ok((fact.name(), gist(&fact)))
 }
 
-fn image(
+fn image_at(
     store: &dyn Store,
     context: &KernelContext,
     (pid, at): (Pid, Point),
@@ -190,14 +192,16 @@ fn image(
         Point::Now => None,
         Point::Fact(fact) => Some(fact),
         Point::Checkpoint(id) => {
-            let standing = points::checkpoint(store, id)?.standing(pid);
-            Some(standing.ok_or(NotFound::InCheckpoint {
+            let fact = consistent_cut::checkpoint(store, id)?.standing(pid);
+            Some(fact.ok_or(NotFound::InCheckpoint {
                 pid,
                 checkpoint: id,
             })?)
         }
     };
-    Ok(recovery::load(store, context, pid, upto, Purpose::Look)?
-        .state
-        .image())
+    Ok(
+        recovery::load(store, context, pid, upto, LoadPurpose::Inspect)?
+            .state
+            .image(),
+    )
 }

@@ -12,11 +12,11 @@ use super::kernel::Kernel;
 use super::process::Process;
 use crate::error::{KernelError, StoreFailure};
 use crate::import;
-use crate::recovery::Purpose;
-use crate::supervisor::{Branching, Launch};
+use crate::recovery::LoadPurpose;
+use crate::supervisor::{BranchRequest, Launch};
 
 /// So often an import is tried whose contents are swept before its processes are born.
-const TRIES: u32 = 3;
+const MAX_ATTEMPTS: u32 = 3;
 
 /// An import about to be made: `.await` makes it.
 #[derive(Debug)]
@@ -95,55 +95,58 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
             beginning,
             launch,
         } = self;
-        if !kernel.context.is_kept {
+        if !kernel.context.has_store {
             return Err(StoreFailure::NoStore.into());
         }
         let purpose = match launch {
-            Launch::Run => Purpose::Run,
-            Launch::Hold => Purpose::Look,
+            Launch::Run => LoadPurpose::Run,
+            Launch::Hold => LoadPurpose::Inspect,
         };
-        let mut tries = 1;
+        let mut attempt = 1;
         loop {
             let context = kernel.context.clone();
-            let bring = move || {
-                let plan = import::plan(&context, &mut file, purpose)?;
-                import::bring(&context, &mut file, &plan)?;
-                Ok::<_, KernelError>((file, plan))
+            let store_contents = move || {
+                let checked = import::check_export(&context, &mut file, purpose)?;
+                import::store_contents(&context, &mut file, &checked)?;
+                Ok::<_, KernelError>((file, checked))
             };
-            let (read, plan) = tokio::task::spawn_blocking(bring)
+            let (read, checked) = tokio::task::spawn_blocking(store_contents)
                 .await
                 .map_err(|_| KernelError::Closed)??;
             file = read;
-            let (grafts, files) = (
-                import::grafts(&kernel.context, &plan, beginning),
-                import::files(&kernel.context, &plan),
+            let (processes, files) = (
+                import::processes(&kernel.context, &checked, beginning),
+                import::temp_files(&kernel.context, &checked),
             );
-            let there: Vec<Pid> = grafts.iter().map(|graft| graft.row.pid).collect();
-            let branching = |reply| Branching {
-                grafts,
-                asked: 0,
+            let exported_pids: Vec<Pid> = processes.iter().map(|process| process.row.pid).collect();
+            let request = |reply| BranchRequest {
+                processes,
+                requested: 0,
                 files,
-                done_with: None,
+                drop_checkpoint: None,
                 launch,
                 reply,
             };
-            match kernel.grown(branching).await {
+            match kernel.create_branch(request).await {
                 Ok((process, here)) => {
-                    let pids = there.into_iter().zip(here).collect();
+                    let pids = exported_pids.into_iter().zip(here).collect();
                     return Ok(Imported {
-                        export: plan.manifest.id,
+                        export: checked.manifest.id,
                         process,
                         pids,
                     });
                 }
-                Err(error @ KernelError::Store(StoreFailure::NotDurable(_))) if tries < TRIES => {
+                Err(error @ KernelError::Store(StoreFailure::NotDurable(_)))
+                    if attempt < MAX_ATTEMPTS =>
+                {
                     let context = kernel.context.clone();
-                    let has_all =
-                        tokio::task::spawn_blocking(move || import::has_all(&context, &plan));
+                    let has_all = tokio::task::spawn_blocking(move || {
+                        import::has_all_contents(&context, &checked)
+                    });
                     if has_all.await.map_err(|_| KernelError::Closed)? {
                         return Err(error);
                     }
-                    tries += 1;
+                    attempt += 1;
                 }
                 Err(error) => return Err(error),
             }

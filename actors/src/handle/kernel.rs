@@ -23,10 +23,10 @@ use crate::context::KernelContext;
 use crate::error::{KernelError, NotFound, StoreFailure};
 use crate::event::View;
 use crate::ports::Store;
-use crate::recovery::{self, Loaded, Purpose};
+use crate::recovery::{self, LoadPurpose, Loaded};
 use crate::supervisor::{
-    BirthMessage, HandleReply, Listed, LookupMessage, RunMessage, SupervisorMessage, TreeMessage,
-    Which,
+    BirthMessage, HandleReply, ListFilter, ListedProcess, LookupMessage, RunMessage,
+    SupervisorMessage, TreeMessage,
 };
 
 /// So many lines of the process table are read at once.
@@ -137,7 +137,7 @@ impl Kernel {
         let mut processes: Vec<ProcessInfo> = Vec::new();
         loop {
             let last = processes.last().map(|info| info.row.pid);
-            let part = self.list(Which::After(last, LISTED_AT_ONCE)).await?;
+            let part = self.list(ListFilter::After(last, LISTED_AT_ONCE)).await?;
             let is_last = part.len() < LISTED_AT_ONCE;
             processes.extend(part);
             if is_last {
@@ -170,9 +170,9 @@ impl Kernel {
         self.context.store.unreadable()
     }
 
-    pub(super) async fn list(&self, which: Which) -> Result<Vec<ProcessInfo>, KernelError> {
+    pub(super) async fn list(&self, which: ListFilter) -> Result<Vec<ProcessInfo>, KernelError> {
         let (reply, listed) = oneshot::channel();
-        self.tell(LookupMessage::List { which, reply })?;
+        self.cast(LookupMessage::List { which, reply })?;
         let listed = listed.await.map_err(|_| KernelError::Closed)?;
         Ok(listed.into_iter().map(ProcessInfo::from).collect())
     }
@@ -182,7 +182,8 @@ impl Kernel {
     /// # Errors
     /// [`NotFound::Process`](crate::NotFound::Process).
     pub async fn process(&self, pid: Pid) -> Result<Process, KernelError> {
-        self.ask(|reply| LookupMessage::Find { pid, reply }).await
+        self.request_handle(|reply| LookupMessage::Find { pid, reply })
+            .await
     }
 
     /// A handle on the living process of this name, which [`Start::name`] gave it.
@@ -190,7 +191,7 @@ impl Kernel {
     /// # Errors
     /// [`NotFound::Name`](crate::NotFound::Name).
     pub async fn named(&self, name: &str) -> Result<Process, KernelError> {
-        self.ask(|reply| LookupMessage::FindNamed {
+        self.request_handle(|reply| LookupMessage::FindNamed {
             name: name.into(),
             reply,
         })
@@ -203,7 +204,8 @@ impl Kernel {
     /// # Errors
     /// [`NotFound::Process`](crate::NotFound::Process).
     pub async fn resume(&self, pid: Pid) -> Result<Process, KernelError> {
-        self.ask(|reply| RunMessage::Resume { pid, reply }).await
+        self.request_handle(|reply| RunMessage::Resume { pid, reply })
+            .await
     }
 
     /// Runs every process that has not ended. ShutdownBarrier those, by rising pid.
@@ -234,7 +236,7 @@ impl Kernel {
     /// [`KernelError::Closed`].
     pub fn hold(&self, roots: impl IntoIterator<Item = Pid>) -> Result<(), KernelError> {
         let roots = roots.into_iter().collect();
-        self.tell(TreeMessage::Hold { roots })
+        self.cast(TreeMessage::Hold { roots })
     }
 
     /// How a process stood after its last durable fact, with its descriptors, read from its
@@ -244,8 +246,8 @@ impl Kernel {
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
     /// [`StoreFailure::Load`](crate::StoreFailure::Load).
     pub async fn inspect(&self, pid: Pid) -> Result<View, KernelError> {
-        let loaded = self.read(pid, None, Purpose::Look).await?;
-        Ok(View::whole(&loaded.state, loaded.last))
+        let loaded = self.read(pid, None, LoadPurpose::Inspect).await?;
+        Ok(View::with_table(&loaded.state, loaded.last))
     }
 
     /// What durable contents take in memory, in bytes, each counted once however many processes
@@ -259,7 +261,7 @@ impl Kernel {
     /// Events of all processes from now on.
     #[must_use]
     pub fn events(&self) -> Events {
-        Events::new(self.context.watch(), None)
+        Events::new(self.context.subscribe(), None)
     }
 
     /// Stops all actors, makes durable what is on its way, and lets go of the store. What was going
@@ -276,15 +278,15 @@ impl Kernel {
 
     /// The same, if what it says of the tools of the host fits them, and what it bounds can be
     /// counted.
-    fn fitting(&self, compiled: Compiled) -> Result<Compiled, ProgramErrors> {
-        let tools = &self.context.around.tools;
+    fn check_host(&self, compiled: Compiled) -> Result<Compiled, ProgramErrors> {
+        let tools = &self.context.host_context.tools;
         let fitting = compiled.fits(
             &tools
                 .iter()
                 .map(|(name, tool)| (&**name, &*tool.spec.schema))
                 .collect(),
         )?;
-        fitting.priced(&self.context.around.prices)
+        fitting.priced(&self.context.host_context.prices)
     }
 
     /// The program, compiled for what is registered here.
@@ -299,7 +301,7 @@ impl Kernel {
             tools: &tools,
             providers: KnownProviders::Only(&providers),
         };
-        self.fitting(compile(entry, read, registered)?)
+        self.check_host(compile(entry, read, registered)?)
     }
 
     /// The process after fact `upto`. Without one: after its last fact, once all queued writes have
@@ -308,12 +310,12 @@ impl Kernel {
         &self,
         pid: Pid,
         upto: Option<FactNumber>,
-        purpose: Purpose,
+        purpose: LoadPurpose,
     ) -> Result<Loaded, KernelError> {
         if upto.is_none() {
             self.wait_for_queued_writes().await;
         }
-        let store = self.context.store().ok_or(StoreFailure::NoStore)?;
+        let store = self.context.store_handle().ok_or(StoreFailure::NoStore)?;
         let context = self.context.clone();
         let load = move || recovery::load(&*store, &context, pid, upto, purpose);
         Ok(tokio::task::spawn_blocking(load)
@@ -340,7 +342,7 @@ impl Kernel {
         origin: Origin,
         name: Option<Arc<str>>,
     ) -> Result<Process, KernelError> {
-        self.ask(|reply| BirthMessage::Start {
+        self.request_handle(|reply| BirthMessage::Start {
             program,
             image,
             origin,
@@ -350,26 +352,26 @@ impl Kernel {
         .await
     }
 
-    pub(super) fn tell(&self, message: impl Into<SupervisorMessage>) -> Result<(), KernelError> {
+    pub(super) fn cast(&self, message: impl Into<SupervisorMessage>) -> Result<(), KernelError> {
         self.supervisor
             .cast(message.into())
             .map_err(|_| KernelError::Closed)
     }
 
-    pub(super) async fn ask<M: Into<SupervisorMessage>>(
+    pub(super) async fn request_handle<M: Into<SupervisorMessage>>(
         &self,
         message: impl FnOnce(HandleReply) -> M,
     ) -> Result<Process, KernelError> {
-        let events = self.context.watch();
+        let events = self.context.subscribe();
         let (reply, handle) = oneshot::channel();
-        self.tell(message(reply))?;
+        self.cast(message(reply))?;
         let handle = handle.await.map_err(|_| KernelError::Closed)??;
         Ok(Process::new(self.clone(), handle, events))
     }
 }
 
-impl From<Listed> for ProcessInfo {
-    fn from(Listed { row, status, view }: Listed) -> Self {
+impl From<ListedProcess> for ProcessInfo {
+    fn from(ListedProcess { row, status, view }: ListedProcess) -> Self {
         Self { row, status, view }
     }
 }

@@ -26,15 +26,16 @@ use crate::clock::now_ms;
 use crate::error::{KernelError, ProcessError};
 use crate::event::{Event, View};
 use crate::ports::Watcher;
-use crate::process::{Copied, Delivery, Requester};
-use crate::recovery::Purpose;
+use crate::process::{Delivery, ProcessCopy, ReplyTo};
+use crate::recovery::LoadPurpose;
 use crate::supervisor::{
-    Ended, HandleGuard, HandleParts, MailMessage, RestMessage, RunMessage, TreeMessage, Which,
+    Ended, HandleGuard, HandleParts, HibernationMessage, ListFilter, MailMessage, RunMessage,
+    TreeMessage,
 };
 
 /// Counts the calls of hosts within one program; the opening of the store tells those of an earlier
 /// one apart.
-static TICKETS: AtomicU64 = AtomicU64::new(0);
+static NEXT_REQUEST: AtomicU64 = AtomicU64::new(0);
 
 /// A process of a kernel. Cloning the handle makes a second one; dropping it ends nothing.
 ///
@@ -137,7 +138,7 @@ impl Process {
         args: impl Into<String>,
     ) -> Result<Answer, KernelError> {
         let (tool, args) = (tool.into(), args.into());
-        self.ask(|ticket| Input::Host {
+        self.request(|ticket| Input::Host {
             ticket,
             request: HostRequest::Call { tool, args },
         })
@@ -156,7 +157,7 @@ impl Process {
         args: impl Into<String>,
         given_up: impl Future<Output = ()>,
     ) -> Result<Answer, KernelError> {
-        self.answered_until((tool.into(), args.into()), given_up, None)
+        self.call_with_cancel((tool.into(), args.into()), given_up, None)
             .await
     }
 
@@ -172,7 +173,7 @@ impl Process {
         given_up: impl Future<Output = ()>,
         watcher: impl Fn(Progress) + Send + Sync + 'static,
     ) -> Result<Answer, KernelError> {
-        self.answered_until(
+        self.call_with_cancel(
             (tool.into(), args.into()),
             given_up,
             Some(Arc::new(watcher)),
@@ -180,14 +181,14 @@ impl Process {
         .await
     }
 
-    async fn answered_until(
+    async fn call_with_cancel(
         &self,
         (tool, args): (String, String),
         given_up: impl Future<Output = ()>,
         watcher: Option<Watcher>,
     ) -> Result<Answer, KernelError> {
-        let ticket = self.new_ticket();
-        let calling = self.ask_as(
+        let ticket = self.new_request_id();
+        let calling = self.request_with_id(
             ticket.clone(),
             Input::Host {
                 ticket: ticket.clone(),
@@ -219,7 +220,7 @@ impl Process {
         bytes: impl Into<Bytes>,
         page_chars: Option<u32>,
     ) -> Result<Answer, KernelError> {
-        self.open_collected(
+        self.open_content(
             source.into(),
             CappedBytes {
                 bytes: bytes.into(),
@@ -246,7 +247,7 @@ impl Process {
         let host = self.kernel.context.host.clone();
         let collected = tokio::task::spawn_blocking(move || host.collect(&path, MAX_CONTENT_BYTES));
         let collected = collected.await.map_err(|_| KernelError::Closed)??;
-        self.open_collected(source, collected, page_chars).await
+        self.open_content(source, collected, page_chars).await
     }
 
     /// Hands it what a stream brings as a descriptor, once the stream has ended. No more is held in
@@ -265,17 +266,17 @@ impl Process {
             builder.push(&chunk);
             ready(builder)
         });
-        self.open_collected(source.into(), builder.await.finish(), page_chars)
+        self.open_content(source.into(), builder.await.finish(), page_chars)
             .await
     }
 
-    async fn open_collected(
+    async fn open_content(
         &self,
         source: String,
         collected: CappedBytes,
         page_chars: Option<u32>,
     ) -> Result<Answer, KernelError> {
-        self.ask(|ticket| Input::Host {
+        self.request(|ticket| Input::Host {
             ticket,
             request: HostRequest::Open {
                 collected,
@@ -335,16 +336,18 @@ impl Process {
     /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable),
     /// [`ProcessError::Unanswered`](crate::ProcessError::Unanswered).
     pub async fn hibernate(&self) -> Result<(), KernelError> {
-        let (reply, asleep) = oneshot::channel();
-        self.kernel.tell(RestMessage::Hibernate {
+        let (reply, hibernated) = oneshot::channel();
+        self.kernel.cast(HibernationMessage::Hibernate {
             pid: self.pid,
             reply,
         })?;
-        asleep.await.unwrap_or_else(|_| Err(self.why_unanswered()))
+        hibernated
+            .await
+            .unwrap_or_else(|_| Err(self.why_unanswered()))
     }
 
     /// Wakes it where it hibernates: whoever waits learns at once whether it can be read.
-    fn look(&self) -> Result<(), KernelError> {
+    fn wake_if_hibernated(&self) -> Result<(), KernelError> {
         let is_awake = self
             .view
             .borrow()
@@ -353,7 +356,7 @@ impl Process {
         if is_awake {
             Ok(())
         } else {
-            self.kernel.tell(RestMessage::LookAt { pid: self.pid })
+            self.kernel.cast(HibernationMessage::Wake { pid: self.pid })
         }
     }
 
@@ -381,7 +384,7 @@ impl Process {
         message: impl Into<String>,
     ) -> Result<Answer, KernelError> {
         let (position, message) = (position.into(), message.into());
-        self.ask(|ticket| Input::Host {
+        self.request(|ticket| Input::Host {
             ticket,
             request: HostRequest::SendBack { position, message },
         })
@@ -403,9 +406,9 @@ impl Process {
             pid: self.pid,
             reply,
         };
-        self.kernel.tell(message)?;
+        self.kernel.cast(message)?;
         match copy.await {
-            Ok(Copied { program, image, at }) => {
+            Ok(ProcessCopy { program, image, at }) => {
                 let origin = Origin::Copied { from: self.pid, at };
                 self.kernel
                     .create(program, Box::new(copied(*image, now_ms())), origin, None)
@@ -423,7 +426,7 @@ impl Process {
     /// [`KernelError::Closed`] where the kernel shuts down before.
     pub async fn wait(&self) -> Result<Exit, KernelError> {
         let mut exit = self.exit.clone();
-        self.look()?;
+        self.wake_if_hibernated()?;
         let ended = exit
             .wait_for(Option::is_some)
             .await
@@ -443,14 +446,14 @@ impl Process {
     ///
     /// # Errors
     /// [`KernelError::Closed`] where the kernel shuts down before.
-    pub async fn wait_for(&self, stands: impl Fn(&View) -> bool) -> Result<View, KernelError> {
+    pub async fn wait_for(&self, condition: impl Fn(&View) -> bool) -> Result<View, KernelError> {
         let mut view = self.view.clone();
-        let stands_so = view.borrow().as_ref().is_some_and(&stands);
-        if !stands_so {
-            self.look()?;
+        let is_met = view.borrow().as_ref().is_some_and(&condition);
+        if !is_met {
+            self.wake_if_hibernated()?;
         }
         let seen = view
-            .wait_for(|view| view.as_ref().is_some_and(&stands))
+            .wait_for(|view| view.as_ref().is_some_and(&condition))
             .await
             .map_err(|_| KernelError::Closed)?;
         seen.clone().ok_or(KernelError::Closed)
@@ -462,7 +465,7 @@ impl Process {
     /// # Errors
     /// [`KernelError::Closed`].
     pub async fn children(&self) -> Result<Vec<ProcessInfo>, KernelError> {
-        self.kernel.list(Which::Children(self.pid)).await
+        self.kernel.list(ListFilter::Children(self.pid)).await
     }
 
     /// How many input tokens its model would read if it were asked now: its provider's count, where
@@ -478,19 +481,24 @@ impl Process {
             pid: self.pid,
             reply,
         };
-        self.kernel.tell(message)?;
+        self.kernel.cast(message)?;
         let context = &self.kernel.context;
         let state = match copy.await {
-            Ok(Copied { program, image, .. }) => {
-                State::from_image(self.pid, program, context.around.clone(), *image)
+            Ok(ProcessCopy { program, image, .. }) => {
+                State::from_image(self.pid, program, context.host_context.clone(), *image)
                     .expect("the image of a process that runs is valid")
             }
-            Err(_) => self.kernel.read(self.pid, None, Purpose::Look).await?.state,
+            Err(_) => {
+                self.kernel
+                    .read(self.pid, None, LoadPurpose::Inspect)
+                    .await?
+                    .state
+            }
         };
         let choice = state.model();
         let model = context.model(state.program(), choice)?;
         let mut request = state.request();
-        request.media = context.readers.bytes(state.media()).await;
+        request.media = context.read_pool.bytes(state.media()).await;
         let counting =
             tokio::time::timeout(context.limits.model_deadline, model.count_tokens(&request));
         let late = |_| {
@@ -526,32 +534,33 @@ impl Process {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         Events::new(
-            kept.unwrap_or_else(|| self.kernel.context.watch()),
+            kept.unwrap_or_else(|| self.kernel.context.subscribe()),
             Some(self.pid),
         )
     }
 
-    pub(super) async fn ask(
+    pub(super) async fn request(
         &self,
         input: impl FnOnce(Arc<str>) -> Input,
     ) -> Result<Answer, KernelError> {
-        let ticket = self.new_ticket();
-        self.ask_as(ticket.clone(), input(ticket), None).await
+        let ticket = self.new_request_id();
+        self.request_with_id(ticket.clone(), input(ticket), None)
+            .await
     }
 
-    fn new_ticket(&self) -> Arc<str> {
-        let number = TICKETS.fetch_add(1, Ordering::Relaxed);
-        format!("host:{}.{number}", self.kernel.context.opening).into()
+    fn new_request_id(&self) -> Arc<str> {
+        let number = NEXT_REQUEST.fetch_add(1, Ordering::Relaxed);
+        format!("host:{}.{number}", self.kernel.context.owner_token).into()
     }
 
-    async fn ask_as(
+    async fn request_with_id(
         &self,
         ticket: Arc<str>,
         input: Input,
         watcher: Option<Watcher>,
     ) -> Result<Answer, KernelError> {
         let (reply, answered) = oneshot::channel();
-        self.deliver(input, Some((ticket, Requester { reply, watcher })))
+        self.deliver(input, Some((ticket, ReplyTo { reply, watcher })))
             .await?;
         answered.await.map_err(|_| self.why_unanswered())
     }
@@ -568,7 +577,7 @@ impl Process {
     async fn deliver(
         &self,
         input: Input,
-        answer: Option<(Arc<str>, Requester)>,
+        answer: Option<(Arc<str>, ReplyTo)>,
     ) -> Result<(), KernelError> {
         let limit = self.kernel.context.limits.inbox;
         let permit = self.inbox.clone().try_acquire_owned();
@@ -593,7 +602,7 @@ impl Process {
             signal,
             received,
         };
-        self.kernel.tell(message)?;
+        self.kernel.cast(message)?;
         durable.await.unwrap_or(Err(KernelError::Closed))
     }
 
@@ -601,7 +610,7 @@ impl Process {
         &self,
         input: Input,
         permit: Option<OwnedSemaphorePermit>,
-        answer: Option<(Arc<str>, Requester)>,
+        answer: Option<(Arc<str>, ReplyTo)>,
     ) -> Result<(), KernelError> {
         let (received, durable) = oneshot::channel();
         let delivery = Box::new(Delivery {
@@ -614,7 +623,7 @@ impl Process {
             pid: self.pid,
             delivery,
         };
-        self.kernel.tell(message)?;
+        self.kernel.cast(message)?;
         durable.await.unwrap_or_else(|_| Err(self.why_unanswered()))
     }
 }

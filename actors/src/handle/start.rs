@@ -101,7 +101,7 @@ impl Start {
             return Err(NameError::Invalid(name.to_string()).into());
         }
         // Content of any size is indexed here, beside the runtime.
-        let around = self.kernel.context.around.clone();
+        let host_context = self.kernel.context.host_context.clone();
         let Self {
             kernel,
             program,
@@ -113,10 +113,10 @@ impl Start {
             name,
         } = self;
         if budget.or(program.budget()).cost_nanos.is_some() {
-            program.check_prices(&around.prices)?;
+            program.check_prices(&host_context.prices)?;
         }
         let named = program.clone();
-        let found = environment::find_out(&kernel.context, &program)
+        let start_context = environment::gather_start_context(&kernel.context, &program)
             .await
             .map_err(StartError::Unmet)?;
         let image = tokio::task::spawn_blocking(move || {
@@ -129,9 +129,11 @@ impl Start {
                 preloads,
                 input,
             };
-            let mut image = born(&named, &around, birth, now_ms());
+            let mut image = born(&named, &host_context, birth, now_ms());
             image.budget.limits = budget.or(image.budget.limits);
-            found.tell(&mut image, &named, &around).map(|()| image)
+            start_context
+                .apply_to(&mut image, &named, &host_context)
+                .map(|()| image)
         });
         let image = image
             .await

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::kernel::Kernel;
 use crate::checkpoint::LogRecord;
+use crate::checkpoint_guard::CheckpointGuard;
 use crate::context::KernelContext;
-use crate::in_use::CheckpointGuard;
 
 /// A checkpoint that is given up when this is dropped, also if the future that holds it is dropped.
 pub(super) struct TemporaryCheckpoint {

@@ -175,7 +175,7 @@ mod tests {
     }
 
     /// What a question was answered: a number, none, or that it is not known.
-    fn told<T>(answer: Result<T, StoreError>) -> Result<T, ()> {
+    fn known<T>(answer: Result<T, StoreError>) -> Result<T, ()> {
         answer.map_err(|error| assert!(matches!(error, StoreError::Damaged { .. }), "{error}"))
     }
 
@@ -185,7 +185,7 @@ mod tests {
         let commits = [0, 2, 3, 4, 7].map(|fact| history.at(FactNumber(fact)).unwrap().commit.0);
         assert_eq!(commits, [1, 1, 3, 3, 6]);
         assert_eq!(
-            [5, 6].map(|fact| told(history.at(FactNumber(fact))).is_err()),
+            [5, 6].map(|fact| known(history.at(FactNumber(fact))).is_err()),
             [true, true]
         );
         assert!(matches!(
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn how_a_process_stood_at_a_commit_is_known_unless_something_of_it_may_be_lost() {
         let by = |history: &History, commit| {
-            told(history.by(CommitNumber(commit))).map(|last| last.map(|last| last.0))
+            known(history.by(CommitNumber(commit))).map(|last| last.map(|last| last.0))
         };
         let whole = history(None);
         let expected = [

@@ -62,14 +62,14 @@ pub struct OutputSink {
 pub(crate) type Watcher = Arc<dyn Fn(Progress) + Send + Sync>;
 
 struct Shared {
-    taken: Mutex<Taken>,
+    state: Mutex<SinkState>,
     cap_bytes: u64,
     keep_bytes: u64,
     overflowed: AtomicBool,
     full: Notify,
 }
 
-struct Taken {
+struct SinkState {
     builder: Builder,
     attached: Vec<Attachment>,
     bytes: u64,
@@ -90,13 +90,13 @@ impl OutputSink {
     /// A sink that takes `cap_bytes` and keeps the first `keep_bytes` of them.
     #[must_use]
     pub fn keeping(keep_bytes: u64, cap_bytes: u64) -> Self {
-        let taken = Mutex::new(Taken {
+        let state = Mutex::new(SinkState {
             builder: Builder::with_cap(keep_bytes),
             attached: Vec::new(),
             bytes: 0,
         });
         let shared = Shared {
-            taken,
+            state,
             cap_bytes,
             keep_bytes,
             overflowed: AtomicBool::new(false),
@@ -129,19 +129,19 @@ impl OutputSink {
     /// # Errors
     /// [`OutputFull`] where not all of it fitted; the kernel then ends the call.
     pub fn push(&self, bytes: &[u8]) -> Result<(), OutputFull> {
-        let mut taken = self
+        let mut state = self
             .shared
-            .taken
+            .state
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let room = usize::try_from(self.shared.cap_bytes - taken.bytes).unwrap_or(usize::MAX);
+        let room = usize::try_from(self.shared.cap_bytes - state.bytes).unwrap_or(usize::MAX);
         let fits = &bytes[..bytes.len().min(room)];
-        taken.builder.push(fits);
-        taken.bytes += fits.len() as u64;
+        state.builder.push(fits);
+        state.bytes += fits.len() as u64;
         if fits.len() == bytes.len() {
             return Ok(());
         }
-        drop(taken);
+        drop(state);
         self.overflow()
     }
 
@@ -150,18 +150,18 @@ impl OutputSink {
     /// # Errors
     /// [`OutputFull`] where it did not fit; the kernel then ends the call.
     pub fn attach(&self, attachment: Attachment) -> Result<(), OutputFull> {
-        let mut taken = self
+        let mut state = self
             .shared
-            .taken
+            .state
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let bytes = taken.bytes.saturating_add(attachment.bytes.len() as u64);
+        let bytes = state.bytes.saturating_add(attachment.bytes.len() as u64);
         if bytes > self.shared.cap_bytes {
-            drop(taken);
+            drop(state);
             return self.overflow();
         }
-        taken.bytes = bytes;
-        taken.attached.push(attachment);
+        state.bytes = bytes;
+        state.attached.push(attachment);
         Ok(())
     }
 
@@ -185,13 +185,13 @@ impl OutputSink {
     /// Takes out what was kept, and how much was not.
     #[must_use]
     pub fn take(&self) -> CappedBytes {
-        let mut taken = self
+        let mut state = self
             .shared
-            .taken
+            .state
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(
-            &mut taken.builder,
+            &mut state.builder,
             Builder::with_cap(self.shared.keep_bytes),
         )
         .finish()
@@ -203,7 +203,7 @@ impl OutputSink {
         std::mem::take(
             &mut self
                 .shared
-                .taken
+                .state
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .attached,

@@ -12,16 +12,15 @@ use dormouse_proto::temp_file::{TempFileOp, TempFileReply, TempId};
 use futures_util::future::{BoxFuture, FutureExt, join_all};
 
 use super::Running;
-use super::perform::Replied;
+use super::effects::TempFileResult;
 use crate::ports::Host;
 
 impl Running {
-    pub(super) fn fetch(&mut self, call: CallId, pending: PendingSpawn) {
-        let asked = pending
-            .temp_files
-            .iter()
-            .map(|id| self.temp_file(call, TempFileOp::Read { id: *id }, MAX_PRELOAD_BYTES));
-        let temp_files: Vec<_> = asked.collect();
+    pub(super) fn fetch_spawn_files(&mut self, call: CallId, pending: PendingSpawn) {
+        let requests = pending.temp_files.iter().map(|id| {
+            self.request_temp_file(call, TempFileOp::Read { id: *id }, MAX_PRELOAD_BYTES)
+        });
+        let temp_files: Vec<_> = requests.collect();
         let (host, paths, ids) = (
             self.context.host.clone(),
             pending.files.clone(),
@@ -72,10 +71,10 @@ fn read(host: &dyn Host, path: &str) -> Result<ShownPreload, FetchError> {
 }
 
 async fn contents(
-    asked: Vec<BoxFuture<'static, Replied>>,
+    requests: Vec<BoxFuture<'static, TempFileResult>>,
 ) -> Result<Vec<(u64, Content)>, FetchError> {
-    let replies = join_all(asked).await.into_iter();
-    let content = |reply: Replied| match reply.map_err(FetchError::TempFile)? {
+    let replies = join_all(requests).await.into_iter();
+    let content = |reply: TempFileResult| match reply.map_err(FetchError::TempFile)? {
         TempFileReply::Contents {
             version, content, ..
         } => Ok((version, content)),

@@ -6,7 +6,7 @@ use dormouse_proto::id::CallId;
 use dormouse_proto::tool::Answer;
 
 use super::Running;
-use super::perform::in_tool;
+use super::effects::in_tool_span;
 
 /// The most bytes that a handler reads itself, of what is in memory. A trip to the pool and a
 /// second step cost a turn some 50 µs (`bench/src/bin/searching.rs`), in which so many bytes can be
@@ -17,10 +17,10 @@ impl Running {
     /// Starts the read of a call on the pool. Abandoning the call cancels it.
     pub(super) fn start_read(&mut self, call: CallId, read: Read) {
         let is_tool = read.is_tool();
-        let work = Box::pin(self.context.readers.clone().perform(read));
+        let work = Box::pin(self.context.read_pool.clone().execute(read));
         // A tool outside has a span of its own.
         let work = if is_tool {
-            in_tool(self.tool_span(call), work, Result::is_err)
+            in_tool_span(self.tool_span(call), work, Result::is_err)
         } else {
             work
         };

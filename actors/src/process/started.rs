@@ -17,7 +17,7 @@ impl StartedSignal {
         (Self(Arc::new(Mutex::new(Some(sender)))), receiver)
     }
 
-    pub(crate) fn speak(&self) {
+    pub(crate) fn notify(&self) {
         if let Some(sender) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
             // Who no longer listens has waited long enough.
             let _ = sender.send(());

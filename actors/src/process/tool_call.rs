@@ -15,7 +15,7 @@ use tracing::Instrument;
 use crate::ports::{OutputSink, ToolError};
 
 /// What runs once, and where its output goes.
-pub(crate) type Run =
+pub(crate) type ToolRun =
     Box<dyn FnOnce(OutputSink) -> BoxFuture<'static, Result<(), ToolError>> + Send>;
 
 /// Runs the tool that is called `name` once, as `policy` says; its output goes into `sink`.
@@ -23,7 +23,7 @@ pub(crate) type Run =
 pub(crate) async fn run(
     name: Arc<str>,
     policy: ToolPolicy,
-    run: Run,
+    run: ToolRun,
     sink: OutputSink,
 ) -> ToolOutput {
     let mut task = JoinSet::new();
@@ -32,7 +32,7 @@ pub(crate) async fn run(
     let end = tokio::select! {
         end = task.join_next() => match end {
             Some(Ok(end)) => end.map_err(String::from),
-            Some(Err(error)) => Err(failed(&name, error)),
+            Some(Err(error)) => Err(task_error(&name, error)),
             None => Ok(()),
         },
         () = sink.full() => Ok(()),
@@ -43,7 +43,7 @@ pub(crate) async fn run(
     };
     // A tool that ended by itself may have overlooked that its output did not fit: what is cut is
     // never shown as whole.
-    let cut = || {
+    let truncated = || {
         let limit = policy.output_cap_bytes;
         format!(
             "{name} was stopped: its output reached the limit of {limit} bytes. What stands above \
@@ -54,7 +54,7 @@ pub(crate) async fn run(
         &sink,
         end.and_then(|()| {
             if sink.has_overflowed() {
-                Err(cut())
+                Err(truncated())
             } else {
                 Ok(())
             }
@@ -62,7 +62,7 @@ pub(crate) async fn run(
     )
 }
 
-fn failed(name: &str, error: JoinError) -> String {
+fn task_error(name: &str, error: JoinError) -> String {
     let Ok(panic) = error.try_into_panic() else {
         return format!("{name} was cancelled.");
     };

@@ -10,7 +10,7 @@ use dormouse_proto::process::{Origin, ProcessRow};
 use dormouse_proto::record::Control;
 
 use super::Supervisor;
-use super::branch::{Branching, PendingBranch};
+use super::branch::{BranchRequest, PendingBranch};
 use super::lookup::HandleReply;
 use crate::checkpoint::{CommitError, LogRecord};
 use crate::error::{KernelError, NameError};
@@ -34,16 +34,16 @@ pub(crate) enum BirthMessage {
         may_exist: bool,
     },
     /// Make new processes of those of a cut.
-    Branch(Box<Branching>),
+    Branch(Box<BranchRequest>),
     /// Births are durable, or cannot be made so.
-    Born {
+    BirthsCommitted {
         pending: Vec<PendingProcess>,
         result: Result<(), CommitError>,
         reply: Option<HandleReply>,
     },
     /// The births of a branch are durable, or cannot be made so.
-    Branched {
-        growing: Box<PendingBranch>,
+    BranchCommitted {
+        branch: Box<PendingBranch>,
         result: Result<(), CommitError>,
     },
     /// Run processes that are held back.
@@ -77,12 +77,14 @@ impl Supervisor {
                 self.start_children(parent, children, may_exist);
             }
             BirthMessage::Branch(branching) => self.branch(*branching),
-            BirthMessage::Born {
+            BirthMessage::BirthsCommitted {
                 pending,
                 result,
                 reply,
-            } => self.born(pending, result, reply).await,
-            BirthMessage::Branched { growing, result } => self.branched(*growing, result).await,
+            } => self.on_births_committed(pending, result, reply).await,
+            BirthMessage::BranchCommitted { branch, result } => {
+                self.on_branch_committed(*branch, result).await
+            }
             BirthMessage::Release { pids } => self.release(pids).await,
         }
     }
@@ -136,27 +138,27 @@ impl Supervisor {
     /// Makes births durable, all together; they run once they are. In a tree that was stopped they
     /// are born stopped, which is as durable as they are.
     pub(super) fn create(&mut self, mut pending: Vec<PendingProcess>, reply: Option<HandleReply>) {
-        for born in pending
+        for process in pending
             .iter_mut()
-            .filter(|born| self.table.is_halted(born.row.parent))
+            .filter(|process| self.table.inherits_stop(process.row.parent))
         {
-            born.image.control = Control::Stopped;
+            process.image.control = Control::Stopped;
         }
-        let kept = pending.iter().filter(|_| self.context.is_kept);
+        let kept = pending.iter().filter(|_| self.context.has_store);
         let entries = kept
-            .map(|born| LogRecord::Born {
-                row: born.row.clone(),
-                image: born.image.clone(),
+            .map(|process| LogRecord::Born {
+                row: process.row.clone(),
+                image: process.image.clone(),
             })
             .collect();
         pending
             .iter()
-            .for_each(|born| self.table.reserve(born.row.clone()));
+            .for_each(|process| self.table.reserve(process.row.clone()));
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |result: Result<_, _>| {
             // Where the supervisor is gone, the kernel is.
             let _ = myself.cast(
-                BirthMessage::Born {
+                BirthMessage::BirthsCommitted {
                     pending,
                     result: result.map(drop),
                     reply,
@@ -167,22 +169,22 @@ impl Supervisor {
         self.context.append(entries, acknowledge);
     }
 
-    async fn born(
+    async fn on_births_committed(
         &mut self,
         pending: Vec<PendingProcess>,
         result: Result<(), CommitError>,
         reply: Option<HandleReply>,
     ) {
-        let pid = pending.first().map(|born| born.row.pid);
+        let pid = pending.first().map(|process| process.row.pid);
         match &result {
             Ok(()) => {
-                let rows: Vec<_> = pending.iter().map(|born| born.row.clone()).collect();
+                let rows: Vec<_> = pending.iter().map(|process| process.row.clone()).collect();
                 self.run_pending(pending).await;
                 rows.iter().for_each(|row| self.report_start(row));
             }
             Err(error) => pending
                 .iter()
-                .for_each(|born| self.creation_failed(born, error)),
+                .for_each(|process| self.on_creation_failed(process, error)),
         }
         if let (Some(pid), Some(reply)) = (pid, reply) {
             let handle = result
@@ -192,16 +194,20 @@ impl Supervisor {
         }
     }
 
-    pub(super) async fn first_run(&mut self, born: PendingProcess, started: Option<StartedSignal>) {
-        let pid = born.row.pid;
+    pub(super) async fn run_new(
+        &mut self,
+        process: PendingProcess,
+        started: Option<StartedSignal>,
+    ) {
+        let pid = process.row.pid;
         match State::from_image(
-            born.row.known_as(),
-            born.program,
-            self.context.around.clone(),
-            *born.image,
+            process.row.known_as(),
+            process.program,
+            self.context.host_context.clone(),
+            *process.image,
         ) {
             Ok(state) => {
-                self.run(
+                self.start_actor(
                     Loaded {
                         pid,
                         state,
@@ -212,7 +218,7 @@ impl Supervisor {
                 )
                 .await
             }
-            Err(error) => self.give_up(pid, &error.to_string()),
+            Err(error) => self.end_as_faulted(pid, &error.to_string()),
         }
     }
 }

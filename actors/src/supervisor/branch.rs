@@ -21,9 +21,11 @@ use dormouse_proto::temp_file::TempFileRecord;
 use tokio::sync::oneshot;
 
 use super::entry::Run;
-use super::table::Keeps;
+use super::table::FinalState;
 use super::{BirthMessage, HandleParts, PendingProcess, Supervisor};
-use crate::checkpoint::{CheckpointMessage, CommitError, LogRecord, Mark, MarkReply};
+use crate::checkpoint::{
+    CheckpointMessage, CommitError, LogRecord, NewCheckpoint, NewCheckpointReply,
+};
 use crate::error::{KernelError, NotFound};
 
 /// A process, and all below it.
@@ -37,18 +39,18 @@ pub(crate) struct ProcessTree {
 }
 
 /// Where the members of a process tree go.
-pub(crate) type FamilyReply = oneshot::Sender<Result<ProcessTree, KernelError>>;
+pub(crate) type ProcessTreeReply = oneshot::Sender<Result<ProcessTree, KernelError>>;
 
 /// What new processes grow from.
-pub(crate) struct Branching {
+pub(crate) struct BranchRequest {
     /// The processes, each after its parent.
-    pub(crate) grafts: Vec<ImportedProcess>,
+    pub(crate) processes: Vec<ImportedProcess>,
     /// Which of them is answered with.
-    pub(crate) asked: usize,
+    pub(crate) requested: usize,
     /// The changes of the temporary files of the tree.
     pub(crate) files: Vec<TempFileRecord<Content>>,
     /// A checkpoint that was made for this only.
-    pub(crate) done_with: Option<CheckpointId>,
+    pub(crate) drop_checkpoint: Option<CheckpointId>,
     pub(crate) launch: Launch,
     pub(crate) reply: BranchedReply,
 }
@@ -85,7 +87,7 @@ pub(crate) type BranchedReply = oneshot::Sender<Result<Branched, KernelError>>;
 /// New processes whose births are on their way to the disk.
 pub(crate) struct PendingBranch {
     pending: Vec<PendingProcess>,
-    asked: usize,
+    requested: usize,
     launch: Launch,
     reply: BranchedReply,
 }
@@ -93,18 +95,24 @@ pub(crate) struct PendingBranch {
 impl Supervisor {
     /// Appends a checkpoint behind all births so far: a process whose birth comes later is not in
     /// it, and nothing that stands before it knows of that process.
-    pub(super) fn make_checkpoint(&self, of: Pid, scope: Scope, label: Arc<str>, reply: MarkReply) {
+    pub(super) fn make_checkpoint(
+        &self,
+        of: Pid,
+        scope: Scope,
+        label: Arc<str>,
+        reply: NewCheckpointReply,
+    ) {
         if self.table.get(of).is_none() {
             // Who no longer waits has dropped its side.
             return drop(reply.send(Err(
-                self.or_lost(KernelError::NotFound(NotFound::Process(of))),
+                self.or_lost_record(KernelError::NotFound(NotFound::Process(of))),
             )));
         }
         let members = match scope {
             Scope::Process => vec![of],
-            Scope::Tree => self.process_tree(of),
+            Scope::Tree => self.tree_pids(of),
         };
-        let mark = Mark {
+        let checkpoint = NewCheckpoint {
             label,
             of,
             root: self.table.root(of),
@@ -112,16 +120,19 @@ impl Supervisor {
             members,
         };
         // Where the actor is gone the reply is dropped with the message.
-        let _ = self.context.checkpoint.cast(CheckpointMessage::Mark {
-            mark,
-            in_use: self.context.in_use.clone(),
-            reply,
-        });
+        let _ = self
+            .context
+            .checkpoint
+            .cast(CheckpointMessage::MakeCheckpoint {
+                new_checkpoint: checkpoint,
+                checkpoints_in_use: self.context.checkpoints_in_use.clone(),
+                reply,
+            });
     }
 
-    pub(super) fn list_family(&self, of: Pid, reply: FamilyReply) {
+    pub(super) fn list_tree(&self, of: Pid, reply: ProcessTreeReply) {
         let rows = self
-            .process_tree(of)
+            .tree_pids(of)
             .into_iter()
             .filter_map(|pid| self.table.row(pid));
         let process_tree = ProcessTree {
@@ -132,14 +143,14 @@ impl Supervisor {
         // Who no longer waits has dropped its side.
         let is_unknown = process_tree.rows.is_empty();
         let _ = reply.send(if is_unknown {
-            Err(self.or_lost(KernelError::NotFound(NotFound::Process(of))))
+            Err(self.or_lost_record(KernelError::NotFound(NotFound::Process(of))))
         } else {
             Ok(process_tree)
         });
     }
 
     /// A process and all below it, living or not, by rising pid.
-    fn process_tree(&self, of: Pid) -> Vec<Pid> {
+    fn tree_pids(&self, of: Pid) -> Vec<Pid> {
         let mut process_tree = vec![of];
         let mut next = 0;
         while let Some(parent) = process_tree.get(next).copied() {
@@ -152,27 +163,27 @@ impl Supervisor {
 
     /// Makes births durable, all together; what becomes of the processes then is said by how they
     /// are launched.
-    pub(super) fn branch(&mut self, branching: Branching) {
-        let Branching {
-            grafts,
-            asked,
+    pub(super) fn branch(&mut self, branching: BranchRequest) {
+        let BranchRequest {
+            processes,
+            requested,
             files,
-            done_with,
+            drop_checkpoint,
             launch,
             reply,
         } = branching;
-        let pending = self.grafted(grafts);
-        let Some(root) = pending.first().map(|born| born.row.pid) else {
+        let pending = self.assign_pids(processes);
+        let Some(root) = pending.first().map(|process| process.row.pid) else {
             return;
         };
         let mut entries = Vec::new();
-        for born in &pending {
+        for process in &pending {
             entries.push(LogRecord::Born {
-                row: born.row.clone(),
-                image: born.image.clone(),
+                row: process.row.clone(),
+                image: process.image.clone(),
             });
-            entries.extend(born.ended().map(|exit| LogRecord::Ended {
-                pid: born.row.pid,
+            entries.extend(process.ended().map(|exit| LogRecord::Ended {
+                pid: process.row.pid,
                 exit,
             }));
         }
@@ -181,14 +192,14 @@ impl Supervisor {
                 .into_iter()
                 .map(|record| LogRecord::TempFile { root, record }),
         );
-        entries.extend(done_with.map(|id| LogRecord::CheckpointDropped { id }));
-        for born in &pending {
-            self.table.reserve(born.row.clone());
-            self.aliases.note(root, &born.row);
+        entries.extend(drop_checkpoint.map(|id| LogRecord::CheckpointDropped { id }));
+        for process in &pending {
+            self.table.reserve(process.row.clone());
+            self.local_ids.insert(root, &process.row);
         }
-        let growing = PendingBranch {
+        let branch = PendingBranch {
             pending,
-            asked,
+            requested,
             launch,
             reply,
         };
@@ -196,8 +207,8 @@ impl Supervisor {
         let acknowledge = Box::new(move |result: Result<_, _>| {
             // Where the supervisor is gone, the kernel is.
             let _ = myself.cast(
-                BirthMessage::Branched {
-                    growing: Box::new(growing),
+                BirthMessage::BranchCommitted {
+                    branch: Box::new(branch),
                     result: result.map(drop),
                 }
                 .into(),
@@ -208,10 +219,12 @@ impl Supervisor {
 
     /// New processes in place of those of the cut: parents come before their children. Their pids
     /// are greater than any number that stands in a conversation of theirs.
-    fn grafted(&mut self, grafts: Vec<ImportedProcess>) -> Vec<PendingProcess> {
-        let mut grown: BTreeMap<Pid, Pid> = BTreeMap::new();
-        let foreign = grafts.iter().filter_map(|graft| graft.restored.foreign);
-        foreign.for_each(|foreign| self.table.begin_after(foreign.last));
+    fn assign_pids(&mut self, processes: Vec<ImportedProcess>) -> Vec<PendingProcess> {
+        let mut new_pids: BTreeMap<Pid, Pid> = BTreeMap::new();
+        let foreign = processes
+            .iter()
+            .filter_map(|process| process.restored.foreign);
+        foreign.for_each(|foreign| self.table.raise_next_pid_above(foreign.last));
         let process = |ImportedProcess {
                            row,
                            restored,
@@ -219,8 +232,8 @@ impl Supervisor {
                            image,
                        }| {
             let pid = self.table.next_pid();
-            grown.insert(row.pid, pid);
-            let parent = row.parent.and_then(|parent| grown.get(&parent).copied());
+            new_pids.insert(row.pid, pid);
+            let parent = row.parent.and_then(|parent| new_pids.get(&parent).copied());
             let name = row.name.filter(|name| self.table.named(name).is_none());
             let row = ProcessRow {
                 pid,
@@ -236,67 +249,69 @@ impl Supervisor {
                 image,
             }
         };
-        grafts.into_iter().map(process).collect()
+        processes.into_iter().map(process).collect()
     }
 
-    pub(super) async fn branched(
+    pub(super) async fn on_branch_committed(
         &mut self,
-        growing: PendingBranch,
+        branch: PendingBranch,
         result: Result<(), CommitError>,
     ) {
         let PendingBranch {
             pending,
-            asked,
+            requested,
             launch,
             reply,
-        } = growing;
-        let pids: Vec<Pid> = pending.iter().map(|born| born.row.pid).collect();
+        } = branch;
+        let pids: Vec<Pid> = pending.iter().map(|process| process.row.pid).collect();
         let Some(root) = pids.first().copied() else {
             return;
         };
         if let Err(error) = result {
-            for born in &pending {
-                self.aliases.forget(root, &born.row);
-                self.table.remove(&born.row);
+            for process in &pending {
+                self.local_ids.remove(root, &process.row);
+                self.table.remove(&process.row);
             }
             // Who no longer waits has dropped its side.
             return drop(reply.send(Err(error.into())));
         }
-        let asked = pids.get(asked).copied().unwrap_or(root);
-        let (ended, living): (Vec<_>, Vec<_>) =
-            pending.into_iter().partition(|born| born.ended().is_some());
-        for born in &ended {
-            born.ended()
+        let requested = pids.get(requested).copied().unwrap_or(root);
+        let (ended, living): (Vec<_>, Vec<_>) = pending
+            .into_iter()
+            .partition(|process| process.ended().is_some());
+        for process in &ended {
+            process
+                .ended()
                 .iter()
-                .for_each(|exit| drop(self.table.end(born.row.pid, exit, Keeps::Journal)));
+                .for_each(|exit| drop(self.table.end(process.row.pid, exit, FinalState::Journal)));
         }
-        for born in living {
-            self.doom_with_parent(&born.row);
+        for process in living {
+            self.kill_with_parent(&process.row);
             match launch {
-                Launch::Run => self.first_run(born, None).await,
-                Launch::Hold => self.hold(born.row.pid),
+                Launch::Run => self.run_new(process, None).await,
+                Launch::Hold => self.leave_unloaded(process.row.pid),
             }
         }
         let _ = reply.send(
-            self.handle_parts(asked)
+            self.handle_parts(requested)
                 .map(|handle| Branched { handle, pids }),
         );
     }
 
     /// A process that is not to run by itself. Somebody may have spoken to it by its name.
-    fn hold(&mut self, pid: Pid) {
+    fn leave_unloaded(&mut self, pid: Pid) {
         self.table.set_run(pid, Run::Held);
-        if self.table.is_spoken_to(pid) {
+        if self.table.has_pending_input(pid) {
             self.wake(pid);
         }
     }
 
     /// A child that outlived the end of its parent at the cut goes where it went.
-    fn doom_with_parent(&mut self, row: &ProcessRow) {
+    fn kill_with_parent(&mut self, row: &ProcessRow) {
         let parent = row.parent.and_then(|parent| self.table.get(parent));
         let is_orphan = parent.is_some_and(|parent| parent.exit().is_some());
         if let Some(entry) = self.table.get_mut(row.pid) {
-            entry.doomed |= is_orphan;
+            entry.kill_pending |= is_orphan;
         }
     }
 }

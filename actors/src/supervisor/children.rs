@@ -5,8 +5,8 @@ use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::{Exit, ExitStatus, Origin, ProcessRow};
 
-use super::entry::{Run, place};
-use super::table::Keeps;
+use super::entry::{Run, child_slot};
+use super::table::FinalState;
 use super::{PendingProcess, Supervisor};
 use crate::checkpoint::CommitError;
 use crate::event::Event;
@@ -18,8 +18,8 @@ impl Supervisor {
     /// its journal finds its children. One that hibernates has nothing to do, and sleeps on.
     pub(super) fn start_children(&mut self, parent: Pid, children: Vec<Child>, may_exist: bool) {
         let is_missing = |child: &Child| self.table.child(parent, &child.origin).is_none();
-        if may_exist && self.context.missing().is_some() && children.iter().any(is_missing) {
-            return self.hold_for_lost(parent);
+        if may_exist && self.context.lost_records().is_some() && children.iter().any(is_missing) {
+            return self.stop_for_lost_records(parent);
         }
         let mut pending: Vec<PendingProcess> = Vec::new();
         for Child {
@@ -35,7 +35,7 @@ impl Supervisor {
                     Box::new(image),
                     origin,
                 )),
-                Some(row) => self.found(&row),
+                Some(row) => self.report_existing_child(&row),
             }
         }
         if !pending.is_empty() {
@@ -46,24 +46,24 @@ impl Supervisor {
     /// A child of a call that its parent does not know what became of.
     pub(super) fn find_child(&mut self, parent: Pid, call: CallId, index: u32) {
         match self.table.child_at(parent, call, index) {
-            Some(row) => self.found(&row),
-            None if self.context.missing().is_none() => self.tell_parent(
+            Some(row) => self.report_existing_child(&row),
+            None if self.context.lost_records().is_none() => self.notify_parent(
                 parent,
                 Input::Child {
                     call,
                     event: ChildEvent::Absent { index },
                 },
             ),
-            None => self.hold_for_lost(parent),
+            None => self.stop_for_lost_records(parent),
         }
     }
 
     /// If records are lost, a child that is not in the table may have been made all the same. Made
     /// again, it would repeat its calls, so its parent stops, and with it all that wait for the
     /// parent.
-    fn hold_for_lost(&mut self, parent: Pid) {
-        let lost = self.context.missing().unwrap_or_default();
-        self.stop_with_all_above(
+    fn stop_for_lost_records(&mut self, parent: Pid) {
+        let lost = self.context.lost_records().unwrap_or_default();
+        self.stop_with_ancestors(
             parent,
             &format!("it may have made a child of which the store has lost the record: {lost}"),
         );
@@ -71,7 +71,7 @@ impl Supervisor {
 
     /// A child that exists: its parent is told what it was told before, since it may not have heard
     /// it.
-    fn found(&mut self, row: &ProcessRow) {
+    fn report_existing_child(&mut self, row: &ProcessRow) {
         self.report_start(row);
         if row.exit.is_some() {
             self.report_to_parent(row);
@@ -83,7 +83,7 @@ impl Supervisor {
     /// Tells the parent of a spawned child that it exists. Its end is told later.
     pub(super) fn report_start(&mut self, row: &ProcessRow) {
         if let (Some(parent), Origin::Spawned { call }) = (row.parent, &row.origin) {
-            self.tell_parent(
+            self.notify_parent(
                 parent,
                 Input::Child {
                     call: *call,
@@ -104,16 +104,16 @@ impl Supervisor {
         });
     }
 
-    pub(super) fn ended(&mut self, pid: Pid, exit: Exit) {
-        let keeps = if self.context.is_kept {
-            Keeps::Journal
+    pub(super) fn on_process_ended(&mut self, pid: Pid, exit: Exit) {
+        let final_state = if self.context.has_store {
+            FinalState::Journal
         } else {
-            Keeps::Nothing
+            FinalState::Nothing
         };
-        let Some(row) = self.table.end(pid, &exit, keeps) else {
+        let Some(row) = self.table.end(pid, &exit, final_state) else {
             return;
         };
-        self.context.report(Event::Exited { pid, exit });
+        self.context.publish(Event::Exited { pid, exit });
         self.report_to_parent(&row);
         self.kill_children(pid, |_| true);
         if row.parent.is_none() {
@@ -127,11 +127,11 @@ impl Supervisor {
 
     pub(super) fn report_to_parent(&mut self, row: &ProcessRow) {
         let (Some(parent), Some((call, index)), Some(exit)) =
-            (row.parent, place(&row.origin), row.exit.clone())
+            (row.parent, child_slot(&row.origin), row.exit.clone())
         else {
             return;
         };
-        self.tell_parent(
+        self.notify_parent(
             parent,
             Input::Child {
                 call,
@@ -146,27 +146,27 @@ impl Supervisor {
 
     /// A parent that hibernates wakes for it. One that is held asks for its children when it is
     /// run.
-    fn tell_parent(&mut self, parent: Pid, input: Input) {
+    fn notify_parent(&mut self, parent: Pid, input: Input) {
         if !matches!(
             self.table.run_of(parent),
             None | Some(Run::Held | Run::Ended)
         ) {
-            self.tell(parent, input);
+            self.deliver_internal(parent, input);
         }
     }
 
-    pub(super) fn abandon(&mut self, parent: Pid, calls: &[CallId]) {
+    pub(super) fn kill_children_of(&mut self, parent: Pid, calls: &[CallId]) {
         self.kill_children(parent, |call| calls.contains(&call));
     }
 
-    pub(super) fn keep_children(&mut self, parent: Pid, calls: &[CallId]) {
+    pub(super) fn kill_children_except(&mut self, parent: Pid, calls: &[CallId]) {
         self.kill_children(parent, |call| !calls.contains(&call));
     }
 
     fn kill_children(&mut self, parent: Pid, of: impl Fn(CallId) -> bool) {
         for (child, call) in self.table.living_children(parent) {
             if of(call) {
-                self.tell(child, Input::Signal(Signal::Kill));
+                self.deliver_internal(child, Input::Signal(Signal::Kill));
             }
         }
     }

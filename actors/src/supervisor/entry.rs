@@ -16,7 +16,7 @@ use crate::event::View;
 use crate::process::{Delivery, ProcessMessage};
 use crate::supervisor::HandleReply;
 
-pub(super) struct Entry {
+pub(super) struct ProcessEntry {
     /// 0: none. Pids count from 1.
     parent: u64,
     program: Arc<str>,
@@ -25,12 +25,12 @@ pub(super) struct Entry {
     /// The call that made it, where its origin says one, and which of the call's children it is.
     call: CallId,
     index: u32,
-    origin: Made,
+    origin: OriginKind,
     pub(super) run: Run,
     /// Its tree was stopped: children that it makes are born stopped.
-    pub(super) halted: bool,
+    pub(super) stop_inherited: bool,
     /// It is to be killed, whatever became of the message that says so.
-    pub(super) doomed: bool,
+    pub(super) kill_pending: bool,
 }
 
 /// How a process ended; or why it is held, and does not end now.
@@ -52,13 +52,13 @@ pub(super) enum Run {
     Running,
     /// Its actor was told to hibernate. What arrives waits until it has, or has said that it
     /// cannot.
-    FallingAsleep,
+    Hibernating,
     Ended,
 }
 
 /// How a process was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Made {
+enum OriginKind {
     Started,
     Forked,
     Spawned,
@@ -86,16 +86,16 @@ pub(super) struct Live {
     pub(super) waiting: Vec<Delivery>,
     pub(super) faults: Vec<Instant>,
     /// Who waits for it to run.
-    pub(super) awaiting: Vec<HandleReply>,
+    pub(super) run_waiters: Vec<HandleReply>,
     /// Who asked it to hibernate.
     pub(super) to_hibernate: Vec<oneshot::Sender<Result<(), KernelError>>>,
     /// Its number among those at rest, and since when it is.
-    pub(super) resting: Option<(u64, Instant)>,
+    pub(super) quiescent: Option<(u64, Instant)>,
     /// It is being read because it was woken.
     pub(super) is_waking: bool,
 }
 
-impl Entry {
+impl ProcessEntry {
     pub(super) fn new(row: ProcessRow, run: Run) -> Self {
         let ProcessRow {
             parent,
@@ -106,12 +106,12 @@ impl Entry {
             exit,
             ..
         } = row;
-        let (call, index) = place(&origin).unwrap_or((CallId { epoch: 0, seq: 0 }, 0));
+        let (call, index) = child_slot(&origin).unwrap_or((CallId { epoch: 0, seq: 0 }, 0));
         let (origin, copied) = match origin {
-            Origin::Started => (Made::Started, None),
-            Origin::Forked { .. } => (Made::Forked, None),
-            Origin::Spawned { .. } => (Made::Spawned, None),
-            Origin::Copied { from, at } => (Made::Copied, Some((from, at))),
+            Origin::Started => (OriginKind::Started, None),
+            Origin::Forked { .. } => (OriginKind::Forked, None),
+            Origin::Spawned { .. } => (OriginKind::Spawned, None),
+            Origin::Copied { from, at } => (OriginKind::Copied, Some((from, at))),
         };
         let is_plain = name.is_none() && copied.is_none() && restored.is_none() && exit.is_none();
         let rare = (!is_plain).then(|| {
@@ -133,8 +133,8 @@ impl Entry {
             index,
             origin,
             run,
-            halted: false,
-            doomed: false,
+            stop_inherited: false,
+            kill_pending: false,
         }
     }
 
@@ -156,13 +156,13 @@ impl Entry {
     pub(super) fn origin(&self) -> Origin {
         let copied = self.rare.as_ref().and_then(|rare| rare.copied);
         match (self.origin, copied) {
-            (Made::Forked, _) => Origin::Forked {
+            (OriginKind::Forked, _) => Origin::Forked {
                 call: self.call,
                 index: self.index,
             },
-            (Made::Spawned, _) => Origin::Spawned { call: self.call },
-            (Made::Copied, Some((from, at))) => Origin::Copied { from, at },
-            (Made::Started | Made::Copied, _) => Origin::Started,
+            (OriginKind::Spawned, _) => Origin::Spawned { call: self.call },
+            (OriginKind::Copied, Some((from, at))) => Origin::Copied { from, at },
+            (OriginKind::Started | OriginKind::Copied, _) => Origin::Started,
         }
     }
 
@@ -189,7 +189,7 @@ impl Entry {
     }
 
     /// Notes how it ended, and how it stood last.
-    pub(super) fn note_end(&mut self, exit: Exit, last: Option<View>) {
+    pub(super) fn record_exit(&mut self, exit: Exit, last: Option<View>) {
         let rare = self.rare.get_or_insert_default();
         (rare.exit, rare.last) = (Some(exit), last);
     }
@@ -203,7 +203,7 @@ impl Entry {
     }
 
     /// What it has as one that runs or is watched; made where it has none.
-    pub(super) fn awake(&mut self, inbox: usize) -> &mut Live {
+    pub(super) fn live_or_create(&mut self, inbox: usize) -> &mut Live {
         let Self { live, rare, .. } = self;
         live.get_or_insert_with(|| {
             let rare = rare.as_ref();
@@ -214,9 +214,9 @@ impl Entry {
                 inbox: Arc::new(Semaphore::new(inbox)),
                 waiting: Vec::new(),
                 faults: Vec::new(),
-                awaiting: Vec::new(),
+                run_waiters: Vec::new(),
                 to_hibernate: Vec::new(),
-                resting: None,
+                quiescent: None,
                 is_waking: false,
             })
         })
@@ -224,9 +224,9 @@ impl Entry {
 
     /// Lets go of what nobody needs: it neither runs nor is it about to, and nobody holds a handle
     /// on it or waits for it.
-    pub(super) fn let_go(&mut self) {
+    pub(super) fn drop_live_if_unused(&mut self) {
         let does_not_run = matches!(self.run, Run::Held | Run::Hibernated { .. } | Run::Ended);
-        if does_not_run && self.live().is_some_and(|live| live.is_unneeded(self.run)) {
+        if does_not_run && self.live().is_some_and(|live| live.is_unused(self.run)) {
             self.live = None;
         }
     }
@@ -247,7 +247,7 @@ impl Entry {
             (None, Run::Held) => "held",
             (None, Run::Hibernated { is_stopped: true }) => "stopped",
             (None, Run::Hibernated { is_stopped: false }) => "hibernated",
-            (None, Run::Loading | Run::Running | Run::FallingAsleep | Run::Ended) => {
+            (None, Run::Loading | Run::Running | Run::Hibernating | Run::Ended) => {
                 let view = self.live().map(|live| live.view.borrow());
                 view.as_ref()
                     .and_then(|view| view.as_ref())
@@ -258,7 +258,7 @@ impl Entry {
 
     /// What a process gets when it begins to run: signals that waited, then its start, then all
     /// else that waited. Where it is to be continued, what comes after that keeps its place.
-    pub(super) fn begin(&mut self) -> Vec<Delivery> {
+    pub(super) fn take_startup_inputs(&mut self) -> Vec<Delivery> {
         let mut waiting = self
             .live_mut()
             .map(|live| std::mem::take(&mut live.waiting))
@@ -269,13 +269,13 @@ impl Entry {
         let later = waiting.split_off(continued.unwrap_or(waiting.len()));
         let (signals, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(Delivery::is_signal);
         // Whoever waits to hear that the process was killed is not to come behind its end.
-        let is_told = signals
+        let is_signalled = signals
             .iter()
             .any(|delivery| matches!(delivery.input, Input::Signal(Signal::Kill)));
-        let doom =
-            (self.doomed && !is_told).then(|| Delivery::internal(Input::Signal(Signal::Kill)));
+        let kill = (self.kill_pending && !is_signalled)
+            .then(|| Delivery::internal(Input::Signal(Signal::Kill)));
         let start = Delivery::internal(Input::Signal(Signal::Resume));
-        doom.into_iter()
+        kill.into_iter()
             .chain(signals)
             .chain([start])
             .chain(rest)
@@ -285,16 +285,16 @@ impl Entry {
 }
 
 impl Live {
-    fn is_unneeded(&self, run: Run) -> bool {
-        let is_watched = self.exit.receiver_count() > 0 || self.view.receiver_count() > 0;
+    fn is_unused(&self, run: Run) -> bool {
+        let has_subscribers = self.exit.receiver_count() > 0 || self.view.receiver_count() > 0;
         // One that had to stop says why, to whoever asks.
-        let is_parked = run == Run::Held && self.exit.borrow().is_some();
-        !is_watched && !is_parked && self.waiting.is_empty() && self.awaiting.is_empty()
+        let has_failed = run == Run::Held && self.exit.borrow().is_some();
+        !has_subscribers && !has_failed && self.waiting.is_empty() && self.run_waiters.is_empty()
     }
 }
 
 /// The call that made a process, and which of its children it is.
-pub(super) fn place(origin: &Origin) -> Option<(CallId, u32)> {
+pub(super) fn child_slot(origin: &Origin) -> Option<(CallId, u32)> {
     match origin {
         Origin::Forked { call, index } => Some((*call, *index)),
         Origin::Spawned { call } => Some((*call, 0)),
@@ -310,7 +310,7 @@ mod tests {
     /// bytes in nodes that may be half full.
     #[test]
     fn an_entry_is_small() {
-        assert_eq!(size_of::<Option<Entry>>(), 56);
+        assert_eq!(size_of::<Option<ProcessEntry>>(), 56);
     }
 
     #[test]
@@ -347,7 +347,7 @@ mod tests {
                     restored,
                     exit,
                 };
-                assert_eq!(Entry::new(row.clone(), Run::Held).row(Pid(7)), row);
+                assert_eq!(ProcessEntry::new(row.clone(), Run::Held).row(Pid(7)), row);
             }
         }
     }

@@ -6,11 +6,11 @@ use dormouse_proto::id::{FactNumber, Pid};
 use ractor::ActorRef;
 use tokio::sync::{Semaphore, oneshot, watch};
 
-use super::branch::FamilyReply;
+use super::branch::ProcessTreeReply;
 use super::entry::Ended;
-use super::post::Neighbours;
-use super::table::{HandleChannels, Listed, Which};
-use super::{RestMessage, Supervisor, SupervisorMessage};
+use super::mail::Neighbours;
+use super::table::{HandleChannels, ListFilter, ListedProcess};
+use super::{HibernationMessage, Supervisor, SupervisorMessage};
 use crate::error::{KernelError, NotFound};
 use crate::event::View;
 
@@ -22,8 +22,8 @@ pub(crate) enum LookupMessage {
     FindNamed { name: Arc<str>, reply: HandleReply },
     /// Rows of the process table.
     List {
-        which: Which,
-        reply: oneshot::Sender<Vec<Listed>>,
+        which: ListFilter,
+        reply: oneshot::Sender<Vec<ListedProcess>>,
     },
     /// The processes that one can write to.
     ListNeighbours {
@@ -31,14 +31,14 @@ pub(crate) enum LookupMessage {
         reply: oneshot::Sender<Neighbours>,
     },
     /// A process and all below it, including those that have ended.
-    ListTree { of: Pid, reply: FamilyReply },
+    ListTree { of: Pid, reply: ProcessTreeReply },
     /// The processes that a process continues.
     Lineage {
         of: Pid,
         reply: oneshot::Sender<Lineage>,
     },
     /// Ended processes were deleted.
-    Forget { pids: Vec<Pid> },
+    RemoveDeleted { pids: Vec<Pid> },
 }
 
 /// A process, then the one that it goes on from, and so on, each with the last fact that was taken
@@ -65,7 +65,7 @@ impl Drop for HandleGuard {
         // Where the supervisor is gone, the kernel is.
         let _ = self
             .supervisor
-            .cast(RestMessage::HandlesDropped { pid: self.pid }.into());
+            .cast(HibernationMessage::HandlesDropped { pid: self.pid }.into());
     }
 }
 
@@ -86,19 +86,18 @@ impl Supervisor {
                 let _ = reply.send(self.table.list(which));
             }
             LookupMessage::ListNeighbours { of, reply } => self.list_neighbours(of, reply),
-            LookupMessage::ListTree { of, reply } => self.list_family(of, reply),
+            LookupMessage::ListTree { of, reply } => self.list_tree(of, reply),
             LookupMessage::Lineage { of, reply } => {
                 let _ = reply.send(self.lineage(of));
             }
-            LookupMessage::Forget { pids } => self.forget(&pids),
+            LookupMessage::RemoveDeleted { pids } => self.remove_deleted(&pids),
         }
     }
 
     fn find_named(&mut self, name: &str) -> Result<HandleParts, KernelError> {
-        let pid = self
-            .table
-            .named(name)
-            .ok_or_else(|| self.or_lost(KernelError::NotFound(NotFound::Name(name.to_owned()))))?;
+        let pid = self.table.named(name).ok_or_else(|| {
+            self.or_lost_record(KernelError::NotFound(NotFound::Name(name.to_owned())))
+        })?;
         self.handle_parts(pid)
     }
 
@@ -107,7 +106,7 @@ impl Supervisor {
         let HandleChannels { exit, view, inbox } = self
             .table
             .handle_channels(pid)
-            .map_err(|unknown| self.or_lost(unknown))?;
+            .map_err(|unknown| self.or_lost_record(unknown))?;
         let guard = Arc::new(HandleGuard {
             pid,
             supervisor: self.myself.clone(),
@@ -122,8 +121,8 @@ impl Supervisor {
     }
 
     /// That a process is not in the table is known only where the store could list all.
-    pub(super) fn or_lost(&self, unknown: KernelError) -> KernelError {
-        match self.context.missing() {
+    pub(super) fn or_lost_record(&self, unknown: KernelError) -> KernelError {
+        match self.context.lost_records() {
             None => unknown,
             Some(lost) => KernelError::NotFound(NotFound::MayBeLost {
                 unknown: unknown.to_string(),
@@ -133,10 +132,10 @@ impl Supervisor {
     }
 
     /// Takes out processes that have ended, by whole trees.
-    fn forget(&mut self, pids: &[Pid]) {
+    fn remove_deleted(&mut self, pids: &[Pid]) {
         for row in pids.iter().filter_map(|pid| self.table.row(*pid)) {
-            self.aliases.forget(self.table.root(row.pid), &row);
+            self.local_ids.remove(self.table.root(row.pid), &row);
         }
-        pids.iter().for_each(|pid| self.table.forget(*pid));
+        pids.iter().for_each(|pid| self.table.remove_ended(*pid));
     }
 }

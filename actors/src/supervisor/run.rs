@@ -11,14 +11,14 @@ use tokio::time::Instant;
 use super::Supervisor;
 use super::entry::Run;
 use super::lookup::HandleReply;
-use crate::checkpoint::{CommitError, LogRecord, Size};
+use crate::checkpoint::{AppendSize, CommitError, LogRecord};
 use crate::error::{KernelError, StoreFailure};
 use crate::event::{Event, View};
-use crate::process::{Begin, CopyReply, ProcessActor, ProcessMessage, StartedSignal};
-use crate::recovery::{self, LoadError, Loaded, Purpose};
+use crate::process::{CopyReply, ProcessActor, ProcessArgs, ProcessMessage, StartedSignal};
+use crate::recovery::{self, LoadError, LoadPurpose, Loaded};
 
-const WINDOW: Duration = Duration::from_secs(600);
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const FAULT_WINDOW: Duration = Duration::from_secs(600);
+const FIRST_RESTART_DELAY: Duration = Duration::from_millis(50);
 
 /// Whether a process runs: what is asked, and what became of it.
 pub(crate) enum RunMessage {
@@ -48,8 +48,8 @@ impl Supervisor {
             RunMessage::Recover { pids } => self.recover(pids),
             RunMessage::Restart { pid } => self.load(pid),
             RunMessage::Loaded { pid, result } => self.loaded(pid, result).await,
-            RunMessage::Undurable { pid, error } => self.refused(pid, &error),
-            RunMessage::Ended { pid, exit } => self.ended(pid, exit),
+            RunMessage::Undurable { pid, error } => self.on_commit_failed(pid, &error),
+            RunMessage::Ended { pid, exit } => self.on_process_ended(pid, exit),
             RunMessage::Copy { pid, reply } => self.copy(pid, reply),
         }
     }
@@ -60,7 +60,7 @@ impl Supervisor {
             // Who no longer waits has dropped its side.
             let _ = reply.send(self.handle_parts(pid));
         }
-        self.unhold_tree(pid);
+        self.release_tree(pid);
         self.wake(pid);
     }
 
@@ -77,19 +77,19 @@ impl Supervisor {
     /// Reads a process's journal beside the actor, once what is on its way to the store has arrived
     /// there. All of one that hibernates has.
     pub(super) fn load(&mut self, pid: Pid) {
-        let is_asleep = matches!(self.table.run_of(pid), Some(Run::Hibernated { .. }));
+        let is_hibernated = matches!(self.table.run_of(pid), Some(Run::Hibernated { .. }));
         self.table.loading(pid);
-        if self.table.read_after_stop(pid) {
+        if self.table.defer_load_until_stopped(pid) {
             return;
         }
         if let Some(live) = self.table.live_mut(pid) {
-            live.is_waking = is_asleep;
+            live.is_waking = is_hibernated;
         }
         let (context, myself) = (self.context.clone(), self.myself.clone());
         let read = move |_durable| {
             tokio::task::spawn_blocking(move || {
-                let loaded = match context.store() {
-                    Some(store) => recovery::load(&*store, &context, pid, None, Purpose::Run),
+                let loaded = match context.store_handle() {
+                    Some(store) => recovery::load(&*store, &context, pid, None, LoadPurpose::Run),
                     None => Err(LoadError::NoStore),
                 };
                 let _ = myself.cast(
@@ -101,8 +101,8 @@ impl Supervisor {
                 );
             });
         };
-        if is_asleep {
-            read(Ok(Size::default()))
+        if is_hibernated {
+            read(Ok(AppendSize::default()))
         } else {
             self.context.append(Vec::new(), Box::new(read))
         }
@@ -111,12 +111,12 @@ impl Supervisor {
     /// A journal that cannot be read now may be readable later, by a kernel with another tool or a
     /// mended disk: nothing is written, and the process stays what it is.
     async fn loaded(&mut self, pid: Pid, result: Result<Box<Loaded>, LoadError>) {
-        self.recovered(pid);
+        self.on_recovery_load_finished(pid);
         match result.map_err(KernelError::from) {
-            Ok(loaded) => self.run(*loaded, None).await,
+            Ok(loaded) => self.start_actor(*loaded, None).await,
             Err(error) => {
-                let waiting = self.table.take_awaiting(pid);
-                self.park(pid, &error.to_string());
+                let waiting = self.table.take_run_waiters(pid);
+                self.unload_failed(pid, &error.to_string());
                 let KernelError::Store(StoreFailure::Load(error)) = error else {
                     return;
                 };
@@ -139,9 +139,9 @@ impl Supervisor {
     }
 
     /// An actor has stopped: it was told to, or had nothing left to do.
-    pub(super) fn stopped(&mut self, actor: ActorId) {
-        if let Some(pid) = self.table.forget_actor(actor)
-            && self.table.has_stopped(pid)
+    pub(super) fn on_actor_stopped(&mut self, actor: ActorId) {
+        if let Some(pid) = self.table.remove_actor(actor)
+            && self.table.finish_stopping(pid)
         {
             self.load(pid);
         }
@@ -149,7 +149,7 @@ impl Supervisor {
 
     /// Starts the actor of a process: it takes the signals that waited for it, resumes, then takes
     /// the rest.
-    pub(super) async fn run(
+    pub(super) async fn start_actor(
         &mut self,
         Loaded {
             pid,
@@ -167,7 +167,7 @@ impl Supervisor {
         else {
             return;
         };
-        let waiting = entry.begin();
+        let waiting = entry.take_startup_inputs();
         let (parent, program) = (entry.parent(), entry.program().clone());
         let Some(live) = entry.live_mut() else { return };
         let view = live.view.clone();
@@ -181,7 +181,7 @@ impl Supervisor {
             },
         };
         let supervisor = self.myself.clone();
-        let begin = Begin {
+        let args = ProcessArgs {
             pid,
             context: self.context.clone(),
             supervisor,
@@ -193,16 +193,16 @@ impl Supervisor {
             started,
         };
         let spawned =
-            ProcessActor::spawn_linked(None, ProcessActor, begin, self.myself.get_cell()).await;
+            ProcessActor::spawn_linked(None, ProcessActor, args, self.myself.get_cell()).await;
         let Ok((actor, _task)) = spawned else {
-            return self.give_up(pid, "its actor could not be started");
+            return self.end_as_faulted(pid, "its actor could not be started");
         };
-        self.context.report(event);
+        self.context.publish(event);
         self.table.running(pid, actor);
         waiting
             .into_iter()
             .for_each(|delivery| self.deliver(pid, delivery));
-        for reply in self.table.take_awaiting(pid) {
+        for reply in self.table.take_run_waiters(pid) {
             // Who no longer waits has dropped its side.
             let _ = reply.send(self.handle_parts(pid));
         }
@@ -211,9 +211,9 @@ impl Supervisor {
 
     /// A process that could not be read or written stays what its journal says, to be resumed
     /// later. Who waits for it, its parent too, is told that it does not end now.
-    pub(super) fn park(&mut self, pid: Pid, reason: &str) {
+    pub(super) fn unload_failed(&mut self, pid: Pid, reason: &str) {
         tracing::error!(%pid, reason, "a process was stopped");
-        if let Some(row) = self.table.park(pid, reason) {
+        if let Some(row) = self.table.unload(pid, reason) {
             let exit = Exit::new(ExitStatus::Faulted, reason);
             self.report_to_parent(&ProcessRow {
                 exit: Some(exit),
@@ -222,11 +222,11 @@ impl Supervisor {
         }
     }
 
-    pub(super) fn faulted(&mut self, actor: ActorId, reason: &str) {
-        let Some(pid) = self.table.forget_actor(actor) else {
+    pub(super) fn on_actor_failed(&mut self, actor: ActorId, reason: &str) {
+        let Some(pid) = self.table.remove_actor(actor) else {
             return;
         };
-        if self.table.has_stopped(pid) {
+        if self.table.finish_stopping(pid) {
             return self.load(pid);
         }
         let limit = self.context.limits.restarts as usize;
@@ -239,18 +239,19 @@ impl Supervisor {
             return;
         };
         let now = Instant::now();
-        live.faults.retain(|at| now.duration_since(*at) < WINDOW);
+        live.faults
+            .retain(|at| now.duration_since(*at) < FAULT_WINDOW);
         live.faults.push(now);
         let faults = live.faults.len();
         tracing::error!(%pid, reason, faults, "a process faulted");
         if faults > limit {
-            return self.give_up(
+            return self.end_as_faulted(
                 pid,
                 &format!("it faulted {faults} times, the last time with: {reason}"),
             );
         }
         self.table.set_run(pid, Run::Loading);
-        let pause = FIRST_PAUSE * 2_u32.saturating_pow(faults as u32 - 1);
+        let pause = FIRST_RESTART_DELAY * 2_u32.saturating_pow(faults as u32 - 1);
         let myself = self.myself.clone();
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
@@ -259,7 +260,7 @@ impl Supervisor {
     }
 
     /// A process that cannot be run ends as faulted; its parent gets that as an answer.
-    pub(super) fn give_up(&mut self, pid: Pid, reason: &str) {
+    pub(super) fn end_as_faulted(&mut self, pid: Pid, reason: &str) {
         let exit = Exit::new(ExitStatus::Faulted, reason);
         tracing::error!(%pid, reason, "a process was given up");
         let entries = vec![LogRecord::Ended {

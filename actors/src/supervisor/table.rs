@@ -10,9 +10,9 @@ use dormouse_proto::process::{Exit, Origin, ProcessRow};
 use ractor::{ActorId, ActorRef, MessagingErr};
 use tokio::sync::{Semaphore, watch};
 
-use super::alias::Aliases;
-use super::entry::{Ended, Entry, Live, Run, place};
-use super::rest::Resting;
+use super::entry::{Ended, Live, ProcessEntry, Run, child_slot};
+use super::hibernation::QuiescentQueue;
+use super::local_ids::LocalIds;
 use crate::error::{KernelError, NotFound, ProcessError};
 use crate::event::View;
 use crate::ports::Listing;
@@ -22,7 +22,7 @@ use crate::supervisor::HandleReply;
 pub(crate) struct Table {
     next_pid: u64,
     inbox: usize,
-    entries: PidMap<Entry>,
+    entries: PidMap<ProcessEntry>,
     actors: HashMap<ActorId, Pid>,
     /// Processes whose actors were told to stop and have not yet, and whether to read the journal
     /// once they have.
@@ -33,8 +33,8 @@ pub(crate) struct Table {
     /// The names of programs: each is in memory once.
     programs: BTreeSet<Arc<str>>,
     /// Those that are in memory, or about to be.
-    awake: usize,
-    pub(super) resting: Resting,
+    loaded: usize,
+    pub(super) quiescent: QuiescentQueue,
 }
 
 /// What a handle of a process is told by.
@@ -46,7 +46,7 @@ pub(super) struct HandleChannels {
 
 /// A line of the table as it is listed.
 #[derive(Clone, Debug)]
-pub(crate) struct Listed {
+pub(crate) struct ListedProcess {
     pub(crate) row: ProcessRow,
     pub(crate) status: &'static str,
     pub(crate) view: Option<Box<View>>,
@@ -54,7 +54,7 @@ pub(crate) struct Listed {
 
 /// Which lines of the table are listed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Which {
+pub(crate) enum ListFilter {
     /// So many at most, after this pid.
     After(Option<Pid>, usize),
     /// The children of one.
@@ -74,8 +74,8 @@ impl Table {
             children: BTreeMap::new(),
             names: BTreeMap::new(),
             programs: BTreeSet::new(),
-            awake: 0,
-            resting: Resting::default(),
+            loaded: 0,
+            quiescent: QuiescentQueue::default(),
         };
         for row in rows {
             let run = if row.exit.is_some() {
@@ -85,16 +85,16 @@ impl Table {
             };
             table.insert(row, run);
         }
-        table.doom_orphans();
+        table.mark_orphans();
         table
     }
 
     /// Children outlived the end of their parent, if the kernel stopped in between: they go where
     /// it went.
-    fn doom_orphans(&mut self) {
+    fn mark_orphans(&mut self) {
         let has_ended = |pid| self.get(pid).is_some_and(|entry| entry.run == Run::Ended);
         let is_orphan =
-            |entry: &Entry| entry.run != Run::Ended && entry.parent().is_some_and(has_ended);
+            |entry: &ProcessEntry| entry.run != Run::Ended && entry.parent().is_some_and(has_ended);
         let orphans: Vec<_> = self
             .entries
             .iter()
@@ -103,7 +103,7 @@ impl Table {
             .collect();
         for orphan in orphans {
             if let Some(entry) = self.get_mut(orphan) {
-                entry.doomed = true;
+                entry.kill_pending = true;
             }
         }
     }
@@ -115,7 +115,7 @@ impl Table {
     }
 
     /// All pids from here on are greater than `last`.
-    pub(super) fn begin_after(&mut self, last: Pid) {
+    pub(super) fn raise_next_pid_above(&mut self, last: Pid) {
         self.next_pid = self.next_pid.max(last.0 + 1);
     }
 
@@ -127,46 +127,47 @@ impl Table {
     /// Takes in a process whose birth is not yet durable.
     pub(super) fn reserve(&mut self, row: ProcessRow) {
         let pid = row.pid;
-        let is_halted = self.is_halted(row.parent);
+        let inherits_stop = self.inherits_stop(row.parent);
         self.insert(row, Run::Loading);
-        self.halt(pid, is_halted);
+        self.set_stop_inherited(pid, inherits_stop);
     }
 
     /// Whether the tree of a process was stopped: children of its are born stopped.
-    pub(super) fn is_halted(&self, parent: Option<Pid>) -> bool {
+    pub(super) fn inherits_stop(&self, parent: Option<Pid>) -> bool {
         parent
             .and_then(|parent| self.get(parent))
-            .is_some_and(|parent| parent.halted)
+            .is_some_and(|parent| parent.stop_inherited)
     }
 
     /// Notes whether the tree that a process belongs to is stopped.
-    pub(super) fn halt(&mut self, pid: Pid, is_halted: bool) {
+    pub(super) fn set_stop_inherited(&mut self, pid: Pid, inherits_stop: bool) {
         if let Some(entry) = self.get_mut(pid) {
-            entry.halted = is_halted;
+            entry.stop_inherited = inherits_stop;
         }
     }
 
     /// The numbers that processes of branches go by. Costs the table.
-    pub(super) fn aliases(&self) -> Aliases {
-        let mut aliases = Aliases::default();
+    pub(super) fn local_ids(&self) -> LocalIds {
+        let mut local_ids = LocalIds::default();
         let restored = self
             .entries
             .iter()
             .filter(|(_, entry)| entry.restored().is_some());
-        restored.for_each(|(pid, entry)| aliases.note(self.root(pid), &entry.row(pid)));
-        aliases
+        restored.for_each(|(pid, entry)| local_ids.insert(self.root(pid), &entry.row(pid)));
+        local_ids
     }
 
     /// Whether something waits for a process that does not run yet.
-    pub(super) fn is_spoken_to(&self, pid: Pid) -> bool {
-        let is_waited = |entry: &Entry| entry.live().is_some_and(|live| !live.waiting.is_empty());
+    pub(super) fn has_pending_input(&self, pid: Pid) -> bool {
+        let has_waiting =
+            |entry: &ProcessEntry| entry.live().is_some_and(|live| !live.waiting.is_empty());
         self.get(pid)
-            .is_some_and(|entry| entry.doomed || is_waited(entry))
+            .is_some_and(|entry| entry.kill_pending || has_waiting(entry))
     }
 
     fn insert(&mut self, mut row: ProcessRow, run: Run) {
         let pid = row.pid;
-        if let (Some(parent), Some((call, index))) = (row.parent, place(&row.origin)) {
+        if let (Some(parent), Some((call, index))) = (row.parent, child_slot(&row.origin)) {
             self.children.insert((parent, call, index), pid);
         }
         if let Some(name) = row.name.clone().filter(|_| row.exit.is_none()) {
@@ -176,7 +177,7 @@ impl Table {
             Some(known) => row.program = known.clone(),
             None => drop(self.programs.insert(row.program.clone())),
         }
-        self.entries.insert(pid, Entry::new(row, Run::Held));
+        self.entries.insert(pid, ProcessEntry::new(row, Run::Held));
         self.set_run(pid, run);
     }
 
@@ -186,64 +187,64 @@ impl Table {
         let Some(entry) = self.entries.get_mut(pid) else {
             return;
         };
-        self.awake -= usize::from(is_awake(entry.run));
-        self.awake += usize::from(is_awake(run));
+        self.loaded -= usize::from(is_loaded(entry.run));
+        self.loaded += usize::from(is_loaded(run));
         entry.run = run;
         if run != Run::Running {
-            self.resting.forget(entry);
+            self.quiescent.remove(entry);
         }
         match run {
-            Run::Loading | Run::Running | Run::FallingAsleep => drop(entry.awake(inbox)),
+            Run::Loading | Run::Running | Run::Hibernating => drop(entry.live_or_create(inbox)),
             Run::Held | Run::Hibernated { .. } | Run::Ended => {
                 if let Some(live) = entry.live_mut() {
                     live.actor = None;
                     live.faults.clear();
                 }
-                entry.let_go();
+                entry.drop_live_if_unused();
             }
         }
     }
 
     /// A process that runs is at rest.
-    pub(super) fn rests(&mut self, pid: Pid) {
+    pub(super) fn mark_quiescent(&mut self, pid: Pid) {
         if let Some(entry) = self
             .entries
             .get_mut(pid)
             .filter(|entry| entry.run == Run::Running)
         {
-            self.resting.note(pid, entry);
+            self.quiescent.insert(pid, entry);
         }
     }
 
     /// How many are in memory, or about to be.
-    pub(super) fn awake(&self) -> usize {
-        self.awake
+    pub(super) fn loaded(&self) -> usize {
+        self.loaded
     }
 
     /// Takes out a process that was never born.
     pub(super) fn remove(&mut self, row: &ProcessRow) {
         self.set_run(row.pid, Run::Ended);
         self.entries.remove(row.pid);
-        self.forget_name(row);
-        if let (Some(parent), Some((call, index))) = (row.parent, place(&row.origin)) {
+        self.release_name(row);
+        if let (Some(parent), Some((call, index))) = (row.parent, child_slot(&row.origin)) {
             self.children.remove(&(parent, call, index));
         }
     }
 
     /// Takes out a process that has ended. Its name may be another's by now, and its number is
     /// never given again.
-    pub(super) fn forget(&mut self, pid: Pid) {
+    pub(super) fn remove_ended(&mut self, pid: Pid) {
         if !self
             .get(pid)
             .is_some_and(|entry| matches!(entry.run, Run::Ended))
         {
             return;
         }
-        let place = self
+        let slot = self
             .entries
             .remove(pid)
-            .and_then(|entry| Some((entry.parent()?, place(&entry.origin())?)));
-        if let Some((parent, (call, index))) = place {
+            .and_then(|entry| Some((entry.parent()?, child_slot(&entry.origin())?)));
+        if let Some((parent, (call, index))) = slot {
             self.children.remove(&(parent, call, index));
         }
     }
@@ -259,17 +260,17 @@ impl Table {
     }
 
     /// A name is free again where its process is gone.
-    fn forget_name(&mut self, row: &ProcessRow) {
+    fn release_name(&mut self, row: &ProcessRow) {
         if let Some(name) = &row.name {
             self.names.remove(name);
         }
     }
 
-    pub(super) fn get_mut(&mut self, pid: Pid) -> Option<&mut Entry> {
+    pub(super) fn get_mut(&mut self, pid: Pid) -> Option<&mut ProcessEntry> {
         self.entries.get_mut(pid)
     }
 
-    pub(super) fn get(&self, pid: Pid) -> Option<&Entry> {
+    pub(super) fn get(&self, pid: Pid) -> Option<&ProcessEntry> {
         self.entries.get(pid)
     }
 
@@ -288,7 +289,7 @@ impl Table {
 
     /// The process that the tree of `pid` begins with. Costs the depth of the tree.
     pub(super) fn root(&self, pid: Pid) -> Pid {
-        let parent = |pid: &Pid| self.get(*pid).and_then(Entry::parent);
+        let parent = |pid: &Pid| self.get(*pid).and_then(ProcessEntry::parent);
         std::iter::successors(Some(pid), parent)
             .last()
             .unwrap_or(pid)
@@ -304,7 +305,7 @@ impl Table {
 
     /// The child that a call made, if it did.
     pub(super) fn child(&self, parent: Pid, origin: &Origin) -> Option<ProcessRow> {
-        let (call, index) = place(origin)?;
+        let (call, index) = child_slot(origin)?;
         self.child_at(parent, call, index)
     }
 
@@ -353,25 +354,25 @@ impl Table {
             Some(entry)
                 if matches!(entry.run, Run::Held | Run::Hibernated { .. } | Run::Loading) =>
             {
-                entry.awake(inbox).awaiting.push(reply);
+                entry.live_or_create(inbox).run_waiters.push(reply);
                 None
             }
             _ => Some(reply),
         }
     }
 
-    pub(super) fn take_awaiting(&mut self, pid: Pid) -> Vec<HandleReply> {
+    pub(super) fn take_run_waiters(&mut self, pid: Pid) -> Vec<HandleReply> {
         self.live_mut(pid)
-            .map(|live| std::mem::take(&mut live.awaiting))
+            .map(|live| std::mem::take(&mut live.run_waiters))
             .unwrap_or_default()
     }
 
     /// The process is only its journal from here on. Who waits for its end is told that it does not
     /// come.
-    pub(super) fn park(&mut self, pid: Pid, reason: &str) -> Option<ProcessRow> {
+    pub(super) fn unload(&mut self, pid: Pid, reason: &str) -> Option<ProcessRow> {
         let inbox = self.inbox;
         let entry = self.get_mut(pid).filter(|entry| entry.run != Run::Ended)?;
-        let live = entry.awake(inbox);
+        let live = entry.live_or_create(inbox);
         live.waiting.clear();
         live.view.send_replace(None);
         live.exit.send_replace(Some(Err(reason.into())));
@@ -395,12 +396,12 @@ impl Table {
         }
     }
 
-    pub(super) fn forget_actor(&mut self, actor: ActorId) -> Option<Pid> {
+    pub(super) fn remove_actor(&mut self, actor: ActorId) -> Option<Pid> {
         self.actors.remove(&actor)
     }
 
     /// Notes that an actor was told to stop. It may have stopped already.
-    pub(super) fn note_stopping(&mut self, actor: ActorId) {
+    pub(super) fn mark_stopping(&mut self, actor: ActorId) {
         if let Some(pid) = self.actors.get(&actor) {
             self.stopping.insert(*pid, false);
         }
@@ -408,7 +409,7 @@ impl Table {
 
     /// Puts off the reading of a journal until the actor of the process has stopped, since the
     /// actor may still write to it. ShutdownBarrier false if there is nothing to wait for.
-    pub(super) fn read_after_stop(&mut self, pid: Pid) -> bool {
+    pub(super) fn defer_load_until_stopped(&mut self, pid: Pid) -> bool {
         let stopping = self.stopping.get_mut(&pid);
         stopping
             .map(|is_to_be_read| *is_to_be_read = true)
@@ -416,19 +417,24 @@ impl Table {
     }
 
     /// Notes that the actor of a process has stopped. ShutdownBarrier whether to read the journal now.
-    pub(super) fn has_stopped(&mut self, pid: Pid) -> bool {
+    pub(super) fn finish_stopping(&mut self, pid: Pid) -> bool {
         self.stopping.remove(&pid).unwrap_or_default() && self.run_of(pid) == Some(Run::Loading)
     }
 
     /// Notes how a process ended, durably, and tells who waits. `last` is how it stood, where no
     /// journal says so. ShutdownBarrier its row; none where that is known already.
-    pub(super) fn end(&mut self, pid: Pid, exit: &Exit, keeps: Keeps) -> Option<ProcessRow> {
+    pub(super) fn end(
+        &mut self,
+        pid: Pid,
+        exit: &Exit,
+        final_state: FinalState,
+    ) -> Option<ProcessRow> {
         let entry = self.get_mut(pid).filter(|entry| entry.run != Run::Ended)?;
-        let last = match keeps {
-            Keeps::Journal => None,
-            Keeps::Nothing => entry.view(),
+        let last = match final_state {
+            FinalState::Journal => None,
+            FinalState::Nothing => entry.view(),
         };
-        entry.note_end(exit.clone(), last);
+        entry.record_exit(exit.clone(), last);
         if let Some(live) = entry.live_mut() {
             live.waiting.clear();
             live.to_hibernate.clear();
@@ -436,7 +442,7 @@ impl Table {
         }
         self.set_run(pid, Run::Ended);
         let row = self.row(pid)?;
-        self.forget_name(&row);
+        self.release_name(&row);
         Some(row)
     }
 
@@ -451,11 +457,11 @@ impl Table {
             delivery.refuse(KernelError::Process(ProcessError::Ended(pid)));
             return false;
         }
-        entry.doomed |= matches!(delivery.input, Input::Signal(Signal::Kill));
-        entry.halted &= !matches!(delivery.input, Input::Signal(Signal::Continue));
-        self.resting.forget(entry);
+        entry.kill_pending |= matches!(delivery.input, Input::Signal(Signal::Kill));
+        entry.stop_inherited &= !matches!(delivery.input, Input::Signal(Signal::Continue));
+        self.quiescent.remove(entry);
         let is_running = entry.run == Run::Running;
-        let live = entry.awake(inbox);
+        let live = entry.live_or_create(inbox);
         match live.actor.as_ref().filter(|_| is_running) {
             Some(actor) => {
                 // An actor that has just faulted takes nothing: what it does not take waits for its
@@ -476,7 +482,7 @@ impl Table {
         let live = self
             .get_mut(pid)
             .ok_or(NotFound::Process(pid))?
-            .awake(inbox);
+            .live_or_create(inbox);
         Ok(HandleChannels {
             exit: live.exit.subscribe(),
             view: live.view.subscribe(),
@@ -485,21 +491,26 @@ impl Table {
     }
 
     /// By rising pid.
-    pub(super) fn list(&self, which: Which) -> Vec<Listed> {
-        let listed = |(pid, entry): (Pid, &Entry)| Listed {
+    pub(super) fn list(&self, which: ListFilter) -> Vec<ListedProcess> {
+        let listed_process = |(pid, entry): (Pid, &ProcessEntry)| ListedProcess {
             row: entry.row(pid),
             status: entry.status(),
             view: entry.view().map(Box::new),
         };
         match which {
-            Which::After(pid, most) => self.entries.after(pid).take(most).map(listed).collect(),
-            Which::Children(parent) => {
+            ListFilter::After(pid, most) => self
+                .entries
+                .after(pid)
+                .take(most)
+                .map(listed_process)
+                .collect(),
+            ListFilter::Children(parent) => {
                 let children: BTreeSet<Pid> =
                     self.children_of(parent).map(|(child, _)| child).collect();
                 children
                     .into_iter()
                     .filter_map(|child| Some((child, self.get(child)?)))
-                    .map(listed)
+                    .map(listed_process)
                     .collect()
             }
         }
@@ -508,13 +519,13 @@ impl Table {
 
 /// What says how a process stood when it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keeps {
+pub(super) enum FinalState {
     /// Its journal does.
     Journal,
     /// Nothing but its last view.
     Nothing,
 }
 
-fn is_awake(run: Run) -> bool {
+fn is_loaded(run: Run) -> bool {
     matches!(run, Run::Loading | Run::Running)
 }

@@ -16,18 +16,18 @@ pub(super) struct Tree {
     waiting: Vec<Request>,
     batch: Option<Batch>,
     /// Its processes are gone.
-    is_over: bool,
+    has_ended: bool,
 }
 
 /// What was decided together.
 struct Batch {
     /// The files when it is durable.
     files: TempFiles<Content>,
-    answers: Vec<Answered>,
+    answers: Vec<PreparedReply>,
 }
 
 /// An answer, and where it goes.
-pub(super) struct Answered {
+pub(super) struct PreparedReply {
     pub(super) reply: Reply,
     pub(super) result: Result<TempFileReply<Pieces<Content>>, TempFileError>,
 }
@@ -38,11 +38,11 @@ impl Tree {
             files,
             waiting: Vec::new(),
             batch: None,
-            is_over: false,
+            has_ended: false,
         }
     }
 
-    pub(super) fn wait(&mut self, request: Request) {
+    pub(super) fn push(&mut self, request: Request) {
         self.waiting.push(request);
     }
 
@@ -51,7 +51,7 @@ impl Tree {
     }
 
     pub(super) fn end(&mut self) {
-        self.is_over = true;
+        self.has_ended = true;
     }
 
     /// Whether there is something to decide, and nothing in its way.
@@ -61,7 +61,7 @@ impl Tree {
 
     /// Whether it is over and nothing is asked of it.
     pub(super) fn is_done(&self) -> bool {
-        self.is_over && self.batch.is_none() && self.waiting.is_empty()
+        self.has_ended && self.batch.is_none() && self.waiting.is_empty()
     }
 
     /// Decides all that waits, in its order, each on what those before it leave. Answers with the
@@ -83,7 +83,7 @@ impl Tree {
                 records.extend(record);
                 reply
             });
-            answers.push(Answered { reply, result });
+            answers.push(PreparedReply { reply, result });
         }
         self.batch = Some(Batch { files, answers });
         records
@@ -91,7 +91,7 @@ impl Tree {
 
     /// What is answered when the batch is durable, or could not be made so: then the files are as
     /// they were, and nobody is told what was decided on others.
-    pub(super) fn settle(&mut self, result: Result<(), String>) -> Vec<Answered> {
+    pub(super) fn finish_batch(&mut self, result: Result<(), String>) -> Vec<PreparedReply> {
         let Some(Batch { files, answers }) = self.batch.take() else {
             return Vec::new();
         };
@@ -102,13 +102,13 @@ impl Tree {
             }
             Err(reason) => answers
                 .into_iter()
-                .map(|Answered { reply, .. }| refused(reply, &reason))
+                .map(|PreparedReply { reply, .. }| not_durable(reply, &reason))
                 .collect(),
         }
     }
 
     /// Refuses all that waits, since the files cannot be read.
-    pub(super) fn refuse(self, reason: &str) {
+    pub(super) fn fail_waiting(self, reason: &str) {
         let reason = format!("The temporary files of this process tree cannot be read: {reason}");
         for request in self.waiting {
             let _ = request.reply.send(Err(TempFileError::Unavailable {
@@ -118,9 +118,9 @@ impl Tree {
     }
 }
 
-fn refused(reply: Reply, reason: &str) -> Answered {
+fn not_durable(reply: Reply, reason: &str) -> PreparedReply {
     let reason = format!("Nothing was changed, since it could not be made durable: {reason}");
-    Answered {
+    PreparedReply {
         reply,
         result: Err(TempFileError::Unavailable { reason }),
     }

@@ -17,25 +17,25 @@ use dormouse_proto::id::Pid;
 use dormouse_proto::mail::{Neighbour, Sender};
 use dormouse_proto::process::{Origin, ProcessRow};
 
-use super::entry::Entry;
+use super::entry::ProcessEntry;
 use super::{Lineage, Supervisor};
 use crate::process::Delivery;
 
 /// Nobody has this pid: they count from 1.
-const NOBODY: Pid = Pid(0);
+const NO_PROCESS: Pid = Pid(0);
 
 /// What numbers mean that are no pids here, by the process that a tree begins with.
 #[derive(Debug, Default)]
-pub(crate) struct Aliases {
+pub(crate) struct LocalIds {
     /// Who goes by another number than its pid.
     members: BTreeMap<(Pid, Pid), Pid>,
     /// The greatest number of the store that a tree was brought from.
     foreign: BTreeMap<Pid, Pid>,
 }
 
-impl Aliases {
+impl LocalIds {
     /// Notes the row of a process whose tree begins with `root`.
-    pub(super) fn note(&mut self, root: Pid, row: &ProcessRow) {
+    pub(super) fn insert(&mut self, root: Pid, row: &ProcessRow) {
         if let Some(restored) = row.restored {
             self.members.insert((root, restored.known_as), row.pid);
             if let Some(foreign) = restored.foreign {
@@ -46,7 +46,7 @@ impl Aliases {
     }
 
     /// Takes out a process that was never born, or is given up, as its whole tree is.
-    pub(super) fn forget(&mut self, root: Pid, row: &ProcessRow) {
+    pub(super) fn remove(&mut self, root: Pid, row: &ProcessRow) {
         if row.restored.is_some() {
             self.members.remove(&(root, row.known_as()));
             self.foreign.remove(&root);
@@ -55,25 +55,25 @@ impl Aliases {
 
     /// The process that `number` means in the tree that begins with `root`, where that is not the
     /// one with this pid.
-    fn find(&self, root: Pid, number: Pid) -> Option<Pid> {
+    fn resolve(&self, root: Pid, number: Pid) -> Option<Pid> {
         let is_foreign = || self.foreign.get(&root).is_some_and(|last| number <= *last);
         self.members
             .get(&(root, number))
             .copied()
-            .or_else(|| is_foreign().then_some(NOBODY))
+            .or_else(|| is_foreign().then_some(NO_PROCESS))
     }
 }
 
 impl Supervisor {
     /// The process that `number` means to `reader`, or nobody: to a copy what it meant to the one
     /// that it is a copy of. Costs the depth of its tree.
-    pub(super) fn meant(&self, reader: Pid, number: Pid) -> Pid {
+    pub(super) fn resolve(&self, reader: Pid, number: Pid) -> Pid {
         let mut root = self.table.root(reader);
         loop {
-            if let Some(pid) = self.aliases.find(root, number) {
+            if let Some(pid) = self.local_ids.resolve(root, number) {
                 return pid;
             }
-            root = match self.table.get(root).map(Entry::origin) {
+            root = match self.table.get(root).map(ProcessEntry::origin) {
                 Some(Origin::Copied { from, .. }) if from < root => self.table.root(from),
                 _ => return number,
             };
@@ -82,25 +82,25 @@ impl Supervisor {
 
     /// The number that `reader` knows `pid` by; none where that number means another to it. Costs
     /// the depth of their trees.
-    pub(super) fn known_to(&self, reader: Pid, pid: Pid) -> Option<Pid> {
+    pub(super) fn local_id_for(&self, reader: Pid, pid: Pid) -> Option<Pid> {
         let (root, of) = (self.table.root(reader), self.table.root(pid));
         if root == of {
-            return Some(self.known_as(pid));
+            return Some(self.local_id(pid));
         }
-        (self.meant(reader, pid) == pid).then_some(pid)
+        (self.resolve(reader, pid) == pid).then_some(pid)
     }
 
     /// The number that a process goes by within its tree.
-    pub(super) fn known_as(&self, pid: Pid) -> Pid {
+    pub(super) fn local_id(&self, pid: Pid) -> Pid {
         self.table.row(pid).map_or(pid, |row| row.known_as())
     }
 
     /// A process as `reader` is told of it; none where it cannot be named to it.
-    pub(super) fn told_of(&self, reader: Pid, neighbour: Neighbour) -> Option<Neighbour> {
-        let pid = self.known_to(reader, neighbour.pid)?;
+    pub(super) fn neighbour_seen_by(&self, reader: Pid, neighbour: Neighbour) -> Option<Neighbour> {
+        let pid = self.local_id_for(reader, neighbour.pid)?;
         let parent = neighbour
             .parent
-            .and_then(|parent| self.known_to(reader, parent));
+            .and_then(|parent| self.local_id_for(reader, parent));
         Some(Neighbour {
             pid,
             parent,
@@ -109,13 +109,13 @@ impl Supervisor {
     }
 
     /// What the host says in the name of a process, as its receiver knows that.
-    pub(super) fn addressed(&self, to: Pid, mut delivery: Delivery) -> Delivery {
+    pub(super) fn with_local_sender(&self, to: Pid, mut delivery: Delivery) -> Delivery {
         if let Input::Spoke {
             from: Sender::Process(from),
             ..
         } = &mut delivery.input
         {
-            *from = self.known_to(to, *from).unwrap_or(*from);
+            *from = self.local_id_for(to, *from).unwrap_or(*from);
         }
         delivery
     }

@@ -16,38 +16,39 @@ use super::{BirthMessage, PendingProcess, Supervisor};
 use crate::process::StartedSignal;
 
 /// After so long nothing is waited for any more.
-const LONGEST_HOLD: Duration = Duration::from_secs(2);
+const MAX_START_DELAY: Duration = Duration::from_secs(2);
 
 impl Supervisor {
     /// Runs processes whose births are durable.
     pub(super) async fn run_pending(&mut self, pending: Vec<PendingProcess>) {
-        let holds = pending.len() > 1 && pending.iter().all(PendingProcess::waits_for_its_sibling);
+        let delays_siblings =
+            pending.len() > 1 && pending.iter().all(PendingProcess::is_released_after_first);
         let mut pending = pending.into_iter();
-        if holds && let Some(first) = pending.next() {
-            return self.hold_back(first, pending.collect()).await;
+        if delays_siblings && let Some(first) = pending.next() {
+            return self.delay_siblings(first, pending.collect()).await;
         }
-        for born in pending {
-            self.first_run(born, None).await;
+        for process in pending {
+            self.run_new(process, None).await;
         }
     }
 
-    async fn hold_back(&mut self, first: PendingProcess, others: Vec<PendingProcess>) {
-        let (started, heard) = StartedSignal::new();
-        let pids: Vec<_> = others.iter().map(|born| born.row.pid).collect();
-        self.held_back
-            .extend(others.into_iter().map(|born| (born.row.pid, born)));
-        self.first_run(first, Some(started)).await;
+    async fn delay_siblings(&mut self, first: PendingProcess, others: Vec<PendingProcess>) {
+        let (started, started_receiver) = StartedSignal::new();
+        let pids: Vec<_> = others.iter().map(|process| process.row.pid).collect();
+        self.delayed_starts
+            .extend(others.into_iter().map(|process| (process.row.pid, process)));
+        self.run_new(first, Some(started)).await;
         self.release(
             pids.iter()
                 .copied()
-                .filter(|pid| self.table.is_spoken_to(*pid))
+                .filter(|pid| self.table.has_pending_input(*pid))
                 .collect(),
         )
         .await;
         let myself = self.myself.clone();
         tokio::spawn(async move {
             // Too late is as good as heard.
-            let _ = tokio::time::timeout(LONGEST_HOLD, heard).await;
+            let _ = tokio::time::timeout(MAX_START_DELAY, started_receiver).await;
             let _ = myself.cast(BirthMessage::Release { pids }.into());
         });
     }
@@ -55,15 +56,15 @@ impl Supervisor {
     /// Runs those of them that are still held back.
     pub(super) async fn release(&mut self, pids: Vec<Pid>) {
         for pid in pids {
-            if let Some(born) = self.held_back.remove(&pid) {
-                self.first_run(born, None).await;
+            if let Some(process) = self.delayed_starts.remove(&pid) {
+                self.run_new(process, None).await;
             }
         }
     }
 
     /// A process that is held back hears a signal like any other.
     pub(super) fn release_for_delivery(&self, pid: Pid) {
-        if self.held_back.contains_key(&pid) {
+        if self.delayed_starts.contains_key(&pid) {
             // Where the supervisor is gone, the kernel is.
             let _ = self
                 .myself
@@ -73,7 +74,7 @@ impl Supervisor {
 }
 
 impl PendingProcess {
-    fn waits_for_its_sibling(&self) -> bool {
+    fn is_released_after_first(&self) -> bool {
         let is_forked = matches!(self.row.origin, Origin::Forked { .. });
         is_forked && self.program.limits().fork_release == ForkRelease::First
     }

@@ -7,31 +7,31 @@ use dormouse_kernel::process::Read;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
 
-use super::{Delivery, ProcessMessage, Received, Running};
+use super::{Delivery, DurableReply, ProcessMessage, Running};
 
 /// The arrivals of one process that are not read yet.
 #[derive(Default)]
-pub(super) struct Arrivals {
-    waiting: VecDeque<Arrival>,
+pub(super) struct IncomingReads {
+    waiting: VecDeque<IncomingRead>,
     task: Option<JoinHandle<()>>,
 }
 
-struct Arrival {
+struct IncomingRead {
     read: Read,
     /// Its place in the inbox, which it keeps until the process hears it.
     permit: Option<OwnedSemaphorePermit>,
     /// The acknowledgement: sent when it is durable.
-    received: Option<Received>,
+    received: Option<DurableReply>,
 }
 
-impl Arrivals {
+impl IncomingReads {
     pub(super) fn push(
         &mut self,
         read: Read,
         permit: Option<OwnedSemaphorePermit>,
-        received: Option<Received>,
+        received: Option<DurableReply>,
     ) {
-        self.waiting.push_back(Arrival {
+        self.waiting.push_back(IncomingRead {
             read,
             permit,
             received,
@@ -52,21 +52,21 @@ impl Arrivals {
 
 impl Running {
     /// Starts the read of the next arrival, unless one is pending.
-    pub(super) fn start_next_arrival(&mut self) {
-        if self.arrivals.task.is_some() {
+    pub(super) fn start_next_incoming_read(&mut self) {
+        if self.incoming_reads.task.is_some() {
             return;
         }
-        let Some(Arrival {
+        let Some(IncomingRead {
             read,
             permit,
             received,
-        }) = self.arrivals.waiting.pop_front()
+        }) = self.incoming_reads.waiting.pop_front()
         else {
             return;
         };
-        let (readers, myself) = (self.context.readers.clone(), self.myself.clone());
-        self.arrivals.task = Some(tokio::spawn(async move {
-            match readers.perform(read).await {
+        let (read_pool, myself) = (self.context.read_pool.clone(), self.myself.clone());
+        self.incoming_reads.task = Some(tokio::spawn(async move {
+            match read_pool.execute(read).await {
                 Ok(input) => {
                     let delivery = Delivery {
                         input,

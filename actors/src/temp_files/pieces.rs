@@ -33,7 +33,7 @@ pub(super) fn load(
 }
 
 /// All that a file holds, where that is one content: it is shared, its index too.
-pub(super) fn at_hand(pieces: &Pieces<Content>) -> Option<Content> {
+pub(super) fn single(pieces: &Pieces<Content>) -> Option<Content> {
     pieces.front().filter(|_| pieces.len() == 1).cloned()
 }
 

@@ -13,11 +13,11 @@ use tokio::sync::Semaphore;
 
 /// Cloning shares the pool.
 #[derive(Clone)]
-pub(crate) struct Readers {
+pub(crate) struct ReadPool {
     permits: Arc<Semaphore>,
 }
 
-impl Readers {
+impl ReadPool {
     /// As many threads at once as there are processors.
     pub(crate) fn new() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -32,13 +32,13 @@ impl Readers {
     ///
     /// # Errors
     /// It panicked, or was cancelled.
-    pub(crate) async fn perform(self, read: Read) -> Result<Input, String> {
+    pub(crate) async fn execute(self, read: Read) -> Result<Input, String> {
         let permit = self
             .permits
             .acquire_owned()
             .await
             .map_err(|closed| closed.to_string())?;
-        let cancel = Cancel(Arc::new(AtomicBool::new(false)));
+        let cancel = CancelOnDrop(Arc::new(AtomicBool::new(false)));
         let quota = ReadQuota::until(cancel.0.clone());
         let done = tokio::task::spawn_blocking(move || {
             let _permit = permit;
@@ -68,9 +68,9 @@ impl Readers {
 }
 
 /// Cancels when it is dropped.
-struct Cancel(Arc<AtomicBool>);
+struct CancelOnDrop(Arc<AtomicBool>);
 
-impl Drop for Cancel {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

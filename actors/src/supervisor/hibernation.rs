@@ -18,36 +18,36 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::Supervisor;
-use super::entry::{Entry, Run};
+use super::entry::{ProcessEntry, Run};
 use crate::error::{KernelError, NotFound, ProcessError, StoreFailure};
 use crate::event::Event;
-use crate::process::{ProcessMessage, StaysAwake};
+use crate::process::{HibernationBlocker, ProcessMessage};
 
 /// Where the answer to a wish to hibernate goes.
 pub(crate) type HibernateReply = oneshot::Sender<Result<(), KernelError>>;
 
 /// Those at rest, in the order in which they came to it.
 #[derive(Default)]
-pub(super) struct Resting {
+pub(super) struct QuiescentQueue {
     order: BTreeMap<u64, Pid>,
     next: u64,
     /// A timer runs for the first of them.
     is_timed: bool,
 }
 
-impl Resting {
+impl QuiescentQueue {
     /// A process is no longer at rest, as far as is known.
-    pub(super) fn forget(&mut self, entry: &mut Entry) {
-        if let Some((number, _)) = entry.live_mut().and_then(|live| live.resting.take()) {
+    pub(super) fn remove(&mut self, entry: &mut ProcessEntry) {
+        if let Some((number, _)) = entry.live_mut().and_then(|live| live.quiescent.take()) {
             self.order.remove(&number);
         }
     }
 
     /// A process is at rest from now on.
-    pub(super) fn note(&mut self, pid: Pid, entry: &mut Entry) {
-        self.forget(entry);
+    pub(super) fn insert(&mut self, pid: Pid, entry: &mut ProcessEntry) {
+        self.remove(entry);
         if let Some(live) = entry.live_mut() {
-            live.resting = Some((self.next, Instant::now()));
+            live.quiescent = Some((self.next, Instant::now()));
             self.order.insert(self.next, pid);
             self.next += 1;
         }
@@ -55,41 +55,46 @@ impl Resting {
 }
 
 /// What is said of processes that rest, sleep and wake.
-pub(crate) enum RestMessage {
+pub(crate) enum HibernationMessage {
     /// A process has nothing to do.
-    Rests { pid: Pid },
+    Quiescent { pid: Pid },
     /// The time of the one that rests longest may be over.
-    Due,
+    TimerExpired,
     /// The host wants a process to hibernate.
     Hibernate { pid: Pid, reply: HibernateReply },
     /// A process is durable and gone.
-    Asleep { pid: Pid },
+    Hibernated { pid: Pid },
     /// It was to hibernate and cannot.
-    StaysAwake { pid: Pid, why: StaysAwake },
+    HibernationDeclined {
+        pid: Pid,
+        blocker: HibernationBlocker,
+    },
     /// Somebody waits for a process.
-    LookAt { pid: Pid },
+    Wake { pid: Pid },
     /// All handles of a process were dropped.
     HandlesDropped { pid: Pid },
 }
 
 impl Supervisor {
-    pub(super) fn handle_rest(&mut self, message: RestMessage) {
+    pub(super) fn handle_hibernation(&mut self, message: HibernationMessage) {
         match message {
-            RestMessage::Rests { pid } => self.rests(pid),
-            RestMessage::Due => self.timer_rang(),
-            RestMessage::Hibernate { pid, reply } => self.hibernate(pid, reply),
-            RestMessage::Asleep { pid } => self.asleep(pid),
-            RestMessage::StaysAwake { pid, why } => self.stays_awake(pid, &why),
-            RestMessage::LookAt { pid } => self.look_at(pid),
-            RestMessage::HandlesDropped { pid } => self.handles_dropped(pid),
+            HibernationMessage::Quiescent { pid } => self.on_quiescent(pid),
+            HibernationMessage::TimerExpired => self.on_timer_expired(),
+            HibernationMessage::Hibernate { pid, reply } => self.hibernate(pid, reply),
+            HibernationMessage::Hibernated { pid } => self.on_hibernated(pid),
+            HibernationMessage::HibernationDeclined { pid, blocker } => {
+                self.on_hibernation_declined(pid, &blocker)
+            }
+            HibernationMessage::Wake { pid } => self.wake_if_hibernated(pid),
+            HibernationMessage::HandlesDropped { pid } => self.handles_dropped(pid),
         }
     }
 
     /// The host wants a process to hibernate.
     pub(super) fn hibernate(&mut self, pid: Pid, reply: HibernateReply) {
         let known = match self.table.run_of(pid) {
-            None => Err(self.or_lost(KernelError::NotFound(NotFound::Process(pid)))),
-            Some(_) if !self.context.is_kept => Err(StoreFailure::NoStore.into()),
+            None => Err(self.or_lost_record(KernelError::NotFound(NotFound::Process(pid)))),
+            Some(_) if !self.context.has_store => Err(StoreFailure::NoStore.into()),
             Some(Run::Ended) => Err(ProcessError::Ended(pid).into()),
             Some(Run::Held | Run::Hibernated { .. }) => Ok(()),
             Some(Run::Loading) => Err(ProcessError::Pending {
@@ -97,12 +102,12 @@ impl Supervisor {
                 what: "it begins to run".to_owned(),
             }
             .into()),
-            Some(run @ (Run::Running | Run::FallingAsleep)) => {
+            Some(run @ (Run::Running | Run::Hibernating)) => {
                 if let Some(live) = self.table.live_mut(pid) {
                     live.to_hibernate.push(reply);
                 }
                 if run == Run::Running {
-                    self.send_to_sleep(pid);
+                    self.begin_hibernation(pid);
                 }
                 return;
             }
@@ -112,8 +117,8 @@ impl Supervisor {
     }
 
     /// A process has nothing to do.
-    pub(super) fn rests(&mut self, pid: Pid) {
-        self.table.rests(pid);
+    pub(super) fn on_quiescent(&mut self, pid: Pid) {
+        self.table.mark_quiescent(pid);
         self.hibernate_due();
     }
 
@@ -123,44 +128,44 @@ impl Supervisor {
             self.context.limits.hibernate_after,
             self.context.limits.max_awake,
         );
-        while let Some((pid, since)) = self.longest_at_rest() {
+        while let Some((pid, since)) = self.longest_quiescent() {
             let is_due = after.is_some_and(|after| since.elapsed() >= after);
-            let is_crowded = most.is_some_and(|most| self.table.awake() > most);
+            let is_crowded = most.is_some_and(|most| self.table.loaded() > most);
             if is_due || is_crowded {
-                self.send_to_sleep(pid);
+                self.begin_hibernation(pid);
             } else {
-                return self.set_timer(after.map(|after| after.saturating_sub(since.elapsed())));
+                return self.start_timer(after.map(|after| after.saturating_sub(since.elapsed())));
             }
         }
     }
 
-    fn longest_at_rest(&self) -> Option<(Pid, Instant)> {
-        let pid = *self.table.resting.order.values().next()?;
-        Some((pid, self.table.get(pid)?.live()?.resting?.1))
+    fn longest_quiescent(&self) -> Option<(Pid, Instant)> {
+        let pid = *self.table.quiescent.order.values().next()?;
+        Some((pid, self.table.get(pid)?.live()?.quiescent?.1))
     }
 
     /// One timer at a time: whoever it rings for, the next is looked for then.
-    fn set_timer(&mut self, pause: Option<Duration>) {
-        let Some(pause) = pause.filter(|_| !self.table.resting.is_timed) else {
+    fn start_timer(&mut self, pause: Option<Duration>) {
+        let Some(pause) = pause.filter(|_| !self.table.quiescent.is_timed) else {
             return;
         };
-        self.table.resting.is_timed = true;
+        self.table.quiescent.is_timed = true;
         let myself = self.myself.clone();
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
             // Where the supervisor is gone, the kernel is.
-            let _ = myself.cast(RestMessage::Due.into());
+            let _ = myself.cast(HibernationMessage::TimerExpired.into());
         });
     }
 
     /// The timer rang.
-    pub(super) fn timer_rang(&mut self) {
-        self.table.resting.is_timed = false;
+    pub(super) fn on_timer_expired(&mut self) {
+        self.table.quiescent.is_timed = false;
         self.hibernate_due();
     }
 
-    fn send_to_sleep(&mut self, pid: Pid) {
-        self.table.set_run(pid, Run::FallingAsleep);
+    fn begin_hibernation(&mut self, pid: Pid) {
+        self.table.set_run(pid, Run::Hibernating);
         let actor = self
             .table
             .get(pid)
@@ -171,33 +176,33 @@ impl Supervisor {
     }
 
     /// A process is only its journal from here on. What arrived meanwhile wakes it.
-    pub(super) fn asleep(&mut self, pid: Pid) {
-        let Some(live) = self.falling_asleep(pid) else {
+    pub(super) fn on_hibernated(&mut self, pid: Pid) {
+        let Some(live) = self.hibernating(pid) else {
             return;
         };
         let mut is_stopped = false;
         live.view.send_modify(|view| {
             if let Some(view) = view {
-                view.hibernate();
+                view.mark_hibernated();
                 is_stopped = view.stopped;
             }
         });
         let replies = std::mem::take(&mut live.to_hibernate);
-        let is_awaited = !live.waiting.is_empty();
+        let has_waiting = !live.waiting.is_empty();
         self.table.set_run(pid, Run::Hibernated { is_stopped });
-        self.context.report(Event::Hibernated { pid });
+        self.context.publish(Event::Hibernated { pid });
         // Who no longer waits has dropped its side.
         replies
             .into_iter()
             .for_each(|reply| drop(reply.send(Ok(()))));
-        if is_awaited {
+        if has_waiting {
             self.wake(pid);
         }
     }
 
     /// A process has something to do, or could not be written. It gets what arrived meanwhile.
-    pub(super) fn stays_awake(&mut self, pid: Pid, why: &StaysAwake) {
-        let Some(live) = self.falling_asleep(pid) else {
+    pub(super) fn on_hibernation_declined(&mut self, pid: Pid, blocker: &HibernationBlocker) {
+        let Some(live) = self.hibernating(pid) else {
             return;
         };
         let (replies, waiting) = (
@@ -207,7 +212,7 @@ impl Supervisor {
         self.table.set_run(pid, Run::Running);
         replies
             .into_iter()
-            .for_each(|reply| drop(reply.send(Err(why.error(pid)))));
+            .for_each(|reply| drop(reply.send(Err(blocker.error(pid)))));
         waiting
             .into_iter()
             .for_each(|delivery| self.deliver(pid, delivery));
@@ -215,16 +220,16 @@ impl Supervisor {
         self.hibernate_due();
     }
 
-    fn falling_asleep(&mut self, pid: Pid) -> Option<&mut super::entry::Live> {
+    fn hibernating(&mut self, pid: Pid) -> Option<&mut super::entry::Live> {
         self.table
             .get_mut(pid)
-            .filter(|entry| entry.run == Run::FallingAsleep)?
+            .filter(|entry| entry.run == Run::Hibernating)?
             .live_mut()
     }
 
     /// Somebody waits for a process: one that sleeps wakes, so that it can be looked at. One that
     /// is held stays so.
-    pub(super) fn look_at(&mut self, pid: Pid) {
+    pub(super) fn wake_if_hibernated(&mut self, pid: Pid) {
         if matches!(self.table.run_of(pid), Some(Run::Hibernated { .. })) {
             self.wake(pid);
         }
@@ -233,7 +238,7 @@ impl Supervisor {
     /// The last handle of somebody on a process is gone.
     pub(super) fn handles_dropped(&mut self, pid: Pid) {
         if let Some(entry) = self.table.get_mut(pid) {
-            entry.let_go();
+            entry.drop_live_if_unused();
         }
     }
 }

@@ -4,13 +4,13 @@ use dormouse_kernel::process::Unrest;
 use dormouse_proto::id::Pid;
 
 use super::{ProcessMessage, Running};
-use crate::checkpoint::{CommitError, Imaged, LogRecord, Size};
+use crate::checkpoint::{AppendSize, CommitError, LogRecord, SnapshotOutcome};
 use crate::error::{KernelError, ProcessError};
-use crate::supervisor::RestMessage;
+use crate::supervisor::HibernationMessage;
 
 /// Why a process does not hibernate.
 #[derive(Clone, Debug)]
-pub(crate) enum StaysAwake {
+pub(crate) enum HibernationBlocker {
     /// It is not at rest.
     Unrest(Unrest),
     /// Calls are in flight.
@@ -21,36 +21,39 @@ pub(crate) enum StaysAwake {
     NotDurable(CommitError),
 }
 
-impl StaysAwake {
+impl HibernationBlocker {
     /// The error for who asked.
     pub(crate) fn error(&self, pid: Pid) -> KernelError {
-        let pending = |what: String| KernelError::Process(ProcessError::Pending { pid, what });
+        let not_now = |what: String| KernelError::Process(ProcessError::Pending { pid, what });
         match self {
             Self::Unrest(Unrest::Ended) => KernelError::Process(ProcessError::Ended(pid)),
-            Self::Unrest(unrest) => pending(unrest.to_string()),
-            Self::Calls => pending("calls are in flight".to_owned()),
-            Self::Undurable => pending("what it did last is on its way to the disk".to_owned()),
+            Self::Unrest(unrest) => not_now(unrest.to_string()),
+            Self::Calls => not_now("calls are in flight".to_owned()),
+            Self::Undurable => not_now("what it did last is on its way to the disk".to_owned()),
             Self::NotDurable(error) => KernelError::from(error.clone()),
         }
     }
 }
 
 impl Running {
-    fn unrest(&self) -> Option<StaysAwake> {
+    fn hibernation_blocker(&self) -> Option<HibernationBlocker> {
         if let Some(unrest) = self.state.unrest() {
-            return Some(StaysAwake::Unrest(unrest));
+            return Some(HibernationBlocker::Unrest(unrest));
         }
         if !self.in_flight.is_empty() {
-            return Some(StaysAwake::Calls);
+            return Some(HibernationBlocker::Calls);
         }
-        (!self.undurable.is_empty()).then_some(StaysAwake::Undurable)
+        (!self.undurable.is_empty()).then_some(HibernationBlocker::Undurable)
     }
 
     /// Says once that it has come to rest, where somebody wants to know.
-    pub(super) fn report_rest(&mut self) {
-        if !self.is_resting && self.context.hibernates() && self.unrest().is_none() {
-            self.is_resting = true;
-            self.tell_supervisor(RestMessage::Rests { pid: self.pid() });
+    pub(super) fn report_quiescence(&mut self) {
+        if !self.is_quiescent
+            && self.context.hibernation_enabled()
+            && self.hibernation_blocker().is_none()
+        {
+            self.is_quiescent = true;
+            self.cast_to_supervisor(HibernationMessage::Quiescent { pid: self.pid() });
         }
     }
 
@@ -58,17 +61,17 @@ impl Running {
     /// latest image, it goes once another at the last of them is written, so that waking costs
     /// little replay, and so that no more images wait for a slow disk than processes would.
     pub(super) fn hibernate(&mut self) {
-        if let Some(why) = self.unrest() {
-            return self.stay_awake(why);
+        if let Some(blocker) = self.hibernation_blocker() {
+            return self.decline_hibernation(blocker);
         }
         let Some(worth) = self.tail.worth_before_sleep() else {
-            return self.fall_asleep();
+            return self.stop_hibernated();
         };
         let (pid, at, image) = (self.pid(), self.last, Box::new(self.state.image()));
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |result| {
             // Where the process is gone, its successor reads the journal.
-            let _ = myself.cast(ProcessMessage::Imaged { result });
+            let _ = myself.cast(ProcessMessage::SnapshotWritten { result });
         });
         self.context.append(
             vec![LogRecord::Snapshot {
@@ -81,30 +84,30 @@ impl Running {
         );
     }
 
-    pub(super) fn imaged(&mut self, result: Result<Size, CommitError>) {
+    pub(super) fn on_snapshot_written(&mut self, result: Result<AppendSize, CommitError>) {
         match result {
-            Err(error) => self.stay_awake(StaysAwake::NotDurable(error)),
+            Err(error) => self.decline_hibernation(HibernationBlocker::NotDurable(error)),
             Ok(size) => {
-                match size.image {
-                    Imaged::Kept(bytes) => self.tail = self.tail.imaged(bytes),
-                    Imaged::TooLong | Imaged::None => {}
+                match size.snapshot {
+                    SnapshotOutcome::Written(bytes) => self.tail = self.tail.imaged(bytes),
+                    SnapshotOutcome::TooLong | SnapshotOutcome::None => {}
                 }
-                self.fall_asleep();
+                self.stop_hibernated();
             }
         }
     }
 
     /// Nothing arrived since it was told to, and nothing does from here on: it may go.
-    fn fall_asleep(&mut self) {
-        self.is_resting = true;
-        self.tell_supervisor(RestMessage::Asleep { pid: self.pid() });
+    fn stop_hibernated(&mut self) {
+        self.is_quiescent = true;
+        self.cast_to_supervisor(HibernationMessage::Hibernated { pid: self.pid() });
         self.myself.stop(None);
     }
 
-    fn stay_awake(&mut self, why: StaysAwake) {
-        self.tell_supervisor(RestMessage::StaysAwake {
+    fn decline_hibernation(&mut self, blocker: HibernationBlocker) {
+        self.cast_to_supervisor(HibernationMessage::HibernationDeclined {
             pid: self.pid(),
-            why,
+            blocker,
         });
     }
 }

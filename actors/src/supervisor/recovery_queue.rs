@@ -9,36 +9,36 @@ use super::Supervisor;
 use super::entry::Run;
 
 /// So many journals are read at once.
-const AT_ONCE: usize = 32;
+const MAX_CONCURRENT_LOADS: usize = 32;
 
 /// Those that are to be taken up.
 #[derive(Default)]
-pub(super) struct Recovering {
+pub(super) struct RecoveryQueue {
     waiting: std::collections::VecDeque<Pid>,
-    reading: std::collections::BTreeSet<Pid>,
+    loading: std::collections::BTreeSet<Pid>,
 }
 
 impl Supervisor {
     /// Runs these from their journals, a few at a time.
     pub(super) fn recover(&mut self, pids: Vec<Pid>) {
-        self.recovering.waiting.extend(pids);
-        self.go_on_recovering();
+        self.recovery_queue.waiting.extend(pids);
+        self.load_next();
     }
 
     /// A journal was read, or could not be.
-    pub(super) fn recovered(&mut self, pid: Pid) {
-        if self.recovering.reading.remove(&pid) {
-            self.go_on_recovering();
+    pub(super) fn on_recovery_load_finished(&mut self, pid: Pid) {
+        if self.recovery_queue.loading.remove(&pid) {
+            self.load_next();
         }
     }
 
-    fn go_on_recovering(&mut self) {
-        while self.recovering.reading.len() < AT_ONCE
-            && let Some(pid) = self.recovering.waiting.pop_front()
+    fn load_next(&mut self) {
+        while self.recovery_queue.loading.len() < MAX_CONCURRENT_LOADS
+            && let Some(pid) = self.recovery_queue.waiting.pop_front()
         {
             // Somebody may have spoken to it, or another may have found it, in the meantime.
             if self.table.run_of(pid) == Some(Run::Held) {
-                self.recovering.reading.insert(pid);
+                self.recovery_queue.loading.insert(pid);
                 self.wake(pid);
             }
         }

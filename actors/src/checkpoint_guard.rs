@@ -8,16 +8,16 @@ use dormouse_proto::id::CheckpointId;
 
 /// The checkpoints of a kernel that are in use.
 #[derive(Default)]
-pub(crate) struct InUse(Mutex<BTreeSet<CheckpointId>>);
+pub(crate) struct CheckpointsInUse(Mutex<BTreeSet<CheckpointId>>);
 
-impl InUse {
+impl CheckpointsInUse {
     /// Notes a new checkpoint, until the returned value is dropped. Must be called before the
     /// checkpoint is committed.
-    pub(crate) fn begin(self: &Arc<Self>, id: CheckpointId) -> CheckpointGuard {
+    pub(crate) fn guard(self: &Arc<Self>, id: CheckpointId) -> CheckpointGuard {
         self.ids().insert(id);
         CheckpointGuard {
             id,
-            in_use: self.clone(),
+            checkpoints: self.clone(),
         }
     }
 
@@ -35,11 +35,11 @@ impl InUse {
 /// A checkpoint that is in use while this exists.
 pub(crate) struct CheckpointGuard {
     pub(crate) id: CheckpointId,
-    in_use: Arc<InUse>,
+    checkpoints: Arc<CheckpointsInUse>,
 }
 
 impl Drop for CheckpointGuard {
     fn drop(&mut self) {
-        self.in_use.ids().remove(&self.id);
+        self.checkpoints.ids().remove(&self.id);
     }
 }

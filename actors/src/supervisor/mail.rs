@@ -17,26 +17,26 @@ use dormouse_proto::tool::Answer;
 use tokio::sync::oneshot;
 
 use super::Supervisor;
-use super::entry::Entry;
+use super::entry::ProcessEntry;
 use super::table::Table;
 use crate::process::Delivery;
-use crate::recovery::{self, Purpose};
+use crate::recovery::{self, LoadPurpose};
 
 /// Something for a process.
 pub(crate) enum MailMessage {
     /// An input; the process is woken where it does not run.
     Deliver { pid: Pid, delivery: Box<Delivery> },
     /// A message of another process.
-    Post(Box<Post>),
+    Send(Box<SendRequest>),
 }
 
 /// A message on its way.
-pub(crate) struct Post {
+pub(crate) struct SendRequest {
     pub(crate) from: Pid,
     pub(crate) call: CallId,
-    pub(crate) settled: u32,
+    pub(crate) acked_below: u32,
     pub(crate) to: Address,
-    pub(crate) letter: Envelope,
+    pub(crate) envelope: Envelope,
     /// Where the receipt goes. Dropped where the receiver stopped before it could give one.
     pub(crate) receipt: oneshot::Sender<Answer>,
 }
@@ -52,10 +52,10 @@ impl Supervisor {
     pub(super) fn handle_mail(&mut self, message: MailMessage) {
         match message {
             MailMessage::Deliver { pid, delivery } => {
-                self.unhold_tree(pid);
-                self.deliver(pid, self.addressed(pid, *delivery));
+                self.release_tree(pid);
+                self.deliver(pid, self.with_local_sender(pid, *delivery));
             }
-            MailMessage::Post(post) => self.post(*post),
+            MailMessage::Send(request) => self.route(*request),
         }
     }
 
@@ -69,44 +69,45 @@ impl Supervisor {
     }
 
     /// An input from inside; a process that has ended does not hear it.
-    pub(super) fn tell(&mut self, pid: Pid, input: Input) {
+    pub(super) fn deliver_internal(&mut self, pid: Pid, input: Input) {
         self.deliver(pid, Delivery::internal(input));
     }
 
     /// Ends the hold of a process's tree, since the host resumed the process or gave it an input.
-    pub(super) fn unhold_tree(&mut self, pid: Pid) {
-        self.kept_held.remove(&self.table.root(pid));
+    pub(super) fn release_tree(&mut self, pid: Pid) {
+        self.held_trees.remove(&self.table.root(pid));
     }
 
-    fn post(&mut self, post: Post) {
-        match self.receiver(post.from, &post.to) {
+    fn route(&mut self, request: SendRequest) {
+        match self.resolve_receiver(request.from, &request.to) {
             Ok(Receiver {
                 pid,
                 known,
                 ended: Some(why),
-            }) => self.find_receipt(pid, known, why, post),
+            }) => self.answer_from_journal(pid, known, why, request),
             Ok(Receiver {
                 pid: to,
                 known,
                 ended: None,
             }) => {
-                let Post {
+                let SendRequest {
                     from,
                     call,
-                    settled,
-                    letter,
+                    acked_below,
+                    envelope,
                     receipt,
                     ..
-                } = post;
+                } = request;
                 // Of a message that is posted again each delivery has its own answer.
-                self.posted += 1;
-                let ticket: Arc<str> = format!("message:{from}:{call}:{}", self.posted).into();
+                self.messages_routed += 1;
+                let ticket: Arc<str> =
+                    format!("message:{from}:{call}:{}", self.messages_routed).into();
                 let input = Input::Messaged {
                     ticket: ticket.clone(),
                     from: known,
                     call,
-                    settled,
-                    letter,
+                    settled: acked_below,
+                    letter: envelope,
                 };
                 self.deliver(
                     to,
@@ -117,18 +118,24 @@ impl Supervisor {
                 );
             }
             // Who no longer waits has dropped its side.
-            Err(why) => drop(post.receipt.send(Answer::failed(why))),
+            Err(why) => drop(request.receipt.send(Answer::failed(why))),
         }
     }
 
     /// Answers a message to a process that has ended. It may have received the message before: a
     /// sender that was restarted sends again. Reads its journal.
-    fn find_receipt(&self, pid: Pid, known: Pid, why: String, Post { call, receipt, .. }: Post) {
+    fn answer_from_journal(
+        &self,
+        pid: Pid,
+        known: Pid,
+        why: String,
+        SendRequest { call, receipt, .. }: SendRequest,
+    ) {
         let context = self.context.clone();
         tokio::task::spawn_blocking(move || {
-            let journal = context
-                .store()
-                .and_then(|store| recovery::load(&*store, &context, pid, None, Purpose::Look).ok());
+            let journal = context.store_handle().and_then(|store| {
+                recovery::load(&*store, &context, pid, None, LoadPurpose::Inspect).ok()
+            });
             let taken = journal.and_then(|journal| journal.state.receipt(known, call));
             // Who no longer waits has dropped its side.
             let _ = receipt.send(taken.unwrap_or_else(|| Answer::failed(why)));
@@ -136,21 +143,21 @@ impl Supervisor {
     }
 
     /// Who is meant by an address.
-    fn receiver(&self, from: Pid, to: &Address) -> Result<Receiver, String> {
-        let meant = |number: Pid| Meant {
+    fn resolve_receiver(&self, from: Pid, to: &Address) -> Result<Receiver, String> {
+        let resolve = |number: Pid| AddressedProcess {
             number,
-            pid: self.meant(from, number),
+            pid: self.resolve(from, number),
         };
-        let (to, ended) = self
-            .table
-            .receiver(from, to, meant, self.context.limits.reach)?;
+        let (to, ended) =
+            self.table
+                .resolve_receiver(from, to, resolve, self.context.limits.reach)?;
         let root = self.table.root(to);
-        if ended.is_none() && self.kept_held.contains(&root) && self.table.root(from) != root {
+        if ended.is_none() && self.held_trees.contains(&root) && self.table.root(from) != root {
             return Err(format!(
                 "Process {to} does not run: the user has not resumed it. Nothing was sent."
             ));
         }
-        let known = self.known_to(to, from).ok_or_else(|| {
+        let known = self.local_id_for(to, from).ok_or_else(|| {
             format!(
                 "Process {to} cannot be written to: the number of this process means another \
                  one there."
@@ -167,7 +174,7 @@ impl Supervisor {
         let Neighbours { known, hidden } = self.table.neighbours(of, self.context.limits.reach);
         let known = known
             .into_iter()
-            .filter_map(|neighbour| self.told_of(of, neighbour))
+            .filter_map(|neighbour| self.neighbour_seen_by(of, neighbour))
             .collect();
         // Who no longer waits has dropped its side.
         let _ = reply.send(Neighbours { known, hidden });
@@ -184,7 +191,7 @@ struct Receiver {
 }
 
 /// A process as its reader names it.
-struct Meant {
+struct AddressedProcess {
     number: Pid,
     pid: Pid,
 }
@@ -192,20 +199,20 @@ struct Meant {
 impl Table {
     /// The process that an address names, and the error for the sender if that process has ended.
     /// Fails if the sender may not write to it. Costs the depth of the tree.
-    fn receiver(
+    fn resolve_receiver(
         &self,
         from: Pid,
         to: &Address,
-        meant: impl Fn(Pid) -> Meant,
+        resolve: impl Fn(Pid) -> AddressedProcess,
         reach: Reach,
     ) -> Result<(Pid, Option<String>), String> {
-        let own = |pid| Meant { number: pid, pid };
-        let Meant { number, pid } = match to {
-            Address::Parent => self.get(from).and_then(Entry::parent).map(own).ok_or_else(|| {
+        let own = |pid| AddressedProcess { number: pid, pid };
+        let AddressedProcess { number, pid } = match to {
+            Address::Parent => self.get(from).and_then(ProcessEntry::parent).map(own).ok_or_else(|| {
                 "This process has no parent: the host started it. list_processes shows who there \
                  is.".to_owned()
             })?,
-            Address::Process(number) | Address::Correspondent(number) => meant(*number),
+            Address::Process(number) | Address::Correspondent(number) => resolve(*number),
             Address::Name(name) => self.named(name).map(own).ok_or_else(|| {
                 format!("There is no living process of the name '{name}'. list_processes shows who \
                      there is.")
@@ -217,7 +224,7 @@ impl Table {
         let reaches =
             |pid| matches!(to, Address::Correspondent(_)) || self.reaches(from, pid, reach);
         let Some(entry) = self.get(pid).filter(|_| reaches(pid)) else {
-            let reach = word(reach);
+            let reach = reach_phrase(reach);
             return Err(format!(
                 "There is no process {number} {reach}. list_processes shows who there is."
             ));
@@ -233,7 +240,7 @@ impl Table {
 
     /// Whether `from` may write to `to`.
     fn reaches(&self, from: Pid, to: Pid, reach: Reach) -> bool {
-        let parent = |pid: Pid| self.get(pid).and_then(Entry::parent);
+        let parent = |pid: Pid| self.get(pid).and_then(ProcessEntry::parent);
         let is_named = self.get(to).is_some_and(|entry| entry.name().is_some());
         is_named
             || match reach {
@@ -250,7 +257,7 @@ impl Table {
     /// have a name, then of the others as many as are shown, the newest first. Costs the tree, or
     /// all processes where the reach is everyone.
     fn neighbours(&self, of: Pid, reach: Reach) -> Neighbours {
-        let parent = self.get(of).and_then(Entry::parent);
+        let parent = self.get(of).and_then(ProcessEntry::parent);
         let children = |pid: Pid| {
             self.living_children(pid)
                 .into_iter()
@@ -292,7 +299,7 @@ impl Table {
     }
 }
 
-fn word(reach: Reach) -> &'static str {
+fn reach_phrase(reach: Reach) -> &'static str {
     match reach {
         Reach::Relatives => "among the parent, the children and the siblings of this one",
         Reach::Tree => "in the tree of this one",

@@ -18,14 +18,13 @@ use dormouse_proto::temp_file::TempFileRecord;
 
 use crate::clock::now_ms;
 use crate::context::KernelContext;
-use crate::error::{KernelError, StoreFailure};
 use crate::ports::{Store, StoreError, Written};
-use crate::recovery::{self, LoadError, Purpose};
+use crate::recovery::{self, LoadError, LoadPurpose};
 use crate::supervisor::{ImportedProcess, Lineage, ProcessTree};
 
 /// A state that the store was once in.
 #[derive(Clone, Debug)]
-pub(crate) struct Cut {
+pub(crate) struct ConsistentCut {
     /// Everything that was committed up to and with this belongs to it.
     pub(crate) commit: CommitNumber,
     /// When that was: milliseconds since the epoch, UTC.
@@ -34,7 +33,7 @@ pub(crate) struct Cut {
     pub(crate) members: BTreeMap<Pid, FactNumber>,
 }
 
-impl Cut {
+impl ConsistentCut {
     /// The one that a checkpoint names.
     pub(crate) fn of(checkpoint: &Checkpoint) -> Self {
         let members = checkpoint
@@ -121,11 +120,14 @@ pub(crate) fn checkpoint(store: &dyn Store, id: CheckpointId) -> Result<Checkpoi
 ///
 /// # Errors
 /// What the store fails with.
-pub(crate) fn kept(store: &dyn Store, lineage: &Lineage) -> Result<Vec<Kept>, StoreError> {
+pub(crate) fn restorable_checkpoints(
+    store: &dyn Store,
+    lineage: &Lineage,
+) -> Result<Vec<Kept>, StoreError> {
     Ok(store
         .checkpoints()?
         .iter()
-        .filter_map(|checkpoint| Some(place(checkpoint, lineage)?.1))
+        .filter_map(|checkpoint| Some(locate_checkpoint(checkpoint, lineage)?.1))
         .collect())
 }
 
@@ -133,7 +135,7 @@ pub(crate) fn kept(store: &dyn Store, lineage: &Lineage) -> Result<Vec<Kept>, St
 ///
 /// # Errors
 /// What the journal fails with.
-pub(crate) fn standing(
+pub(crate) fn state_at_checkpoint(
     store: &dyn Store,
     context: &KernelContext,
     id: CheckpointId,
@@ -141,17 +143,17 @@ pub(crate) fn standing(
 ) -> Result<Option<Standing>, LoadError> {
     let checkpoints = store.checkpoints()?;
     let of = checkpoints.iter().find(|checkpoint| checkpoint.id == id);
-    let Some((pid, kept)) = of.and_then(|checkpoint| place(checkpoint, lineage)) else {
+    let Some((pid, kept)) = of.and_then(|checkpoint| locate_checkpoint(checkpoint, lineage)) else {
         return Ok(None);
     };
-    let image = recovery::load(store, context, pid, Some(kept.at), Purpose::Run)?
+    let image = recovery::load(store, context, pid, Some(kept.at), LoadPurpose::Run)?
         .state
         .image();
     Ok(Some(Standing { kept, image }))
 }
 
 /// In whose journal a process that goes on from others finds itself in a checkpoint.
-fn place(checkpoint: &Checkpoint, lineage: &Lineage) -> Option<(Pid, Kept)> {
+fn locate_checkpoint(checkpoint: &Checkpoint, lineage: &Lineage) -> Option<(Pid, Kept)> {
     let (pid, at) = lineage.iter().find_map(|(pid, upto)| {
         let at = checkpoint.standing(*pid)?;
         upto.is_none_or(|upto| at <= upto).then_some((*pid, at))
@@ -174,19 +176,19 @@ fn place(checkpoint: &Checkpoint, lineage: &Lineage) -> Option<(Pid, Kept)> {
 ///
 /// # Errors
 /// What a journal fails with.
-pub(crate) fn grafts(
+pub(crate) fn processes_at(
     store: &dyn Store,
     context: &KernelContext,
     process_tree: Vec<ProcessRow>,
-    cut: &Cut,
+    cut: &ConsistentCut,
     beginning: Beginning,
 ) -> Result<Vec<ImportedProcess>, LoadError> {
-    let mut grafts = Vec::new();
+    let mut processes = Vec::new();
     for row in process_tree {
         let Some(at) = cut.members.get(&row.pid).copied() else {
             continue;
         };
-        let state = recovery::load(store, context, row.pid, Some(at), Purpose::Run)?.state;
+        let state = recovery::load(store, context, row.pid, Some(at), LoadPurpose::Run)?.state;
         let image = Box::new(branched(state.image(), cut.at_ms, now_ms(), beginning));
         // A branch of what was brought from elsewhere goes on knowing whom it knew there.
         let foreign = row.restored.and_then(|restored| restored.foreign);
@@ -201,28 +203,28 @@ pub(crate) fn grafts(
             foreign,
         };
         let (row, program) = (ProcessRow { name: None, ..row }, state.program().clone());
-        grafts.push(ImportedProcess {
+        processes.push(ImportedProcess {
             row,
             restored,
             program,
             image,
         });
     }
-    Ok(grafts)
+    Ok(processes)
 }
 
 /// The changes of the temporary files of a tree up to the cut. None of what they hold is read.
 ///
 /// # Errors
 /// What the store fails with; [`StoreError::Damaged`] for a change that has no meaning.
-pub(crate) fn files(
+pub(crate) fn temp_files_at(
     store: &dyn Store,
     context: &KernelContext,
     root: Pid,
-    cut: &Cut,
+    cut: &ConsistentCut,
 ) -> Result<Vec<TempFileRecord<Content>>, StoreError> {
     let changes = store.temp_files_by(root, cut.commit)?.into_iter();
-    let held = |record: TempFileRecord<ContentRef>| {
+    let with_contents = |record: TempFileRecord<ContentRef>| {
         record
             .try_map(&mut |reference| Ok::<_, StoreError>(context.content_cache.content(reference)))
     };
@@ -230,21 +232,6 @@ pub(crate) fn files(
         what: format!("a change of the temporary files of process {root} has no meaning: {error}"),
     };
     changes
-        .map(|change| held(codec::decode(&change.record).map_err(damaged)?))
+        .map(|change| with_contents(codec::decode(&change.record).map_err(damaged)?))
         .collect()
-}
-
-/// Runs what reads the store where blocking is allowed.
-///
-/// # Errors
-/// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), and what it fails with.
-pub(crate) async fn reading<T: Send + 'static>(
-    context: &Arc<KernelContext>,
-    read: impl FnOnce(&dyn Store, &KernelContext) -> Result<T, KernelError> + Send + 'static,
-) -> Result<T, KernelError> {
-    let store = context.store().ok_or(StoreFailure::NoStore)?;
-    let context = context.clone();
-    tokio::task::spawn_blocking(move || read(&*store, &context))
-        .await
-        .map_err(|_| KernelError::Closed)?
 }
