@@ -1,12 +1,17 @@
-//! The checkpoint actor: everything durable passes through it, and what waits together is committed
-//! together.
+//! The checkpoint actor: the one writer of journals, with group commit.
 //!
-//! While one commit is on its way to the disk, appends collect; the next commit takes them all
-//! (group commit). The store is called from a thread where blocking is allowed, never from a
-//! handler. What cannot be made durable is refused, and nothing is acknowledged that is not as
-//! durable as the kernel was told to make it (DUR-1, [`Durability`]). An append that cannot be
-//! encoded, or that the store refuses, fails alone, and with it those that go on from it. What was
-//! only written is synced a second later.
+//! All durable data passes through this actor. While one commit is being written, further appends
+//! collect in a queue; the next commit writes all of them together. Checkpoints are records among
+//! the others: a checkpoint covers exactly the appends that were queued before it.
+//!
+//! Invariants:
+//!
+//! * DUR-1: an append is acknowledged only when it is as durable as the configured [`Durability`]
+//!   requires. An append that fails is refused and never acknowledged.
+//! * DUR-3: a content is written before the first record that refers to it.
+//! * An append that cannot be encoded, or that the store refuses, fails alone.
+//! * The store is called on a blocking thread, never in a message handler.
+//! * Data that was written without a sync is synced at most one second later.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,10 +35,11 @@ use crate::error::{KernelError, StoreFailure};
 use crate::ports::{Batch, Entry, OwnerToken, Store, StoreError, Until};
 use crate::store_handle::StoreHandle;
 
-/// After so long what was only written is synced.
+/// How long data may stay written but not synced.
 const SYNC_AFTER: Duration = Duration::from_secs(1);
 
-/// Something to be made durable.
+/// A record to make durable. The store receives it as an [`Entry`], with contents replaced by their
+/// hashes.
 pub(crate) enum LogRecord {
     Born {
         row: ProcessRow,
@@ -44,7 +50,8 @@ pub(crate) enum LogRecord {
         first: FactNumber,
         facts: Arc<[Fact]>,
     },
-    /// Left out where it has more than so many bytes.
+    /// The process state at fact `at`. The record is skipped if its encoding has more than `worth`
+    /// bytes.
     Snapshot {
         pid: Pid,
         at: FactNumber,
@@ -66,24 +73,25 @@ pub(crate) enum LogRecord {
     CheckpointDropped {
         id: CheckpointId,
     },
-    /// A content that nothing refers to yet.
+    /// A content that no other record refers to yet.
     Content(Content),
 }
 
-/// A checkpoint that is to be made of what stands before it.
+/// A checkpoint to create. It covers everything that was appended before it.
 pub(crate) struct NewCheckpoint {
     pub(crate) label: Arc<str>,
     pub(crate) of: Pid,
-    /// The process that the tree begins with.
+    /// The root process of the tree.
     pub(crate) root: Pid,
     pub(crate) scope: Scope,
     pub(crate) members: Vec<Pid>,
 }
 
-/// Told of a checkpoint once it is durable, or that it cannot be.
+/// Receives the guard of the checkpoint once the checkpoint is durable, or the reason why it was
+/// not created.
 pub(crate) type NewCheckpointReply = oneshot::Sender<Result<CheckpointGuard, KernelError>>;
 
-/// Why something was not made durable.
+/// Why an append was not made durable.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum CommitError {
     #[error("{0}")]
@@ -95,39 +103,40 @@ pub(crate) enum CommitError {
 }
 
 impl CommitError {
-    /// Whether the store will take nothing more.
+    /// Whether the store accepts no further commits.
     pub(crate) fn is_final(&self) -> bool {
         matches!(self, Self::Store(error) if matches!(**error, StoreError::Failed(_) | StoreError::Stale { .. }))
     }
 
-    /// Whether it is the store's doing: what it refuses now it may take later.
+    /// Whether the store refused the commit. The same commit may succeed later, for instance once
+    /// the disk has room.
     pub(crate) fn is_from_store(&self) -> bool {
         matches!(self, Self::Store(_))
     }
 }
 
-/// Told once what came of an append.
+/// Called exactly once with the result of an append.
 pub(crate) type Acknowledge = Box<dyn FnOnce(Result<AppendSize, CommitError>) + Send>;
 
-/// What an append comes to in bytes.
+/// Encoded sizes of an append, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AppendSize {
     pub(crate) facts: u64,
     pub(crate) snapshot: SnapshotOutcome,
 }
 
-/// What became of the image of an append.
+/// Whether an append contained a snapshot, and whether it was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum SnapshotOutcome {
     #[default]
     None,
-    /// It is kept, and has so many bytes.
+    /// The snapshot was written; the value is its size in bytes.
     Written(u64),
-    /// It was not worth keeping.
+    /// The snapshot was larger than the limit and was not written.
     TooLong,
 }
 
-/// An append on its way: an empty one is acknowledged after those before it.
+/// An append in the queue. An append without records is acknowledged after all appends before it.
 pub(crate) struct Append {
     pub(crate) entries: Vec<LogRecord>,
     pub(crate) acknowledge: Acknowledge,
@@ -139,21 +148,21 @@ pub(crate) enum CheckpointMessage {
         waiting: Vec<(Acknowledge, Result<AppendSize, CommitError>)>,
         until: Option<Until>,
     },
-    /// A second has passed since something was only written.
+    /// The delay after an unsynced write has elapsed.
     Sync,
-    /// Make a checkpoint, behind what was appended before: it is given its number here.
+    /// Create a checkpoint after everything that was appended before. The actor assigns its number.
     MakeCheckpoint {
         new_checkpoint: NewCheckpoint,
         checkpoints_in_use: Arc<CheckpointsInUse>,
         reply: NewCheckpointReply,
     },
-    /// Commit what is queued, let go of the store, then reply.
+    /// Commit the queue, release the store, then reply.
     Close {
         reply: oneshot::Sender<()>,
     },
 }
 
-/// Makes `entries` durable together; `acknowledge` is told when that is done, or that it cannot be.
+/// Makes `entries` durable in one commit, then calls `acknowledge` with the result.
 pub(crate) fn append(
     checkpoint: &ActorRef<CheckpointMessage>,
     entries: Vec<LogRecord>,
@@ -176,13 +185,13 @@ pub(crate) struct Checkpoint {
     store: Option<(StoreHandle, OwnerToken)>,
     content_cache: Arc<ContentCache>,
     durability: Durability,
-    /// The highest number of a checkpoint that was given.
+    /// The highest checkpoint number that was assigned so far.
     last_checkpoint_id: u64,
     queue: Vec<Append>,
     committing: bool,
-    /// Whether something was written that is to be synced.
+    /// Whether written data waits for a sync.
     unsynced: bool,
-    /// Whether that is to be done now.
+    /// Whether the next commit must sync.
     syncing: bool,
     failed: Option<CommitError>,
     closing: Option<oneshot::Sender<()>>,
@@ -250,7 +259,8 @@ impl Checkpoint {
         }
     }
 
-    /// A number that is given is not given again, whatever becomes of the commit.
+    /// Assigns a number to the checkpoint and appends it. A number is never reused, even if the
+    /// commit fails.
     fn make_checkpoint(
         &mut self,
         new_checkpoint: NewCheckpoint,
@@ -258,7 +268,7 @@ impl Checkpoint {
         reply: NewCheckpointReply,
     ) {
         if self.store.is_none() {
-            // Who no longer waits has dropped its side.
+            // The requester has dropped its receiver if it no longer waits.
             return drop(reply.send(Err(StoreFailure::NoStore.into())));
         }
         self.last_checkpoint_id += 1;
@@ -284,7 +294,7 @@ impl Checkpoint {
             Some(Until::Synced) => self.unsynced = false,
             Some(Until::Written) if !self.unsynced => {
                 self.unsynced = true;
-                // Where the actor is gone by then, the store was synced when it was closed.
+                // If the actor has stopped by then, closing has already synced the store.
                 myself.send_after(SYNC_AFTER, || CheckpointMessage::Sync);
             }
             Some(Until::Written) | None => {}
@@ -306,7 +316,8 @@ impl Checkpoint {
         }
     }
 
-    /// Begins the next commit, or closes where there is none.
+    /// Starts the next commit unless one is running. Closes the store if nothing is left to commit
+    /// and a close was requested.
     fn start_commit(&mut self, myself: &ActorRef<CheckpointMessage>) {
         if self.committing {
             return;
@@ -336,7 +347,8 @@ impl Checkpoint {
         let content_cache = self.content_cache.clone();
         tokio::task::spawn_blocking(move || {
             let Committed { waiting, contents } = commit(&*store, owner, batch, until);
-            // The store is let go of before anyone hears that this is done.
+            // The store handle is released before the acknowledgement, so that a caller that waits
+            // for it can reopen the store.
             drop(store);
             let _ = myself.cast(CheckpointMessage::Committed { waiting, until });
             content_cache.insert_durable(contents);
@@ -353,7 +365,7 @@ impl Checkpoint {
     }
 }
 
-/// What came of a commit.
+/// The result of a commit.
 struct Committed {
     waiting: Vec<(Acknowledge, Result<AppendSize, CommitError>)>,
     /// Contents that are durable now.
@@ -402,7 +414,8 @@ fn commit(
     };
     let mut contents = encoded_batch.contents;
     if let (Err(error), []) = (&committed, &appends[..]) {
-        // The next commit tells whoever waits for it.
+        // No append waits for this sync, so the error is only logged. The next commit fails and
+        // reports the error to its callers.
         tracing::error!(%error, "what was written could not be synced");
     }
     let committed = committed.map_err(|error| CommitError::Store(Arc::new(error)));
@@ -423,17 +436,17 @@ fn commit(
     }
 }
 
-/// An append among those that are committed together.
+/// One append of a commit, after encoding.
 struct EncodedAppend {
     acknowledge: Acknowledge,
-    /// What is known before the commit.
+    /// The result of encoding, before the commit.
     outcome: Result<AppendSize, CommitError>,
-    /// How many entries, and how many contents, are its own.
+    /// How many of the entries in the batch belong to this append; `contents` likewise.
     entries: usize,
     contents: usize,
 }
 
-/// What is to be written, and the contents among it that are in memory.
+/// The encoded entries of a commit, and the contents among them that are in memory.
 #[derive(Default)]
 struct EncodedBatch {
     entries: Vec<Entry>,
@@ -441,9 +454,8 @@ struct EncodedBatch {
 }
 
 impl EncodedBatch {
-    /// Commits all as one. Where the store refuses that for what one of them asks, each is
-    /// committed by itself: nobody is refused for what another brought, nor for what another was
-    /// refused.
+    /// Commits all appends in one batch. If the store refuses the batch because of one append, each
+    /// append is committed by itself: an append never fails because of the data of another.
     fn commit(
         &mut self,
         store: &dyn Store,
@@ -468,7 +480,8 @@ impl EncodedBatch {
                         > 1 =>
             {
                 self.commit_each(store, owner, appends);
-                // What was taken is as durable as all would have been.
+                // The appends that succeeded were only written. This empty batch makes them as
+                // durable as the whole batch would have been.
                 store.commit(
                     owner,
                     Batch {
@@ -507,7 +520,7 @@ impl EncodedBatch {
     }
 }
 
-/// Whether the store refuses what it was given, and takes the next.
+/// Whether the store refused this batch only and still accepts others.
 fn is_refusal(error: &StoreError) -> bool {
     match error {
         StoreError::UnknownProcess(_)
@@ -530,7 +543,7 @@ fn is_refusal(error: &StoreError) -> bool {
     }
 }
 
-/// Encodes one thing; the contents that it refers to stand before it (DUR-3).
+/// Encodes one record. The contents that it refers to are placed before it (DUR-3).
 fn encode(
     record: LogRecord,
     EncodedBatch { entries, contents }: &mut EncodedBatch,
@@ -548,8 +561,8 @@ fn encode(
                 });
                 contents.push(content);
             }
-            // It came from the store, or was written to it before it left: a collection that runs
-            // is not to take it.
+            // The content is in the store already. `Held` pins it, so that a running garbage
+            // collection does not sweep it.
             None => entries.push(Entry::Held {
                 hash: reference.hash,
             }),
@@ -567,7 +580,8 @@ fn encode(
             image,
             worth,
         } => {
-            // Facts beside it do not fail with an image that is too long even to be encoded.
+            // The snapshot only saves replay time, so a snapshot that cannot be encoded must not
+            // fail the facts of the same append.
             let image = image
                 .try_map(&mut refer)
                 .and_then(|image| codec::encode(&image));

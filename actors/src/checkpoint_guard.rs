@@ -1,18 +1,18 @@
-//! Checkpoints that were just made and are about to be read by who made them. A collection of
-//! garbage keeps them, whatever its rules say.
+//! Checkpoints that an operation has created and is about to read. Garbage collection keeps them,
+//! regardless of its retention rules.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dormouse_proto::id::CheckpointId;
 
-/// The checkpoints of a kernel that are in use.
+/// The checkpoints of a kernel that an operation uses.
 #[derive(Default)]
 pub(crate) struct CheckpointsInUse(Mutex<BTreeSet<CheckpointId>>);
 
 impl CheckpointsInUse {
-    /// Notes a new checkpoint, until the returned value is dropped. Must be called before the
-    /// checkpoint is committed.
+    /// Protects a new checkpoint until the returned guard is dropped. Must be called before the
+    /// checkpoint is committed: a collection that starts in between would delete it.
     pub(crate) fn guard(self: &Arc<Self>, id: CheckpointId) -> CheckpointGuard {
         self.ids().insert(id);
         CheckpointGuard {
@@ -21,8 +21,8 @@ impl CheckpointsInUse {
         }
     }
 
-    /// All of them. List the checkpoints of the store first: one that is made later is not among
-    /// those.
+    /// All protected checkpoints. A collection must list the checkpoints of the store before it
+    /// calls this; a checkpoint that is created in between is then not in its list.
     pub(crate) fn list(&self) -> BTreeSet<CheckpointId> {
         self.ids().clone()
     }
@@ -32,7 +32,7 @@ impl CheckpointsInUse {
     }
 }
 
-/// A checkpoint that is in use while this exists.
+/// Protects a checkpoint from garbage collection while it exists.
 pub(crate) struct CheckpointGuard {
     pub(crate) id: CheckpointId,
     checkpoints: Arc<CheckpointsInUse>,

@@ -1,17 +1,18 @@
-//! The ledger of contents: which of those that are durable are in memory, and what they take there.
+//! Accounting of durable contents in memory, and their eviction.
 //!
-//! A content counts once by its hash, however many hold it, and no longer than somebody does. Over
-//! the limit the least recently read are offloaded: they are the same values for whoever holds
-//! them, and are read from the store. What comes from a journal is not read at all before somebody
-//! asks for it, and is the same value for every process that has it.
+//! A content counts once by its hash, however many owners hold it, and only as long as an owner
+//! exists. Over the limit, the least recently read contents are evicted: their owners keep the same
+//! values, and the bytes are read from the store again on demand. Contents that come from a journal
+//! are not read before they are used, and all processes that refer to the same hash share one
+//! value.
 //!
-//! Counted are the bytes of contents and what was made of them (reformatted JSON, outlines of
-//! units). Not counted, and so the margin by which a kernel can be over its limit: contents that
-//! are not durable yet, some 0.6 % of all that is live for what finds pages and lines, and parts
-//! that an answer or a tool holds at the moment.
+//! Counted are the bytes of contents and the data derived from them (reformatted JSON, outlines).
+//! Not counted are contents that are not durable yet, indexes of pages and lines (about 0.6 % of
+//! all live bytes), and parts that an answer or a tool holds at the moment. A kernel can exceed its
+//! limit by that margin.
 //!
-//! It holds no content alive and no store open. Nothing here is called from a handler but
-//! [`ContentCache::content`], which reads nothing.
+//! The cache holds no strong reference to a content and no open store. Only
+//! [`ContentCache::content`], which reads nothing, may be called from a message handler.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,13 +22,14 @@ use dormouse_kernel::memory::{Resident, to_offload};
 use dormouse_proto::id::ContentHash;
 use dormouse_proto::record::ContentRef;
 
-/// So many more entries than were live are looked through for those that nobody holds any more.
+/// Entries without a live content are removed once the map has grown to twice the live entries plus
+/// this number.
 const SPARE_ENTRIES: usize = 1024;
 
-/// The contents of one kernel. Shared by all that make contents durable or bring them back.
+/// The durable contents of one kernel.
 pub(crate) struct ContentCache {
     source: Arc<dyn Source>,
-    /// None: whatever there is may stay.
+    /// `None`: no limit.
     limit_bytes: Option<u64>,
     access_clock: Arc<Reads>,
     accounting: Mutex<Accounting>,
@@ -35,18 +37,18 @@ pub(crate) struct ContentCache {
 
 #[derive(Default)]
 struct Accounting {
-    /// Those of one hash take their bytes together.
+    /// The live contents by hash. Contents of one hash share their bytes.
     contents: HashMap<ContentHash, Vec<WeakContent>>,
-    /// No less than what is in memory: what was, when it was last reckoned, and what came since.
+    /// An upper bound of the bytes in memory: the last measurement plus everything added since.
     upper_bound_bytes: u64,
-    /// What contents had made of themselves when that was reckoned.
+    /// The derived bytes at the last measurement.
     grown_bytes: u64,
-    /// How many entries there were then.
+    /// The number of entries at the last measurement.
     live_entries: usize,
 }
 
 impl ContentCache {
-    /// A ledger of contents that `source` has once they are durable.
+    /// An empty cache of contents that `source` can read once they are durable.
     pub(crate) fn new(source: Arc<dyn Source>, limit_bytes: Option<u64>) -> Self {
         Self {
             source,
@@ -56,8 +58,8 @@ impl ContentCache {
         }
     }
 
-    /// The content of this name, which is durable: the one that there is, else one that is read
-    /// when somebody asks for something of it. Costs no I/O.
+    /// The durable content of this reference: the live one if there is one, otherwise a new value
+    /// whose bytes are read on demand. No I/O.
     pub(crate) fn content(&self, reference: ContentRef) -> Content {
         let mut accounting = self.lock();
         let entries = accounting.contents.entry(reference.hash).or_default();
@@ -73,12 +75,12 @@ impl ContentCache {
         })
     }
 
-    /// Takes in contents that have become durable, and offloads what is too much. May copy and free
-    /// bytes, and costs O(live contents) where something is offloaded.
+    /// Adds contents that have become durable, then evicts what exceeds the limit. May copy and
+    /// free bytes; costs O(live contents) if something is evicted.
     pub(crate) fn insert_durable(&self, contents: Vec<Content>) {
         for content in contents {
             if self.limit_bytes.is_some() {
-                // What was cut from another would keep all of it in memory.
+                // A slice of a larger buffer would keep the whole buffer in memory.
                 content.detach();
             }
             self.lock().track(content, &self.access_clock);
@@ -86,7 +88,7 @@ impl ContentCache {
         self.evict_over_limit();
     }
 
-    /// Bytes in memory, as they count. O(live contents).
+    /// The counted bytes in memory. O(live contents).
     pub(crate) fn bytes(&self) -> u64 {
         self.lock()
             .measure(&self.access_clock)
@@ -95,6 +97,8 @@ impl ContentCache {
             .sum()
     }
 
+    /// Measures and evicts if the upper bound exceeds the limit, or if too many entries have no
+    /// live content.
     fn evict_over_limit(&self) {
         let mut accounting = self.lock();
         let has_stale_entries =
@@ -141,7 +145,7 @@ impl Accounting {
         entries.push(content.downgrade());
     }
 
-    /// What may be in memory, without a look at each.
+    /// An upper bound of the bytes in memory, without a measurement.
     fn upper_bound(&self, access_clock: &Reads) -> u64 {
         self.upper_bound_bytes
             .saturating_add(access_clock.grown_bytes().saturating_sub(self.grown_bytes))
@@ -156,7 +160,7 @@ impl Accounting {
             .collect()
     }
 
-    /// Looks at each, and forgets those that nobody holds.
+    /// Measures every live content, and removes entries without one.
     fn measure(&mut self, access_clock: &Reads) -> Vec<Resident<ContentHash>> {
         self.grown_bytes = access_clock.grown_bytes();
         let mut residents = Vec::new();
@@ -172,7 +176,7 @@ impl Accounting {
     }
 }
 
-/// Contents of one hash together: their bytes once, and what was made of each.
+/// The contents of one hash as one resident: their bytes once, plus the data derived from each.
 fn measure_content(key: ContentHash, live: &[Content]) -> Option<Resident<ContentHash>> {
     let own = live
         .iter()

@@ -1,9 +1,10 @@
-//! What is found out before a process is born, and never again: facts of the environment that its
-//! program asks for by `[env_info]`, and what its tool servers offer.
+//! Collects what a process needs before it is created: the facts of the environment that its
+//! program requests (`[env_info]`), and the tools that its tool servers offer. Both become part of
+//! its image and are never collected again.
 //!
-//! What belongs to the user (environment variables, the output of programs) is asked of the host,
-//! which decides what is permitted. What is not, or fails, is told as that, in the place of the
-//! fact; a process starts all the same. It does not where a tool server cannot be reached.
+//! Environment variables and commands go through the host, which decides what is permitted. If a
+//! fact is denied or fails, the system prompt says so in its place and the process starts anyway.
+//! If a required tool server cannot be reached, the process is not created.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -23,15 +24,15 @@ use crate::ports::OutputSink;
 use crate::process::tool_call;
 use crate::servers;
 
-/// After so long a command is ended.
+/// A command that runs longer is ended.
 const DEADLINE_MS: u64 = 5_000;
-/// So much of what a command says is told, and of a variable.
+/// The most bytes of a command output or a variable that a model is shown.
 const MAX_TEXT_BYTES: usize = 4 << 10;
-/// A command that says more is ended.
+/// A command with more output is ended.
 const OUTPUT_CAP_BYTES: u64 = 1 << 20;
 
-/// What this process of the operating system knows of its surroundings, by the names that programs
-/// use.
+/// The facts that every program can use by name, from the environment of this operating system
+/// process.
 pub(crate) fn standard() -> BTreeMap<String, String> {
     let directory = env::current_dir()
         .ok()
@@ -54,8 +55,8 @@ pub(crate) fn standard() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// What a program asks for beyond the standard facts. Its commands run side by side; takes as long
-/// as the slowest, and never longer than their deadline. Dropping the future ends them.
+/// The facts that a program requests in addition to the standard ones. Its commands run
+/// concurrently, each up to the deadline. Dropping the future ends them.
 async fn gather_facts(context: &KernelContext, program: &Program) -> Gathered {
     let choice = program.environment();
     let commands = join_all(
@@ -64,7 +65,7 @@ async fn gather_facts(context: &KernelContext, program: &Program) -> Gathered {
             .iter()
             .map(|command| run_command(context, program, command)),
     );
-    let start_context = async {
+    let gathered = async {
         let env_vars = choice
             .env_vars
             .iter()
@@ -75,27 +76,27 @@ async fn gather_facts(context: &KernelContext, program: &Program) -> Gathered {
             commands: commands.await,
         }
     };
-    // A host that panics tells nothing; the process starts without its facts.
-    AssertUnwindSafe(start_context)
+    // If the host panics, the process starts without these facts.
+    AssertUnwindSafe(gathered)
         .catch_unwind()
         .await
         .unwrap_or_default()
 }
 
-/// Whether something is to be found out before a process of the program is born: facts, or what
-/// tool servers offer.
+/// Whether a process of this program needs facts or tool offers before it is created.
 fn needs_gathering(program: &Program) -> bool {
     program.environment().is_gathered() || !program.servers().is_empty()
 }
 
-/// What is found out before a process is born.
+/// What was collected for a process that is about to be created.
 #[derive(Default)]
 pub(crate) struct StartContext {
     facts: Option<Gathered>,
     offers: Vec<Offer>,
 }
 
-/// What is to be found out before a process of `program` is born. Dropping the future ends it.
+/// Collects facts and tool offers for a process of `program`. Dropping the future ends the
+/// collection.
 ///
 /// # Errors
 /// A text: why the process cannot be born.
@@ -117,7 +118,7 @@ pub(crate) async fn gather_start_context(
 }
 
 impl StartContext {
-    /// Makes it part of what the process starts from.
+    /// Adds the facts and tools to the image that the process starts from.
     ///
     /// # Errors
     /// A text: why the process cannot be born.
@@ -134,12 +135,13 @@ impl StartContext {
     }
 }
 
-/// Whether a child waits to be told what is found out for it. A fork has its parent's facts.
+/// Whether facts or tool offers must be collected for this child. A fork inherits those of its
+/// parent.
 pub(crate) fn needs_start_context(child: &Child) -> bool {
     matches!(child.origin, Origin::Spawned { .. }) && needs_gathering(&child.program)
 }
 
-/// The children, told what was found out for each that [`asks`].
+/// Collects and applies the start context of each child that needs one.
 ///
 /// # Errors
 /// A text: why one of them cannot be born.
@@ -208,7 +210,7 @@ async fn run_command(context: &KernelContext, program: &Program, command: &EnvCo
     text
 }
 
-/// The beginning of what was said, and how much is missing.
+/// The beginning of an output, followed by the number of bytes that are left out.
 fn truncated(bytes: &[u8], cut_bytes: u64) -> String {
     let past_limit = bytes.len().saturating_sub(2 * MAX_TEXT_BYTES);
     let beginning = String::from_utf8_lossy(&bytes[..bytes.len() - past_limit]);

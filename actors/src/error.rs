@@ -1,4 +1,4 @@
-//! What the embedding API fails with.
+//! The error types of the embedding API.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::checkpoint::CommitError;
 use crate::ports::StoreError;
 use crate::recovery::LoadError;
 
-/// Why the kernel did not do what the host asked, grouped by what is wrong.
+/// Why the kernel did not do what the host requested, grouped by cause.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KernelError {
@@ -22,7 +22,7 @@ pub enum KernelError {
     /// A name cannot be assigned.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// The process exists and cannot do it now.
+    /// The process exists but cannot serve the request now.
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// A process was not started.
@@ -34,7 +34,7 @@ pub enum KernelError {
     /// An export cannot be read or written.
     #[error(transparent)]
     Export(#[from] ExportFailure),
-    /// The model of a process cannot be reached, or refused the request.
+    /// The model of a process cannot be reached, or it refused the request.
     #[error(transparent)]
     Model(#[from] ModelError),
     /// The host cannot provide a file.
@@ -72,10 +72,11 @@ pub enum NotFound {
     #[error(
         "{unknown}; it may be among what is lost: {lost}. `dormouse fsck` says what can be done"
     )]
+    /// The process is not known, and the store has lost records that may include it.
     MayBeLost {
-        /// What is not known.
+        /// The message of the error for an unknown process.
         unknown: String,
-        /// What is lost.
+        /// Which records are lost.
         lost: String,
     },
 }
@@ -92,7 +93,7 @@ pub enum NameError {
     Taken {
         /// The name.
         name: String,
-        /// Who has it.
+        /// The process that has the name.
         pid: Pid,
     },
     /// No process can go by this name.
@@ -100,12 +101,14 @@ pub enum NameError {
         "'{0}' cannot be the name of a process: valid are 1 to 64 of A-Z, a-z, 0-9, '_', '-' and \
          '.', not a number, and not 'parent'"
     )]
+    /// The text is not a valid process name.
     Invalid(String),
     /// The kernel has a tool of this name itself, and a program that enables it means that one.
     #[error(
         "a tool named '{0}' cannot be registered: the kernel has a tool of this name. Choose \
          another name"
     )]
+    /// The kernel itself provides a tool of this name.
     ReservedTool(String),
 }
 
@@ -113,12 +116,13 @@ pub enum NameError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProcessError {
-    /// The process had to stop and has not ended: it is its journal, and can be resumed.
+    /// The process stopped because its journal could not be read or written. It has not ended and
+    /// can be resumed.
     #[error("process {pid} is held, as its journal says: {reason}. Resume it when this is mended")]
     Held {
         /// The process.
         pid: Pid,
-        /// Why it had to stop.
+        /// Why the process stopped.
         reason: Arc<str>,
     },
     /// The process has ended.
@@ -131,10 +135,11 @@ pub enum ProcessError {
         "the inbox of process {pid} is full: {limit} inputs wait. Wait for it to go on, then try \
          again"
     )]
+    /// The inbox of the process is full.
     Busy {
         /// The process.
         pid: Pid,
-        /// How many inputs it holds.
+        /// The capacity of the inbox.
         limit: usize,
     },
     /// The process cannot hibernate now.
@@ -142,10 +147,11 @@ pub enum ProcessError {
         "process {pid} cannot hibernate now: {what}. Wait until it has nothing to do, or stop it, \
          then try again"
     )]
+    /// The process cannot hibernate because work is pending.
     Pending {
         /// The process.
         pid: Pid,
-        /// What it has to do.
+        /// The pending work.
         what: String,
     },
     /// The process stopped before the input was durable or the call was answered.
@@ -153,32 +159,33 @@ pub enum ProcessError {
         "process {0} stopped before it could answer. Its journal says how far it came: look, then \
          try again"
     )]
+    /// The process stopped before it made the input durable or answered the call.
     Unanswered(Pid),
 }
 
-/// Why a process was not started. The store does not contain it.
+/// Why a process was not started. The store does not contain the process.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// A tool server or another requirement of its program is not available.
+    /// A tool server or another requirement of the program is not available.
     #[error("the process cannot start: {0}")]
     Unmet(String),
-    /// What is to be bounded cannot be counted.
+    /// The program has a cost limit, and the price of a model is not known.
     #[error("{0}")]
     Unpriced(#[from] Unpriced),
 }
 
-/// What is wrong with the store or with its contents.
+/// Why the store, or data in it, cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreFailure {
-    /// The store failed to write: nothing was acknowledged.
+    /// The store failed to write. Nothing was acknowledged.
     #[error("not made durable: {0}")]
     NotDurable(String),
     /// The store could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// No process can be rebuilt from a journal.
+    /// A process cannot be rebuilt from its journal.
     #[error("{0}")]
     Load(Arc<LoadError>),
     /// The kernel was built without a store.
@@ -186,19 +193,19 @@ pub enum StoreFailure {
     NoStore,
 }
 
-/// Why an export was not written or imported. An import that fails leaves nothing in the store.
+/// Why an export was not written or imported. A failed import creates no process.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportFailure {
-    /// The file is no export that can be used.
+    /// The file is not a valid export.
     #[error("{0}")]
     Unusable(#[from] ExportError),
-    /// The operating system cannot read or write it.
+    /// The operating system cannot read or write the file.
     #[error("the export cannot be {doing}: {source}")]
     File {
-        /// What was being done with it.
+        /// The failed operation: `read` or `written`.
         doing: &'static str,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 }

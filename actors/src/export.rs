@@ -47,7 +47,7 @@ pub(crate) struct ExportRequest {
     pub(crate) scope: Scope,
     /// The processes that may be in it, the one that it is of first, each other after its parent.
     pub(crate) rows: Vec<ProcessRow>,
-    /// The process that their tree begins with.
+    /// The root process of the tree.
     pub(crate) root: Pid,
     /// The highest pid of the store.
     pub(crate) last: Pid,

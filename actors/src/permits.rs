@@ -1,13 +1,13 @@
-//! Permits to ask a provider: who waits for one, in tasks of their own, and the timer that ends a
-//! pause.
+//! Permits for model calls: the tasks that wait for one, and the timer that ends a pause of a
+//! provider.
 //!
-//! [`dormouse_kernel::permits`] decides who is next; here its answers reach those who wait. A lock
-//! is held only while it decides, never while somebody waits. A permit that is dropped is given
-//! back, and a wait that is dropped leaves the queue, also where it was granted in the same
-//! instant.
+//! [`dormouse_kernel::permits`] decides which request is next; this module delivers its decisions
+//! to the waiting tasks. The lock is held only during a decision, never while a task waits.
+//! Dropping a permit returns it. Dropping a wait leaves the queue, even if the permit was granted
+//! at the same moment.
 //!
-//! Permits bound the calls that are under way and nothing else: a process that waits for one is in
-//! memory or not, and takes its messages and signals, as if there were none.
+//! Permits limit the calls in flight and nothing else: a process that waits for one can hibernate
+//! and receives messages and signals as usual.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -18,19 +18,19 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// How many calls run at once at each server of a provider.
+/// How many calls run concurrently at each server of a provider.
 #[derive(Clone, Debug)]
 pub(crate) struct CallLimits {
-    /// For one that is not named below.
+    /// The limit of a provider that `named` does not list.
     pub(crate) each: usize,
     pub(crate) named: BTreeMap<String, usize>,
 }
 
-/// A provider's own server, or the one that programs name by its address.
+/// A provider, and the base URL if a program names a server other than the default.
 type Server = (String, Option<String>);
 
-/// The queues of all servers: of each provider's own, by the word that a program names it with, and
-/// of those that programs name by their addresses. They know nothing of each other.
+/// The right to make one call, or a wait for it. Dropping it returns the permit or leaves the
+/// queue.
 pub(crate) struct PermitQueues {
     limits: CallLimits,
     queues: Mutex<BTreeMap<Server, Arc<Queue>>>,
@@ -44,8 +44,7 @@ impl PermitQueues {
         }
     }
 
-    /// The queue of a provider, or of the server that a program names in its place. O(log n) in the
-    /// servers.
+    /// The queue of a server. O(log n) in the number of servers.
     pub(crate) fn queue(&self, provider: &str, base_url: Option<&str>) -> Arc<Queue> {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let bound = || {
@@ -64,16 +63,17 @@ impl PermitQueues {
 
 /// The queue of one server.
 pub(crate) struct Queue {
-    /// Where its milliseconds begin.
+    /// The origin of its millisecond timestamps.
     start: Instant,
     inner: Mutex<Inner>,
 }
 
 struct Inner {
     permits: Permits,
-    /// Where it is told that a ticket was granted; gone once it was told or given up.
+    /// The senders that grant waiting tickets. A sender is removed when its ticket is granted or
+    /// dropped.
     waiting: BTreeMap<PermitTicket, oneshot::Sender<()>>,
-    /// Ends the pause, while there is one.
+    /// The task that ends the current pause.
     timer: Option<AbortHandle>,
 }
 
@@ -100,12 +100,12 @@ impl Queue {
     /// Waits for a permit. Dropping the future leaves the queue.
     pub(crate) async fn acquire(self: &Arc<Self>, requester: Requester) -> Permit {
         let (granted_sender, granted) = oneshot::channel();
-        // It holds the ticket while it waits too: whatever becomes of the wait, the ticket is given
-        // up.
+        // The permit owns the ticket from the start, so that a cancelled wait gives the ticket
+        // back.
         let permit = self.enqueue(requester, granted_sender);
         granted
             .await
-            .expect("who holds a ticket is told that it is granted");
+            .expect("the sender of a ticket is kept until it is granted");
         permit
     }
 
@@ -125,9 +125,9 @@ impl Queue {
         }
     }
 
-    /// Grants nothing for `delay`, nor before the end of a pause that is longer.
+    /// Grants no permit for `delay`. A longer pause that is already active stays.
     pub(crate) fn pause(self: &Arc<Self>, delay: Duration) {
-        // A part of a millisecond counts as a whole one: who comes too early is refused again.
+        // Rounds up: a call that comes a fraction of a millisecond early is refused again.
         let until = self
             .now_ms()
             .saturating_add(delay.as_millis() as u64)
@@ -139,7 +139,7 @@ impl Queue {
         }
     }
 
-    /// When the pause ends, if there is one; else everybody is served who may be.
+    /// The end of the pause, if one is active. Otherwise grants the permits that are free.
     fn end_pause(&self) -> Option<Instant> {
         let now = self.now_ms();
         self.update(|inner| {
@@ -151,7 +151,7 @@ impl Queue {
         })
     }
 
-    /// Changes the queue and tells whoever is served for it.
+    /// Changes the queue, then grants every permit that the change made available.
     fn update<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
         let now = self.now_ms();
         let mut inner = self.lock();
@@ -162,7 +162,7 @@ impl Queue {
             .filter_map(|ticket| inner.waiting.remove(ticket))
             .collect();
         drop(inner);
-        // Who has just stopped waiting gives its permit back when its ticket is dropped.
+        // If a task stopped waiting in the meantime, dropping its ticket returns the permit.
         for granted_sender in granted_sender {
             let _ = granted_sender.send(());
         }
@@ -178,7 +178,7 @@ impl Queue {
     }
 }
 
-/// Sleeps until the pause of a queue is over, then lets it go on.
+/// Sleeps until the pause is over, then resumes the queue.
 async fn end_pauses(queue: Weak<Queue>) {
     while let Some(until) = queue.upgrade().and_then(|queue| queue.end_pause()) {
         tokio::time::sleep_until(until).await;

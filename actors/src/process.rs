@@ -127,7 +127,7 @@ impl Delivery {
     /// Tells whoever sent it that it was not taken.
     pub(crate) fn refuse(self, error: KernelError) {
         if let Some(received) = self.received {
-            // Who no longer waits has dropped its side.
+            // The requester has dropped its receiver if it no longer waits.
             let _ = received.send(Err(error));
         }
     }
@@ -139,7 +139,7 @@ pub(crate) struct ProcessArgs {
     pub(crate) context: Arc<KernelContext>,
     pub(crate) supervisor: ActorRef<SupervisorMessage>,
     pub(crate) state: State,
-    /// The process that its tree begins with.
+    /// The root process of the tree.
     pub(crate) root: Pid,
     pub(crate) last: FactNumber,
     /// What follows its latest image.
@@ -318,7 +318,7 @@ impl Running {
         // A process that has ended hears nothing more: the sender gets an error.
         let received = match received {
             Some(received) if is_message && self.state.exit().is_some() => {
-                // Who no longer waits has dropped its side.
+                // The requester has dropped its receiver if it no longer waits.
                 let _ = received.send(Err(ProcessError::Ended(self.pid).into()));
                 None
             }
@@ -466,7 +466,7 @@ impl Running {
         }
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |result| {
-            // Where the process is gone, its successor reads the journal.
+            // If the actor has stopped, its successor reads the journal instead.
             let _ = myself.cast(ProcessMessage::Committed { upto, result });
         });
         self.context.append(entries, acknowledge);
@@ -488,11 +488,11 @@ impl Running {
         self.view.send_replace(Some(pending.view));
         self.publish_facts(pending.upto, &pending.facts);
         if let Some(received) = pending.received {
-            // Who no longer waits has dropped its side.
+            // The requester has dropped its receiver if it no longer waits.
             let _ = received.send(Ok(()));
         }
         if let Some((reply, process_copy)) = pending.copy {
-            // Who no longer waits has dropped its side.
+            // The requester has dropped its receiver if it no longer waits.
             let _ = reply.send(process_copy);
         }
         drop(pending.permits);

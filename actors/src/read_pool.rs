@@ -1,5 +1,5 @@
-//! The pool that reads contents: a bounded number of threads, so that searches of much text leave
-//! room for everything else.
+//! A pool with a bounded number of threads for reads of contents, so that large searches do not
+//! block other work.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use dormouse_kernel::process::{Input, Read};
 use dormouse_proto::id::FdId;
 use tokio::sync::Semaphore;
 
-/// Cloning shares the pool.
+/// A handle on the pool. Clones share the pool.
 #[derive(Clone)]
 pub(crate) struct ReadPool {
     permits: Arc<Semaphore>,
 }
 
 impl ReadPool {
-    /// As many threads at once as there are processors.
+    /// A pool with as many threads as there are processors.
     pub(crate) fn new() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
@@ -26,9 +26,9 @@ impl ReadPool {
         }
     }
 
-    /// Performs a read; reads begin in the order in which they are asked for. Dropping the future
-    /// cancels it: a search ends within about a millisecond, but a step that is one piece of work
-    /// ends first, such as reformatting JSON, outlining code, comparing or indexing.
+    /// Executes a read. Reads start in the order of the requests. Dropping the future cancels the
+    /// read: a search ends within about a millisecond; a step that cannot be divided (reformatting
+    /// JSON, outlining code, comparing, indexing) runs to its end first.
     ///
     /// # Errors
     /// It panicked, or was cancelled.
@@ -48,7 +48,7 @@ impl ReadPool {
         input.ok_or_else(|| "it was cancelled".to_owned())
     }
 
-    /// The bytes of some contents. One that cannot be read is not among them.
+    /// The bytes of several contents. A content that cannot be read is left out.
     pub(crate) async fn bytes(&self, contents: BTreeMap<FdId, Content>) -> BTreeMap<FdId, Bytes> {
         if contents.is_empty() {
             return BTreeMap::new();
@@ -67,7 +67,7 @@ impl ReadPool {
     }
 }
 
-/// Cancels when it is dropped.
+/// Cancels the read when it is dropped.
 struct CancelOnDrop(Arc<AtomicBool>);
 
 impl Drop for CancelOnDrop {

@@ -1,5 +1,5 @@
-//! From a journal back to a process: image, then facts. Contents are not read before somebody asks
-//! for something of them, but for the program that the process runs.
+//! Rebuilds a process from its journal: the latest snapshot, then the facts after it. Contents are
+//! read on demand, except for the bundle of the program.
 
 use std::sync::PoisonError;
 
@@ -13,19 +13,19 @@ use dormouse_proto::record::{ContentRef, Fact, Image};
 use crate::context::KernelContext;
 use crate::ports::{Journal, Store, StoreError, Unreadable};
 
-/// Why a journal does not give a process.
+/// Why a process cannot be rebuilt from its journal.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// There is nothing to read it from.
+    /// The kernel has no store.
     #[error("this kernel has no store to read a journal from")]
     NoStore,
-    /// The store cannot give it.
+    /// The store cannot provide the journal.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A content that is needed to run it cannot be read.
+    /// A content that the process needs in order to run cannot be read.
     #[error("{0}")]
     Content(#[from] Unreadable),
-    /// A record is not what it should be.
+    /// A record does not decode.
     #[error("the journal of process {pid} cannot be read: {source}")]
     Record {
         /// The process.
@@ -33,7 +33,7 @@ pub enum LoadError {
         /// What is wrong.
         source: CodecError,
     },
-    /// The program that it was born with does not compile in this kernel.
+    /// The program of the process does not compile in this kernel.
     #[error("the program of process {pid} cannot be used: {reason}")]
     Program {
         /// The process.
@@ -41,7 +41,7 @@ pub enum LoadError {
         /// Why.
         reason: String,
     },
-    /// The image contradicts itself.
+    /// The snapshot is inconsistent.
     #[error("the image of process {pid} is not valid: {source}")]
     State {
         /// The process.
@@ -51,27 +51,27 @@ pub enum LoadError {
     },
 }
 
-/// A process as its journal tells it.
+/// A process that was rebuilt from its journal.
 pub(crate) struct Loaded {
     pub(crate) pid: Pid,
     pub(crate) state: State,
     /// The last fact in it.
     pub(crate) last: FactNumber,
-    /// What followed the image that it was read from.
+    /// The size of the journal after the snapshot.
     pub(crate) tail: Tail,
 }
 
-/// What a process is read for.
+/// What a process is loaded for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoadPurpose {
-    /// To run: every tool of its program must be there.
+    /// To run it: every tool of its program must be registered.
     Run,
-    /// To be looked at: tools of another host may be missing.
+    /// To inspect it: tools of another host may be missing.
     Inspect,
 }
 
-/// The process `pid` after fact `upto` (none: its last). Reads the disk; costs the journal since
-/// its latest snapshot.
+/// The process after fact `upto` (`None`: its last fact). Reads the disk; costs the journal since
+/// the latest snapshot.
 pub(crate) fn load(
     store: &dyn Store,
     context: &KernelContext,
@@ -115,7 +115,7 @@ pub(crate) fn load(
     })
 }
 
-/// A process whose cost is bounded does not run where it cannot be counted.
+/// A process with a cost limit does not run if the price of its model is not known.
 pub(crate) fn check_prices(
     context: &KernelContext,
     state: &State,
@@ -131,17 +131,17 @@ pub(crate) fn check_prices(
     }
 }
 
-/// Programs that journals name, compiled: processes of one program are read as often as they wake,
-/// and share what they have in common. Bounded: the one that was asked for longest ago goes.
+/// Compiled programs that journals refer to, so that waking a process compiles none and processes
+/// of one program share its memory. Bounded; the least recently used program is removed.
 #[derive(Default)]
 pub(crate) struct ProgramCache {
     cached: Vec<CachedProgram>,
 }
 
-/// So many compilations are kept.
+/// How many programs are cached.
 const MAX_CACHED_PROGRAMS: usize = 64;
 
-/// A program of a bundle.
+/// A compiled program and the bundle that it was compiled from.
 #[derive(Clone)]
 struct CachedProgram {
     bundle: ContentRef,
@@ -149,7 +149,7 @@ struct CachedProgram {
 }
 
 impl ProgramCache {
-    /// The one that an image names, if it was compiled before.
+    /// The cached program that an image refers to; becomes the most recently used.
     fn find(&mut self, image: &Image<ContentRef>) -> Option<CachedProgram> {
         let matches_image = |cached: &CachedProgram| {
             cached.bundle == image.bundle && *cached.program.key() == *image.program
@@ -168,7 +168,7 @@ impl ProgramCache {
     }
 }
 
-/// The program of an image, which is compiled where no other process has brought it.
+/// The program of an image: from the cache, otherwise compiled from its bundle.
 fn compiled_program(
     context: &KernelContext,
     pid: Pid,
@@ -199,7 +199,8 @@ fn compiled_program(
         &image.program,
         purpose,
     )?;
-    // To be looked at, a program may be compiled with tools that this kernel lacks.
+    // For inspection, a program may be compiled with tools that this kernel lacks; it must not be
+    // used to run.
     if purpose == LoadPurpose::Run {
         cache().insert(CachedProgram {
             bundle: image.bundle,
@@ -209,7 +210,7 @@ fn compiled_program(
     Ok(program)
 }
 
-/// The program of this key, compiled from the files that it was made of.
+/// Compiles the program with this key from a bundle.
 pub(crate) fn compile(
     context: &KernelContext,
     pid: Pid,
@@ -246,7 +247,8 @@ pub(crate) fn compile(
     }
 }
 
-/// A provider of an embedder that the program names for a model which is not registered by itself.
+/// A custom provider that the program names and this kernel lacks, for a model that is not
+/// registered by name.
 fn missing_provider<'a>(context: &KernelContext, program: &'a Program) -> Option<&'a str> {
     let models = program.models().iter();
     models

@@ -1,4 +1,4 @@
-//! What the tool servers of a program offer to a process that is about to be born.
+//! Queries the tool servers of a program for a process that is about to be created.
 
 use std::panic::AssertUnwindSafe;
 
@@ -9,8 +9,8 @@ use futures_util::future::{FutureExt, join_all};
 use crate::context::KernelContext;
 use crate::ports::ToolError;
 
-/// What all servers of the program offer, asked side by side. One that is optional and cannot be
-/// reached offers nothing.
+/// The tools that all servers of the program offer; the servers are queried concurrently. An
+/// optional server that cannot be reached offers nothing.
 ///
 /// # Errors
 /// A text that names the server that cannot be reached, and why.
@@ -46,7 +46,7 @@ async fn server_offers(
     let Some(servers) = &context.servers else {
         return Err("this kernel reaches no tool servers: build it with `.tool_servers(…)`".into());
     };
-    // An adapter that panics is a server that cannot be used.
+    // A panic in the adapter counts as a server that cannot be reached.
     let query = AssertUnwindSafe(async { servers.offers(&context.host, &choice.server).await });
     query
         .catch_unwind()

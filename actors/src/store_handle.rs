@@ -1,5 +1,5 @@
-//! The store while a kernel has it. Whoever reads or writes holds a store handle, in whatever thread; a
-//! kernel that shuts down waits until all are given back, so that the next one can open the store.
+//! Access to the store while a kernel runs. Every reader and writer holds a [`StoreHandle`]. A
+//! shutdown waits until the last handle is dropped, so that the next kernel can open the store.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -15,19 +15,19 @@ use tokio::sync::mpsc;
 
 use crate::ports::{Store, StoreError};
 
-/// A hold on the store. Cloning makes a second one; dropping gives it back.
+/// Keeps the store open. Clones are counted by the [`ShutdownBarrier`].
 #[derive(Clone)]
 pub(crate) struct StoreHandle {
-    // Let go of before the other field, by which the end of a store handle is heard.
+    // Declared first, so that it is dropped before the sender that signals the end of this handle.
     store: Arc<dyn Store>,
     _barrier_sender: mpsc::Sender<Infallible>,
 }
 
-/// Hears when no store handle is held any more.
+/// Resolves when the last store handle is dropped.
 pub(crate) struct ShutdownBarrier(mpsc::Receiver<Infallible>);
 
 impl StoreHandle {
-    /// The first store handle of a store.
+    /// The first handle on a store, and the barrier that waits for all handles.
     pub(crate) fn with_barrier(store: Arc<dyn Store>) -> (Self, ShutdownBarrier) {
         let (handle, barrier) = mpsc::channel(1);
         (
@@ -48,18 +48,19 @@ impl Deref for StoreHandle {
     }
 }
 
-/// The store of a kernel for as long as it runs. Contents are read through it: they keep no store
-/// open, and cannot be read any more when the kernel was shut down.
+/// The store of a kernel until it shuts down. Contents read through this slot: they keep no store
+/// open, and cannot be read after the shutdown.
 pub(crate) struct StoreSlot {
     handle: Mutex<Option<(StoreHandle, ShutdownBarrier)>>,
     unreadable: Arc<UnreadableContents>,
 }
 
-/// Contents that could not be read, and why, for the host. Each reader got the error itself.
+/// Contents that could not be read, with the reason, for
+/// [`Kernel::unreadable`](crate::handle::Kernel::unreadable). Each reader also got the error.
 #[derive(Default)]
 struct UnreadableContents(Mutex<BTreeMap<ContentHash, String>>);
 
-/// No more contents than this are listed.
+/// The most contents that are listed.
 const MAX_LISTED: usize = 100;
 
 impl UnreadableContents {
@@ -73,7 +74,7 @@ impl UnreadableContents {
     }
 }
 
-/// A content of the store. A read that fails is added to the list.
+/// A content of the store that adds failed reads to the list.
 struct ReportingBacking {
     backing: Arc<dyn Backing>,
     hash: ContentHash,
@@ -97,7 +98,7 @@ impl Backing for ReportingBacking {
 }
 
 impl StoreSlot {
-    /// None for a kernel without a store.
+    /// `None` for a kernel without a store.
     pub(crate) fn new(handle: Option<(StoreHandle, ShutdownBarrier)>) -> Self {
         Self {
             handle: Mutex::new(handle),
@@ -105,7 +106,7 @@ impl StoreSlot {
         }
     }
 
-    /// Contents that could not be read so far, and why: the first hundred.
+    /// Descriptions of the contents that could not be read so far; the first hundred.
     pub(crate) fn unreadable(&self) -> Vec<String> {
         let listed = self
             .unreadable
@@ -127,7 +128,7 @@ impl StoreSlot {
             .map(|(store_handle, _)| store_handle.clone())
     }
 
-    /// Whether the store is still lent.
+    /// Whether the store is still available.
     pub(crate) fn is_open(&self) -> bool {
         self.handle
             .lock()
@@ -135,7 +136,7 @@ impl StoreSlot {
             .is_some()
     }
 
-    /// Gives the store up, and awaits the end of the last store handle.
+    /// Removes the store from the slot and waits until all handles are dropped.
     pub(crate) async fn close(&self) {
         let handle = self
             .handle
@@ -144,7 +145,7 @@ impl StoreSlot {
             .take();
         if let Some((store_handle, barrier)) = handle {
             drop(store_handle);
-            // A thread may be reading a journal for someone who is gone by now.
+            // A blocking thread may still read a journal for a caller that has gone away.
             barrier.wait().await;
         }
     }
@@ -180,9 +181,10 @@ impl Source for StoreSlot {
 }
 
 impl ShutdownBarrier {
-    /// Awaits the end of the last store handle: nothing of the kernel holds the store then.
+    /// Waits until the last store handle is dropped. After that, no part of the kernel uses the
+    /// store.
     pub(crate) async fn wait(mut self) {
-        // Nothing is ever sent: this ends when the last sender is dropped.
+        // Nothing is ever sent: `recv` returns when the last sender is dropped.
         let _ = self.0.recv().await;
     }
 }

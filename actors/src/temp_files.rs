@@ -30,7 +30,7 @@ use crate::store_handle::StoreHandle;
 
 /// What a process asks of its tree's files.
 pub(crate) struct Request {
-    /// The process that the tree begins with.
+    /// The root process of the tree.
     pub(crate) root: Pid,
     pub(crate) origin: TempFileOrigin,
     pub(crate) op: TempFileOp<Content>,
@@ -147,7 +147,7 @@ impl TempFileTrees {
         self.readers.spawn_blocking(move || {
             let result = pieces::load(&*store, &content_cache, root);
             drop(store);
-            // Where the actor is gone, nobody waits.
+            // If the actor has stopped, no request waits for the result.
             let _ = myself.cast(TempFilesMessage::Loaded { root, result });
         });
         Tree::new(None)
@@ -186,7 +186,7 @@ impl TempFileTrees {
             .collect();
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |result: Result<_, _>| {
-            // Where the actor is gone, the kernel is.
+            // If the actor has stopped, the kernel is shutting down.
             let _ = myself.cast(TempFilesMessage::Committed {
                 root,
                 result: result.map(drop),

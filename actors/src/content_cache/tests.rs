@@ -1,4 +1,5 @@
-//! The ledger counts once, keeps within its limit, and forgets what nobody holds.
+//! The cache counts each content once, stays within its limit, and drops entries that have no
+//! owner.
 
 use std::collections::HashMap as Map;
 use std::ops::Range;
@@ -8,7 +9,7 @@ use dormouse_content::{Backing, Unreadable};
 
 use super::*;
 
-/// What is durable, by hash.
+/// The durable contents, by hash.
 #[derive(Debug, Default)]
 struct Disk(Mutex<Map<ContentHash, Bytes>>);
 
@@ -51,7 +52,7 @@ impl Run {
         }
     }
 
-    /// A content that has become durable.
+    /// Returns a content that has become durable.
     fn kept(&self, text: impl Into<Bytes>) -> Content {
         let content = Content::new(text);
         self.disk

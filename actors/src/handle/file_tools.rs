@@ -102,7 +102,7 @@ async fn blocking<T: Send + 'static>(
 fn read_file(host: &dyn Host, path: &str, out: &OutputSink) -> Result<(), String> {
     let CappedBytes { bytes, cut_bytes } =
         host.collect(Path::new(path), READ_BYTES).map_err(message)?;
-    // What does not fit is reported by the sink itself.
+    // The sink itself reports output that does not fit.
     let _ = match shown_type(&bytes).filter(|_| cut_bytes == 0) {
         Some(media_type) => {
             let name = Path::new(path)

@@ -66,7 +66,7 @@ impl Kernel {
             // Said at once, and here: whatever becomes of the rest, the table is to show what the
             // store holds.
             let forgot = &mut |pids: &BTreeSet<Pid>| {
-                // Where the supervisor is gone, so is its table.
+                // If the supervisor has stopped, there is no table to update.
                 let _ = supervisor.cast(
                     LookupMessage::RemoveDeleted {
                         pids: pids.iter().copied().collect(),

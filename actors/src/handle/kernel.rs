@@ -271,7 +271,7 @@ impl Kernel {
             .get_cell()
             .stop_children_and_wait(None, None)
             .await;
-        // A supervisor that is gone already needs no stopping.
+        // A supervisor that has already stopped returns an error, which is ignored.
         let _ = self.supervisor.stop_and_wait(None, None).await;
         self.context.close().await;
     }
@@ -327,7 +327,7 @@ impl Kernel {
     async fn wait_for_queued_writes(&self) {
         let (arrived, arrives) = oneshot::channel();
         let acknowledge = Box::new(|_| {
-            // Who no longer waits has dropped its side.
+            // The requester has dropped its receiver if it no longer waits.
             let _ = arrived.send(());
         });
         self.context.append(Vec::new(), acknowledge);

@@ -168,7 +168,7 @@ where
         let running = self(arguments);
         async move {
             let output = running.await.map_err(|error| error.to_string())?;
-            // What does not fit is reported by the sink itself.
+            // The sink itself reports output that does not fit.
             let _ = out.push(&output.into());
             Ok(())
         }

@@ -237,7 +237,7 @@ pub enum Entry {
     },
     /// A change of the temporary files of a tree of processes, numbered without a gap.
     TempFile {
-        /// The process that the tree begins with.
+        /// The root process of the tree.
         root: Pid,
         /// The number of the change, from 1.
         number: u64,
@@ -253,7 +253,7 @@ pub enum Entry {
         label: Arc<str>,
         /// The process that it is of.
         of: Pid,
-        /// The process that its tree begins with.
+        /// The root process of the tree.
         root: Pid,
         /// What it covers.
         scope: Scope,

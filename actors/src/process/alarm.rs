@@ -19,7 +19,7 @@ impl Alarm {
         let pause = Duration::from_millis(at_ms.saturating_sub(now_ms()));
         Self(tokio::spawn(async move {
             tokio::time::sleep(pause).await;
-            // A process that is gone needs no waking.
+            // If the process has stopped, no wake-up is needed.
             let _ = process.cast(ProcessMessage::Input(Box::new(Delivery::internal(
                 Input::TimeUp { at_ms },
             ))));

@@ -55,7 +55,7 @@ impl Running {
             Effect::WakeAt { at_ms } => self.alarm = Some(Alarm::at(at_ms, self.myself.clone())),
             Effect::AnswerHost { ticket, answer } => {
                 if let Some(requester) = self.host_requests.remove(&ticket) {
-                    // Who no longer waits has dropped its side.
+                    // The requester has dropped its receiver if it no longer waits.
                     let _ = requester.reply.send(answer);
                 }
             }
@@ -319,7 +319,7 @@ impl Running {
             max_bytes,
             reply,
         };
-        // Where the files are gone the reply is dropped with the request.
+        // If the actor has stopped, the reply channel is dropped with the request.
         let _ = self
             .context
             .temp_files

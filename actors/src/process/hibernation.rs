@@ -70,7 +70,7 @@ impl Running {
         let (pid, at, image) = (self.pid(), self.last, Box::new(self.state.image()));
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |result| {
-            // Where the process is gone, its successor reads the journal.
+            // If the actor has stopped, its successor reads the journal instead.
             let _ = myself.cast(ProcessMessage::SnapshotWritten { result });
         });
         self.context.append(

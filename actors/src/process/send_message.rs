@@ -75,7 +75,7 @@ impl OutgoingMessage {
             envelope: letter,
             receipt,
         };
-        // Where the supervisor is gone the receipt is dropped with the message.
+        // If the supervisor has stopped, the receipt channel is dropped with the message.
         let _ = self
             .supervisor
             .cast(MailMessage::Send(Box::new(request)).into());

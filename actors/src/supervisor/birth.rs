@@ -101,7 +101,7 @@ impl Supervisor {
             .as_ref()
             .and_then(|name| Some((name, self.table.named(name)?)))
         {
-            // Who no longer waits has dropped its side.
+            // The requester has dropped its receiver if it no longer waits.
             return drop(
                 reply.send(Err(NameError::Taken {
                     name: name.to_string(),
@@ -156,7 +156,7 @@ impl Supervisor {
             .for_each(|process| self.table.reserve(process.row.clone()));
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |result: Result<_, _>| {
-            // Where the supervisor is gone, the kernel is.
+            // If the supervisor has stopped, the kernel is shutting down.
             let _ = myself.cast(
                 BirthMessage::BirthsCommitted {
                     pending,

@@ -30,7 +30,7 @@ use crate::error::{KernelError, NotFound};
 
 /// A process, and all below it.
 pub(crate) struct ProcessTree {
-    /// The process that their tree begins with.
+    /// The root process of the tree.
     pub(crate) root: Pid,
     /// By rising pid, which is parents first.
     pub(crate) rows: Vec<ProcessRow>,
@@ -103,7 +103,7 @@ impl Supervisor {
         reply: NewCheckpointReply,
     ) {
         if self.table.get(of).is_none() {
-            // Who no longer waits has dropped its side.
+            // The requester has dropped its receiver if it no longer waits.
             return drop(reply.send(Err(
                 self.or_lost_record(KernelError::NotFound(NotFound::Process(of))),
             )));
@@ -119,7 +119,7 @@ impl Supervisor {
             scope,
             members,
         };
-        // Where the actor is gone the reply is dropped with the message.
+        // If the actor has stopped, the reply channel is dropped with the message.
         let _ = self
             .context
             .checkpoint
@@ -140,7 +140,7 @@ impl Supervisor {
             rows: rows.collect(),
             last: self.table.last_pid(),
         };
-        // Who no longer waits has dropped its side.
+        // The requester has dropped its receiver if it no longer waits.
         let is_unknown = process_tree.rows.is_empty();
         let _ = reply.send(if is_unknown {
             Err(self.or_lost_record(KernelError::NotFound(NotFound::Process(of))))
@@ -205,7 +205,7 @@ impl Supervisor {
         };
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |result: Result<_, _>| {
-            // Where the supervisor is gone, the kernel is.
+            // If the supervisor has stopped, the kernel is shutting down.
             let _ = myself.cast(
                 BirthMessage::BranchCommitted {
                     branch: Box::new(branch),
@@ -272,7 +272,7 @@ impl Supervisor {
                 self.local_ids.remove(root, &process.row);
                 self.table.remove(&process.row);
             }
-            // Who no longer waits has dropped its side.
+            // The requester has dropped its receiver if it no longer waits.
             return drop(reply.send(Err(error.into())));
         }
         let requested = pids.get(requested).copied().unwrap_or(root);

@@ -28,7 +28,7 @@ impl Supervisor {
     /// end.
     pub(super) fn on_creation_failed(&mut self, process: &PendingProcess, error: &CommitError) {
         for reply in self.table.take_run_waiters(process.row.pid) {
-            // Who no longer waits has dropped its side.
+            // The requester has dropped its receiver if it no longer waits.
             let _ = reply.send(Err(NotFound::Process(process.row.pid).into()));
         }
         self.table.remove(&process.row);
@@ -79,7 +79,7 @@ impl Supervisor {
     /// why.
     fn answer_run_waiters(&mut self, pid: Pid) {
         for reply in self.table.take_run_waiters(pid) {
-            // Who no longer waits has dropped its side.
+            // The requester has dropped its receiver if it no longer waits.
             let _ = reply.send(self.handle_parts(pid));
         }
     }

@@ -65,7 +65,7 @@ impl Supervisor {
     /// A process that is held back hears a signal like any other.
     pub(super) fn release_for_delivery(&self, pid: Pid) {
         if self.delayed_starts.contains_key(&pid) {
-            // Where the supervisor is gone, the kernel is.
+            // If the supervisor has stopped, the kernel is shutting down.
             let _ = self
                 .myself
                 .cast(BirthMessage::Release { pids: vec![pid] }.into());

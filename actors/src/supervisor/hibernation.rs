@@ -112,7 +112,7 @@ impl Supervisor {
                 return;
             }
         };
-        // Who no longer waits has dropped its side.
+        // The requester has dropped its receiver if it no longer waits.
         let _ = reply.send(known);
     }
 
@@ -153,7 +153,7 @@ impl Supervisor {
         let myself = self.myself.clone();
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
-            // Where the supervisor is gone, the kernel is.
+            // If the supervisor has stopped, the kernel is shutting down.
             let _ = myself.cast(HibernationMessage::TimerExpired.into());
         });
     }
@@ -191,7 +191,7 @@ impl Supervisor {
         let has_waiting = !live.waiting.is_empty();
         self.table.set_run(pid, Run::Hibernated { is_stopped });
         self.context.publish(Event::Hibernated { pid });
-        // Who no longer waits has dropped its side.
+        // The requester has dropped its receiver if it no longer waits.
         replies
             .into_iter()
             .for_each(|reply| drop(reply.send(Ok(()))));

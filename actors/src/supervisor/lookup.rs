@@ -62,7 +62,7 @@ pub(crate) struct HandleGuard {
 
 impl Drop for HandleGuard {
     fn drop(&mut self) {
-        // Where the supervisor is gone, the kernel is.
+        // If the supervisor has stopped, the kernel is shutting down.
         let _ = self
             .supervisor
             .cast(HibernationMessage::HandlesDropped { pid: self.pid }.into());

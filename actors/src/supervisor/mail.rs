@@ -117,7 +117,7 @@ impl Supervisor {
                     },
                 );
             }
-            // Who no longer waits has dropped its side.
+            // The requester has dropped its receiver if it no longer waits.
             Err(why) => drop(request.receipt.send(Answer::failed(why))),
         }
     }
@@ -137,7 +137,7 @@ impl Supervisor {
                 recovery::load(&*store, &context, pid, None, LoadPurpose::Inspect).ok()
             });
             let taken = journal.and_then(|journal| journal.state.receipt(known, call));
-            // Who no longer waits has dropped its side.
+            // The requester has dropped its receiver if it no longer waits.
             let _ = receipt.send(taken.unwrap_or_else(|| Answer::failed(why)));
         });
     }
@@ -176,7 +176,7 @@ impl Supervisor {
             .into_iter()
             .filter_map(|neighbour| self.neighbour_seen_by(of, neighbour))
             .collect();
-        // Who no longer waits has dropped its side.
+        // The requester has dropped its receiver if it no longer waits.
         let _ = reply.send(Neighbours { known, hidden });
     }
 }

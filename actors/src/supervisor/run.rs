@@ -57,7 +57,7 @@ impl Supervisor {
     /// Runs a process that is only its journal; the reply waits until that was read.
     fn resume(&mut self, pid: Pid, reply: HandleReply) {
         if let Some(reply) = self.table.await_run(pid, reply) {
-            // Who no longer waits has dropped its side.
+            // The requester has dropped its receiver if it no longer waits.
             let _ = reply.send(self.handle_parts(pid));
         }
         self.release_tree(pid);
@@ -203,7 +203,7 @@ impl Supervisor {
             .into_iter()
             .for_each(|delivery| self.deliver(pid, delivery));
         for reply in self.table.take_run_waiters(pid) {
-            // Who no longer waits has dropped its side.
+            // The requester has dropped its receiver if it no longer waits.
             let _ = reply.send(self.handle_parts(pid));
         }
         self.hibernate_due();

@@ -79,7 +79,7 @@ impl Supervisor {
             Some(_) => Ok(()),
         };
         if let Err(error) = deliverable {
-            // Who no longer waits has dropped its side.
+            // The requester has dropped its receiver if it no longer waits.
             return drop(received.send(Err(error)));
         }
         let mut durable = Vec::new();
