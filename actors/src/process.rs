@@ -1,9 +1,13 @@
-//! The process actor: feeds the machine, persists what it decides, then performs it.
+//! The process actor: feeds inputs to the process machine, makes the resulting facts durable, then
+//! executes the effects.
 //!
-//! A handler never waits: models, tools and files run in tasks of their own, and reads of more than
-//! a few pages run on a pool (`read.rs`, `arrivals.rs`). Their results come back as messages, so
-//! that a signal is handled in the middle of a call. Effects wait until the facts before them are
-//! durable.
+//! Invariants:
+//!
+//! * A handler never blocks. Models, tools and files run in tasks, and reads above
+//!   [`read::INLINE_BYTES`] run on a pool (`read.rs`, `incoming_reads.rs`). Results come back as
+//!   messages, so a signal is handled in the middle of a call.
+//! * An effect starts only after all facts up to and including its own commit are durable.
+//! * A process that faults or ends leaves no task behind.
 
 mod alarm;
 mod checkpoint;
@@ -50,49 +54,50 @@ use incoming_reads::IncomingReads;
 pub(crate) use started::StartedSignal;
 
 pub(crate) enum ProcessMessage {
-    /// Something happened to the process.
+    /// An input for the machine.
     Input(Box<Delivery>),
-    /// Facts up to a number are durable, or cannot be made so.
+    /// The facts up to `upto` are durable, or could not be made durable.
     Committed {
         upto: FactNumber,
         result: Result<AppendSize, CommitError>,
     },
-    /// Children of a call know what they asked to be told of the environment, or cannot be born.
+    /// The start context of the children of a call was collected, or one of them cannot be created.
     ChildrenPrepared {
         call: CallId,
         children: Result<Vec<Child>, String>,
     },
-    /// Hand out the process as it stands.
+    /// Return a copy of the current process.
     Copy { reply: CopyReply },
-    /// Be only a journal, if nothing is pending. Nothing is delivered from here on until that is
+    /// Hibernate if nothing is pending. The supervisor delivers no input until the process has
     /// answered.
     Hibernate,
-    /// The read of an arrival panicked.
+    /// The read of an incoming content panicked.
     ReadFailed { why: String },
-    /// The image that is to be slept on is written, or cannot be.
+    /// The snapshot before hibernation is written, or could not be written.
     SnapshotWritten {
         result: Result<AppendSize, CommitError>,
     },
 }
 
-/// Told once an input is durable, or why it was not taken.
+/// Receives the result once an input is durable, or the reason why it was refused.
 pub(crate) type DurableReply = oneshot::Sender<Result<(), KernelError>>;
 
-/// An input on its way.
+/// An input on its way to a process.
 pub(crate) struct Delivery {
     pub(crate) input: Input,
-    /// The place in the inbox that it takes until it is handled; a message, until its turn begins.
+    /// The inbox slot that the input occupies until it is handled; for a message, until its turn
+    /// begins.
     pub(crate) permit: Option<OwnedSemaphorePermit>,
-    /// Who is answered, by the ticket in `input`.
+    /// Where the answer goes, by the request id in `input`.
     pub(crate) answer: Option<(Arc<str>, ReplyTo)>,
-    /// Who wants to know that it is durable.
+    /// Notified when the input is durable.
     pub(crate) received: Option<DurableReply>,
 }
 
-/// Who waits for the answer to a call, or to a message.
+/// Receives the answer to a call or a message.
 pub(crate) struct ReplyTo {
     pub(crate) reply: oneshot::Sender<Answer>,
-    /// Told how far a tool has come.
+    /// Receives progress reports of a tool.
     pub(crate) watcher: Option<Watcher>,
 }
 
@@ -106,7 +111,7 @@ impl From<oneshot::Sender<Answer>> for ReplyTo {
 }
 
 impl Delivery {
-    /// An input from inside of the kernel: it takes no place in the inbox.
+    /// An input from inside the kernel. It occupies no inbox slot.
     pub(crate) fn internal(input: Input) -> Self {
         Self {
             input,
@@ -116,7 +121,8 @@ impl Delivery {
         }
     }
 
-    /// Whether it ends or halts something rather than adding to it.
+    /// Whether the input ends or stops work. Such signals are delivered before other inputs that
+    /// wait.
     pub(crate) fn is_signal(&self) -> bool {
         matches!(
             self.input,
@@ -124,7 +130,7 @@ impl Delivery {
         )
     }
 
-    /// Tells whoever sent it that it was not taken.
+    /// Reports to the sender that the input was refused.
     pub(crate) fn refuse(self, error: KernelError) {
         if let Some(received) = self.received {
             // The requester has dropped its receiver if it no longer waits.
@@ -133,7 +139,7 @@ impl Delivery {
     }
 }
 
-/// What a process actor starts from.
+/// The arguments that a process actor starts with.
 pub(crate) struct ProcessArgs {
     pub(crate) pid: Pid,
     pub(crate) context: Arc<KernelContext>,
@@ -142,17 +148,17 @@ pub(crate) struct ProcessArgs {
     /// The root process of the tree.
     pub(crate) root: Pid,
     pub(crate) last: FactNumber,
-    /// What follows its latest image.
+    /// The size of the journal after the latest snapshot.
     pub(crate) tail: Tail,
     pub(crate) view: watch::Sender<Option<View>>,
-    /// Told when something has come of the process, where somebody waits for that.
+    /// Notified when the process has produced its first output, if a sibling waits for that.
     pub(crate) started: Option<StartedSignal>,
 }
 
 pub(crate) struct ProcessActor;
 
 pub(crate) struct Running {
-    /// Its number in the kernel; within its tree it goes by that of its state.
+    /// The pid in this kernel. Within its tree, a restored process is known by `state.pid()`.
     pid: Pid,
     context: Arc<KernelContext>,
     supervisor: ActorRef<SupervisorMessage>,
@@ -160,33 +166,34 @@ pub(crate) struct Running {
     state: State,
     root: Pid,
     last: FactNumber,
-    /// What follows its latest image; of what is not durable yet only how much it is.
+    /// The size of the journal after the latest snapshot. For facts that are not durable yet only
+    /// their number is known.
     tail: Tail,
     view: watch::Sender<Option<View>>,
     started: Option<StartedSignal>,
-    /// The span of the turn that it is in.
+    /// The span of the current turn.
     turn: Option<Span>,
     undurable: VecDeque<PendingCommit>,
-    /// The places in the inbox of messages that wait for the next turn.
+    /// Inbox slots of messages that wait for the next turn.
     waiting: Vec<OwnedSemaphorePermit>,
     in_flight: BTreeMap<CallId, JoinHandle<()>>,
     incoming_reads: IncomingReads,
-    /// The supervisor was told that it is at rest.
+    /// Whether the supervisor was told that nothing is pending.
     is_quiescent: bool,
     alarm: Option<Alarm>,
     host_requests: BTreeMap<Arc<str>, ReplyTo>,
 }
 
-/// What waits for facts to become durable.
+/// What happens once a commit is durable.
 struct PendingCommit {
     upto: FactNumber,
     facts: Arc<[Fact]>,
     effects: Vec<Effect>,
     view: View,
     received: Option<DurableReply>,
-    /// Places in the inbox that are free again once the facts are durable.
+    /// Inbox slots that are released once the facts are durable.
     permits: Vec<OwnedSemaphorePermit>,
-    /// The process as it stood then, and who asked for it.
+    /// The process at this fact, and the requester of the copy.
     copy: Option<(CopyReply, ProcessCopy)>,
 }
 
@@ -266,7 +273,7 @@ impl Actor for ProcessActor {
         running: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         running.in_flight.values().for_each(JoinHandle::abort);
-        // Awaited, so that nothing of it holds the store when the kernel has shut down.
+        // The tasks are awaited, so that none of them holds the store after the shutdown.
         let tasks = std::mem::take(&mut running.in_flight).into_values();
         for task in tasks.chain(running.incoming_reads.abort()) {
             let _ = task.await;
@@ -276,7 +283,7 @@ impl Actor for ProcessActor {
 }
 
 impl Drop for Running {
-    /// A process that faults leaves nothing running behind: its successor starts the calls anew.
+    /// Aborts all tasks if the actor panics: its successor starts the calls again.
     fn drop(&mut self) {
         self.in_flight.values().for_each(JoinHandle::abort);
         self.incoming_reads.abort();
@@ -298,14 +305,14 @@ impl Running {
         self.is_quiescent = false;
         self.host_requests.extend(answer);
         self.remove_finished_call(&input);
-        if let (
+        let is_model_reply = matches!(
+            input,
             Input::Completed {
                 result: Completion::Model(_),
                 ..
-            },
-            Some(started),
-        ) = (&input, &self.started)
-        {
+            }
+        );
+        if is_model_reply && let Some(started) = &self.started {
             started.notify();
         }
         if matches!(input, Input::Placed(_)) {
@@ -315,7 +322,7 @@ impl Running {
             input,
             Input::Spoke { .. } | Input::Placed(Placed::Spoke { .. })
         );
-        // A process that has ended hears nothing more: the sender gets an error.
+        // A process that has ended accepts no message: the sender gets an error.
         let received = match received {
             Some(received) if is_message && self.state.exit().is_some() => {
                 // The requester has dropped its receiver if it no longer waits.
@@ -335,11 +342,13 @@ impl Running {
         self.state = state;
         self.cancel_answered_calls(&facts);
         self.trace_turn(&facts);
-        let (mut permit, mut received, mut call_reads) = (permit, received, Vec::new());
+        let mut permit = permit;
+        let mut received = received;
+        let mut call_reads = Vec::new();
         for read in reads {
             match read.call() {
                 Some(call) => call_reads.push((call, read)),
-                // An arrival is acknowledged when the process hears it.
+                // An incoming content is acknowledged once its read has come back and is durable.
                 None => self
                     .incoming_reads
                     .push(read, permit.take(), received.take()),
@@ -347,25 +356,24 @@ impl Running {
         }
         let free = self.freed_permits(permit, is_message);
         self.persist(facts, effects, received, free);
-        call_reads
-            .into_iter()
-            .for_each(|(call, read)| self.start_read(call, read));
+        for (call, read) in call_reads {
+            self.start_read(call, read);
+        }
         self.start_next_incoming_read();
     }
 
-    /// A message keeps its place in the inbox until its turn begins.
+    /// The inbox slots that this input releases. A message keeps its slot until its turn begins.
     fn freed_permits(
         &mut self,
         permit: Option<OwnedSemaphorePermit>,
         is_message: bool,
     ) -> Vec<OwnedSemaphorePermit> {
-        let (waits, done) = if is_message {
-            (permit, None)
+        let mut free = Vec::new();
+        if is_message {
+            self.waiting.extend(permit);
         } else {
-            (None, permit)
-        };
-        self.waiting.extend(waits);
-        let mut free: Vec<_> = done.into_iter().collect();
+            free.extend(permit);
+        }
         if self.state.waiting_messages() == 0 {
             free.append(&mut self.waiting);
         }
@@ -383,8 +391,8 @@ impl Running {
         }
     }
 
-    /// What was begun for a call that is answered by something else, such as the time that a call
-    /// waits for mail, is given up, and what was not yet begun for it is never begun.
+    /// If a call is answered by something other than its own task (for example a timeout), cancels
+    /// the task and every effect of the call that has not started.
     fn cancel_answered_calls(&mut self, facts: &[Fact]) {
         for fact in facts {
             let Fact::Call(CallFact::ToolReturned { call, .. }) = fact else {
@@ -400,9 +408,9 @@ impl Running {
         }
     }
 
-    /// Sends the facts on their way; the effects follow once they are durable, which they are at
-    /// once where nothing is kept. A decision without facts waits for those before it, so that
-    /// effects keep their order.
+    /// Appends the facts; their effects follow once the facts are durable, or at once if there is
+    /// no store. A decision without facts waits for the commits before it, so that effects keep
+    /// their order.
     fn persist(
         &mut self,
         facts: Vec<Fact>,
@@ -435,7 +443,7 @@ impl Running {
         }
     }
 
-    /// What was decided but not yet begun for a call that is given up is never begun.
+    /// Removes the pending effects of calls that are abandoned, so that they never start.
     fn cancel_abandoned_calls(&mut self, effects: &[Effect]) {
         for effect in effects {
             if let Effect::Abandon { calls } = effect {
@@ -472,7 +480,7 @@ impl Running {
         self.context.append(entries, acknowledge);
     }
 
-    /// Reports and performs what waited for facts up to `upto`.
+    /// Finishes every pending commit up to fact `upto`.
     fn committed(&mut self, upto: FactNumber, size: AppendSize) {
         while let Some(pending) = self.undurable.pop_front_if(|pending| pending.upto <= upto) {
             self.finish_commit(pending);
@@ -484,6 +492,7 @@ impl Running {
         };
     }
 
+    /// Publishes the new state, answers the senders, and executes the effects of a durable commit.
     fn finish_commit(&mut self, pending: PendingCommit) {
         self.view.send_replace(Some(pending.view));
         self.publish_facts(pending.upto, &pending.facts);
@@ -496,14 +505,13 @@ impl Running {
             let _ = reply.send(process_copy);
         }
         drop(pending.permits);
-        pending
-            .effects
-            .into_iter()
-            .for_each(|effect| self.execute(effect));
+        for effect in pending.effects {
+            self.execute(effect);
+        }
     }
 
-    /// The process cannot go on, since what it would do next might be lost: it stops, and its
-    /// journal stays as it is.
+    /// The process cannot continue, because its next effects could rest on facts that are lost: it
+    /// stops, and its journal stays as it is.
     fn fail_commit(&mut self, error: &CommitError) {
         self.cast_to_supervisor(RunMessage::Undurable {
             pid: self.pid(),

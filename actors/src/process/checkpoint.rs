@@ -1,4 +1,5 @@
-//! What a process asks of the checkpoints: beside the actor, so that giving up the call ends it.
+//! The checkpoint tools of a process: create, list, read. They run in a task, so that abandoning
+//! the call cancels them.
 
 use dormouse_kernel::process::{CheckpointError, CheckpointOp, CheckpointReply, Completion, Kept};
 use dormouse_proto::checkpoint::Scope;
@@ -14,7 +15,7 @@ use crate::ports::StoreError;
 use crate::supervisor::{Lineage, LookupMessage, TreeMessage};
 
 impl Running {
-    /// What is to stand in a checkpoint is on its way to the store already: effects wait for the
+    /// The facts that the checkpoint must cover are queued already, because effects wait for the
     /// facts before them.
     pub(super) fn start_checkpoint_op(&mut self, call: CallId, op: CheckpointOp) {
         let (pid, context) = (self.pid(), self.context.clone());

@@ -1,4 +1,4 @@
-//! A process handed out as a value, for another to start from.
+//! Copies of a running process, as the starting point of another one.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use tokio::sync::oneshot;
 use super::{PendingCommit, Running};
 use crate::event::View;
 
-/// A process as it stood after a durable fact.
+/// A process as of a durable fact.
 pub(crate) struct ProcessCopy {
     pub(crate) program: Program,
     pub(crate) image: Box<Image>,
     pub(crate) at: FactNumber,
 }
 
-/// Where a copy goes.
+/// Receives the copy.
 pub(crate) type CopyReply = oneshot::Sender<ProcessCopy>;
 
 impl Running {
-    /// Hands out the process as it stands, once all facts that made it so are durable. Costs
-    /// pointers, and no content.
+    /// Sends a copy of the current process once all of its facts are durable. Costs pointers; no
+    /// content is copied.
     pub(super) fn copy(&mut self, reply: CopyReply) {
         let (program, image) = (self.state.program().clone(), Box::new(self.state.image()));
         let process_copy = ProcessCopy {

@@ -1,4 +1,5 @@
-//! Doing what was decided.
+//! Executes the effects that the process machine has decided. Each runs in a task whose result
+//! comes back as an input.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -29,7 +30,7 @@ use crate::spans;
 use crate::supervisor::{BirthMessage, RunMessage, SupervisorMessage, TreeMessage};
 use crate::temp_files::{self, TempFilesMessage};
 
-/// What comes of an operation on the tree's files.
+/// The result of an operation on the temporary files of the tree.
 pub(super) type TempFileResult = Result<TempFileReply<Content>, TempFileError>;
 
 impl Running {
@@ -127,9 +128,8 @@ impl Running {
         }
     }
 
-    /// Runs `work` next to the actor; what it yields comes back as the `completion` of the call. If
-    /// an adapter panics, what `failed` makes of that comes back: a call that nothing came of would
-    /// be waited for without end.
+    /// Runs `work` in a task. Its result comes back as the `completion` of the call. If an adapter
+    /// panics, `failed` makes the result: a call without a result would wait forever.
     pub(super) fn start<T: Send + 'static>(
         &mut self,
         work: BoxFuture<'static, T>,
@@ -148,7 +148,7 @@ impl Running {
         );
     }
 
-    /// The same for work whose result is a whole input.
+    /// Like [`start`](Self::start), for work whose result is a whole input.
     pub(super) fn start_for_input<T: Send + 'static>(
         &mut self,
         work: BoxFuture<'static, T>,
@@ -161,7 +161,7 @@ impl Running {
             let end = AssertUnwindSafe(work).catch_unwind().await;
             let end = end.unwrap_or_else(|panic| failed(tool_call::panic_text(&*panic)));
             let delivery = Delivery::internal(input(end));
-            // Where the process is gone, nobody waits for the result.
+            // If the process has stopped, no call waits for the result.
             let _ = myself.cast(ProcessMessage::Input(Box::new(delivery)));
         });
         if let Some(previous) = self.in_flight.insert(call, task) {
@@ -169,7 +169,7 @@ impl Running {
         }
     }
 
-    /// `parent` is the span that the call is made for.
+    /// A model call. Its span is a child of `parent`.
     fn call_model(
         &self,
         (mut request, media): (Request, BTreeMap<FdId, Content>),
@@ -178,7 +178,7 @@ impl Running {
         parent: &Span,
     ) -> BoxFuture<'static, Result<Reply, ModelError>> {
         let (context, program) = (self.context.clone(), self.state.program().clone());
-        // Outside of its tree it goes by its own number.
+        // Adapters see the pid of this kernel, not the local id of the tree.
         request.pid = self.pid;
         let span = spans::model_call(parent, model.provider.word(), self.root, &request);
         let requester = Requester {
@@ -202,9 +202,9 @@ impl Running {
         .boxed()
     }
 
-    /// A span for a call of a tool, which is part of the turn.
+    /// The span of a tool call, a child of the span of the turn.
     pub(super) fn tool_span(&self, call: CallId) -> Span {
-        // A call whose answer nobody waits for any more is about to be given up.
+        // A call that is not pending any more is about to be abandoned and gets no span.
         self.pending_call(call).map_or_else(Span::none, |slot| {
             spans::tool_call(&self.turn_span(), &slot.tool, &slot.id)
         })
@@ -229,8 +229,8 @@ impl Running {
         self.start(work, call, Completion::Tool, failed);
     }
 
-    /// Where the output of a tool goes. How far it has come is told to whoever watches the kernel,
-    /// and to the host where the call is its own.
+    /// The output sink of a tool. Progress goes to the event stream, and to the host if the host
+    /// made the call.
     fn sink(&self, call: CallId, tool: &OutsideTool) -> OutputSink {
         let keep_bytes = self
             .state
@@ -285,8 +285,8 @@ impl Running {
         });
     }
 
-    /// Asked at once, so that what one reply asks for is done in its order; only the answer is
-    /// waited for beside the actor.
+    /// The request is sent at once, so that operations of one reply keep their order; only the
+    /// answer is awaited in a task.
     fn start_temp_file_op(&mut self, call: CallId, pending: PendingTempFile) {
         let work = self.request_temp_file(call, pending.op.clone(), pending.max_bytes);
         let work = in_tool_span(self.tool_span(call), work, Result::is_err);
@@ -298,7 +298,8 @@ impl Running {
         );
     }
 
-    /// Asks at once; what is waited for is the answer.
+    /// Sends a request to the temporary files actor at once; the returned future waits for the
+    /// answer.
     pub(super) fn request_temp_file(
         &self,
         call: CallId,
@@ -306,8 +307,8 @@ impl Running {
         max_bytes: u64,
     ) -> BoxFuture<'static, TempFileResult> {
         let (reply, answer) = oneshot::channel();
-        // By the number that a branch goes on with, so that what was asked for before the cut is
-        // known again after it.
+        // The local id, not the pid: a branch keeps it, so that the temporary files recognize a
+        // call from before the cut.
         let origin = TempFileOrigin {
             pid: self.state.pid(),
             call,
@@ -332,8 +333,8 @@ impl Running {
         .boxed()
     }
 
-    /// What a child asks to be told of the environment is found out first, beside the actor: giving
-    /// up the call ends that, and no child comes of it.
+    /// Collects the start context of the children in a task, then creates them. Abandoning the call
+    /// cancels the collection, and no child is created.
     fn start_children(&mut self, children: Vec<Child>, may_exist: bool) {
         let (parent, myself, context) = (self.pid(), self.myself.clone(), self.context.clone());
         let Some(Origin::Spawned { call }) = children
@@ -350,8 +351,8 @@ impl Running {
         let call = *call;
         let task = tokio::spawn(async move {
             let children = environment::prepare_children(&context, children).await;
-            // Through the process, which knows whether the call was given up meanwhile. Where it is
-            // gone, so is the call.
+            // The result goes through the process, which knows whether the call was abandoned in
+            // the meantime. If the process has stopped, so has the call.
             let _ = myself.cast(ProcessMessage::ChildrenPrepared { call, children });
         });
         if let Some(previous) = self.in_flight.insert(call, task) {
@@ -359,8 +360,8 @@ impl Running {
         }
     }
 
-    /// Children that were told of the environment begin, unless their call was given up. Where one
-    /// cannot be born, the call is answered with why.
+    /// Creates the children, unless their call was abandoned. If one cannot be created, the call is
+    /// answered with the reason.
     pub(super) fn start_prepared_children(
         &mut self,
         call: CallId,
@@ -371,7 +372,8 @@ impl Running {
         }
         match children {
             Ok(children) => {
-                // It is a spawned one that asks, which was looked for before.
+                // Only spawned children need a start context, and a spawn looks for an existing
+                // child before it collects one.
                 let (parent, may_exist) = (self.pid(), false);
                 self.cast_to_supervisor(BirthMessage::StartChildren {
                     parent,
@@ -408,7 +410,7 @@ impl Running {
     }
 }
 
-/// Runs what a tool does in its span.
+/// Runs the work of a tool in its span.
 pub(super) fn in_tool_span<T: Send + 'static>(
     span: Span,
     work: BoxFuture<'static, T>,
@@ -429,7 +431,7 @@ fn model_failed(why: String) -> Result<Reply, ModelError> {
     ))
 }
 
-/// What was asked may have been done, and the model is told so.
+/// The operation may have been executed, and the model is told so.
 fn temp_files_failed(why: String) -> TempFileResult {
     let reason = format!(
         "The temporary files failed inside: {why}. Whether this was done is unknown: read, then \

@@ -1,5 +1,5 @@
-//! Reading files for a child that is to be spawned, under the permissions of the host, beside the
-//! actor.
+//! Reads the files that a spawned child starts with, under the permissions of the host. It runs in
+//! a task, so that the actor does not block.
 
 use std::path::Path;
 
@@ -54,7 +54,7 @@ impl Running {
     }
 }
 
-/// Reads no more than a process can be given.
+/// Reads a file, up to the size that a child may be given.
 fn read(host: &dyn Host, path: &str) -> Result<ShownPreload, FetchError> {
     match host
         .collect(Path::new(path), MAX_PRELOAD_BYTES)

@@ -1,4 +1,5 @@
-//! A process at rest: it says so, and goes when it is told to hibernate and nothing is pending.
+//! Hibernation, as seen by the process: it reports when nothing is pending, and stops when the
+//! supervisor asks it to hibernate and still nothing is pending.
 
 use dormouse_kernel::process::Unrest;
 use dormouse_proto::id::Pid;
@@ -11,18 +12,18 @@ use crate::supervisor::HibernationMessage;
 /// Why a process does not hibernate.
 #[derive(Clone, Debug)]
 pub(crate) enum HibernationBlocker {
-    /// It is not at rest.
+    /// The machine has work to do.
     Unrest(Unrest),
     /// Calls are in flight.
     Calls,
-    /// Facts of it are on their way to the disk.
+    /// Facts are not durable yet.
     Undurable,
-    /// Its image could not be made durable.
+    /// The snapshot could not be written.
     NotDurable(CommitError),
 }
 
 impl HibernationBlocker {
-    /// The error for who asked.
+    /// The error for the caller that requested the hibernation.
     pub(crate) fn error(&self, pid: Pid) -> KernelError {
         let not_now = |what: String| KernelError::Process(ProcessError::Pending { pid, what });
         match self {
@@ -46,7 +47,7 @@ impl Running {
         (!self.undurable.is_empty()).then_some(HibernationBlocker::Undurable)
     }
 
-    /// Says once that it has come to rest, where somebody wants to know.
+    /// Reports once that nothing is pending, if hibernation is enabled.
     pub(super) fn report_quiescence(&mut self) {
         if !self.is_quiescent
             && self.context.hibernation_enabled()
@@ -57,9 +58,9 @@ impl Running {
         }
     }
 
-    /// Hibernates where nothing is pending. Its facts are durable by then. Where much followed its
-    /// latest image, it goes once another at the last of them is written, so that waking costs
-    /// little replay, and so that no more images wait for a slow disk than processes would.
+    /// Hibernates if nothing is pending; all facts are durable then. If many facts follow the
+    /// latest snapshot, a new one is written first, so that waking needs little replay. Waiting for
+    /// that write also bounds the number of snapshots that a slow disk has to queue.
     pub(super) fn hibernate(&mut self) {
         if let Some(blocker) = self.hibernation_blocker() {
             return self.decline_hibernation(blocker);
@@ -97,7 +98,8 @@ impl Running {
         }
     }
 
-    /// Nothing arrived since it was told to, and nothing does from here on: it may go.
+    /// No input arrived since the request, and the supervisor delivers none until it has the
+    /// answer, so the actor may stop.
     fn stop_hibernated(&mut self) {
         self.is_quiescent = true;
         self.cast_to_supervisor(HibernationMessage::Hibernated { pid: self.pid() });

@@ -1,5 +1,5 @@
-//! Arrivals that are too large to be read within a handler. They are read on the pool, one at a
-//! time in the order in which they came, and then delivered to the process.
+//! Incoming contents that are too large to be read in a handler. The pool reads them one at a time,
+//! in the order of their arrival; each is then delivered to the process as an input.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use super::{Delivery, DurableReply, ProcessMessage, Running};
 
-/// The arrivals of one process that are not read yet.
+/// The incoming contents of one process that are not read yet.
 #[derive(Default)]
 pub(super) struct IncomingReads {
     waiting: VecDeque<IncomingRead>,
@@ -18,9 +18,9 @@ pub(super) struct IncomingReads {
 
 struct IncomingRead {
     read: Read,
-    /// Its place in the inbox, which it keeps until the process hears it.
+    /// The inbox slot, kept until the process handles the content.
     permit: Option<OwnedSemaphorePermit>,
-    /// The acknowledgement: sent when it is durable.
+    /// Notified when the input is durable.
     received: Option<DurableReply>,
 }
 
@@ -38,12 +38,12 @@ impl IncomingReads {
         });
     }
 
-    /// The read of one is done.
+    /// Marks the current read as done.
     pub(super) fn finish(&mut self) {
         self.task = None;
     }
 
-    /// Drops all arrivals with their acknowledgements, so that each sender gets an error.
+    /// Drops all incoming contents with their acknowledgements, so that each sender gets an error.
     pub(super) fn abort(&mut self) -> Option<JoinHandle<()>> {
         self.waiting.clear();
         self.task.take().inspect(JoinHandle::abort)
@@ -51,7 +51,7 @@ impl IncomingReads {
 }
 
 impl Running {
-    /// Starts the read of the next arrival, unless one is pending.
+    /// Starts the next read unless one is running.
     pub(super) fn start_next_incoming_read(&mut self) {
         if self.incoming_reads.task.is_some() {
             return;
@@ -74,11 +74,11 @@ impl Running {
                         answer: None,
                         received,
                     };
-                    // If the process is gone, the acknowledgement is dropped and the sender gets an
-                    // error.
+                    // If the process has stopped, the acknowledgement is dropped and the sender
+                    // gets an error.
                     let _ = myself.cast(ProcessMessage::Input(Box::new(delivery)));
                 }
-                // The read panicked: the process faults, as it does if a handler panics.
+                // A panic in the read faults the process, as a panic in a handler does.
                 Err(why) => {
                     let _ = myself.cast(ProcessMessage::ReadFailed { why });
                 }

@@ -1,8 +1,7 @@
-//! ModelRequest a model: permits, attempts, the deadline, and the stream of deltas to whoever watches.
+//! Model calls: permits, attempts, the deadline, and the stream of deltas.
 //!
-//! A permit is held while an attempt lasts, never while a call backs off. A provider that says how
-//! long it wants to be left alone is left alone by everybody; where it says nothing, only the call
-//! that failed backs off.
+//! A call holds a permit during an attempt and never while it backs off. If a provider names a
+//! delay, the queue of the provider pauses for all calls; otherwise only the failed call backs off.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,31 +22,31 @@ use crate::ports::Model;
 
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 const MAX_DELAY: Duration = Duration::from_secs(60);
-/// A provider that asks for more patience than this is given up.
+/// A call is not repeated if the provider asks for a longer delay.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(900);
 
-/// Who is told of a reply while it comes in.
+/// Where the deltas of a reply go.
 #[derive(Clone, Debug)]
 pub(super) enum DeltaSink {
-    /// Whoever watches the process, and the signal that something has come.
+    /// Deltas are published as events, and the first one notifies the signal.
     Publish(Option<StartedSignal>),
-    /// Nobody: it is no part of the conversation.
+    /// Deltas are discarded: the reply is not part of the conversation.
     Discard,
 }
 
-/// A call that is to be made, and for whom.
+/// A model call with everything it needs.
 pub(super) struct ModelRequest {
     pub(super) context: Arc<KernelContext>,
     pub(super) program: Program,
     pub(super) model: ModelChoice,
     pub(super) requester: Requester,
     pub(super) request: Request,
-    /// What the request shows, yet to be read.
+    /// Attachments of the request. Their bytes are read before the first attempt.
     pub(super) media: BTreeMap<FdId, Content>,
     pub(super) deltas: DeltaSink,
 }
 
-/// Asks until there is a reply, an error that no further attempt can mend, or no attempt left.
+/// Repeats the call until there is a reply, an error that a retry cannot fix, or no attempt left.
 pub(super) async fn call_model(call: ModelRequest) -> Result<Reply, ModelError> {
     let ModelRequest {
         context,
@@ -69,11 +68,10 @@ pub(super) async fn call_model(call: ModelRequest) -> Result<Reply, ModelError> 
     loop {
         let permit = queue.acquire(requester).await;
         let end = attempt_call(&context, &*model, request.clone(), &deltas).await;
-        // Before the permit is given back, so that it goes to nobody in between.
-        end.as_ref()
-            .err()
-            .into_iter()
-            .for_each(|error| pause_if_asked(&queue, error));
+        // The queue pauses before the permit is returned, so that no other call gets it in between.
+        if let Err(error) = &end {
+            pause_if_asked(&queue, error);
+        }
         drop(permit);
         match end {
             Err(error) if attempt < attempts && may_repeat(&error) => {
@@ -89,8 +87,8 @@ fn may_repeat(error: &ModelError) -> bool {
     error.is_transient() && error.retry_after.is_none_or(|hint| hint <= MAX_RETRY_AFTER)
 }
 
-/// Pauses the provider's queue for as long as the provider asks for, whatever becomes of the call
-/// that was told.
+/// Pauses the queue of the provider for the delay that the provider names, whether or not this call
+/// is repeated.
 fn pause_if_asked(queue: &Arc<Queue>, error: &ModelError) {
     if let (ModelErrorKind::Overloaded, Some(hint)) = (
         error.kind,
@@ -100,7 +98,7 @@ fn pause_if_asked(queue: &Arc<Queue>, error: &ModelError) {
     }
 }
 
-/// One attempt.
+/// Makes one attempt.
 async fn attempt_call(
     context: &KernelContext,
     model: &dyn Model,
@@ -149,13 +147,13 @@ async fn back_off(
     tokio::time::sleep(delay).await;
 }
 
-/// What the provider asks for, else what comes next by itself.
+/// The delay that the provider names, otherwise the next backoff delay.
 fn retry_delay(backoff: Option<Duration>, error: &ModelError) -> Duration {
     requested_delay(error).or(backoff).unwrap_or(MAX_DELAY)
 }
 
-/// What the provider asks for. No wait at all (a date that has passed) is no hint: attempts would
-/// be spent in an instant.
+/// The delay that the provider names. A delay of zero (a date in the past) is ignored: all attempts
+/// would be spent at once.
 fn requested_delay(error: &ModelError) -> Option<Duration> {
     error.retry_after.filter(|hint| !hint.is_zero())
 }

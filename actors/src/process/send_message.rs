@@ -1,5 +1,5 @@
-//! Sending a message, and what else a call asks of the processes around: beside the actor, so that
-//! giving up the call ends it.
+//! Sends messages to other processes and lists them. Both run in tasks, so that abandoning the call
+//! cancels them.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use tokio::sync::oneshot;
 use super::Running;
 use crate::supervisor::{LookupMessage, MailMessage, Neighbours, SendRequest, SupervisorMessage};
 
-/// How often a receiver that stops before it can say anything is tried: it may come back from its
-/// journal.
+/// How often a message is sent to a receiver that stops before it answers: it may come back from
+/// its journal.
 const MAX_ATTEMPTS: u32 = 6;
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(50);
 
 impl Running {
-    /// Posted at once, so that what one reply says to a process arrives in its order; only the
-    /// receipt is waited for beside the actor.
+    /// The message is sent at once, so that messages of one reply keep their order; only the
+    /// receipt is awaited in a task.
     pub(super) fn send_message(&mut self, call: CallId, acked_below: u32, pending: PendingMessage) {
         let outgoing = OutgoingMessage {
             supervisor: self.supervisor.clone(),
@@ -52,7 +52,7 @@ impl Running {
     }
 }
 
-/// A message that no receipt has come for.
+/// A message without a receipt.
 struct OutgoingMessage {
     supervisor: ActorRef<SupervisorMessage>,
     from: Pid,
@@ -62,8 +62,8 @@ struct OutgoingMessage {
 }
 
 impl OutgoingMessage {
-    /// Takes it to the supervisor. What it yields ends without a receipt where the receiver, or the
-    /// kernel, stops first.
+    /// Sends the message to the supervisor. The returned channel closes without a receipt if the
+    /// receiver or the kernel stops first.
     fn send(&self) -> oneshot::Receiver<Answer> {
         let (receipt, received) = oneshot::channel();
         let PendingMessage { to, letter } = self.pending.clone();
@@ -82,8 +82,8 @@ impl OutgoingMessage {
         received
     }
 
-    /// Posts it again until the receiver has said something: it knows a message that it has by the
-    /// call. What is posted again may arrive after what was posted later.
+    /// Sends the message again until the receiver answers. The receiver recognizes a duplicate by
+    /// its call. A repeated message may arrive after messages that were sent later.
     async fn retry_until_receipt(self, mut received: oneshot::Receiver<Answer>) -> Answer {
         for attempt in 1..MAX_ATTEMPTS {
             if let Ok(answer) = received.await {
