@@ -1,7 +1,8 @@
-//! The supervisor actor: the process table, births, ends, and restarts of processes that faulted.
+//! The supervisor actor: owns the process table, creates processes, routes messages, and restarts
+//! processes that fault.
 //!
-//! It never awaits a process and never reads the disk: what takes long runs beside it and comes
-//! back as a message.
+//! It never waits for a process and never reads the disk. Long operations run in tasks or on
+//! blocking threads, and their results come back as messages.
 
 mod birth;
 mod branch;
@@ -39,23 +40,23 @@ pub(crate) use self::table::{ListFilter, ListedProcess, Table};
 pub(crate) use self::tree::TreeMessage;
 use crate::context::KernelContext;
 
-/// What the supervisor is asked and told, by the part of it that answers.
+/// The messages of the supervisor, grouped by the module that handles them.
 pub(crate) enum SupervisorMessage {
-    /// The process table: who there is.
+    /// Queries of the process table.
     Lookup(LookupMessage),
-    /// New processes.
+    /// Creation of processes.
     Birth(BirthMessage),
-    /// Several processes of one tree.
+    /// Operations on several processes of a tree.
     Tree(TreeMessage),
-    /// Whether a process runs.
+    /// Loading, running and ending of processes.
     Run(RunMessage),
-    /// Something for a process.
+    /// Inputs and messages for processes.
     Mail(MailMessage),
     /// Hibernation.
     Hibernation(HibernationMessage),
 }
 
-/// Each group becomes the message that holds it.
+/// Converts each group of messages into [`SupervisorMessage`].
 macro_rules! groups {
     ($($group:ident($message:ident)),*) => {
         $(impl From<$message> for SupervisorMessage {
@@ -82,12 +83,13 @@ pub(crate) struct Supervisor {
     myself: ActorRef<SupervisorMessage>,
     table: Table,
     local_ids: LocalIds,
-    /// New processes that wait for the first of their siblings.
+    /// New processes that start after their first sibling has produced output.
     delayed_starts: BTreeMap<Pid, PendingProcess>,
-    /// Messages that were taken to a receiver so far.
+    /// How many messages were routed so far; makes the request ids of messages unique.
     messages_routed: u64,
     recovery_queue: RecoveryQueue,
-    /// The roots of trees that messages from other trees do not wake.
+    /// The roots of held trees: messages from other trees are refused
+    /// ([`Kernel::hold`](crate::handle::Kernel::hold)).
     held_trees: BTreeSet<Pid>,
 }
 
@@ -101,18 +103,16 @@ impl Actor for SupervisorActor {
         myself: ActorRef<Self::Msg>,
         (context, table): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        let (delayed_starts, recovery_queue) = (BTreeMap::new(), RecoveryQueue::default());
         let local_ids = table.local_ids();
-        let held_trees = BTreeSet::new();
         Ok(Supervisor {
             context,
             myself,
             table,
             local_ids,
-            delayed_starts,
+            delayed_starts: BTreeMap::new(),
             messages_routed: 0,
-            recovery_queue,
-            held_trees,
+            recovery_queue: RecoveryQueue::default(),
+            held_trees: BTreeSet::new(),
         })
     }
 

@@ -1,13 +1,13 @@
-//! The temporary files actor: the files of every tree of processes, each tree by itself.
+//! The temporary files actor: the files of each process tree, independent of all other trees.
 //!
-//! What is asked of a tree waits in one queue. All that waits is decided in its order and made
-//! durable together, and only then answered: a reader never sees what a crash could take back
-//! (DUR-1). While one commit is on its way, requests collect; one that does not find its tree in
-//! memory waits until that was read from the store, beside the actor.
+//! Requests to a tree wait in one queue. All waiting requests are decided in order and made durable
+//! in one commit, and only then answered: a reader never sees a change that a crash could undo
+//! (DUR-1). While a commit is running, further requests collect. A tree that is not in memory is
+//! loaded from the store on a blocking thread first.
 //!
-//! A tree never sees the files of another: requests carry the process that their tree begins with,
-//! and a copied process begins a tree of its own, without files. A branch has those of the tree
-//! that it was made from, up to the cut.
+//! A tree never sees the files of another: requests carry the root of their tree. A copied process
+//! is the root of a new tree without files; a branch has the files of the original tree up to the
+//! cut.
 
 mod pieces;
 mod tree;
@@ -28,33 +28,33 @@ use crate::checkpoint::{self, CheckpointMessage, CommitError, LogRecord};
 use crate::content_cache::ContentCache;
 use crate::store_handle::StoreHandle;
 
-/// What a process asks of its tree's files.
+/// An operation on the files of a tree.
 pub(crate) struct Request {
     /// The root process of the tree.
     pub(crate) root: Pid,
     pub(crate) origin: TempFileOrigin,
     pub(crate) op: TempFileOp<Content>,
-    /// The most bytes that a file may hold.
+    /// The largest size of a file.
     pub(crate) max_bytes: u64,
     pub(crate) reply: Reply,
 }
 
-/// Where an answer goes. Who no longer waits has dropped its side.
+/// Receives the result. Dropped by a requester that no longer waits.
 pub(crate) type Reply = oneshot::Sender<Result<TempFileReply<Content>, TempFileError>>;
 
 pub(crate) enum TempFilesMessage {
     Request(Request),
-    /// The files of a tree were read.
+    /// The files of a tree were read, or could not be read.
     Loaded {
         root: Pid,
         result: Result<TempFiles<Content>, String>,
     },
-    /// Changes of a tree's files are durable, or cannot be made so.
+    /// Changes of a tree are durable, or could not be made durable.
     Committed {
         root: Pid,
         result: Result<(), CommitError>,
     },
-    /// A tree is over: its files stay in the store and leave the memory.
+    /// All processes of a tree have ended: its files leave memory and stay in the store.
     TreeEnded {
         root: Pid,
     },
@@ -65,11 +65,11 @@ pub(crate) struct TempFilesActor;
 pub(crate) struct TempFileTrees {
     myself: ActorRef<TempFilesMessage>,
     checkpoint: ActorRef<CheckpointMessage>,
-    /// None for a kernel without one, and after the end.
+    /// `None` for a kernel without a store, and after the actor has stopped.
     store: Option<StoreHandle>,
     content_cache: Arc<ContentCache>,
     trees: BTreeMap<Pid, Tree>,
-    /// What reads the store.
+    /// Tasks that read the store.
     readers: JoinSet<()>,
 }
 
@@ -113,7 +113,7 @@ impl Actor for TempFilesActor {
         Ok(())
     }
 
-    /// Awaits what reads, so that nothing holds the store when the kernel has shut down.
+    /// Waits for the readers, so that none of them holds the store after the shutdown.
     async fn post_stop(
         &self,
         _myself: ActorRef<Self::Msg>,
@@ -138,7 +138,7 @@ impl TempFileTrees {
         self.commit_waiting(root);
     }
 
-    /// A tree as it begins in memory: empty where there is no store, else once its files were read.
+    /// A new tree: empty if there is no store, otherwise loaded in a task.
     fn load_tree(&mut self, root: Pid) -> Tree {
         let Some(store) = self.store.clone() else {
             return Tree::new(Some(TempFiles::default()));
@@ -161,17 +161,17 @@ impl TempFileTrees {
                 }
                 self.commit_waiting(root);
             }
-            // The next request tries again.
-            Err(reason) => self
-                .trees
-                .remove(&root)
-                .into_iter()
-                .for_each(|tree| tree.fail_waiting(&reason)),
+            // The next request loads the tree again.
+            Err(reason) => {
+                if let Some(tree) = self.trees.remove(&root) {
+                    tree.fail_waiting(&reason);
+                }
+            }
         }
     }
 
-    /// Decides what waits, and sends the changes on their way; where nothing changes it is answered
-    /// at once.
+    /// Decides the waiting requests and appends their changes. Requests that change nothing are
+    /// answered at once.
     fn commit_waiting(&mut self, root: Pid) {
         let Some(tree) = self.trees.get_mut(&root).filter(|tree| tree.is_ready()) else {
             return;
@@ -231,7 +231,8 @@ impl TempFileTrees {
         }
     }
 
-    /// Answers with a whole file. What has to be read or joined for that is, beside the actor.
+    /// Replies with a whole file. Contents that must be read or joined are processed on a blocking
+    /// thread.
     fn reply_with_content(
         &mut self,
         (id, version): Version,
@@ -262,7 +263,7 @@ impl TempFileTrees {
         self.evict_if_done(root);
     }
 
-    /// Lets go of a tree that is over, once nothing is asked of it any more.
+    /// Removes a tree that has ended once no request is pending.
     fn evict_if_done(&mut self, root: Pid) {
         if self.trees.get(&root).is_some_and(Tree::is_done) {
             self.trees.remove(&root);

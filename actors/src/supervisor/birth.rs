@@ -1,4 +1,5 @@
-//! Births: a process is reserved in the table, its birth made durable, then it runs.
+//! Creation of processes: a pid is reserved in the table, the birth record becomes durable, then
+//! the process runs.
 
 use std::sync::Arc;
 
@@ -17,9 +18,9 @@ use crate::error::{KernelError, NameError};
 use crate::process::StartedSignal;
 use crate::recovery::Loaded;
 
-/// New processes: those that are asked for, and those whose birth is durable.
+/// Requests for new processes, and the results of their commits.
 pub(crate) enum BirthMessage {
-    /// Make a process that no process asked for.
+    /// Create a root process.
     Start {
         program: Program,
         image: Box<Image>,
@@ -27,30 +28,30 @@ pub(crate) enum BirthMessage {
         name: Option<Arc<str>>,
         reply: HandleReply,
     },
-    /// Make the children of a call, except those that exist.
+    /// Create the children of a call, except those that exist.
     StartChildren {
         parent: Pid,
         children: Vec<Child>,
         may_exist: bool,
     },
-    /// Make new processes of those of a cut.
+    /// Create new processes from the members of a cut.
     Branch(Box<BranchRequest>),
-    /// Births are durable, or cannot be made so.
+    /// Birth records are durable, or could not be made durable.
     BirthsCommitted {
         pending: Vec<PendingProcess>,
         result: Result<(), CommitError>,
         reply: Option<HandleReply>,
     },
-    /// The births of a branch are durable, or cannot be made so.
+    /// The records of a branch are durable, or could not be made durable.
     BranchCommitted {
         branch: Box<PendingBranch>,
         result: Result<(), CommitError>,
     },
-    /// Run processes that are held back.
+    /// Run processes whose start was delayed.
     Release { pids: Vec<Pid> },
 }
 
-/// A process that is about to be.
+/// A process whose birth record is not durable yet.
 pub(crate) struct PendingProcess {
     pub(super) row: ProcessRow,
     pub(super) program: Program,
@@ -135,8 +136,8 @@ impl Supervisor {
         }
     }
 
-    /// Makes births durable, all together; they run once they are. In a tree that was stopped they
-    /// are born stopped, which is as durable as they are.
+    /// Makes birth records durable in one commit; the processes run afterwards. In a stopped tree
+    /// the new processes are stopped too, as part of their image, so that no restart forgets it.
     pub(super) fn create(&mut self, mut pending: Vec<PendingProcess>, reply: Option<HandleReply>) {
         for process in pending
             .iter_mut()
@@ -144,16 +145,16 @@ impl Supervisor {
         {
             process.image.control = Control::Stopped;
         }
-        let kept = pending.iter().filter(|_| self.context.has_store);
-        let entries = kept
-            .map(|process| LogRecord::Born {
-                row: process.row.clone(),
-                image: process.image.clone(),
-            })
-            .collect();
-        pending
-            .iter()
-            .for_each(|process| self.table.reserve(process.row.clone()));
+        let mut entries = Vec::new();
+        for process in &pending {
+            self.table.reserve(process.row.clone());
+            if self.context.has_store {
+                entries.push(LogRecord::Born {
+                    row: process.row.clone(),
+                    image: process.image.clone(),
+                });
+            }
+        }
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |result: Result<_, _>| {
             // If the supervisor has stopped, the kernel is shutting down.
@@ -194,6 +195,7 @@ impl Supervisor {
         }
     }
 
+    /// Runs a new process, if its image is valid.
     pub(super) async fn run_new(
         &mut self,
         process: PendingProcess,

@@ -1,11 +1,10 @@
-//! Branches and checkpoints of a tree: who is in one, and the births of a branch or an import, all
-//! in one commit.
+//! Checkpoints of a tree, and the creation of several processes in one commit for a branch or an
+//! import.
 //!
-//! A branch copies no content and rewrites no image: each process that is in the cut becomes a new
-//! one under a new pid, its parent is the branch of its parent, and its origin is that of the
-//! other, so that the parent finds it by call, as after a restart. Then each goes on as after a
-//! restart. The temporary files of the tree come with it. What an export holds is born in the same
-//! way.
+//! A branch copies no content and rewrites no image. Each member of the cut becomes a new process
+//! with a new pid; its parent is the branch of its parent, and it keeps its origin, so that the
+//! parent finds it by call. Each new process then resumes as after a restart. The temporary files
+//! of the tree are copied with it. An import creates its processes in the same way.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,63 +27,63 @@ use crate::checkpoint::{
 };
 use crate::error::{KernelError, NotFound};
 
-/// A process, and all below it.
+/// A process and its descendants, including those that have ended.
 pub(crate) struct ProcessTree {
     /// The root process of the tree.
     pub(crate) root: Pid,
-    /// By rising pid, which is parents first.
+    /// Sorted by pid, so parents come before their children.
     pub(crate) rows: Vec<ProcessRow>,
-    /// The highest pid that was given so far.
+    /// The highest pid that was assigned so far.
     pub(crate) last: Pid,
 }
 
-/// Where the members of a process tree go.
+/// Receives the process tree.
 pub(crate) type ProcessTreeReply = oneshot::Sender<Result<ProcessTree, KernelError>>;
 
-/// What new processes grow from.
+/// A request to create processes from the members of a cut or an export.
 pub(crate) struct BranchRequest {
-    /// The processes, each after its parent.
+    /// The members, each after its parent.
     pub(crate) processes: Vec<ImportedProcess>,
-    /// Which of them is answered with.
+    /// The index of the member whose handle is returned.
     pub(crate) requested: usize,
     /// The changes of the temporary files of the tree.
     pub(crate) files: Vec<TempFileRecord<Content>>,
-    /// A checkpoint that was made for this only.
+    /// A temporary checkpoint that the commit drops.
     pub(crate) drop_checkpoint: Option<CheckpointId>,
     pub(crate) launch: Launch,
     pub(crate) reply: BranchedReply,
 }
 
-/// A process as it stood at the cut.
+/// A member of a cut or an export, in the state of that cut.
 pub(crate) struct ImportedProcess {
-    /// Its row there. It keeps its name where nobody here has it.
+    /// The original row. The name is kept if no living process has it.
     pub(crate) row: ProcessRow,
     pub(crate) restored: Restored,
     pub(crate) program: Program,
     pub(crate) image: Box<Image>,
 }
 
-/// What new processes do once they are durable.
+/// What happens to new processes once they are durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Launch {
     /// They run.
     Run,
-    /// They are held: only their journals, until somebody runs them or speaks to them.
+    /// They are held: they stay unloaded until they are resumed or receive an input.
     Hold,
 }
 
-/// What grew.
+/// The result of a branch or an import.
 pub(crate) struct Branched {
-    /// A place at the process that was asked for.
+    /// The handle of the requested process.
     pub(crate) handle: HandleParts,
-    /// The new processes, in the order of what they grew from.
+    /// The new processes, in the order of the request.
     pub(crate) pids: Vec<Pid>,
 }
 
-/// Where it goes.
+/// Receives the result.
 pub(crate) type BranchedReply = oneshot::Sender<Result<Branched, KernelError>>;
 
-/// New processes whose births are on their way to the disk.
+/// New processes whose birth records are not durable yet.
 pub(crate) struct PendingBranch {
     pending: Vec<PendingProcess>,
     requested: usize,
@@ -93,8 +92,8 @@ pub(crate) struct PendingBranch {
 }
 
 impl Supervisor {
-    /// Appends a checkpoint behind all births so far: a process whose birth comes later is not in
-    /// it, and nothing that stands before it knows of that process.
+    /// Requests a checkpoint. The supervisor sends it behind all births so far: a process that is
+    /// created later is not a member, and no member knows of it at the cut.
     pub(super) fn make_checkpoint(
         &self,
         of: Pid,
@@ -149,7 +148,7 @@ impl Supervisor {
         });
     }
 
-    /// A process and all below it, living or not, by rising pid.
+    /// A process and its descendants, living or ended, sorted by pid.
     fn tree_pids(&self, of: Pid) -> Vec<Pid> {
         let mut process_tree = vec![of];
         let mut next = 0;
@@ -161,9 +160,8 @@ impl Supervisor {
         process_tree
     }
 
-    /// Makes births durable, all together; what becomes of the processes then is said by how they
-    /// are launched.
-    pub(super) fn branch(&mut self, branching: BranchRequest) {
+    /// Makes the birth records of all processes durable in one commit.
+    pub(super) fn branch(&mut self, request: BranchRequest) {
         let BranchRequest {
             processes,
             requested,
@@ -171,7 +169,7 @@ impl Supervisor {
             drop_checkpoint,
             launch,
             reply,
-        } = branching;
+        } = request;
         let pending = self.assign_pids(processes);
         let Some(root) = pending.first().map(|process| process.row.pid) else {
             return;
@@ -187,11 +185,9 @@ impl Supervisor {
                 exit,
             }));
         }
-        entries.extend(
-            files
-                .into_iter()
-                .map(|record| LogRecord::TempFile { root, record }),
-        );
+        for record in files {
+            entries.push(LogRecord::TempFile { root, record });
+        }
         entries.extend(drop_checkpoint.map(|id| LogRecord::CheckpointDropped { id }));
         for process in &pending {
             self.table.reserve(process.row.clone());
@@ -217,8 +213,8 @@ impl Supervisor {
         self.context.append(entries, acknowledge);
     }
 
-    /// New processes in place of those of the cut: parents come before their children. Their pids
-    /// are greater than any number that stands in a conversation of theirs.
+    /// Assigns new pids; parents come before their children. The new pids are greater than every id
+    /// in the conversations of the processes.
     fn assign_pids(&mut self, processes: Vec<ImportedProcess>) -> Vec<PendingProcess> {
         let mut new_pids: BTreeMap<Pid, Pid> = BTreeMap::new();
         let foreign = processes
@@ -298,7 +294,7 @@ impl Supervisor {
         );
     }
 
-    /// A process that is not to run by itself. Somebody may have spoken to it by its name.
+    /// Leaves a new process unloaded, unless an input was addressed to its name in the meantime.
     fn leave_unloaded(&mut self, pid: Pid) {
         self.table.set_run(pid, Run::Held);
         if self.table.has_pending_input(pid) {
@@ -306,7 +302,7 @@ impl Supervisor {
         }
     }
 
-    /// A child that outlived the end of its parent at the cut goes where it went.
+    /// A child whose parent had ended at the cut is killed, as after a restart.
     fn kill_with_parent(&mut self, row: &ProcessRow) {
         let parent = row.parent.and_then(|parent| self.table.get(parent));
         let is_orphan = parent.is_some_and(|parent| parent.exit().is_some());
@@ -317,7 +313,7 @@ impl Supervisor {
 }
 
 impl PendingProcess {
-    /// How the process had ended when the branch was cut, if it had.
+    /// The exit of the process, if it had ended at the cut.
     fn ended(&self) -> Option<Exit> {
         match &self.image.phase {
             Phase::Ended { exit } => Some(exit.clone()),

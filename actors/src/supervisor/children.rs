@@ -1,4 +1,5 @@
-//! Parents and children: births by call, ends reported, abandonment.
+//! Parents and children: the children of a call are created or found again, ends are reported to
+//! parents, and abandoned children are killed.
 
 use dormouse_kernel::process::{Child, ChildEvent, Input, Signal};
 use dormouse_proto::id::{CallId, Pid};
@@ -13,9 +14,9 @@ use crate::event::Event;
 use crate::temp_files::TempFilesMessage;
 
 impl Supervisor {
-    /// A child that exists already, by parent and origin, is not made again: one that is held is
-    /// run, the end of one that has ended is reported once more. So a parent that comes back from
-    /// its journal finds its children. One that hibernates has nothing to do, and sleeps on.
+    /// A child that exists, by parent and origin, is not created again: if it is held it is run,
+    /// and if it has ended its end is reported once more. That is how a parent finds its children
+    /// after a restart. A hibernated child has nothing to do and stays hibernated.
     pub(super) fn start_children(&mut self, parent: Pid, children: Vec<Child>, may_exist: bool) {
         let is_missing = |child: &Child| self.table.child(parent, &child.origin).is_none();
         if may_exist && self.context.lost_records().is_some() && children.iter().any(is_missing) {
@@ -43,7 +44,7 @@ impl Supervisor {
         }
     }
 
-    /// A child of a call that its parent does not know what became of.
+    /// Reports what became of a child to its parent, which does not know it after a restart.
     pub(super) fn find_child(&mut self, parent: Pid, call: CallId, index: u32) {
         match self.table.child_at(parent, call, index) {
             Some(row) => self.report_existing_child(&row),
@@ -58,9 +59,8 @@ impl Supervisor {
         }
     }
 
-    /// If records are lost, a child that is not in the table may have been made all the same. Made
-    /// again, it would repeat its calls, so its parent stops, and with it all that wait for the
-    /// parent.
+    /// LOST-1: if the store has lost records, a child that is not in the table may exist. Creating
+    /// it again would repeat its calls, so the parent stops, together with all of its ancestors.
     fn stop_for_lost_records(&mut self, parent: Pid) {
         let lost = self.context.lost_records().unwrap_or_default();
         self.stop_with_ancestors(
@@ -69,8 +69,8 @@ impl Supervisor {
         );
     }
 
-    /// A child that exists: its parent is told what it was told before, since it may not have heard
-    /// it.
+    /// Reports an existing child to its parent again, since the parent may not have received the
+    /// first report.
     fn report_existing_child(&mut self, row: &ProcessRow) {
         self.report_start(row);
         if row.exit.is_some() {
@@ -80,7 +80,8 @@ impl Supervisor {
         }
     }
 
-    /// Tells the parent of a spawned child that it exists. Its end is told later.
+    /// Reports to its parent that a spawned child exists. The end of the child is reported
+    /// separately.
     pub(super) fn report_start(&mut self, row: &ProcessRow) {
         if let (Some(parent), Origin::Spawned { call }) = (row.parent, &row.origin) {
             self.notify_parent(
@@ -95,7 +96,7 @@ impl Supervisor {
         }
     }
 
-    /// A child that cannot be written: its parent gets that as the child's end.
+    /// Reports to its parent that a child could not be created, as the end of the child.
     pub(super) fn report_creation_failed(&mut self, born: &PendingProcess, error: &CommitError) {
         let exit = Exit::new(ExitStatus::Faulted, error.to_string()).after(Usage::default());
         self.report_to_parent(&ProcessRow {
@@ -117,7 +118,7 @@ impl Supervisor {
         self.report_to_parent(&row);
         self.kill_children(pid, |_| true);
         if row.parent.is_none() {
-            // Where the files are gone there is nothing to be forgotten.
+            // If the temporary files actor has stopped, there is nothing to unload.
             let _ = self
                 .context
                 .temp_files
@@ -144,8 +145,8 @@ impl Supervisor {
         );
     }
 
-    /// A parent that hibernates wakes for it. One that is held asks for its children when it is
-    /// run.
+    /// Delivers an input to a parent that is loaded or hibernates, which wakes it. A held parent
+    /// asks for its children when it is resumed.
     fn notify_parent(&mut self, parent: Pid, input: Input) {
         if !matches!(
             self.table.run_of(parent),

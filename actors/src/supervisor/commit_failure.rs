@@ -1,10 +1,10 @@
-//! What becomes of processes when the store refuses a commit: they stop, are told of nothing that
-//! has not happened, and go on from their journals when they are resumed.
+//! Handles commits that the store refuses: the affected processes stop, no caller is told of
+//! something that did not happen, and the processes continue from their journals when they are
+//! resumed.
 //!
-//! A process that cannot be made durable stops, and with it all above it, up to the one that the
-//! host waits for: a parent that went on would go on without what its child was about to do, and
-//! end for good what a full disk has only stopped. Where the store takes nothing more, every
-//! process stops.
+//! A process that cannot be made durable stops together with all of its ancestors. A parent that
+//! continued would continue without the result of its child, and would turn a full disk into a
+//! permanent failure. If the store accepts no further commits, every process stops.
 
 use dormouse_proto::id::Pid;
 use dormouse_proto::process::Origin;
@@ -15,7 +15,7 @@ use crate::checkpoint::CommitError;
 use crate::error::NotFound;
 
 impl Supervisor {
-    /// Facts of a process were not made durable.
+    /// The facts of a process could not be made durable.
     pub(super) fn on_commit_failed(&mut self, pid: Pid, error: &CommitError) {
         match error {
             CommitError::Codec(_) => self.unload_failed(pid, &error.to_string()),
@@ -23,9 +23,9 @@ impl Supervisor {
         }
     }
 
-    /// A child that could not be made durable never was. Its parent makes it again when it is
-    /// resumed; where it is the child itself that cannot be written, its parent gets that as its
-    /// end.
+    /// A child whose birth could not be made durable does not exist. If the store refused it, its
+    /// parent stops and creates it again when it is resumed; if the child itself cannot be encoded,
+    /// its parent gets that as the end of the child.
     pub(super) fn on_creation_failed(&mut self, process: &PendingProcess, error: &CommitError) {
         for reply in self.table.take_run_waiters(process.row.pid) {
             // The requester has dropped its receiver if it no longer waits.
@@ -52,7 +52,7 @@ impl Supervisor {
         }
     }
 
-    /// Stops a process that cannot go on, and all that wait for it.
+    /// Stops a process that cannot continue, and its ancestors, which wait for it.
     pub(super) fn stop_with_ancestors(&mut self, pid: Pid, reason: &str) {
         let parent = |pid: &Pid| self.table.get(*pid).and_then(ProcessEntry::parent);
         let stopping: Vec<_> = std::iter::successors(Some(pid), parent).collect();
@@ -61,7 +61,8 @@ impl Supervisor {
             .for_each(|pid| self.stop_process(pid, reason));
     }
 
-    /// It is only its journal from here on; whoever waits for it is told why.
+    /// Kills the actor and leaves the process unloaded; callers that wait for the process get the
+    /// reason.
     fn stop_process(&mut self, pid: Pid, reason: &str) {
         if !matches!(self.table.run_of(pid), Some(Run::Running | Run::Loading)) {
             return;
@@ -75,8 +76,8 @@ impl Supervisor {
         self.answer_run_waiters(pid);
     }
 
-    /// Answers those who wait for a process to run that was stopped first: to wait for its end says
-    /// why.
+    /// Answers the callers that wait for the process to run with a handle; waiting for its end
+    /// returns the reason.
     fn answer_run_waiters(&mut self, pid: Pid) {
         for reply in self.table.take_run_waiters(pid) {
             // The requester has dropped its receiver if it no longer waits.

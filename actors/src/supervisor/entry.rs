@@ -1,5 +1,5 @@
-//! A line of the process table. What only a process needs that runs or is watched stands apart, is
-//! made on demand, and goes when nobody needs it any more: one that sleeps, or has ended, costs a
+//! A row of the process table. The live state that only a loaded or watched process needs is
+//! allocated on demand and dropped when it is unused, so that a hibernated or ended process costs a
 //! few words.
 
 use std::sync::Arc;
@@ -22,41 +22,41 @@ pub(super) struct ProcessEntry {
     program: Arc<str>,
     rare: Option<Box<Rare>>,
     live: Option<Box<Live>>,
-    /// The call that made it, where its origin says one, and which of the call's children it is.
+    /// The call that created the process and the index among the children of that call, if its
+    /// origin has one.
     call: CallId,
     index: u32,
     origin: OriginKind,
     pub(super) run: Run,
-    /// Its tree was stopped: children that it makes are born stopped.
+    /// The tree of the process was stopped: its new children start stopped.
     pub(super) stop_inherited: bool,
-    /// It is to be killed, whatever became of the message that says so.
+    /// The process must be killed when it is loaded, even if the signal itself was lost.
     pub(super) kill_pending: bool,
 }
 
-/// How a process ended; or why it is held, and does not end now.
+/// The exit of a process; or the reason why it is held and does not end now.
 pub(crate) type Ended = Result<Exit, Arc<str>>;
 
-/// How an entry of the table runs.
+/// How a process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Run {
-    /// Its birth is on its way to the disk, its journal is being read, or it pauses after a fault.
+    /// Its birth is not durable yet, its journal is being read, or it waits after a fault.
     Loading,
-    /// It is only its journal since the kernel was opened, or since it had to stop. What it was
-    /// doing is yet to be taken up.
+    /// Not loaded since the kernel was opened, or since the process had to stop. Work may be
+    /// pending in its journal.
     Held,
-    /// It is only its journal, and has nothing to do before somebody speaks to it.
+    /// Not loaded, and nothing is pending until it receives an input.
     Hibernated {
-        /// It was stopped when it fell asleep.
+        /// Whether the process was stopped when it hibernated.
         is_stopped: bool,
     },
     Running,
-    /// Its actor was told to hibernate. What arrives waits until it has, or has said that it
-    /// cannot.
+    /// Its actor was asked to hibernate. Inputs wait for the answer.
     Hibernating,
     Ended,
 }
 
-/// How a process was made.
+/// How a process was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OriginKind {
     Started,
@@ -65,33 +65,33 @@ enum OriginKind {
     Copied,
 }
 
-/// What few processes have, or only at their end.
+/// Fields that few processes have, or only at their end.
 #[derive(Default)]
 struct Rare {
     name: Option<Arc<str>>,
     copied: Option<(Pid, FactNumber)>,
     restored: Option<Restored>,
     exit: Option<Exit>,
-    /// How it stood last, where there is no journal to read that from.
+    /// The last view, if there is no journal to read it from.
     last: Option<View>,
 }
 
-/// What a process has that runs, is about to, or is watched.
+/// The state of a process that is loaded, is being loaded, or is watched.
 pub(super) struct Live {
     pub(super) actor: Option<ActorRef<ProcessMessage>>,
-    /// How it ended, or why it is held; none while it goes on.
+    /// The exit of the process, or the reason why it is held; `None` while neither applies.
     pub(super) exit: watch::Sender<Option<Ended>>,
     pub(super) view: watch::Sender<Option<View>>,
     pub(super) inbox: Arc<Semaphore>,
     pub(super) waiting: Vec<Delivery>,
     pub(super) faults: Vec<Instant>,
-    /// Who waits for it to run.
+    /// Callers that wait until the process runs.
     pub(super) run_waiters: Vec<HandleReply>,
-    /// Who asked it to hibernate.
+    /// Callers that requested hibernation.
     pub(super) to_hibernate: Vec<oneshot::Sender<Result<(), KernelError>>>,
-    /// Its number among those at rest, and since when it is.
+    /// The position in the queue of quiescent processes, and since when.
     pub(super) quiescent: Option<(u64, Instant)>,
-    /// It is being read because it was woken.
+    /// The process is being loaded because it was woken from hibernation.
     pub(super) is_waking: bool,
 }
 
@@ -138,7 +138,7 @@ impl ProcessEntry {
         }
     }
 
-    /// The row of it, which is that of process `pid`.
+    /// The row of the entry, which belongs to process `pid`.
     pub(super) fn row(&self, pid: Pid) -> ProcessRow {
         let (parent, program) = (self.parent(), self.program.clone());
         let (name, exit) = (self.name().cloned(), self.exit().cloned());
@@ -166,7 +166,7 @@ impl ProcessEntry {
         }
     }
 
-    /// What it goes on from, as one of a branch.
+    /// What the process was restored from, if it belongs to a branch or an import.
     pub(super) fn restored(&self) -> Option<Restored> {
         self.rare.as_ref()?.restored
     }
@@ -183,12 +183,12 @@ impl ProcessEntry {
         self.rare.as_ref()?.name.as_ref()
     }
 
-    /// How it ended, durably.
+    /// The durable exit of the process.
     pub(super) fn exit(&self) -> Option<&Exit> {
         self.rare.as_ref()?.exit.as_ref()
     }
 
-    /// Notes how it ended, and how it stood last.
+    /// Records the exit of the process, and its last view.
     pub(super) fn record_exit(&mut self, exit: Exit, last: Option<View>) {
         let rare = self.rare.get_or_insert_default();
         (rare.exit, rare.last) = (Some(exit), last);
@@ -202,7 +202,7 @@ impl ProcessEntry {
         self.live.as_deref_mut()
     }
 
-    /// What it has as one that runs or is watched; made where it has none.
+    /// The live state, which is created if there is none.
     pub(super) fn live_or_create(&mut self, inbox: usize) -> &mut Live {
         let Self { live, rare, .. } = self;
         live.get_or_insert_with(|| {
@@ -222,8 +222,7 @@ impl ProcessEntry {
         })
     }
 
-    /// Lets go of what nobody needs: it neither runs nor is it about to, and nobody holds a handle
-    /// on it or waits for it.
+    /// Drops the live state if the process is not loaded and no handle or caller needs it.
     pub(super) fn drop_live_if_unused(&mut self) {
         let does_not_run = matches!(self.run, Run::Held | Run::Hibernated { .. } | Run::Ended);
         if does_not_run && self.live().is_some_and(|live| live.is_unused(self.run)) {
@@ -231,7 +230,7 @@ impl ProcessEntry {
         }
     }
 
-    /// How it stands in detail, as far as that is in memory.
+    /// The state of the process in detail, if it is in memory.
     pub(super) fn view(&self) -> Option<View> {
         match (self.run, &self.live) {
             (Run::Hibernated { .. }, _) => None,
@@ -240,7 +239,7 @@ impl ProcessEntry {
         }
     }
 
-    /// The word for how it stands.
+    /// The status word of the process.
     pub(super) fn status(&self) -> &'static str {
         match (self.exit(), self.run) {
             (Some(exit), _) => exit.status.word(),
@@ -256,8 +255,8 @@ impl ProcessEntry {
         }
     }
 
-    /// What a process gets when it begins to run: signals that waited, then its start, then all
-    /// else that waited. Where it is to be continued, what comes after that keeps its place.
+    /// The inputs of a process that starts to run: signals that waited, the resume signal, then the
+    /// other inputs. Inputs that follow a continue signal stay behind it.
     pub(super) fn take_startup_inputs(&mut self) -> Vec<Delivery> {
         let mut waiting = self
             .live_mut()
@@ -268,7 +267,8 @@ impl ProcessEntry {
             .position(|delivery| matches!(delivery.input, Input::Signal(Signal::Continue)));
         let later = waiting.split_off(continued.unwrap_or(waiting.len()));
         let (signals, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(Delivery::is_signal);
-        // Whoever waits to hear that the process was killed is not to come behind its end.
+        // A kill signal that waits already ends the process and answers its sender; a second one is
+        // not added.
         let is_signalled = signals
             .iter()
             .any(|delivery| matches!(delivery.input, Input::Signal(Signal::Kill)));
@@ -287,13 +287,13 @@ impl ProcessEntry {
 impl Live {
     fn is_unused(&self, run: Run) -> bool {
         let has_subscribers = self.exit.receiver_count() > 0 || self.view.receiver_count() > 0;
-        // One that had to stop says why, to whoever asks.
+        // A process that had to stop keeps the reason for callers that ask.
         let has_failed = run == Run::Held && self.exit.borrow().is_some();
         !has_subscribers && !has_failed && self.waiting.is_empty() && self.run_waiters.is_empty()
     }
 }
 
-/// The call that made a process, and which of its children it is.
+/// The call that created a process, and the index among the children of that call.
 pub(super) fn child_slot(origin: &Origin) -> Option<(CallId, u32)> {
     match origin {
         Origin::Forked { call, index } => Some((*call, *index)),
@@ -306,8 +306,8 @@ pub(super) fn child_slot(origin: &Origin) -> Option<(CallId, u32)> {
 mod tests {
     use super::*;
 
-    /// What a process costs that sleeps: beside this a child stands in the map of children, by 32
-    /// bytes in nodes that may be half full.
+    /// The memory of a hibernated process. A child adds 32 bytes in the map of children, whose
+    /// nodes may be half full.
     #[test]
     fn an_entry_is_small() {
         assert_eq!(size_of::<Option<ProcessEntry>>(), 56);

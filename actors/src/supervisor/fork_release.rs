@@ -1,10 +1,10 @@
-//! When new processes begin to run: all at once, or, of a fork whose program wants it so, the first at
-//! once and the others when something has come of it. What they send begins with the same bytes,
-//! which the provider then has in its cache.
+//! Delayed start of forked siblings. A program can request that the first child of a fork runs
+//! alone until it has produced output: the requests of all siblings begin with the same bytes,
+//! which the provider then has in its prompt cache.
 //!
-//! Nobody is held back for long: the first's end counts as well, whatever ended it, and after
-//! [`LONGEST_HOLD`] the others run in any case. A signal or a message releases the one that it is
-//! for.
+//! No sibling waits for long: the end of the first child releases the others too, and after
+//! [`MAX_START_DELAY`] they run in any case. A signal or a message releases the process that it is
+//! addressed to.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use dormouse_proto::process::Origin;
 use super::{BirthMessage, PendingProcess, Supervisor};
 use crate::process::StartedSignal;
 
-/// After so long nothing is waited for any more.
+/// The longest delay of a start.
 const MAX_START_DELAY: Duration = Duration::from_secs(2);
 
 impl Supervisor {
-    /// Runs processes whose births are durable.
+    /// Runs processes whose birth records are durable.
     pub(super) async fn run_pending(&mut self, pending: Vec<PendingProcess>) {
         let delays_siblings =
             pending.len() > 1 && pending.iter().all(PendingProcess::is_released_after_first);
@@ -47,13 +47,13 @@ impl Supervisor {
         .await;
         let myself = self.myself.clone();
         tokio::spawn(async move {
-            // Too late is as good as heard.
+            // A timeout releases the siblings too.
             let _ = tokio::time::timeout(MAX_START_DELAY, started_receiver).await;
             let _ = myself.cast(BirthMessage::Release { pids }.into());
         });
     }
 
-    /// Runs those of them that are still held back.
+    /// Runs those of these processes whose start is still delayed.
     pub(super) async fn release(&mut self, pids: Vec<Pid>) {
         for pid in pids {
             if let Some(process) = self.delayed_starts.remove(&pid) {
@@ -62,7 +62,7 @@ impl Supervisor {
         }
     }
 
-    /// A process that is held back hears a signal like any other.
+    /// Starts a delayed process that has received an input.
     pub(super) fn release_for_delivery(&self, pid: Pid) {
         if self.delayed_starts.contains_key(&pid) {
             // If the supervisor has stopped, the kernel is shutting down.

@@ -1,14 +1,14 @@
-//! Hibernation: who goes to sleep and when, and what wakes it.
+//! Hibernation, as decided by the supervisor: which processes hibernate, when, and what wakes them.
 //!
-//! A process says when it has come to rest; the supervisor decides. It goes to sleep when it is
-//! told to, after it rested for so long, or where more are in memory than there may be: those that
-//! rest longest first. Only the process knows whether something is pending, so it has the last
-//! word. From the moment it is told until it has answered, what arrives for it waits here: where it
-//! stays awake it gets that in order, where it sleeps that wakes it. So nothing is lost, and
-//! nothing comes twice.
+//! A process reports when it becomes *quiescent*: nothing is pending for it. The supervisor asks it
+//! to hibernate on request of the host, after it was quiescent for the configured time, or when too
+//! many processes are loaded; those that were quiescent longest go first. The process has the last
+//! word, because only it knows whether something is pending. From the request until the answer,
+//! inputs wait in the table: if the process declines it gets them in order, and if it hibernates
+//! they wake it. No input is lost or delivered twice.
 //!
-//! One that sleeps is its journal and a line of the table. A message, a signal, the end of a child
-//! and somebody who waits for it wake it, under its pid.
+//! A hibernated process consists of its journal and its row in the table. A message, a signal, the
+//! end of a child, or a caller that waits for it wakes it under its pid.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,27 +23,27 @@ use crate::error::{KernelError, NotFound, ProcessError, StoreFailure};
 use crate::event::Event;
 use crate::process::{HibernationBlocker, ProcessMessage};
 
-/// Where the answer to a wish to hibernate goes.
+/// Receives the result of a request to hibernate.
 pub(crate) type HibernateReply = oneshot::Sender<Result<(), KernelError>>;
 
-/// Those at rest, in the order in which they came to it.
+/// The quiescent processes, in the order in which they became quiescent.
 #[derive(Default)]
 pub(super) struct QuiescentQueue {
     order: BTreeMap<u64, Pid>,
     next: u64,
-    /// A timer runs for the first of them.
+    /// Whether a timer runs for the first of them.
     is_timed: bool,
 }
 
 impl QuiescentQueue {
-    /// A process is no longer at rest, as far as is known.
+    /// Removes a process that has received an input.
     pub(super) fn remove(&mut self, entry: &mut ProcessEntry) {
         if let Some((number, _)) = entry.live_mut().and_then(|live| live.quiescent.take()) {
             self.order.remove(&number);
         }
     }
 
-    /// A process is at rest from now on.
+    /// Adds a process that has become quiescent.
     pub(super) fn insert(&mut self, pid: Pid, entry: &mut ProcessEntry) {
         self.remove(entry);
         if let Some(live) = entry.live_mut() {
@@ -54,22 +54,22 @@ impl QuiescentQueue {
     }
 }
 
-/// What is said of processes that rest, sleep and wake.
+/// Reports and requests about hibernation.
 pub(crate) enum HibernationMessage {
-    /// A process has nothing to do.
+    /// Nothing is pending for a process.
     Quiescent { pid: Pid },
-    /// The time of the one that rests longest may be over.
+    /// The longest quiescent process may be due.
     TimerExpired,
-    /// The host wants a process to hibernate.
+    /// The host requests that a process hibernates.
     Hibernate { pid: Pid, reply: HibernateReply },
-    /// A process is durable and gone.
+    /// A process is durable, and its actor stops.
     Hibernated { pid: Pid },
-    /// It was to hibernate and cannot.
+    /// A process was asked to hibernate and cannot.
     HibernationDeclined {
         pid: Pid,
         blocker: HibernationBlocker,
     },
-    /// Somebody waits for a process.
+    /// A caller waits for a process.
     Wake { pid: Pid },
     /// All handles of a process were dropped.
     HandlesDropped { pid: Pid },
@@ -90,9 +90,9 @@ impl Supervisor {
         }
     }
 
-    /// The host wants a process to hibernate.
+    /// Handles the request of the host.
     pub(super) fn hibernate(&mut self, pid: Pid, reply: HibernateReply) {
-        let known = match self.table.run_of(pid) {
+        let result = match self.table.run_of(pid) {
             None => Err(self.or_lost_record(KernelError::NotFound(NotFound::Process(pid)))),
             Some(_) if !self.context.has_store => Err(StoreFailure::NoStore.into()),
             Some(Run::Ended) => Err(ProcessError::Ended(pid).into()),
@@ -113,25 +113,24 @@ impl Supervisor {
             }
         };
         // The requester has dropped its receiver if it no longer waits.
-        let _ = reply.send(known);
+        let _ = reply.send(result);
     }
 
-    /// A process has nothing to do.
+    /// Adds the process to the queue.
     pub(super) fn on_quiescent(&mut self, pid: Pid) {
         self.table.mark_quiescent(pid);
         self.hibernate_due();
     }
 
-    /// Sends to sleep who has rested for so long, and whoever there is no room for.
+    /// Hibernates processes that were quiescent for the configured time, and as many as exceed the
+    /// limit of loaded processes.
     pub(super) fn hibernate_due(&mut self) {
-        let (after, most) = (
-            self.context.limits.hibernate_after,
-            self.context.limits.max_awake,
-        );
+        let after = self.context.limits.hibernate_after;
+        let max_loaded = self.context.limits.max_awake;
         while let Some((pid, since)) = self.longest_quiescent() {
             let is_due = after.is_some_and(|after| since.elapsed() >= after);
-            let is_crowded = most.is_some_and(|most| self.table.loaded() > most);
-            if is_due || is_crowded {
+            let is_over_limit = max_loaded.is_some_and(|max| self.table.loaded() > max);
+            if is_due || is_over_limit {
                 self.begin_hibernation(pid);
             } else {
                 return self.start_timer(after.map(|after| after.saturating_sub(since.elapsed())));
@@ -144,7 +143,8 @@ impl Supervisor {
         Some((pid, self.table.get(pid)?.live()?.quiescent?.1))
     }
 
-    /// One timer at a time: whoever it rings for, the next is looked for then.
+    /// Starts the timer unless it runs. When it expires, the queue is examined again, whichever
+    /// process it was started for.
     fn start_timer(&mut self, pause: Option<Duration>) {
         let Some(pause) = pause.filter(|_| !self.table.quiescent.is_timed) else {
             return;
@@ -158,7 +158,6 @@ impl Supervisor {
         });
     }
 
-    /// The timer rang.
     pub(super) fn on_timer_expired(&mut self) {
         self.table.quiescent.is_timed = false;
         self.hibernate_due();
@@ -170,12 +169,11 @@ impl Supervisor {
             .table
             .get(pid)
             .and_then(|entry| entry.live()?.actor.clone());
-        // An actor that has just faulted or ended does not answer: what becomes of it is told by
-        // its end.
+        // An actor that has just faulted or ended does not answer; its end is handled instead.
         let _ = actor.map(|actor| actor.cast(ProcessMessage::Hibernate));
     }
 
-    /// A process is only its journal from here on. What arrived meanwhile wakes it.
+    /// The process is only its journal now. Inputs that arrived in the meantime wake it.
     pub(super) fn on_hibernated(&mut self, pid: Pid) {
         let Some(live) = self.hibernating(pid) else {
             return;
@@ -200,15 +198,13 @@ impl Supervisor {
         }
     }
 
-    /// A process has something to do, or could not be written. It gets what arrived meanwhile.
+    /// The process stays loaded and gets the inputs that arrived in the meantime.
     pub(super) fn on_hibernation_declined(&mut self, pid: Pid, blocker: &HibernationBlocker) {
         let Some(live) = self.hibernating(pid) else {
             return;
         };
-        let (replies, waiting) = (
-            std::mem::take(&mut live.to_hibernate),
-            std::mem::take(&mut live.waiting),
-        );
+        let replies = std::mem::take(&mut live.to_hibernate);
+        let waiting = std::mem::take(&mut live.waiting);
         self.table.set_run(pid, Run::Running);
         replies
             .into_iter()
@@ -216,7 +212,8 @@ impl Supervisor {
         waiting
             .into_iter()
             .for_each(|delivery| self.deliver(pid, delivery));
-        // It did not count while it was asked, so another one may have to hibernate in its place.
+        // The process did not count as loaded during the request, so another one may have to
+        // hibernate now.
         self.hibernate_due();
     }
 
@@ -227,15 +224,14 @@ impl Supervisor {
             .live_mut()
     }
 
-    /// Somebody waits for a process: one that sleeps wakes, so that it can be looked at. One that
-    /// is held stays so.
+    /// Wakes a hibernated process, so that a caller can wait for it. A held process stays held.
     pub(super) fn wake_if_hibernated(&mut self, pid: Pid) {
         if matches!(self.table.run_of(pid), Some(Run::Hibernated { .. })) {
             self.wake(pid);
         }
     }
 
-    /// The last handle of somebody on a process is gone.
+    /// The last handle of a process was dropped.
     pub(super) fn handles_dropped(&mut self, pid: Pid) {
         if let Some(entry) = self.table.get_mut(pid) {
             entry.drop_live_if_unused();

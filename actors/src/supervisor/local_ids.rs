@@ -1,14 +1,16 @@
-//! The numbers that processes of a branch know each other by.
+//! Translation between pids and the local ids of restored trees.
 //!
-//! Their conversations are those of the processes that they were made from, and so are the numbers
-//! in them: children that run, senders that were heard, mail, what a model was told. Nothing of
-//! that is rewritten. Here, at the door, a number that comes out of a process is turned into the
-//! process that it means, and the number of a process into the one that its reader knows.
+//! The conversation of a branched or imported process contains the pids of the processes that it
+//! was made from: children, senders, mail, and text that its model has read. None of that is
+//! rewritten. Instead, this module translates at the boundary: an id that leaves a process is
+//! resolved to a pid, and a pid that enters a process is replaced by the local id that the process
+//! knows.
 //!
-//! A number means a process of the same branch first. What stands behind it is derived from the
-//! rows of the process table, so that it is durable without a state of its own. A process that was
-//! made since goes by its pid: it is greater than all that its tree was made from. A stranger whose
-//! pid means another within a tree can neither be named there nor write there.
+//! An id first means a member of the same tree. The mapping is derived from the rows of the process
+//! table, so it is durable without a record of its own. A process that was created after the branch
+//! has its pid as local id; that pid is greater than every id of the original tree. A process
+//! outside of the tree whose pid collides with a local id is unreachable: the tree cannot name it,
+//! and it cannot write to the tree.
 
 use std::collections::BTreeMap;
 
@@ -21,20 +23,21 @@ use super::entry::ProcessEntry;
 use super::{Lineage, Supervisor};
 use crate::process::Delivery;
 
-/// Nobody has this pid: they count from 1.
+/// A pid that no process has; pids start at 1.
 const NO_PROCESS: Pid = Pid(0);
 
-/// What numbers mean that are no pids here, by the process that a tree begins with.
+/// The local ids of restored trees that differ from pids, by the root of the tree.
 #[derive(Debug, Default)]
 pub(crate) struct LocalIds {
-    /// Who goes by another number than its pid.
+    /// Root of the tree and local id, to pid.
     members: BTreeMap<(Pid, Pid), Pid>,
-    /// The greatest number of the store that a tree was brought from.
+    /// For an imported tree: the greatest pid of the store that it was exported from. Every id up
+    /// to it belongs to that store.
     foreign: BTreeMap<Pid, Pid>,
 }
 
 impl LocalIds {
-    /// Notes the row of a process whose tree begins with `root`.
+    /// Adds the local id of a process in the tree of `root`.
     pub(super) fn insert(&mut self, root: Pid, row: &ProcessRow) {
         if let Some(restored) = row.restored {
             self.members.insert((root, restored.known_as), row.pid);
@@ -45,7 +48,7 @@ impl LocalIds {
         }
     }
 
-    /// Takes out a process that was never born, or is given up, as its whole tree is.
+    /// Removes a process whose creation failed or whose tree was deleted.
     pub(super) fn remove(&mut self, root: Pid, row: &ProcessRow) {
         if row.restored.is_some() {
             self.members.remove(&(root, row.known_as()));
@@ -53,8 +56,8 @@ impl LocalIds {
         }
     }
 
-    /// The process that `number` means in the tree that begins with `root`, where that is not the
-    /// one with this pid.
+    /// The pid of local id `number` in the tree of `root`; [`NO_PROCESS`] for an id of a foreign
+    /// store; `None` if the tree does not define the id.
     fn resolve(&self, root: Pid, number: Pid) -> Option<Pid> {
         let is_foreign = || self.foreign.get(&root).is_some_and(|last| number <= *last);
         self.members
@@ -65,8 +68,8 @@ impl LocalIds {
 }
 
 impl Supervisor {
-    /// The process that `number` means to `reader`, or nobody: to a copy what it meant to the one
-    /// that it is a copy of. Costs the depth of its tree.
+    /// The pid that `number` means to `reader`, or [`NO_PROCESS`]. A copy resolves an id as the
+    /// process that it was copied from. Costs the depth of its tree.
     pub(super) fn resolve(&self, reader: Pid, number: Pid) -> Pid {
         let mut root = self.table.root(reader);
         loop {
@@ -80,22 +83,21 @@ impl Supervisor {
         }
     }
 
-    /// The number that `reader` knows `pid` by; none where that number means another to it. Costs
-    /// the depth of their trees.
+    /// The id by which `reader` knows `pid`; `None` if that id means another process to `reader`.
+    /// Costs the depth of both trees.
     pub(super) fn local_id_for(&self, reader: Pid, pid: Pid) -> Option<Pid> {
-        let (root, of) = (self.table.root(reader), self.table.root(pid));
-        if root == of {
+        if self.table.root(reader) == self.table.root(pid) {
             return Some(self.local_id(pid));
         }
         (self.resolve(reader, pid) == pid).then_some(pid)
     }
 
-    /// The number that a process goes by within its tree.
+    /// The id of a process within its tree.
     pub(super) fn local_id(&self, pid: Pid) -> Pid {
         self.table.row(pid).map_or(pid, |row| row.known_as())
     }
 
-    /// A process as `reader` is told of it; none where it cannot be named to it.
+    /// A list entry with the ids that `reader` knows; `None` if `reader` cannot name the process.
     pub(super) fn neighbour_seen_by(&self, reader: Pid, neighbour: Neighbour) -> Option<Neighbour> {
         let pid = self.local_id_for(reader, neighbour.pid)?;
         let parent = neighbour
@@ -108,7 +110,8 @@ impl Supervisor {
         })
     }
 
-    /// What the host says in the name of a process, as its receiver knows that.
+    /// Replaces the sender of a message that the host sends in the name of a process by the id that
+    /// the receiver knows.
     pub(super) fn with_local_sender(&self, to: Pid, mut delivery: Delivery) -> Delivery {
         if let Input::Spoke {
             from: Sender::Process(from),
@@ -120,8 +123,8 @@ impl Supervisor {
         delivery
     }
 
-    /// The process, then the one that it goes on from, and so on, each with the last fact that was
-    /// taken over.
+    /// The process, then the process that it was copied or restored from, and so on, each with the
+    /// last fact that was taken from it.
     pub(super) fn lineage(&self, pid: Pid) -> Lineage {
         let mut lineage = vec![(pid, None)];
         let ancestor_of = |pid| self.table.row(pid).and_then(|row| row.ancestor());

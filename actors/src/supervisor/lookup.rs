@@ -1,4 +1,4 @@
-//! Questions about the process table, and the handles of processes.
+//! Queries of the process table, and handles of processes.
 
 use std::sync::Arc;
 
@@ -14,38 +14,38 @@ use super::{HibernationMessage, Supervisor, SupervisorMessage};
 use crate::error::{KernelError, NotFound};
 use crate::event::View;
 
-/// A question about the process table, or a change of it that concerns no process that runs.
+/// A query of the process table, or the removal of deleted processes from it.
 pub(crate) enum LookupMessage {
-    /// The handle of a process, as it is.
+    /// The handle of a process, loaded or not.
     Find { pid: Pid, reply: HandleReply },
-    /// The handle of the living process of a name.
+    /// The handle of the living process with a name.
     FindNamed { name: Arc<str>, reply: HandleReply },
     /// Rows of the process table.
     List {
         which: ListFilter,
         reply: oneshot::Sender<Vec<ListedProcess>>,
     },
-    /// The processes that one can write to.
+    /// The processes that a process can write to.
     ListNeighbours {
         of: Pid,
         reply: oneshot::Sender<Neighbours>,
     },
-    /// A process and all below it, including those that have ended.
+    /// A process and its descendants, including those that have ended.
     ListTree { of: Pid, reply: ProcessTreeReply },
-    /// The processes that a process continues.
+    /// The processes that a process was copied or restored from.
     Lineage {
         of: Pid,
         reply: oneshot::Sender<Lineage>,
     },
-    /// Ended processes were deleted.
+    /// A garbage collection deleted these ended processes.
     RemoveDeleted { pids: Vec<Pid> },
 }
 
-/// A process, then the one that it goes on from, and so on, each with the last fact that was taken
-/// over.
+/// A process, then the process that it was copied or restored from, and so on, each with the last
+/// fact that was taken from it.
 pub(crate) type Lineage = Vec<(Pid, Option<FactNumber>)>;
 
-/// What a handle of a process holds.
+/// The parts of a process handle.
 pub(crate) struct HandleParts {
     pub(crate) pid: Pid,
     pub(crate) exit: watch::Receiver<Option<Ended>>,
@@ -54,7 +54,7 @@ pub(crate) struct HandleParts {
     pub(crate) guard: Arc<HandleGuard>,
 }
 
-/// Tells the supervisor, when it is dropped, that no handle of this process is left.
+/// Notifies the supervisor on drop that no handle of the process is left.
 pub(crate) struct HandleGuard {
     pid: Pid,
     supervisor: ActorRef<SupervisorMessage>,
@@ -69,7 +69,7 @@ impl Drop for HandleGuard {
     }
 }
 
-/// Where the handle of a process goes.
+/// Receives the handle of a process.
 pub(crate) type HandleReply = oneshot::Sender<Result<HandleParts, KernelError>>;
 
 impl Supervisor {
@@ -101,7 +101,7 @@ impl Supervisor {
         self.handle_parts(pid)
     }
 
-    /// A place at a process, for a handle.
+    /// Subscribes a new handle to a process.
     pub(super) fn handle_parts(&mut self, pid: Pid) -> Result<HandleParts, KernelError> {
         let HandleChannels { exit, view, inbox } = self
             .table
@@ -120,7 +120,8 @@ impl Supervisor {
         })
     }
 
-    /// That a process is not in the table is known only where the store could list all.
+    /// Absence from the table is authoritative only if the store could list all processes.
+    /// Otherwise the error says that the process may be lost (LOST-1).
     pub(super) fn or_lost_record(&self, unknown: KernelError) -> KernelError {
         match self.context.lost_records() {
             None => unknown,
@@ -131,7 +132,7 @@ impl Supervisor {
         }
     }
 
-    /// Takes out processes that have ended, by whole trees.
+    /// Removes ended processes, by whole trees.
     fn remove_deleted(&mut self, pids: &[Pid]) {
         for row in pids.iter().filter_map(|pid| self.table.row(*pid)) {
             self.local_ids.remove(self.table.root(row.pid), &row);

@@ -1,7 +1,7 @@
-//! The post: who may write to whom, and how a message finds its receiver.
+//! Routing of messages: which process may write to which, and delivery to the receiver.
 //!
-//! Whether a message was taken is the receiver's word, durable before it is given; where there is
-//! no receiver, the supervisor says why. A receiver that sleeps wakes.
+//! Only the receiver acknowledges a message, after the receipt is durable; if there is no receiver,
+//! the supervisor answers with the reason (MAIL-1). A hibernated receiver is woken.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -22,26 +22,27 @@ use super::table::Table;
 use crate::process::Delivery;
 use crate::recovery::{self, LoadPurpose};
 
-/// Something for a process.
+/// An input or a message for a process.
 pub(crate) enum MailMessage {
-    /// An input; the process is woken where it does not run.
+    /// An input from the host; the process is woken if it is not loaded.
     Deliver { pid: Pid, delivery: Box<Delivery> },
-    /// A message of another process.
+    /// A message from another process.
     Send(Box<SendRequest>),
 }
 
-/// A message on its way.
+/// A message from one process to another.
 pub(crate) struct SendRequest {
     pub(crate) from: Pid,
     pub(crate) call: CallId,
     pub(crate) acked_below: u32,
     pub(crate) to: Address,
     pub(crate) envelope: Envelope,
-    /// Where the receipt goes. Dropped where the receiver stopped before it could give one.
+    /// Receives the receipt. Dropped if the receiver stopped before it could answer.
     pub(crate) receipt: oneshot::Sender<Answer>,
 }
 
-/// The processes that one can write to, and how many there are beside them.
+/// The processes that a process can write to: the known ones, and the number of those that are not
+/// listed.
 #[derive(Default)]
 pub(crate) struct Neighbours {
     pub(crate) known: Vec<Neighbour>,
@@ -59,8 +60,7 @@ impl Supervisor {
         }
     }
 
-    /// Hands `delivery` to a process: at once where it runs, once it does where it is being read or
-    /// sleeps.
+    /// Delivers an input: at once if the process runs, otherwise once it is loaded.
     pub(super) fn deliver(&mut self, pid: Pid, delivery: Delivery) {
         if self.table.deliver(pid, delivery) {
             self.wake(pid);
@@ -68,12 +68,12 @@ impl Supervisor {
         }
     }
 
-    /// An input from inside; a process that has ended does not hear it.
+    /// Delivers an input from inside the kernel. A process that has ended ignores it.
     pub(super) fn deliver_internal(&mut self, pid: Pid, input: Input) {
         self.deliver(pid, Delivery::internal(input));
     }
 
-    /// Ends the hold of a process's tree, since the host resumed the process or gave it an input.
+    /// Ends the hold of a tree, because the host resumed one of its processes or sent it an input.
     pub(super) fn release_tree(&mut self, pid: Pid) {
         self.held_trees.remove(&self.table.root(pid));
     }
@@ -98,7 +98,8 @@ impl Supervisor {
                     receipt,
                     ..
                 } = request;
-                // Of a message that is posted again each delivery has its own answer.
+                // A repeated message gets a new request id, so that each delivery has its own
+                // answer.
                 self.messages_routed += 1;
                 let ticket: Arc<str> =
                     format!("message:{from}:{call}:{}", self.messages_routed).into();
@@ -122,8 +123,9 @@ impl Supervisor {
         }
     }
 
-    /// Answers a message to a process that has ended. It may have received the message before: a
-    /// sender that was restarted sends again. Reads its journal.
+    /// Answers a message to a process that has ended. The process may have received the message
+    /// before it ended, because a restarted sender repeats its messages; its journal has the
+    /// receipt then.
     fn answer_from_journal(
         &self,
         pid: Pid,
@@ -142,7 +144,7 @@ impl Supervisor {
         });
     }
 
-    /// Who is meant by an address.
+    /// Resolves an address, and checks that the sender may write to it.
     fn resolve_receiver(&self, from: Pid, to: &Address) -> Result<Receiver, String> {
         let resolve = |number: Pid| AddressedProcess {
             number,
@@ -181,16 +183,16 @@ impl Supervisor {
     }
 }
 
-/// A process that a message is for.
+/// The receiver of a message.
 struct Receiver {
     pid: Pid,
-    /// The number that it knows the sender by.
+    /// The id by which the receiver knows the sender.
     known: Pid,
-    /// Why it takes no message, where it has ended.
+    /// The error for the sender, if the receiver has ended.
     ended: Option<String>,
 }
 
-/// A process as its reader names it.
+/// A process, and the id that the sender used for it.
 struct AddressedProcess {
     number: Pid,
     pid: Pid,
@@ -253,9 +255,9 @@ impl Table {
             }
     }
 
-    /// The living processes that `of` may write to, itself among them: its relatives and those that
-    /// have a name, then of the others as many as are shown, the newest first. Costs the tree, or
-    /// all processes where the reach is everyone.
+    /// The living processes that `of` may write to, itself included: relatives and named processes
+    /// first, then the newest of the others up to the limit. Costs the tree, or all processes if
+    /// the reach is everyone.
     fn neighbours(&self, of: Pid, reach: Reach) -> Neighbours {
         let parent = self.get(of).and_then(ProcessEntry::parent);
         let children = |pid: Pid| {

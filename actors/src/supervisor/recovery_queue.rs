@@ -1,17 +1,17 @@
-//! What becomes of the processes that a store holds when a kernel is opened on it.
+//! Loads the processes that run again when a kernel is opened on a store.
 //!
-//! They are taken up by rising pid, parents before their children, and few at a time: a store may
-//! hold more of them than there is memory for.
+//! They are loaded in the order of their pids, parents before their children, and only a few at a
+//! time: a store may hold more processes than there is memory for.
 
 use dormouse_proto::id::Pid;
 
 use super::Supervisor;
 use super::entry::Run;
 
-/// So many journals are read at once.
+/// How many journals are read concurrently.
 const MAX_CONCURRENT_LOADS: usize = 32;
 
-/// Those that are to be taken up.
+/// Processes that are to be loaded.
 #[derive(Default)]
 pub(super) struct RecoveryQueue {
     waiting: std::collections::VecDeque<Pid>,
@@ -19,13 +19,13 @@ pub(super) struct RecoveryQueue {
 }
 
 impl Supervisor {
-    /// Runs these from their journals, a few at a time.
+    /// Loads these processes, a few at a time.
     pub(super) fn recover(&mut self, pids: Vec<Pid>) {
         self.recovery_queue.waiting.extend(pids);
         self.load_next();
     }
 
-    /// A journal was read, or could not be.
+    /// A journal was read, or could not be read: starts the next load.
     pub(super) fn on_recovery_load_finished(&mut self, pid: Pid) {
         if self.recovery_queue.loading.remove(&pid) {
             self.load_next();
@@ -36,7 +36,7 @@ impl Supervisor {
         while self.recovery_queue.loading.len() < MAX_CONCURRENT_LOADS
             && let Some(pid) = self.recovery_queue.waiting.pop_front()
         {
-            // Somebody may have spoken to it, or another may have found it, in the meantime.
+            // A message or a parent may have loaded it in the meantime.
             if self.table.run_of(pid) == Some(Run::Held) {
                 self.recovery_queue.loading.insert(pid);
                 self.wake(pid);

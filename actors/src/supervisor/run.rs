@@ -1,5 +1,5 @@
-//! Running processes, and what becomes of one that faults: restarted from its journal with growing
-//! pauses, given up after a bounded number of faults within a window.
+//! Loading and running of processes. A process that faults is restarted from its journal with
+//! growing delays, and ends as faulted after a limited number of faults within a time window.
 
 use std::time::Duration;
 
@@ -20,24 +20,24 @@ use crate::recovery::{self, LoadError, LoadPurpose, Loaded};
 const FAULT_WINDOW: Duration = Duration::from_secs(600);
 const FIRST_RESTART_DELAY: Duration = Duration::from_millis(50);
 
-/// Whether a process runs: what is asked, and what became of it.
+/// Requests to run processes, and reports of how they run.
 pub(crate) enum RunMessage {
-    /// Run a process from its journal.
+    /// Load a process and run it.
     Resume { pid: Pid, reply: HandleReply },
-    /// Run these from their journals, a few at a time.
+    /// Load these processes, a few at a time.
     Recover { pids: Vec<Pid> },
-    /// A pause after a fault is over.
+    /// The delay after a fault has elapsed.
     Restart { pid: Pid },
-    /// A journal was read.
+    /// A journal was read, or could not be read.
     Loaded {
         pid: Pid,
         result: Result<Box<Loaded>, LoadError>,
     },
-    /// A process stopped since its facts could not be made durable.
+    /// A process stopped because its facts could not be made durable.
     Undurable { pid: Pid, error: CommitError },
     /// A process ended, durably.
     Ended { pid: Pid, exit: Exit },
-    /// Hand out a process as it is; the reply is dropped where it does not run.
+    /// Copy a running process. The reply is dropped if the process does not run.
     Copy { pid: Pid, reply: CopyReply },
 }
 
@@ -54,7 +54,7 @@ impl Supervisor {
         }
     }
 
-    /// Runs a process that is only its journal; the reply waits until that was read.
+    /// Loads a process; the reply waits until it runs.
     fn resume(&mut self, pid: Pid, reply: HandleReply) {
         if let Some(reply) = self.table.await_run(pid, reply) {
             // The requester has dropped its receiver if it no longer waits.
@@ -64,7 +64,7 @@ impl Supervisor {
         self.wake(pid);
     }
 
-    /// Begins to run a process that is only its journal.
+    /// Loads a process that is held or hibernated.
     pub(super) fn wake(&mut self, pid: Pid) {
         if matches!(
             self.table.run_of(pid),
@@ -74,8 +74,8 @@ impl Supervisor {
         }
     }
 
-    /// Reads a process's journal beside the actor, once what is on its way to the store has arrived
-    /// there. All of one that hibernates has.
+    /// Reads a journal on a blocking thread, after all queued records of the process have reached
+    /// the store. Those of a hibernated process have.
     pub(super) fn load(&mut self, pid: Pid) {
         let is_hibernated = matches!(self.table.run_of(pid), Some(Run::Hibernated { .. }));
         self.table.loading(pid);
@@ -108,8 +108,8 @@ impl Supervisor {
         }
     }
 
-    /// A journal that cannot be read now may be readable later, by a kernel with another tool or a
-    /// mended disk: nothing is written, and the process stays what it is.
+    /// If a journal cannot be read, a later attempt may succeed, for instance with another tool or
+    /// a repaired disk. Nothing is written, and the process is held.
     async fn loaded(&mut self, pid: Pid, result: Result<Box<Loaded>, LoadError>) {
         self.on_recovery_load_finished(pid);
         match result.map_err(KernelError::from) {
@@ -133,12 +133,12 @@ impl Supervisor {
             .get(pid)
             .filter(|entry| entry.run == Run::Running);
         if let Some(actor) = running.and_then(|entry| entry.live()?.actor.as_ref()) {
-            // One that has just ended drops the reply.
+            // An actor that has just ended drops the reply.
             let _ = actor.cast(ProcessMessage::Copy { reply });
         }
     }
 
-    /// An actor has stopped: it was told to, or had nothing left to do.
+    /// An actor has stopped, on request or because its process ended or hibernated.
     pub(super) fn on_actor_stopped(&mut self, actor: ActorId) {
         if let Some(pid) = self.table.remove_actor(actor)
             && self.table.finish_stopping(pid)
@@ -147,8 +147,8 @@ impl Supervisor {
         }
     }
 
-    /// Starts the actor of a process: it takes the signals that waited for it, resumes, then takes
-    /// the rest.
+    /// Starts the actor of a process. It handles the signals that waited, resumes, then handles the
+    /// other inputs.
     pub(super) async fn start_actor(
         &mut self,
         Loaded {
@@ -209,8 +209,8 @@ impl Supervisor {
         self.hibernate_due();
     }
 
-    /// A process that could not be read or written stays what its journal says, to be resumed
-    /// later. Who waits for it, its parent too, is told that it does not end now.
+    /// A process that cannot be read or written stays as its journal says and can be resumed later.
+    /// Its parent and all callers that wait for it get the reason.
     pub(super) fn unload_failed(&mut self, pid: Pid, reason: &str) {
         tracing::error!(%pid, reason, "a process was stopped");
         if let Some(row) = self.table.unload(pid, reason) {
@@ -222,6 +222,7 @@ impl Supervisor {
         }
     }
 
+    /// Restarts a process after a delay, or ends it once it has faulted too often.
     pub(super) fn on_actor_failed(&mut self, actor: ActorId, reason: &str) {
         let Some(pid) = self.table.remove_actor(actor) else {
             return;
@@ -259,7 +260,7 @@ impl Supervisor {
         });
     }
 
-    /// A process that cannot be run ends as faulted; its parent gets that as an answer.
+    /// A process that cannot run ends as faulted; its parent gets that as the end of the child.
     pub(super) fn end_as_faulted(&mut self, pid: Pid, reason: &str) {
         let exit = Exit::new(ExitStatus::Faulted, reason);
         tracing::error!(%pid, reason, "a process was given up");
@@ -269,7 +270,7 @@ impl Supervisor {
         }];
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |_result| {
-            // LogRecord or not, whoever waits has to know.
+            // Even if the record was not written, callers that wait for the process get its end.
             let _ = myself.cast(RunMessage::Ended { pid, exit }.into());
         });
         self.context.append(entries, acknowledge);

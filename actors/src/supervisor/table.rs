@@ -1,4 +1,5 @@
-//! The process table: who there is, who runs, who waits for whom.
+//! The process table: which processes exist, how they run, and who waits for them. Made for a
+//! million rows; see `entry.rs` for the size of one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -24,27 +25,27 @@ pub(crate) struct Table {
     inbox: usize,
     entries: PidMap<ProcessEntry>,
     actors: HashMap<ActorId, Pid>,
-    /// Processes whose actors were told to stop and have not yet, and whether to read the journal
-    /// once they have.
+    /// Processes whose actors were told to stop and have not stopped yet, and whether to load the
+    /// process afterwards.
     stopping: BTreeMap<Pid, bool>,
     children: BTreeMap<(Pid, CallId, u32), Pid>,
-    /// Those that live, or are about to, by the names that the host gave them.
+    /// Living and pending processes, by the names that the host gave them.
     names: BTreeMap<Arc<str>, Pid>,
-    /// The names of programs: each is in memory once.
+    /// The names of programs; all rows share one string per program.
     programs: BTreeSet<Arc<str>>,
-    /// Those that are in memory, or about to be.
+    /// How many processes are loaded or being loaded.
     loaded: usize,
     pub(super) quiescent: QuiescentQueue,
 }
 
-/// What a handle of a process is told by.
+/// The channels that a process handle subscribes to.
 pub(super) struct HandleChannels {
     pub(super) exit: watch::Receiver<Option<Ended>>,
     pub(super) view: watch::Receiver<Option<View>>,
     pub(super) inbox: Arc<Semaphore>,
 }
 
-/// A line of the table as it is listed.
+/// A row of the table, as it is listed.
 #[derive(Clone, Debug)]
 pub(crate) struct ListedProcess {
     pub(crate) row: ProcessRow,
@@ -52,17 +53,17 @@ pub(crate) struct ListedProcess {
     pub(crate) view: Option<Box<View>>,
 }
 
-/// Which lines of the table are listed.
+/// Which rows are listed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ListFilter {
-    /// So many at most, after this pid.
+    /// At most this many processes after this pid.
     After(Option<Pid>, usize),
-    /// The children of one.
+    /// The children of a process.
     Children(Pid),
 }
 
 impl Table {
-    /// From what a store lists. Costs a pass over it.
+    /// The table of the processes that a store lists. Costs a pass over the list.
     pub(crate) fn new(Listing { rows, last, .. }: Listing, inbox: usize) -> Self {
         let next_pid = last + 1;
         let mut table = Self {
@@ -89,8 +90,8 @@ impl Table {
         table
     }
 
-    /// Children outlived the end of their parent, if the kernel stopped in between: they go where
-    /// it went.
+    /// A child outlived its parent if the kernel stopped in between. It is killed, as its parent
+    /// would have done.
     fn mark_orphans(&mut self) {
         let has_ended = |pid| self.get(pid).is_some_and(|entry| entry.run == Run::Ended);
         let is_orphan =
@@ -114,17 +115,17 @@ impl Table {
         pid
     }
 
-    /// All pids from here on are greater than `last`.
+    /// Makes all further pids greater than `last`.
     pub(super) fn raise_next_pid_above(&mut self, last: Pid) {
         self.next_pid = self.next_pid.max(last.0 + 1);
     }
 
-    /// The highest pid that was given; 0 where there was none.
+    /// The highest pid that was assigned; 0 if there is none.
     pub(super) fn last_pid(&self) -> Pid {
         Pid(self.next_pid - 1)
     }
 
-    /// Takes in a process whose birth is not yet durable.
+    /// Adds a process whose birth record is not durable yet.
     pub(super) fn reserve(&mut self, row: ProcessRow) {
         let pid = row.pid;
         let inherits_stop = self.inherits_stop(row.parent);
@@ -132,21 +133,21 @@ impl Table {
         self.set_stop_inherited(pid, inherits_stop);
     }
 
-    /// Whether the tree of a process was stopped: children of its are born stopped.
+    /// Whether the tree of a process was stopped, so that its new children start stopped.
     pub(super) fn inherits_stop(&self, parent: Option<Pid>) -> bool {
         parent
             .and_then(|parent| self.get(parent))
             .is_some_and(|parent| parent.stop_inherited)
     }
 
-    /// Notes whether the tree that a process belongs to is stopped.
+    /// Records whether the tree of a process is stopped.
     pub(super) fn set_stop_inherited(&mut self, pid: Pid, inherits_stop: bool) {
         if let Some(entry) = self.get_mut(pid) {
             entry.stop_inherited = inherits_stop;
         }
     }
 
-    /// The numbers that processes of branches go by. Costs the table.
+    /// The local ids of all restored processes. Costs a pass over the table.
     pub(super) fn local_ids(&self) -> LocalIds {
         let mut local_ids = LocalIds::default();
         let restored = self
@@ -157,7 +158,7 @@ impl Table {
         local_ids
     }
 
-    /// Whether something waits for a process that does not run yet.
+    /// Whether an input or a kill waits for a process that is not running.
     pub(super) fn has_pending_input(&self, pid: Pid) -> bool {
         let has_waiting =
             |entry: &ProcessEntry| entry.live().is_some_and(|live| !live.waiting.is_empty());
@@ -181,7 +182,7 @@ impl Table {
         self.set_run(pid, run);
     }
 
-    /// How a process runs from here on. One that runs, or is about to, has what that takes.
+    /// Changes how a process runs. A process that runs or is being loaded gets its live state.
     pub(super) fn set_run(&mut self, pid: Pid, run: Run) {
         let inbox = self.inbox;
         let Some(entry) = self.entries.get_mut(pid) else {
@@ -205,7 +206,7 @@ impl Table {
         }
     }
 
-    /// A process that runs is at rest.
+    /// Adds a running process to the quiescent ones.
     pub(super) fn mark_quiescent(&mut self, pid: Pid) {
         if let Some(entry) = self
             .entries
@@ -216,12 +217,12 @@ impl Table {
         }
     }
 
-    /// How many are in memory, or about to be.
+    /// How many processes are loaded or being loaded.
     pub(super) fn loaded(&self) -> usize {
         self.loaded
     }
 
-    /// Takes out a process that was never born.
+    /// Removes a process whose creation failed.
     pub(super) fn remove(&mut self, row: &ProcessRow) {
         self.set_run(row.pid, Run::Ended);
         self.entries.remove(row.pid);
@@ -231,8 +232,8 @@ impl Table {
         }
     }
 
-    /// Takes out a process that has ended. Its name may be another's by now, and its number is
-    /// never given again.
+    /// Removes a process that has ended. Its name may belong to another process by now, and its pid
+    /// is never reused.
     pub(super) fn remove_ended(&mut self, pid: Pid) {
         if !self
             .get(pid)
@@ -249,17 +250,17 @@ impl Table {
         }
     }
 
-    /// The living process that the host gave this name.
+    /// The living process with this name.
     pub(super) fn named(&self, name: &str) -> Option<Pid> {
         self.names.get(name).copied()
     }
 
-    /// Those that have a name and live.
+    /// The living processes that have a name.
     pub(super) fn names(&self) -> impl Iterator<Item = Pid> {
         self.names.values().copied()
     }
 
-    /// A name is free again where its process is gone.
+    /// The name of a process that is gone becomes free.
     fn release_name(&mut self, row: &ProcessRow) {
         if let Some(name) = &row.name {
             self.names.remove(name);
@@ -274,7 +275,7 @@ impl Table {
         self.entries.get(pid)
     }
 
-    /// What a process has that runs or is watched, where it does.
+    /// The live state of a process, if it runs or a handle exists.
     pub(super) fn live_mut(&mut self, pid: Pid) -> Option<&mut Live> {
         self.get_mut(pid)?.live_mut()
     }
@@ -287,7 +288,7 @@ impl Table {
         self.get(pid).map(|entry| entry.row(pid))
     }
 
-    /// The process that the tree of `pid` begins with. Costs the depth of the tree.
+    /// The root of the tree of `pid`. Costs the depth of the tree.
     pub(super) fn root(&self, pid: Pid) -> Pid {
         let parent = |pid: &Pid| self.get(*pid).and_then(ProcessEntry::parent);
         std::iter::successors(Some(pid), parent)
@@ -295,7 +296,7 @@ impl Table {
             .unwrap_or(pid)
     }
 
-    /// All that have not ended, durably.
+    /// All processes whose end is not durable.
     pub(super) fn living(&self) -> impl Iterator<Item = Pid> {
         self.entries
             .iter()
@@ -303,18 +304,18 @@ impl Table {
             .map(|(pid, _)| pid)
     }
 
-    /// The child that a call made, if it did.
+    /// The child that a call created, if there is one.
     pub(super) fn child(&self, parent: Pid, origin: &Origin) -> Option<ProcessRow> {
         let (call, index) = child_slot(origin)?;
         self.child_at(parent, call, index)
     }
 
-    /// The same, by the call and which of its children it is.
+    /// Like [`child`](Self::child), by the call and the index of the child.
     pub(super) fn child_at(&self, parent: Pid, call: CallId, index: u32) -> Option<ProcessRow> {
         self.row(*self.children.get(&(parent, call, index))?)
     }
 
-    /// The children that have not ended, and the calls that made them.
+    /// The children that have not ended, and the calls that created them.
     pub(super) fn living_children(&self, parent: Pid) -> Vec<(Pid, CallId)> {
         let lives = |pid: Pid| self.run_of(pid).is_some_and(|run| run != Run::Ended);
         self.children_of(parent)
@@ -322,7 +323,7 @@ impl Table {
             .collect()
     }
 
-    /// The children, living or not, and the calls that made them.
+    /// All children, and the calls that created them.
     pub(super) fn children_of(&self, parent: Pid) -> impl Iterator<Item = (Pid, CallId)> {
         let first = (parent, CallId { epoch: 0, seq: 0 }, 0);
         let children = self
@@ -332,7 +333,7 @@ impl Table {
         children.map(|((_, call, _), child)| (*child, *call))
     }
 
-    /// A process and all below it that have not ended, parents first.
+    /// A process and its descendants that have not ended, parents first.
     pub(super) fn tree(&self, root: Pid) -> Vec<Pid> {
         let mut tree = vec![root];
         let mut next = 0;
@@ -347,7 +348,7 @@ impl Table {
         tree
     }
 
-    /// Keeps `reply` until the process runs; gives it back where that is not to be waited for.
+    /// Keeps `reply` until the process runs. Returns it if the process already runs or has ended.
     pub(super) fn await_run(&mut self, pid: Pid, reply: HandleReply) -> Option<HandleReply> {
         let inbox = self.inbox;
         match self.get_mut(pid) {
@@ -367,8 +368,7 @@ impl Table {
             .unwrap_or_default()
     }
 
-    /// The process is only its journal from here on. Who waits for its end is told that it does not
-    /// come.
+    /// The process is only its journal from now on. Callers that wait for its end get `reason`.
     pub(super) fn unload(&mut self, pid: Pid, reason: &str) -> Option<ProcessRow> {
         let inbox = self.inbox;
         let entry = self.get_mut(pid).filter(|entry| entry.run != Run::Ended)?;
@@ -389,7 +389,7 @@ impl Table {
     }
 
     pub(super) fn loading(&mut self, pid: Pid) {
-        // One that has ended in the meantime stays ended.
+        // A process that has ended in the meantime stays ended.
         if self.run_of(pid).is_some_and(|run| run != Run::Ended) {
             self.set_run(pid, Run::Loading);
             self.live_mut(pid).map(|live| live.exit.send_replace(None));
@@ -400,15 +400,15 @@ impl Table {
         self.actors.remove(&actor)
     }
 
-    /// Notes that an actor was told to stop. It may have stopped already.
+    /// Records that an actor was told to stop. It may have stopped already.
     pub(super) fn mark_stopping(&mut self, actor: ActorId) {
         if let Some(pid) = self.actors.get(&actor) {
             self.stopping.insert(*pid, false);
         }
     }
 
-    /// Puts off the reading of a journal until the actor of the process has stopped, since the
-    /// actor may still write to it. ShutdownBarrier false if there is nothing to wait for.
+    /// Defers loading a process until its previous actor has stopped, since that actor may still
+    /// write to the journal. Returns false if there is no such actor.
     pub(super) fn defer_load_until_stopped(&mut self, pid: Pid) -> bool {
         let stopping = self.stopping.get_mut(&pid);
         stopping
@@ -416,13 +416,13 @@ impl Table {
             .is_some()
     }
 
-    /// Notes that the actor of a process has stopped. ShutdownBarrier whether to read the journal now.
+    /// Records that the actor of a process has stopped. Returns whether a deferred load is due.
     pub(super) fn finish_stopping(&mut self, pid: Pid) -> bool {
         self.stopping.remove(&pid).unwrap_or_default() && self.run_of(pid) == Some(Run::Loading)
     }
 
-    /// Notes how a process ended, durably, and tells who waits. `last` is how it stood, where no
-    /// journal says so. ShutdownBarrier its row; none where that is known already.
+    /// Records the durable end of a process and notifies the callers that wait for it. Returns its
+    /// row, or `None` if the end was recorded before.
     pub(super) fn end(
         &mut self,
         pid: Pid,
@@ -446,7 +446,8 @@ impl Table {
         Some(row)
     }
 
-    /// Hands over `delivery`, or keeps it until the process runs; false where it was refused.
+    /// Delivers an input, or keeps it until the process runs. Returns false if the input was
+    /// refused.
     pub(super) fn deliver(&mut self, pid: Pid, delivery: Delivery) -> bool {
         let inbox = self.inbox;
         let Some(entry) = self.entries.get_mut(pid) else {
@@ -464,7 +465,7 @@ impl Table {
         let live = entry.live_or_create(inbox);
         match live.actor.as_ref().filter(|_| is_running) {
             Some(actor) => {
-                // An actor that has just faulted takes nothing: what it does not take waits for its
+                // An actor that has just faulted accepts no message: the input waits for its
                 // successor.
                 if let Err(MessagingErr::SendErr(ProcessMessage::Input(delivery))) =
                     actor.cast(ProcessMessage::Input(Box::new(delivery)))
@@ -490,7 +491,7 @@ impl Table {
         })
     }
 
-    /// By rising pid.
+    /// The selected rows, sorted by pid.
     pub(super) fn list(&self, which: ListFilter) -> Vec<ListedProcess> {
         let listed_process = |(pid, entry): (Pid, &ProcessEntry)| ListedProcess {
             row: entry.row(pid),
@@ -517,12 +518,12 @@ impl Table {
     }
 }
 
-/// What says how a process stood when it has ended.
+/// Where the state of an ended process is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FinalState {
-    /// Its journal does.
+    /// In its journal.
     Journal,
-    /// Nothing but its last view.
+    /// In its last view, because there is no journal.
     Nothing,
 }
 

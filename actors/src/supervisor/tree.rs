@@ -1,4 +1,4 @@
-//! What concerns several processes of a tree: signals, checkpoints, the children of a call.
+//! Operations on several processes of a tree: signals, checkpoints, and the children of a call.
 
 use std::sync::Arc;
 
@@ -13,22 +13,22 @@ use crate::checkpoint::NewCheckpointReply;
 use crate::error::{KernelError, NotFound, ProcessError};
 use crate::process::{Delivery, DurableReply};
 
-/// What concerns several processes of a tree.
+/// Operations on several processes of a tree.
 pub(crate) enum TreeMessage {
-    /// A signal for a process and all below it.
+    /// Send a signal to a process and its descendants.
     SignalTree {
         root: Pid,
         signal: Signal,
         received: DurableReply,
     },
-    /// Make a checkpoint of a process, or of it and all below it.
+    /// Create a checkpoint of a process, or of a process and its descendants.
     MakeCheckpoint {
         of: Pid,
         scope: Scope,
         label: Arc<str>,
         reply: NewCheckpointReply,
     },
-    /// Look for a child that a call made, and tell its parent the result.
+    /// Look for a child that a call created, and report the result to its parent.
     FindChild {
         parent: Pid,
         call: CallId,
@@ -69,9 +69,9 @@ impl Supervisor {
         }
     }
 
-    /// Tells a process and all below it, parents first. `received` hears when all of them have it
-    /// durably; one that ends in the meantime needs none. Children that are on their way while
-    /// their tree is stopped are born stopped.
+    /// Signals a process and its descendants, parents first. `received` is answered when the signal
+    /// is durable in all of them; a process that ends in the meantime counts as signalled. Children
+    /// that are being created while their tree is stopped start stopped.
     fn signal_tree(&mut self, root: Pid, signal: Signal, received: DurableReply) {
         let deliverable = match self.table.run_of(root) {
             None => Err(self.or_lost_record(KernelError::NotFound(NotFound::Process(root)))),
