@@ -1,9 +1,9 @@
-//! Points that processes can go back to, as the store has them: which checkpoints a process is in,
-//! how it stood there, and what cut of a whole process tree a fact number means.
+//! Consistent cuts of a process tree, and checkpoints, as the store has them: which checkpoints a
+//! process can return to, its state there, and which cut a fact number means.
 //!
-//! Everything here reads the store and blocks. Any cut between two commits is a state that the
-//! kernel was once in, messages in flight included, since every effect waits for the facts before
-//! it: to recover a cut is what recovery after a crash does.
+//! All functions read the store and block. Every position between two commits is a consistent state
+//! of the kernel, messages in flight included, because each effect waits for the facts before it.
+//! Loading a cut is therefore the same as recovery after a crash.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,19 +22,19 @@ use crate::ports::{Store, StoreError, Written};
 use crate::recovery::{self, LoadError, LoadPurpose};
 use crate::supervisor::{ImportedProcess, Lineage, ProcessTree};
 
-/// A state that the store was once in.
+/// A past state of the store, restricted to one tree.
 #[derive(Clone, Debug)]
 pub(crate) struct ConsistentCut {
-    /// Everything that was committed up to and with this belongs to it.
+    /// The last commit that belongs to the cut.
     pub(crate) commit: CommitNumber,
-    /// When that was: milliseconds since the epoch, UTC.
+    /// The time of that commit: milliseconds since the epoch, UTC.
     pub(crate) at_ms: u64,
-    /// The last fact of each process that was born by then.
+    /// The last fact of each process that existed.
     pub(crate) members: BTreeMap<Pid, FactNumber>,
 }
 
 impl ConsistentCut {
-    /// The one that a checkpoint names.
+    /// The cut of a checkpoint.
     pub(crate) fn of(checkpoint: &Checkpoint) -> Self {
         let members = checkpoint
             .members
@@ -48,8 +48,8 @@ impl ConsistentCut {
         }
     }
 
-    /// The state after the commit that holds fact `at` of process `of`. Costs a read for each
-    /// commit of each process of the process tree.
+    /// The cut after the commit that holds fact `at` of process `of`. Costs a read for each commit
+    /// of each process of the tree.
     ///
     /// # Errors
     /// As [`History::at`](crate::ports::History::at); [`StoreError::ForgottenFact`] also where what
@@ -65,12 +65,12 @@ impl ConsistentCut {
         let mut members = BTreeMap::new();
         for row in &process_tree.rows {
             let history = match store.history(row.pid) {
-                // Its birth is on its way: it was not born then.
+                // The birth is not durable yet, so the process did not exist at the cut.
                 Err(StoreError::UnknownProcess(_)) => continue,
                 history => history?,
             };
-            // Of one whose history is kept in part it is not known how it stood before that, nor
-            // whether it was born.
+            // If the beginning of a history was deleted, neither the state at the cut nor the
+            // existence of the process is known.
             let kept = history
                 .written
                 .first()
@@ -93,7 +93,7 @@ impl ConsistentCut {
     }
 }
 
-/// The checkpoint of this number.
+/// The checkpoint with this number.
 ///
 /// # Errors
 /// [`StoreError::UnknownCheckpoint`]; [`StoreError::Damaged`] where it may be among what is lost;
@@ -115,8 +115,8 @@ pub(crate) fn checkpoint(store: &dyn Store, id: CheckpointId) -> Result<Checkpoi
     Err(StoreError::Damaged { what })
 }
 
-/// The checkpoints that a process can go back to: those that it is in, and those of what it goes on
-/// from.
+/// The checkpoints that a process can return to: its own, and those of the processes that it was
+/// copied or restored from.
 ///
 /// # Errors
 /// What the store fails with.
@@ -131,7 +131,7 @@ pub(crate) fn restorable_checkpoints(
         .collect())
 }
 
-/// How a process stood at a checkpoint; none where it is in no such one.
+/// The state of a process at a checkpoint; `None` if it cannot return to that checkpoint.
 ///
 /// # Errors
 /// What the journal fails with.
@@ -152,7 +152,7 @@ pub(crate) fn state_at_checkpoint(
     Ok(Some(Standing { kept, image }))
 }
 
-/// In whose journal a process that goes on from others finds itself in a checkpoint.
+/// The process of the lineage whose journal holds the checkpoint, and the position in it.
 fn locate_checkpoint(checkpoint: &Checkpoint, lineage: &Lineage) -> Option<(Pid, Kept)> {
     let (pid, at) = lineage.iter().find_map(|(pid, upto)| {
         let at = checkpoint.standing(*pid)?;
@@ -172,7 +172,7 @@ fn locate_checkpoint(checkpoint: &Checkpoint, lineage: &Lineage) -> Option<(Pid,
     ))
 }
 
-/// What new processes grow from: those of the process tree that are in the cut, as they stood there.
+/// The processes of the tree that existed at the cut, in their states there.
 ///
 /// # Errors
 /// What a journal fails with.
@@ -190,7 +190,7 @@ pub(crate) fn processes_at(
         };
         let state = recovery::load(store, context, row.pid, Some(at), LoadPurpose::Run)?.state;
         let image = Box::new(branched(state.image(), cut.at_ms, now_ms(), beginning));
-        // A branch of what was brought from elsewhere goes on knowing whom it knew there.
+        // A branch of an imported tree keeps the foreign ids of that tree.
         let foreign = row.restored.and_then(|restored| restored.foreign);
         let foreign = foreign.map(|foreign| Foreign {
             export: None,
@@ -202,7 +202,8 @@ pub(crate) fn processes_at(
             known_as: row.known_as(),
             foreign,
         };
-        let (row, program) = (ProcessRow { name: None, ..row }, state.program().clone());
+        let row = ProcessRow { name: None, ..row };
+        let program = state.program().clone();
         processes.push(ImportedProcess {
             row,
             restored,
@@ -213,7 +214,8 @@ pub(crate) fn processes_at(
     Ok(processes)
 }
 
-/// The changes of the temporary files of a tree up to the cut. None of what they hold is read.
+/// The changes of the temporary files of a tree up to the cut. The contents of the files are not
+/// read.
 ///
 /// # Errors
 /// What the store fails with; [`StoreError::Damaged`] for a change that has no meaning.

@@ -1,9 +1,9 @@
-//! Writing an export: what a store holds of a process or a tree at a cut, in the form of
-//! [`dormouse_kernel::export`].
+//! Writes an export: everything that a store holds of a process or a tree at a consistent cut, in
+//! the format of [`dormouse_kernel::export`].
 //!
-//! It reads the store and blocks. A process at a time is in memory, and of a content a part. Where
-//! something is to be masked, everything is read twice: the names of masked contents are their
-//! hashes, and stand in images that come before them.
+//! Reads the store and blocks. At most one process state and one chunk of a content are in memory.
+//! If the export is redacted, all contents are read twice: a masked content is named by the hash of
+//! its masked bytes, and that name appears in process states that are written before it.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -26,26 +26,26 @@ use crate::error::{ExportFailure, KernelError};
 use crate::ports::{Backing, Store, StoreError, Unreadable, Written};
 use crate::recovery::{self, LoadError, LoadPurpose};
 
-/// So much of a content is read at once.
+/// The size of the chunks in which contents are read.
 const PART_BYTES: u64 = 1 << 20;
 
-/// What was exported.
+/// Summary of a written export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exported {
     /// The name of the export.
     pub id: ExportId,
-    /// How many processes it holds.
+    /// The number of processes.
     pub processes: usize,
-    /// How many contents.
+    /// The number of contents.
     pub contents: usize,
-    /// How many bytes it has.
+    /// The size in bytes.
     pub bytes: u64,
 }
 
-/// What is to be exported.
+/// What to export.
 pub(crate) struct ExportRequest {
     pub(crate) scope: Scope,
-    /// The processes that may be in it, the one that it is of first, each other after its parent.
+    /// Candidate processes: the exported process first, each other after its parent.
     pub(crate) rows: Vec<ProcessRow>,
     /// The root process of the tree.
     pub(crate) root: Pid,
@@ -55,7 +55,7 @@ pub(crate) struct ExportRequest {
     pub(crate) redact: Option<Box<dyn Redact>>,
 }
 
-/// The contents of an export: what each is called there, and what it is.
+/// The contents of an export, by their hash in the store.
 #[derive(Default)]
 struct Contents(BTreeMap<ContentHash, ExportedContent>);
 
@@ -63,7 +63,7 @@ struct Contents(BTreeMap<ContentHash, ExportedContent>);
 struct ExportedContent {
     len: u64,
     kind: ContentKind,
-    /// Its name in the export: another where something of it is masked.
+    /// The hash in the export, which differs if a part of the content is masked.
     exported_hash: ContentHash,
 }
 
@@ -86,9 +86,9 @@ impl Contents {
         }
     }
 
-    /// A reference as it stands in the export. One to a content that is not in it says its length
-    /// only, where something is masked: what the content holds could be guessed and tried by its
-    /// hash.
+    /// A reference as it appears in the export. A reference to a content that is not part of a
+    /// redacted export keeps only its length: with the hash, the content could be guessed and
+    /// verified.
     fn exported_reference(&self, content: ContentRef) -> ContentRef {
         let exported_hash = self
             .0
@@ -101,7 +101,7 @@ impl Contents {
     }
 }
 
-/// Where an export goes.
+/// The output, framed and counted.
 struct ExportWriter<W> {
     framer: Framer,
     to: W,
@@ -122,7 +122,7 @@ fn write_error(source: io::Error) -> KernelError {
     })
 }
 
-/// Writes an export. Gives back what it was written to, flushed.
+/// Writes an export. Returns the flushed output.
 ///
 /// # Errors
 /// What the store, a journal or `to` fails with.
@@ -229,7 +229,7 @@ pub(crate) fn write<W: Write>(
 }
 
 impl ExportRequest {
-    /// Those that were born by then.
+    /// The processes that existed at the cut.
     fn rows(&self) -> impl Iterator<Item = &ProcessRow> {
         self.rows
             .iter()
@@ -251,7 +251,7 @@ impl ExportRequest {
         }
     }
 
-    /// A process as it stood at the cut. Tools that it has may be missing here.
+    /// The state of a process at the cut. Its tools may be missing in this kernel.
     fn member(
         &self,
         store: &dyn Store,
@@ -281,7 +281,7 @@ impl Contents {
         self.add(member.image.bundle, ContentKind::Program);
     }
 
-    /// Finds out what each is called once it is masked.
+    /// Computes the hash of each content after masking.
     fn compute_masked_hashes(
         &mut self,
         store: &dyn Store,
@@ -298,15 +298,15 @@ impl Contents {
         Ok(())
     }
 
-    /// Writes each once. Answers with how many that were.
+    /// Writes each content once. Returns their number.
     fn write<W: Write>(
         &self,
         store: &dyn Store,
         redact: Option<&dyn Redact>,
         out: &mut ExportWriter<W>,
     ) -> Result<usize, KernelError> {
-        // Two that differ in what is masked only are one. In the order of their new names: that of
-        // the others would tell of them.
+        // Contents that differ only in masked parts become one. They are written in the order of
+        // their new hashes, because the order of the old hashes would reveal something about them.
         let written: BTreeMap<_, _> = self
             .0
             .iter()
@@ -333,7 +333,7 @@ impl Contents {
     }
 }
 
-/// Reads a content in parts, masked as it is to be.
+/// Reads a content in chunks, masked if the export is redacted.
 fn read(
     store: &dyn Store,
     hash: ContentHash,
@@ -386,7 +386,7 @@ fn for_each_part(
     Ok(())
 }
 
-/// The facts of a process that are kept, up to and with `upto`, by commit.
+/// The retained facts of a process up to and including `upto`, one call per commit.
 fn for_each_commit(
     store: &dyn Store,
     pid: Pid,

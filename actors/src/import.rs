@@ -1,8 +1,8 @@
-//! Taking in an export: it is checked whole before anything of it is used, then its contents become
-//! durable, in bounded batches, and then all its processes are born together.
+//! Imports an export. The whole file is checked before any of it is used; then its contents become
+//! durable in bounded batches; then all of its processes are created in one commit (MOVE-1).
 //!
-//! It reads a file that somebody else opened, and blocks. Whatever ends it before the births leaves
-//! contents that nothing refers to, which garbage collection sweeps.
+//! Reads an opened file and blocks. If the import fails before the processes are created, it leaves
+//! only contents that no record refers to, which garbage collection sweeps.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -23,16 +23,15 @@ use crate::error::{ExportFailure, KernelError};
 use crate::recovery::{self, LoadError, LoadPurpose};
 use crate::supervisor::ImportedProcess;
 
-/// So much of the file is read at once.
+/// The size of the chunks in which the file is read.
 const PART_BYTES: usize = 1 << 20;
 
-/// A commit of contents takes no more of them than are gathered when there are so many bytes, or so
-/// many contents.
+/// A batch of contents is committed once it has this many bytes, or [`BATCH_CONTENTS`] contents.
 const BATCH_BYTES: u64 = 8 << 20;
 const BATCH_CONTENTS: usize = 256;
 
-/// Reads an export from its beginning and checks all of it; `told` hears what a manifest does not
-/// keep. Blocks; costs one pass.
+/// Reads an export from its beginning and checks all of it. `visitor` receives the parts that the
+/// manifest does not keep. Blocks; costs one pass.
 ///
 /// # Errors
 /// [`ExportFailure::Unusable`](crate::ExportFailure::Unusable),
@@ -41,8 +40,8 @@ pub fn look(mut file: impl Read, visitor: &mut impl Told) -> Result<Manifest, Ke
     check_file(&mut file, Keep::Processes, visitor, &mut |_| Ok(()))
 }
 
-/// The same, and keeps no process, only their programs: what is to be known of a process, `told`
-/// hears.
+/// Like [`look`], but the manifest keeps only programs and no processes; `visitor` receives the
+/// processes.
 ///
 /// # Errors
 /// As [`look`].
@@ -50,7 +49,7 @@ pub fn skim(mut file: impl Read, visitor: &mut impl Told) -> Result<Manifest, Ke
     check_file(&mut file, Keep::Programs, visitor, &mut |_| Ok(()))
 }
 
-/// The same; `after` is asked after each part whether to go on.
+/// Like [`look`]; `after` runs after each chunk and can stop the check with an error.
 fn check_file<T: Told>(
     file: &mut impl Read,
     keep: Keep,
@@ -77,14 +76,14 @@ fn read_error(source: io::Error) -> KernelError {
     })
 }
 
-/// An export that was checked, and the programs of its processes, in their order.
+/// An export that was checked, with the programs of its processes in order.
 pub(crate) struct CheckedExport {
     pub(crate) manifest: Manifest,
     programs: Vec<Program>,
 }
 
-/// Checks an export, and that its processes can live in this kernel: where they are to run, by the
-/// tools and prices that it has.
+/// Checks an export, and that its processes can exist in this kernel. If they are to run, their
+/// tools and prices must be available.
 ///
 /// # Errors
 /// [`ExportFailure::Unusable`](crate::ExportFailure::Unusable),
@@ -121,7 +120,7 @@ pub(crate) fn check_export(
     Ok(CheckedExport { manifest, programs })
 }
 
-/// That an image makes a process. Nothing of its contents is read.
+/// Checks that an image makes a valid process. Contents are not read.
 fn check(
     context: &KernelContext,
     birth: Birth<'_>,
@@ -158,7 +157,7 @@ fn initial_image(
     birth.image(image, now_ms(), beginning)
 }
 
-/// Makes the contents of an export durable. Holds a batch of them, or the largest.
+/// Makes the contents of an export durable. Holds one batch, or the largest content, in memory.
 ///
 /// # Errors
 /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable),
@@ -186,7 +185,7 @@ pub(crate) fn store_contents(
     Ok(())
 }
 
-/// What the processes of an export grow from, once its contents are durable.
+/// The processes of an export, once its contents are durable.
 pub(crate) fn processes(
     context: &KernelContext,
     export: &CheckedExport,
@@ -209,7 +208,7 @@ pub(crate) fn processes(
         .collect()
 }
 
-/// The changes of its temporary files.
+/// The changes of the temporary files.
 pub(crate) fn temp_files(
     context: &KernelContext,
     export: &CheckedExport,
@@ -224,8 +223,8 @@ pub(crate) fn temp_files(
     export.manifest.files.iter().map(by_reference).collect()
 }
 
-/// Whether the store still has the contents that were brought: what nothing refers to yet may be
-/// swept meanwhile.
+/// Whether the store still has the imported contents. A garbage collection may have swept them,
+/// because no record refers to them before the processes are created.
 pub(crate) fn has_all_contents(context: &KernelContext, export: &CheckedExport) -> bool {
     let Some(store) = context.store_handle() else {
         return true;
@@ -241,7 +240,7 @@ fn rewind(file: &mut impl Seek) -> Result<(), KernelError> {
     file.seek(SeekFrom::Start(0)).map(drop).map_err(read_error)
 }
 
-/// Contents that are about to be durable.
+/// Contents that will be committed together.
 #[derive(Default)]
 struct ContentBatch {
     partial: Vec<u8>,
@@ -266,7 +265,8 @@ impl ContentBatch {
         self.bytes >= BATCH_BYTES || self.contents.len() >= BATCH_CONTENTS
     }
 
-    /// Awaits that they are written: the births that follow make the disk have them.
+    /// Waits until the contents are written. They need no sync of their own: the commit of the
+    /// processes syncs them.
     fn commit(&mut self, context: &KernelContext) -> Result<(), KernelError> {
         let entries = std::mem::take(&mut self.contents)
             .into_iter()

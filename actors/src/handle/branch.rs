@@ -1,4 +1,5 @@
-//! Checkpoints, and branches: new processes that go on from a point of others, which do not notice.
+//! Checkpoints, and branches: new processes that continue from a past state of others. The original
+//! processes are not affected.
 
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -28,15 +29,15 @@ use crate::supervisor::{
     TreeMessage,
 };
 
-/// A point of a process's life.
+/// A position in the journal of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
-    /// As it stands, with all that is on its way to the store.
+    /// The present, including everything that is queued for the store.
     Now,
-    /// Behind the commit that holds this fact, whatever of the process and of others that commit
-    /// holds as well.
+    /// After the commit that holds this fact. That commit may also hold other facts of the process,
+    /// and facts of other processes.
     Fact(FactNumber),
-    /// A checkpoint that it is in.
+    /// A checkpoint that the process is a member of.
     Checkpoint(CheckpointId),
 }
 
@@ -52,7 +53,7 @@ impl From<CheckpointId> for Point {
     }
 }
 
-/// A branch about to be made: `.await` makes it.
+/// A branch to be created: `.await` creates it.
 #[derive(Debug)]
 #[must_use = "a branch is made when this is awaited"]
 pub struct Branch {
@@ -68,8 +69,8 @@ enum BranchSource {
 }
 
 impl Branch {
-    /// Its processes are born stopped: they can be given another input, or sent back, before they
-    /// are continued ([`Tree::cont`]).
+    /// Its processes start stopped: they can be given other input, or sent back, before they are
+    /// continued ([`Tree::cont`]).
     pub fn stopped(mut self) -> Self {
         self.beginning = Beginning::Stopped;
         self
@@ -127,7 +128,7 @@ impl Branch {
     }
 }
 
-/// Which cut is to be made.
+/// The cut of a branch.
 enum BranchCut {
     Checkpoint(Checkpoint),
     Behind(FactNumber),
@@ -143,24 +144,24 @@ impl IntoFuture for Branch {
 }
 
 impl Kernel {
-    /// Begins to make new processes that go on from a point of a process: the whole tree that it is
-    /// part of under new pids, consistently, with the messages that were on their way between them
-    /// and the temporary files of the tree. The others do not notice. A process that was born later
-    /// is not in it; one that had ended has ended there too. What is answered is the branch of
-    /// `pid`. Of a checkpoint it is what that covers.
+    /// Begins to create new processes from a past state of a process and of its whole tree,
+    /// consistently: with new pids, the messages in flight between them, and the temporary files of
+    /// the tree. The original processes are not affected. A process that was created later is not
+    /// included; one that had ended has ended in the branch too. The result is the branch of `pid`.
+    /// For a checkpoint, the branch has the members of that checkpoint.
     ///
-    /// Each goes on as after a restart: a pending model call is made again, a tool call that was in
-    /// flight is answered as interrupted unless it may be repeated, and a message that was on its
-    /// way is sent again and heard once. A call that the model had asked for and that had not
-    /// begun, as in a process that was stopped, is made by both. Within the branch its processes go
-    /// by the numbers of the others, which stand in their conversations. To processes outside they
-    /// are others: a message to one of those that was on its way is sent by both. What was used
-    /// counts there too, and of wall time as much is left as was left then. A name that the host
-    /// gave stays that of the other.
+    /// Each process resumes as after a restart: a pending model call is made again; a tool call in
+    /// flight is answered as interrupted, unless it may be repeated; a message in flight is sent
+    /// again and received once. A call that the model had requested and that had not begun, as in a
+    /// stopped process, is made by both. Within the branch, processes keep the ids of the
+    /// originals, which appear in their conversations. For processes outside they are different
+    /// ones: a message in flight to such a process is sent by both. Usage up to the cut counts in
+    /// the branch too, and the wall time that was left then is left. A name that the host assigned
+    /// stays with the original.
     ///
-    /// All births are in one commit, and no content is copied: a branch costs its images, and for a
-    /// fact number a read for each commit of the processes of the tree. It runs, unless it is made
-    /// [`stopped`](Branch::stopped).
+    /// All processes are created in one commit, and no content is copied. A branch costs its
+    /// process states, and for a fact number a read for each commit of the processes of the tree.
+    /// It runs, unless it is created [`stopped`](Branch::stopped).
     ///
     /// # Errors
     /// When awaited: [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
@@ -177,8 +178,8 @@ impl Kernel {
         }
     }
 
-    /// The same of all that a checkpoint covers. Of a checkpoint of one process that is a copy of
-    /// it alone, as [`copy`](Self::copy) makes it.
+    /// Like [`branch`](Self::branch), for all members of a checkpoint. A checkpoint of one process
+    /// gives a copy of that process alone, as [`copy`](Self::copy) does.
     ///
     /// # Errors
     /// As [`branch`](Self::branch).
@@ -190,12 +191,12 @@ impl Kernel {
         }
     }
 
-    /// Makes a new process from any point of another's journal, alone: as it stood behind the
-    /// commit that holds fact `at` (none: its last), as for a [branch](Point::Fact). A call that
-    /// was in flight there is answered as interrupted, unless it may be repeated. It runs by the
-    /// program that the other was born with, even if the other was stopped; if the other had ended,
-    /// it waits for input. It has no children and no temporary files: see [`branch`](Self::branch).
-    /// Costs, for a fact number, a read for each commit of the process.
+    /// Creates a new process from any position of the journal of another, alone: its state after
+    /// the commit that holds fact `at` (`None`: its last fact), as for a [branch](Point::Fact). A
+    /// call in flight is answered as interrupted, unless it may be repeated. The copy runs the
+    /// program that the original was created with, even if the original was stopped; if the
+    /// original had ended, the copy waits for input. It has no children and no temporary files: see
+    /// [`branch`](Self::branch). Costs, for a fact number, a read for each commit of the process.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
@@ -215,8 +216,8 @@ impl Kernel {
         let last = move |store: &dyn Store, _: &KernelContext| match store.history(of).and_then(end)
         {
             Ok(last) => Ok(last),
-            // A shortened history begins at an image, and none is made in the middle of a commit's
-            // facts.
+            // A truncated history begins at a snapshot, and a snapshot is never taken in the middle
+            // of the facts of a commit.
             Err(StoreError::ForgottenFact { asked, since, .. }) if asked.plus(1) == since => {
                 Ok(asked)
             }
@@ -238,7 +239,7 @@ impl Kernel {
             .await
     }
 
-    /// The checkpoints, by rising number.
+    /// The checkpoints, sorted by number.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
@@ -249,7 +250,7 @@ impl Kernel {
             .await
     }
 
-    /// The checkpoint of this number.
+    /// The checkpoint with this number.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
@@ -260,8 +261,7 @@ impl Kernel {
             .await
     }
 
-    /// Gives a checkpoint up. Its number is not used again; the facts that it names stay where they
-    /// are.
+    /// Deletes a checkpoint. Its number is not reused; the facts that it refers to stay.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
@@ -276,8 +276,8 @@ impl Kernel {
         Ok(dropped.await.map_err(|_| KernelError::Closed)??)
     }
 
-    /// Makes the processes of a branch; the answer is that of `pid`. Gives up the checkpoint that
-    /// was made for this only.
+    /// Creates the processes of a branch, and returns that of `pid`. Drops a checkpoint that was
+    /// created only for this branch.
     async fn branch_tree(
         &self,
         pid: Pid,
@@ -315,7 +315,7 @@ impl Kernel {
             .iter()
             .position(|process| process.row.pid == pid)
             .unwrap_or(0);
-        // The commit of the births gives it up, where it comes about.
+        // The commit of the new processes drops the checkpoint, if it succeeds.
         let guard = temporary.hand_over();
         let drop_checkpoint = guard.as_ref().map(|guard| guard.id);
         let request = |reply| BranchRequest {
@@ -335,7 +335,7 @@ impl Kernel {
         }
     }
 
-    /// Makes new processes: the one that was asked for, and the pids of all.
+    /// Creates processes. Returns the requested one, and the pids of all.
     pub(super) async fn create_branch(
         &self,
         request: impl FnOnce(BranchedReply) -> BranchRequest,
@@ -353,8 +353,7 @@ impl Kernel {
         process_tree.await.map_err(|_| KernelError::Closed)?
     }
 
-    /// Makes a checkpoint, which no collection gives up before what says that it is in use is
-    /// dropped.
+    /// Creates a checkpoint. No garbage collection deletes it before the guard is dropped.
     pub(super) async fn make_checkpoint(
         &self,
         of: Pid,
@@ -374,10 +373,10 @@ impl Kernel {
 }
 
 impl Process {
-    /// Makes a checkpoint of it, behind what it has on its way to the store: a point that it can be
-    /// taken back to ([`restore`](Self::restore)), or that another process can go on from
-    /// ([`Kernel::restore`]). It is durable when this returns. Costs one small record, whatever the
-    /// process holds.
+    /// Creates a checkpoint of this process, after everything it has queued for the store. The
+    /// process can return to it ([`restore`](Self::restore)), and another process can continue from
+    /// it ([`Kernel::restore`]). The checkpoint is durable when this returns. Costs one small
+    /// record, whatever the size of the process.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
@@ -390,14 +389,15 @@ impl Process {
             .0)
     }
 
-    /// Takes it back to a checkpoint that it is in, in place: its conversation, its descriptors and
-    /// its phase are those of then, and a message in it says so. Calls in flight are given up, and
-    /// children that it made since are ended. What it used, what it has heard and what waits for it
-    /// stay, and so does what was done outside. One that was idle then is idle; another asks its
-    /// model. Of what it goes on from, as a branch or a copy, the checkpoints are its own too. With
-    /// the tool `restore_process`, its model does the same, as often as its program permits.
+    /// Returns the process to a checkpoint, in place: its conversation, descriptors and phase
+    /// become those of the checkpoint, and a message in the conversation says so. Calls in flight
+    /// are abandoned, and children created since are killed. Usage, received messages, waiting
+    /// messages, and effects outside of the kernel stay. If the process was idle at the checkpoint
+    /// it is idle now; otherwise it calls its model. A branch or a copy can also return to the
+    /// checkpoints of the processes that it continues. With the tool `restore_process`, the model
+    /// does the same, as often as its program permits.
     ///
-    /// The answer is what its model reads.
+    /// Returns the text that the model reads.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
@@ -429,9 +429,9 @@ impl Process {
 }
 
 impl Tree {
-    /// Makes a checkpoint of the process and all below it, those that have ended too: one state of
-    /// all of them, messages on their way between them included. It is durable when this returns.
-    /// Costs one record, with a number for each process.
+    /// Creates a checkpoint of the process and its descendants, including those that have ended:
+    /// one consistent state, with the messages in flight between them. The checkpoint is durable
+    /// when this returns. Costs one record, with a number for each process.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),

@@ -1,4 +1,4 @@
-//! Exports: a process, or a tree, as one file.
+//! Exports: a process or a tree, written as one file.
 
 use std::fmt;
 use std::io::Write;
@@ -17,7 +17,7 @@ use crate::export::{self, ExportRequest, Exported};
 use crate::ports::{Store, StoreError, Written};
 use crate::supervisor::ProcessTree;
 
-/// An export about to be made: [`write`](Export::write) makes it.
+/// An export to be written: [`write`](Export::write) writes it.
 #[must_use = "an export is made when it is written"]
 pub struct Export {
     kernel: Kernel,
@@ -47,13 +47,14 @@ impl fmt::Debug for Export {
 }
 
 impl Kernel {
-    /// Begins to export a process, or it and all below it, as it stands: image, contents, temporary
-    /// files of its tree, programs, and its facts, for reading. The process does not notice. What
-    /// is in flight goes with a tree, so that it goes on elsewhere as after a restart; a process
-    /// alone goes on as [`copy`](Self::copy) does, without its children. Checkpoints stay.
+    /// Begins to export a process, or a process and its descendants: state, contents, temporary
+    /// files of the tree, programs, and the facts for reading. The processes are not affected. A
+    /// tree is exported with its calls and messages in flight, so that it resumes elsewhere as
+    /// after a restart; a single process resumes as [`copy`](Self::copy) does, without its
+    /// children. Checkpoints are not exported.
     ///
-    /// An export is in the clear, also of an encrypted store. Secrets of the environment are in no
-    /// state and so in no export; what a tool or a model was told of them is.
+    /// An export is not encrypted, even if the store is. Secrets of the environment are not part of
+    /// any state and therefore not exported, unless a tool or a model was given them.
     pub fn export(&self, of: Pid, scope: Scope) -> Export {
         Export {
             kernel: self.clone(),
@@ -66,24 +67,24 @@ impl Kernel {
 }
 
 impl Export {
-    /// As it stood at this point. Of a checkpoint of one process it is that process alone.
+    /// Exports the state at this position. A checkpoint of one process exports that process alone.
     pub fn at(mut self, at: impl Into<Point>) -> Self {
         self.at = at.into();
         self
     }
 
-    /// Masks what `redact` finds, in every text that leaves: messages, arguments and answers,
-    /// prompts, names and labels, programs, contents and temporary files. See [`Redact`] for what a
-    /// mask keeps. Everything is read twice for it.
+    /// Masks what `redact` finds in every exported text: messages, arguments and answers, prompts,
+    /// names and labels, programs, contents and temporary files. See [`Redact`] for what a mask
+    /// keeps. All data is read twice.
     pub fn redact(mut self, redact: impl Redact + 'static) -> Self {
         self.redact = Some(Box::new(redact));
         self
     }
 
-    /// Writes it, and gives back what it was written to, flushed. Costs the journals of its
-    /// processes, and a pass over its contents; holds one image, one history and a part of a
-    /// content at a time. Where the store takes commits, the present is marked by a checkpoint,
-    /// which is given up again; of a store that is only read the present is its last commit.
+    /// Writes the export and returns the flushed output. Costs the journals of its processes and a
+    /// pass over its contents; holds one process state, one history and a chunk of a content at a
+    /// time. The present is a temporary checkpoint, which is dropped afterwards; for a read-only
+    /// store it is the last commit.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
@@ -164,15 +165,15 @@ impl Export {
     }
 }
 
-/// Which cut is exported.
+/// The cut to export.
 enum ExportCut {
     Checkpoint(Checkpoint),
     Behind(FactNumber),
-    /// All that a store holds that is only read: it shows one moment.
+    /// Everything in a read-only store, which does not change.
     End,
 }
 
-/// All that the store holds of a process tree.
+/// The cut at the end of all histories.
 fn cut_at_end(store: &dyn Store, process_tree: &ProcessTree) -> Result<ConsistentCut, StoreError> {
     let mut cut = ConsistentCut {
         commit: CommitNumber(u64::MAX),

@@ -1,8 +1,8 @@
-//! `read_file` and `list_dir`: what every kernel's programs can enable, of files that its host
-//! permits to be read.
+//! The tools `read_file` and `list_dir`, for files that the host permits to be read. Every kernel
+//! offers them to its programs.
 //!
-//! Neither shows a part: what is too large for a context becomes a descriptor, as any output does.
-//! An embedder that registers a tool of the same name puts its own in the place.
+//! Both return complete results: output that is too large for a context becomes a descriptor. A
+//! tool of the same name that the embedder registers replaces them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use serde::Deserialize;
 use super::FnTool;
 use crate::ports::{Host, OutputSink, Tool};
 
-/// So much of a file is read.
+/// The most bytes of a file that are read.
 const READ_BYTES: u64 = 256 << 20;
 
 const READ_FILE: &str = "Reads a file, whole. A long one becomes a file descriptor, and you see \
@@ -48,7 +48,7 @@ fn default_directory() -> String {
     ".".to_owned()
 }
 
-/// Both, by name.
+/// Both tools, by name.
 pub(super) fn file_tools(host: &Arc<dyn Host>) -> [(&'static str, Arc<dyn Tool>); 2] {
     let reading = host.clone();
     let read = FnTool::streaming(
@@ -90,7 +90,7 @@ pub(super) fn file_tools(host: &Arc<dyn Host>) -> [(&'static str, Arc<dyn Tool>)
     ]
 }
 
-/// On a thread where waiting for a disk is allowed.
+/// Runs `work` on a blocking thread.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
@@ -151,7 +151,7 @@ fn list_dir(host: &dyn Host, path: &str, hidden: Hidden) -> Result<String, Strin
 }
 
 fn line(DirEntry { name, kind }: &DirEntry) -> String {
-    // A name may hold anything but a slash: one entry is one line.
+    // A file name may contain control characters; they are escaped so that each entry is one line.
     let name = name
         .chars()
         .fold(String::with_capacity(name.len()), |mut line, c| {

@@ -1,4 +1,4 @@
-//! Collecting garbage while a kernel runs.
+//! Garbage collection of a running kernel.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -15,7 +15,7 @@ use crate::garbage::{Collection, Garbage, Unreadable, collect};
 use crate::ports::{Bounds, OwnerToken, Purpose};
 use crate::supervisor::LookupMessage;
 
-/// Says that nobody waits any more, when it is dropped.
+/// Tells the blocking thread, when it is dropped, that the caller no longer waits.
 struct CallerGuard(Arc<AtomicBool>);
 
 impl Drop for CallerGuard {
@@ -25,18 +25,17 @@ impl Drop for CallerGuard {
 }
 
 impl Kernel {
-    /// Gives up what the rules say, and the room that nothing needs any more; or counts it and
-    /// writes nothing. Processes run on meanwhile. The first collection of a kernel reads every
-    /// journal that is kept; each later one reads what came since, and nothing where nothing came.
-    /// What is remembered for that takes some 70 bytes of memory for each content and 300 for each
-    /// process ([`dormouse_kernel::inventory`]). A process that is given up is in no list from then
-    /// on, and its number is never given again. One collection runs at a time; another waits for
-    /// it.
+    /// Deletes what the retention rules select, and frees the space that nothing needs; or only
+    /// counts it. Processes continue to run. The first collection of a kernel reads every retained
+    /// journal; a later one reads what was written since. The inventory takes about 70 bytes of
+    /// memory for each content and 300 for each process ([`dormouse_kernel::inventory`]). A deleted
+    /// process is no longer listed, and its pid is never reused. One collection runs at a time;
+    /// another one waits for it.
     ///
-    /// To drop the future breaks it off, and so does a shutdown: after some hundred records, or one
-    /// step of the sweep, at most. What was given up or freed before stays so, and it can be called
-    /// again. What was broken off says so:
-    /// [`Progress::BrokenOff`](crate::ports::Progress::BrokenOff).
+    /// Dropping the future or shutting down breaks the collection off, after about a hundred
+    /// records or one step of the sweep; [`Progress::BrokenOff`](crate::ports::Progress::BrokenOff)
+    /// reports it. What was deleted or freed before stays so, and the collection can be called
+    /// again.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
@@ -47,8 +46,8 @@ impl Kernel {
         retention: Retention,
         purpose: Purpose,
     ) -> Result<Garbage, KernelError> {
-        // The store handle comes second: whoever waits here for another collection does not hold up a
-        // shutdown.
+        // The lock comes before the store handle: a caller that waits for another collection does
+        // not delay a shutdown.
         let mut inventory = self.context.gc_inventory.clone().lock_owned().await;
         let store = self.context.store_handle().ok_or(StoreFailure::NoStore)?;
         let (owner, context, supervisor) = (
@@ -63,8 +62,8 @@ impl Kernel {
                 true => ControlFlow::Continue(()),
                 false => ControlFlow::Break(()),
             };
-            // Said at once, and here: whatever becomes of the rest, the table is to show what the
-            // store holds.
+            // Reported at once: even if a later step fails, the table must show what the store
+            // holds.
             let forgot = &mut |pids: &BTreeSet<Pid>| {
                 // If the supervisor has stopped, there is no table to update.
                 let _ = supervisor.cast(

@@ -1,4 +1,4 @@
-//! Looking back: the facts of a process, one by one, and what differs between two points.
+//! The past of a process: its facts one by one, and the differences between two positions.
 
 use dormouse_kernel::process::{Diff, Image, diff, gist};
 use dormouse_proto::export::Facts;
@@ -14,25 +14,24 @@ use crate::error::{KernelError, NotFound};
 use crate::ports::{Store, StoreError, Written};
 use crate::recovery::{self, LoadError, LoadPurpose};
 
-/// A fact as it is listed: each is a point that a branch can begin at.
+/// A fact as it is listed. A branch can begin after each of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLine {
     /// Its number; 0 for the birth.
     pub number: FactNumber,
-    /// The commit that it was written in: what follows belongs to a point as well, as far as it has
-    /// the same.
+    /// The commit of the fact. A branch from a fact includes all further facts of the same commit.
     pub commit: CommitNumber,
-    /// When that was: milliseconds since the epoch, UTC.
+    /// The time of the commit: milliseconds since the epoch, UTC.
     pub at_ms: u64,
-    /// The word for it; `born` for the birth.
+    /// The name of the fact; `born` for the birth.
     pub name: &'static str,
-    /// What it says, in one line.
+    /// A one-line summary.
     pub gist: String,
 }
 
 impl Kernel {
-    /// The facts of a process that are kept, its birth first where that is. Costs its whole
-    /// journal, and a read for each commit.
+    /// The retained facts of a process, beginning with its birth if that is retained. Costs its
+    /// whole journal, and a read for each commit.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
@@ -45,8 +44,8 @@ impl Kernel {
         }
     }
 
-    /// The facts of a process up to the first one that is lost, and the error that reading that one
-    /// gives; none if all can be read. Costs as [`Kernel::log`].
+    /// The facts of a process up to the first one that is lost, and the error for that one; `None`
+    /// if all can be read. Costs as [`Kernel::log`].
     ///
     /// # Errors
     /// As [`Kernel::log`], except for facts that are lost.
@@ -59,8 +58,8 @@ impl Kernel {
             .await
     }
 
-    /// What differs between a point of one process and one of the same or another: a fact
-    /// (exactly), a checkpoint, or its last durable fact. Costs both journals since their latest
+    /// The differences between two positions of the same process or of two processes: a fact
+    /// (exactly), a checkpoint, or the last durable fact. Costs both journals since their latest
     /// snapshots.
     ///
     /// # Errors
@@ -127,7 +126,7 @@ fn readable_log(
     Ok((lines, lost))
 }
 
-/// The name of its program; nothing where its first image is lost.
+/// The name of the program; empty if the first snapshot is lost.
 fn program_of(store: &dyn Store, pid: Pid) -> Result<String, StoreError> {
     match store.journal(pid, Some(FactNumber(0))) {
         Err(StoreError::Damaged { .. } | StoreError::Lost { .. }) => Ok(String::new()),
@@ -135,7 +134,7 @@ fn program_of(store: &dyn Store, pid: Pid) -> Result<String, StoreError> {
     }
 }
 
-/// The facts up to the first that cannot be read, and why.
+/// The facts up to the first that cannot be read, and the error for that one.
 fn facts_up_to_loss(
     store: &dyn Store,
     pid: Pid,
