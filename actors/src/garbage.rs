@@ -4,7 +4,7 @@
 //! A collection has three steps:
 //! 1. Read what was written since the last collection into an inventory.
 //! 2. Apply the retention rules. Each deletion is a commit of its own, after which no reader sees
-//!   the deleted data.
+//!    the deleted data.
 //! 3. Sweep what the inventory does not need.
 //!
 //! Processes commit during a collection. Before the first step the collection sets a mark, from

@@ -1,4 +1,4 @@
-//! Tools that run outside the machine: functions of the host, commands.
+//! Tools that run outside of the process machine: functions of the host, and commands.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,25 +9,24 @@ use dormouse_proto::tool::{Attachment, Progress, ToolPolicy, ToolSpec};
 use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
-/// A tool. The kernel checks access, keeps the deadline and the output cap, and catches a panic.
+/// A tool. The kernel checks access, enforces the deadline and the output cap, and catches panics.
 pub trait Tool: Send + Sync + 'static {
-    /// What a model is told of it.
+    /// The name, description and schema that a model is shown.
     fn spec(&self) -> ToolSpec;
 
-    /// How it is run.
+    /// How the tool is run.
     fn policy(&self) -> ToolPolicy;
 
-    /// Runs it once. `args` is JSON text as the model wrote it; what it produces goes into `out`.
-    /// Dropping the future abandons the call, and nothing that it started may outlive that.
+    /// Runs the tool once. `args` is JSON text as the model wrote it; the output goes into `out`.
+    /// Dropping the future abandons the call, and nothing that the tool started may outlive it.
     ///
     /// # Errors
     /// Why it failed. What is in `out` by then is kept in front of that.
     fn call(&self, args: String, out: OutputSink) -> BoxFuture<'static, Result<(), ToolError>>;
 }
 
-/// Why a tool failed, or why its server cannot be reached, in words for the model that called it:
-/// what went wrong and what to try. Made
-/// of any text: `Err("the table is locked: try again".into())`.
+/// Why a tool failed, or why its server cannot be reached, in words for the model: what went wrong
+/// and what to try. Any text converts: `Err("the table is locked: try again".into())`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ToolError(String);
@@ -50,15 +49,15 @@ impl From<ToolError> for String {
     }
 }
 
-/// Where a tool's output goes: bounded, so that a tool without end cannot fill the memory. Up to a
-/// first bound output is kept, up to a second it is taken and counted.
+/// The output of a tool, limited so that an endless tool cannot exhaust memory. Output up to the
+/// first limit is kept; output up to the second limit is accepted and counted.
 #[derive(Clone)]
 pub struct OutputSink {
     shared: Arc<Shared>,
     watcher: Option<Watcher>,
 }
 
-/// Who is told how far a tool has come.
+/// Receives the progress of a tool.
 pub(crate) type Watcher = Arc<dyn Fn(Progress) + Send + Sync>;
 
 struct Shared {
@@ -75,19 +74,19 @@ struct SinkState {
     bytes: u64,
 }
 
-/// The output cap is reached: what was written is kept, the rest is not taken.
+/// The output cap is reached: earlier output is kept, further output is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the output cap of the tool is reached")]
 pub struct OutputFull;
 
 impl OutputSink {
-    /// A sink that takes so many bytes and keeps all of them.
+    /// A sink that accepts and keeps up to `cap_bytes`.
     #[must_use]
     pub fn with_cap(cap_bytes: u64) -> Self {
         Self::keeping(cap_bytes, cap_bytes)
     }
 
-    /// A sink that takes `cap_bytes` and keeps the first `keep_bytes` of them.
+    /// A sink that accepts up to `cap_bytes` and keeps the first `keep_bytes`.
     #[must_use]
     pub fn keeping(keep_bytes: u64, cap_bytes: u64) -> Self {
         let state = Mutex::new(SinkState {
@@ -145,7 +144,8 @@ impl OutputSink {
         self.overflow()
     }
 
-    /// Takes what is no text, whole or not at all. It counts as its bytes do.
+    /// Adds an attachment (an image, a document), completely or not at all. Its bytes count towards
+    /// the limits.
     ///
     /// # Errors
     /// [`OutputFull`] where it did not fit; the kernel then ends the call.
@@ -171,18 +171,18 @@ impl OutputSink {
         Err(OutputFull)
     }
 
-    /// Whether something did not fit. A tool that has ended may have overlooked it.
+    /// Whether output was dropped. A tool may end without noticing it.
     #[must_use]
     pub fn has_overflowed(&self) -> bool {
         self.shared.overflowed.load(Ordering::Acquire)
     }
 
-    /// Resolves once something did not fit.
+    /// Resolves once output was dropped.
     pub async fn full(&self) {
         self.shared.full.notified().await;
     }
 
-    /// Takes out what was kept, and how much was not.
+    /// Removes and returns the kept output, and the number of bytes that were dropped.
     #[must_use]
     pub fn take(&self) -> CappedBytes {
         let mut state = self
@@ -197,7 +197,7 @@ impl OutputSink {
         .finish()
     }
 
-    /// Takes out what was attached, in order.
+    /// Removes and returns the attachments, in order.
     #[must_use]
     pub fn take_attached(&self) -> Vec<Attachment> {
         std::mem::take(
