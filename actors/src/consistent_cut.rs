@@ -52,9 +52,9 @@ impl ConsistentCut {
     /// of each process of the tree.
     ///
     /// # Errors
-    /// As [`History::at`](crate::ports::History::at); [`StoreError::ForgottenFact`] also where what
-    /// is kept of one of the process tree does not reach back to it, [`StoreError::Damaged`] where it is
-    /// lost how one of them stood then.
+    /// As [`History::at`](crate::ports::History::at); [`StoreError::ForgottenFact`]
+    /// also if the retained history of another process of the tree begins later;
+    /// [`StoreError::Damaged`] if the state of a process at the cut is lost.
     pub(crate) fn behind(
         store: &dyn Store,
         of: Pid,
@@ -96,8 +96,8 @@ impl ConsistentCut {
 /// The checkpoint with this number.
 ///
 /// # Errors
-/// [`StoreError::UnknownCheckpoint`]; [`StoreError::Damaged`] where it may be among what is lost;
-/// and what the store fails with.
+/// [`StoreError::UnknownCheckpoint`]; [`StoreError::Damaged`] if it may be among the lost
+/// records; and other errors of the store.
 pub(crate) fn checkpoint(store: &dyn Store, id: CheckpointId) -> Result<Checkpoint, StoreError> {
     let checkpoints = store.checkpoints()?;
     if let Ok(at) = checkpoints.binary_search_by_key(&id, |checkpoint| checkpoint.id) {
@@ -231,7 +231,7 @@ pub(crate) fn temp_files_at(
             .try_map(&mut |reference| Ok::<_, StoreError>(context.content_cache.content(reference)))
     };
     let damaged = |error: codec::CodecError| StoreError::Damaged {
-        what: format!("a change of the temporary files of process {root} has no meaning: {error}"),
+        what: format!("a change of the temporary files of process {root} does not decode: {error}"),
     };
     changes
         .map(|change| with_contents(codec::decode(&change.record).map_err(damaged)?))

@@ -99,7 +99,7 @@ pub(crate) struct StartContext {
 /// collection.
 ///
 /// # Errors
-/// A text: why the process cannot be born.
+/// Why the process cannot be created, as a text.
 pub(crate) async fn gather_start_context(
     context: &KernelContext,
     program: &Program,
@@ -121,7 +121,7 @@ impl StartContext {
     /// Adds the facts and tools to the image that the process starts from.
     ///
     /// # Errors
-    /// A text: why the process cannot be born.
+    /// Why the process cannot be created, as a text.
     pub(crate) fn apply_to(
         self,
         image: &mut Image,
@@ -144,7 +144,7 @@ pub(crate) fn needs_start_context(child: &Child) -> bool {
 /// Collects and applies the start context of each child that needs one.
 ///
 /// # Errors
-/// A text: why one of them cannot be born.
+/// Why one of them cannot be created, as a text.
 pub(crate) async fn prepare_children(
     context: &KernelContext,
     mut children: Vec<Child>,
@@ -173,7 +173,8 @@ fn read_variable(context: &KernelContext, program: &Program, var: &EnvVar) -> Op
 
 async fn run_command(context: &KernelContext, program: &Program, command: &EnvCommand) -> String {
     let Some(argv) = &command.argv else {
-        return "not run: it asks for a shell, and none reads it.".to_owned();
+        return "not run: the command needs a shell, and commands are started without one."
+            .to_owned();
     };
     let command = Command {
         name: argv.first().cloned().unwrap_or_default(),

@@ -50,17 +50,17 @@ pub enum KernelError {
 #[non_exhaustive]
 pub enum NotFound {
     /// No such process.
-    #[error("there is no process {0}: the kernel's list of processes shows those there are")]
+    #[error("there is no process {0}: list the processes of the kernel to see which exist")]
     Process(Pid),
     /// No living process has this name.
     #[error(
-        "there is no living process of the name '{0}': the kernel's list of processes shows those \
-         there are"
+        "there is no living process with the name '{0}': list the processes of the kernel to see \
+         which exist"
     )]
     Name(String),
     /// The process is not in the checkpoint.
     #[error(
-        "process {pid} is not in checkpoint {checkpoint}. `checkpoints()` says which are in each"
+        "process {pid} is not in checkpoint {checkpoint}. `checkpoints()` lists the members of each"
     )]
     InCheckpoint {
         /// The process.
@@ -70,7 +70,7 @@ pub enum NotFound {
     },
     /// No such process is known, and the store has lost records among which it may be.
     #[error(
-        "{unknown}; it may be among what is lost: {lost}. `dormouse fsck` says what can be done"
+        "{unknown}; it may be among the lost records: {lost}. `dormouse fsck` shows what can be done"
     )]
     /// The process is not known, and the store has lost records that may include it.
     MayBeLost {
@@ -87,8 +87,8 @@ pub enum NotFound {
 pub enum NameError {
     /// Another living process has this name.
     #[error(
-        "the name '{name}' is that of process {pid}, which lives. Choose another, or wait for its \
-         end"
+        "the name '{name}' belongs to process {pid}, which has not ended. Choose another name, or \
+         wait for the end of that process"
     )]
     Taken {
         /// The name.
@@ -118,7 +118,7 @@ pub enum NameError {
 pub enum ProcessError {
     /// The process stopped because its journal could not be read or written. It has not ended and
     /// can be resumed.
-    #[error("process {pid} is held, as its journal says: {reason}. Resume it when this is mended")]
+    #[error("process {pid} is held: {reason}. Fix the cause, then resume the process")]
     Held {
         /// The process.
         pid: Pid,
@@ -127,13 +127,13 @@ pub enum ProcessError {
     },
     /// The process has ended.
     #[error(
-        "process {0} has ended. A branch of an earlier point of its journal goes on from there"
+        "process {0} has ended. To continue from an earlier state, branch from a fact or a checkpoint"
     )]
     Ended(Pid),
     /// The process's inbox is full.
     #[error(
-        "the inbox of process {pid} is full: {limit} inputs wait. Wait for it to go on, then try \
-         again"
+        "the inbox of process {pid} is full: {limit} inputs wait. Wait until the process has \
+         handled some of them, then try again"
     )]
     /// The inbox of the process is full.
     Busy {
@@ -156,8 +156,8 @@ pub enum ProcessError {
     },
     /// The process stopped before the input was durable or the call was answered.
     #[error(
-        "process {0} stopped before it could answer. Its journal says how far it came: look, then \
-         try again"
+        "process {0} stopped before it could answer. Inspect the process to see whether the \
+         request was executed, then try again"
     )]
     /// The process stopped before it made the input durable or answered the call.
     Unanswered(Pid),

@@ -322,8 +322,8 @@ impl Contents {
             let (name, footer) = out.framer.close();
             if name != content.exported_hash {
                 let what = format!(
-                    "content {hash} reads as another ({name}), or is not masked twice in the same \
-                     way"
+                    "content {hash} has another hash when it is read ({name}), or the mask is not \
+                     deterministic"
                 );
                 return Err(StoreError::Damaged { what }.into());
             }
@@ -352,8 +352,8 @@ fn read(
             Ok(masked) => return each(&masked),
             Err(Unmasked::NoBundle) => {}
             Err(Unmasked::Alike) => {
-                let what =
-                    "two files of a program come to have one name: let the mask leave them apart";
+                let what = "two files of a program have the same name after masking: mask them \
+                            differently";
                 return Err(write_error(io::Error::new(
                     io::ErrorKind::InvalidInput,
                     what,

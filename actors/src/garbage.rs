@@ -101,7 +101,7 @@ pub struct Garbage {
 /// the log. Only one collection at a time frees space: starting another makes this one fail.
 ///
 /// # Errors
-/// As those of the store. What was given up or freed before stays so.
+/// The errors of the store. What was deleted or freed before stays so.
 pub fn collect(store: &dyn Store, order: Collection<'_>) -> Result<Garbage, StoreError> {
     let Collection {
         owner,
@@ -341,7 +341,7 @@ impl Piece<'_> {
     /// The contents that the piece refers to.
     ///
     /// # Errors
-    /// Where it does not decode.
+    /// The piece does not decode.
     pub fn contents(self) -> Result<Vec<ContentHash>, CodecError> {
         let mut contents = Vec::new();
         let mut collect = |reference: ContentRef| {

@@ -162,8 +162,8 @@ fn initial_image(
 /// # Errors
 /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable),
 /// [`ExportFailure::File`](crate::ExportFailure::File);
-/// [`ExportFailure::Unusable`](crate::ExportFailure::Unusable) where the file is no longer what it
-/// was.
+/// [`ExportFailure::Unusable`](crate::ExportFailure::Unusable) if the file has changed in the
+/// meantime.
 pub(crate) fn store_contents(
     context: &KernelContext,
     file: &mut (impl Read + Seek),

@@ -186,7 +186,7 @@ fn compiled_program(
     }
     if image.bundle.len > MAX_PROGRAM_BYTES {
         let reason = format!(
-            "it is said to have {} bytes; up to {MAX_PROGRAM_BYTES} are valid",
+            "its bundle has {} bytes; up to {MAX_PROGRAM_BYTES} are valid",
             image.bundle.len
         );
         return Err(LoadError::Program { pid, reason });

@@ -51,5 +51,5 @@ async fn server_offers(
     query
         .catch_unwind()
         .await
-        .unwrap_or_else(|_| Err("the adapter failed inside".into()))
+        .unwrap_or_else(|_| Err("the adapter failed internally".into()))
 }

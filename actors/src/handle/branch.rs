@@ -254,7 +254,7 @@ impl Kernel {
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
-    /// [`StoreFailure::Store`](crate::StoreFailure::Store) where there is none.
+    /// [`StoreFailure::Store`](crate::StoreFailure::Store) if there is none.
     pub async fn checkpoint(&self, id: CheckpointId) -> Result<Checkpoint, KernelError> {
         self.context
             .query_store(move |store, _| Ok(consistent_cut::checkpoint(store, id)?))
@@ -265,7 +265,7 @@ impl Kernel {
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
-    /// [`StoreFailure::Store`](crate::StoreFailure::Store) where there is none,
+    /// [`StoreFailure::Store`](crate::StoreFailure::Store) if there is none,
     /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable).
     pub async fn drop_checkpoint(&self, id: CheckpointId) -> Result<(), KernelError> {
         self.checkpoint(id).await?;

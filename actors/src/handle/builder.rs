@@ -240,7 +240,7 @@ impl KernelBuilder {
     /// runtime.
     ///
     /// # Errors
-    /// [`StoreFailure::Store`](crate::StoreFailure::Store) where the store cannot be claimed or
+    /// [`StoreFailure::Store`](crate::StoreFailure::Store) if the store cannot be claimed or
     /// read; [`NameError::ReservedTool`](crate::NameError::ReservedTool).
     pub async fn build(mut self) -> Result<Kernel, KernelError> {
         for (name, tool) in file_tools(&self.host) {

@@ -96,7 +96,7 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, String> {
     tokio::task::spawn_blocking(work)
         .await
-        .unwrap_or_else(|error| Err(format!("the host failed inside: {error}")))
+        .unwrap_or_else(|error| Err(format!("the host failed internally: {error}")))
 }
 
 fn read_file(host: &dyn Host, path: &str, out: &OutputSink) -> Result<(), String> {
@@ -119,7 +119,7 @@ fn read_file(host: &dyn Host, path: &str, out: &OutputSink) -> Result<(), String
     match cut_bytes {
         0 => Ok(()),
         _ => Err(format!(
-            "{path} is longer: what stands above are its first {READ_BYTES} bytes, {cut_bytes} \
+            "{path} is longer: the text above is its first {READ_BYTES} bytes; {cut_bytes} more \
              follow."
         )),
     }

@@ -39,8 +39,8 @@ impl Kernel {
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
-    /// [`StoreFailure::Store`](crate::StoreFailure::Store), [`KernelError::Closed`] where the
-    /// kernel shuts down. What was given up or freed before stays so; it can be called again.
+    /// [`StoreFailure::Store`](crate::StoreFailure::Store), [`KernelError::Closed`] if the
+    /// kernel shuts down. What was deleted or freed before stays so; it can be called again.
     pub async fn collect_garbage(
         &self,
         retention: Retention,

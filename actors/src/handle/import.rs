@@ -61,10 +61,10 @@ impl Kernel {
     /// # Errors
     /// When awaited: [`ExportFailure::Unusable`](crate::ExportFailure::Unusable) for a file that
     /// was cut off, altered, of a later version, or no export;
-    /// [`ExportFailure::File`](crate::ExportFailure::File) where it cannot be read;
-    /// [`StoreFailure::Load`](crate::StoreFailure::Load) where a program needs a tool or a price
+    /// [`ExportFailure::File`](crate::ExportFailure::File) if it cannot be read;
+    /// [`StoreFailure::Load`](crate::StoreFailure::Load) if a program needs a tool or a price
     /// that this kernel lacks; [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
-    /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable). Nothing was born then.
+    /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable). No process was created then.
     pub fn import<R: Read + Seek + Send + 'static>(&self, file: R) -> Import<R> {
         Import {
             kernel: self.clone(),

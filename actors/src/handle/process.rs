@@ -427,7 +427,7 @@ impl Process {
     /// # Errors
     /// [`ProcessError::Held`](crate::ProcessError::Held) for one that had to stop because its
     /// journal could not be read or written: it has not ended, and can be resumed.
-    /// [`KernelError::Closed`] where the kernel shuts down before.
+    /// [`KernelError::Closed`] if the kernel shuts down first.
     pub async fn wait(&self) -> Result<Exit, KernelError> {
         let mut exit = self.exit.clone();
         self.wake_if_hibernated()?;
@@ -449,7 +449,7 @@ impl Process {
     /// knows the view before the hibernation and the condition holds for it.
     ///
     /// # Errors
-    /// [`KernelError::Closed`] where the kernel shuts down before.
+    /// [`KernelError::Closed`] if the kernel shuts down first.
     pub async fn wait_for(&self, condition: impl Fn(&View) -> bool) -> Result<View, KernelError> {
         let mut view = self.view.clone();
         let is_met = view.borrow().as_ref().is_some_and(&condition);

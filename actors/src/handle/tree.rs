@@ -14,7 +14,7 @@ impl Tree {
     /// Ends the current turn of each process, as [`Process::interrupt`] does.
     ///
     /// # Errors
-    /// [`ProcessError::Ended`](crate::ProcessError::Ended) where the process at its top has.
+    /// [`ProcessError::Ended`](crate::ProcessError::Ended) if the root of the tree has ended.
     pub async fn interrupt(&self) -> Result<(), KernelError> {
         self.0.signal_tree(Signal::Interrupt).await
     }
@@ -23,7 +23,7 @@ impl Tree {
     /// stopped.
     ///
     /// # Errors
-    /// [`ProcessError::Ended`](crate::ProcessError::Ended) where the process at its top has.
+    /// [`ProcessError::Ended`](crate::ProcessError::Ended) if the root of the tree has ended.
     pub async fn stop(&self) -> Result<(), KernelError> {
         self.0.signal_tree(Signal::Stop).await
     }
@@ -31,7 +31,7 @@ impl Tree {
     /// Continues each process, as [`Process::cont`] does.
     ///
     /// # Errors
-    /// [`ProcessError::Ended`](crate::ProcessError::Ended) where the process at its top has.
+    /// [`ProcessError::Ended`](crate::ProcessError::Ended) if the root of the tree has ended.
     pub async fn cont(&self) -> Result<(), KernelError> {
         self.0.signal_tree(Signal::Continue).await
     }
@@ -39,7 +39,7 @@ impl Tree {
     /// Ends each process.
     ///
     /// # Errors
-    /// [`ProcessError::Ended`](crate::ProcessError::Ended) where the process at its top has.
+    /// [`ProcessError::Ended`](crate::ProcessError::Ended) if the root of the tree has ended.
     pub async fn kill(&self) -> Result<(), KernelError> {
         self.0.signal_tree(Signal::Kill).await
     }

@@ -48,7 +48,7 @@ pub trait Host: Send + Sync + 'static {
     /// none.
     ///
     /// # Errors
-    /// Where it is not permitted, or cannot be started. It shows no value of the declaration.
+    /// It is not permitted, or cannot be started. The text shows no value of the declaration.
     fn serve(&self, server: &ServerCommand) -> Result<ServerChild, HostError> {
         Err(HostError::Unsupported(format!(
             "this kernel's host starts no tool servers, and so not `{}`.",
@@ -61,7 +61,7 @@ pub trait Host: Send + Sync + 'static {
     /// by name. The default returns none.
     ///
     /// # Errors
-    /// Where it is not permitted.
+    /// It is not permitted.
     fn variable(&self, name: &str) -> Result<Option<String>, HostError> {
         Err(HostError::Unsupported(format!(
             "this kernel's host hands on no environment variable, and so not {name}."
@@ -72,7 +72,7 @@ pub trait Host: Send + Sync + 'static {
     /// model server or a tool server. The default permits no connection.
     ///
     /// # Errors
-    /// Where it is not permitted.
+    /// It is not permitted.
     fn connect(&self, machine: &str, port: u16) -> Result<(), HostError> {
         Err(HostError::Unsupported(format!(
             "this kernel's host permits no connection that a program asks for, and so none to \
@@ -92,7 +92,7 @@ pub trait Host: Send + Sync + 'static {
     /// started. The default permits all.
     ///
     /// # Errors
-    /// Where it is not permitted, or not there.
+    /// It is not permitted, or does not exist.
     fn permits_program(&self, program: &str) -> Result<(), HostError> {
         let _ = program;
         Ok(())
@@ -102,7 +102,7 @@ pub trait Host: Send + Sync + 'static {
     /// to inform the user. The default permits all.
     ///
     /// # Errors
-    /// Where there is none.
+    /// No folder does.
     fn permits_files(&self, file_use: FileUse) -> Result<(), HostError> {
         let _ = file_use;
         Ok(())

@@ -47,7 +47,7 @@ pub trait Provider: Send + Sync + 'static {
     /// The requested model.
     ///
     /// # Errors
-    /// Where there is none: a script that cannot be read, a server that the user does not permit.
+    /// No such model: a script that cannot be read, a server that the user does not permit.
     fn model(&self, asked: Asked<'_>) -> Result<Arc<dyn Model>, ModelError>;
 }
 

@@ -29,8 +29,8 @@ pub trait ToolServers: Send + Sync + 'static {
     /// notified.
     ///
     /// # Errors
-    /// A text for the model: what went wrong and what to try; where it may have been done all the
-    /// same, it says so.
+    /// A text for the model: what went wrong and what to try; if the call may have been
+    /// executed anyway, the text says so.
     fn call(
         &self,
         host: &Arc<dyn Host>,

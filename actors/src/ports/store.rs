@@ -35,8 +35,8 @@ pub trait Store: Send + Sync + 'static {
     /// without entries that requires a sync makes everything durable that was written before it.
     ///
     /// # Errors
-    /// [`StoreError::Stale`] where `owner` is not the latest token, and nothing is written.
-    /// [`StoreError::Io`] where the disk fails: nothing is acknowledged; after a failed sync the
+    /// [`StoreError::Stale`] if `owner` is not the latest token, and nothing is written.
+    /// [`StoreError::Io`] if the disk fails: nothing is acknowledged; after a failed sync the
     /// store takes no more commits.
     fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError>;
 
@@ -60,7 +60,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`]; [`StoreError::ForgottenFact`]
-    /// where one of them was given up; [`StoreError::Damaged`], [`StoreError::Io`].
+    /// if one of them was deleted; [`StoreError::Damaged`], [`StoreError::Io`].
     fn facts(
         &self,
         pid: Pid,
@@ -142,7 +142,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`StoreError::Stale`], [`StoreError::Damaged`], [`StoreError::Io`];
-    /// [`StoreError::MarkSuperseded`] where the mark was never begun, or another since. What was
+    /// [`StoreError::MarkSuperseded`] if the mark was never begun, or another one since. What was
     /// freed before stays freed.
     fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError>;
 }
@@ -446,7 +446,7 @@ pub enum StoreError {
     Io {
         /// What was being done.
         doing: String,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// A sync failed earlier: what the disk holds since is unknown.

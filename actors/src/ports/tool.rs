@@ -107,7 +107,7 @@ impl OutputSink {
         }
     }
 
-    /// The same sink, whose `watcher` is told how far the tool has come.
+    /// The same sink, with a `watcher` that receives the progress of the tool.
     #[must_use]
     pub fn watched_by(self, watcher: impl Fn(Progress) + Send + Sync + 'static) -> Self {
         Self {
@@ -116,7 +116,7 @@ impl OutputSink {
         }
     }
 
-    /// Tells whoever watches how far the tool has come. It is no output: no model sees it.
+    /// Reports the progress of the tool to the watcher. Progress is not output: no model sees it.
     pub fn tell(&self, progress: Progress) {
         if let Some(watcher) = &self.watcher {
             watcher(progress);
@@ -148,7 +148,7 @@ impl OutputSink {
     /// the limits.
     ///
     /// # Errors
-    /// [`OutputFull`] where it did not fit; the kernel then ends the call.
+    /// [`OutputFull`] if it did not fit; the kernel then ends the call.
     pub fn attach(&self, attachment: Attachment) -> Result<(), OutputFull> {
         let mut state = self
             .shared

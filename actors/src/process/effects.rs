@@ -225,7 +225,7 @@ impl Running {
                 Err(why) => Box::pin(std::future::ready(ToolOutput::error(why))),
             };
         let work = in_tool_span(self.tool_span(call), work, |output| output.is_error);
-        let failed = |why| ToolOutput::error(format!("The tool failed inside: {why}"));
+        let failed = |why| ToolOutput::error(format!("The tool failed internally: {why}"));
         self.start(work, call, Completion::Tool, failed);
     }
 
@@ -277,7 +277,7 @@ impl Running {
         );
         let completion = move |result| Completion::FileWritten { pending, result };
         self.start(work, call, completion, |why| {
-            let message = format!("The host failed inside: {why}");
+            let message = format!("The host failed internally: {why}");
             Err(FileError {
                 kind: FileErrorKind::WriteError,
                 message,
@@ -427,14 +427,14 @@ pub(super) fn in_tool_span<T: Send + 'static>(
 fn model_failed(why: String) -> Result<Reply, ModelError> {
     Err(ModelError::new(
         ModelErrorKind::Unavailable,
-        format!("the model failed inside: {why}"),
+        format!("the model failed internally: {why}"),
     ))
 }
 
 /// The operation may have been executed, and the model is told so.
 fn temp_files_failed(why: String) -> TempFileResult {
     let reason = format!(
-        "The temporary files failed inside: {why}. Whether this was done is unknown: read, then \
+        "The temporary files failed internally: {why}. Whether this was done is unknown: read, then \
          decide."
     );
     Err(TempFileError::Unavailable { reason })

@@ -30,7 +30,7 @@ impl HibernationBlocker {
             Self::Unrest(Unrest::Ended) => KernelError::Process(ProcessError::Ended(pid)),
             Self::Unrest(unrest) => not_now(unrest.to_string()),
             Self::Calls => not_now("calls are in flight".to_owned()),
-            Self::Undurable => not_now("what it did last is on its way to the disk".to_owned()),
+            Self::Undurable => not_now("its last facts are not durable yet".to_owned()),
             Self::NotDurable(error) => KernelError::from(error.clone()),
         }
     }

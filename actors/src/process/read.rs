@@ -26,7 +26,7 @@ impl Running {
         };
         let input = move |read: Result<Input, String>| {
             read.unwrap_or_else(|why| {
-                let answer = Answer::failed(format!("Reading failed inside: {why}"));
+                let answer = Answer::failed(format!("Reading failed internally: {why}"));
                 Input::Completed {
                     call,
                     result: Completion::Read(Found::Tool(Outcome::Answer(answer))),

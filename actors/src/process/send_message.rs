@@ -92,7 +92,7 @@ impl OutgoingMessage {
             tokio::time::sleep(FIRST_RETRY_DELAY * 2_u32.pow(attempt - 1)).await;
             received = self.send();
         }
-        let why = || format!("it stopped {MAX_ATTEMPTS} times before it could take the message");
+        let why = || format!("it stopped {MAX_ATTEMPTS} times before it accepted the message");
         received.await.unwrap_or_else(|_| unknown(why()))
     }
 }

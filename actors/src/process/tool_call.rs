@@ -45,7 +45,7 @@ pub(crate) async fn run(
     // shown as complete.
     let end = match end {
         Ok(()) if sink.has_overflowed() => Err(format!(
-            "{name} was stopped: its output reached the limit of {} bytes. What stands above is \
+            "{name} was stopped: its output reached the limit of {} bytes. The text above is \
              its beginning.",
             policy.output_cap_bytes
         )),
@@ -58,7 +58,7 @@ fn task_error(name: &str, error: JoinError) -> String {
     let Ok(panic) = error.try_into_panic() else {
         return format!("{name} was cancelled.");
     };
-    format!("{name} failed inside: {}", panic_text(&*panic))
+    format!("{name} failed internally: {}", panic_text(&*panic))
 }
 
 /// The message of a panic.

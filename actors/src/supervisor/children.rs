@@ -65,7 +65,7 @@ impl Supervisor {
         let lost = self.context.lost_records().unwrap_or_default();
         self.stop_with_ancestors(
             parent,
-            &format!("it may have made a child of which the store has lost the record: {lost}"),
+            &format!("it may have made a child whose record the store has lost: {lost}"),
         );
     }
 

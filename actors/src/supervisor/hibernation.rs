@@ -99,7 +99,7 @@ impl Supervisor {
             Some(Run::Held | Run::Hibernated { .. }) => Ok(()),
             Some(Run::Loading) => Err(ProcessError::Pending {
                 pid,
-                what: "it begins to run".to_owned(),
+                what: "it is being loaded".to_owned(),
             }
             .into()),
             Some(run @ (Run::Running | Run::Hibernating)) => {

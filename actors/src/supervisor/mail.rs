@@ -233,9 +233,7 @@ impl Table {
         };
         let ended = |exit: &Exit| {
             let word = exit.status.word();
-            format!(
-                "Process {number} has ended as {word}: what it had not heard by then, nobody hears."
-            )
+            format!("Process {number} has ended as {word}: it receives no more messages.")
         };
         Ok((pid, entry.exit().map(ended)))
     }
