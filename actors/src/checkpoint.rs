@@ -310,9 +310,9 @@ impl Checkpoint {
             acknowledge(result);
         }
         if let Some(error) = &self.failed {
-            std::mem::take(&mut self.queue)
-                .into_iter()
-                .for_each(|append| (append.acknowledge)(Err(error.clone())));
+            for append in std::mem::take(&mut self.queue) {
+                (append.acknowledge)(Err(error.clone()));
+            }
         }
     }
 
@@ -385,19 +385,18 @@ fn commit(
         acknowledge,
     } in batch
     {
-        let whole = (encoded_batch.entries.len(), encoded_batch.contents.len());
+        let first_entry = encoded_batch.entries.len();
+        let first_content = encoded_batch.contents.len();
         let mut size = AppendSize::default();
         let encoded = records
             .into_iter()
             .try_for_each(|record| encode(record, &mut encoded_batch, &mut size));
         if encoded.is_err() {
-            encoded_batch.entries.truncate(whole.0);
-            encoded_batch.contents.truncate(whole.1);
+            encoded_batch.entries.truncate(first_entry);
+            encoded_batch.contents.truncate(first_content);
         }
-        let (entries, contents) = (
-            encoded_batch.entries.len() - whole.0,
-            encoded_batch.contents.len() - whole.1,
-        );
+        let entries = encoded_batch.entries.len() - first_entry;
+        let contents = encoded_batch.contents.len() - first_content;
         let outcome = encoded
             .map(|()| size)
             .map_err(|error| CommitError::Codec(Arc::new(error)));
@@ -422,18 +421,14 @@ fn commit(
     if committed.is_err() {
         contents.clear();
     }
-    let acknowledgement = |append: EncodedAppend| {
-        (
-            append.acknowledge,
-            append
-                .outcome
-                .and_then(|size| committed.clone().map(|()| size)),
-        )
-    };
-    Committed {
-        waiting: appends.into_iter().map(acknowledgement).collect(),
-        contents,
+    let mut waiting = Vec::with_capacity(appends.len());
+    for append in appends {
+        let result = append
+            .outcome
+            .and_then(|size| committed.clone().map(|()| size));
+        waiting.push((append.acknowledge, result));
     }
+    Committed { waiting, contents }
 }
 
 /// One append of a commit, after encoding.
@@ -549,7 +544,8 @@ fn encode(
     EncodedBatch { entries, contents }: &mut EncodedBatch,
     size: &mut AppendSize,
 ) -> Result<(), CodecError> {
-    let whole = (entries.len(), contents.len());
+    let first_entry = entries.len();
+    let first_content = contents.len();
     let mut refer = |content: Content| {
         let reference = content.reference();
         match content.resident() {
@@ -587,8 +583,8 @@ fn encode(
                 .and_then(|image| codec::encode(&image));
             let Some(image) = image.ok().filter(|image| image.len() as u64 <= worth) else {
                 size.snapshot = SnapshotOutcome::TooLong;
-                entries.truncate(whole.0);
-                contents.truncate(whole.1);
+                entries.truncate(first_entry);
+                contents.truncate(first_content);
                 return Ok(());
             };
             size.snapshot = SnapshotOutcome::Written(image.len() as u64);

@@ -275,12 +275,10 @@ impl KernelContext {
                 tool.given
             ));
         };
-        let (servers, host, server, name) = (
-            servers.clone(),
-            self.host.clone(),
-            choice.server.clone(),
-            tool.name.clone(),
-        );
+        let servers = servers.clone();
+        let host = self.host.clone();
+        let server = choice.server.clone();
+        let name = tool.name.clone();
         Ok(Box::new(move |out| {
             servers.call(&host, &server, &name, args, out)
         }))

@@ -190,7 +190,8 @@ async fn run_command(context: &KernelContext, program: &Program, command: &EnvCo
         limits: program.limits().commands,
     };
     let tool = context.host.command(&command);
-    let (name, policy) = (command.name.as_str().into(), command.policy);
+    let name = command.name.as_str().into();
+    let policy = command.policy;
     let sink = OutputSink::keeping(MAX_TEXT_BYTES as u64, policy.output_cap_bytes);
     let ToolOutput {
         bytes,

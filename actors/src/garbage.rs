@@ -158,7 +158,8 @@ pub fn collect(store: &dyn Store, order: Collection<'_>) -> Result<Garbage, Stor
             Contents::Referred
         };
         let watch = &mut |step| watch(Stage::Sweep(step));
-        let (mark, forgotten) = (mark.token, &not_yet_deleted);
+        let mark = mark.token;
+        let forgotten = &not_yet_deleted;
         garbage.swept = store.sweep(
             owner,
             Sweep {
@@ -201,7 +202,8 @@ struct InventoryUpdate<'a, 'w> {
 impl InventoryUpdate<'_, '_> {
     /// Updates the inventory to the present content of the store.
     fn run(&mut self, garbage: &mut Garbage) -> Result<Progress, StoreError> {
-        let (inventory, watch) = (&mut *self.inventory, &mut || (self.watch)(Stage::Read));
+        let inventory = &mut *self.inventory;
+        let watch = &mut || (self.watch)(Stage::Read);
         let references = &mut |piece: Piece<'_>| piece.contents();
         let read = self.store.take_stock(StockTaking {
             inventory,

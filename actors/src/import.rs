@@ -56,7 +56,8 @@ fn check_file<T: Told>(
     visitor: &mut T,
     after: &mut dyn FnMut(&mut T) -> Result<(), KernelError>,
 ) -> Result<Manifest, KernelError> {
-    let (mut checker, mut part) = (Checker::new(keep), vec![0; PART_BYTES]);
+    let mut checker = Checker::new(keep);
+    let mut part = vec![0; PART_BYTES];
     loop {
         let len = match file.read(&mut part) {
             Ok(0) => return Ok(checker.finish()?),
@@ -99,7 +100,8 @@ pub(crate) fn check_export(
     let mut compiled: BTreeMap<(ContentHash, &str), Program> = BTreeMap::new();
     let mut programs = Vec::new();
     for birth in manifest.births() {
-        let (image, pid) = (&birth.member().image, birth.member().row.pid);
+        let image = &birth.member().image;
+        let pid = birth.member().row.pid;
         let of = (image.bundle.hash, &*image.program);
         let program = match compiled.get(&of) {
             Some(program) => program.clone(),

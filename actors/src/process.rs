@@ -455,7 +455,8 @@ impl Running {
     }
 
     fn append(&mut self, first: FactNumber, facts: Arc<[Fact]>) {
-        let (pid, upto) = (self.pid(), self.last);
+        let pid = self.pid();
+        let upto = self.last;
         self.tail = self.tail.and(facts.len() as u64, 0);
         let mut entries = vec![LogRecord::Facts { pid, first, facts }];
         if let Some(exit) = self.state.exit() {

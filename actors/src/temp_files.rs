@@ -143,7 +143,8 @@ impl TempFileTrees {
         let Some(store) = self.store.clone() else {
             return Tree::new(Some(TempFiles::default()));
         };
-        let (myself, content_cache) = (self.myself.clone(), self.content_cache.clone());
+        let myself = self.myself.clone();
+        let content_cache = self.content_cache.clone();
         self.readers.spawn_blocking(move || {
             let result = pieces::load(&*store, &content_cache, root);
             drop(store);

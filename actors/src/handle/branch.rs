@@ -233,7 +233,8 @@ impl Kernel {
         beginning: Beginning,
     ) -> Result<Process, KernelError> {
         let loaded = self.read(from, at, LoadPurpose::Run).await?;
-        let (program, at) = (loaded.state.program().clone(), loaded.last);
+        let program = loaded.state.program().clone();
+        let at = loaded.last;
         let image = begins(copied(loaded.state.image(), now_ms()), beginning);
         self.create(program, Box::new(image), Origin::Copied { from, at }, None)
             .await
@@ -411,7 +412,8 @@ impl Process {
             of: self.pid(),
             reply,
         })?;
-        let (lineage, pid) = (lineage.await.map_err(|_| KernelError::Closed)?, self.pid());
+        let lineage = lineage.await.map_err(|_| KernelError::Closed)?;
+        let pid = self.pid();
         let read = self.kernel.context.query_store(move |store, context| {
             let state = consistent_cut::state_at_checkpoint(store, context, checkpoint, &lineage)?;
             state.ok_or(KernelError::NotFound(NotFound::InCheckpoint {
@@ -420,8 +422,8 @@ impl Process {
             }))
         });
         let state: Box<Standing> = Box::new(read.await?);
-        self.request(|ticket| Input::Host {
-            ticket,
+        self.request(|request_id| Input::Host {
+            ticket: request_id,
             request: HostRequest::TakeBack(state),
         })
         .await

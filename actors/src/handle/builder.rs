@@ -354,7 +354,8 @@ impl KernelBuilder {
                 Err(StoreError::ReadOnly { .. }) => (OwnerToken(0), Vec::new()),
                 claimed => (claimed?, recovery.of(&listing.rows)),
             };
-            let (lost, acknowledged) = (listing.lost.clone(), listing.acknowledged.clone());
+            let lost = listing.lost.clone();
+            let acknowledged = listing.acknowledged.clone();
             let table = Table::new(listing, inbox);
             Ok(ClaimedStore {
                 store: Some((store, owner)),

@@ -50,11 +50,9 @@ impl Kernel {
         // not delay a shutdown.
         let mut inventory = self.context.gc_inventory.clone().lock_owned().await;
         let store = self.context.store_handle().ok_or(StoreFailure::NoStore)?;
-        let (owner, context, supervisor) = (
-            OwnerToken(self.context.owner_token),
-            self.context.clone(),
-            self.supervisor.clone(),
-        );
+        let owner = OwnerToken(self.context.owner_token);
+        let context = self.context.clone();
+        let supervisor = self.supervisor.clone();
         let is_awaited = Arc::new(AtomicBool::new(true));
         let caller = CallerGuard(is_awaited.clone());
         let work = move || {

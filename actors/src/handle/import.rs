@@ -115,10 +115,8 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
                 .await
                 .map_err(|_| KernelError::Closed)??;
             file = read;
-            let (processes, files) = (
-                import::processes(&kernel.context, &checked, beginning),
-                import::temp_files(&kernel.context, &checked),
-            );
+            let processes = import::processes(&kernel.context, &checked, beginning);
+            let files = import::temp_files(&kernel.context, &checked);
             let exported_pids: Vec<Pid> = processes.iter().map(|process| process.row.pid).collect();
             let request = |reply| BranchRequest {
                 processes,

@@ -85,7 +85,8 @@ impl Kernel {
     /// # Errors
     /// All that is wrong with it, each with its place in the text.
     pub fn parse(&self, toml: impl Into<Bytes>) -> Result<Compiled, ProgramErrors> {
-        let (entry, text) = (Path::new("program.toml"), toml.into());
+        let entry = Path::new("program.toml");
+        let text = toml.into();
         let mut read = |path: &Path| {
             if path == entry {
                 Ok(text.clone())

@@ -137,9 +137,10 @@ impl Process {
         tool: impl Into<String>,
         args: impl Into<String>,
     ) -> Result<Answer, KernelError> {
-        let (tool, args) = (tool.into(), args.into());
-        self.request(|ticket| Input::Host {
-            ticket,
+        let tool = tool.into();
+        let args = args.into();
+        self.request(|request_id| Input::Host {
+            ticket: request_id,
             request: HostRequest::Call { tool, args },
         })
         .await
@@ -187,11 +188,11 @@ impl Process {
         given_up: impl Future<Output = ()>,
         watcher: Option<Watcher>,
     ) -> Result<Answer, KernelError> {
-        let ticket = self.new_request_id();
+        let request_id = self.new_request_id();
         let calling = self.request_with_id(
-            ticket.clone(),
+            request_id.clone(),
             Input::Host {
-                ticket: ticket.clone(),
+                ticket: request_id.clone(),
                 request: HostRequest::Call { tool, args },
             },
             watcher,
@@ -202,7 +203,7 @@ impl Process {
             biased;
             answer = &mut calling => answer,
             () = given_up => {
-                self.signal(Input::Host { ticket, request: HostRequest::GiveUp }).await?;
+                self.signal(Input::Host { ticket: request_id, request: HostRequest::GiveUp }).await?;
                 calling.await
             }
         }
@@ -276,8 +277,8 @@ impl Process {
         collected: CappedBytes,
         page_chars: Option<u32>,
     ) -> Result<Answer, KernelError> {
-        self.request(|ticket| Input::Host {
-            ticket,
+        self.request(|request_id| Input::Host {
+            ticket: request_id,
             request: HostRequest::Open {
                 collected,
                 source,
@@ -386,9 +387,10 @@ impl Process {
         position: impl Into<String>,
         message: impl Into<String>,
     ) -> Result<Answer, KernelError> {
-        let (position, message) = (position.into(), message.into());
-        self.request(|ticket| Input::Host {
-            ticket,
+        let position = position.into();
+        let message = message.into();
+        self.request(|request_id| Input::Host {
+            ticket: request_id,
             request: HostRequest::SendBack { position, message },
         })
         .await
@@ -547,8 +549,8 @@ impl Process {
         &self,
         input: impl FnOnce(Arc<str>) -> Input,
     ) -> Result<Answer, KernelError> {
-        let ticket = self.new_request_id();
-        self.request_with_id(ticket.clone(), input(ticket), None)
+        let request_id = self.new_request_id();
+        self.request_with_id(request_id.clone(), input(request_id), None)
             .await
     }
 
@@ -559,12 +561,12 @@ impl Process {
 
     async fn request_with_id(
         &self,
-        ticket: Arc<str>,
+        request_id: Arc<str>,
         input: Input,
         watcher: Option<Watcher>,
     ) -> Result<Answer, KernelError> {
         let (reply, answered) = oneshot::channel();
-        self.deliver(input, Some((ticket, ReplyTo { reply, watcher })))
+        self.deliver(input, Some((request_id, ReplyTo { reply, watcher })))
             .await?;
         answered.await.map_err(|_| self.why_unanswered())
     }

@@ -120,7 +120,8 @@ impl Start {
             .await
             .map_err(StartError::Unmet)?;
         let image = tokio::task::spawn_blocking(move || {
-            let (preloads, input) = (&Preloads::default(), input.as_ref());
+            let preloads = &Preloads::default();
+            let input = input.as_ref();
             let birth = Birth {
                 access,
                 depth: 0,

@@ -74,7 +74,8 @@ impl History {
     /// # Errors
     /// [`StoreError::UnknownFact`], [`StoreError::ForgottenFact`], [`StoreError::Damaged`].
     pub fn at(&self, fact: FactNumber) -> Result<Written, StoreError> {
-        let (pid, asked) = (self.pid, fact);
+        let pid = self.pid;
+        let asked = fact;
         if let Some(kept) = self.written.first().filter(|kept| fact < kept.first) {
             return Err(StoreError::ForgottenFact {
                 pid,

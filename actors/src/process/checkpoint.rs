@@ -18,7 +18,8 @@ impl Running {
     /// The facts that the checkpoint must cover are queued already, because effects wait for the
     /// facts before them.
     pub(super) fn start_checkpoint_op(&mut self, call: CallId, op: CheckpointOp) {
-        let (pid, context) = (self.pid(), self.context.clone());
+        let pid = self.pid();
+        let context = self.context.clone();
         let (asked, lineage) = oneshot::channel();
         self.cast_to_supervisor(LookupMessage::Lineage {
             of: pid,
@@ -27,7 +28,8 @@ impl Running {
         let made = match &op {
             CheckpointOp::Make { label } => {
                 let (reply, made): (NewCheckpointReply, _) = oneshot::channel();
-                let (scope, label) = (Scope::Process, label.clone());
+                let scope = Scope::Process;
+                let label = label.clone();
                 self.cast_to_supervisor(TreeMessage::MakeCheckpoint {
                     of: pid,
                     scope,

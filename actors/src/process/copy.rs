@@ -24,7 +24,8 @@ impl Running {
     /// Sends a copy of the current process once all of its facts are durable. Costs pointers; no
     /// content is copied.
     pub(super) fn copy(&mut self, reply: CopyReply) {
-        let (program, image) = (self.state.program().clone(), Box::new(self.state.image()));
+        let program = self.state.program().clone();
+        let image = Box::new(self.state.image());
         let process_copy = ProcessCopy {
             program,
             image,

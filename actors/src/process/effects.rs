@@ -177,7 +177,8 @@ impl Running {
         deltas: DeltaSink,
         parent: &Span,
     ) -> BoxFuture<'static, Result<Reply, ModelError>> {
-        let (context, program) = (self.context.clone(), self.state.program().clone());
+        let context = self.context.clone();
+        let program = self.state.program().clone();
         // Adapters see the pid of this kernel, not the local id of the tree.
         request.pid = self.pid;
         let span = spans::model_call(parent, model.provider.word(), self.root, &request);
@@ -237,7 +238,9 @@ impl Running {
             .program()
             .descriptors()
             .map_or(u64::MAX, |settings| settings.max_content_bytes);
-        let (context, pid, tool_name) = (self.context.clone(), self.pid, tool.known_as().clone());
+        let context = self.context.clone();
+        let pid = self.pid;
+        let tool_name = tool.known_as().clone();
         let requester = match self.state.phase() {
             Phase::Acting {
                 caller: Caller::Host,
@@ -336,7 +339,9 @@ impl Running {
     /// Collects the start context of the children in a task, then creates them. Abandoning the call
     /// cancels the collection, and no child is created.
     fn start_children(&mut self, children: Vec<Child>, may_exist: bool) {
-        let (parent, myself, context) = (self.pid(), self.myself.clone(), self.context.clone());
+        let parent = self.pid();
+        let myself = self.myself.clone();
+        let context = self.context.clone();
         let Some(Origin::Spawned { call }) = children
             .iter()
             .find(|child| environment::needs_start_context(child))
@@ -374,7 +379,8 @@ impl Running {
             Ok(children) => {
                 // Only spawned children need a start context, and a spawn looks for an existing
                 // child before it collects one.
-                let (parent, may_exist) = (self.pid(), false);
+                let parent = self.pid();
+                let may_exist = false;
                 self.cast_to_supervisor(BirthMessage::StartChildren {
                     parent,
                     children,

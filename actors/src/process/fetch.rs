@@ -21,11 +21,9 @@ impl Running {
             self.request_temp_file(call, TempFileOp::Read { id: *id }, MAX_PRELOAD_BYTES)
         });
         let temp_files: Vec<_> = requests.collect();
-        let (host, paths, ids) = (
-            self.context.host.clone(),
-            pending.files.clone(),
-            pending.temp_files.clone(),
-        );
+        let host = self.context.host.clone();
+        let paths = pending.files.clone();
+        let ids = pending.temp_files.clone();
         let work = async move {
             let temp_files = contents(temp_files).await?;
             let read = tokio::task::spawn_blocking(move || {

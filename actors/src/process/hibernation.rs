@@ -68,7 +68,9 @@ impl Running {
         let Some(worth) = self.tail.worth_before_sleep() else {
             return self.stop_hibernated();
         };
-        let (pid, at, image) = (self.pid(), self.last, Box::new(self.state.image()));
+        let pid = self.pid();
+        let at = self.last;
+        let image = Box::new(self.state.image());
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |result| {
             // If the actor has stopped, its successor reads the journal instead.

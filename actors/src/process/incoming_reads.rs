@@ -64,7 +64,8 @@ impl Running {
         else {
             return;
         };
-        let (read_pool, myself) = (self.context.read_pool.clone(), self.myself.clone());
+        let read_pool = self.context.read_pool.clone();
+        let myself = self.myself.clone();
         self.incoming_reads.task = Some(tokio::spawn(async move {
             match read_pool.execute(read).await {
                 Ok(input) => {

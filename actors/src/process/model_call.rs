@@ -63,7 +63,7 @@ pub(super) async fn call_model(call: ModelRequest) -> Result<Reply, ModelError> 
         .model_permits
         .queue(choice.provider.word(), choice.base_url.as_deref());
     let attempts = choice.failures.unwrap_or(context.limits.model_attempts);
-    let mut delays = delays();
+    let mut delays = backoff_delays();
     let mut attempt = 1;
     loop {
         let permit = queue.acquire(requester).await;
@@ -160,7 +160,7 @@ fn requested_delay(error: &ModelError) -> Option<Duration> {
 
 /// Waits that double, each spread by chance over as much again, so that processes do not come back
 /// in step.
-fn delays() -> ExponentialBackoff {
+fn backoff_delays() -> ExponentialBackoff {
     let delays = ExponentialBuilder::new()
         .with_min_delay(FIRST_DELAY)
         .with_max_delay(MAX_DELAY);
@@ -178,7 +178,7 @@ mod tests {
                 retry_after,
                 ..ModelError::new(ModelErrorKind::Overloaded, "")
             };
-            retry_delay(delays().next(), &error)
+            retry_delay(backoff_delays().next(), &error)
         };
         assert_eq!(
             delay(Some(Duration::from_millis(1))),
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn waits_grow_to_a_bound_and_do_not_end() {
-        let delays: Vec<_> = delays().take(200).collect();
+        let delays: Vec<_> = backoff_delays().take(200).collect();
         assert_eq!(delays.len(), 200);
         assert!(
             delays[3] > delays[0] && delays.iter().all(|delay| *delay <= 2 * MAX_DELAY),

@@ -97,11 +97,11 @@ impl Supervisor {
     }
 
     /// Reports to its parent that a child could not be created, as the end of the child.
-    pub(super) fn report_creation_failed(&mut self, born: &PendingProcess, error: &CommitError) {
+    pub(super) fn report_creation_failed(&mut self, process: &PendingProcess, error: &CommitError) {
         let exit = Exit::new(ExitStatus::Faulted, error.to_string()).after(Usage::default());
         self.report_to_parent(&ProcessRow {
             exit: Some(exit),
-            ..born.row.clone()
+            ..process.row.clone()
         });
     }
 

@@ -140,8 +140,10 @@ impl ProcessEntry {
 
     /// The row of the entry, which belongs to process `pid`.
     pub(super) fn row(&self, pid: Pid) -> ProcessRow {
-        let (parent, program) = (self.parent(), self.program.clone());
-        let (name, exit) = (self.name().cloned(), self.exit().cloned());
+        let parent = self.parent();
+        let program = self.program.clone();
+        let name = self.name().cloned();
+        let exit = self.exit().cloned();
         ProcessRow {
             pid,
             parent,
@@ -337,7 +339,8 @@ mod tests {
                     known_as: Pid(1),
                     foreign: None,
                 });
-                let (program, origin) = ("p".into(), origin.clone());
+                let program = "p".into();
+                let origin = origin.clone();
                 let row = ProcessRow {
                     pid: Pid(7),
                     parent,

@@ -101,10 +101,10 @@ impl Supervisor {
                 // A repeated message gets a new request id, so that each delivery has its own
                 // answer.
                 self.messages_routed += 1;
-                let ticket: Arc<str> =
+                let request_id: Arc<str> =
                     format!("message:{from}:{call}:{}", self.messages_routed).into();
                 let input = Input::Messaged {
-                    ticket: ticket.clone(),
+                    ticket: request_id.clone(),
                     from: known,
                     call,
                     settled: acked_below,
@@ -113,7 +113,7 @@ impl Supervisor {
                 self.deliver(
                     to,
                     Delivery {
-                        answer: Some((ticket, receipt.into())),
+                        answer: Some((request_id, receipt.into())),
                         ..Delivery::internal(input)
                     },
                 );
@@ -135,12 +135,12 @@ impl Supervisor {
     ) {
         let context = self.context.clone();
         tokio::task::spawn_blocking(move || {
-            let journal = context.store_handle().and_then(|store| {
+            let loaded = context.store_handle().and_then(|store| {
                 recovery::load(&*store, &context, pid, None, LoadPurpose::Inspect).ok()
             });
-            let taken = journal.and_then(|journal| journal.state.receipt(known, call));
+            let journalled = loaded.and_then(|loaded| loaded.state.receipt(known, call));
             // The requester has dropped its receiver if it no longer waits.
-            let _ = receipt.send(taken.unwrap_or_else(|| Answer::failed(why)));
+            let _ = receipt.send(journalled.unwrap_or_else(|| Answer::failed(why)));
         });
     }
 
@@ -288,7 +288,8 @@ impl Table {
 
     fn neighbour(&self, pid: Pid) -> Option<Neighbour> {
         let entry = self.get(pid)?;
-        let (program, name) = (entry.program().clone(), entry.name().cloned());
+        let program = entry.program().clone();
+        let name = entry.name().cloned();
         Some(Neighbour {
             pid,
             parent: entry.parent(),

@@ -85,7 +85,8 @@ impl Supervisor {
         if let Some(live) = self.table.live_mut(pid) {
             live.is_waking = is_hibernated;
         }
-        let (context, myself) = (self.context.clone(), self.myself.clone());
+        let context = self.context.clone();
+        let myself = self.myself.clone();
         let read = move |_durable| {
             tokio::task::spawn_blocking(move || {
                 let loaded = match context.store_handle() {
@@ -168,7 +169,8 @@ impl Supervisor {
             return;
         };
         let waiting = entry.take_startup_inputs();
-        let (parent, program) = (entry.parent(), entry.program().clone());
+        let parent = entry.parent();
+        let program = entry.program().clone();
         let Some(live) = entry.live_mut() else { return };
         let view = live.view.clone();
         view.send_replace(Some(View::of(&state, last)));

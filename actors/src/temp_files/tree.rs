@@ -67,7 +67,8 @@ impl Tree {
     /// changes, to be made durable together.
     pub(super) fn decide(&mut self) -> Vec<TempFileRecord<Content>> {
         let mut files = self.files.clone().unwrap_or_default();
-        let (mut records, mut answers) = (Vec::new(), Vec::new());
+        let mut records = Vec::new();
+        let mut answers = Vec::new();
         for Request {
             origin,
             op,
