@@ -359,7 +359,7 @@ impl Checkpoint {
         if let Some(reply) = self.closing.take() {
             self.store = None;
             self.failed = Some(CommitError::Closed);
-            // Who no longer waits for the end has dropped its side.
+            // The requester has dropped its receiver if it no longer waits.
             let _ = reply.send(());
         }
     }

@@ -119,7 +119,7 @@ pub(crate) fn checkpoint(store: &dyn Store, id: CheckpointId) -> Result<Checkpoi
 /// copied or restored from.
 ///
 /// # Errors
-/// What the store fails with.
+/// The errors of the store.
 pub(crate) fn restorable_checkpoints(
     store: &dyn Store,
     lineage: &Lineage,
@@ -134,7 +134,7 @@ pub(crate) fn restorable_checkpoints(
 /// The state of a process at a checkpoint; `None` if it cannot return to that checkpoint.
 ///
 /// # Errors
-/// What the journal fails with.
+/// The errors of the journal.
 pub(crate) fn state_at_checkpoint(
     store: &dyn Store,
     context: &KernelContext,
@@ -175,7 +175,7 @@ fn locate_checkpoint(checkpoint: &Checkpoint, lineage: &Lineage) -> Option<(Pid,
 /// The processes of the tree that existed at the cut, in their states there.
 ///
 /// # Errors
-/// What a journal fails with.
+/// The errors of a journal.
 pub(crate) fn processes_at(
     store: &dyn Store,
     context: &KernelContext,
@@ -218,7 +218,7 @@ pub(crate) fn processes_at(
 /// read.
 ///
 /// # Errors
-/// What the store fails with; [`StoreError::Damaged`] for a change that has no meaning.
+/// The errors of the store; [`StoreError::Damaged`] for a change that does not decode.
 pub(crate) fn temp_files_at(
     store: &dyn Store,
     context: &KernelContext,

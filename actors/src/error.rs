@@ -28,7 +28,7 @@ pub enum KernelError {
     /// A process was not started.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The store failed, or what it holds cannot be used.
+    /// The store failed, or data in it cannot be used.
     #[error(transparent)]
     Store(#[from] StoreFailure),
     /// An export cannot be read or written.
@@ -68,11 +68,10 @@ pub enum NotFound {
         /// The checkpoint.
         checkpoint: CheckpointId,
     },
-    /// No such process is known, and the store has lost records among which it may be.
+    /// The process is not known, and the store has lost records that may include it.
     #[error(
         "{unknown}; it may be among the lost records: {lost}. `dormouse fsck` shows what can be done"
     )]
-    /// The process is not known, and the store has lost records that may include it.
     MayBeLost {
         /// The message of the error for an unknown process.
         unknown: String,
@@ -96,19 +95,17 @@ pub enum NameError {
         /// The process that has the name.
         pid: Pid,
     },
-    /// No process can go by this name.
+    /// The text is not a valid process name.
     #[error(
         "'{0}' cannot be the name of a process: valid are 1 to 64 of A-Z, a-z, 0-9, '_', '-' and \
          '.', not a number, and not 'parent'"
     )]
-    /// The text is not a valid process name.
     Invalid(String),
-    /// The kernel has a tool of this name itself, and a program that enables it means that one.
+    /// The kernel itself provides a tool of this name.
     #[error(
         "a tool named '{0}' cannot be registered: the kernel has a tool of this name. Choose \
          another name"
     )]
-    /// The kernel itself provides a tool of this name.
     ReservedTool(String),
 }
 
@@ -130,36 +127,33 @@ pub enum ProcessError {
         "process {0} has ended. To continue from an earlier state, branch from a fact or a checkpoint"
     )]
     Ended(Pid),
-    /// The process's inbox is full.
+    /// The inbox of the process is full.
     #[error(
         "the inbox of process {pid} is full: {limit} inputs wait. Wait until the process has \
          handled some of them, then try again"
     )]
-    /// The inbox of the process is full.
     Busy {
         /// The process.
         pid: Pid,
         /// The capacity of the inbox.
         limit: usize,
     },
-    /// The process cannot hibernate now.
+    /// The process cannot hibernate because work is pending.
     #[error(
         "process {pid} cannot hibernate now: {what}. Wait until it has nothing to do, or stop it, \
          then try again"
     )]
-    /// The process cannot hibernate because work is pending.
     Pending {
         /// The process.
         pid: Pid,
         /// The pending work.
         what: String,
     },
-    /// The process stopped before the input was durable or the call was answered.
+    /// The process stopped before it made the input durable or answered the call.
     #[error(
         "process {0} stopped before it could answer. Inspect the process to see whether the \
          request was executed, then try again"
     )]
-    /// The process stopped before it made the input durable or answered the call.
     Unanswered(Pid),
 }
 

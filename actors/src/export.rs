@@ -125,7 +125,7 @@ fn write_error(source: io::Error) -> KernelError {
 /// Writes an export. Returns the flushed output.
 ///
 /// # Errors
-/// What the store, a journal or `to` fails with.
+/// The errors of the store, of a journal, and of `to`.
 pub(crate) fn write<W: Write>(
     store: &dyn Store,
     context: &KernelContext,

@@ -30,7 +30,7 @@ pub enum LoadError {
     Record {
         /// The process.
         pid: Pid,
-        /// What is wrong.
+        /// The cause.
         source: CodecError,
     },
     /// The program of the process does not compile in this kernel.
@@ -46,7 +46,7 @@ pub enum LoadError {
     State {
         /// The process.
         pid: Pid,
-        /// What is wrong.
+        /// The cause.
         source: StateError,
     },
 }

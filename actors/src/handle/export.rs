@@ -93,7 +93,7 @@ impl Export {
     /// [`StoreFailure::Store`](crate::StoreFailure::Store) for an unknown fact or checkpoint, and
     /// for damage; [`StoreFailure::Load`](crate::StoreFailure::Load) for a journal or a content
     /// that cannot be read; [`ExportFailure::File`](crate::ExportFailure::File) where `to` fails.
-    /// What was written by then is no export.
+    /// The output is not a valid export then.
     pub async fn write<W: Write + Send + 'static>(
         self,
         to: W,

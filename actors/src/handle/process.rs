@@ -91,7 +91,7 @@ impl Process {
     /// wakes. The input is durable when this returns.
     ///
     /// # Errors
-    /// [`ProcessError::Busy`](crate::ProcessError::Busy) where its inbox is full,
+    /// [`ProcessError::Busy`](crate::ProcessError::Busy) if its inbox is full,
     /// [`ProcessError::Ended`](crate::ProcessError::Ended),
     /// [`ProcessError::Unanswered`](crate::ProcessError::Unanswered).
     pub async fn input(&self, user_input: impl Into<UserInput>) -> Result<(), KernelError> {
@@ -130,7 +130,7 @@ impl Process {
     ///
     /// # Errors
     /// [`ProcessError::Busy`](crate::ProcessError::Busy),
-    /// [`ProcessError::Ended`](crate::ProcessError::Ended). What the tool says is an [`Answer`],
+    /// [`ProcessError::Ended`](crate::ProcessError::Ended). The output of the tool is an [`Answer`],
     /// errors too.
     pub async fn call(
         &self,
@@ -479,7 +479,7 @@ impl Process {
     /// Nothing is journalled; the cost is that of the request to the provider.
     ///
     /// # Errors
-    /// [`KernelError::Model`] where its model cannot be reached,
+    /// [`KernelError::Model`] if its model cannot be reached,
     /// [`StoreFailure::Load`](crate::StoreFailure::Load), [`KernelError::Closed`].
     pub async fn count_tokens(&self) -> Result<TokenCount, KernelError> {
         let (reply, copy) = oneshot::channel();

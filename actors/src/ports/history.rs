@@ -61,7 +61,7 @@ impl History {
     /// All commits.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] where something of it is lost.
+    /// [`StoreError::Damaged`] if a part of it is lost.
     pub fn readable(&self) -> Result<&[Written], StoreError> {
         match self.up_to_loss() {
             (written, None) => Ok(written),
@@ -97,7 +97,7 @@ impl History {
     /// The last fact written by a commit; `None` if the process did not exist then.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] where that is not known.
+    /// [`StoreError::Damaged`] if that is not known.
     pub fn by(&self, commit: CommitNumber) -> Result<Option<FactNumber>, StoreError> {
         let known = self
             .written

@@ -418,21 +418,19 @@ pub enum StoreError {
         /// The rule, and what was given.
         why: String,
     },
-    /// A sweep was asked to free what another mark than the last one found. Nothing was freed.
+    /// Another mark was begun since, so the sweep cannot free anything. Nothing was freed.
     #[error(
         "a sweep frees only what the last mark found, and {why}. Collect garbage once at a time"
     )]
-    /// Another mark was begun since, so the sweep cannot free anything. Nothing was freed.
     MarkSuperseded {
         /// What became of the mark.
         why: &'static str,
     },
-    /// The commit does not fit into the quota. Nothing of it is written.
+    /// The commit exceeds the quota. Nothing was written.
     #[error(
         "the store is full: it holds {used} bytes of the {quota} that it may, and this commit \
          brings {needed}. Collect garbage (`dormouse gc`), or raise the quota"
     )]
-    /// The commit exceeds the quota. Nothing was written.
     Full {
         /// Bytes in the log.
         used: u64,
@@ -444,17 +442,16 @@ pub enum StoreError {
     /// The disk failed or is full.
     #[error("the store cannot {doing}: {source}")]
     Io {
-        /// What was being done.
+        /// The failed operation.
         doing: String,
         /// The error of the operating system.
         source: std::io::Error,
     },
-    /// A sync failed earlier: what the disk holds since is unknown.
+    /// A sync failed earlier, so the content of the disk since then is unknown.
     #[error(
         "the store takes no more commits since a sync failed: {0}. Reopen it; what was \
          acknowledged is there"
     )]
-    /// A sync failed earlier, so the content of the disk since then is unknown.
     Failed(String),
 }
 
@@ -464,19 +461,17 @@ pub enum KeyFault {
     /// The store is encrypted, and no key was given.
     #[error("is encrypted, and no key was given. Give the key that it was made with")]
     Missing,
-    /// The store is encrypted with another.
+    /// The store is encrypted with another key.
     #[error(
         "is encrypted with another key than the one that was given. Give the key that it was made \
          with"
     )]
-    /// The store is encrypted with another key.
     Wrong,
-    /// One was given, and the store is not encrypted.
+    /// A key was given, and the store is not encrypted.
     #[error(
         "is not encrypted, and a key was given. Open it without one, or name a new folder for an \
          encrypted store"
     )]
-    /// A key was given, and the store is not encrypted.
     Needless,
 }
 

@@ -21,7 +21,7 @@ pub trait Tool: Send + Sync + 'static {
     /// Dropping the future abandons the call, and nothing that the tool started may outlive it.
     ///
     /// # Errors
-    /// Why it failed. What is in `out` by then is kept in front of that.
+    /// Why the tool failed. The output so far is kept, followed by this text.
     fn call(&self, args: String, out: OutputSink) -> BoxFuture<'static, Result<(), ToolError>>;
 }
 
@@ -126,7 +126,7 @@ impl OutputSink {
     /// Takes as much of `bytes` as fits.
     ///
     /// # Errors
-    /// [`OutputFull`] where not all of it fitted; the kernel then ends the call.
+    /// [`OutputFull`] if not all of it fitted; the kernel then ends the call.
     pub fn push(&self, bytes: &[u8]) -> Result<(), OutputFull> {
         let mut state = self
             .shared
