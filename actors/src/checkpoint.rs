@@ -1,12 +1,17 @@
-//! The checkpoint actor: everything durable passes through it, and what waits together is committed
-//! together.
+//! The checkpoint actor: the one writer of journals, with group commit.
 //!
-//! While one commit is on its way to the disk, appends collect; the next commit takes them all
-//! (group commit). The store is called from a thread where blocking is allowed, never from a
-//! handler. What cannot be made durable is refused, and nothing is acknowledged that is not as
-//! durable as the kernel was told to make it (DUR-1, [`Durability`]). An append that cannot be
-//! encoded, or that the store refuses, fails alone, and with it those that go on from it. What was
-//! only written is synced a second later.
+//! All durable data passes through this actor. While one commit is being written, further appends
+//! collect in a queue; the next commit writes all of them together. Checkpoints are records among
+//! the others: a checkpoint covers exactly the appends that were queued before it.
+//!
+//! Invariants:
+//!
+//! * DUR-1: an append is acknowledged only when it is as durable as the configured [`Durability`]
+//!   requires. An append that fails is refused and never acknowledged.
+//! * DUR-3: a content is written before the first record that refers to it.
+//! * An append that cannot be encoded, or that the store refuses, fails alone.
+//! * The store is called on a blocking thread, never in a message handler.
+//! * Data that was written without a sync is synced at most one second later.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,18 +27,19 @@ use dormouse_proto::temp_file::TempFileRecord;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 
+use crate::checkpoint_guard::{CheckpointGuard, CheckpointsInUse};
 use crate::clock::now_ms;
 use crate::content_cache::ContentCache;
 use crate::durability::Durability;
 use crate::error::{KernelError, StoreFailure};
-use crate::in_use::{CheckpointGuard, InUse};
 use crate::ports::{Batch, Entry, OwnerToken, Store, StoreError, Until};
 use crate::store_handle::StoreHandle;
 
-/// After so long what was only written is synced.
+/// How long data may stay written but not synced.
 const SYNC_AFTER: Duration = Duration::from_secs(1);
 
-/// Something to be made durable.
+/// A record to make durable. The store receives it as an [`Entry`], with contents replaced by their
+/// hashes.
 pub(crate) enum LogRecord {
     Born {
         row: ProcessRow,
@@ -44,7 +50,8 @@ pub(crate) enum LogRecord {
         first: FactNumber,
         facts: Arc<[Fact]>,
     },
-    /// Left out where it has more than so many bytes.
+    /// The process state at fact `at`. The record is skipped if its encoding has more than `worth`
+    /// bytes.
     Snapshot {
         pid: Pid,
         at: FactNumber,
@@ -61,29 +68,30 @@ pub(crate) enum LogRecord {
     },
     Checkpoint {
         id: CheckpointId,
-        mark: Mark,
+        new_checkpoint: NewCheckpoint,
     },
     CheckpointDropped {
         id: CheckpointId,
     },
-    /// A content that nothing refers to yet.
+    /// A content that no other record refers to yet.
     Content(Content),
 }
 
-/// A checkpoint that is to be made of what stands before it.
-pub(crate) struct Mark {
+/// A checkpoint to create. It covers everything that was appended before it.
+pub(crate) struct NewCheckpoint {
     pub(crate) label: Arc<str>,
     pub(crate) of: Pid,
-    /// The process that the tree begins with.
+    /// The root process of the tree.
     pub(crate) root: Pid,
     pub(crate) scope: Scope,
     pub(crate) members: Vec<Pid>,
 }
 
-/// Told of a checkpoint once it is durable, or that it cannot be.
-pub(crate) type MarkReply = oneshot::Sender<Result<CheckpointGuard, KernelError>>;
+/// Receives the guard of the checkpoint once the checkpoint is durable, or the reason why it was
+/// not created.
+pub(crate) type NewCheckpointReply = oneshot::Sender<Result<CheckpointGuard, KernelError>>;
 
-/// Why something was not made durable.
+/// Why an append was not made durable.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum CommitError {
     #[error("{0}")]
@@ -95,39 +103,40 @@ pub(crate) enum CommitError {
 }
 
 impl CommitError {
-    /// Whether the store will take nothing more.
+    /// Whether the store accepts no further commits.
     pub(crate) fn is_final(&self) -> bool {
         matches!(self, Self::Store(error) if matches!(**error, StoreError::Failed(_) | StoreError::Stale { .. }))
     }
 
-    /// Whether it is the store's doing: what it refuses now it may take later.
-    pub(crate) fn is_of_the_store(&self) -> bool {
+    /// Whether the store refused the commit. The same commit may succeed later, for instance once
+    /// the disk has room.
+    pub(crate) fn is_from_store(&self) -> bool {
         matches!(self, Self::Store(_))
     }
 }
 
-/// Told once what came of an append.
-pub(crate) type Acknowledge = Box<dyn FnOnce(Result<Size, CommitError>) + Send>;
+/// Called exactly once with the result of an append.
+pub(crate) type Acknowledge = Box<dyn FnOnce(Result<AppendSize, CommitError>) + Send>;
 
-/// What an append comes to in bytes.
+/// Encoded sizes of an append, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Size {
+pub(crate) struct AppendSize {
     pub(crate) facts: u64,
-    pub(crate) image: Imaged,
+    pub(crate) snapshot: SnapshotOutcome,
 }
 
-/// What became of the image of an append.
+/// Whether an append contained a snapshot, and whether it was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Imaged {
+pub(crate) enum SnapshotOutcome {
     #[default]
     None,
-    /// It is kept, and has so many bytes.
-    Kept(u64),
-    /// It was not worth keeping.
+    /// The snapshot was written; the value is its size in bytes.
+    Written(u64),
+    /// The snapshot was larger than the limit and was not written.
     TooLong,
 }
 
-/// An append on its way: an empty one is acknowledged after those before it.
+/// An append in the queue. An append without records is acknowledged after all appends before it.
 pub(crate) struct Append {
     pub(crate) entries: Vec<LogRecord>,
     pub(crate) acknowledge: Acknowledge,
@@ -136,24 +145,24 @@ pub(crate) struct Append {
 pub(crate) enum CheckpointMessage {
     Append(Append),
     Committed {
-        waiting: Vec<(Acknowledge, Result<Size, CommitError>)>,
+        waiting: Vec<(Acknowledge, Result<AppendSize, CommitError>)>,
         until: Option<Until>,
     },
-    /// A second has passed since something was only written.
+    /// The delay after an unsynced write has elapsed.
     Sync,
-    /// Make a checkpoint, behind what was appended before: it is given its number here.
-    Mark {
-        mark: Mark,
-        in_use: Arc<InUse>,
-        reply: MarkReply,
+    /// Create a checkpoint after everything that was appended before. The actor assigns its number.
+    MakeCheckpoint {
+        new_checkpoint: NewCheckpoint,
+        checkpoints_in_use: Arc<CheckpointsInUse>,
+        reply: NewCheckpointReply,
     },
-    /// Commit what is queued, let go of the store, then reply.
+    /// Commit the queue, release the store, then reply.
     Close {
         reply: oneshot::Sender<()>,
     },
 }
 
-/// Makes `entries` durable together; `acknowledge` is told when that is done, or that it cannot be.
+/// Makes `entries` durable in one commit, then calls `acknowledge` with the result.
 pub(crate) fn append(
     checkpoint: &ActorRef<CheckpointMessage>,
     entries: Vec<LogRecord>,
@@ -176,13 +185,13 @@ pub(crate) struct Checkpoint {
     store: Option<(StoreHandle, OwnerToken)>,
     content_cache: Arc<ContentCache>,
     durability: Durability,
-    /// The highest number of a checkpoint that was given.
-    last_mark: u64,
+    /// The highest checkpoint number that was assigned so far.
+    last_checkpoint_id: u64,
     queue: Vec<Append>,
     committing: bool,
-    /// Whether something was written that is to be synced.
+    /// Whether written data waits for a sync.
     unsynced: bool,
-    /// Whether that is to be done now.
+    /// Whether the next commit must sync.
     syncing: bool,
     failed: Option<CommitError>,
     closing: Option<oneshot::Sender<()>>,
@@ -201,11 +210,11 @@ impl Actor for CheckpointActor {
     async fn pre_start(
         &self,
         _myself: ActorRef<Self::Msg>,
-        (store, last_mark, content_cache, durability): Self::Arguments,
+        (store, last_checkpoint_id, content_cache, durability): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
         Ok(Checkpoint {
             store,
-            last_mark,
+            last_checkpoint_id,
             content_cache,
             durability,
             queue: Vec::new(),
@@ -226,17 +235,17 @@ impl Actor for CheckpointActor {
         match message {
             CheckpointMessage::Append(append) => checkpoint.append(append),
             CheckpointMessage::Committed { waiting, until } => {
-                checkpoint.committed(waiting, until, &myself)
+                checkpoint.acknowledge_commit(waiting, until, &myself)
             }
             CheckpointMessage::Sync => checkpoint.syncing = checkpoint.unsynced,
-            CheckpointMessage::Mark {
-                mark,
-                in_use,
+            CheckpointMessage::MakeCheckpoint {
+                new_checkpoint,
+                checkpoints_in_use,
                 reply,
-            } => checkpoint.mark(mark, &in_use, reply),
+            } => checkpoint.make_checkpoint(new_checkpoint, &checkpoints_in_use, reply),
             CheckpointMessage::Close { reply } => checkpoint.closing = Some(reply),
         }
-        checkpoint.go_on(&myself);
+        checkpoint.start_commit(&myself);
         Ok(())
     }
 }
@@ -245,32 +254,38 @@ impl Checkpoint {
     fn append(&mut self, append: Append) {
         match (&self.store, &self.failed) {
             (_, Some(error)) => (append.acknowledge)(Err(error.clone())),
-            (None, None) => (append.acknowledge)(Ok(Size::default())),
+            (None, None) => (append.acknowledge)(Ok(AppendSize::default())),
             (Some(_), None) => self.queue.push(append),
         }
     }
 
-    /// A number that is given is not given again, whatever becomes of the commit.
-    fn mark(&mut self, mark: Mark, in_use: &Arc<InUse>, reply: MarkReply) {
+    /// Assigns a number to the checkpoint and appends it. A number is never reused, even if the
+    /// commit fails.
+    fn make_checkpoint(
+        &mut self,
+        new_checkpoint: NewCheckpoint,
+        checkpoints_in_use: &Arc<CheckpointsInUse>,
+        reply: NewCheckpointReply,
+    ) {
         if self.store.is_none() {
-            // Who no longer waits has dropped its side.
+            // The requester has dropped its receiver if it no longer waits.
             return drop(reply.send(Err(StoreFailure::NoStore.into())));
         }
-        self.last_mark += 1;
-        let id = CheckpointId(self.last_mark);
-        let marked = in_use.begin(id);
-        let acknowledge = Box::new(move |result: Result<Size, CommitError>| {
-            let _ = reply.send(result.map(|_| marked).map_err(KernelError::from));
+        self.last_checkpoint_id += 1;
+        let id = CheckpointId(self.last_checkpoint_id);
+        let guard = checkpoints_in_use.guard(id);
+        let acknowledge = Box::new(move |result: Result<AppendSize, CommitError>| {
+            let _ = reply.send(result.map(|_| guard).map_err(KernelError::from));
         });
         self.append(Append {
-            entries: vec![LogRecord::Checkpoint { id, mark }],
+            entries: vec![LogRecord::Checkpoint { id, new_checkpoint }],
             acknowledge,
         });
     }
 
-    fn committed(
+    fn acknowledge_commit(
         &mut self,
-        waiting: Vec<(Acknowledge, Result<Size, CommitError>)>,
+        waiting: Vec<(Acknowledge, Result<AppendSize, CommitError>)>,
         until: Option<Until>,
         myself: &ActorRef<CheckpointMessage>,
     ) {
@@ -279,7 +294,7 @@ impl Checkpoint {
             Some(Until::Synced) => self.unsynced = false,
             Some(Until::Written) if !self.unsynced => {
                 self.unsynced = true;
-                // Where the actor is gone by then, the store was synced when it was closed.
+                // If the actor has stopped by then, closing has already synced the store.
                 myself.send_after(SYNC_AFTER, || CheckpointMessage::Sync);
             }
             Some(Until::Written) | None => {}
@@ -295,14 +310,15 @@ impl Checkpoint {
             acknowledge(result);
         }
         if let Some(error) = &self.failed {
-            std::mem::take(&mut self.queue)
-                .into_iter()
-                .for_each(|append| (append.acknowledge)(Err(error.clone())));
+            for append in std::mem::take(&mut self.queue) {
+                (append.acknowledge)(Err(error.clone()));
+            }
         }
     }
 
-    /// Begins the next commit, or closes where there is none.
-    fn go_on(&mut self, myself: &ActorRef<CheckpointMessage>) {
+    /// Starts the next commit unless one is running. Closes the store if nothing is left to commit
+    /// and a close was requested.
+    fn start_commit(&mut self, myself: &ActorRef<CheckpointMessage>) {
         if self.committing {
             return;
         }
@@ -331,10 +347,11 @@ impl Checkpoint {
         let content_cache = self.content_cache.clone();
         tokio::task::spawn_blocking(move || {
             let Committed { waiting, contents } = commit(&*store, owner, batch, until);
-            // The store is let go of before anyone hears that this is done.
+            // The store handle is released before the acknowledgement, so that a caller that waits
+            // for it can reopen the store.
             drop(store);
             let _ = myself.cast(CheckpointMessage::Committed { waiting, until });
-            content_cache.keep(contents);
+            content_cache.insert_durable(contents);
         });
     }
 
@@ -342,15 +359,15 @@ impl Checkpoint {
         if let Some(reply) = self.closing.take() {
             self.store = None;
             self.failed = Some(CommitError::Closed);
-            // Who no longer waits for the end has dropped its side.
+            // The requester has dropped its receiver if it no longer waits.
             let _ = reply.send(());
         }
     }
 }
 
-/// What came of a commit.
+/// The result of a commit.
 struct Committed {
-    waiting: Vec<(Acknowledge, Result<Size, CommitError>)>,
+    waiting: Vec<(Acknowledge, Result<AppendSize, CommitError>)>,
     /// Contents that are durable now.
     contents: Vec<Content>,
 }
@@ -361,30 +378,29 @@ fn commit(
     batch: Vec<Append>,
     until: Option<Until>,
 ) -> Committed {
-    let mut written = Written::default();
-    let mut parts = Vec::with_capacity(batch.len());
+    let mut encoded_batch = EncodedBatch::default();
+    let mut appends = Vec::with_capacity(batch.len());
     for Append {
-        entries: durable,
+        entries: records,
         acknowledge,
     } in batch
     {
-        let whole = (written.entries.len(), written.contents.len());
-        let mut size = Size::default();
-        let encoded = durable
+        let first_entry = encoded_batch.entries.len();
+        let first_content = encoded_batch.contents.len();
+        let mut size = AppendSize::default();
+        let encoded = records
             .into_iter()
-            .try_for_each(|durable| encode(durable, &mut written, &mut size));
+            .try_for_each(|record| encode(record, &mut encoded_batch, &mut size));
         if encoded.is_err() {
-            written.entries.truncate(whole.0);
-            written.contents.truncate(whole.1);
+            encoded_batch.entries.truncate(first_entry);
+            encoded_batch.contents.truncate(first_content);
         }
-        let (entries, contents) = (
-            written.entries.len() - whole.0,
-            written.contents.len() - whole.1,
-        );
+        let entries = encoded_batch.entries.len() - first_entry;
+        let contents = encoded_batch.contents.len() - first_content;
         let outcome = encoded
             .map(|()| size)
             .map_err(|error| CommitError::Codec(Arc::new(error)));
-        parts.push(Part {
+        appends.push(EncodedAppend {
             acknowledge,
             outcome,
             entries,
@@ -392,57 +408,54 @@ fn commit(
         });
     }
     let committed = match until {
-        Some(until) => written.commit(store, owner, &mut parts, until),
+        Some(until) => encoded_batch.commit(store, owner, &mut appends, until),
         None => Ok(()),
     };
-    let mut contents = written.contents;
-    if let (Err(error), []) = (&committed, &parts[..]) {
-        // The next commit tells whoever waits for it.
+    let mut contents = encoded_batch.contents;
+    if let (Err(error), []) = (&committed, &appends[..]) {
+        // No append waits for this sync, so the error is only logged. The next commit fails and
+        // reports the error to its callers.
         tracing::error!(%error, "what was written could not be synced");
     }
     let committed = committed.map_err(|error| CommitError::Store(Arc::new(error)));
     if committed.is_err() {
         contents.clear();
     }
-    let heard = |part: Part| {
-        (
-            part.acknowledge,
-            part.outcome
-                .and_then(|size| committed.clone().map(|()| size)),
-        )
-    };
-    Committed {
-        waiting: parts.into_iter().map(heard).collect(),
-        contents,
+    let mut waiting = Vec::with_capacity(appends.len());
+    for append in appends {
+        let result = append
+            .outcome
+            .and_then(|size| committed.clone().map(|()| size));
+        waiting.push((append.acknowledge, result));
     }
+    Committed { waiting, contents }
 }
 
-/// An append among those that are committed together.
-struct Part {
+/// One append of a commit, after encoding.
+struct EncodedAppend {
     acknowledge: Acknowledge,
-    /// What is known before the commit.
-    outcome: Result<Size, CommitError>,
-    /// How many entries, and how many contents, are its own.
+    /// The result of encoding, before the commit.
+    outcome: Result<AppendSize, CommitError>,
+    /// How many of the entries in the batch belong to this append; `contents` likewise.
     entries: usize,
     contents: usize,
 }
 
-/// What is to be written, and the contents among it that are in memory.
+/// The encoded entries of a commit, and the contents among them that are in memory.
 #[derive(Default)]
-struct Written {
+struct EncodedBatch {
     entries: Vec<Entry>,
     contents: Vec<Content>,
 }
 
-impl Written {
-    /// Commits all as one. Where the store refuses that for what one of them asks, each is
-    /// committed by itself: nobody is refused for what another brought, nor for what another was
-    /// refused.
+impl EncodedBatch {
+    /// Commits all appends in one batch. If the store refuses the batch because of one append, each
+    /// append is committed by itself: an append never fails because of the data of another.
     fn commit(
         &mut self,
         store: &dyn Store,
         owner: OwnerToken,
-        parts: &mut [Part],
+        appends: &mut [EncodedAppend],
         until: Until,
     ) -> Result<(), StoreError> {
         match store.commit(
@@ -455,10 +468,15 @@ impl Written {
         ) {
             Err(error)
                 if is_refusal(&error)
-                    && parts.iter().filter(|part| part.outcome.is_ok()).count() > 1 =>
+                    && appends
+                        .iter()
+                        .filter(|append| append.outcome.is_ok())
+                        .count()
+                        > 1 =>
             {
-                self.commit_each(store, owner, parts);
-                // What was taken is as durable as all would have been.
+                self.commit_each(store, owner, appends);
+                // The appends that succeeded were only written. This empty batch makes them as
+                // durable as the whole batch would have been.
                 store.commit(
                     owner,
                     Batch {
@@ -472,13 +490,13 @@ impl Written {
         }
     }
 
-    fn commit_each(&mut self, store: &dyn Store, owner: OwnerToken, parts: &mut [Part]) {
+    fn commit_each(&mut self, store: &dyn Store, owner: OwnerToken, appends: &mut [EncodedAppend]) {
         let mut entries = std::mem::take(&mut self.entries).into_iter();
         let mut contents = std::mem::take(&mut self.contents).into_iter();
-        for part in parts {
-            let entries: Vec<_> = entries.by_ref().take(part.entries).collect();
-            let contents = contents.by_ref().take(part.contents);
-            if part.outcome.is_err() {
+        for append in appends {
+            let entries: Vec<_> = entries.by_ref().take(append.entries).collect();
+            let contents = contents.by_ref().take(append.contents);
+            if append.outcome.is_err() {
                 continue;
             }
             let batch = Batch {
@@ -490,14 +508,14 @@ impl Written {
                 Ok(()) => self.contents.extend(contents),
                 Err(error) => {
                     contents.for_each(drop);
-                    part.outcome = Err(CommitError::Store(Arc::new(error)));
+                    append.outcome = Err(CommitError::Store(Arc::new(error)));
                 }
             }
         }
     }
 }
 
-/// Whether the store refuses what it was given, and takes the next.
+/// Whether the store refused this batch only and still accepts others.
 fn is_refusal(error: &StoreError) -> bool {
     match error {
         StoreError::UnknownProcess(_)
@@ -520,13 +538,14 @@ fn is_refusal(error: &StoreError) -> bool {
     }
 }
 
-/// Encodes one thing; the contents that it refers to stand before it (DUR-3).
+/// Encodes one record. The contents that it refers to are placed before it (DUR-3).
 fn encode(
-    durable: LogRecord,
-    Written { entries, contents }: &mut Written,
-    size: &mut Size,
+    record: LogRecord,
+    EncodedBatch { entries, contents }: &mut EncodedBatch,
+    size: &mut AppendSize,
 ) -> Result<(), CodecError> {
-    let whole = (entries.len(), contents.len());
+    let first_entry = entries.len();
+    let first_content = contents.len();
     let mut refer = |content: Content| {
         let reference = content.reference();
         match content.resident() {
@@ -538,15 +557,15 @@ fn encode(
                 });
                 contents.push(content);
             }
-            // It came from the store, or was written to it before it left: a collection that runs
-            // is not to take it.
+            // The content is in the store already. `Held` pins it, so that a running garbage
+            // collection does not sweep it.
             None => entries.push(Entry::Held {
                 hash: reference.hash,
             }),
         }
         Ok::<ContentRef, CodecError>(reference)
     };
-    let entry = match durable {
+    let entry = match record {
         LogRecord::Born { row, image } => Entry::Born {
             row,
             image: codec::encode(&image.try_map(&mut refer)?)?,
@@ -557,17 +576,18 @@ fn encode(
             image,
             worth,
         } => {
-            // Facts beside it do not fail with an image that is too long even to be encoded.
+            // The snapshot only saves replay time, so a snapshot that cannot be encoded must not
+            // fail the facts of the same append.
             let image = image
                 .try_map(&mut refer)
                 .and_then(|image| codec::encode(&image));
             let Some(image) = image.ok().filter(|image| image.len() as u64 <= worth) else {
-                size.image = Imaged::TooLong;
-                entries.truncate(whole.0);
-                contents.truncate(whole.1);
+                size.snapshot = SnapshotOutcome::TooLong;
+                entries.truncate(first_entry);
+                contents.truncate(first_content);
                 return Ok(());
             };
-            size.image = Imaged::Kept(image.len() as u64);
+            size.snapshot = SnapshotOutcome::Written(image.len() as u64);
             Entry::Snapshot { pid, at, image }
         }
         LogRecord::Facts { pid, first, facts } => {
@@ -589,8 +609,8 @@ fn encode(
         }
         LogRecord::Checkpoint {
             id,
-            mark:
-                Mark {
+            new_checkpoint:
+                NewCheckpoint {
                     label,
                     of,
                     root,

@@ -1,4 +1,5 @@
-//! The one place that looks at a clock: time goes into the machine as data.
+//! The only place in this crate that reads the system clock. The process machine receives time as
+//! data.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,17 +1,18 @@
-//! The ledger of contents: which of those that are durable are in memory, and what they take there.
+//! Accounting of durable contents in memory, and their eviction.
 //!
-//! A content counts once by its hash, however many hold it, and no longer than somebody does. Over
-//! the limit the least recently read are offloaded: they are the same values for whoever holds
-//! them, and are read from the store. What comes from a journal is not read at all before somebody
-//! asks for it, and is the same value for every process that has it.
+//! A content counts once by its hash, however many owners hold it, and only as long as an owner
+//! exists. Over the limit, the least recently read contents are evicted: their owners keep the same
+//! values, and the bytes are read from the store again on demand. Contents that come from a journal
+//! are not read before they are used, and all processes that refer to the same hash share one
+//! value.
 //!
-//! Counted are the bytes of contents and what was made of them (reformatted JSON, outlines of
-//! units). Not counted, and so the margin by which a kernel can be over its limit: contents that
-//! are not durable yet, some 0.6 % of all that is live for what finds pages and lines, and parts
-//! that an answer or a tool holds at the moment.
+//! Counted are the bytes of contents and the data derived from them (reformatted JSON, outlines).
+//! Not counted are contents that are not durable yet, indexes of pages and lines (about 0.6 % of
+//! all live bytes), and parts that an answer or a tool holds at the moment. A kernel can exceed its
+//! limit by that margin.
 //!
-//! It holds no content alive and no store open. Nothing here is called from a handler but
-//! [`ContentCache::content`], which reads nothing.
+//! The cache holds no strong reference to a content and no open store. Only
+//! [`ContentCache::content`], which reads nothing, may be called from a message handler.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,125 +22,133 @@ use dormouse_kernel::memory::{Resident, select_evictions};
 use dormouse_proto::id::ContentHash;
 use dormouse_proto::record::ContentRef;
 
-/// So many more entries than were live are looked through for those that nobody holds any more.
+/// Entries without a live content are removed once the map has grown to twice the live entries plus
+/// this number.
 const SPARE_ENTRIES: usize = 1024;
 
-/// The contents of one kernel. Shared by all that make contents durable or bring them back.
+/// The durable contents of one kernel.
 pub(crate) struct ContentCache {
     source: Arc<dyn BlobStore>,
-    /// None: whatever there is may stay.
+    /// `None`: no limit.
     limit_bytes: Option<u64>,
-    reads: Arc<AccessClock>,
-    ledger: Mutex<Ledger>,
+    access_clock: Arc<AccessClock>,
+    accounting: Mutex<Accounting>,
 }
 
 #[derive(Default)]
-struct Ledger {
-    /// Those of one hash take their bytes together.
+struct Accounting {
+    /// The live contents by hash. Contents of one hash share their bytes.
     contents: HashMap<ContentHash, Vec<WeakContent>>,
-    /// No less than what is in memory: what was, when it was last reckoned, and what came since.
-    at_most_bytes: u64,
-    /// What contents had made of themselves when that was reckoned.
+    /// An upper bound of the bytes in memory: the last measurement plus everything added since.
+    upper_bound_bytes: u64,
+    /// The derived bytes at the last measurement.
     grown_bytes: u64,
-    /// How many entries there were then.
+    /// The number of entries at the last measurement.
     live_entries: usize,
 }
 
 impl ContentCache {
-    /// A ledger of contents that `source` has once they are durable.
+    /// An empty cache of contents that `source` can read once they are durable.
     pub(crate) fn new(source: Arc<dyn BlobStore>, limit_bytes: Option<u64>) -> Self {
         Self {
             source,
             limit_bytes,
-            reads: Arc::default(),
-            ledger: Mutex::default(),
+            access_clock: Arc::default(),
+            accounting: Mutex::default(),
         }
     }
 
-    /// The content of this name, which is durable: the one that there is, else one that is read
-    /// when somebody asks for something of it. Costs no I/O.
+    /// The durable content of this reference: the live one if there is one, otherwise a new value
+    /// whose bytes are read on demand. No I/O.
     pub(crate) fn content(&self, reference: ContentRef) -> Content {
-        let mut ledger = self.ledger();
-        let known = ledger.contents.entry(reference.hash).or_default();
-        let same = known
+        let mut accounting = self.lock();
+        let entries = accounting.contents.entry(reference.hash).or_default();
+        let existing = entries
             .iter()
             .filter_map(WeakContent::upgrade)
             .find(|content| content.reference() == reference);
-        same.unwrap_or_else(|| {
+        existing.unwrap_or_else(|| {
             let content = Content::stored(reference, self.source.clone());
-            content.use_clock(&self.reads);
-            known.push(content.downgrade());
+            content.use_clock(&self.access_clock);
+            entries.push(content.downgrade());
             content
         })
     }
 
-    /// Takes in contents that have become durable, and offloads what is too much. May copy and free
-    /// bytes, and costs O(live contents) where something is offloaded.
-    pub(crate) fn keep(&self, contents: Vec<Content>) {
+    /// Adds contents that have become durable, then evicts what exceeds the limit. May copy and
+    /// free bytes; costs O(live contents) if something is evicted.
+    pub(crate) fn insert_durable(&self, contents: Vec<Content>) {
         for content in contents {
             if self.limit_bytes.is_some() {
-                // What was cut from another would keep all of it in memory.
+                // A slice of a larger buffer would keep the whole buffer in memory.
                 content.detach();
             }
-            self.ledger().enter(content, &self.reads);
+            self.lock().track(content, &self.access_clock);
         }
-        self.settle();
+        self.evict_over_limit();
     }
 
-    /// Bytes in memory, as they count. O(live contents).
+    /// The counted bytes in memory. O(live contents).
     pub(crate) fn bytes(&self) -> u64 {
-        self.ledger()
-            .reckon(&self.reads)
+        self.lock()
+            .measure(&self.access_clock)
             .iter()
             .map(|resident| resident.bytes)
             .sum()
     }
 
-    fn settle(&self) {
-        let mut ledger = self.ledger();
-        let is_crowded = ledger.contents.len() > 2 * ledger.live_entries + SPARE_ENTRIES;
+    /// Measures and evicts if the upper bound exceeds the limit, or if too many entries have no
+    /// live content.
+    fn evict_over_limit(&self) {
+        let mut accounting = self.lock();
+        let has_stale_entries =
+            accounting.contents.len() > 2 * accounting.live_entries + SPARE_ENTRIES;
         let limit_bytes = self.limit_bytes.unwrap_or(u64::MAX);
-        if !is_crowded && ledger.at_most(&self.reads) <= limit_bytes {
+        if !has_stale_entries && accounting.upper_bound(&self.access_clock) <= limit_bytes {
             return;
         }
-        let content_cache = ledger.reckon(&self.reads);
-        let going = select_evictions(&content_cache, limit_bytes);
-        let going: Vec<_> = going
+        let residents = accounting.measure(&self.access_clock);
+        let evicted = select_evictions(&residents, limit_bytes);
+        let evicted: Vec<_> = evicted
             .into_iter()
-            .flat_map(|hash| ledger.live(hash))
+            .flat_map(|hash| accounting.live(hash))
             .collect();
-        drop(ledger);
-        going.iter().for_each(|content| content.evict(&self.source));
-        if !going.is_empty() {
-            self.ledger().reckon(&self.reads);
+        drop(accounting);
+        evicted
+            .iter()
+            .for_each(|content| content.evict(&self.source));
+        if !evicted.is_empty() {
+            self.lock().measure(&self.access_clock);
         }
     }
 
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Accounting> {
+        self.accounting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Ledger {
-    fn enter(&mut self, content: Content, reads: &Arc<AccessClock>) {
-        let known = self.contents.entry(content.hash()).or_default();
-        let live: Vec<_> = known.iter().filter_map(WeakContent::upgrade).collect();
+impl Accounting {
+    fn track(&mut self, content: Content, access_clock: &Arc<AccessClock>) {
+        let entries = self.contents.entry(content.hash()).or_default();
+        let live: Vec<_> = entries.iter().filter_map(WeakContent::upgrade).collect();
         if live.iter().any(|other| other.is_same(&content)) {
             return;
         }
         match live.iter().find(|other| other.is_resident()) {
             Some(first) => content.share(first),
-            None => self.at_most_bytes += content.resident_bytes(),
+            None => self.upper_bound_bytes += content.resident_bytes(),
         }
-        content.use_clock(reads);
-        known.retain(|content| content.upgrade().is_some());
-        known.push(content.downgrade());
+        content.use_clock(access_clock);
+        entries.retain(|content| content.upgrade().is_some());
+        entries.push(content.downgrade());
     }
 
-    /// What may be in memory, without a look at each.
-    fn at_most(&self, reads: &AccessClock) -> u64 {
-        self.at_most_bytes
-            .saturating_add(reads.grown_bytes().saturating_sub(self.grown_bytes))
+    /// An upper bound of the bytes in memory, without a measurement.
+    fn upper_bound(&self, access_clock: &AccessClock) -> u64 {
+        self.upper_bound_bytes
+            .saturating_add(access_clock.grown_bytes().saturating_sub(self.grown_bytes))
     }
 
     fn live(&self, hash: ContentHash) -> Vec<Content> {
@@ -151,24 +160,24 @@ impl Ledger {
             .collect()
     }
 
-    /// Looks at each, and forgets those that nobody holds.
-    fn reckon(&mut self, reads: &AccessClock) -> Vec<Resident<ContentHash>> {
-        self.grown_bytes = reads.grown_bytes();
-        let mut content_cache = Vec::new();
-        self.contents.retain(|hash, known| {
-            known.retain(|content| content.upgrade().is_some());
-            let live: Vec<_> = known.iter().filter_map(WeakContent::upgrade).collect();
-            content_cache.extend(resident(*hash, &live));
-            !known.is_empty()
+    /// Measures every live content, and removes entries without one.
+    fn measure(&mut self, access_clock: &AccessClock) -> Vec<Resident<ContentHash>> {
+        self.grown_bytes = access_clock.grown_bytes();
+        let mut residents = Vec::new();
+        self.contents.retain(|hash, entries| {
+            entries.retain(|content| content.upgrade().is_some());
+            let live: Vec<_> = entries.iter().filter_map(WeakContent::upgrade).collect();
+            residents.extend(measure_content(*hash, &live));
+            !entries.is_empty()
         });
-        self.at_most_bytes = content_cache.iter().map(|resident| resident.bytes).sum();
+        self.upper_bound_bytes = residents.iter().map(|resident| resident.bytes).sum();
         self.live_entries = self.contents.len();
-        content_cache
+        residents
     }
 }
 
-/// Contents of one hash together: their bytes once, and what was made of each.
-fn resident(key: ContentHash, live: &[Content]) -> Option<Resident<ContentHash>> {
+/// The contents of one hash as one resident: their bytes once, plus the data derived from each.
+fn measure_content(key: ContentHash, live: &[Content]) -> Option<Resident<ContentHash>> {
     let own = live
         .iter()
         .filter(|content| content.is_resident())

@@ -1,4 +1,4 @@
-//! What all processes of one kernel share.
+//! What all actors of one kernel share: ports, caches, limits, permits and the event channel.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -16,60 +16,62 @@ use ractor::ActorRef;
 use tokio::sync::{broadcast, oneshot};
 
 use crate::checkpoint::{self, Acknowledge, CheckpointMessage, LogRecord};
+use crate::checkpoint_guard::CheckpointsInUse;
 use crate::content_cache::ContentCache;
+use crate::error::{KernelError, StoreFailure};
 use crate::event::Event;
-use crate::in_use::InUse;
-use crate::permits::Providers;
-use crate::ports::{Asked, Host, Model, Provider, Tool, ToolServers};
-use crate::process::tool_call::Run;
-use crate::readers::Readers;
-use crate::recovery::Compiled;
+use crate::permits::PermitQueues;
+use crate::ports::{Asked, Host, Model, Provider, Store, Tool, ToolServers};
+use crate::process::tool_call::ToolRun;
+use crate::read_pool::ReadPool;
+use crate::recovery::ProgramCache;
 use crate::store_handle::{StoreHandle, StoreSlot};
 use crate::temp_files::TempFilesMessage;
 
-/// Ports, permits and the event channel of a kernel. Shared by reference, changed by nobody.
+/// Shared by reference between all actors. It is immutable except for the channels, caches and
+/// locks inside.
 pub(crate) struct KernelContext {
     pub(crate) store: Arc<StoreSlot>,
     pub(crate) content_cache: Arc<ContentCache>,
-    /// Whether there is a store: without one no births are copied for it.
-    pub(crate) is_kept: bool,
-    /// What the store cannot list of its processes, and why. Empty where all is well.
+    /// Whether the kernel has a store. Without one, no journal record is built.
+    pub(crate) has_store: bool,
+    /// Descriptions of the records that the store has lost. Empty if the store is complete.
     pub(crate) lost: Vec<String>,
-    /// The same for what a repair has acknowledged.
+    /// Losses that a repair has acknowledged.
     pub(crate) acknowledged: Vec<String>,
-    /// Differs with each opening of a store.
-    pub(crate) opening: u64,
+    /// The owner token of this opening of the store; 0 if the store is read-only or absent.
+    pub(crate) owner_token: u64,
     pub(crate) models: BTreeMap<String, Arc<dyn Model>>,
     pub(crate) providers: BTreeMap<String, Arc<dyn Provider>>,
     pub(crate) tools: BTreeMap<String, Arc<dyn Tool>>,
     pub(crate) servers: Option<Arc<dyn ToolServers>>,
     pub(crate) host: Arc<dyn Host>,
-    pub(crate) around: Arc<HostContext>,
+    pub(crate) host_context: Arc<HostContext>,
     pub(crate) checkpoint: ActorRef<CheckpointMessage>,
     pub(crate) temp_files: ActorRef<TempFilesMessage>,
-    /// None after the kernel was shut down, so that whoever watches is told: handles that are still
-    /// held keep no stream open.
+    /// `None` after shutdown. Dropping the sender ends every event stream, even if handles still
+    /// exist.
     pub(crate) events: RwLock<Option<broadcast::Sender<Event>>>,
-    pub(crate) model_permits: Providers,
+    pub(crate) model_permits: PermitQueues,
     pub(crate) limits: Limits,
-    /// What collections of garbage have found in the store. Held by the one that runs.
-    pub(crate) collecting: Arc<tokio::sync::Mutex<Inventory>>,
-    /// Checkpoints that collections leave.
-    pub(crate) in_use: Arc<InUse>,
-    /// Where contents are read that are too large for a handler.
-    pub(crate) readers: Readers,
-    /// The programs that journals name, compiled.
-    pub(crate) compiled: Mutex<Compiled>,
+    /// The inventory of the last garbage collection. A running collection holds the lock.
+    pub(crate) gc_inventory: Arc<tokio::sync::Mutex<Inventory>>,
+    /// Checkpoints that no garbage collection may delete.
+    pub(crate) checkpoints_in_use: Arc<CheckpointsInUse>,
+    /// The pool for reads that are too large for a message handler.
+    pub(crate) read_pool: ReadPool,
+    /// Compiled programs, by the bundle that journals refer to.
+    pub(crate) program_cache: Mutex<ProgramCache>,
 }
 
-/// Bounds of a kernel that are not a program's business.
+/// Limits of a kernel that programs cannot set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) inbox: usize,
     pub(crate) reach: Reach,
     pub(crate) model_deadline: Duration,
     pub(crate) model_attempts: u32,
-    /// None: as [`JournalTail`] decides.
+    /// `None`: [`JournalTail`] decides when a snapshot is due.
     pub(crate) snapshot_after_facts: Option<u64>,
     pub(crate) restarts: u32,
     pub(crate) hibernate_after: Option<Duration>,
@@ -77,8 +79,8 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Where an image is to be made: the most bytes that it may have.
-    pub(crate) fn image_due(&self, tail: JournalTail) -> Option<u64> {
+    /// If a snapshot is due: the largest size that it may have, in bytes.
+    pub(crate) fn snapshot_limit(&self, tail: JournalTail) -> Option<u64> {
         match self.snapshot_after_facts {
             Some(facts) => (tail.facts() >= facts).then_some(u64::MAX),
             None => tail.is_image_due().then(|| tail.max_image_bytes()),
@@ -87,19 +89,33 @@ impl Limits {
 }
 
 impl KernelContext {
-    /// Makes `entries` durable together; `acknowledge` is told when that is done, or that it cannot
-    /// be.
+    /// Makes `entries` durable in one commit, then calls `acknowledge` with the result.
     pub(crate) fn append(&self, entries: Vec<LogRecord>, acknowledge: Acknowledge) {
         checkpoint::append(&self.checkpoint, entries, acknowledge);
     }
 
-    /// The store, while the kernel runs on one.
-    pub(crate) fn store(&self) -> Option<StoreHandle> {
-        self.store.store_handle()
+    /// A handle on the store, while the kernel runs on one.
+    pub(crate) fn store_handle(&self) -> Option<StoreHandle> {
+        self.store.handle()
     }
 
-    /// All that the store could not list, acknowledged or not; none where nothing is missing.
-    pub(crate) fn missing(&self) -> Option<String> {
+    /// Runs `query` on the store, on a thread where blocking is allowed.
+    ///
+    /// # Errors
+    /// [`StoreFailure::NoStore`], and the error of `query`.
+    pub(crate) async fn query_store<T: Send + 'static>(
+        self: &Arc<Self>,
+        query: impl FnOnce(&dyn Store, &Self) -> Result<T, KernelError> + Send + 'static,
+    ) -> Result<T, KernelError> {
+        let store = self.store_handle().ok_or(StoreFailure::NoStore)?;
+        let context = self.clone();
+        tokio::task::spawn_blocking(move || query(&*store, &context))
+            .await
+            .map_err(|_| KernelError::Closed)?
+    }
+
+    /// All losses of the store, acknowledged or not; `None` if the store is complete.
+    pub(crate) fn lost_records(&self) -> Option<String> {
         let missing: Vec<_> = self
             .lost
             .iter()
@@ -109,22 +125,22 @@ impl KernelContext {
         (!missing.is_empty()).then(|| missing.join("; "))
     }
 
-    /// Whether the store takes no commits: nobody could claim it.
+    /// Whether the store is open for reading only: it could not be claimed.
     pub(crate) fn is_read_only(&self) -> bool {
-        self.is_kept && self.opening == 0
+        self.has_store && self.owner_token == 0
     }
 
-    /// Whether the kernel runs: it is neither shut down nor about to be.
+    /// Whether the kernel runs and no shutdown has begun.
     pub(crate) fn is_open(&self) -> bool {
         self.store.is_open()
     }
 
-    /// Commits what is on its way and lets go of the store.
+    /// Commits what is queued and releases the store.
     pub(crate) async fn close(&self) {
         if let Some(servers) = &self.servers {
             servers.close().await;
         }
-        // One that is gone already needs no stopping.
+        // An actor that has already stopped returns an error, which is ignored.
         let _ = self.temp_files.stop_and_wait(None, None).await;
         let (reply, closed) = oneshot::channel();
         if self
@@ -144,15 +160,15 @@ impl KernelContext {
         );
     }
 
-    /// Tells whoever watches. Nobody watching is no error.
-    pub(crate) fn report(&self, event: Event) {
+    /// Sends an event to all subscribers. No subscriber is not an error.
+    pub(crate) fn publish(&self, event: Event) {
         if let Some(events) = &*self.events.read().unwrap_or_else(PoisonError::into_inner) {
             let _ = events.send(event);
         }
     }
 
-    /// Events from now on; none come from a kernel that was shut down.
-    pub(crate) fn watch(&self) -> broadcast::Receiver<Event> {
+    /// The events from now on. After shutdown the stream is empty.
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Event> {
         let events = self.events.read().unwrap_or_else(PoisonError::into_inner);
         events.as_ref().map_or_else(
             || broadcast::Sender::new(1).subscribe(),
@@ -160,20 +176,20 @@ impl KernelContext {
         )
     }
 
-    /// Whether processes are to say when they are at rest.
-    pub(crate) fn hibernates(&self) -> bool {
-        self.is_kept && (self.limits.hibernate_after.is_some() || self.limits.max_awake.is_some())
+    /// Whether processes must report when they become quiescent.
+    pub(crate) fn hibernation_enabled(&self) -> bool {
+        self.has_store && (self.limits.hibernate_after.is_some() || self.limits.max_awake.is_some())
     }
 
-    /// Whether somebody watches.
-    pub(crate) fn is_watched(&self) -> bool {
+    /// Whether the event channel has a subscriber.
+    pub(crate) fn has_subscribers(&self) -> bool {
         let events = self.events.read().unwrap_or_else(PoisonError::into_inner);
         events
             .as_ref()
             .is_some_and(|events| events.receiver_count() > 0)
     }
 
-    /// The model for a program: registered under its name, or made by its provider.
+    /// The model of a program: one that is registered by name, otherwise one from its provider.
     pub(crate) fn model(
         &self,
         program: &Program,
@@ -190,12 +206,12 @@ impl KernelContext {
             }),
             None => Err(ModelError::new(
                 ModelErrorKind::Unavailable,
-                self.no_model(program, choice),
+                self.no_model_message(program, choice),
             )),
         }
     }
 
-    fn no_model(&self, program: &Program, choice: &ModelChoice) -> String {
+    fn no_model_message(&self, program: &Program, choice: &ModelChoice) -> String {
         let known: Vec<_> = self
             .models
             .keys()
@@ -212,24 +228,25 @@ impl KernelContext {
         )
     }
 
-    /// A call of a tool that a process of `program` was given.
+    /// Prepares a call of a tool that a process of `program` was given.
     ///
     /// # Errors
     /// A text for the model: the tool is no longer there.
-    pub(crate) fn tool(
+    pub(crate) fn tool_run(
         &self,
         program: &Program,
         tool: &OutsideTool,
         args: String,
-    ) -> Result<Run, String> {
+    ) -> Result<ToolRun, String> {
         if let Some(server) = &tool.server {
-            return self.served(program, server, tool, args);
+            return self.server_tool_run(program, server, tool, args);
         }
         let command = program
             .commands()
             .iter()
             .find(|command| *command.name == *tool.name);
-        // With the access that the program gave it: what reads only is held to that.
+        // The policy of the image overrides that of the program: a command with read access stays
+        // restricted to reading.
         let command = command.map(|command| Command {
             policy: tool.policy,
             ..command.clone()
@@ -241,13 +258,13 @@ impl KernelContext {
         Ok(Box::new(move |out| found.call(args, out)))
     }
 
-    fn served(
+    fn server_tool_run(
         &self,
         program: &Program,
         server: &str,
         tool: &OutsideTool,
         args: String,
-    ) -> Result<Run, String> {
+    ) -> Result<ToolRun, String> {
         let choice = program
             .servers()
             .iter()
@@ -258,12 +275,10 @@ impl KernelContext {
                 tool.given
             ));
         };
-        let (servers, host, server, name) = (
-            servers.clone(),
-            self.host.clone(),
-            choice.server.clone(),
-            tool.name.clone(),
-        );
+        let servers = servers.clone();
+        let host = self.host.clone();
+        let server = choice.server.clone();
+        let name = tool.name.clone();
         Ok(Box::new(move |out| {
             servers.call(&host, &server, &name, args, out)
         }))

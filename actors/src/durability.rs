@@ -1,9 +1,8 @@
-//! What has to survive what before a kernel goes on: the three settings, and which of them asks for
-//! the disk when.
+//! The durability settings, and which records require a sync under each of them.
 //!
-//! In each of them facts are in the log, in order, before anything is done because of them, so that
-//! what is lost, if something is, is the end of what all processes did: everything before it is
-//! there, and fits together.
+//! Under every setting, facts reach the log in order before any effect that follows from them. If a
+//! power loss loses something, it loses the end of the log for all processes alike; everything
+//! before it is complete and consistent.
 
 use dormouse_kernel::process::Fact;
 use dormouse_proto::record::{
@@ -13,35 +12,35 @@ use dormouse_proto::record::{
 use crate::checkpoint::LogRecord;
 use crate::ports::Until;
 
-/// When facts have to be on the disk.
+/// When facts must be on the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// Before anything is done because of them. Loses nothing that was acknowledged, neither to a
-    /// kill nor to a loss of power, and a call that may not be repeated never is. One fdatasync for
+    /// Before any effect that follows from them. Neither a kill nor a power loss loses an
+    /// acknowledged fact, and a call that must not be repeated never is. Costs one fdatasync for
     /// all processes that wait.
     #[default]
     EveryFact,
-    /// When a turn ends, when a process is born or ends, when the host said something, when a
-    /// checkpoint is made, and after a second at the latest; before that the operating system has
-    /// them. A kill loses nothing. A loss of power can lose what turns that were going on did
-    /// since: a tool that ran then may run again.
+    /// When a turn ends, a process is created or ends, the host sends input, or a checkpoint is
+    /// made; after one second at the latest. Until then the operating system has the facts. A kill
+    /// loses nothing. A power loss can lose the facts of unfinished turns: a tool that ran in one
+    /// of them may run again.
     EveryTurn,
-    /// After a second at the latest, in the background; before that the operating system has them.
-    /// A kill loses nothing. A loss of power can lose the last second, acknowledged or not: tools
-    /// may run again, and what the host said then has to be said again.
+    /// In the background, after one second at the latest. Until then the operating system has the
+    /// facts. A kill loses nothing. A power loss can lose the last second, acknowledged or not:
+    /// tools may run again, and input of the host must be sent again.
     Relaxed,
 }
 
 impl Durability {
-    /// How far a commit of these must have come before anyone hears of it; none where there is
-    /// nothing to commit.
+    /// How durable a commit of these records must be before it is acknowledged; `None` if there are
+    /// none.
     pub(crate) fn until<'a>(
         self,
         entries: impl IntoIterator<Item = &'a LogRecord>,
     ) -> Option<Until> {
         let each = entries.into_iter().map(|entry| match self {
-            // It only saves the reading of facts, which are durable without it; or is nothing
-            // before what refers to it is durable.
+            // A snapshot only saves replay, and its facts are durable without it. A content is
+            // needed only once a record that refers to it is durable.
             _ if matches!(entry, LogRecord::Snapshot { .. } | LogRecord::Content(_)) => {
                 Until::Written
             }
@@ -53,7 +52,7 @@ impl Durability {
     }
 }
 
-/// Whether somebody relies on it who is not part of a turn.
+/// Whether something outside of the current turn depends on this record.
 fn ends_something(durable: &LogRecord) -> bool {
     match durable {
         LogRecord::Born { .. }

@@ -1,9 +1,10 @@
-//! What is found out before a process is born, and never again: facts of the environment that its
-//! program asks for by `[env_info]`, and what its tool servers offer.
+//! Collects what a process needs before it is created: the facts of the environment that its
+//! program requests (`[env_info]`), and the tools that its tool servers offer. Both become part of
+//! its image and are never collected again.
 //!
-//! What belongs to the user (environment variables, the output of programs) is asked of the host,
-//! which decides what is permitted. What is not, or fails, is told as that, in the place of the
-//! fact; a process starts all the same. It does not where a tool server cannot be reached.
+//! Environment variables and commands go through the host, which decides what is permitted. If a
+//! fact is denied or fails, the system prompt says so in its place and the process starts anyway.
+//! If a required tool server cannot be reached, the process is not created.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -25,15 +26,15 @@ use crate::ports::OutputSink;
 use crate::process::tool_call;
 use crate::servers;
 
-/// After so long a command is ended.
+/// A command that runs longer is ended.
 const DEADLINE_MS: u64 = 5_000;
-/// So much of what a command says is told, and of a variable.
-const KEPT_BYTES: usize = 4 << 10;
-/// A command that says more is ended.
+/// The most bytes of a command output or a variable that a model is shown.
+const MAX_TEXT_BYTES: usize = 4 << 10;
+/// A command with more output is ended.
 const OUTPUT_CAP_BYTES: u64 = 1 << 20;
 
-/// What this process of the operating system knows of its surroundings, by the names that programs
-/// use.
+/// The facts that every program can use by name, from the environment of this operating system
+/// process.
 pub(crate) fn standard() -> BTreeMap<String, String> {
     let directory = env::current_dir()
         .ok()
@@ -56,110 +57,114 @@ pub(crate) fn standard() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// What a program asks for beyond the standard facts. Its commands run side by side; takes as long
-/// as the slowest, and never longer than their deadline. Dropping the future ends them.
-async fn gather(context: &KernelContext, program: &Program) -> GatheredEnvironment {
+/// The facts that a program requests in addition to the standard ones. Its commands run
+/// concurrently, each up to the deadline. Dropping the future ends them.
+async fn gather_facts(context: &KernelContext, program: &Program) -> GatheredEnvironment {
     let choice = program.environment();
     let commands = join_all(
         choice
             .commands
             .iter()
-            .map(|command| run(context, program, command)),
+            .map(|command| run_command(context, program, command)),
     );
-    let found = async {
+    let gathered = async {
         let env_vars = choice
             .env_vars
             .iter()
-            .map(|var| variable(context, program, var))
+            .map(|var| read_variable(context, program, var))
             .collect();
         GatheredEnvironment {
             env_vars,
             commands: commands.await,
         }
     };
-    // A host that panics tells nothing; the process starts without its facts.
-    AssertUnwindSafe(found)
+    // If the host panics, the process starts without these facts.
+    AssertUnwindSafe(gathered)
         .catch_unwind()
         .await
         .unwrap_or_default()
 }
 
-/// Whether something is to be found out before a process of the program is born: facts, or what
-/// tool servers offer.
-fn is_asked_for(program: &Program) -> bool {
+/// Whether a process of this program needs facts or tool offers before it is created.
+fn needs_gathering(program: &Program) -> bool {
     program.environment().is_gathered() || !program.servers().is_empty()
 }
 
-/// What is found out before a process is born.
+/// What was collected for a process that is about to be created.
 #[derive(Default)]
-pub(crate) struct FoundOut {
+pub(crate) struct StartContext {
     facts: Option<GatheredEnvironment>,
     offers: Vec<Offer>,
 }
 
-/// What is to be found out before a process of `program` is born. Dropping the future ends it.
+/// Collects facts and tool offers for a process of `program`. Dropping the future ends the
+/// collection.
 ///
 /// # Errors
-/// A text: why the process cannot be born.
-pub(crate) async fn find_out(
+/// Why the process cannot be created, as a text.
+pub(crate) async fn gather_start_context(
     context: &KernelContext,
     program: &Program,
-) -> Result<FoundOut, String> {
+) -> Result<StartContext, String> {
     let facts = async {
         match program.environment().is_gathered() {
-            true => Some(gather(context, program).await),
+            true => Some(gather_facts(context, program).await),
             false => None,
         }
     };
     let (facts, offers) = join(facts, servers::offers(context, program)).await;
-    Ok(FoundOut {
+    Ok(StartContext {
         facts,
         offers: offers?,
     })
 }
 
-impl FoundOut {
-    /// Makes it part of what the process starts from.
+impl StartContext {
+    /// Adds the facts and tools to the image that the process starts from.
     ///
     /// # Errors
-    /// A text: why the process cannot be born.
-    pub(crate) fn tell(
+    /// Why the process cannot be created, as a text.
+    pub(crate) fn apply_to(
         self,
         image: &mut Image,
         program: &Program,
-        around: &HostContext,
+        host_context: &HostContext,
     ) -> Result<(), String> {
         if let Some(facts) = self.facts {
-            add_environment(image, program, around, &facts, now_ms());
+            add_environment(image, program, host_context, &facts, now_ms());
         }
         add_server_tools(image, program, &self.offers).map_err(|error| error.to_string())
     }
 }
 
-/// Whether a child waits to be told what is found out for it. A fork has its parent's facts.
-pub(crate) fn asks(child: &Child) -> bool {
-    matches!(child.origin, Origin::Spawned { .. }) && is_asked_for(&child.program)
+/// Whether facts or tool offers must be collected for this child. A fork inherits those of its
+/// parent.
+pub(crate) fn needs_start_context(child: &Child) -> bool {
+    matches!(child.origin, Origin::Spawned { .. }) && needs_gathering(&child.program)
 }
 
-/// The children, told what was found out for each that [`asks`].
+/// Collects and applies the start context of each child that needs one.
 ///
 /// # Errors
-/// A text: why one of them cannot be born.
-pub(crate) async fn told(
+/// Why one of them cannot be created, as a text.
+pub(crate) async fn prepare_children(
     context: &KernelContext,
     mut children: Vec<Child>,
 ) -> Result<Vec<Child>, String> {
-    for child in children.iter_mut().filter(|child| asks(child)) {
-        let found = find_out(context, &child.program).await?;
-        found.tell(&mut child.image, &child.program, &context.around)?;
+    for child in children
+        .iter_mut()
+        .filter(|child| needs_start_context(child))
+    {
+        let start_context = gather_start_context(context, &child.program).await?;
+        start_context.apply_to(&mut child.image, &child.program, &context.host_context)?;
     }
     Ok(children)
 }
 
-fn variable(context: &KernelContext, program: &Program, var: &EnvVar) -> Option<String> {
+fn read_variable(context: &KernelContext, program: &Program, var: &EnvVar) -> Option<String> {
     match context.host.variable(&var.name) {
         Ok(value) => value
-            .map(|value| shown(value.as_bytes(), 0))
+            .map(|value| truncated(value.as_bytes(), 0))
             .filter(|value| !value.is_empty()),
         Err(why) => {
             tracing::warn!(program = program.name(), "env_info.env_vars: {why}");
@@ -168,9 +173,10 @@ fn variable(context: &KernelContext, program: &Program, var: &EnvVar) -> Option<
     }
 }
 
-async fn run(context: &KernelContext, program: &Program, command: &EnvCommand) -> String {
+async fn run_command(context: &KernelContext, program: &Program, command: &EnvCommand) -> String {
     let Some(argv) = &command.argv else {
-        return "not run: it asks for a shell, and none reads it.".to_owned();
+        return "not run: the command needs a shell, and commands are started without one."
+            .to_owned();
     };
     let command = Command {
         name: argv.first().cloned().unwrap_or_default(),
@@ -186,8 +192,9 @@ async fn run(context: &KernelContext, program: &Program, command: &EnvCommand) -
         limits: program.limits().commands,
     };
     let tool = context.host.command(&command);
-    let (name, policy) = (command.name.as_str().into(), command.policy);
-    let sink = OutputSink::keeping(KEPT_BYTES as u64, policy.output_cap_bytes);
+    let name = command.name.as_str().into();
+    let policy = command.policy;
+    let sink = OutputSink::keeping(MAX_TEXT_BYTES as u64, policy.output_cap_bytes);
     let ToolOutput {
         bytes,
         is_error,
@@ -200,19 +207,19 @@ async fn run(context: &KernelContext, program: &Program, command: &EnvCommand) -
         sink,
     )
     .await;
-    let said = shown(&bytes, cut_bytes);
+    let text = truncated(&bytes, cut_bytes);
     if is_error {
-        tracing::warn!(program = program.name(), "env_info.commands: {said}");
+        tracing::warn!(program = program.name(), "env_info.commands: {text}");
     }
-    said
+    text
 }
 
-/// The beginning of what was said, and how much is missing.
-fn shown(bytes: &[u8], cut_bytes: u64) -> String {
-    let beyond = bytes.len().saturating_sub(2 * KEPT_BYTES);
-    let text = String::from_utf8_lossy(&bytes[..bytes.len() - beyond]);
-    match cut_bytes + beyond as u64 {
-        0 => text.trim_end().to_owned(),
-        missing => format!("{}\n… {missing} more bytes", text.trim_end()),
+/// The beginning of an output, followed by the number of bytes that are left out.
+fn truncated(bytes: &[u8], cut_bytes: u64) -> String {
+    let past_limit = bytes.len().saturating_sub(2 * MAX_TEXT_BYTES);
+    let beginning = String::from_utf8_lossy(&bytes[..bytes.len() - past_limit]);
+    match cut_bytes + past_limit as u64 {
+        0 => beginning.trim_end().to_owned(),
+        missing => format!("{}\n… {missing} more bytes", beginning.trim_end()),
     }
 }

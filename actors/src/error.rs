@@ -1,4 +1,4 @@
-//! What the embedding API fails with.
+//! The error types of the embedding API.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::checkpoint::CommitError;
 use crate::ports::StoreError;
 use crate::recovery::LoadError;
 
-/// Why the kernel did not do what the host asked, grouped by what is wrong.
+/// Why the kernel did not do what the host requested, grouped by cause.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KernelError {
@@ -22,19 +22,19 @@ pub enum KernelError {
     /// A name cannot be assigned.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// The process exists and cannot do it now.
+    /// The process exists but cannot serve the request now.
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// A process was not started.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The store failed, or what it holds cannot be used.
+    /// The store failed, or data in it cannot be used.
     #[error(transparent)]
     Store(#[from] StoreFailure),
     /// An export cannot be read or written.
     #[error(transparent)]
     Export(#[from] ExportFailure),
-    /// The model of a process cannot be reached, or refused the request.
+    /// The model of a process cannot be reached, or it refused the request.
     #[error(transparent)]
     Model(#[from] ModelError),
     /// The host cannot provide a file.
@@ -50,17 +50,17 @@ pub enum KernelError {
 #[non_exhaustive]
 pub enum NotFound {
     /// No such process.
-    #[error("there is no process {0}: the kernel's list of processes shows those there are")]
+    #[error("there is no process {0}: list the processes of the kernel to see which exist")]
     Process(Pid),
     /// No living process has this name.
     #[error(
-        "there is no living process of the name '{0}': the kernel's list of processes shows those \
-         there are"
+        "there is no living process with the name '{0}': list the processes of the kernel to see \
+         which exist"
     )]
     Name(String),
     /// The process is not in the checkpoint.
     #[error(
-        "process {pid} is not in checkpoint {checkpoint}. `checkpoints()` says which are in each"
+        "process {pid} is not in checkpoint {checkpoint}. `checkpoints()` lists the members of each"
     )]
     InCheckpoint {
         /// The process.
@@ -68,14 +68,14 @@ pub enum NotFound {
         /// The checkpoint.
         checkpoint: CheckpointId,
     },
-    /// No such process is known, and the store has lost records among which it may be.
+    /// The process is not known, and the store has lost records that may include it.
     #[error(
-        "{unknown}; it may be among what is lost: {lost}. `dormouse fsck` says what can be done"
+        "{unknown}; it may be among the lost records: {lost}. `dormouse fsck` shows what can be done"
     )]
     MayBeLost {
-        /// What is not known.
+        /// The message of the error for an unknown process.
         unknown: String,
-        /// What is lost.
+        /// Which records are lost.
         lost: String,
     },
 }
@@ -86,22 +86,22 @@ pub enum NotFound {
 pub enum NameError {
     /// Another living process has this name.
     #[error(
-        "the name '{name}' is that of process {pid}, which lives. Choose another, or wait for its \
-         end"
+        "the name '{name}' belongs to process {pid}, which has not ended. Choose another name, or \
+         wait for the end of that process"
     )]
     Taken {
         /// The name.
         name: String,
-        /// Who has it.
+        /// The process that has the name.
         pid: Pid,
     },
-    /// No process can go by this name.
+    /// The text is not a valid process name.
     #[error(
         "'{0}' cannot be the name of a process: valid are 1 to 64 of A-Z, a-z, 0-9, '_', '-' and \
          '.', not a number, and not 'parent'"
     )]
     Invalid(String),
-    /// The kernel has a tool of this name itself, and a program that enables it means that one.
+    /// The kernel itself provides a tool of this name.
     #[error(
         "a tool named '{0}' cannot be registered: the kernel has a tool of this name. Choose \
          another name"
@@ -113,31 +113,32 @@ pub enum NameError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProcessError {
-    /// The process had to stop and has not ended: it is its journal, and can be resumed.
-    #[error("process {pid} is held, as its journal says: {reason}. Resume it when this is mended")]
+    /// The process stopped because its journal could not be read or written. It has not ended and
+    /// can be resumed.
+    #[error("process {pid} is held: {reason}. Fix the cause, then resume the process")]
     Held {
         /// The process.
         pid: Pid,
-        /// Why it had to stop.
+        /// Why the process stopped.
         reason: Arc<str>,
     },
     /// The process has ended.
     #[error(
-        "process {0} has ended. A branch of an earlier point of its journal goes on from there"
+        "process {0} has ended. To continue from an earlier state, branch from a fact or a checkpoint"
     )]
     Ended(Pid),
-    /// The process's inbox is full.
+    /// The inbox of the process is full.
     #[error(
-        "the inbox of process {pid} is full: {limit} inputs wait. Wait for it to go on, then try \
-         again"
+        "the inbox of process {pid} is full: {limit} inputs wait. Wait until the process has \
+         handled some of them, then try again"
     )]
     Busy {
         /// The process.
         pid: Pid,
-        /// How many inputs it holds.
+        /// The capacity of the inbox.
         limit: usize,
     },
-    /// The process cannot hibernate now.
+    /// The process cannot hibernate because work is pending.
     #[error(
         "process {pid} cannot hibernate now: {what}. Wait until it has nothing to do, or stop it, \
          then try again"
@@ -145,40 +146,40 @@ pub enum ProcessError {
     Pending {
         /// The process.
         pid: Pid,
-        /// What it has to do.
+        /// The pending work.
         what: String,
     },
-    /// The process stopped before the input was durable or the call was answered.
+    /// The process stopped before it made the input durable or answered the call.
     #[error(
-        "process {0} stopped before it could answer. Its journal says how far it came: look, then \
-         try again"
+        "process {0} stopped before it could answer. Inspect the process to see whether the \
+         request was executed, then try again"
     )]
     Unanswered(Pid),
 }
 
-/// Why a process was not started. The store does not contain it.
+/// Why a process was not started. The store does not contain the process.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// A tool server or another requirement of its program is not available.
+    /// A tool server or another requirement of the program is not available.
     #[error("the process cannot start: {0}")]
     Unmet(String),
-    /// What is to be bounded cannot be counted.
+    /// The program has a cost limit, and the price of a model is not known.
     #[error("{0}")]
     Unpriced(#[from] Unpriced),
 }
 
-/// What is wrong with the store or with its contents.
+/// Why the store, or data in it, cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreFailure {
-    /// The store failed to write: nothing was acknowledged.
+    /// The store failed to write. Nothing was acknowledged.
     #[error("not made durable: {0}")]
     NotDurable(String),
     /// The store could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// No process can be rebuilt from a journal.
+    /// A process cannot be rebuilt from its journal.
     #[error("{0}")]
     Load(Arc<LoadError>),
     /// The kernel was built without a store.
@@ -186,19 +187,19 @@ pub enum StoreFailure {
     NoStore,
 }
 
-/// Why an export was not written or imported. An import that fails leaves nothing in the store.
+/// Why an export was not written or imported. A failed import creates no process.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportFailure {
-    /// The file is no export that can be used.
+    /// The file is not a valid export.
     #[error("{0}")]
     Unusable(#[from] ExportError),
-    /// The operating system cannot read or write it.
+    /// The operating system cannot read or write the file.
     #[error("the export cannot be {doing}: {source}")]
     File {
-        /// What was being done with it.
+        /// The failed operation: `read` or `written`.
         doing: &'static str,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 }

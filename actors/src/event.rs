@@ -1,4 +1,4 @@
-//! What can be watched: typed events of all processes, and a view of each.
+//! What a kernel publishes: typed events of all processes, and a view of each process.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use dormouse_proto::process::Exit;
 use dormouse_proto::record::{self, ContentRef, Entry, Phase, Tally};
 use dormouse_proto::tool::Progress;
 
-/// A fact as it is watched: contents by name, so that an event holds no content in memory.
+/// A fact as published: contents are references, so that an event keeps no content in memory.
 pub type Fact = record::Fact<ContentRef>;
 
-/// Something that happened in a kernel.
+/// Something that happened in a kernel. An event is for observers; the durable record is the fact.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A process began to run.
@@ -28,15 +28,14 @@ pub enum Event {
         /// The name of its program.
         program: Arc<str>,
     },
-    /// A piece of a model's reply came in. What counts is the reply as a whole, which follows as a
-    /// fact.
+    /// A piece of the text of a reply. The whole reply follows as a fact.
     Text {
         /// The process.
         pid: Pid,
         /// The piece.
         text: String,
     },
-    /// A piece of a model's thinking came in.
+    /// A piece of the thinking of a model.
     Thinking {
         /// The process.
         pid: Pid,
@@ -52,7 +51,7 @@ pub enum Event {
         /// The arguments: JSON text.
         args: Arc<str>,
     },
-    /// A tool said how far it has come.
+    /// A tool reported progress.
     ToolProgress {
         /// The process.
         pid: Pid,
@@ -70,39 +69,39 @@ pub enum Event {
         /// The fact, contents by name.
         fact: Arc<Fact>,
     },
-    /// A model call failed and is tried again.
+    /// A model call failed and will be repeated.
     Retrying {
         /// The process.
         pid: Pid,
         /// Why.
         reason: String,
-        /// After so many milliseconds.
+        /// The delay before the next attempt, in milliseconds.
         delay_ms: u64,
     },
-    /// A model failed, and the process asks another from here on.
+    /// A model failed, and the process uses another one from now on.
     ModelSwitched {
         /// The process.
         pid: Pid,
-        /// The model that failed, by its name.
+        /// The name of the model that failed.
         from: Arc<str>,
-        /// The model that is asked now.
+        /// The name of the model that replaces it.
         to: Arc<str>,
-        /// How the first failed.
+        /// The error of the first model.
         reason: Arc<str>,
     },
-    /// A turn ended and the process waits.
+    /// A turn ended, and the process waits for input.
     TurnEnded {
         /// The process.
         pid: Pid,
         /// How.
         outcome: Exit,
     },
-    /// A process is only its journal from here on, until something wakes it.
+    /// A process hibernates: it is only its journal until an input wakes it.
     Hibernated {
         /// The process.
         pid: Pid,
     },
-    /// A process that had hibernated runs again.
+    /// A hibernated process runs again.
     Woke {
         /// The process.
         pid: Pid,
@@ -114,15 +113,15 @@ pub enum Event {
         /// How.
         exit: Exit,
     },
-    /// The watcher was too slow and missed events. What it missed is in the journals.
+    /// The subscriber was too slow and missed events. The journals have the facts that it missed.
     Lagged {
-        /// How many.
+        /// The number of missed events.
         missed: u64,
     },
 }
 
 impl Event {
-    /// The process that it is about; none where events were missed.
+    /// The process that the event is about; `None` for [`Lagged`](Self::Lagged).
     #[must_use]
     pub fn pid(&self) -> Option<Pid> {
         match self {
@@ -143,47 +142,46 @@ impl Event {
     }
 }
 
-/// How a process stands: a snapshot that costs the process nothing to serve.
+/// The observable state of a process. Reading it costs the process nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
     /// The last durable fact.
     pub fact: FactNumber,
-    /// Where it stands in its turn.
+    /// The phase of its turn.
     pub phase: Phase,
-    /// Whether it was stopped, and begins nothing before it is continued.
+    /// Whether the process was stopped. It begins nothing until it is continued.
     pub stopped: bool,
-    /// Whether it is only its journal. This is how it stood when it fell asleep, and it stands so
-    /// still.
+    /// Whether the process hibernates. The view shows its state before it hibernated, which has not
+    /// changed.
     pub hibernated: bool,
-    /// Messages of its conversation.
+    /// The number of messages in its conversation.
     pub messages: usize,
-    /// Messages that wait for its next turn.
+    /// The number of messages that wait for its next turn.
     pub waiting: usize,
-    /// Children that run while no call waits for them.
+    /// The number of children that run in the background, without a call that waits for them.
     pub background: usize,
-    /// Children that have not ended, as far as the process has heard.
+    /// The number of children whose end the process has not received.
     pub children: usize,
-    /// Descriptors in its table.
+    /// The number of descriptors in its table.
     pub descriptors: usize,
-    /// Tokens used so far by the process itself.
+    /// The tokens that the process itself has used.
     pub usage: Usage,
-    /// What it and all below it may use, did use, and have reserved.
+    /// The limits, use and reservations of the process and its descendants.
     pub budget: Account,
-    /// What its tools produced, and what of it entered the context.
+    /// How much its tools produced, and how much of that entered the context.
     pub tally: Tally,
-    /// The tools that it was given, as its model is told of them.
+    /// The tools of the process, as its model is shown them.
     pub tools: Tools,
-    /// Its program: that which it was started with.
+    /// The program that the process was started with.
     pub program: Program,
-    /// Its system prompt, frozen at its birth: the words of its program, and how its descriptors
-    /// are used.
+    /// The system prompt, which is fixed when the process is created.
     pub system: Arc<str>,
-    /// The table as it stood; none of a process that has ended or hibernates, whose contents are no
-    /// longer held for anybody.
+    /// The descriptor table; `None` for a process that has ended or hibernates, so that its
+    /// contents can leave memory.
     table: Option<Table>,
 }
 
-/// A descriptor as a view shows it.
+/// A descriptor, as a view shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescriptorView {
     /// Its id.
@@ -194,11 +192,11 @@ pub struct DescriptorView {
     pub source: Arc<str>,
     /// Bytes of its content.
     pub bytes: u64,
-    /// Characters, as they are shown; none where the content cannot be read.
+    /// The number of characters as displayed; `None` if the content cannot be read.
     pub chars: Option<u64>,
-    /// Lines; none where the content cannot be read.
+    /// The number of lines; `None` if the content cannot be read.
     pub lines: Option<u64>,
-    /// When it was opened: milliseconds since the epoch, UTC.
+    /// The time when it was opened: milliseconds since the epoch, UTC.
     pub opened_ms: u64,
 }
 
@@ -247,17 +245,17 @@ impl View {
         }
     }
 
-    /// The same, with the descriptors of one that has ended.
-    pub(crate) fn whole(state: &State, fact: FactNumber) -> Self {
+    /// Like [`of`](Self::of), with the descriptors even if the process has ended.
+    pub(crate) fn with_table(state: &State, fact: FactNumber) -> Self {
         Self {
             table: Some(state.table().clone()),
             ..Self::of(state, fact)
         }
     }
 
-    /// The descriptors in its table, by id: numbers first, then references. None of a process that
-    /// has ended or hibernates: [`Kernel::inspect`](crate::handle::Kernel::inspect) reads those.
-    /// Made when it is asked for: O(descriptors), and no content is looked at.
+    /// The descriptors in the table, by id: numbers first, then references. Empty for a process
+    /// that has ended or hibernates; use [`Kernel::inspect`](crate::handle::Kernel::inspect) for
+    /// those. O(descriptors); contents are not read.
     #[must_use]
     pub fn list_descriptors(&self) -> Vec<DescriptorView> {
         self.table
@@ -267,27 +265,28 @@ impl View {
             .collect()
     }
 
-    /// What a descriptor in its table holds; none where there is no such descriptor, or
-    /// [`list_descriptors`](Self::list_descriptors) shows none. O(log descriptors); reading it may
-    /// touch the disk.
+    /// The content of a descriptor; `None` if there is no such descriptor or
+    /// [`list_descriptors`](Self::list_descriptors) is empty. O(log descriptors); reading the
+    /// content may access the disk.
     #[must_use]
     pub fn content(&self, id: &FdId) -> Option<Content> {
         Some(self.table.as_ref()?.get(id)?.content.clone())
     }
 
-    /// The process hibernates: what is held for nobody goes.
-    pub(crate) fn hibernate(&mut self) {
-        (self.hibernated, self.table) = (true, None);
+    /// Marks the process as hibernated and drops its table, so that its contents can leave memory.
+    pub(crate) fn mark_hibernated(&mut self) {
+        self.hibernated = true;
+        self.table = None;
     }
 
-    /// Whether nothing will happen by itself: it waits for input, and no child of its is to be
-    /// heard of.
+    /// Whether nothing will happen without an input: the process is idle, and no message or
+    /// background child is pending.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.phase == Phase::Idle && self.waiting == 0 && self.background == 0
     }
 
-    /// The word for where it stands.
+    /// The status word of the process.
     #[must_use]
     pub fn status(&self) -> &'static str {
         match &self.phase {

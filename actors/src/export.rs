@@ -1,9 +1,9 @@
-//! Writing an export: what a store holds of a process or a tree at a cut, in the form of
-//! [`dormouse_kernel::export`].
+//! Writes an export: everything that a store holds of a process or a tree at a consistent cut, in
+//! the format of [`dormouse_kernel::export`].
 //!
-//! It reads the store and blocks. A process at a time is in memory, and of a content a part. Where
-//! something is to be masked, everything is read twice: the names of masked contents are their
-//! hashes, and stand in images that come before them.
+//! Reads the store and blocks. At most one process state and one chunk of a content are in memory.
+//! If the export is redacted, all contents are read twice: a masked content is named by the hash of
+//! its masked bytes, and that name appears in process states that are written before it.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -20,176 +20,176 @@ use dormouse_proto::record::codec::{self, CodecError};
 use dormouse_proto::record::masked::Masked;
 use dormouse_proto::record::{ContentRef, Fact};
 
+use crate::consistent_cut::{self, ConsistentCut};
 use crate::context::KernelContext;
 use crate::error::{ExportFailure, KernelError};
-use crate::points::{self, Cut};
 use crate::ports::{BlobReader, Store, StoreError, Unreadable, Written};
-use crate::recovery::{self, LoadError, Purpose};
+use crate::recovery::{self, LoadError, LoadPurpose};
 
-/// So much of a content is read at once.
+/// The size of the chunks in which contents are read.
 const PART_BYTES: u64 = 1 << 20;
 
-/// What was exported.
+/// Summary of a written export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exported {
     /// The name of the export.
     pub id: ExportId,
-    /// How many processes it holds.
+    /// The number of processes.
     pub processes: usize,
-    /// How many contents.
+    /// The number of contents.
     pub contents: usize,
-    /// How many bytes it has.
+    /// The size in bytes.
     pub bytes: u64,
 }
 
-/// What is to be exported.
-pub(crate) struct Order {
+/// What to export.
+pub(crate) struct ExportRequest {
     pub(crate) scope: Scope,
-    /// The processes that may be in it, the one that it is of first, each other after its parent.
+    /// Candidate processes: the exported process first, each other after its parent.
     pub(crate) rows: Vec<ProcessRow>,
-    /// The process that their tree begins with.
+    /// The root process of the tree.
     pub(crate) root: Pid,
     /// The highest pid of the store.
     pub(crate) last: Pid,
-    pub(crate) cut: Cut,
+    pub(crate) cut: ConsistentCut,
     pub(crate) redact: Option<Box<dyn Redact>>,
 }
 
-/// The contents of an export: what each is called there, and what it is.
+/// The contents of an export, by their hash in the store.
 #[derive(Default)]
-struct Contents(BTreeMap<ContentHash, Named>);
+struct Contents(BTreeMap<ContentHash, ExportedContent>);
 
 #[derive(Clone, Copy)]
-struct Named {
+struct ExportedContent {
     len: u64,
-    holds: Holds,
-    /// Its name in the export: another where something of it is masked.
-    there: ContentHash,
+    kind: ContentKind,
+    /// The hash in the export, which differs if a part of the content is masked.
+    exported_hash: ContentHash,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Holds {
+enum ContentKind {
     Program,
     Anything,
 }
 
 impl Contents {
-    fn note(&mut self, content: ContentRef, holds: Holds) {
-        let named = Named {
+    fn add(&mut self, content: ContentRef, kind: ContentKind) {
+        let exported = ExportedContent {
             len: content.len,
-            holds,
-            there: content.hash,
+            kind,
+            exported_hash: content.hash,
         };
-        let known = self.0.entry(content.hash).or_insert(named);
-        if holds == Holds::Program {
-            known.holds = holds;
+        let known = self.0.entry(content.hash).or_insert(exported);
+        if kind == ContentKind::Program {
+            known.kind = kind;
         }
     }
 
-    /// A reference as it stands in the export. One to a content that is not in it says its length
-    /// only, where something is masked: what the content holds could be guessed and tried by its
-    /// hash.
-    fn there(&self, content: ContentRef) -> ContentRef {
-        let there = self
+    /// A reference as it appears in the export. A reference to a content that is not part of a
+    /// redacted export keeps only its length: with the hash, the content could be guessed and
+    /// verified.
+    fn exported_reference(&self, content: ContentRef) -> ContentRef {
+        let exported_hash = self
             .0
             .get(&content.hash)
-            .map_or(ContentHash([0; 32]), |named| named.there);
+            .map_or(ContentHash([0; 32]), |content| content.exported_hash);
         ContentRef {
-            hash: there,
+            hash: exported_hash,
             ..content
         }
     }
 }
 
-/// Where an export goes.
-struct Out<W> {
+/// The output, framed and counted.
+struct ExportWriter<W> {
     framer: Framer,
     to: W,
     bytes: u64,
 }
 
-impl<W: Write> Out<W> {
+impl<W: Write> ExportWriter<W> {
     fn put(&mut self, bytes: &[u8]) -> Result<(), KernelError> {
         self.bytes += bytes.len() as u64;
-        self.to.write_all(bytes).map_err(failed)
+        self.to.write_all(bytes).map_err(write_error)
     }
 }
 
-fn failed(source: io::Error) -> KernelError {
+fn write_error(source: io::Error) -> KernelError {
     KernelError::Export(ExportFailure::File {
         doing: "written",
         source,
     })
 }
 
-/// Writes an export. Gives back what it was written to, flushed.
+/// Writes an export. Returns the flushed output.
 ///
 /// # Errors
-/// What the store, a journal or `to` fails with.
+/// The errors of the store, of a journal, and of `to`.
 pub(crate) fn write<W: Write>(
     store: &dyn Store,
     context: &KernelContext,
-    order: &Order,
+    request: &ExportRequest,
     to: W,
 ) -> Result<(W, Exported), KernelError> {
-    let redact = order.redact.as_deref();
-    let files = points::files(store, context, order.root, &order.cut)?;
+    let redact = request.redact.as_deref();
+    let files = consistent_cut::temp_files_at(store, context, request.root, &request.cut)?;
     let mut refer = |content: Content| Ok::<_, KernelError>(content.reference());
     let files: Vec<_> = files
         .into_iter()
         .map(|file| file.try_map(&mut refer))
         .collect::<Result<_, _>>()?;
     let mut contents = Contents::default();
-    let mut note = |content| {
-        contents.note(content, Holds::Anything);
+    let mut add = |content| {
+        contents.add(content, ContentKind::Anything);
         Ok::<_, KernelError>(content)
     };
     files
         .iter()
-        .try_for_each(|file| file.clone().try_map(&mut note).map(drop))?;
+        .try_for_each(|file| file.clone().try_map(&mut add).map(drop))?;
     if redact.is_some() {
-        for row in order.rows() {
-            contents.note_member(&order.member(store, context, row)?);
+        for row in request.rows() {
+            contents.add_member(&request.member(store, context, row)?);
         }
     }
     if let Some(redact) = redact {
-        contents.rename(store, redact)?;
+        contents.compute_masked_hashes(store, redact)?;
     }
     let mask = redact.map(|redact| move |text: &str| mask_text(redact, text));
     let mask = mask
         .as_ref()
         .map(|mask| mask as &dyn Fn(&str) -> Option<String>);
-    let (framer, begun) = Framer::begin();
-    let mut out = Out {
+    let (framer, magic) = Framer::begin();
+    let mut out = ExportWriter {
         framer,
         to,
         bytes: 0,
     };
-    out.put(&begun)?;
-    let first = order
+    out.put(&magic)?;
+    let first = request
         .rows()
         .next()
-        .ok_or(StoreError::UnknownProcess(order.root))?;
-    let record = |out: &mut Out<W>, record: Record, pid: Pid| {
+        .ok_or(StoreError::UnknownProcess(request.root))?;
+    let record = |out: &mut ExportWriter<W>, record: Record, pid: Pid| {
         let encoded = out
             .framer
             .record(&record, mask)
             .map_err(|source| LoadError::Record { pid, source })?;
         out.put(&encoded)
     };
-    record(&mut out, Record::Head(order.head(first)), first.pid)?;
+    record(&mut out, Record::Head(request.head(first)), first.pid)?;
     let mut processes = 0;
-    for row in order.rows() {
-        let mut member = order.member(store, context, row)?;
+    for row in request.rows() {
+        let mut member = request.member(store, context, row)?;
         if redact.is_none() {
-            contents.note_member(&member);
+            contents.add_member(&member);
         }
         member.image = member
             .image
-            .try_map(&mut |content| Ok::<_, KernelError>(contents.there(content)))?;
+            .try_map(&mut |content| Ok::<_, KernelError>(contents.exported_reference(content)))?;
         let at = member.at;
         record(&mut out, Record::Member(Box::new(member)), row.pid)?;
-        history(store, row.pid, at, &mut |mut facts| {
+        for_each_commit(store, row.pid, at, &mut |mut facts| {
             if let Some(mask) = mask {
                 let masked = |fact: &Vec<u8>| masked_fact(fact, &contents, mask);
                 let masked = facts.facts.iter().map(masked).collect::<Result<_, _>>();
@@ -203,11 +203,12 @@ pub(crate) fn write<W: Write>(
         processes += 1;
     }
     for file in files {
-        let file = file.try_map(&mut |content| Ok::<_, KernelError>(contents.there(content)))?;
-        record(&mut out, Record::TempFile(file), order.root)?;
+        let file = file
+            .try_map(&mut |content| Ok::<_, KernelError>(contents.exported_reference(content)))?;
+        record(&mut out, Record::TempFile(file), request.root)?;
     }
     let contents = contents.write(store, redact, &mut out)?;
-    let Out {
+    let ExportWriter {
         framer,
         mut to,
         bytes,
@@ -215,7 +216,7 @@ pub(crate) fn write<W: Write>(
     let (id, end) = framer.end();
     to.write_all(&end)
         .and_then(|()| to.flush())
-        .map_err(failed)?;
+        .map_err(write_error)?;
     Ok((
         to,
         Exported {
@@ -227,8 +228,8 @@ pub(crate) fn write<W: Write>(
     ))
 }
 
-impl Order {
-    /// Those that were born by then.
+impl ExportRequest {
+    /// The processes that existed at the cut.
     fn rows(&self) -> impl Iterator<Item = &ProcessRow> {
         self.rows
             .iter()
@@ -250,7 +251,7 @@ impl Order {
         }
     }
 
-    /// A process as it stood at the cut. Tools that it has may be missing here.
+    /// The state of a process at the cut. Its tools may be missing in this kernel.
     fn member(
         &self,
         store: &dyn Store,
@@ -258,7 +259,7 @@ impl Order {
         row: &ProcessRow,
     ) -> Result<Member, LoadError> {
         let at = self.cut.members.get(&row.pid).copied();
-        let loaded = recovery::load(store, context, row.pid, at, Purpose::Look)?;
+        let loaded = recovery::load(store, context, row.pid, at, LoadPurpose::Inspect)?;
         let refer = &mut |content: Content| Ok::<_, LoadError>(content.reference());
         let image = loaded.state.image().try_map(refer)?;
         Ok(Member {
@@ -273,52 +274,56 @@ impl Order {
 }
 
 impl Contents {
-    fn note_member(&mut self, member: &Member) {
+    fn add_member(&mut self, member: &Member) {
         referenced_contents(&member.image)
             .into_iter()
-            .for_each(|content| self.note(content, Holds::Anything));
-        self.note(member.image.bundle, Holds::Program);
+            .for_each(|content| self.add(content, ContentKind::Anything));
+        self.add(member.image.bundle, ContentKind::Program);
     }
 
-    /// Finds out what each is called once it is masked.
-    fn rename(&mut self, store: &dyn Store, redact: &dyn Redact) -> Result<(), KernelError> {
-        for (hash, named) in &mut self.0 {
+    /// Computes the hash of each content after masking.
+    fn compute_masked_hashes(
+        &mut self,
+        store: &dyn Store,
+        redact: &dyn Redact,
+    ) -> Result<(), KernelError> {
+        for (hash, content) in &mut self.0 {
             let mut naming = ContentHasher::default();
-            read(store, *hash, named, Some(redact), &mut |part| {
+            read(store, *hash, content, Some(redact), &mut |part| {
                 naming.part(part);
                 Ok(())
             })?;
-            named.there = naming.hash();
+            content.exported_hash = naming.hash();
         }
         Ok(())
     }
 
-    /// Writes each once. Answers with how many that were.
+    /// Writes each content once. Returns their number.
     fn write<W: Write>(
         &self,
         store: &dyn Store,
         redact: Option<&dyn Redact>,
-        out: &mut Out<W>,
+        out: &mut ExportWriter<W>,
     ) -> Result<usize, KernelError> {
-        // Two that differ in what is masked only are one. In the order of their new names: that of
-        // the others would tell of them.
+        // Contents that differ only in masked parts become one. They are written in the order of
+        // their new hashes, because the order of the old hashes would reveal something about them.
         let written: BTreeMap<_, _> = self
             .0
             .iter()
-            .map(|(hash, named)| (named.there, (hash, named)))
+            .map(|(hash, content)| (content.exported_hash, (hash, content)))
             .collect();
-        for (hash, named) in written.values() {
-            let header = out.framer.content(named.len);
+        for (hash, content) in written.values() {
+            let header = out.framer.content(content.len);
             out.put(&header)?;
-            read(store, **hash, named, redact, &mut |part| {
+            read(store, **hash, content, redact, &mut |part| {
                 out.framer.part(part);
                 out.put(part)
             })?;
             let (name, footer) = out.framer.close();
-            if name != named.there {
+            if name != content.exported_hash {
                 let what = format!(
-                    "content {hash} reads as another ({name}), or is not masked twice in the same \
-                     way"
+                    "content {hash} has another hash when it is read ({name}), or the mask is not \
+                     deterministic"
                 );
                 return Err(StoreError::Damaged { what }.into());
             }
@@ -328,42 +333,45 @@ impl Contents {
     }
 }
 
-/// Reads a content in parts, masked as it is to be.
+/// Reads a content in chunks, masked if the export is redacted.
 fn read(
     store: &dyn Store,
     hash: ContentHash,
-    named: &Named,
+    content: &ExportedContent,
     redact: Option<&dyn Redact>,
     each: &mut dyn FnMut(&[u8]) -> Result<(), KernelError>,
 ) -> Result<(), KernelError> {
-    let content = store.content(hash)?;
+    let stored = store.content(hash)?;
     let unreadable = |error: Unreadable| KernelError::from(LoadError::from(error));
     let Some(redact) = redact else {
-        return parts(&*content, named.len, &mut |part| each(part), unreadable);
+        return for_each_part(&*stored, content.len, &mut |part| each(part), unreadable);
     };
-    if named.holds == Holds::Program {
-        let bytes = content.slice(0..named.len).map_err(unreadable)?;
+    if content.kind == ContentKind::Program {
+        let bytes = stored.slice(0..content.len).map_err(unreadable)?;
         match masked_bundle(redact, &bytes) {
             Ok(masked) => return each(&masked),
             Err(MaskError::NoBundle) => {}
             Err(MaskError::Alike) => {
-                let what =
-                    "two files of a program come to have one name: let the mask leave them apart";
-                return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, what)));
+                let what = "two files of a program have the same name after masking: mask them \
+                            differently";
+                return Err(write_error(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    what,
+                )));
             }
         }
     }
     let mut masker = Masker::new(redact);
-    parts(
-        &*content,
-        named.len,
+    for_each_part(
+        &*stored,
+        content.len,
         &mut |part| each(&masker.feed(part)),
         unreadable,
     )?;
     each(&masker.finish())
 }
 
-fn parts(
+fn for_each_part(
     content: &dyn BlobReader,
     len: u64,
     each: &mut dyn FnMut(&[u8]) -> Result<(), KernelError>,
@@ -378,8 +386,8 @@ fn parts(
     Ok(())
 }
 
-/// The facts of a process that are kept, up to and with `upto`, by commit.
-fn history(
+/// The retained facts of a process up to and including `upto`, one call per commit.
+fn for_each_commit(
     store: &dyn Store,
     pid: Pid,
     upto: FactNumber,
@@ -428,6 +436,7 @@ fn masked_fact(
     mask: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Vec<u8>, CodecError> {
     let fact: Fact<ContentRef> = codec::decode(fact)?;
-    let fact = fact.try_map(&mut |content| Ok::<_, CodecError>(contents.there(content)))?;
+    let fact =
+        fact.try_map(&mut |content| Ok::<_, CodecError>(contents.exported_reference(content)))?;
     codec::encode(&Masked::new(&fact, mask))
 }

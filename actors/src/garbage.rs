@@ -1,18 +1,21 @@
-//! Collecting garbage: what the retention rules give up, what nothing refers to any more, and the
-//! room that both took.
+//! Garbage collection: deletes what the retention rules select, and frees the space of everything
+//! that no record refers to.
 //!
-//! A collection has three steps. It reads what was written since the last collection into an
-//! inventory. It applies the rules, each as a commit of its own, after which no reader sees what
-//! was given up. Then the store sweeps what the inventory does not need. Processes commit
-//! meanwhile: the store notes what their commits refer to, from a mark on that is set before the
-//! first step.
+//! A collection has three steps:
+//! 1. Read what was written since the last collection into an inventory.
+//! 2. Apply the retention rules. Each deletion is a commit of its own, after which no reader sees
+//!    the deleted data.
+//! 3. Sweep what the inventory does not need.
 //!
-//! The inventory stays in memory between collections, so a collection costs what changed since the
-//! last one. The first one after a start reads every journal that is kept.
+//! Processes commit during a collection. Before the first step the collection sets a mark, from
+//! which on the store pins every content that a commit refers to.
 //!
-//! A collection runs in a thread where blocking is allowed, and asks before each bounded part of
-//! its work whether to continue. If it is stopped, what was given up stays given up, nothing more
-//! is freed, and the next collection continues.
+//! The inventory stays in memory, so a collection costs what changed since the last one. The first
+//! collection after a start reads every retained journal.
+//!
+//! A collection runs on a blocking thread, and asks before each bounded part of its work whether to
+//! continue. If it is stopped, what was deleted stays deleted, nothing more is freed, and the next
+//! collection continues.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -30,75 +33,75 @@ use crate::ports::{
     StockTaking, Store, StoreError, Sweep, Swept, Until,
 };
 
-/// An order to collect garbage.
+/// The parameters of a garbage collection.
 pub struct Collection<'a> {
-    /// Who may write.
+    /// The token of the current writer.
     pub owner: OwnerToken,
-    /// What the last collection of this opened store found; an empty one costs a pass over
-    /// everything that is kept.
+    /// What the last collection of this opened store found. An empty inventory costs a pass over
+    /// all retained data.
     pub inventory: &'a mut Inventory,
-    /// What is given up.
+    /// The rules that select what is deleted.
     pub retention: &'a Retention,
-    /// Checkpoints that somebody is about to use: they are kept. Asked after the checkpoints of the
-    /// store were listed.
+    /// Checkpoints that an operation is about to read; they are kept. Called after the checkpoints
+    /// of the store were listed.
     pub in_use: &'a dyn Fn() -> BTreeSet<CheckpointId>,
-    /// What becomes of contents and processes while something that may need them cannot be read.
+    /// What happens to contents and processes while a record that may need them cannot be read.
     pub unreadable: Unreadable,
     /// Whether anything is written.
     pub purpose: Purpose,
-    /// How the work is divided.
+    /// The size of the work units.
     pub bounds: Bounds,
     /// The time: milliseconds since the epoch, UTC.
     pub now_ms: u64,
-    /// Told of the processes that were given up, as soon as the store says so, whatever becomes of
-    /// the rest.
+    /// Called with the deleted processes as soon as the store has deleted them, even if a later
+    /// step fails.
     pub forgot: &'a mut dyn FnMut(&BTreeSet<Pid>),
-    /// Asked before each stage; to break off leaves the store whole.
+    /// Called before each stage. Breaking off leaves the store consistent.
     pub watch: &'a mut dyn FnMut(Stage) -> ControlFlow<()>,
 }
 
-/// A bounded part of a collection, about to be begun.
+/// A bounded part of a collection that is about to begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// To read some of what came to the store.
+    /// Read some of the new records of the store.
     Read,
     /// A step of the sweep.
     Sweep(Step),
 }
 
-/// What becomes of contents and processes while something that may need them cannot be read.
+/// What happens to contents and processes while a record that may need them cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unreadable {
-    /// All are kept: a part that cannot be read may refer to any of them, and may be put back from
-    /// a copy. Where it may have been a checkpoint or a process, those that there are are kept as
-    /// well, with their histories.
+    /// All contents are kept: an unreadable part may refer to any of them, and may be restored from
+    /// a copy. If it may have been a checkpoint or a process, all processes and their histories are
+    /// kept too.
     #[default]
     KeepAll,
-    /// Only those that something readable refers to are kept.
+    /// Only what a readable record refers to is kept.
     GiveUp,
 }
 
 /// What was collected, or would be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Garbage {
-    /// What the rules gave up.
+    /// What the retention rules deleted.
     pub forgotten: Forgotten,
-    /// Contents that something refers to.
+    /// Contents that a record refers to.
     pub live_contents: u64,
-    /// Records of the log that were read to find out.
+    /// Log records that were read.
     pub read: u64,
-    /// What cannot be read, and so may refer to anything.
+    /// Descriptions of what cannot be read, and may refer to any content.
     pub unreadable: Vec<String>,
-    /// What became of the room.
+    /// The result of the sweep.
     pub swept: Swept,
 }
 
-/// Collects the garbage of a store, or counts it. Blocks; costs a read of what came to the store
-/// since the inventory was last brought up, and of what is moved: for an empty inventory a pass
-/// over the log. One collection at a time frees: a later one makes this one fail.
+/// Collects the garbage of a store, or only counts it. Blocks. Costs a read of the records since
+/// the inventory was updated and of the records that are moved; for an empty inventory a pass over
+/// the log. Only one collection at a time frees space: starting another makes this one fail.
 ///
 /// # Errors
-/// As those of the store. What was given up or freed before stays so.
+/// The errors of the store. What was deleted or freed before stays so.
 pub fn collect(store: &dyn Store, order: Collection<'_>) -> Result<Garbage, StoreError> {
     let Collection {
         owner,
@@ -112,38 +115,38 @@ pub fn collect(store: &dyn Store, order: Collection<'_>) -> Result<Garbage, Stor
         forgot,
         watch,
     } = order;
-    let begun = match purpose {
-        Purpose::Free => Begun {
+    let mark = match purpose {
+        Purpose::Free => MarkGuard {
             store,
             token: store.begin_mark(owner)?,
         },
-        Purpose::Count => Begun {
+        Purpose::Count => MarkGuard {
             store,
             token: MarkToken::default(),
         },
     };
     let mut garbage = Garbage::default();
-    let mut stock = Stock {
+    let mut update = InventoryUpdate {
         store,
         inventory,
         watch,
     };
-    if stock.take(&mut garbage)? == Progress::Done {
-        garbage.forgotten = stock.chosen(retention, in_use, unreadable, now_ms)?;
+    if update.run(&mut garbage)? == Progress::Done {
+        garbage.forgotten = update.select_deletions(retention, in_use, unreadable, now_ms)?;
         if purpose == Purpose::Free {
-            forget(store, owner, now_ms, &mut garbage.forgotten, forgot)?;
-            stock.take(&mut garbage)?;
+            commit_deletions(store, owner, now_ms, &mut garbage.forgotten, forgot)?;
+            update.run(&mut garbage)?;
         }
     }
-    let Stock {
+    let InventoryUpdate {
         inventory, watch, ..
-    } = stock;
-    let to_come = if purpose == Purpose::Free {
+    } = update;
+    let not_yet_deleted = if purpose == Purpose::Free {
         Forgotten::default()
     } else {
         garbage.forgotten.clone()
     };
-    let losses = inventory.losses(&to_come);
+    let losses = inventory.losses(&not_yet_deleted);
     garbage.live_contents = inventory.live_contents(&losses);
     let missing = store.processes()?.missing().map(str::to_owned).collect();
     garbage.unreadable = [missing, inventory.unreadable()].concat();
@@ -155,7 +158,8 @@ pub fn collect(store: &dyn Store, order: Collection<'_>) -> Result<Garbage, Stor
             Contents::Referred
         };
         let watch = &mut |step| watch(Stage::Sweep(step));
-        let (mark, forgotten) = (begun.token, &to_come);
+        let mark = mark.token;
+        let forgotten = &not_yet_deleted;
         garbage.swept = store.sweep(
             owner,
             Sweep {
@@ -170,53 +174,54 @@ pub fn collect(store: &dyn Store, order: Collection<'_>) -> Result<Garbage, Stor
         )?;
     }
     if !garbage.unreadable.is_empty() {
-        // What is missing may be put back, so the next collection looks at everything again.
+        // The missing records may be restored, so the next collection reads everything again.
         *inventory = Inventory::default();
     }
     Ok(garbage)
 }
 
-/// A mark that is over when this is dropped, however the collection ends.
-struct Begun<'a> {
+/// Ends the mark when it is dropped, however the collection ends.
+struct MarkGuard<'a> {
     store: &'a dyn Store,
     token: MarkToken,
 }
 
-impl Drop for Begun<'_> {
+impl Drop for MarkGuard<'_> {
     fn drop(&mut self) {
         self.store.end_mark(self.token);
     }
 }
 
-/// What is known of a store.
-struct Stock<'a, 'w> {
+/// Updates the inventory of a store, and selects what to delete.
+struct InventoryUpdate<'a, 'w> {
     store: &'a dyn Store,
     inventory: &'a mut Inventory,
     watch: &'w mut dyn FnMut(Stage) -> ControlFlow<()>,
 }
 
-impl Stock<'_, '_> {
-    /// Brings the inventory up to what the store holds now.
-    fn take(&mut self, garbage: &mut Garbage) -> Result<Progress, StoreError> {
-        let (inventory, watch) = (&mut *self.inventory, &mut || (self.watch)(Stage::Read));
+impl InventoryUpdate<'_, '_> {
+    /// Updates the inventory to the present content of the store.
+    fn run(&mut self, garbage: &mut Garbage) -> Result<Progress, StoreError> {
+        let inventory = &mut *self.inventory;
+        let watch = &mut || (self.watch)(Stage::Read);
         let references = &mut |piece: Piece<'_>| piece.contents();
-        let taken = self.store.take_stock(StockTaking {
+        let read = self.store.take_stock(StockTaking {
             inventory,
             references,
             watch,
         });
-        if taken.is_err() {
+        if read.is_err() {
             *self.inventory = Inventory::default();
         }
-        let taken = taken?;
-        garbage.read += taken.records;
-        garbage.swept.progress = taken.progress;
-        Ok(taken.progress)
+        let read = read?;
+        garbage.read += read.records;
+        garbage.swept.progress = read.progress;
+        Ok(read.progress)
     }
 
-    /// What the rules give up. Where a checkpoint or a process may be among what is lost,
-    /// acknowledged or not, those that there are are kept.
-    fn chosen(
+    /// What the rules delete. If lost records may include a checkpoint or a process, acknowledged
+    /// or not, processes and histories are kept.
+    fn select_deletions(
         &self,
         retention: &Retention,
         in_use: &dyn Fn() -> BTreeSet<CheckpointId>,
@@ -248,16 +253,16 @@ impl Stock<'_, '_> {
     }
 }
 
-/// Makes durable what is given up: a commit for each checkpoint, tree and history. What the store
-/// refuses since something needs it again is kept.
-fn forget(
+/// Commits the deletions, one commit for each checkpoint, tree and history. What the store refuses
+/// to delete, because it is needed again, is kept.
+fn commit_deletions(
     store: &dyn Store,
     owner: OwnerToken,
     at_ms: u64,
     forgotten: &mut Forgotten,
     forgot: &mut dyn FnMut(&BTreeSet<Pid>),
 ) -> Result<(), StoreError> {
-    let give_up = |entries: &[Entry]| match store.commit(
+    let commit_deletion = |entries: &[Entry]| match store.commit(
         owner,
         Batch {
             entries,
@@ -271,43 +276,47 @@ fn forget(
         Err(error) => Err(error),
     };
     let mut failed = None;
-    let mut keeps = |outcome: Result<bool, StoreError>| {
+    let mut is_deleted = |outcome: Result<bool, StoreError>| {
         outcome.unwrap_or_else(|error| {
             failed.get_or_insert(error);
             false
         })
     };
-    // Somebody may have been born meanwhile who goes on from one of them: that one stays, and so do
-    // its checkpoints.
+    // A process may have been created in the meantime as a copy or branch of one of them: that one
+    // stays, and so do its checkpoints.
     let rows = store.processes()?.rows;
-    let going = without_ancestors(&rows, forgotten.processes.clone());
-    let staying: BTreeSet<Pid> = forgotten.processes.difference(&going).copied().collect();
+    let deletable = without_ancestors(&rows, forgotten.processes.clone());
+    let kept_processes: BTreeSet<Pid> = forgotten
+        .processes
+        .difference(&deletable)
+        .copied()
+        .collect();
     let mut kept = store.checkpoints()?;
     kept.retain(|checkpoint| {
         checkpoint
             .members
             .iter()
-            .any(|member| staying.contains(&member.pid))
+            .any(|member| kept_processes.contains(&member.pid))
     });
     forgotten
         .checkpoints
         .retain(|id| kept.iter().all(|checkpoint| checkpoint.id != *id));
-    forgotten.processes = going;
+    forgotten.processes = deletable;
     forgotten
         .checkpoints
-        .retain(|id| keeps(give_up(&[Entry::CheckpointDropped { id: *id }])));
-    // A tree goes as a whole, wherever a collection ends.
+        .retain(|id| is_deleted(commit_deletion(&[Entry::CheckpointDropped { id: *id }])));
+    // A tree is deleted in one commit, wherever a collection ends.
     for tree in by_tree(&rows, &forgotten.processes) {
         let entries: Vec<_> = tree
             .iter()
             .map(|pid| Entry::Forgotten { pid: *pid })
             .collect();
-        if !keeps(give_up(&entries)) {
+        if !is_deleted(commit_deletion(&entries)) {
             forgotten.processes.retain(|pid| !tree.contains(pid));
         }
     }
     forgotten.histories.retain(|pid, below| {
-        keeps(give_up(&[Entry::Shortened {
+        is_deleted(commit_deletion(&[Entry::Shortened {
             pid: *pid,
             below: *below,
         }]))
@@ -319,7 +328,7 @@ fn forget(
     store.commit(owner, Batch::durable(&[], at_ms))
 }
 
-/// Something that a journal holds, encoded.
+/// An encoded part of a journal.
 #[derive(Clone, Copy, Debug)]
 pub enum Piece<'a> {
     /// An image of a process.
@@ -331,23 +340,25 @@ pub enum Piece<'a> {
 }
 
 impl Piece<'_> {
-    /// The contents that it refers to.
+    /// The contents that the piece refers to.
     ///
     /// # Errors
-    /// Where it does not decode.
+    /// The piece does not decode.
     pub fn contents(self) -> Result<Vec<ContentHash>, CodecError> {
         let mut contents = Vec::new();
-        let mut note = |reference: ContentRef| {
+        let mut collect = |reference: ContentRef| {
             contents.push(reference.hash);
             Ok::<_, Infallible>(reference)
         };
         match self {
             Self::Image(bytes) => {
-                let _ = codec::decode::<Image<ContentRef>>(bytes)?.try_map(&mut note);
+                let _ = codec::decode::<Image<ContentRef>>(bytes)?.try_map(&mut collect);
             }
-            Self::Fact(bytes) => drop(codec::decode::<Fact<ContentRef>>(bytes)?.try_map(&mut note)),
+            Self::Fact(bytes) => {
+                drop(codec::decode::<Fact<ContentRef>>(bytes)?.try_map(&mut collect))
+            }
             Self::TempFile(bytes) => {
-                let _ = codec::decode::<TempFileRecord<ContentRef>>(bytes)?.try_map(&mut note);
+                let _ = codec::decode::<TempFileRecord<ContentRef>>(bytes)?.try_map(&mut collect);
             }
         }
         Ok(contents)

@@ -1,4 +1,4 @@
-//! The embedding API: what a program that uses the kernel holds. It hides the actors behind it.
+//! The embedding API: the types that a program uses to run a kernel. The actors stay private.
 
 mod branch;
 mod builder;

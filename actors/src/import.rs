@@ -1,8 +1,8 @@
-//! Taking in an export: it is checked whole before anything of it is used, then its contents become
-//! durable, in bounded batches, and then all its processes are born together.
+//! Imports an export. The whole file is checked before any of it is used; then its contents become
+//! durable in bounded batches; then all of its processes are created in one commit (MOVE-1).
 //!
-//! It reads a file that somebody else opened, and blocks. Whatever ends it before the births leaves
-//! contents that nothing refers to, which garbage collection sweeps.
+//! Reads an opened file and blocks. If the import fails before the processes are created, it leaves
+//! only contents that no record refers to, which garbage collection sweeps.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -20,87 +20,94 @@ use crate::checkpoint::{CommitError, LogRecord};
 use crate::clock::now_ms;
 use crate::context::KernelContext;
 use crate::error::{ExportFailure, KernelError};
-use crate::recovery::{self, LoadError, Purpose};
+use crate::recovery::{self, LoadError, LoadPurpose};
 use crate::supervisor::ImportedProcess;
 
-/// So much of the file is read at once.
+/// The size of the chunks in which the file is read.
 const PART_BYTES: usize = 1 << 20;
 
-/// A commit of contents takes no more of them than are gathered when there are so many bytes, or so
-/// many contents.
+/// A batch of contents is committed once it has this many bytes, or [`BATCH_CONTENTS`] contents.
 const BATCH_BYTES: u64 = 8 << 20;
 const BATCH_CONTENTS: usize = 256;
 
-/// Reads an export from its beginning and checks all of it; `told` hears what a manifest does not
-/// keep. Blocks; costs one pass.
+/// Reads an export from its beginning and checks all of it. `visitor` receives the parts that the
+/// manifest does not keep. Blocks; costs one pass.
 ///
 /// # Errors
 /// [`ExportFailure::Unusable`](crate::ExportFailure::Unusable),
 /// [`ExportFailure::File`](crate::ExportFailure::File).
-pub fn look(mut file: impl Read, told: &mut impl ExportVisitor) -> Result<Manifest, KernelError> {
-    checked(&mut file, Keep::Processes, told, &mut |_| Ok(()))
+pub fn look(
+    mut file: impl Read,
+    visitor: &mut impl ExportVisitor,
+) -> Result<Manifest, KernelError> {
+    check_file(&mut file, Keep::Processes, visitor, &mut |_| Ok(()))
 }
 
-/// The same, and keeps no process, only their programs: what is to be known of a process, `told`
-/// hears.
+/// Like [`look`], but the manifest keeps only programs and no processes; `visitor` receives the
+/// processes.
 ///
 /// # Errors
 /// As [`look`].
-pub fn skim(mut file: impl Read, told: &mut impl ExportVisitor) -> Result<Manifest, KernelError> {
-    checked(&mut file, Keep::Programs, told, &mut |_| Ok(()))
+pub fn skim(
+    mut file: impl Read,
+    visitor: &mut impl ExportVisitor,
+) -> Result<Manifest, KernelError> {
+    check_file(&mut file, Keep::Programs, visitor, &mut |_| Ok(()))
 }
 
-/// The same; `after` is asked after each part whether to go on.
-fn checked<T: ExportVisitor>(
+/// Like [`look`]; `after` runs after each chunk and can stop the check with an error.
+fn check_file<T: ExportVisitor>(
     file: &mut impl Read,
     keep: Keep,
-    told: &mut T,
+    visitor: &mut T,
     after: &mut dyn FnMut(&mut T) -> Result<(), KernelError>,
 ) -> Result<Manifest, KernelError> {
-    let (mut checker, mut part) = (Checker::new(keep), vec![0; PART_BYTES]);
+    let mut checker = Checker::new(keep);
+    let mut part = vec![0; PART_BYTES];
     loop {
         let len = match file.read(&mut part) {
             Ok(0) => return Ok(checker.finish()?),
             Ok(len) => len,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(source) => return Err(failed(source)),
+            Err(source) => return Err(read_error(source)),
         };
-        checker.feed(&part[..len], told)?;
-        after(told)?;
+        checker.feed(&part[..len], visitor)?;
+        after(visitor)?;
     }
 }
 
-fn failed(source: io::Error) -> KernelError {
+fn read_error(source: io::Error) -> KernelError {
     KernelError::Export(ExportFailure::File {
         doing: "read",
         source,
     })
 }
 
-/// An export that was checked, and the programs of its processes, in their order.
-pub(crate) struct Plan {
+/// An export that was checked, with the programs of its processes in order.
+pub(crate) struct CheckedExport {
     pub(crate) manifest: Manifest,
     programs: Vec<Program>,
 }
 
-/// Checks an export, and that its processes can live in this kernel: where they are to run, by the
-/// tools and prices that it has.
+/// Checks an export, and that its processes can exist in this kernel. If they are to run, their
+/// tools and prices must be available.
 ///
 /// # Errors
 /// [`ExportFailure::Unusable`](crate::ExportFailure::Unusable),
 /// [`ExportFailure::File`](crate::ExportFailure::File),
 /// [`StoreFailure::Load`](crate::StoreFailure::Load).
-pub(crate) fn plan(
+pub(crate) fn check_export(
     context: &KernelContext,
     file: &mut (impl Read + Seek),
-    purpose: Purpose,
-) -> Result<Plan, KernelError> {
+    purpose: LoadPurpose,
+) -> Result<CheckedExport, KernelError> {
     rewind(file)?;
     let manifest = look(&mut *file, &mut ())?;
     let mut compiled: BTreeMap<(ContentHash, &str), Program> = BTreeMap::new();
     let mut programs = Vec::new();
     for birth in manifest.births() {
-        let (image, pid) = (&birth.member().image, birth.member().row.pid);
+        let image = &birth.member().image;
+        let pid = birth.member().row.pid;
         let of = (image.bundle.hash, &*image.program);
         let program = match compiled.get(&of) {
             Some(program) => program.clone(),
@@ -118,22 +125,22 @@ pub(crate) fn plan(
         programs.push(program);
     }
     drop(compiled);
-    Ok(Plan { manifest, programs })
+    Ok(CheckedExport { manifest, programs })
 }
 
-/// That an image makes a process. Nothing of its contents is read.
+/// Checks that an image makes a valid process. Contents are not read.
 fn check(
     context: &KernelContext,
     birth: Birth<'_>,
     program: &Program,
-    purpose: Purpose,
+    purpose: LoadPurpose,
 ) -> Result<(), LoadError> {
     let row = birth.row();
-    let image = begun(context, birth, StartMode::Running);
+    let image = initial_image(context, birth, StartMode::Running);
     let state = State::from_image(
         row.known_as(),
         program.clone(),
-        context.around.clone(),
+        context.host_context.clone(),
         image,
     )
     .map_err(|source| LoadError::State {
@@ -146,57 +153,54 @@ fn check(
     })
 }
 
-fn begun(
+fn initial_image(
     context: &KernelContext,
     birth: Birth<'_>,
     beginning: StartMode,
 ) -> dormouse_kernel::process::Image {
-    let mut held = |content: ContentRef| {
+    let mut by_reference = |content: ContentRef| {
         Ok::<_, std::convert::Infallible>(context.content_cache.content(content))
     };
-    let Ok(image) = birth.member().image.clone().try_map(&mut held);
+    let Ok(image) = birth.member().image.clone().try_map(&mut by_reference);
     birth.image(image, now_ms(), beginning)
 }
 
-/// Makes the contents of an export durable. Holds a batch of them, or the largest.
+/// Makes the contents of an export durable. Holds one batch, or the largest content, in memory.
 ///
 /// # Errors
 /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable),
 /// [`ExportFailure::File`](crate::ExportFailure::File);
-/// [`ExportFailure::Unusable`](crate::ExportFailure::Unusable) where the file is no longer what it
-/// was.
-pub(crate) fn bring(
+/// [`ExportFailure::Unusable`](crate::ExportFailure::Unusable) if the file has changed in the
+/// meantime.
+pub(crate) fn store_contents(
     context: &KernelContext,
     file: &mut (impl Read + Seek),
-    plan: &Plan,
+    export: &CheckedExport,
 ) -> Result<(), KernelError> {
     rewind(file)?;
-    let mut batch = Batch::default();
-    let again = checked(
-        file,
-        Keep::Programs,
-        &mut batch,
-        &mut |batch| match batch.is_full() {
-            true => batch.commit(context),
-            false => Ok(()),
-        },
-    )?;
+    let mut batch = ContentBatch::default();
+    let second_pass = check_file(file, Keep::Programs, &mut batch, &mut |batch| match batch
+        .is_full()
+    {
+        true => batch.commit(context),
+        false => Ok(()),
+    })?;
     batch.commit(context)?;
-    if again.id != plan.manifest.id {
+    if second_pass.id != export.manifest.id {
         let what = "it was replaced by another while it was read".to_owned();
         return Err(ExportError::Invalid { what }.into());
     }
     Ok(())
 }
 
-/// What the processes of an export grow from, once its contents are durable.
-pub(crate) fn grafts(
+/// The processes of an export, once its contents are durable.
+pub(crate) fn processes(
     context: &KernelContext,
-    plan: &Plan,
+    export: &CheckedExport,
     beginning: StartMode,
 ) -> Vec<ImportedProcess> {
-    let graft = |(birth, program): (Birth<'_>, &Program)| {
-        let image = Box::new(begun(context, birth, beginning));
+    let process = |(birth, program): (Birth<'_>, &Program)| {
+        let image = Box::new(initial_image(context, birth, beginning));
         ImportedProcess {
             row: birth.row(),
             restored: birth.restored(),
@@ -204,78 +208,86 @@ pub(crate) fn grafts(
             image,
         }
     };
-    plan.manifest
+    export
+        .manifest
         .births()
-        .zip(&plan.programs)
-        .map(graft)
+        .zip(&export.programs)
+        .map(process)
         .collect()
 }
 
-/// The changes of its temporary files.
-pub(crate) fn files(context: &KernelContext, plan: &Plan) -> Vec<TempFileRecord<Content>> {
-    let mut held = |content: ContentRef| {
+/// The changes of the temporary files.
+pub(crate) fn temp_files(
+    context: &KernelContext,
+    export: &CheckedExport,
+) -> Vec<TempFileRecord<Content>> {
+    let mut by_reference = |content: ContentRef| {
         Ok::<_, std::convert::Infallible>(context.content_cache.content(content))
     };
-    let held = |change: &TempFileRecord<ContentRef>| {
-        let Ok(change) = change.clone().try_map(&mut held);
+    let by_reference = |change: &TempFileRecord<ContentRef>| {
+        let Ok(change) = change.clone().try_map(&mut by_reference);
         change
     };
-    plan.manifest.files.iter().map(held).collect()
+    export.manifest.files.iter().map(by_reference).collect()
 }
 
-/// Whether the store still has the contents that were brought: what nothing refers to yet may be
-/// swept meanwhile.
-pub(crate) fn has_all(context: &KernelContext, plan: &Plan) -> bool {
-    let Some(store) = context.store() else {
+/// Whether the store still has the imported contents. A garbage collection may have swept them,
+/// because no record refers to them before the processes are created.
+pub(crate) fn has_all_contents(context: &KernelContext, export: &CheckedExport) -> bool {
+    let Some(store) = context.store_handle() else {
         return true;
     };
-    plan.manifest
+    export
+        .manifest
         .contents
         .keys()
         .all(|hash| store.content(*hash).is_ok())
 }
 
 fn rewind(file: &mut impl Seek) -> Result<(), KernelError> {
-    file.seek(SeekFrom::Start(0)).map(drop).map_err(failed)
+    file.seek(SeekFrom::Start(0)).map(drop).map_err(read_error)
 }
 
-/// Contents that are about to be durable.
+/// Contents that will be committed together.
 #[derive(Default)]
-struct Batch {
-    coming: Vec<u8>,
+struct ContentBatch {
+    partial: Vec<u8>,
     contents: Vec<Content>,
     bytes: u64,
 }
 
-impl ExportVisitor for Batch {
+impl ExportVisitor for ContentBatch {
     fn part(&mut self, bytes: &[u8]) {
-        self.coming.extend_from_slice(bytes);
+        self.partial.extend_from_slice(bytes);
     }
 
     fn closed(&mut self, content: ContentRef) {
         self.bytes += content.len;
         self.contents
-            .push(Content::new(std::mem::take(&mut self.coming)));
+            .push(Content::new(std::mem::take(&mut self.partial)));
     }
 }
 
-impl Batch {
+impl ContentBatch {
     fn is_full(&self) -> bool {
         self.bytes >= BATCH_BYTES || self.contents.len() >= BATCH_CONTENTS
     }
 
-    /// Awaits that they are written: the births that follow make the disk have them.
+    /// Waits until the contents are written. They need no sync of their own: the commit of the
+    /// processes syncs them.
     fn commit(&mut self, context: &KernelContext) -> Result<(), KernelError> {
         let entries = std::mem::take(&mut self.contents)
             .into_iter()
             .map(LogRecord::Content)
             .collect();
         self.bytes = 0;
-        let (written, heard) = oneshot::channel();
+        let (written, committed) = oneshot::channel();
         context.append(
             entries,
             Box::new(move |result: Result<_, CommitError>| drop(written.send(result.map(drop)))),
         );
-        Ok(heard.blocking_recv().map_err(|_| KernelError::Closed)??)
+        Ok(committed
+            .blocking_recv()
+            .map_err(|_| KernelError::Closed)??)
     }
 }

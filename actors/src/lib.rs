@@ -1,17 +1,20 @@
-//! The running kernel: actors that feed the pure machine and perform what it decides.
+//! The running kernel: ractor actors that drive the pure process machine and execute its effects.
 //!
-//! * One actor per process owns its descriptor table and conversation ([`dormouse_kernel::process`]
-//!   decides for it).
-//! * The supervisor makes processes, knows who is whose child, and restarts one that faults.
-//! * The checkpoint actor makes facts and contents durable, many at once, before anything that
-//!   follows from them is done.
-//! * The temporary files actor keeps what the processes of a tree share.
+//! * One process actor per process owns its state; [`dormouse_kernel::process`] makes its
+//!   decisions.
+//! * The supervisor owns the process table: it creates processes, knows their parents and children,
+//!   and restarts processes that fault.
+//! * The checkpoint actor is the only writer of journals. It commits the records of all processes
+//!   in groups, and no effect starts before the facts that caused it are durable.
+//! * The temporary files actor owns the files that the processes of a tree share.
 //!
-//! What an embedder sees is [`handle`]; what adapters implement is [`ports`]. Nothing here opens a
-//! file or a socket.
+//! Embedders use [`handle`]; adapters implement [`ports`]. This crate opens no file and no socket,
+//! and a message handler never blocks and never waits for I/O.
 
 mod checkpoint;
+mod checkpoint_guard;
 mod clock;
+mod consistent_cut;
 mod content_cache;
 mod context;
 mod durability;
@@ -22,12 +25,10 @@ mod export;
 pub mod garbage;
 pub mod handle;
 mod import;
-mod in_use;
 mod permits;
-mod points;
 pub mod ports;
 mod process;
-mod readers;
+mod read_pool;
 mod recovery;
 mod servers;
 mod spans;

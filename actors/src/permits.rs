@@ -1,13 +1,13 @@
-//! Permits to ask a provider: who waits for one, in tasks of their own, and the timer that ends a
-//! pause.
+//! Permits for model calls: the tasks that wait for one, and the timer that ends a pause of a
+//! provider.
 //!
-//! [`dormouse_kernel::permits`] decides who is next; here its answers reach those who wait. A lock
-//! is held only while it decides, never while somebody waits. A permit that is dropped is given
-//! back, and a wait that is dropped leaves the queue, also where it was granted in the same
-//! instant.
+//! [`dormouse_kernel::permits`] decides which request is next; this module delivers its decisions
+//! to the waiting tasks. The lock is held only during a decision, never while a task waits.
+//! Dropping a permit returns it. Dropping a wait leaves the queue, even if the permit was granted
+//! at the same moment.
 //!
-//! Permits bound the calls that are under way and nothing else: a process that waits for one is in
-//! memory or not, and takes its messages and signals, as if there were none.
+//! Permits limit the calls in flight and nothing else: a process that waits for one can hibernate
+//! and receives messages and signals as usual.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -18,42 +18,41 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// How many calls run at once at each server of a provider.
+/// How many calls run concurrently at each server of a provider.
 #[derive(Clone, Debug)]
-pub(crate) struct Bounds {
-    /// For one that is not named below.
+pub(crate) struct CallLimits {
+    /// The limit of a provider that `named` does not list.
     pub(crate) each: usize,
     pub(crate) named: BTreeMap<String, usize>,
 }
 
-/// A provider's own server, or the one that programs name by its address.
+/// A provider, and the base URL if a program names a server other than the default.
 type Server = (String, Option<String>);
 
-/// The queues of all servers: of each provider's own, by the word that a program names it with, and
-/// of those that programs name by their addresses. They know nothing of each other.
-pub(crate) struct Providers {
-    bounds: Bounds,
+/// The right to make one call, or a wait for it. Dropping it returns the permit or leaves the
+/// queue.
+pub(crate) struct PermitQueues {
+    limits: CallLimits,
     queues: Mutex<BTreeMap<Server, Arc<Queue>>>,
 }
 
-impl Providers {
-    pub(crate) fn new(bounds: Bounds) -> Self {
+impl PermitQueues {
+    pub(crate) fn new(limits: CallLimits) -> Self {
         Self {
-            bounds,
+            limits,
             queues: Mutex::default(),
         }
     }
 
-    /// The queue of a provider, or of the server that a program names in its place. O(log n) in the
-    /// servers.
+    /// The queue of a server. O(log n) in the number of servers.
     pub(crate) fn queue(&self, provider: &str, base_url: Option<&str>) -> Arc<Queue> {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let bound = || {
-            self.bounds
+            self.limits
                 .named
                 .get(provider)
                 .copied()
-                .unwrap_or(self.bounds.each)
+                .unwrap_or(self.limits.each)
         };
         queues
             .entry((provider.to_owned(), base_url.map(str::to_owned)))
@@ -64,16 +63,17 @@ impl Providers {
 
 /// The queue of one server.
 pub(crate) struct Queue {
-    /// Where its milliseconds begin.
+    /// The origin of its millisecond timestamps.
     start: Instant,
     inner: Mutex<Inner>,
 }
 
 struct Inner {
     permits: Permits,
-    /// Where it is told that a ticket was granted; gone once it was told or given up.
+    /// The senders that grant waiting tickets. A sender is removed when its ticket is granted or
+    /// dropped.
     waiting: BTreeMap<PermitTicket, oneshot::Sender<()>>,
-    /// Ends the pause, while there is one.
+    /// The task that ends the current pause.
     timer: Option<AbortHandle>,
 }
 
@@ -98,21 +98,25 @@ impl Queue {
     }
 
     /// Waits for a permit. Dropping the future leaves the queue.
-    pub(crate) async fn acquire(self: &Arc<Self>, asker: Requester) -> Permit {
-        let (told, granted) = oneshot::channel();
-        // It holds the ticket while it waits too: whatever becomes of the wait, the ticket is given
-        // up.
-        let permit = self.enter(asker, told);
+    pub(crate) async fn acquire(self: &Arc<Self>, requester: Requester) -> Permit {
+        let (granted_sender, granted) = oneshot::channel();
+        // The permit owns the ticket from the start, so that a cancelled wait gives the ticket
+        // back.
+        let permit = self.enqueue(requester, granted_sender);
         granted
             .await
-            .expect("who holds a ticket is told that it is granted");
+            .expect("the sender of a ticket is kept until it is granted");
         permit
     }
 
-    fn enter(self: &Arc<Self>, asker: Requester, told: oneshot::Sender<()>) -> Permit {
-        let ticket = self.change(|inner| {
-            let ticket = inner.permits.enter(asker);
-            inner.waiting.insert(ticket, told);
+    fn enqueue(
+        self: &Arc<Self>,
+        requester: Requester,
+        granted_sender: oneshot::Sender<()>,
+    ) -> Permit {
+        let ticket = self.update(|inner| {
+            let ticket = inner.permits.enter(requester);
+            inner.waiting.insert(ticket, granted_sender);
             ticket
         });
         Permit {
@@ -121,9 +125,9 @@ impl Queue {
         }
     }
 
-    /// Grants nothing for `delay`, nor before the end of a pause that is longer.
+    /// Grants no permit for `delay`. A longer pause that is already active stays.
     pub(crate) fn pause(self: &Arc<Self>, delay: Duration) {
-        // A part of a millisecond counts as a whole one: who comes too early is refused again.
+        // Rounds up: a call that comes a fraction of a millisecond early is refused again.
         let until = self
             .now_ms()
             .saturating_add(delay.as_millis() as u64)
@@ -135,10 +139,10 @@ impl Queue {
         }
     }
 
-    /// When the pause ends, if there is one; else everybody is served who may be.
+    /// The end of the pause, if one is active. Otherwise grants the permits that are free.
     fn end_pause(&self) -> Option<Instant> {
         let now = self.now_ms();
-        self.change(|inner| {
+        self.update(|inner| {
             let until = inner.permits.paused_until(now);
             if until.is_none() {
                 inner.timer = None;
@@ -147,20 +151,20 @@ impl Queue {
         })
     }
 
-    /// Changes the queue and tells whoever is served for it.
-    fn change<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
+    /// Changes the queue, then grants every permit that the change made available.
+    fn update<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
         let now = self.now_ms();
         let mut inner = self.lock();
         let changed = change(&mut inner);
         let granted: Vec<_> = std::iter::from_fn(|| inner.permits.grant(now)).collect();
-        let told: Vec<_> = granted
+        let granted_sender: Vec<_> = granted
             .iter()
             .filter_map(|ticket| inner.waiting.remove(ticket))
             .collect();
         drop(inner);
-        // Who has just stopped waiting gives its permit back when its ticket is dropped.
-        for told in told {
-            let _ = told.send(());
+        // If a task stopped waiting in the meantime, dropping its ticket returns the permit.
+        for granted_sender in granted_sender {
+            let _ = granted_sender.send(());
         }
         changed
     }
@@ -174,7 +178,7 @@ impl Queue {
     }
 }
 
-/// Sleeps until the pause of a queue is over, then lets it go on.
+/// Sleeps until the pause is over, then resumes the queue.
 async fn end_pauses(queue: Weak<Queue>) {
     while let Some(until) = queue.upgrade().and_then(|queue| queue.end_pause()) {
         tokio::time::sleep_until(until).await;
@@ -184,7 +188,7 @@ async fn end_pauses(queue: Weak<Queue>) {
 impl Drop for Permit {
     fn drop(&mut self) {
         let ticket = self.ticket;
-        self.queue.change(|inner| {
+        self.queue.update(|inner| {
             inner.waiting.remove(&ticket);
             inner.permits.leave(ticket);
         });
@@ -207,7 +211,7 @@ mod tests {
 
     use super::*;
 
-    fn asker(tree: u64) -> Requester {
+    fn requester(tree: u64) -> Requester {
         Requester {
             priority: Priority::Normal,
             tree: Pid(tree),
@@ -230,10 +234,10 @@ mod tests {
     #[tokio::test]
     async fn a_wait_that_is_dropped_leaves_no_ticket_behind_even_if_it_was_just_granted() {
         let queue = queue(1);
-        let held = queue.acquire(asker(1)).await;
+        let held = queue.acquire(requester(1)).await;
         let (mut first, mut second) = (
-            Box::pin(queue.acquire(asker(2))),
-            Box::pin(queue.acquire(asker(3))),
+            Box::pin(queue.acquire(requester(2))),
+            Box::pin(queue.acquire(requester(3))),
         );
         assert!((&mut first).now_or_never().is_none() && (&mut second).now_or_never().is_none());
         assert_eq!(counts(&queue), (1, 2, 2));
@@ -256,7 +260,7 @@ mod tests {
         queue.pause(Duration::from_secs(10));
         queue.pause(Duration::from_secs(30));
         queue.pause(Duration::from_secs(5));
-        drop(queue.acquire(asker(1)).await);
+        drop(queue.acquire(requester(1)).await);
         let waited = start.elapsed();
         assert!(
             waited >= Duration::from_secs(30) && waited < Duration::from_secs(31),
@@ -264,7 +268,7 @@ mod tests {
         );
         assert!(queue.lock().timer.is_none());
         queue.pause(Duration::from_secs(1));
-        drop(queue.acquire(asker(1)).await);
+        drop(queue.acquire(requester(1)).await);
         assert!(
             start.elapsed() > waited,
             "a further pause has a timer of its own"
@@ -274,16 +278,16 @@ mod tests {
     #[test]
     fn each_provider_has_its_own_bound() {
         let named = BTreeMap::from([("anthropic".to_owned(), 2)]);
-        let providers = Providers::new(Bounds { each: 1, named });
+        let queues = PermitQueues::new(CallLimits { each: 1, named });
         for (provider, bound) in [("anthropic", 2), ("scripted", 1)] {
-            let queue = providers.queue(provider, None);
+            let queue = queues.queue(provider, None);
             let waits: Vec<_> = (0..3)
-                .map(|_| queue.enter(asker(1), oneshot::channel().0))
+                .map(|_| queue.enqueue(requester(1), oneshot::channel().0))
                 .collect();
             assert_eq!(counts(&queue), (bound, 3 - bound, 3 - bound), "{provider}");
             drop(waits);
             assert_eq!(
-                counts(&providers.queue(provider, None)),
+                counts(&queues.queue(provider, None)),
                 (0, 0, 0),
                 "it is the same queue"
             );

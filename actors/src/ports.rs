@@ -1,4 +1,5 @@
-//! The doors to the outside: what adapters implement. Nothing here runs by itself.
+//! The ports: the traits and types that adapters implement. This module has no behaviour of its
+//! own.
 
 pub mod history;
 pub mod host;

@@ -1,20 +1,24 @@
-//! The process actor: feeds the machine, persists what it decides, then performs it.
+//! The process actor: feeds inputs to the process machine, makes the resulting facts durable, then
+//! executes the effects.
 //!
-//! A handler never waits: models, tools and files run in tasks of their own, and reads of more than
-//! a few pages run on a pool (`read.rs`, `arrivals.rs`). Their results come back as messages, so
-//! that a signal is handled in the middle of a call. Effects wait until the facts before them are
-//! durable.
+//! Invariants:
+//!
+//! * A handler never blocks. Models, tools and files run in tasks, and reads above
+//!   [`read::INLINE_BYTES`] run on a pool (`read.rs`, `incoming_reads.rs`). Results come back as
+//!   messages, so a signal is handled in the middle of a call.
+//! * An effect starts only after all facts up to and including its own commit are durable.
+//! * A process that faults or ends leaves no task behind.
 
 mod alarm;
-mod arrivals;
 mod checkpoint;
 mod copy;
+mod effects;
 mod fetch;
+mod hibernation;
+mod incoming_reads;
 mod model_call;
-mod perform;
-mod post;
 mod read;
-mod rest;
+mod send_message;
 mod started;
 pub(crate) mod tool_call;
 mod turn;
@@ -36,7 +40,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use tokio::task::JoinHandle;
 use tracing::Span;
 
-use crate::checkpoint::{CommitError, Imaged, LogRecord, Size};
+use crate::checkpoint::{AppendSize, CommitError, LogRecord, SnapshotOutcome};
 use crate::clock::now_ms;
 use crate::context::KernelContext;
 use crate::error::{KernelError, ProcessError};
@@ -45,57 +49,60 @@ use crate::ports::Watcher;
 use crate::supervisor::{RunMessage, SupervisorMessage};
 
 use alarm::Alarm;
-use arrivals::Arrivals;
-pub(crate) use copy::{Copied, CopyReply};
-pub(crate) use rest::StaysAwake;
+pub(crate) use copy::{CopyReply, ProcessCopy};
+pub(crate) use hibernation::HibernationBlocker;
+use incoming_reads::IncomingReads;
 pub(crate) use started::StartedSignal;
 
 pub(crate) enum ProcessMessage {
-    /// Something happened to the process.
+    /// An input for the machine.
     Input(Box<Delivery>),
-    /// Facts up to a number are durable, or cannot be made so.
+    /// The facts up to `upto` are durable, or could not be made durable.
     Committed {
         upto: FactNumber,
-        result: Result<Size, CommitError>,
+        result: Result<AppendSize, CommitError>,
     },
-    /// Children of a call know what they asked to be told of the environment, or cannot be born.
-    Told {
+    /// The start context of the children of a call was collected, or one of them cannot be created.
+    ChildrenPrepared {
         call: CallId,
         children: Result<Vec<Child>, String>,
     },
-    /// Hand out the process as it stands.
+    /// Return a copy of the current process.
     Copy { reply: CopyReply },
-    /// Be only a journal, if nothing is pending. Nothing is delivered from here on until that is
+    /// Hibernate if nothing is pending. The supervisor delivers no input until the process has
     /// answered.
     Hibernate,
-    /// The read of an arrival panicked.
+    /// The read of an incoming content panicked.
     ReadFailed { why: String },
-    /// The image that is to be slept on is written, or cannot be.
-    Imaged { result: Result<Size, CommitError> },
+    /// The snapshot before hibernation is written, or could not be written.
+    SnapshotWritten {
+        result: Result<AppendSize, CommitError>,
+    },
 }
 
-/// Told once an input is durable, or why it was not taken.
-pub(crate) type Received = oneshot::Sender<Result<(), KernelError>>;
+/// Receives the result once an input is durable, or the reason why it was refused.
+pub(crate) type DurableReply = oneshot::Sender<Result<(), KernelError>>;
 
-/// An input on its way.
+/// An input on its way to a process.
 pub(crate) struct Delivery {
     pub(crate) input: Input,
-    /// The place in the inbox that it takes until it is handled; a message, until its turn begins.
+    /// The inbox slot that the input occupies until it is handled; for a message, until its turn
+    /// begins.
     pub(crate) permit: Option<OwnedSemaphorePermit>,
-    /// Who is answered, by the request_id in `input`.
-    pub(crate) answer: Option<(Arc<str>, Requester)>,
-    /// Who wants to know that it is durable.
-    pub(crate) received: Option<Received>,
+    /// Where the answer goes, by the request id in `input`.
+    pub(crate) answer: Option<(Arc<str>, ReplyTo)>,
+    /// Notified when the input is durable.
+    pub(crate) received: Option<DurableReply>,
 }
 
-/// Who waits for the answer to a call, or to a message.
-pub(crate) struct Requester {
+/// Receives the answer to a call or a message.
+pub(crate) struct ReplyTo {
     pub(crate) reply: oneshot::Sender<Answer>,
-    /// Told how far a tool has come.
+    /// Receives progress reports of a tool.
     pub(crate) watcher: Option<Watcher>,
 }
 
-impl From<oneshot::Sender<Answer>> for Requester {
+impl From<oneshot::Sender<Answer>> for ReplyTo {
     fn from(reply: oneshot::Sender<Answer>) -> Self {
         Self {
             reply,
@@ -105,7 +112,7 @@ impl From<oneshot::Sender<Answer>> for Requester {
 }
 
 impl Delivery {
-    /// An input from inside of the kernel: it takes no place in the inbox.
+    /// An input from inside the kernel. It occupies no inbox slot.
     pub(crate) fn internal(input: Input) -> Self {
         Self {
             input,
@@ -115,7 +122,8 @@ impl Delivery {
         }
     }
 
-    /// Whether it ends or halts something rather than adding to it.
+    /// Whether the input ends or stops work. Such signals are delivered before other inputs that
+    /// wait.
     pub(crate) fn is_signal(&self) -> bool {
         matches!(
             self.input,
@@ -123,35 +131,35 @@ impl Delivery {
         )
     }
 
-    /// Tells whoever sent it that it was not taken.
+    /// Reports to the sender that the input was refused.
     pub(crate) fn refuse(self, error: KernelError) {
         if let Some(received) = self.received {
-            // Who no longer waits has dropped its side.
+            // The requester has dropped its receiver if it no longer waits.
             let _ = received.send(Err(error));
         }
     }
 }
 
-/// What a process actor starts from.
-pub(crate) struct Begin {
+/// The arguments that a process actor starts with.
+pub(crate) struct ProcessArgs {
     pub(crate) pid: Pid,
     pub(crate) context: Arc<KernelContext>,
     pub(crate) supervisor: ActorRef<SupervisorMessage>,
     pub(crate) state: State,
-    /// The process that its tree begins with.
+    /// The root process of the tree.
     pub(crate) root: Pid,
     pub(crate) last: FactNumber,
-    /// What follows its latest image.
+    /// The size of the journal after the latest snapshot.
     pub(crate) tail: JournalTail,
     pub(crate) view: watch::Sender<Option<View>>,
-    /// Told when something has come of the process, where somebody waits for that.
+    /// Notified when the process has produced its first output, if a sibling waits for that.
     pub(crate) started: Option<StartedSignal>,
 }
 
 pub(crate) struct ProcessActor;
 
 pub(crate) struct Running {
-    /// Its number in the kernel; within its tree it goes by that of its state.
+    /// The pid in this kernel. Within its tree, a restored process is known by `state.pid()`.
     pid: Pid,
     context: Arc<KernelContext>,
     supervisor: ActorRef<SupervisorMessage>,
@@ -159,47 +167,48 @@ pub(crate) struct Running {
     state: State,
     root: Pid,
     last: FactNumber,
-    /// What follows its latest image; of what is not durable yet only how much it is.
+    /// The size of the journal after the latest snapshot. For facts that are not durable yet only
+    /// their number is known.
     tail: JournalTail,
     view: watch::Sender<Option<View>>,
     started: Option<StartedSignal>,
-    /// The span of the turn that it is in.
+    /// The span of the current turn.
     turn: Option<Span>,
-    undurable: VecDeque<Pending>,
-    /// The places in the inbox of messages that wait for the next turn.
+    undurable: VecDeque<PendingCommit>,
+    /// Inbox slots of messages that wait for the next turn.
     waiting: Vec<OwnedSemaphorePermit>,
     in_flight: BTreeMap<CallId, JoinHandle<()>>,
-    arrivals: Arrivals,
-    /// The supervisor was told that it is at rest.
-    is_resting: bool,
+    incoming_reads: IncomingReads,
+    /// Whether the supervisor was told that nothing is pending.
+    is_quiescent: bool,
     alarm: Option<Alarm>,
-    tickets: BTreeMap<Arc<str>, Requester>,
+    host_requests: BTreeMap<Arc<str>, ReplyTo>,
 }
 
-/// What waits for facts to become durable.
-struct Pending {
+/// What happens once a commit is durable.
+struct PendingCommit {
     upto: FactNumber,
     facts: Arc<[Fact]>,
     effects: Vec<Effect>,
     view: View,
-    received: Option<Received>,
-    /// Places in the inbox that are free again once the facts are durable.
+    received: Option<DurableReply>,
+    /// Inbox slots that are released once the facts are durable.
     permits: Vec<OwnedSemaphorePermit>,
-    /// The process as it stood then, and who asked for it.
-    copy: Option<(CopyReply, Copied)>,
+    /// The process at this fact, and the requester of the copy.
+    copy: Option<(CopyReply, ProcessCopy)>,
 }
 
 impl Actor for ProcessActor {
     type Msg = ProcessMessage;
     type State = Running;
-    type Arguments = Begin;
+    type Arguments = ProcessArgs;
 
     async fn pre_start(
         &self,
         myself: ActorRef<Self::Msg>,
-        begin: Self::Arguments,
+        args: Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        let Begin {
+        let ProcessArgs {
             pid,
             context,
             supervisor,
@@ -209,7 +218,7 @@ impl Actor for ProcessActor {
             tail,
             view,
             started,
-        } = begin;
+        } = args;
         Ok(Running {
             pid,
             context,
@@ -225,10 +234,10 @@ impl Actor for ProcessActor {
             undurable: VecDeque::new(),
             waiting: Vec::new(),
             in_flight: BTreeMap::new(),
-            arrivals: Arrivals::default(),
-            is_resting: false,
+            incoming_reads: IncomingReads::default(),
+            is_quiescent: false,
             alarm: None,
-            tickets: BTreeMap::new(),
+            host_requests: BTreeMap::new(),
         })
     }
 
@@ -239,21 +248,23 @@ impl Actor for ProcessActor {
         running: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            ProcessMessage::Input(delivery) => running.take(*delivery),
+            ProcessMessage::Input(delivery) => running.handle_input(*delivery),
             ProcessMessage::Committed {
                 upto,
                 result: Ok(size),
             } => running.committed(upto, size),
             ProcessMessage::Committed {
                 result: Err(error), ..
-            } => running.stop_undurable(&error),
-            ProcessMessage::Told { call, children } => running.start_told(call, children),
+            } => running.fail_commit(&error),
+            ProcessMessage::ChildrenPrepared { call, children } => {
+                running.start_prepared_children(call, children)
+            }
             ProcessMessage::Copy { reply } => running.copy(reply),
             ProcessMessage::Hibernate => running.hibernate(),
             ProcessMessage::ReadFailed { why } => return Err(why.into()),
-            ProcessMessage::Imaged { result } => running.imaged(result),
+            ProcessMessage::SnapshotWritten { result } => running.on_snapshot_written(result),
         }
-        running.report_rest();
+        running.report_quiescence();
         Ok(())
     }
 
@@ -263,9 +274,9 @@ impl Actor for ProcessActor {
         running: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         running.in_flight.values().for_each(JoinHandle::abort);
-        // Awaited, so that nothing of it holds the store when the kernel has shut down.
+        // The tasks are awaited, so that none of them holds the store after the shutdown.
         let tasks = std::mem::take(&mut running.in_flight).into_values();
-        for task in tasks.chain(running.arrivals.abort()) {
+        for task in tasks.chain(running.incoming_reads.abort()) {
             let _ = task.await;
         }
         Ok(())
@@ -273,10 +284,10 @@ impl Actor for ProcessActor {
 }
 
 impl Drop for Running {
-    /// A process that faults leaves nothing running behind: its successor starts the calls anew.
+    /// Aborts all tasks if the actor panics: its successor starts the calls again.
     fn drop(&mut self) {
         self.in_flight.values().for_each(JoinHandle::abort);
-        self.arrivals.abort();
+        self.incoming_reads.abort();
     }
 }
 
@@ -285,37 +296,37 @@ impl Running {
         self.pid
     }
 
-    fn take(&mut self, delivery: Delivery) {
+    fn handle_input(&mut self, delivery: Delivery) {
         let Delivery {
             input,
             permit,
             answer,
             received,
         } = delivery;
-        self.is_resting = false;
-        self.tickets.extend(answer);
-        self.forget_finished(&input);
-        if let (
+        self.is_quiescent = false;
+        self.host_requests.extend(answer);
+        self.remove_finished_call(&input);
+        let is_model_reply = matches!(
+            input,
             Input::Completed {
                 result: Completion::Model(_),
                 ..
-            },
-            Some(started),
-        ) = (&input, &self.started)
-        {
-            started.speak();
+            }
+        );
+        if is_model_reply && let Some(started) = &self.started {
+            started.notify();
         }
         if matches!(input, Input::Placed(_)) {
-            self.arrivals.finish();
+            self.incoming_reads.finish();
         }
         let is_message = matches!(
             input,
             Input::UserInput { .. } | Input::Placed(PlacedArrival::UserInput { .. })
         );
-        // A process that has ended hears nothing more: the sender gets an error.
+        // A process that has ended accepts no message: the sender gets an error.
         let received = match received {
             Some(received) if is_message && self.state.exit().is_some() => {
-                // Who no longer waits has dropped its side.
+                // The requester has dropped its receiver if it no longer waits.
                 let _ = received.send(Err(ProcessError::Ended(self.pid).into()));
                 None
             }
@@ -330,44 +341,47 @@ impl Running {
             effects,
         } = decision;
         self.state = state;
-        self.forget_answered(&facts);
+        self.cancel_answered_calls(&facts);
         self.trace_turn(&facts);
-        let (mut permit, mut received, mut of_calls) = (permit, received, Vec::new());
+        let mut permit = permit;
+        let mut received = received;
+        let mut call_reads = Vec::new();
         for read in reads {
             match read.call() {
-                Some(call) => of_calls.push((call, read)),
-                // An arrival is acknowledged when the process hears it.
-                None => self.arrivals.push(read, permit.take(), received.take()),
+                Some(call) => call_reads.push((call, read)),
+                // An incoming content is acknowledged once its read has come back and is durable.
+                None => self
+                    .incoming_reads
+                    .push(read, permit.take(), received.take()),
             }
         }
-        let free = self.free_places(permit, is_message);
+        let free = self.freed_permits(permit, is_message);
         self.persist(facts, effects, received, free);
-        of_calls
-            .into_iter()
-            .for_each(|(call, read)| self.start_read(call, read));
-        self.start_next_arrival();
+        for (call, read) in call_reads {
+            self.start_read(call, read);
+        }
+        self.start_next_incoming_read();
     }
 
-    /// A message keeps its place in the inbox until its turn begins.
-    fn free_places(
+    /// The inbox slots that this input releases. A message keeps its slot until its turn begins.
+    fn freed_permits(
         &mut self,
         permit: Option<OwnedSemaphorePermit>,
         is_message: bool,
     ) -> Vec<OwnedSemaphorePermit> {
-        let (waits, done) = if is_message {
-            (permit, None)
+        let mut free = Vec::new();
+        if is_message {
+            self.waiting.extend(permit);
         } else {
-            (None, permit)
-        };
-        self.waiting.extend(waits);
-        let mut free: Vec<_> = done.into_iter().collect();
+            free.extend(permit);
+        }
         if self.state.waiting_messages() == 0 {
             free.append(&mut self.waiting);
         }
         free
     }
 
-    fn forget_finished(&mut self, input: &Input) {
+    fn remove_finished_call(&mut self, input: &Input) {
         if let Input::Completed { call, .. }
         | Input::Child {
             call,
@@ -378,9 +392,9 @@ impl Running {
         }
     }
 
-    /// What was begun for a call that is answered by something else, such as the time that a call
-    /// waits for mail, is given up, and what was not yet begun for it is never begun.
-    fn forget_answered(&mut self, facts: &[Fact]) {
+    /// If a call is answered by something other than its own task (for example a timeout), cancels
+    /// the task and every effect of the call that has not started.
+    fn cancel_answered_calls(&mut self, facts: &[Fact]) {
         for fact in facts {
             let Fact::Call(CallFact::ToolReturned { call, .. }) = fact else {
                 continue;
@@ -395,23 +409,23 @@ impl Running {
         }
     }
 
-    /// Sends the facts on their way; the effects follow once they are durable, which they are at
-    /// once where nothing is kept. A decision without facts waits for those before it, so that
-    /// effects keep their order.
+    /// Appends the facts; their effects follow once the facts are durable, or at once if there is
+    /// no store. A decision without facts waits for the commits before it, so that effects keep
+    /// their order.
     fn persist(
         &mut self,
         facts: Vec<Fact>,
         effects: Vec<Effect>,
-        received: Option<Received>,
+        received: Option<DurableReply>,
         permits: Vec<OwnedSemaphorePermit>,
     ) {
-        self.forget_abandoned(&effects);
+        self.cancel_abandoned_calls(&effects);
         let facts: Arc<[Fact]> = facts.into();
         let first = self.last.plus(1);
         let upto = self.last.plus(facts.len());
         let view = View::of(&self.state, upto);
         self.last = upto;
-        let pending = Pending {
+        let pending = PendingCommit {
             upto,
             facts: facts.clone(),
             effects,
@@ -420,9 +434,9 @@ impl Running {
             permits,
             copy: None,
         };
-        let is_durable = facts.is_empty() || !self.context.is_kept;
+        let is_durable = facts.is_empty() || !self.context.has_store;
         if is_durable && self.undurable.is_empty() {
-            return self.settle(pending);
+            return self.finish_commit(pending);
         }
         self.undurable.push_back(pending);
         if !facts.is_empty() {
@@ -430,8 +444,8 @@ impl Running {
         }
     }
 
-    /// What was decided but not yet begun for a call that is given up is never begun.
-    fn forget_abandoned(&mut self, effects: &[Effect]) {
+    /// Removes the pending effects of calls that are abandoned, so that they never start.
+    fn cancel_abandoned_calls(&mut self, effects: &[Effect]) {
         for effect in effects {
             if let Effect::Abandon { calls } = effect {
                 self.undurable
@@ -442,7 +456,8 @@ impl Running {
     }
 
     fn append(&mut self, first: FactNumber, facts: Arc<[Fact]>) {
-        let (pid, upto) = (self.pid(), self.last);
+        let pid = self.pid();
+        let upto = self.last;
         self.tail = self.tail.with_facts(facts.len() as u64, 0);
         let mut entries = vec![LogRecord::Facts { pid, first, facts }];
         if let Some(exit) = self.state.exit() {
@@ -450,7 +465,7 @@ impl Running {
                 pid,
                 exit: exit.clone(),
             });
-        } else if let Some(worth) = self.context.limits.image_due(self.tail) {
+        } else if let Some(worth) = self.context.limits.snapshot_limit(self.tail) {
             self.tail = self.tail.with_pending_image();
             entries.push(LogRecord::Snapshot {
                 pid,
@@ -461,55 +476,55 @@ impl Running {
         }
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |result| {
-            // Where the process is gone, its successor reads the journal.
+            // If the actor has stopped, its successor reads the journal instead.
             let _ = myself.cast(ProcessMessage::Committed { upto, result });
         });
         self.context.append(entries, acknowledge);
     }
 
-    /// Reports and performs what waited for facts up to `upto`.
-    fn committed(&mut self, upto: FactNumber, size: Size) {
+    /// Finishes every pending commit up to fact `upto`.
+    fn committed(&mut self, upto: FactNumber, size: AppendSize) {
         while let Some(pending) = self.undurable.pop_front_if(|pending| pending.upto <= upto) {
-            self.settle(pending);
+            self.finish_commit(pending);
         }
-        self.tail = match size.image {
-            Imaged::None => self.tail.with_facts(0, size.facts),
-            Imaged::Kept(image) => self.tail.after_image(image),
-            Imaged::TooLong => self.tail.with_facts(0, size.facts).without_pending_image(),
+        self.tail = match size.snapshot {
+            SnapshotOutcome::None => self.tail.with_facts(0, size.facts),
+            SnapshotOutcome::Written(image) => self.tail.after_image(image),
+            SnapshotOutcome::TooLong => self.tail.with_facts(0, size.facts).without_pending_image(),
         };
     }
 
-    fn settle(&mut self, pending: Pending) {
+    /// Publishes the new state, answers the senders, and executes the effects of a durable commit.
+    fn finish_commit(&mut self, pending: PendingCommit) {
         self.view.send_replace(Some(pending.view));
-        self.report(pending.upto, &pending.facts);
+        self.publish_facts(pending.upto, &pending.facts);
         if let Some(received) = pending.received {
-            // Who no longer waits has dropped its side.
+            // The requester has dropped its receiver if it no longer waits.
             let _ = received.send(Ok(()));
         }
-        if let Some((reply, copied)) = pending.copy {
-            // Who no longer waits has dropped its side.
-            let _ = reply.send(copied);
+        if let Some((reply, process_copy)) = pending.copy {
+            // The requester has dropped its receiver if it no longer waits.
+            let _ = reply.send(process_copy);
         }
         drop(pending.permits);
-        pending
-            .effects
-            .into_iter()
-            .for_each(|effect| self.perform(effect));
+        for effect in pending.effects {
+            self.execute(effect);
+        }
     }
 
-    /// The process cannot go on, since what it would do next might be lost: it stops, and its
-    /// journal stays as it is.
-    fn stop_undurable(&mut self, error: &CommitError) {
-        self.tell_supervisor(RunMessage::Undurable {
+    /// The process cannot continue, because its next effects could rest on facts that are lost: it
+    /// stops, and its journal stays as it is.
+    fn fail_commit(&mut self, error: &CommitError) {
+        self.cast_to_supervisor(RunMessage::Undurable {
             pid: self.pid(),
             error: error.clone(),
         });
         self.myself.kill();
     }
 
-    fn report(&self, upto: FactNumber, facts: &[Fact]) {
+    fn publish_facts(&self, upto: FactNumber, facts: &[Fact]) {
         let pid = self.pid();
-        if !self.context.is_watched() {
+        if !self.context.has_subscribers() {
             return;
         }
         let first = upto.0 + 1 - facts.len() as u64;
@@ -517,7 +532,7 @@ impl Running {
             let Ok(fact) = fact
                 .clone()
                 .try_map(&mut |content| Ok::<_, Infallible>(content.reference()));
-            self.context.report(Event::Fact {
+            self.context.publish(Event::Fact {
                 pid,
                 number: FactNumber(number),
                 fact: Arc::new(fact),

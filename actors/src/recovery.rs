@@ -1,5 +1,5 @@
-//! From a journal back to a process: image, then facts. Contents are not read before somebody asks
-//! for something of them, but for the program that the process runs.
+//! Rebuilds a process from its journal: the latest snapshot, then the facts after it. Contents are
+//! read on demand, except for the bundle of the program.
 
 use std::sync::PoisonError;
 
@@ -13,27 +13,27 @@ use dormouse_proto::record::{ContentRef, Fact, Image};
 use crate::context::KernelContext;
 use crate::ports::{Journal, Store, StoreError, Unreadable};
 
-/// Why a journal does not give a process.
+/// Why a process cannot be rebuilt from its journal.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// There is nothing to read it from.
+    /// The kernel has no store.
     #[error("this kernel has no store to read a journal from")]
     NoStore,
-    /// The store cannot give it.
+    /// The store cannot provide the journal.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A content that is needed to run it cannot be read.
+    /// A content that the process needs in order to run cannot be read.
     #[error("{0}")]
     Content(#[from] Unreadable),
-    /// A record is not what it should be.
+    /// A record does not decode.
     #[error("the journal of process {pid} cannot be read: {source}")]
     Record {
         /// The process.
         pid: Pid,
-        /// What is wrong.
+        /// The cause.
         source: CodecError,
     },
-    /// The program that it was born with does not compile in this kernel.
+    /// The program of the process does not compile in this kernel.
     #[error("the program of process {pid} cannot be used: {reason}")]
     Program {
         /// The process.
@@ -41,43 +41,43 @@ pub enum LoadError {
         /// Why.
         reason: String,
     },
-    /// The image contradicts itself.
+    /// The snapshot is inconsistent.
     #[error("the image of process {pid} is not valid: {source}")]
     State {
         /// The process.
         pid: Pid,
-        /// What is wrong.
+        /// The cause.
         source: StateError,
     },
 }
 
-/// A process as its journal tells it.
+/// A process that was rebuilt from its journal.
 pub(crate) struct Loaded {
     pub(crate) pid: Pid,
     pub(crate) state: State,
     /// The last fact in it.
     pub(crate) last: FactNumber,
-    /// What followed the image that it was read from.
+    /// The size of the journal after the snapshot.
     pub(crate) tail: JournalTail,
 }
 
-/// What a process is read for.
+/// What a process is loaded for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// To run: every tool of its program must be there.
+pub(crate) enum LoadPurpose {
+    /// To run it: every tool of its program must be registered.
     Run,
-    /// To be looked at: tools of another host may be missing.
-    Look,
+    /// To inspect it: tools of another host may be missing.
+    Inspect,
 }
 
-/// The process `pid` after fact `upto` (none: its last). Reads the disk; costs the journal since
-/// its latest snapshot.
+/// The process after fact `upto` (`None`: its last fact). Reads the disk; costs the journal since
+/// the latest snapshot.
 pub(crate) fn load(
     store: &dyn Store,
     context: &KernelContext,
     pid: Pid,
     upto: Option<FactNumber>,
-    purpose: Purpose,
+    purpose: LoadPurpose,
 ) -> Result<Loaded, LoadError> {
     let Journal {
         row,
@@ -94,9 +94,9 @@ pub(crate) fn load(
         facts.iter().map(|fact| fact.len() as u64).sum(),
     );
     let image: Image<ContentRef> = codec::decode(&image).map_err(record)?;
-    let program = compiled(context, pid, &image, purpose)?;
+    let program = compiled_program(context, pid, &image, purpose)?;
     let image = image.try_map(&mut content)?;
-    let mut state = State::from_image(row.known_as(), program, context.around.clone(), image)
+    let mut state = State::from_image(row.known_as(), program, context.host_context.clone(), image)
         .map_err(|source| LoadError::State { pid, source })?;
     for fact in &facts {
         let fact: Fact<ContentRef> = codec::decode(fact).map_err(record)?;
@@ -115,77 +115,78 @@ pub(crate) fn load(
     })
 }
 
-/// A process whose cost is bounded does not run where it cannot be counted.
+/// A process with a cost limit does not run if the price of its model is not known.
 pub(crate) fn check_prices(
     context: &KernelContext,
     state: &State,
-    purpose: Purpose,
+    purpose: LoadPurpose,
 ) -> Result<(), String> {
     let is_bounded = state.budget().limits().cost_nanos.is_some() && state.exit().is_none();
     match (purpose, is_bounded) {
-        (Purpose::Run, true) => state
+        (LoadPurpose::Run, true) => state
             .program()
-            .check_prices(&context.around.prices)
+            .check_prices(&context.host_context.prices)
             .map_err(|error| error.to_string()),
         _ => Ok(()),
     }
 }
 
-/// Programs that journals name, compiled: processes of one program are read as often as they wake,
-/// and share what they have in common. Bounded: the one that was asked for longest ago goes.
+/// Compiled programs that journals refer to, so that waking a process compiles none and processes
+/// of one program share its memory. Bounded; the least recently used program is removed.
 #[derive(Default)]
-pub(crate) struct Compiled {
-    known: Vec<Known>,
+pub(crate) struct ProgramCache {
+    cached: Vec<CachedProgram>,
 }
 
-/// So many compilations are kept.
-const KEPT: usize = 64;
+/// How many programs are cached.
+const MAX_CACHED_PROGRAMS: usize = 64;
 
-/// A program of a bundle.
+/// A compiled program and the bundle that it was compiled from.
 #[derive(Clone)]
-struct Known {
+struct CachedProgram {
     bundle: ContentRef,
     program: Program,
 }
 
-impl Compiled {
-    /// The one that an image names, if it was compiled before.
-    fn find(&mut self, image: &Image<ContentRef>) -> Option<Known> {
-        let is_meant =
-            |known: &Known| known.bundle == image.bundle && *known.program.key() == *image.program;
-        let at = self.known.iter().rposition(is_meant)?;
-        let known = self.known.remove(at);
-        self.known.push(known.clone());
-        Some(known)
+impl ProgramCache {
+    /// The cached program that an image refers to; becomes the most recently used.
+    fn find(&mut self, image: &Image<ContentRef>) -> Option<CachedProgram> {
+        let matches_image = |cached: &CachedProgram| {
+            cached.bundle == image.bundle && *cached.program.key() == *image.program
+        };
+        let at = self.cached.iter().rposition(matches_image)?;
+        let cached = self.cached.remove(at);
+        self.cached.push(cached.clone());
+        Some(cached)
     }
 
-    fn keep(&mut self, known: Known) {
-        if self.known.len() == KEPT {
-            self.known.remove(0);
+    fn insert(&mut self, cached: CachedProgram) {
+        if self.cached.len() == MAX_CACHED_PROGRAMS {
+            self.cached.remove(0);
         }
-        self.known.push(known);
+        self.cached.push(cached);
     }
 }
 
-/// The program of an image, which is compiled where no other process has brought it.
-fn compiled(
+/// The program of an image: from the cache, otherwise compiled from its bundle.
+fn compiled_program(
     context: &KernelContext,
     pid: Pid,
     image: &Image<ContentRef>,
-    purpose: Purpose,
+    purpose: LoadPurpose,
 ) -> Result<Program, LoadError> {
     let cache = || {
         context
-            .compiled
+            .program_cache
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     };
-    if let Some(known) = cache().find(image) {
-        return Ok(known.program);
+    if let Some(cached) = cache().find(image) {
+        return Ok(cached.program);
     }
     if image.bundle.len > MAX_PROGRAM_BYTES {
         let reason = format!(
-            "it is said to have {} bytes; up to {MAX_PROGRAM_BYTES} are valid",
+            "its bundle has {} bytes; up to {MAX_PROGRAM_BYTES} are valid",
             image.bundle.len
         );
         return Err(LoadError::Program { pid, reason });
@@ -198,9 +199,10 @@ fn compiled(
         &image.program,
         purpose,
     )?;
-    // To be looked at, a program may be compiled with tools that this kernel lacks.
-    if purpose == Purpose::Run {
-        cache().keep(Known {
+    // For inspection, a program may be compiled with tools that this kernel lacks; it must not be
+    // used to run.
+    if purpose == LoadPurpose::Run {
+        cache().insert(CachedProgram {
             bundle: image.bundle,
             program: program.clone(),
         });
@@ -208,17 +210,17 @@ fn compiled(
     Ok(program)
 }
 
-/// The program of this key, compiled from the files that it was made of.
+/// Compiles the program with this key from a bundle.
 pub(crate) fn compile(
     context: &KernelContext,
     pid: Pid,
     bundle: &[u8],
     key: &str,
-    purpose: Purpose,
+    purpose: LoadPurpose,
 ) -> Result<Program, LoadError> {
     let failed = |reason: String| LoadError::Program { pid, reason };
     let bundle = Bundle::from_bytes(bundle).map_err(|error| failed(error.to_string()))?;
-    let foreign = if purpose == Purpose::Look {
+    let foreign = if purpose == LoadPurpose::Inspect {
         program::host_tools(&bundle)
     } else {
         Vec::new()
@@ -236,7 +238,7 @@ pub(crate) fn compile(
         .by_key(key)
         .ok_or_else(|| failed(format!("its bundle holds no program {key}")))?;
     match missing_provider(context, &program) {
-        Some(word) if purpose == Purpose::Run => Err(failed(format!(
+        Some(word) if purpose == LoadPurpose::Run => Err(failed(format!(
             "it names the model provider '{word}', which this kernel does not have: register it \
              with `KernelBuilder::provider`"
         ))),
@@ -244,7 +246,8 @@ pub(crate) fn compile(
     }
 }
 
-/// A provider of an embedder that the program names for a model which is not registered by itself.
+/// A custom provider that the program names and this kernel lacks, for a model that is not
+/// registered by name.
 fn missing_provider<'a>(context: &KernelContext, program: &'a Program) -> Option<&'a str> {
     let models = program.models().iter();
     models

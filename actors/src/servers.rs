@@ -1,4 +1,4 @@
-//! What the tool servers of a program offer to a process that is about to be born.
+//! Queries the tool servers of a program for a process that is about to be created.
 
 use std::panic::AssertUnwindSafe;
 
@@ -9,8 +9,8 @@ use futures_util::future::{FutureExt, join_all};
 use crate::context::KernelContext;
 use crate::ports::ToolError;
 
-/// What all servers of the program offer, asked side by side. One that is optional and cannot be
-/// reached offers nothing.
+/// The tools that all servers of the program offer; the servers are queried concurrently. An
+/// optional server that cannot be reached offers nothing.
 ///
 /// # Errors
 /// A text that names the server that cannot be reached, and why.
@@ -18,8 +18,8 @@ pub(crate) async fn offers(
     context: &KernelContext,
     program: &Program,
 ) -> Result<Vec<Offer>, String> {
-    let asked = program.servers().iter().map(|choice| async move {
-        match asked(context, choice).await {
+    let queries = program.servers().iter().map(|choice| async move {
+        match server_offers(context, choice).await {
             Err(why) if choice.server.optional => {
                 tracing::warn!(
                     program = program.name(),
@@ -35,18 +35,21 @@ pub(crate) async fn offers(
             Ok(offers) => Ok(offers),
         }
     });
-    let offers: Result<Vec<_>, String> = join_all(asked).await.into_iter().collect();
+    let offers: Result<Vec<_>, String> = join_all(queries).await.into_iter().collect();
     Ok(offers?.into_iter().flatten().collect())
 }
 
-async fn asked(context: &KernelContext, choice: &ServerChoice) -> Result<Vec<Offer>, ToolError> {
+async fn server_offers(
+    context: &KernelContext,
+    choice: &ServerChoice,
+) -> Result<Vec<Offer>, ToolError> {
     let Some(servers) = &context.servers else {
         return Err("this kernel reaches no tool servers: build it with `.tool_servers(…)`".into());
     };
-    // An adapter that panics is a server that cannot be used.
-    let asking = AssertUnwindSafe(async { servers.offers(&context.host, &choice.server).await });
-    asking
+    // A panic in the adapter counts as a server that cannot be reached.
+    let query = AssertUnwindSafe(async { servers.offers(&context.host, &choice.server).await });
+    query
         .catch_unwind()
         .await
-        .unwrap_or_else(|_| Err("the adapter failed inside".into()))
+        .unwrap_or_else(|_| Err("the adapter failed internally".into()))
 }

@@ -1,21 +1,18 @@
-//! What is traced of a running kernel: the only place that knows the names of spans and of their
-//! fields.
+//! The traced spans of a running kernel. No other module knows the names of spans and fields.
 //!
-//! They are those of OpenTelemetry's conventions for generative AI, and `otel.*` is what
-//! `tracing-opentelemetry` reads.
+//! The names follow the OpenTelemetry semantic conventions for generative AI;
+//! `tracing-opentelemetry` reads the `otel.*` fields.
 //!
-//! * `invoke_agent {program}`: a turn. One that goes on after a restart goes on in a span of its
-//!   own. It has no parent: the turns of a tree have `gen_ai.conversation.id` in common, which is
-//!   the pid at the top of the tree.
-//! * `chat {model}`, below the turn or the tool call: a call of a model, with all its attempts and
-//!   with what it waits for.
-//! * `execute_tool {tool}`, below the turn: a tool that does something outside of the machine.
-//!   Tools that only read or note descriptors are answered at once and have none; nor have `fork`,
-//!   `spawn` and `goto`, whose children and turns have, and the tools by which processes speak to
-//!   each other.
+//! * `invoke_agent {program}`: a turn. A turn that continues after a restart gets a span of its
+//!   own. The span has no parent; all turns of a tree share `gen_ai.conversation.id`, which is the
+//!   pid of the root of the tree.
+//! * `chat {model}`, child of the turn or the tool call: a model call with all attempts and waits.
+//! * `execute_tool {tool}`, child of the turn: a tool that runs outside of the process machine.
+//!   Tools that only read or annotate descriptors are answered at once and have no span; nor do
+//!   `fork`, `spawn`, `goto` and the messaging tools.
 //!
-//! A span holds names, numbers and kinds of failure. What was said, asked for or answered never
-//! stands in one. A call that is given up ends its span without a usage or an error.
+//! A span holds names, numbers and kinds of failure, never prompts, arguments or answers. The span
+//! of a cancelled call ends without usage and error.
 
 use std::panic::AssertUnwindSafe;
 
@@ -63,7 +60,8 @@ pub(crate) fn turn(pid: Pid, state: &State, root: Pid) -> Span {
     )
 }
 
-/// A turn ended. One that somebody ended from outside has not failed.
+/// Records the outcome of a turn. A turn that was interrupted or killed from outside counts as not
+/// failed.
 pub(crate) fn turn_ended(turn: &Span, status: ExitStatus) {
     match status {
         ExitStatus::Done | ExitStatus::Interrupted | ExitStatus::Killed => {}
@@ -76,7 +74,7 @@ pub(crate) fn turn_ended(turn: &Span, status: ExitStatus) {
     }
 }
 
-/// A call of a model, below `parent`, which is no span where the host asked for it.
+/// The span of a model call below `parent`. The span has no parent if the host made the call.
 pub(crate) fn model_call(parent: &Span, provider: &str, root: Pid, request: &Request) -> Span {
     let model = &*request.model;
     let max_tokens = request
@@ -103,7 +101,7 @@ pub(crate) fn model_call(parent: &Span, provider: &str, root: Pid, request: &Req
     )
 }
 
-/// What came of a call of a model.
+/// Records the result of a model call.
 pub(crate) fn model_called(span: &Span, result: &Result<Reply, ModelError>) {
     match result {
         Ok(Reply { stop, usage, .. }) => {
@@ -113,8 +111,7 @@ pub(crate) fn model_called(span: &Span, result: &Result<Reply, ModelError>) {
                 cache_write_tokens,
                 ..
             } = *usage;
-            // All that went in, as the conventions count it; ours leave out what the cache had to
-            // do with.
+            // The conventions count cached tokens as input tokens; `Usage` counts them separately.
             span.record(INPUT_TOKENS, usage.all_input_tokens());
             span.record(OUTPUT_TOKENS, output_tokens);
             span.record(CACHE_READ_TOKENS, cache_read_tokens);
@@ -125,8 +122,8 @@ pub(crate) fn model_called(span: &Span, result: &Result<Reply, ModelError>) {
     }
 }
 
-/// A call of a tool, by the name and the id that the model knows, below `parent`, which is no span
-/// where the host called.
+/// The span of a tool call below `parent`, with the tool name and call id that the model uses. The
+/// span has no parent if the host made the call.
 pub(crate) fn tool_call(parent: &Span, tool: &str, id: &str) -> Span {
     info_span!(
         parent: parent,
@@ -141,19 +138,19 @@ pub(crate) fn tool_call(parent: &Span, tool: &str, id: &str) -> Span {
     )
 }
 
-/// Runs `work` in a span, and lets `tell` note there what came of it. What is traced below is its
-/// child.
-pub(crate) async fn within<T>(
+/// Runs `work` in a span, then calls `record_outcome` with its result. Spans that `work` creates
+/// are children of `span`.
+pub(crate) async fn in_span<T>(
     span: Span,
     work: impl Future<Output = T>,
-    tell: impl FnOnce(&Span, &T),
+    record_outcome: impl FnOnce(&Span, &T),
 ) -> T {
     let end = AssertUnwindSafe(work.instrument(span.clone()))
         .catch_unwind()
         .await;
     match end {
         Ok(end) => {
-            tell(&span, &end);
+            record_outcome(&span, &end);
             end
         }
         Err(panic) => {
@@ -163,7 +160,7 @@ pub(crate) async fn within<T>(
     }
 }
 
-/// For tools, whose failures are texts: that it failed is all that may be told.
+/// Records that a tool failed. The error text may contain user data, so it is not recorded.
 pub(crate) fn tool_failed(span: &Span) {
     fail(span, "tool_error");
 }
@@ -173,7 +170,7 @@ fn fail(span: &Span, kind: &'static str) {
     span.record(STATUS, "ERROR");
 }
 
-/// The word of the conventions, where they have one.
+/// The finish reason as the conventions name it.
 fn finish_reason(stop: StopReason) -> &'static str {
     match stop {
         StopReason::EndTurn | StopReason::StopSequence => "stop",

@@ -1,5 +1,5 @@
-//! The store while a kernel has it. Whoever reads or writes holds a store handle, in whatever thread; a
-//! kernel that shuts down waits until all are given back, so that the next one can open the store.
+//! Access to the store while a kernel runs. Every reader and writer holds a [`StoreHandle`]. A
+//! shutdown waits until the last handle is dropped, so that the next kernel can open the store.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -15,22 +15,28 @@ use tokio::sync::mpsc;
 
 use crate::ports::{Store, StoreError};
 
-/// A hold on the store. Cloning makes a second one; dropping gives it back.
+/// Keeps the store open. Clones are counted by the [`ShutdownBarrier`].
 #[derive(Clone)]
 pub(crate) struct StoreHandle {
-    // Let go of before the other field, by which the end of a store handle is heard.
+    // Declared first, so that it is dropped before the sender that signals the end of this handle.
     store: Arc<dyn Store>,
-    _held: mpsc::Sender<Infallible>,
+    _barrier_sender: mpsc::Sender<Infallible>,
 }
 
-/// Hears when no store handle is held any more.
+/// Resolves when the last store handle is dropped.
 pub(crate) struct ShutdownBarrier(mpsc::Receiver<Infallible>);
 
 impl StoreHandle {
-    /// The first store handle of a store.
-    pub(crate) fn of(store: Arc<dyn Store>) -> (Self, ShutdownBarrier) {
-        let (held, returns) = mpsc::channel(1);
-        (Self { store, _held: held }, ShutdownBarrier(returns))
+    /// The first handle on a store, and the barrier that waits for all handles.
+    pub(crate) fn with_barrier(store: Arc<dyn Store>) -> (Self, ShutdownBarrier) {
+        let (handle, barrier) = mpsc::channel(1);
+        (
+            Self {
+                store,
+                _barrier_sender: handle,
+            },
+            ShutdownBarrier(barrier),
+        )
     }
 }
 
@@ -42,24 +48,25 @@ impl Deref for StoreHandle {
     }
 }
 
-/// The store of a kernel for as long as it runs. Contents are read through it: they keep no store
-/// open, and cannot be read any more when the kernel was shut down.
+/// The store of a kernel until it shuts down. Contents read through this slot: they keep no store
+/// open, and cannot be read after the shutdown.
 pub(crate) struct StoreSlot {
-    held: Mutex<Option<(StoreHandle, ShutdownBarrier)>>,
+    handle: Mutex<Option<(StoreHandle, ShutdownBarrier)>>,
     unreadable: Arc<UnreadableContents>,
 }
 
-/// Contents that could not be read, and why, for the host. Each reader got the error itself.
+/// Contents that could not be read, with the reason, for
+/// [`Kernel::unreadable`](crate::handle::Kernel::unreadable). Each reader also got the error.
 #[derive(Default)]
 struct UnreadableContents(Mutex<BTreeMap<ContentHash, String>>);
 
-/// No more contents than this are listed.
-const LISTED: usize = 100;
+/// The most contents that are listed.
+const MAX_LISTED: usize = 100;
 
 impl UnreadableContents {
-    fn note(&self, hash: ContentHash, error: Unreadable) -> Unreadable {
+    fn record(&self, hash: ContentHash, error: Unreadable) -> Unreadable {
         let mut listed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if listed.len() < LISTED && !listed.contains_key(&hash) {
+        if listed.len() < MAX_LISTED && !listed.contains_key(&hash) {
             tracing::error!(%hash, %error, "a content cannot be read");
             listed.insert(hash, error.to_string());
         }
@@ -67,14 +74,14 @@ impl UnreadableContents {
     }
 }
 
-/// A content of the store. A read that fails is added to the list.
-struct Watched {
+/// A content of the store that adds failed reads to the list.
+struct ReportingBacking {
     backing: Arc<dyn BlobReader>,
     hash: ContentHash,
     unreadable: Arc<UnreadableContents>,
 }
 
-impl BlobReader for Watched {
+impl BlobReader for ReportingBacking {
     fn length(&self) -> u64 {
         self.backing.length()
     }
@@ -86,20 +93,20 @@ impl BlobReader for Watched {
     fn slice(&self, bytes: Range<u64>) -> Result<Bytes, Unreadable> {
         self.backing
             .slice(bytes)
-            .map_err(|error| self.unreadable.note(self.hash, error))
+            .map_err(|error| self.unreadable.record(self.hash, error))
     }
 }
 
 impl StoreSlot {
-    /// None for a kernel without a store.
-    pub(crate) fn new(held: Option<(StoreHandle, ShutdownBarrier)>) -> Self {
+    /// `None` for a kernel without a store.
+    pub(crate) fn new(handle: Option<(StoreHandle, ShutdownBarrier)>) -> Self {
         Self {
-            held: Mutex::new(held),
+            handle: Mutex::new(handle),
             unreadable: Arc::default(),
         }
     }
 
-    /// Contents that could not be read so far, and why: the first hundred.
+    /// Descriptions of the contents that could not be read so far; the first hundred.
     pub(crate) fn unreadable(&self) -> Vec<String> {
         let listed = self
             .unreadable
@@ -113,33 +120,33 @@ impl StoreSlot {
     }
 
     /// A store handle, while the kernel runs on a store.
-    pub(crate) fn store_handle(&self) -> Option<StoreHandle> {
-        self.held
+    pub(crate) fn handle(&self) -> Option<StoreHandle> {
+        self.handle
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .as_ref()
             .map(|(store_handle, _)| store_handle.clone())
     }
 
-    /// Whether the store is still lent.
+    /// Whether the store is still available.
     pub(crate) fn is_open(&self) -> bool {
-        self.held
+        self.handle
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .is_some()
     }
 
-    /// Gives the store up, and awaits the end of the last store handle.
+    /// Removes the store from the slot and waits until all handles are dropped.
     pub(crate) async fn close(&self) {
-        let held = self
-            .held
+        let handle = self
+            .handle
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        if let Some((store_handle, returns)) = held {
+        if let Some((store_handle, barrier)) = handle {
             drop(store_handle);
-            // A thread may be reading a journal for someone who is gone by now.
-            returns.all().await;
+            // A blocking thread may still read a journal for a caller that has gone away.
+            barrier.wait().await;
         }
     }
 }
@@ -152,7 +159,7 @@ impl fmt::Debug for StoreSlot {
 
 impl BlobStore for StoreSlot {
     fn open(&self, reference: ContentRef) -> Result<Arc<dyn BlobReader>, Unreadable> {
-        let Some(store) = self.store_handle() else {
+        let Some(store) = self.handle() else {
             return Err(Unreadable::new(
                 "The content is in the store, and the kernel was shut down. It can be read when \
                  the store is opened again.",
@@ -162,10 +169,10 @@ impl BlobStore for StoreSlot {
             let why = Unreadable::new(format!(
                 "The content cannot be read: {error}. Other descriptors can be."
             ));
-            self.unreadable.note(reference.hash, why)
+            self.unreadable.record(reference.hash, why)
         };
         let backing = store.content(reference.hash).map_err(failed)?;
-        Ok(Arc::new(Watched {
+        Ok(Arc::new(ReportingBacking {
             backing,
             hash: reference.hash,
             unreadable: self.unreadable.clone(),
@@ -174,9 +181,10 @@ impl BlobStore for StoreSlot {
 }
 
 impl ShutdownBarrier {
-    /// Awaits the end of the last store handle: nothing of the kernel holds the store then.
-    pub(crate) async fn all(mut self) {
-        // Nothing is ever sent: this ends when the last sender is dropped.
+    /// Waits until the last store handle is dropped. After that, no part of the kernel uses the
+    /// store.
+    pub(crate) async fn wait(mut self) {
+        // Nothing is ever sent: `recv` returns when the last sender is dropped.
         let _ = self.0.recv().await;
     }
 }

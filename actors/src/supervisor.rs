@@ -1,19 +1,20 @@
-//! The supervisor actor: the process table, births, ends, and restarts of processes that faulted.
+//! The supervisor actor: owns the process table, creates processes, routes messages, and restarts
+//! processes that fault.
 //!
-//! It never awaits a process and never reads the disk: what takes long runs beside it and comes
-//! back as a message.
+//! It never waits for a process and never reads the disk. Long operations run in tasks or on
+//! blocking threads, and their results come back as messages.
 
-mod alias;
 mod birth;
 mod branch;
 mod children;
+mod commit_failure;
 mod entry;
+mod fork_release;
+mod hibernation;
+mod local_ids;
 mod lookup;
-mod post;
-mod recover;
-mod refusal;
-mod release;
-mod rest;
+mod mail;
+mod recovery_queue;
 mod run;
 mod table;
 mod tree;
@@ -24,38 +25,38 @@ use std::sync::Arc;
 use dormouse_proto::id::Pid;
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 
-use self::alias::Aliases;
 pub(crate) use self::birth::{BirthMessage, PendingProcess};
 pub(crate) use self::branch::{
-    Branched, BranchedReply, Branching, ImportedProcess, Launch, ProcessTree,
+    BranchRequest, Branched, BranchedReply, ImportedProcess, Launch, ProcessTree,
 };
 pub(crate) use self::entry::Ended;
+pub(crate) use self::hibernation::HibernationMessage;
+use self::local_ids::LocalIds;
 pub(crate) use self::lookup::{HandleGuard, HandleParts, HandleReply, Lineage, LookupMessage};
-pub(crate) use self::post::{MailMessage, Neighbours, Post};
-use self::recover::Recovering;
-pub(crate) use self::rest::RestMessage;
+pub(crate) use self::mail::{MailMessage, Neighbours, SendRequest};
+use self::recovery_queue::RecoveryQueue;
 pub(crate) use self::run::RunMessage;
-pub(crate) use self::table::{Listed, Table, Which};
+pub(crate) use self::table::{ListFilter, ListedProcess, Table};
 pub(crate) use self::tree::TreeMessage;
 use crate::context::KernelContext;
 
-/// What the supervisor is asked and told, by the part of it that answers.
+/// The messages of the supervisor, grouped by the module that handles them.
 pub(crate) enum SupervisorMessage {
-    /// The process table: who there is.
+    /// Queries of the process table.
     Lookup(LookupMessage),
-    /// New processes.
+    /// Creation of processes.
     Birth(BirthMessage),
-    /// Several processes of one tree.
+    /// Operations on several processes of a tree.
     Tree(TreeMessage),
-    /// Whether a process runs.
+    /// Loading, running and ending of processes.
     Run(RunMessage),
-    /// Something for a process.
+    /// Inputs and messages for processes.
     Mail(MailMessage),
     /// Hibernation.
-    Rest(RestMessage),
+    Hibernation(HibernationMessage),
 }
 
-/// Each group becomes the message that holds it.
+/// Converts each group of messages into [`SupervisorMessage`].
 macro_rules! groups {
     ($($group:ident($message:ident)),*) => {
         $(impl From<$message> for SupervisorMessage {
@@ -72,7 +73,7 @@ groups!(
     Tree(TreeMessage),
     Run(RunMessage),
     Mail(MailMessage),
-    Rest(RestMessage)
+    Hibernation(HibernationMessage)
 );
 
 pub(crate) struct SupervisorActor;
@@ -81,14 +82,15 @@ pub(crate) struct Supervisor {
     context: Arc<KernelContext>,
     myself: ActorRef<SupervisorMessage>,
     table: Table,
-    aliases: Aliases,
-    /// New processes that wait for the first of their siblings.
-    held_back: BTreeMap<Pid, PendingProcess>,
-    /// Messages that were taken to a receiver so far.
-    posted: u64,
-    recovering: Recovering,
-    /// The roots of trees that messages from other trees do not wake.
-    kept_held: BTreeSet<Pid>,
+    local_ids: LocalIds,
+    /// New processes that start after their first sibling has produced output.
+    delayed_starts: BTreeMap<Pid, PendingProcess>,
+    /// How many messages were routed so far; makes the request ids of messages unique.
+    messages_routed: u64,
+    recovery_queue: RecoveryQueue,
+    /// The roots of held trees: messages from other trees are refused
+    /// ([`Kernel::hold`](crate::handle::Kernel::hold)).
+    held_trees: BTreeSet<Pid>,
 }
 
 impl Actor for SupervisorActor {
@@ -101,18 +103,16 @@ impl Actor for SupervisorActor {
         myself: ActorRef<Self::Msg>,
         (context, table): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        let (held_back, recovering) = (BTreeMap::new(), Recovering::default());
-        let aliases = table.aliases();
-        let kept_held = BTreeSet::new();
+        let local_ids = table.local_ids();
         Ok(Supervisor {
             context,
             myself,
             table,
-            aliases,
-            held_back,
-            posted: 0,
-            recovering,
-            kept_held,
+            local_ids,
+            delayed_starts: BTreeMap::new(),
+            messages_routed: 0,
+            recovery_queue: RecoveryQueue::default(),
+            held_trees: BTreeSet::new(),
         })
     }
 
@@ -128,7 +128,7 @@ impl Actor for SupervisorActor {
             SupervisorMessage::Tree(message) => supervisor.handle_tree(message),
             SupervisorMessage::Run(message) => supervisor.handle_run(message).await,
             SupervisorMessage::Mail(message) => supervisor.handle_mail(message),
-            SupervisorMessage::Rest(message) => supervisor.handle_rest(message),
+            SupervisorMessage::Hibernation(message) => supervisor.handle_hibernation(message),
         }
         Ok(())
     }
@@ -143,9 +143,11 @@ impl Actor for SupervisorActor {
     ) -> Result<(), ActorProcessingErr> {
         match event {
             SupervisionEvent::ActorFailed(cell, error) => {
-                supervisor.faulted(cell.get_id(), &error.to_string())
+                supervisor.on_actor_failed(cell.get_id(), &error.to_string())
             }
-            SupervisionEvent::ActorTerminated(cell, ..) => supervisor.stopped(cell.get_id()),
+            SupervisionEvent::ActorTerminated(cell, ..) => {
+                supervisor.on_actor_stopped(cell.get_id())
+            }
             _ => {}
         }
         Ok(())

@@ -1,15 +1,15 @@
-//! The temporary files actor: the files of every tree of processes, each tree by itself.
+//! The temporary files actor: the files of each process tree, independent of all other trees.
 //!
-//! What is asked of a tree waits in one queue. All that waits is decided in its order and made
-//! durable together, and only then answered: a reader never sees what a crash could take back
-//! (DUR-1). While one commit is on its way, requests collect; one that does not find its tree in
-//! memory waits until that was read from the store, beside the actor.
+//! Requests to a tree wait in one queue. All waiting requests are decided in order and made durable
+//! in one commit, and only then answered: a reader never sees a change that a crash could undo
+//! (DUR-1). While a commit is running, further requests collect. A tree that is not in memory is
+//! loaded from the store on a blocking thread first.
 //!
-//! A tree never sees the files of another: requests carry the process that their tree begins with,
-//! and a copied process begins a tree of its own, without files. A branch has those of the tree
-//! that it was made from, up to the cut.
+//! A tree never sees the files of another: requests carry the root of their tree. A copied process
+//! is the root of a new tree without files; a branch has the files of the original tree up to the
+//! cut.
 
-mod held;
+mod pieces;
 mod tree;
 
 use std::collections::BTreeMap;
@@ -23,38 +23,38 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use self::tree::{Answered, Tree};
+use self::tree::{PreparedReply, Tree};
 use crate::checkpoint::{self, CheckpointMessage, CommitError, LogRecord};
 use crate::content_cache::ContentCache;
 use crate::store_handle::StoreHandle;
 
-/// What a process asks of its tree's files.
+/// An operation on the files of a tree.
 pub(crate) struct Request {
-    /// The process that the tree begins with.
+    /// The root process of the tree.
     pub(crate) root: Pid,
     pub(crate) origin: TempFileOrigin,
     pub(crate) op: TempFileOp<Content>,
-    /// The most bytes that a file may hold.
+    /// The largest size of a file.
     pub(crate) max_bytes: u64,
     pub(crate) reply: Reply,
 }
 
-/// Where an answer goes. Who no longer waits has dropped its side.
+/// Receives the result. Dropped by a requester that no longer waits.
 pub(crate) type Reply = oneshot::Sender<Result<TempFileReply<Content>, TempFileError>>;
 
 pub(crate) enum TempFilesMessage {
     Request(Request),
-    /// The files of a tree were read.
+    /// The files of a tree were read, or could not be read.
     Loaded {
         root: Pid,
         result: Result<TempFiles<Content>, String>,
     },
-    /// Changes of a tree's files are durable, or cannot be made so.
+    /// Changes of a tree are durable, or could not be made durable.
     Committed {
         root: Pid,
         result: Result<(), CommitError>,
     },
-    /// A tree is over: its files stay in the store and leave the memory.
+    /// All processes of a tree have ended: its files leave memory and stay in the store.
     TreeEnded {
         root: Pid,
     },
@@ -65,12 +65,12 @@ pub(crate) struct TempFilesActor;
 pub(crate) struct TempFileTrees {
     myself: ActorRef<TempFilesMessage>,
     checkpoint: ActorRef<CheckpointMessage>,
-    /// None for a kernel without one, and after the end.
+    /// `None` for a kernel without a store, and after the actor has stopped.
     store: Option<StoreHandle>,
     content_cache: Arc<ContentCache>,
     trees: BTreeMap<Pid, Tree>,
-    /// What reads the store.
-    reading: JoinSet<()>,
+    /// Tasks that read the store.
+    readers: JoinSet<()>,
 }
 
 impl Actor for TempFilesActor {
@@ -93,7 +93,7 @@ impl Actor for TempFilesActor {
             store,
             content_cache,
             trees: BTreeMap::new(),
-            reading: JoinSet::new(),
+            readers: JoinSet::new(),
         })
     }
 
@@ -101,53 +101,54 @@ impl Actor for TempFilesActor {
         &self,
         _myself: ActorRef<Self::Msg>,
         message: Self::Msg,
-        forest: &mut Self::State,
+        trees: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
-        while forest.reading.try_join_next().is_some() {}
+        while trees.readers.try_join_next().is_some() {}
         match message {
-            TempFilesMessage::Request(request) => forest.take(request),
-            TempFilesMessage::Loaded { root, result } => forest.loaded(root, result),
-            TempFilesMessage::Committed { root, result } => forest.committed(root, result),
-            TempFilesMessage::TreeEnded { root } => forest.tree_ended(root),
+            TempFilesMessage::Request(request) => trees.on_request(request),
+            TempFilesMessage::Loaded { root, result } => trees.loaded(root, result),
+            TempFilesMessage::Committed { root, result } => trees.committed(root, result),
+            TempFilesMessage::TreeEnded { root } => trees.tree_ended(root),
         }
         Ok(())
     }
 
-    /// Awaits what reads, so that nothing holds the store when the kernel has shut down.
+    /// Waits for the readers, so that none of them holds the store after the shutdown.
     async fn post_stop(
         &self,
         _myself: ActorRef<Self::Msg>,
-        forest: &mut Self::State,
+        trees: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
-        while forest.reading.join_next().await.is_some() {}
-        forest.store = None;
+        while trees.readers.join_next().await.is_some() {}
+        trees.store = None;
         Ok(())
     }
 }
 
 impl TempFileTrees {
-    fn take(&mut self, request: Request) {
+    fn on_request(&mut self, request: Request) {
         let root = request.root;
         if !self.trees.contains_key(&root) {
-            let tree = self.plant(root);
+            let tree = self.load_tree(root);
             self.trees.insert(root, tree);
         }
         if let Some(tree) = self.trees.get_mut(&root) {
-            tree.wait(request);
+            tree.push(request);
         }
-        self.go_on(root);
+        self.commit_waiting(root);
     }
 
-    /// A tree as it begins in memory: empty where there is no store, else once its files were read.
-    fn plant(&mut self, root: Pid) -> Tree {
+    /// A new tree: empty if there is no store, otherwise loaded in a task.
+    fn load_tree(&mut self, root: Pid) -> Tree {
         let Some(store) = self.store.clone() else {
             return Tree::new(Some(TempFiles::default()));
         };
-        let (myself, content_cache) = (self.myself.clone(), self.content_cache.clone());
-        self.reading.spawn_blocking(move || {
-            let result = held::load(&*store, &content_cache, root);
+        let myself = self.myself.clone();
+        let content_cache = self.content_cache.clone();
+        self.readers.spawn_blocking(move || {
+            let result = pieces::load(&*store, &content_cache, root);
             drop(store);
-            // Where the actor is gone, nobody waits.
+            // If the actor has stopped, no request waits for the result.
             let _ = myself.cast(TempFilesMessage::Loaded { root, result });
         });
         Tree::new(None)
@@ -159,20 +160,20 @@ impl TempFileTrees {
                 if let Some(tree) = self.trees.get_mut(&root) {
                     tree.loaded(files);
                 }
-                self.go_on(root);
+                self.commit_waiting(root);
             }
-            // The next request tries again.
-            Err(reason) => self
-                .trees
-                .remove(&root)
-                .into_iter()
-                .for_each(|tree| tree.refuse(&reason)),
+            // The next request loads the tree again.
+            Err(reason) => {
+                if let Some(tree) = self.trees.remove(&root) {
+                    tree.fail_waiting(&reason);
+                }
+            }
         }
     }
 
-    /// Decides what waits, and sends the changes on their way; where nothing changes it is answered
-    /// at once.
-    fn go_on(&mut self, root: Pid) {
+    /// Decides the waiting requests and appends their changes. Requests that change nothing are
+    /// answered at once.
+    fn commit_waiting(&mut self, root: Pid) {
         let Some(tree) = self.trees.get_mut(&root).filter(|tree| tree.is_ready()) else {
             return;
         };
@@ -186,7 +187,7 @@ impl TempFileTrees {
             .collect();
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |result: Result<_, _>| {
-            // Where the actor is gone, the kernel is.
+            // If the actor has stopped, the kernel is shutting down.
             let _ = myself.cast(TempFilesMessage::Committed {
                 root,
                 result: result.map(drop),
@@ -199,13 +200,15 @@ impl TempFileTrees {
         let Some(tree) = self.trees.get_mut(&root) else {
             return;
         };
-        let answers = tree.settle(result.map_err(|error| error.to_string()));
-        answers.into_iter().for_each(|answer| self.answer(answer));
-        self.go_on(root);
-        self.fell(root);
+        let answers = tree.finish_batch(result.map_err(|error| error.to_string()));
+        answers
+            .into_iter()
+            .for_each(|answer| self.send_reply(answer));
+        self.commit_waiting(root);
+        self.evict_if_done(root);
     }
 
-    fn answer(&mut self, Answered { reply, result }: Answered) {
+    fn send_reply(&mut self, PreparedReply { reply, result }: PreparedReply) {
         match result {
             Ok(TempFileReply::Changed {
                 id,
@@ -222,15 +225,21 @@ impl TempFileTrees {
                 id,
                 version,
                 content,
-            }) => self.read((id, version), content, reply),
+            }) => self.reply_with_content((id, version), content, reply),
             Err(error) => {
                 let _ = reply.send(Err(error));
             }
         }
     }
 
-    /// Answers with a whole file. What has to be read or joined for that is, beside the actor.
-    fn read(&mut self, (id, version): Version, pieces: Pieces<Content>, reply: Reply) {
+    /// Replies with a whole file. Contents that must be read or joined are processed on a blocking
+    /// thread.
+    fn reply_with_content(
+        &mut self,
+        (id, version): Version,
+        pieces: Pieces<Content>,
+        reply: Reply,
+    ) {
         let answer = move |content: Result<Content, Unreadable>| {
             let content = content.map_err(|lost| TempFileError::Unavailable {
                 reason: unreadable((id, version), &lost),
@@ -241,22 +250,22 @@ impl TempFileTrees {
                 content,
             }));
         };
-        if let Some(content) = held::at_hand(&pieces) {
+        if let Some(content) = pieces::single(&pieces) {
             return answer(Ok(content));
         }
-        self.reading
-            .spawn_blocking(move || answer(held::join(&pieces)));
+        self.readers
+            .spawn_blocking(move || answer(pieces::join(&pieces)));
     }
 
     fn tree_ended(&mut self, root: Pid) {
         if let Some(tree) = self.trees.get_mut(&root) {
             tree.end();
         }
-        self.fell(root);
+        self.evict_if_done(root);
     }
 
-    /// Lets go of a tree that is over, once nothing is asked of it any more.
-    fn fell(&mut self, root: Pid) {
+    /// Removes a tree that has ended once no request is pending.
+    fn evict_if_done(&mut self, root: Pid) {
         if self.trees.get(&root).is_some_and(Tree::is_done) {
             self.trees.remove(&root);
         }

@@ -1,4 +1,4 @@
-//! Doing what was decided, as `actors/src/process/perform.rs` does: what runs beside a process is a
+//! Doing what was decided, as `actors/src/process/effects.rs` does: what runs beside a process is a
 //! task that ends later.
 //!
 //! To add an effect: a line in [`World::perform`], and an event or a task that brings its input.

@@ -1,5 +1,5 @@
-//! The post of the simulated kernel, as `actors/src/process/post.rs` and
-//! `actors/src/supervisor/post.rs` are: a message is sent until its receiver has said something,
+//! The post of the simulated kernel, as `actors/src/process/send_message.rs` and
+//! `actors/src/supervisor/mail.rs` are: a message is sent until its receiver has said something,
 //! and the receiver's word is its sender's answer.
 //!
 //! Messages overtake each other, come twice, and lose their receipts; what the receiver has when it

@@ -1,4 +1,5 @@
-//! The ledger counts once, keeps within its limit, and forgets what nobody holds.
+//! The cache counts each content once, stays within its limit, and drops entries that have no
+//! owner.
 
 use std::collections::HashMap as Map;
 use std::ops::Range;
@@ -8,7 +9,7 @@ use dormouse_content::{BlobReader, Unreadable};
 
 use super::*;
 
-/// What is durable, by hash.
+/// The durable contents, by hash.
 #[derive(Debug, Default)]
 struct Disk(Mutex<Map<ContentHash, Bytes>>);
 
@@ -51,7 +52,7 @@ impl Run {
         }
     }
 
-    /// A content that has become durable.
+    /// Returns a content that has become durable.
     fn kept(&self, text: impl Into<Bytes>) -> Content {
         let content = Content::new(text);
         self.disk
@@ -59,7 +60,7 @@ impl Run {
             .lock()
             .unwrap()
             .insert(content.hash(), content.unbounded().bytes().unwrap());
-        self.content_cache.keep(vec![content.clone()]);
+        self.content_cache.insert_durable(vec![content.clone()]);
         content
     }
 }
@@ -148,7 +149,7 @@ fn what_a_read_makes_counts_and_leaves_with_its_content() {
 }
 
 #[test]
-fn every_holder_of_a_hash_is_offloaded_with_the_others() {
+fn every_holder_of_a_hash_is_evicted_with_the_others() {
     let run = Run::new(Some(3_000));
     let twins = [run.kept(text(1)), run.kept(text(1))];
     let more = [run.kept(text(2)), run.kept(text(3))];
@@ -165,12 +166,12 @@ fn a_part_that_stays_does_not_keep_the_whole_in_memory() {
     let whole = run.kept(text(1));
     let part = whole.unbounded().extract(0..12).unwrap();
     let before = part.unbounded().bytes().unwrap().as_ptr();
-    run.content_cache.keep(vec![part.clone()]);
+    run.content_cache.insert_durable(vec![part.clone()]);
     assert_ne!(part.unbounded().bytes().unwrap().as_ptr(), before);
 }
 
 #[test]
-fn what_is_read_back_is_the_one_that_there_is() {
+fn reading_back_returns_the_existing_content() {
     let run = Run::new(None);
     let content = run.kept(text(1));
     assert!(
@@ -195,5 +196,5 @@ fn what_is_read_back_is_the_one_that_there_is() {
 fn contents_that_are_gone_leave_no_entries_behind() {
     let run = Run::new(None);
     (0..5_000).for_each(|number| drop(run.kept(format!("{number}"))));
-    assert!(run.content_cache.ledger().contents.len() <= SPARE_ENTRIES + 1);
+    assert!(run.content_cache.lock().contents.len() <= SPARE_ENTRIES + 1);
 }

@@ -1,4 +1,5 @@
-//! Checkpoints, and branches: new processes that go on from a point of others, which do not notice.
+//! Checkpoints, and branches: new processes that continue from a past state of others. The original
+//! processes are not affected.
 
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -18,27 +19,27 @@ use super::process::Process;
 use super::temporary_checkpoint::TemporaryCheckpoint;
 use super::tree::Tree;
 use crate::checkpoint::LogRecord;
+use crate::checkpoint_guard::CheckpointGuard;
 use crate::clock::now_ms;
+use crate::consistent_cut::{self, ConsistentCut};
 use crate::context::KernelContext;
 use crate::error::{KernelError, NotFound};
-use crate::in_use::CheckpointGuard;
-use crate::points::{self, Cut};
 use crate::ports::{History, Store, StoreError};
-use crate::recovery::{LoadError, Purpose};
+use crate::recovery::{LoadError, LoadPurpose};
 use crate::supervisor::{
-    BirthMessage, Branched, BranchedReply, Branching, Launch, LookupMessage, ProcessTree,
+    BirthMessage, BranchRequest, Branched, BranchedReply, Launch, LookupMessage, ProcessTree,
     TreeMessage,
 };
 
-/// A point of a process's life.
+/// A position in the journal of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
-    /// As it stands, with all that is on its way to the store.
+    /// The present, including everything that is queued for the store.
     Now,
-    /// Behind the commit that holds this fact, whatever of the process and of others that commit
-    /// holds as well.
+    /// After the commit that holds this fact. That commit may also hold other facts of the process,
+    /// and facts of other processes.
     Fact(FactNumber),
-    /// A checkpoint that it is in.
+    /// A checkpoint that the process is a member of.
     Checkpoint(CheckpointId),
 }
 
@@ -54,24 +55,24 @@ impl From<CheckpointId> for Point {
     }
 }
 
-/// A branch about to be made: `.await` makes it.
+/// A branch to be created: `.await` creates it.
 #[derive(Debug)]
 #[must_use = "a branch is made when this is awaited"]
 pub struct Branch {
     kernel: Kernel,
-    of: Of,
+    of: BranchSource,
     beginning: StartMode,
 }
 
 #[derive(Debug)]
-enum Of {
+enum BranchSource {
     Branch(Pid, Point),
     Restore(CheckpointId),
 }
 
 impl Branch {
-    /// Its processes are born stopped: they can be given another input, or sent back, before they
-    /// are continued ([`Tree::cont`]).
+    /// Its processes start stopped: they can be given other input, or sent back, before they are
+    /// continued ([`Tree::cont`]).
     pub fn stopped(mut self) -> Self {
         self.beginning = StartMode::Stopped;
         self
@@ -83,25 +84,27 @@ impl Branch {
             of,
             beginning,
         } = self;
-        let mut done_with = None;
+        let mut drop_checkpoint = None;
         let (pid, cut) = match of {
-            Of::Restore(id) => {
+            BranchSource::Restore(id) => {
                 let checkpoint = kernel.checkpoint(id).await?;
-                (checkpoint.of, Cutting::Checkpoint(checkpoint))
+                (checkpoint.of, BranchCut::Checkpoint(checkpoint))
             }
-            Of::Branch(pid, Point::Checkpoint(id)) => {
-                (pid, Cutting::Checkpoint(kernel.checkpoint(id).await?))
+            BranchSource::Branch(pid, Point::Checkpoint(id)) => {
+                (pid, BranchCut::Checkpoint(kernel.checkpoint(id).await?))
             }
-            Of::Branch(pid, Point::Fact(fact)) => (pid, Cutting::Behind(fact)),
-            Of::Branch(pid, Point::Now) => {
+            BranchSource::Branch(pid, Point::Fact(fact)) => (pid, BranchCut::Behind(fact)),
+            BranchSource::Branch(pid, Point::Now) => {
                 let ProcessTree { root, .. } = kernel.process_tree(pid).await?;
-                let (checkpoint, guard) = kernel.mark(root, Scope::Tree, "branch".into()).await?;
-                done_with = Some(guard);
-                (pid, Cutting::Checkpoint(checkpoint))
+                let (checkpoint, guard) = kernel
+                    .make_checkpoint(root, Scope::Tree, "branch".into())
+                    .await?;
+                drop_checkpoint = Some(guard);
+                (pid, BranchCut::Checkpoint(checkpoint))
             }
         };
         match cut {
-            Cutting::Checkpoint(Checkpoint {
+            BranchCut::Checkpoint(Checkpoint {
                 scope: Scope::Process,
                 id,
                 of,
@@ -118,13 +121,17 @@ impl Branch {
                 })?;
                 kernel.copy_at(pid, Some(at), beginning).await
             }
-            cut => kernel.grow(pid, cut, done_with, beginning).await,
+            cut => {
+                kernel
+                    .branch_tree(pid, cut, drop_checkpoint, beginning)
+                    .await
+            }
         }
     }
 }
 
-/// Which cut is to be made.
-enum Cutting {
+/// The cut of a branch.
+enum BranchCut {
     Checkpoint(Checkpoint),
     Behind(FactNumber),
 }
@@ -139,24 +146,24 @@ impl IntoFuture for Branch {
 }
 
 impl Kernel {
-    /// Begins to make new processes that go on from a point of a process: the whole tree that it is
-    /// part of under new pids, consistently, with the messages that were on their way between them
-    /// and the temporary files of the tree. The others do not notice. A process that was born later
-    /// is not in it; one that had ended has ended there too. What is answered is the branch of
-    /// `pid`. Of a checkpoint it is what that covers.
+    /// Begins to create new processes from a past state of a process and of its whole tree,
+    /// consistently: with new pids, the messages in flight between them, and the temporary files of
+    /// the tree. The original processes are not affected. A process that was created later is not
+    /// included; one that had ended has ended in the branch too. The result is the branch of `pid`.
+    /// For a checkpoint, the branch has the members of that checkpoint.
     ///
-    /// Each goes on as after a restart: a pending model call is made again, a tool call that was in
-    /// flight is answered as interrupted unless it may be repeated, and a message that was on its
-    /// way is sent again and heard once. A call that the model had asked for and that had not
-    /// begun, as in a process that was stopped, is made by both. Within the branch its processes go
-    /// by the numbers of the others, which stand in their conversations. To processes outside they
-    /// are others: a message to one of those that was on its way is sent by both. What was used
-    /// counts there too, and of wall time as much is left as was left then. A name that the host
-    /// gave stays that of the other.
+    /// Each process resumes as after a restart: a pending model call is made again; a tool call in
+    /// flight is answered as interrupted, unless it may be repeated; a message in flight is sent
+    /// again and received once. A call that the model had requested and that had not begun, as in a
+    /// stopped process, is made by both. Within the branch, processes keep the ids of the
+    /// originals, which appear in their conversations. For processes outside they are different
+    /// ones: a message in flight to such a process is sent by both. Usage up to the cut counts in
+    /// the branch too, and the wall time that was left then is left. A name that the host assigned
+    /// stays with the original.
     ///
-    /// All births are in one commit, and no content is copied: a branch costs its images, and for a
-    /// fact number a read for each commit of the processes of the tree. It runs, unless it is made
-    /// [`stopped`](Branch::stopped).
+    /// All processes are created in one commit, and no content is copied. A branch costs its
+    /// process states, and for a fact number a read for each commit of the processes of the tree.
+    /// It runs, unless it is created [`stopped`](Branch::stopped).
     ///
     /// # Errors
     /// When awaited: [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
@@ -168,30 +175,30 @@ impl Kernel {
     pub fn branch(&self, pid: Pid, at: impl Into<Point>) -> Branch {
         Branch {
             kernel: self.clone(),
-            of: Of::Branch(pid, at.into()),
+            of: BranchSource::Branch(pid, at.into()),
             beginning: StartMode::Running,
         }
     }
 
-    /// The same of all that a checkpoint covers. Of a checkpoint of one process that is a copy of
-    /// it alone, as [`copy`](Self::copy) makes it.
+    /// Like [`branch`](Self::branch), for all members of a checkpoint. A checkpoint of one process
+    /// gives a copy of that process alone, as [`copy`](Self::copy) does.
     ///
     /// # Errors
     /// As [`branch`](Self::branch).
     pub fn restore(&self, checkpoint: CheckpointId) -> Branch {
         Branch {
             kernel: self.clone(),
-            of: Of::Restore(checkpoint),
+            of: BranchSource::Restore(checkpoint),
             beginning: StartMode::Running,
         }
     }
 
-    /// Makes a new process from any point of another's journal, alone: as it stood behind the
-    /// commit that holds fact `at` (none: its last), as for a [branch](Point::Fact). A call that
-    /// was in flight there is answered as interrupted, unless it may be repeated. It runs by the
-    /// program that the other was born with, even if the other was stopped; if the other had ended,
-    /// it waits for input. It has no children and no temporary files: see [`branch`](Self::branch).
-    /// Costs, for a fact number, a read for each commit of the process.
+    /// Creates a new process from any position of the journal of another, alone: its state after
+    /// the commit that holds fact `at` (`None`: its last fact), as for a [branch](Point::Fact). A
+    /// call in flight is answered as interrupted, unless it may be repeated. The copy runs the
+    /// program that the original was created with, even if the original was stopped; if the
+    /// original had ended, the copy waits for input. It has no children and no temporary files: see
+    /// [`branch`](Self::branch). Costs, for a fact number, a read for each commit of the process.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
@@ -211,14 +218,14 @@ impl Kernel {
         let last = move |store: &dyn Store, _: &KernelContext| match store.history(of).and_then(end)
         {
             Ok(last) => Ok(last),
-            // A shortened history begins at an image, and none is made in the middle of a commit's
-            // facts.
+            // A truncated history begins at a snapshot, and a snapshot is never taken in the middle
+            // of the facts of a commit.
             Err(StoreError::ForgottenFact { asked, since, .. }) if asked.plus(1) == since => {
                 Ok(asked)
             }
             Err(error) => Err(LoadError::from(error).into()),
         };
-        points::reading(&self.context, last).await
+        self.context.query_store(last).await
     }
 
     async fn copy_at(
@@ -227,40 +234,41 @@ impl Kernel {
         at: Option<FactNumber>,
         beginning: StartMode,
     ) -> Result<Process, KernelError> {
-        let loaded = self.read(from, at, Purpose::Run).await?;
-        let (program, at) = (loaded.state.program().clone(), loaded.last);
+        let loaded = self.read(from, at, LoadPurpose::Run).await?;
+        let program = loaded.state.program().clone();
+        let at = loaded.last;
         let image = with_start_mode(copied(loaded.state.image(), now_ms()), beginning);
         self.create(program, Box::new(image), Origin::Copied { from, at }, None)
             .await
     }
 
-    /// The checkpoints, by rising number.
+    /// The checkpoints, sorted by number.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
     /// [`StoreFailure::Store`](crate::StoreFailure::Store).
     pub async fn checkpoints(&self) -> Result<Vec<Checkpoint>, KernelError> {
-        points::reading(&self.context, |store, _| Ok(store.checkpoints()?)).await
+        self.context
+            .query_store(|store, _| Ok(store.checkpoints()?))
+            .await
     }
 
-    /// The checkpoint of this number.
+    /// The checkpoint with this number.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
-    /// [`StoreFailure::Store`](crate::StoreFailure::Store) where there is none.
+    /// [`StoreFailure::Store`](crate::StoreFailure::Store) if there is none.
     pub async fn checkpoint(&self, id: CheckpointId) -> Result<Checkpoint, KernelError> {
-        points::reading(&self.context, move |store, _| {
-            Ok(points::checkpoint(store, id)?)
-        })
-        .await
+        self.context
+            .query_store(move |store, _| Ok(consistent_cut::checkpoint(store, id)?))
+            .await
     }
 
-    /// Gives a checkpoint up. Its number is not used again; the facts that it names stay where they
-    /// are.
+    /// Deletes a checkpoint. Its number is not reused; the facts that it refers to stay.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
-    /// [`StoreFailure::Store`](crate::StoreFailure::Store) where there is none,
+    /// [`StoreFailure::Store`](crate::StoreFailure::Store) if there is none,
     /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable).
     pub async fn drop_checkpoint(&self, id: CheckpointId) -> Result<(), KernelError> {
         self.checkpoint(id).await?;
@@ -271,57 +279,57 @@ impl Kernel {
         Ok(dropped.await.map_err(|_| KernelError::Closed)??)
     }
 
-    /// Makes the processes of a branch; the answer is that of `pid`. Gives up the checkpoint that
-    /// was made for this only.
-    async fn grow(
+    /// Creates the processes of a branch, and returns that of `pid`. Drops a checkpoint that was
+    /// created only for this branch.
+    async fn branch_tree(
         &self,
         pid: Pid,
-        cut: Cutting,
-        done_with: Option<CheckpointGuard>,
+        cut: BranchCut,
+        drop_checkpoint: Option<CheckpointGuard>,
         beginning: StartMode,
     ) -> Result<Process, KernelError> {
         let top = match &cut {
-            Cutting::Checkpoint(checkpoint) => checkpoint.of,
-            Cutting::Behind(_) => self.process_tree(pid).await?.root,
+            BranchCut::Checkpoint(checkpoint) => checkpoint.of,
+            BranchCut::Behind(_) => self.process_tree(pid).await?.root,
         };
-        let temporary = TemporaryCheckpoint::of(self, done_with);
+        let temporary = TemporaryCheckpoint::of(self, drop_checkpoint);
         let process_tree = self.process_tree(top).await?;
-        let read = points::reading(&self.context, move |store, context| {
+        let read = self.context.query_store(move |store, context| {
             let cut = match &cut {
-                Cutting::Checkpoint(checkpoint) => {
+                BranchCut::Checkpoint(checkpoint) => {
                     let missing = KernelError::NotFound(NotFound::InCheckpoint {
                         pid,
                         checkpoint: checkpoint.id,
                     });
                     checkpoint.position_of(pid).ok_or(missing)?;
-                    Cut::of(checkpoint)
+                    ConsistentCut::of(checkpoint)
                 }
-                Cutting::Behind(fact) => Cut::behind(store, pid, *fact, &process_tree)?,
+                BranchCut::Behind(fact) => ConsistentCut::behind(store, pid, *fact, &process_tree)?,
             };
             let ProcessTree { root, rows, .. } = process_tree;
-            let files = points::files(store, context, root, &cut)?;
+            let files = consistent_cut::temp_files_at(store, context, root, &cut)?;
             Ok((
-                points::grafts(store, context, rows, &cut, beginning)?,
+                consistent_cut::processes_at(store, context, rows, &cut, beginning)?,
                 files,
             ))
         });
-        let (grafts, files) = read.await?;
-        let asked = grafts
+        let (processes, files) = read.await?;
+        let requested = processes
             .iter()
-            .position(|graft| graft.row.pid == pid)
+            .position(|process| process.row.pid == pid)
             .unwrap_or(0);
-        // The commit of the births gives it up, where it comes about.
+        // The commit of the new processes drops the checkpoint, if it succeeds.
         let guard = temporary.hand_over();
-        let done_with = guard.as_ref().map(|guard| guard.id);
-        let branching = |reply| Branching {
-            grafts,
-            asked,
+        let drop_checkpoint = guard.as_ref().map(|guard| guard.id);
+        let request = |reply| BranchRequest {
+            processes,
+            requested,
             files,
-            done_with,
+            drop_checkpoint,
             launch: Launch::Run,
             reply,
         };
-        match self.grown(branching).await {
+        match self.create_branch(request).await {
             Ok((process, _)) => Ok(process),
             Err(error) => {
                 drop(TemporaryCheckpoint::of(self, guard));
@@ -330,34 +338,33 @@ impl Kernel {
         }
     }
 
-    /// Makes new processes: the one that was asked for, and the pids of all.
-    pub(super) async fn grown(
+    /// Creates processes. Returns the requested one, and the pids of all.
+    pub(super) async fn create_branch(
         &self,
-        branching: impl FnOnce(BranchedReply) -> Branching,
+        request: impl FnOnce(BranchedReply) -> BranchRequest,
     ) -> Result<(Process, Vec<Pid>), KernelError> {
-        let events = self.context.watch();
-        let (reply, grown) = oneshot::channel();
-        self.tell(BirthMessage::Branch(Box::new(branching(reply))))?;
-        let Branched { handle, pids } = grown.await.map_err(|_| KernelError::Closed)??;
+        let events = self.context.subscribe();
+        let (reply, branched) = oneshot::channel();
+        self.cast(BirthMessage::Branch(Box::new(request(reply))))?;
+        let Branched { handle, pids } = branched.await.map_err(|_| KernelError::Closed)??;
         Ok((Process::new(self.clone(), handle, events), pids))
     }
 
     pub(super) async fn process_tree(&self, of: Pid) -> Result<ProcessTree, KernelError> {
         let (reply, process_tree) = oneshot::channel();
-        self.tell(LookupMessage::ListTree { of, reply })?;
+        self.cast(LookupMessage::ListTree { of, reply })?;
         process_tree.await.map_err(|_| KernelError::Closed)?
     }
 
-    /// Makes a checkpoint, which no collection gives up before what says that it is in use is
-    /// dropped.
-    pub(super) async fn mark(
+    /// Creates a checkpoint. No garbage collection deletes it before the guard is dropped.
+    pub(super) async fn make_checkpoint(
         &self,
         of: Pid,
         scope: Scope,
         label: Arc<str>,
     ) -> Result<(Checkpoint, CheckpointGuard), KernelError> {
         let (reply, made) = oneshot::channel();
-        self.tell(TreeMessage::MakeCheckpoint {
+        self.cast(TreeMessage::MakeCheckpoint {
             of,
             scope,
             label,
@@ -369,10 +376,10 @@ impl Kernel {
 }
 
 impl Process {
-    /// Makes a checkpoint of it, behind what it has on its way to the store: a point that it can be
-    /// taken back to ([`restore`](Self::restore)), or that another process can go on from
-    /// ([`Kernel::restore`]). It is durable when this returns. Costs one small record, whatever the
-    /// process holds.
+    /// Creates a checkpoint of this process, after everything it has queued for the store. The
+    /// process can return to it ([`restore`](Self::restore)), and another process can continue from
+    /// it ([`Kernel::restore`]). The checkpoint is durable when this returns. Costs one small
+    /// record, whatever the size of the process.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
@@ -380,19 +387,20 @@ impl Process {
     pub async fn checkpoint(&self, label: impl Into<Arc<str>>) -> Result<Checkpoint, KernelError> {
         Ok(self
             .kernel
-            .mark(self.pid(), Scope::Process, label.into())
+            .make_checkpoint(self.pid(), Scope::Process, label.into())
             .await?
             .0)
     }
 
-    /// Takes it back to a checkpoint that it is in, in place: its conversation, its descriptors and
-    /// its phase are those of then, and a message in it says so. Calls in flight are given up, and
-    /// children that it made since are ended. What it used, what it has heard and what waits for it
-    /// stay, and so does what was done outside. One that was idle then is idle; another asks its
-    /// model. Of what it goes on from, as a branch or a copy, the checkpoints are its own too. With
-    /// the tool `restore_process`, its model does the same, as often as its program permits.
+    /// Returns the process to a checkpoint, in place: its conversation, descriptors and phase
+    /// become those of the checkpoint, and a message in the conversation says so. Calls in flight
+    /// are abandoned, and children created since are killed. Usage, received messages, waiting
+    /// messages, and effects outside of the kernel stay. If the process was idle at the checkpoint
+    /// it is idle now; otherwise it calls its model. A branch or a copy can also return to the
+    /// checkpoints of the processes that it continues. With the tool `restore_process`, the model
+    /// does the same, as often as its program permits.
     ///
-    /// The answer is what its model reads.
+    /// Returns the text that the model reads.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
@@ -402,31 +410,32 @@ impl Process {
     /// [`ProcessError::Ended`](crate::ProcessError::Ended).
     pub async fn restore(&self, checkpoint: CheckpointId) -> Result<Answer, KernelError> {
         let (reply, lineage) = oneshot::channel();
-        self.kernel.tell(LookupMessage::Lineage {
+        self.kernel.cast(LookupMessage::Lineage {
             of: self.pid(),
             reply,
         })?;
-        let (lineage, pid) = (lineage.await.map_err(|_| KernelError::Closed)?, self.pid());
-        let read = points::reading(&self.kernel.context, move |store, context| {
-            let standing = points::standing(store, context, checkpoint, &lineage)?;
-            standing.ok_or(KernelError::NotFound(NotFound::InCheckpoint {
+        let lineage = lineage.await.map_err(|_| KernelError::Closed)?;
+        let pid = self.pid();
+        let read = self.kernel.context.query_store(move |store, context| {
+            let state = consistent_cut::state_at_checkpoint(store, context, checkpoint, &lineage)?;
+            state.ok_or(KernelError::NotFound(NotFound::InCheckpoint {
                 pid,
                 checkpoint,
             }))
         });
-        let standing: Box<CheckpointImage> = Box::new(read.await?);
-        self.ask(|request_id| Input::Host {
+        let state: Box<CheckpointImage> = Box::new(read.await?);
+        self.request(|request_id| Input::Host {
             request_id,
-            request: HostRequest::Restore(standing),
+            request: HostRequest::Restore(state),
         })
         .await
     }
 }
 
 impl Tree {
-    /// Makes a checkpoint of the process and all below it, those that have ended too: one state of
-    /// all of them, messages on their way between them included. It is durable when this returns.
-    /// Costs one record, with a number for each process.
+    /// Creates a checkpoint of the process and its descendants, including those that have ended:
+    /// one consistent state, with the messages in flight between them. The checkpoint is durable
+    /// when this returns. Costs one record, with a number for each process.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
@@ -435,7 +444,7 @@ impl Tree {
         Ok(self
             .0
             .kernel
-            .mark(self.0.pid(), Scope::Tree, label.into())
+            .make_checkpoint(self.0.pid(), Scope::Tree, label.into())
             .await?
             .0)
     }

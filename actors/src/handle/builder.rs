@@ -1,4 +1,4 @@
-//! Building a kernel.
+//! Configures and starts a kernel.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, RwLock};
@@ -20,20 +20,21 @@ use crate::context::{KernelContext, Limits};
 use crate::durability::Durability;
 use crate::environment;
 use crate::error::{KernelError, NameError};
-use crate::permits::{Bounds, Providers};
+use crate::permits::{CallLimits, PermitQueues};
 use crate::ports::{
     Host, Listing, Model, NoHost, OwnerToken, Provider, Store, StoreError, Tool, ToolServers,
 };
-use crate::readers::Readers;
+use crate::read_pool::ReadPool;
 use crate::store_handle::{StoreHandle, StoreSlot};
 use crate::supervisor::{RunMessage, SupervisorActor, Table};
 use crate::temp_files::TempFilesActor;
 use dormouse_kernel::syscall;
 
-const EVENTS: usize = 8192;
+/// How many events a subscriber can be behind before it misses some.
+const EVENT_CAPACITY: usize = 8192;
 
-/// What a kernel is made of. Without a store it forgets everything at its end; without a host it
-/// touches no file and runs no command.
+/// The configuration of a kernel. Without a store, the kernel forgets everything when it ends.
+/// Without a host, it accesses no file and runs no command.
 #[must_use = "a kernel runs when it is built"]
 pub struct KernelBuilder {
     store: Option<Arc<dyn Store>>,
@@ -43,7 +44,7 @@ pub struct KernelBuilder {
     servers: Option<Arc<dyn ToolServers>>,
     host: Arc<dyn Host>,
     prices: BTreeMap<String, Price>,
-    model_calls: Bounds,
+    model_calls: CallLimits,
     durability: Durability,
     resident_bytes: Option<u64>,
     limits: Limits,
@@ -70,7 +71,7 @@ impl Default for KernelBuilder {
             servers: None,
             host: Arc::new(NoHost),
             prices: BTreeMap::new(),
-            model_calls: Bounds {
+            model_calls: CallLimits {
                 each: 16,
                 named: BTreeMap::new(),
             },
@@ -83,9 +84,9 @@ impl Default for KernelBuilder {
 }
 
 impl KernelBuilder {
-    /// Where everything durable goes. One kernel at a time writes a store. On one that is open for
-    /// reading only, processes can be listed and inspected as they stood when it was opened;
-    /// whatever would be written is refused.
+    /// The store for all durable data. Only one kernel at a time can write to a store. If the store
+    /// is open for reading only, processes can be listed and inspected as of the opening;
+    /// everything that would write is refused.
     pub fn store(mut self, store: impl Store) -> Self {
         self.store = Some(Arc::new(store));
         self
@@ -97,58 +98,59 @@ impl KernelBuilder {
         self
     }
 
-    /// A provider, for programs that say `[model] provider = "name"` and whose model is not
-    /// registered by name. One of your own, or another for a word that every kernel knows
-    /// (`anthropic`, `openai`, `openai-chat`, `gemini`, `scripted`). A program that names one that is
-    /// not registered does not compile, and a process that comes back without its provider is held.
+    /// A provider, for programs with `[model] provider = "name"` whose model is not registered by
+    /// name: one of your own, or a replacement for a word that every kernel knows (`anthropic`,
+    /// `openai`, `openai-chat`, `gemini`, `scripted`). A program that names an unregistered
+    /// provider does not compile, and a process whose provider is missing after a restart is held.
     pub fn provider(mut self, name: impl Into<String>, provider: impl Provider) -> Self {
         self.providers.insert(name.into(), Arc::new(provider));
         self
     }
 
-    /// A tool of the host. Programs enable it by its name, as any other.
+    /// A tool of the host. Programs enable it by name, like any other tool.
     pub fn tool(mut self, tool: impl Tool) -> Self {
         self.tools
             .insert(tool.spec().name.to_string(), Arc::new(tool));
         self
     }
 
-    /// What reaches the tool servers that programs name (`[mcp]`). Without it a program that uses
-    /// one does not start.
+    /// The client for the tool servers that programs name (`[mcp]`). Without it, a program that
+    /// requires one does not start.
     pub fn tool_servers(mut self, servers: impl ToolServers) -> Self {
         self.servers = Some(Arc::new(servers));
         self
     }
 
-    /// What the model of this name costs, for programs that do not say.
+    /// The price of a model, for programs that do not set one.
     pub fn price(mut self, model: impl Into<String>, price: Price) -> Self {
         self.prices.insert(model.into(), price);
         self
     }
 
-    /// The same for many, as a table of prices gives them.
+    /// Like [`price`](Self::price), for many models.
     pub fn prices(mut self, prices: impl IntoIterator<Item = (String, Price)>) -> Self {
         self.prices.extend(prices);
         self
     }
 
-    /// Files and commands of the machine, under its permissions.
+    /// Access to the files and commands of the machine, under its permissions.
     pub fn host(mut self, host: impl Host) -> Self {
         self.host = Arc::new(host);
         self
     }
 
-    /// How many model calls run at once at each provider, and at each server that a program names
-    /// in its place (`base_url`); 16, until said otherwise. Calls that wait are served by the
-    /// priority of their process ([`Start::priority`](super::Start::priority)), and the trees of a
-    /// priority in turn. A call that backs off holds no permit. Where one says how long it wants to
-    /// be left alone, none of its calls begins before.
+    /// The number of concurrent model calls at each provider, and at each server that a program
+    /// names instead (`base_url`); the default is 16. Waiting calls are served by the priority of
+    /// their process ([`Start::priority`](super::Start::priority)); within a priority, trees take
+    /// turns. A call that backs off holds no permit. If a provider names a delay, no call to it
+    /// begins earlier.
     pub fn model_calls(mut self, at_once: usize) -> Self {
         self.model_calls.each = at_once.max(1);
         self
     }
 
-    /// The same for one provider, by the word in `[model] provider = "…"`.
+    /// Like [`model_calls`](Self::model_calls), for one provider, by the word in `[model] provider
+    /// = "…"`.
     pub fn provider_calls(mut self, provider: impl Into<String>, at_once: usize) -> Self {
         self.model_calls
             .named
@@ -156,94 +158,89 @@ impl KernelBuilder {
         self
     }
 
-    /// How many inputs wait at most for one process; 256, until said otherwise. One more is refused
-    /// as busy.
+    /// The number of inputs that can wait for one process; the default is 256. Further inputs fail
+    /// with [`ProcessError::Busy`](crate::ProcessError::Busy).
     pub fn inbox(mut self, inputs: usize) -> Self {
         self.limits.inbox = inputs.clamp(1, Semaphore::MAX_PERMITS);
         self
     }
 
-    /// How far processes can write to each other by `send_message`: within their tree, until said
-    /// otherwise.
+    /// Which processes can write to each other by `send_message`; the default is those of one tree.
     pub fn reach(mut self, reach: Reach) -> Self {
         self.limits.reach = reach;
         self
     }
 
-    /// After so long a model call has failed; ten minutes, until said otherwise.
+    /// The deadline of a model call; the default is ten minutes.
     pub fn model_deadline(mut self, deadline: Duration) -> Self {
         self.limits.model_deadline = deadline;
         self
     }
 
-    /// How often a model is asked before a transient failure is final; 4, until said otherwise.
+    /// The number of attempts before a transient failure of a model is final; the default is 4.
     pub fn model_attempts(mut self, attempts: u32) -> Self {
         self.limits.model_attempts = attempts.max(1);
         self
     }
 
-    /// After so many facts a process's image is written, so that reading its journal stays short.
-    /// Until said otherwise it is written where over 1 MiB would have to be replayed and the image
-    /// is at most a quarter of that: all images of a process take about a third of what its facts
-    /// take, at most.
+    /// Writes a snapshot of a process after this many facts, so that loading it stays fast. By
+    /// default a snapshot is written when more than 1 MiB would have to be replayed and the
+    /// snapshot has at most a quarter of that size: all snapshots of a process take at most about a
+    /// third of the space of its facts.
     pub fn snapshot_after(mut self, facts: u64) -> Self {
         self.limits.snapshot_after_facts = Some(facts.max(1));
         self
     }
 
-    /// When facts have to be on the disk; before anything is done because of them, until said
-    /// otherwise.
+    /// When facts must be on the disk; the default is [`Durability::EveryFact`].
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// A process that has had nothing to do for so long hibernates: it is only its journal and a
-    /// line in the process table, until a message, a signal, the end of a child or somebody who
-    /// waits for it wakes it, under its pid. None does by itself, until said otherwise
-    /// ([`Process::hibernate`](super::Process::hibernate) is asked for). Never while something is
-    /// pending, a turn, a call, a message or the end of its wall time, and never in a kernel
-    /// without a store, which would have nothing to wake it from.
+    /// Hibernates processes for which nothing was pending during this time. A hibernated process
+    /// consists of its journal and a row in the process table; a message, a signal, the end of a
+    /// child, or a caller that waits for it wakes it under its pid. By default, processes hibernate
+    /// only on request ([`Process::hibernate`](super::Process::hibernate)). A process never
+    /// hibernates while a turn, a call, a message or a limit of wall time is pending, nor in a
+    /// kernel without a store.
     pub fn hibernate_after(mut self, idle: Duration) -> Self {
         self.limits.hibernate_after = Some(idle);
         self
     }
 
-    /// How many processes are in memory at once; without bound, until said otherwise. Over it,
-    /// those hibernate that have had nothing to do for longest. Processes with work pending are
-    /// never put to sleep, so that there may be more of those; nor are any in a kernel without a
-    /// store.
+    /// The number of loaded processes; unlimited by default. Over the limit, processes hibernate
+    /// for which nothing was pending longest. Processes with pending work never hibernate, so more
+    /// of them than the limit may be loaded; the limit has no effect in a kernel without a store.
     pub fn max_awake(mut self, processes: usize) -> Self {
         self.limits.max_awake = Some(processes);
         self
     }
 
-    /// What becomes of the processes of the store that have not ended; they are held, until said
-    /// otherwise.
+    /// Which processes of the store run again; by default none, all are held.
     pub fn recovery(mut self, recovery: Recovery) -> Self {
         self.recovery = recovery;
         self
     }
 
-    /// How many bytes of contents stay in memory; all, until said otherwise, and always all without
-    /// a store. Each counts once, however many processes hold it. Over that, the least recently
-    /// read are let go of and read from the store when somebody asks for them; what a model is
-    /// answered is the same. The kernel may take more by what is being made durable or served at
-    /// the moment, and by 1 % of all that is live. It is a bound of contents and not of the
-    /// program: processes that are awake, the process table, the index, pages of the store's files
-    /// that are mapped, and what the allocator keeps for its threads come on top
+    /// The most bytes of contents in memory; unlimited by default, and always without a store. A
+    /// content counts once, however many processes hold it. Over the limit, the least recently read
+    /// contents are evicted and read from the store on demand; the answers to models do not change.
+    /// The kernel can exceed the limit by contents that are being made durable or read, and by 1 %
+    /// of all live bytes. The limit covers contents only: loaded processes, the process table, the
+    /// index, mapped pages of the store, and memory that the allocator retains come on top
     /// (`docs/garbage.md`).
     pub fn resident_bytes_limit(mut self, bytes: u64) -> Self {
         self.resident_bytes = Some(bytes);
         self
     }
 
-    /// Starts the kernel. Processes of the store are listed; which of them run is said by
-    /// [`recovery`](Self::recovery), and their journals are read after this returns. Needs a tokio
+    /// Starts the kernel. The processes of the store are listed; [`recovery`](Self::recovery)
+    /// decides which of them run, and their journals are read after this returns. Needs a tokio
     /// runtime.
     ///
     /// # Errors
-    /// [`StoreFailure::Store`](crate::StoreFailure::Store) where the store cannot be claimed or
+    /// [`StoreFailure::Store`](crate::StoreFailure::Store) if the store cannot be claimed or
     /// read; [`NameError::ReservedTool`](crate::NameError::ReservedTool).
     pub async fn build(mut self) -> Result<Kernel, KernelError> {
         for (name, tool) in file_tools(&self.host) {
@@ -255,50 +252,51 @@ impl KernelBuilder {
         if let Some(folder) = self.store.as_ref().and_then(|store| store.folder()) {
             self.host.seal(folder);
         }
-        let Claimed {
+        let ClaimedStore {
             store: claimed,
             table,
             resumed,
-            last_mark,
+            last_checkpoint_id,
             lost,
             acknowledged,
         } = self.claim().await?;
-        let opening = claimed.as_ref().map_or(0, |(_, owner)| owner.0);
-        let (claimed, held) = match claimed {
+        let owner_token = claimed.as_ref().map_or(0, |(_, owner)| owner.0);
+        let (claimed, handle) = match claimed {
             Some((store, owner)) => {
-                let (store_handle, returns) = StoreHandle::of(store);
+                let (store_handle, barrier) = StoreHandle::with_barrier(store);
                 (
                     Some((store_handle.clone(), owner)),
-                    Some((store_handle, returns)),
+                    Some((store_handle, barrier)),
                 )
             }
             None => (None, None),
         };
-        let is_kept = held.is_some();
-        let store = Arc::new(StoreSlot::new(held));
+        let has_store = handle.is_some();
+        let store = Arc::new(StoreSlot::new(handle));
         let content_cache = Arc::new(ContentCache::new(store.clone(), self.resident_bytes));
         let spawned = CheckpointActor::spawn(
             None,
             CheckpointActor,
-            (claimed, last_mark, content_cache.clone(), self.durability),
+            (
+                claimed,
+                last_checkpoint_id,
+                content_cache.clone(),
+                self.durability,
+            ),
         )
         .await;
         let (checkpoint, _task) = spawned.map_err(|_| KernelError::Closed)?;
-        let files = (
-            checkpoint.clone(),
-            store.store_handle(),
-            content_cache.clone(),
-        );
+        let files = (checkpoint.clone(), store.handle(), content_cache.clone());
         let spawned = TempFilesActor::spawn(None, TempFilesActor, files).await;
         let (temp_files, _task) = spawned.map_err(|_| KernelError::Closed)?;
         let context = Arc::new(KernelContext {
-            is_kept,
+            has_store,
             lost,
             acknowledged,
             store,
             content_cache,
-            opening,
-            around: Arc::new(HostContext {
+            owner_token,
+            host_context: Arc::new(HostContext {
                 tools: host_tools(&self.tools),
                 environment: environment::standard(),
                 prices: self.prices,
@@ -310,13 +308,13 @@ impl KernelBuilder {
             host: self.host,
             checkpoint,
             temp_files,
-            events: RwLock::new(Some(broadcast::Sender::new(EVENTS))),
-            model_permits: Providers::new(self.model_calls),
+            events: RwLock::new(Some(broadcast::Sender::new(EVENT_CAPACITY))),
+            model_permits: PermitQueues::new(self.model_calls),
             limits: self.limits,
-            collecting: Arc::default(),
-            in_use: Arc::default(),
-            readers: Readers::new(),
-            compiled: Mutex::default(),
+            gc_inventory: Arc::default(),
+            checkpoints_in_use: Arc::default(),
+            read_pool: ReadPool::new(),
+            program_cache: Mutex::default(),
         });
         let spawned = SupervisorActor::spawn(None, SupervisorActor, (context.clone(), table)).await;
         let (supervisor, _task) = spawned.map_err(|_| KernelError::Closed)?;
@@ -329,40 +327,41 @@ impl KernelBuilder {
         })
     }
 
-    /// Claims the store, and reads its process table.
-    async fn claim(&self) -> Result<Claimed, KernelError> {
+    /// Claims the store and reads its process table.
+    async fn claim(&self) -> Result<ClaimedStore, KernelError> {
         let inbox = self.limits.inbox;
         let Some(store) = self.store.clone() else {
             let table = Table::new(Listing::default(), inbox);
-            let (resumed, lost, acknowledged) = (Vec::new(), Vec::new(), Vec::new());
-            return Ok(Claimed {
+            return Ok(ClaimedStore {
                 store: None,
                 table,
-                resumed,
-                last_mark: 0,
-                lost,
-                acknowledged,
+                resumed: Vec::new(),
+                last_checkpoint_id: 0,
+                lost: Vec::new(),
+                acknowledged: Vec::new(),
             });
         };
         let recovery = self.recovery.clone();
-        let claim = move || -> Result<Claimed, KernelError> {
-            let (listing, last_mark) = (store.processes()?, store.last_checkpoint()?);
+        let claim = move || -> Result<ClaimedStore, KernelError> {
+            let listing = store.processes()?;
+            let last_checkpoint_id = store.last_checkpoint()?;
             listing.lost.iter().for_each(
                 |lost| tracing::error!(%lost, "not all processes of the store can be listed"),
             );
             let (owner, resumed) = match store.claim() {
-                // A kernel to look into a store that is only read: nothing in it goes on, and what
-                // is done is refused.
+                // On a read-only store the kernel only serves inspection: no process runs, and
+                // writes are refused.
                 Err(StoreError::ReadOnly { .. }) => (OwnerToken(0), Vec::new()),
                 claimed => (claimed?, recovery.of(&listing.rows)),
             };
-            let (lost, acknowledged) = (listing.lost.clone(), listing.acknowledged.clone());
+            let lost = listing.lost.clone();
+            let acknowledged = listing.acknowledged.clone();
             let table = Table::new(listing, inbox);
-            Ok(Claimed {
+            Ok(ClaimedStore {
                 store: Some((store, owner)),
                 table,
                 resumed,
-                last_mark,
+                last_checkpoint_id,
                 lost,
                 acknowledged,
             })
@@ -373,17 +372,17 @@ impl KernelBuilder {
     }
 }
 
-/// A store that was claimed, if there is one.
-struct Claimed {
+/// The result of claiming the store, if there is one.
+struct ClaimedStore {
     store: Option<(Arc<dyn Store>, OwnerToken)>,
     table: Table,
-    /// Those that are to run.
+    /// The processes that run again.
     resumed: Vec<Pid>,
-    /// The highest number that a checkpoint had.
-    last_mark: u64,
-    /// What the store cannot list, and why.
+    /// The highest number that a checkpoint ever had.
+    last_checkpoint_id: u64,
+    /// Descriptions of the records that the store has lost.
     lost: Vec<String>,
-    /// The same for what a repair has acknowledged.
+    /// Losses that a repair has acknowledged.
     acknowledged: Vec<String>,
 }
 

@@ -7,10 +7,9 @@ use dormouse_proto::message::Message;
 use dormouse_proto::tool::ToolSpec;
 
 use super::branch::Point;
-use super::history::image;
+use super::history::image_at;
 use super::kernel::Kernel;
 use crate::error::KernelError;
-use crate::points;
 
 /// What the model of a process reads: the parts of its next request. Cloning costs its messages,
 /// and none of their texts.
@@ -35,14 +34,15 @@ impl Kernel {
     /// [`NotFound::InCheckpoint`](crate::NotFound::InCheckpoint),
     /// [`StoreFailure::Load`](crate::StoreFailure::Load).
     pub async fn conversation(&self, pid: Pid, at: Point) -> Result<Conversation, KernelError> {
-        points::reading(&self.context, move |store, context| {
-            let image = image(store, context, (pid, at))?;
-            Ok(Conversation {
-                system: image.system,
-                tools: image.tools,
-                messages: image.messages.into_iter().collect(),
+        self.context
+            .query_store(move |store, context| {
+                let image = image_at(store, context, (pid, at))?;
+                Ok(Conversation {
+                    system: image.system,
+                    tools: image.tools,
+                    messages: image.messages.into_iter().collect(),
+                })
             })
-        })
-        .await
+            .await
     }
 }

@@ -11,8 +11,9 @@ use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 
 use crate::event::Event;
 
-/// Events as they happen, of all processes or of one. Bounded: a watcher that is too slow gets
-/// [`Event::Lagged`] in place of what it missed. Ends with the kernel.
+/// The events of all processes or of one, as they happen. The buffer is bounded: a slow subscriber
+/// gets [`Event::Lagged`] in place of the events that it missed. The stream ends when the kernel
+/// shuts down.
 #[derive(Debug)]
 pub struct Events {
     stream: BroadcastStream<Event>,

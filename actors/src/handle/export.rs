@@ -1,4 +1,4 @@
-//! Exports: a process, or a tree, as one file.
+//! Exports: a process or a tree, written as one file.
 
 use std::fmt;
 use std::io::Write;
@@ -10,14 +10,14 @@ use dormouse_proto::id::{CommitNumber, FactNumber, Pid};
 use super::branch::Point;
 use super::kernel::Kernel;
 use super::temporary_checkpoint::TemporaryCheckpoint;
+use crate::consistent_cut::ConsistentCut;
 use crate::context::KernelContext;
 use crate::error::{KernelError, NotFound, StoreFailure};
-use crate::export::{self, Exported, Order};
-use crate::points::{self, Cut};
+use crate::export::{self, ExportRequest, Exported};
 use crate::ports::{Store, StoreError, Written};
 use crate::supervisor::ProcessTree;
 
-/// An export about to be made: [`write`](Export::write) makes it.
+/// An export to be written: [`write`](Export::write) writes it.
 #[must_use = "an export is made when it is written"]
 pub struct Export {
     kernel: Kernel,
@@ -47,13 +47,14 @@ impl fmt::Debug for Export {
 }
 
 impl Kernel {
-    /// Begins to export a process, or it and all below it, as it stands: image, contents, temporary
-    /// files of its tree, programs, and its facts, for reading. The process does not notice. What
-    /// is in flight goes with a tree, so that it goes on elsewhere as after a restart; a process
-    /// alone goes on as [`copy`](Self::copy) does, without its children. Checkpoints stay.
+    /// Begins to export a process, or a process and its descendants: state, contents, temporary
+    /// files of the tree, programs, and the facts for reading. The processes are not affected. A
+    /// tree is exported with its calls and messages in flight, so that it resumes elsewhere as
+    /// after a restart; a single process resumes as [`copy`](Self::copy) does, without its
+    /// children. Checkpoints are not exported.
     ///
-    /// An export is in the clear, also of an encrypted store. Secrets of the environment are in no
-    /// state and so in no export; what a tool or a model was told of them is.
+    /// An export is not encrypted, even if the store is. Secrets of the environment are not part of
+    /// any state and therefore not exported, unless a tool or a model was given them.
     pub fn export(&self, of: Pid, scope: Scope) -> Export {
         Export {
             kernel: self.clone(),
@@ -66,24 +67,24 @@ impl Kernel {
 }
 
 impl Export {
-    /// As it stood at this point. Of a checkpoint of one process it is that process alone.
+    /// Exports the state at this position. A checkpoint of one process exports that process alone.
     pub fn at(mut self, at: impl Into<Point>) -> Self {
         self.at = at.into();
         self
     }
 
-    /// Masks what `redact` finds, in every text that leaves: messages, arguments and answers,
-    /// prompts, names and labels, programs, contents and temporary files. See [`Redact`] for what a
-    /// mask keeps. Everything is read twice for it.
+    /// Masks what `redact` finds in every exported text: messages, arguments and answers, prompts,
+    /// names and labels, programs, contents and temporary files. See [`Redact`] for what a mask
+    /// keeps. All data is read twice.
     pub fn redact(mut self, redact: impl Redact + 'static) -> Self {
         self.redact = Some(Box::new(redact));
         self
     }
 
-    /// Writes it, and gives back what it was written to, flushed. Costs the journals of its
-    /// processes, and a pass over its contents; holds one image, one history and a part of a
-    /// content at a time. Where the store takes commits, the present is marked by a checkpoint,
-    /// which is given up again; of a store that is only read the present is its last commit.
+    /// Writes the export and returns the flushed output. Costs the journals of its processes and a
+    /// pass over its contents; holds one process state, one history and a chunk of a content at a
+    /// time. The present is a temporary checkpoint, which is dropped afterwards; for a read-only
+    /// store it is the last commit.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
@@ -92,7 +93,7 @@ impl Export {
     /// [`StoreFailure::Store`](crate::StoreFailure::Store) for an unknown fact or checkpoint, and
     /// for damage; [`StoreFailure::Load`](crate::StoreFailure::Load) for a journal or a content
     /// that cannot be read; [`ExportFailure::File`](crate::ExportFailure::File) where `to` fails.
-    /// What was written by then is no export.
+    /// The output is not a valid export then.
     pub async fn write<W: Write + Send + 'static>(
         self,
         to: W,
@@ -104,12 +105,12 @@ impl Export {
             at,
             redact,
         } = self;
-        if !kernel.context.is_kept {
+        if !kernel.context.has_store {
             return Err(StoreFailure::NoStore.into());
         }
         let mut guard = None;
-        let cutting = match at {
-            Point::Fact(fact) => Cutting::Behind(fact),
+        let export_cut = match at {
+            Point::Fact(fact) => ExportCut::Behind(fact),
             Point::Checkpoint(id) => {
                 let checkpoint = kernel.checkpoint(id).await?;
                 checkpoint.position_of(of).ok_or(NotFound::InCheckpoint {
@@ -119,13 +120,14 @@ impl Export {
                 if checkpoint.scope == Scope::Process {
                     scope = Scope::Process;
                 }
-                Cutting::Checkpoint(checkpoint)
+                ExportCut::Checkpoint(checkpoint)
             }
-            Point::Now if kernel.context.is_read_only() => Cutting::End,
+            Point::Now if kernel.context.is_read_only() => ExportCut::End,
             Point::Now => {
-                let (checkpoint, made) = kernel.mark(of, scope, "export".into()).await?;
-                guard = Some(made);
-                Cutting::Checkpoint(checkpoint)
+                let (checkpoint, new_guard) =
+                    kernel.make_checkpoint(of, scope, "export".into()).await?;
+                guard = Some(new_guard);
+                ExportCut::Checkpoint(checkpoint)
             }
         };
         let temporary = TemporaryCheckpoint::of(&kernel, guard);
@@ -134,16 +136,16 @@ impl Export {
             process_tree.rows.retain(|row| row.pid == of);
         }
         let write = move |store: &dyn Store, context: &KernelContext| {
-            let cut = match &cutting {
-                Cutting::Checkpoint(checkpoint) => Cut::of(checkpoint),
-                Cutting::Behind(fact) => Cut::behind(store, of, *fact, &process_tree)?,
-                Cutting::End => end(store, &process_tree)?,
+            let cut = match &export_cut {
+                ExportCut::Checkpoint(checkpoint) => ConsistentCut::of(checkpoint),
+                ExportCut::Behind(fact) => ConsistentCut::behind(store, of, *fact, &process_tree)?,
+                ExportCut::End => cut_at_end(store, &process_tree)?,
             };
             let ProcessTree { root, rows, last } = process_tree;
             export::write(
                 store,
                 context,
-                &Order {
+                &ExportRequest {
                     scope,
                     rows,
                     root,
@@ -154,7 +156,7 @@ impl Export {
                 to,
             )
         };
-        let written = points::reading(&kernel.context, write).await;
+        let written = kernel.context.query_store(write).await;
         if let Some(guard) = temporary.hand_over() {
             let dropped = kernel.drop_checkpoint(guard.id).await;
             return written.and_then(|written| dropped.map(|()| written));
@@ -163,17 +165,17 @@ impl Export {
     }
 }
 
-/// Which cut is exported.
-enum Cutting {
+/// The cut to export.
+enum ExportCut {
     Checkpoint(Checkpoint),
     Behind(FactNumber),
-    /// All that a store holds that is only read: it shows one moment.
+    /// Everything in a read-only store, which does not change.
     End,
 }
 
-/// All that the store holds of a process tree.
-fn end(store: &dyn Store, process_tree: &ProcessTree) -> Result<Cut, StoreError> {
-    let mut cut = Cut {
+/// The cut at the end of all histories.
+fn cut_at_end(store: &dyn Store, process_tree: &ProcessTree) -> Result<ConsistentCut, StoreError> {
+    let mut cut = ConsistentCut {
         commit: CommitNumber(u64::MAX),
         at_ms: 0,
         members: Default::default(),

@@ -1,8 +1,8 @@
-//! `read_file` and `list_dir`: what every kernel's programs can enable, of files that its host
-//! permits to be read.
+//! The tools `read_file` and `list_dir`, for files that the host permits to be read. Every kernel
+//! offers them to its programs.
 //!
-//! Neither shows a part: what is too large for a context becomes a descriptor, as any output does.
-//! An embedder that registers a tool of the same name puts its own in the place.
+//! Both return complete results: output that is too large for a context becomes a descriptor. A
+//! tool of the same name that the embedder registers replaces them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use serde::Deserialize;
 use super::FnTool;
 use crate::ports::{Host, OutputSink, Tool};
 
-/// So much of a file is read.
+/// The most bytes of a file that are read.
 const READ_BYTES: u64 = 256 << 20;
 
 const READ_FILE: &str = "Reads a file, whole. A long one becomes a file descriptor, and you see \
@@ -37,18 +37,18 @@ struct ReadFile {
 #[serde(deny_unknown_fields)]
 struct ListDir {
     /// The directory; the working directory, where none is given.
-    #[serde(alias = "path", default = "here")]
+    #[serde(alias = "path", default = "default_directory")]
     directory_path: String,
     /// Whether entries whose names begin with a dot are listed too.
     #[serde(default)]
     all: bool,
 }
 
-fn here() -> String {
+fn default_directory() -> String {
     ".".to_owned()
 }
 
-/// Both, by name.
+/// Both tools, by name.
 pub(super) fn file_tools(host: &Arc<dyn Host>) -> [(&'static str, Arc<dyn Tool>); 2] {
     let reading = host.clone();
     let read = FnTool::streaming(
@@ -90,19 +90,19 @@ pub(super) fn file_tools(host: &Arc<dyn Host>) -> [(&'static str, Arc<dyn Tool>)
     ]
 }
 
-/// On a thread where waiting for a disk is allowed.
+/// Runs `work` on a blocking thread.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
     tokio::task::spawn_blocking(work)
         .await
-        .unwrap_or_else(|error| Err(format!("the host failed inside: {error}")))
+        .unwrap_or_else(|error| Err(format!("the host failed internally: {error}")))
 }
 
 fn read_file(host: &dyn Host, path: &str, out: &OutputSink) -> Result<(), String> {
     let CappedBytes { bytes, cut_bytes } =
-        host.collect(Path::new(path), READ_BYTES).map_err(said)?;
-    // What does not fit is reported by the sink itself.
+        host.collect(Path::new(path), READ_BYTES).map_err(message)?;
+    // The sink itself reports output that does not fit.
     let _ = match shown_type(&bytes).filter(|_| cut_bytes == 0) {
         Some(media_type) => {
             let name = Path::new(path)
@@ -119,7 +119,7 @@ fn read_file(host: &dyn Host, path: &str, out: &OutputSink) -> Result<(), String
     match cut_bytes {
         0 => Ok(()),
         _ => Err(format!(
-            "{path} is longer: what stands above are its first {READ_BYTES} bytes, {cut_bytes} \
+            "{path} is longer: the text above is its first {READ_BYTES} bytes; {cut_bytes} more \
              follow."
         )),
     }
@@ -133,7 +133,7 @@ enum Hidden {
 }
 
 fn list_dir(host: &dyn Host, path: &str, hidden: Hidden) -> Result<String, String> {
-    let Listing { entries, left_out } = host.list(Path::new(path)).map_err(said)?;
+    let Listing { entries, left_out } = host.list(Path::new(path)).map_err(message)?;
     let shown = entries
         .iter()
         .filter(|entry| hidden == Hidden::Listed || !entry.name.starts_with('.'));
@@ -151,7 +151,7 @@ fn list_dir(host: &dyn Host, path: &str, hidden: Hidden) -> Result<String, Strin
 }
 
 fn line(DirEntry { name, kind }: &DirEntry) -> String {
-    // A name may hold anything but a slash: one entry is one line.
+    // A file name may contain control characters; they are escaped so that each entry is one line.
     let name = name
         .chars()
         .fold(String::with_capacity(name.len()), |mut line, c| {
@@ -170,6 +170,6 @@ fn line(DirEntry { name, kind }: &DirEntry) -> String {
     }
 }
 
-fn said(error: FileError) -> String {
+fn message(error: FileError) -> String {
     error.message
 }

@@ -1,4 +1,4 @@
-//! Collecting garbage while a kernel runs.
+//! Garbage collection of a running kernel.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -15,60 +15,57 @@ use crate::garbage::{Collection, Garbage, Unreadable, collect};
 use crate::ports::{Bounds, OwnerToken, Purpose};
 use crate::supervisor::LookupMessage;
 
-/// Says that nobody waits any more, when it is dropped.
-struct Waiting(Arc<AtomicBool>);
+/// Tells the blocking thread, when it is dropped, that the caller no longer waits.
+struct CallerGuard(Arc<AtomicBool>);
 
-impl Drop for Waiting {
+impl Drop for CallerGuard {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Relaxed);
     }
 }
 
 impl Kernel {
-    /// Gives up what the rules say, and the room that nothing needs any more; or counts it and
-    /// writes nothing. Processes run on meanwhile. The first collection of a kernel reads every
-    /// journal that is kept; each later one reads what came since, and nothing where nothing came.
-    /// What is remembered for that takes some 70 bytes of memory for each content and 300 for each
-    /// process ([`dormouse_kernel::inventory`]). A process that is given up is in no list from then
-    /// on, and its number is never given again. One collection runs at a time; another waits for
-    /// it.
+    /// Deletes what the retention rules select, and frees the space that nothing needs; or only
+    /// counts it. Processes continue to run. The first collection of a kernel reads every retained
+    /// journal; a later one reads what was written since. The inventory takes about 70 bytes of
+    /// memory for each content and 300 for each process ([`dormouse_kernel::inventory`]). A deleted
+    /// process is no longer listed, and its pid is never reused. One collection runs at a time;
+    /// another one waits for it.
     ///
-    /// To drop the future breaks it off, and so does a shutdown: after some hundred records, or one
-    /// step of the sweep, at most. What was given up or freed before stays so, and it can be called
-    /// again. What was broken off says so:
-    /// [`Progress::BrokenOff`](crate::ports::Progress::BrokenOff).
+    /// Dropping the future or shutting down breaks the collection off, after about a hundred
+    /// records or one step of the sweep; [`Progress::BrokenOff`](crate::ports::Progress::BrokenOff)
+    /// reports it. What was deleted or freed before stays so, and the collection can be called
+    /// again.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
-    /// [`StoreFailure::Store`](crate::StoreFailure::Store), [`KernelError::Closed`] where the
-    /// kernel shuts down. What was given up or freed before stays so; it can be called again.
+    /// [`StoreFailure::Store`](crate::StoreFailure::Store), [`KernelError::Closed`] if the
+    /// kernel shuts down. What was deleted or freed before stays so; it can be called again.
     pub async fn collect_garbage(
         &self,
         retention: Retention,
         purpose: Purpose,
     ) -> Result<Garbage, KernelError> {
-        // The store handle comes second: whoever waits here for another collection does not hold up a
-        // shutdown.
-        let mut inventory = self.context.collecting.clone().lock_owned().await;
-        let store = self.context.store().ok_or(StoreFailure::NoStore)?;
-        let (owner, context, supervisor) = (
-            OwnerToken(self.context.opening),
-            self.context.clone(),
-            self.supervisor.clone(),
-        );
-        let waits = Arc::new(AtomicBool::new(true));
-        let waiting = Waiting(waits.clone());
+        // The lock comes before the store handle: a caller that waits for another collection does
+        // not delay a shutdown.
+        let mut inventory = self.context.gc_inventory.clone().lock_owned().await;
+        let store = self.context.store_handle().ok_or(StoreFailure::NoStore)?;
+        let owner = OwnerToken(self.context.owner_token);
+        let context = self.context.clone();
+        let supervisor = self.supervisor.clone();
+        let is_awaited = Arc::new(AtomicBool::new(true));
+        let caller = CallerGuard(is_awaited.clone());
         let work = move || {
-            let watch = &mut |_| match context.is_open() && waits.load(Ordering::Relaxed) {
+            let watch = &mut |_| match context.is_open() && is_awaited.load(Ordering::Relaxed) {
                 true => ControlFlow::Continue(()),
                 false => ControlFlow::Break(()),
             };
-            // Said at once, and here: whatever becomes of the rest, the table is to show what the
-            // store holds.
+            // Reported at once: even if a later step fails, the table must show what the store
+            // holds.
             let forgot = &mut |pids: &BTreeSet<Pid>| {
-                // Where the supervisor is gone, so is its table.
+                // If the supervisor has stopped, there is no table to update.
                 let _ = supervisor.cast(
-                    LookupMessage::Forget {
+                    LookupMessage::RemoveDeleted {
                         pids: pids.iter().copied().collect(),
                     }
                     .into(),
@@ -78,8 +75,8 @@ impl Kernel {
                 (&retention, Bounds::default(), Unreadable::KeepAll);
             let now_ms = now_ms();
             let inventory = &mut *inventory;
-            let in_use = &|| context.in_use.list();
-            let order = Collection {
+            let in_use = &|| context.checkpoints_in_use.list();
+            let collection = Collection {
                 owner,
                 inventory,
                 retention,
@@ -91,12 +88,12 @@ impl Kernel {
                 forgot,
                 watch,
             };
-            collect(&*store, order)
+            collect(&*store, collection)
         };
         let garbage = tokio::task::spawn_blocking(work)
             .await
             .map_err(|_| KernelError::Closed)??;
-        drop(waiting);
+        drop(caller);
         Ok(garbage)
     }
 }

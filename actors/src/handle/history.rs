@@ -1,4 +1,4 @@
-//! Looking back: the facts of a process, one by one, and what differs between two points.
+//! The past of a process: its facts one by one, and the differences between two positions.
 
 use dormouse_kernel::process::{Diff, Image, diff, summary_line};
 use dormouse_proto::export::Facts;
@@ -8,31 +8,30 @@ use dormouse_proto::record::{ContentRef, Fact};
 
 use super::branch::Point;
 use super::kernel::Kernel;
+use crate::consistent_cut;
 use crate::context::KernelContext;
 use crate::error::{KernelError, NotFound};
-use crate::points;
 use crate::ports::{Store, StoreError, Written};
-use crate::recovery::{self, LoadError, Purpose};
+use crate::recovery::{self, LoadError, LoadPurpose};
 
-/// A fact as it is listed: each is a point that a branch can begin at.
+/// A fact as it is listed. A branch can begin after each of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLine {
     /// Its number; 0 for the birth.
     pub number: FactNumber,
-    /// The commit that it was written in: what follows belongs to a point as well, as far as it has
-    /// the same.
+    /// The commit of the fact. A branch from a fact includes all further facts of the same commit.
     pub commit: CommitNumber,
-    /// When that was: milliseconds since the epoch, UTC.
+    /// The time of the commit: milliseconds since the epoch, UTC.
     pub at_ms: u64,
-    /// The word for it; `born` for the birth.
+    /// The name of the fact; `born` for the birth.
     pub name: &'static str,
-    /// What it says, in one line.
+    /// A one-line summary.
     pub gist: String,
 }
 
 impl Kernel {
-    /// The facts of a process that are kept, its birth first where that is. Costs its whole
-    /// journal, and a read for each commit.
+    /// The retained facts of a process, beginning with its birth if that is retained. Costs its
+    /// whole journal, and a read for each commit.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
@@ -45,8 +44,8 @@ impl Kernel {
         }
     }
 
-    /// The facts of a process up to the first one that is lost, and the error that reading that one
-    /// gives; none if all can be read. Costs as [`Kernel::log`].
+    /// The facts of a process up to the first one that is lost, and the error for that one; `None`
+    /// if all can be read. Costs as [`Kernel::log`].
     ///
     /// # Errors
     /// As [`Kernel::log`], except for facts that are lost.
@@ -54,11 +53,13 @@ impl Kernel {
         &self,
         pid: Pid,
     ) -> Result<(Vec<LogLine>, Option<KernelError>), KernelError> {
-        points::reading(&self.context, move |store, _| readable_log(store, pid)).await
+        self.context
+            .query_store(move |store, _| readable_log(store, pid))
+            .await
     }
 
-    /// What differs between a point of one process and one of the same or another: a fact
-    /// (exactly), a checkpoint, or its last durable fact. Costs both journals since their latest
+    /// The differences between two positions of the same process or of two processes: a fact
+    /// (exactly), a checkpoint, or the last durable fact. Costs both journals since their latest
     /// snapshots.
     ///
     /// # Errors
@@ -69,11 +70,11 @@ impl Kernel {
     pub async fn diff(&self, left: (Pid, Point), right: (Pid, Point)) -> Result<Diff, KernelError> {
         let read = move |store: &dyn Store, context: &KernelContext| {
             Ok(diff(
-                &image(store, context, left)?,
-                &image(store, context, right)?,
+                &image_at(store, context, left)?,
+                &image_at(store, context, right)?,
             ))
         };
-        points::reading(&self.context, read).await
+        self.context.query_store(read).await
     }
 }
 
@@ -109,7 +110,7 @@ fn readable_log(
             let (name, gist) = match number {
                 FactNumber(0) => ("born", program_of(store, pid)?),
                 _ => match facts.next() {
-                    Some(fact) => named(pid, &fact)?,
+                    Some(fact) => summarize(pid, &fact)?,
                     None => return Ok((lines, lost)),
                 },
             };
@@ -125,7 +126,7 @@ fn readable_log(
     Ok((lines, lost))
 }
 
-/// The name of its program; nothing where its first image is lost.
+/// The name of the program; empty if the first snapshot is lost.
 fn program_of(store: &dyn Store, pid: Pid) -> Result<String, StoreError> {
     match store.journal(pid, Some(FactNumber(0))) {
         Err(StoreError::Damaged { .. } | StoreError::Lost { .. }) => Ok(String::new()),
@@ -133,7 +134,7 @@ fn program_of(store: &dyn Store, pid: Pid) -> Result<String, StoreError> {
     }
 }
 
-/// The facts up to the first that cannot be read, and why.
+/// The facts up to the first that cannot be read, and the error for that one.
 fn facts_up_to_loss(
     store: &dyn Store,
     pid: Pid,
@@ -155,16 +156,16 @@ fn facts_up_to_loss(
 ///
 /// # Errors
 /// Each may be [`StoreFailure::Load`](crate::StoreFailure::Load), for a fact that has no meaning.
-pub fn log_lines(told: &Facts) -> impl Iterator<Item = Result<LogLine, KernelError>> {
+pub fn log_lines(commit_facts: &Facts) -> impl Iterator<Item = Result<LogLine, KernelError>> {
     let Facts {
         pid,
         commit,
         at_ms,
         first,
         ref facts,
-    } = *told;
+    } = *commit_facts;
     (first.0..).zip(facts).map(move |(number, fact)| {
-        let (name, gist) = named(pid, fact)?;
+        let (name, gist) = summarize(pid, fact)?;
         Ok(LogLine {
             number: FactNumber(number),
             commit,
@@ -175,14 +176,13 @@ pub fn log_lines(told: &Facts) -> impl Iterator<Item = Result<LogLine, KernelErr
     })
 }
 
-fn named(pid: Pid, fact: &[u8]) -> Result<(&'static str, String), LoadError> {
+fn summarize(pid: Pid, fact: &[u8]) -> Result<(&'static str, String), LoadError> {
     let fact: Fact<ContentRef> =
         codec::decode(fact).map_err(|source| LoadError::Record { pid, source })?;
     Ok((fact.name(), summary_line(&fact)))
 }
 
-/// A process as it stood at a point.
-pub(super) fn image(
+pub(super) fn image_at(
     store: &dyn Store,
     context: &KernelContext,
     (pid, at): (Pid, Point),
@@ -191,14 +191,16 @@ pub(super) fn image(
         Point::Now => None,
         Point::Fact(fact) => Some(fact),
         Point::Checkpoint(id) => {
-            let standing = points::checkpoint(store, id)?.position_of(pid);
-            Some(standing.ok_or(NotFound::InCheckpoint {
+            let fact = consistent_cut::checkpoint(store, id)?.position_of(pid);
+            Some(fact.ok_or(NotFound::InCheckpoint {
                 pid,
                 checkpoint: id,
             })?)
         }
     };
-    Ok(recovery::load(store, context, pid, upto, Purpose::Look)?
-        .state
-        .image())
+    Ok(
+        recovery::load(store, context, pid, upto, LoadPurpose::Inspect)?
+            .state
+            .image(),
+    )
 }

@@ -1,4 +1,4 @@
-//! Imports: what an export holds, as new processes of this kernel.
+//! Imports: the processes of an export as new processes of this kernel.
 
 use std::future::IntoFuture;
 use std::io::{Read, Seek};
@@ -12,13 +12,14 @@ use super::kernel::Kernel;
 use super::process::Process;
 use crate::error::{KernelError, StoreFailure};
 use crate::import;
-use crate::recovery::Purpose;
-use crate::supervisor::{Branching, Launch};
+use crate::recovery::LoadPurpose;
+use crate::supervisor::{BranchRequest, Launch};
 
-/// So often an import is tried whose contents are swept before its processes are born.
-const TRIES: u32 = 3;
+/// How often an import is attempted if a garbage collection sweeps its contents before its
+/// processes are created.
+const MAX_ATTEMPTS: u32 = 3;
 
-/// An import about to be made: `.await` makes it.
+/// An import to be made: `.await` makes it.
 #[derive(Debug)]
 #[must_use = "an import is made when this is awaited"]
 pub struct Import<R> {
@@ -31,39 +32,39 @@ pub struct Import<R> {
 /// What was imported.
 #[derive(Clone, Debug)]
 pub struct Imported {
-    /// The export.
+    /// The id of the export.
     pub export: ExportId,
-    /// What has become of the process that it is of.
+    /// The new process for the exported one.
     pub process: Process,
-    /// Each process by its number in the store that the export is of, and its pid here, by rising
-    /// pid.
+    /// The pid of each process in the exporting store, and its pid in this kernel, sorted by the
+    /// latter.
     pub pids: Vec<(Pid, Pid)>,
 }
 
 impl Kernel {
-    /// Begins to take in an export: its processes are born here under new pids, all in one commit,
-    /// with the temporary files of their tree and the messages that were on their way between them.
-    /// All of the file is checked first, and nothing of it is used where anything is wrong.
-    /// Contents become durable before the births, in batches. In memory are all images, and the
-    /// largest content.
+    /// Begins to import an export: its processes are created with new pids, all in one commit, with
+    /// the temporary files of their tree and the messages in flight between them. The whole file is
+    /// checked first, and nothing of it is used if anything is wrong. Contents become durable in
+    /// batches before the processes are created. All process states and the largest content are in
+    /// memory.
     ///
-    /// They go on as those of a branch ([`branch`](Self::branch)), and go on knowing each other by
-    /// the numbers in their conversations. Whoever else had a number there is nobody here: of the
-    /// processes of this kernel, those with such a number can neither be named to them nor write to
-    /// them. New pids are greater than those numbers. A process keeps its name where nobody has it
-    /// here. To import a file is to run the programs in it, under what this host permits; importing
-    /// it twice makes two of each.
+    /// The processes resume like those of a [`branch`](Self::branch), and keep the ids in their
+    /// conversations. An id of a process that was not exported means no process here: processes of
+    /// this kernel with such a pid can neither be named by the imported processes nor write to
+    /// them. New pids are greater than all of those ids. A process keeps its name if no living
+    /// process has it. Importing a file runs the programs in it, under the permissions of this
+    /// host; importing it twice creates two of each process.
     ///
-    /// They run, also those that were stopped, unless they are [`stopped`](Import::stopped) or
-    /// [`held`](Import::held).
+    /// All processes run, including those that were stopped, unless the import is
+    /// [`stopped`](Import::stopped) or [`held`](Import::held).
     ///
     /// # Errors
     /// When awaited: [`ExportFailure::Unusable`](crate::ExportFailure::Unusable) for a file that
     /// was cut off, altered, of a later version, or no export;
-    /// [`ExportFailure::File`](crate::ExportFailure::File) where it cannot be read;
-    /// [`StoreFailure::Load`](crate::StoreFailure::Load) where a program needs a tool or a price
+    /// [`ExportFailure::File`](crate::ExportFailure::File) if it cannot be read;
+    /// [`StoreFailure::Load`](crate::StoreFailure::Load) if a program needs a tool or a price
     /// that this kernel lacks; [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
-    /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable). Nothing was born then.
+    /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable). No process was created then.
     pub fn import<R: Read + Seek + Send + 'static>(&self, file: R) -> Import<R> {
         Import {
             kernel: self.clone(),
@@ -75,14 +76,14 @@ impl Kernel {
 }
 
 impl<R: Read + Seek + Send + 'static> Import<R> {
-    /// Its processes are born stopped, and begin nothing before they are continued.
+    /// The processes start stopped, and begin nothing until they are continued.
     pub fn stopped(mut self) -> Self {
         self.beginning = StartMode::Stopped;
         self
     }
 
-    /// Its processes are held: they do not run before they are resumed or spoken to, as those of a
-    /// store that was just opened. Tools of theirs may be missing here until then.
+    /// The processes are held, like those of a store that was just opened: they do not run until
+    /// they are resumed or receive an input. Until then their tools may be missing in this kernel.
     pub fn held(mut self) -> Self {
         self.launch = Launch::Hold;
         self
@@ -95,55 +96,56 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
             beginning,
             launch,
         } = self;
-        if !kernel.context.is_kept {
+        if !kernel.context.has_store {
             return Err(StoreFailure::NoStore.into());
         }
         let purpose = match launch {
-            Launch::Run => Purpose::Run,
-            Launch::Hold => Purpose::Look,
+            Launch::Run => LoadPurpose::Run,
+            Launch::Hold => LoadPurpose::Inspect,
         };
-        let mut tries = 1;
+        let mut attempt = 1;
         loop {
             let context = kernel.context.clone();
-            let bring = move || {
-                let plan = import::plan(&context, &mut file, purpose)?;
-                import::bring(&context, &mut file, &plan)?;
-                Ok::<_, KernelError>((file, plan))
+            let store_contents = move || {
+                let checked = import::check_export(&context, &mut file, purpose)?;
+                import::store_contents(&context, &mut file, &checked)?;
+                Ok::<_, KernelError>((file, checked))
             };
-            let (read, plan) = tokio::task::spawn_blocking(bring)
+            let (read, checked) = tokio::task::spawn_blocking(store_contents)
                 .await
                 .map_err(|_| KernelError::Closed)??;
             file = read;
-            let (grafts, files) = (
-                import::grafts(&kernel.context, &plan, beginning),
-                import::files(&kernel.context, &plan),
-            );
-            let there: Vec<Pid> = grafts.iter().map(|graft| graft.row.pid).collect();
-            let branching = |reply| Branching {
-                grafts,
-                asked: 0,
+            let processes = import::processes(&kernel.context, &checked, beginning);
+            let files = import::temp_files(&kernel.context, &checked);
+            let exported_pids: Vec<Pid> = processes.iter().map(|process| process.row.pid).collect();
+            let request = |reply| BranchRequest {
+                processes,
+                requested: 0,
                 files,
-                done_with: None,
+                drop_checkpoint: None,
                 launch,
                 reply,
             };
-            match kernel.grown(branching).await {
+            match kernel.create_branch(request).await {
                 Ok((process, here)) => {
-                    let pids = there.into_iter().zip(here).collect();
+                    let pids = exported_pids.into_iter().zip(here).collect();
                     return Ok(Imported {
-                        export: plan.manifest.id,
+                        export: checked.manifest.id,
                         process,
                         pids,
                     });
                 }
-                Err(error @ KernelError::Store(StoreFailure::NotDurable(_))) if tries < TRIES => {
+                Err(error @ KernelError::Store(StoreFailure::NotDurable(_)))
+                    if attempt < MAX_ATTEMPTS =>
+                {
                     let context = kernel.context.clone();
-                    let has_all =
-                        tokio::task::spawn_blocking(move || import::has_all(&context, &plan));
+                    let has_all = tokio::task::spawn_blocking(move || {
+                        import::has_all_contents(&context, &checked)
+                    });
                     if has_all.await.map_err(|_| KernelError::Closed)? {
                         return Err(error);
                     }
-                    tries += 1;
+                    attempt += 1;
                 }
                 Err(error) => return Err(error),
             }

@@ -23,16 +23,16 @@ use crate::context::KernelContext;
 use crate::error::{KernelError, NotFound, StoreFailure};
 use crate::event::View;
 use crate::ports::Store;
-use crate::recovery::{self, Loaded, Purpose};
+use crate::recovery::{self, LoadPurpose, Loaded};
 use crate::supervisor::{
-    BirthMessage, HandleReply, Listed, LookupMessage, RunMessage, SupervisorMessage, TreeMessage,
-    Which,
+    BirthMessage, HandleReply, ListFilter, ListedProcess, LookupMessage, RunMessage,
+    SupervisorMessage, TreeMessage,
 };
 
-/// So many lines of the process table are read at once.
+/// How many rows of the process table are read per message.
 const LISTED_AT_ONCE: usize = 4096;
 
-/// A running kernel. Cloning the handle makes a second one; dropping the last does not stop it,
+/// A running kernel. Clones share it. Dropping the last handle does not stop the kernel;
 /// [`shutdown`](Self::shutdown) does.
 #[derive(Clone)]
 pub struct Kernel {
@@ -40,37 +40,36 @@ pub struct Kernel {
     pub(super) supervisor: ActorRef<SupervisorMessage>,
 }
 
-/// A line of the process table.
+/// A row of the process table.
 #[derive(Clone, Debug)]
 pub struct ProcessInfo {
-    /// Who it is, where it comes from, how it ended.
+    /// The identity, the origin and the exit of the process.
     pub row: ProcessRow,
-    /// The word for how it stands: `held` (only its journal, since the kernel was opened or it had
-    /// to stop), `hibernated` (only its journal, and nothing to do before a message wakes it),
-    /// `starting`, `idle`, `waiting` (for children in the background), `thinking`, `acting`,
-    /// `stopped`, or how it ended.
+    /// The status word: `held` (not loaded since the kernel was opened or the process had to stop),
+    /// `hibernated` (not loaded, nothing pending until an input arrives), `starting`, `idle`,
+    /// `waiting` (for children in the background), `thinking`, `acting`, `stopped`, or the exit
+    /// status.
     pub status: &'static str,
-    /// How it stands in detail, where it runs; of one that has ended while somebody holds a handle
-    /// on it, and always where there is no store. [`Kernel::inspect`] reads it of any other.
+    /// The detailed state of a process that runs; of an ended process while a handle on it exists,
+    /// and always without a store. [`Kernel::inspect`] reads that of any other.
     pub view: Option<Box<View>>,
 }
 
 impl Kernel {
-    /// Begins to build a kernel.
+    /// Begins to configure a kernel.
     pub fn builder() -> KernelBuilder {
         KernelBuilder::default()
     }
 
-    /// Begins to build a kernel on a store that may hold processes already:
-    /// `builder().store(store)`. They are listed by [`processes`](Self::processes), and run again
-    /// as [`KernelBuilder::recovery`] says or by [`resume`](Self::resume) and
-    /// [`resume_all`](Self::resume_all).
+    /// Begins to configure a kernel on a store that may hold processes: `builder().store(store)`.
+    /// [`processes`](Self::processes) lists them; they run again as [`KernelBuilder::recovery`]
+    /// says, or by [`resume`](Self::resume) and [`resume_all`](Self::resume_all).
     pub fn open(store: impl Store) -> KernelBuilder {
         KernelBuilder::default().store(store)
     }
 
-    /// Compiles the program at `entry` with everything that it names, as far as the host permits to
-    /// read it.
+    /// Compiles the program at `entry` with all files that it names, as far as the host permits
+    /// reading them.
     ///
     /// # Errors
     /// All that is wrong with it, each with its place in the file.
@@ -81,13 +80,14 @@ impl Kernel {
     }
 
     /// Compiles a program from text, or from a
-    /// [`ProgramBuilder`](dormouse_kernel::program::ProgramBuilder). Files that it names are read from the working directory, as
-    /// far as the host permits.
+    /// [`ProgramBuilder`](dormouse_kernel::program::ProgramBuilder). Files that it names are read
+    /// from the working directory, as far as the host permits.
     ///
     /// # Errors
     /// All that is wrong with it, each with its place in the text.
     pub fn parse(&self, toml: impl Into<Bytes>) -> Result<Compiled, ProgramErrors> {
-        let (entry, text) = (Path::new("program.toml"), toml.into());
+        let entry = Path::new("program.toml");
+        let text = toml.into();
         let mut read = |path: &Path| {
             if path == entry {
                 Ok(text.clone())
@@ -98,8 +98,7 @@ impl Kernel {
         self.compiled(entry, &mut read)
     }
 
-    /// Compiles a program from files that are at hand, by their names; `entry` is the name of the
-    /// program's own.
+    /// Compiles a program from files in memory, by name; `entry` is the name of the main file.
     ///
     /// # Errors
     /// All that is wrong with it, each with its place in the file.
@@ -129,8 +128,8 @@ impl Kernel {
         Start::new(self.clone(), program)
     }
 
-    /// The process table, by rising pid. Read in parts, so that the kernel goes on meanwhile: each
-    /// line is as it stood at some moment of the call.
+    /// The process table, sorted by pid. It is read in parts, so that the kernel is not blocked:
+    /// each row is as of some moment during the call.
     ///
     /// # Errors
     /// [`KernelError::Closed`].
@@ -138,7 +137,7 @@ impl Kernel {
         let mut processes: Vec<ProcessInfo> = Vec::new();
         loop {
             let last = processes.last().map(|info| info.row.pid);
-            let part = self.list(Which::After(last, LISTED_AT_ONCE)).await?;
+            let part = self.list(ListFilter::After(last, LISTED_AT_ONCE)).await?;
             let is_last = part.len() < LISTED_AT_ONCE;
             processes.extend(part);
             if is_last {
@@ -147,67 +146,69 @@ impl Kernel {
         }
     }
 
-    /// What the store could not list of its processes when this kernel was opened on it, and why;
-    /// empty where all is well. While something is, no process goes on that may have made a child
-    /// which is not listed: it would be made again.
+    /// Descriptions of the process records that the store had lost when the kernel was opened;
+    /// empty if the store is complete. If it is not, a process that may have created a child among
+    /// the lost ones does not continue, because the child would be created again.
     #[must_use]
     pub fn lost(&self) -> &[String] {
         &self.context.lost
     }
 
-    /// Losses that a repair of the store has acknowledged, beside those of [`lost`](Self::lost).
-    /// They need not be reported again, but the same is missing: a process that may have made a
-    /// child among them does not go on.
+    /// Losses that a repair of the store has acknowledged, in addition to [`lost`](Self::lost).
+    /// They need not be reported again, but have the same effect: a process that may have created a
+    /// lost child does not continue.
     #[must_use]
     pub fn acknowledged_losses(&self) -> &[String] {
         &self.context.acknowledged
     }
 
-    /// Contents of the store that could not be read since this kernel was built, and why; the first
-    /// hundred. A process that asks for one reads an error and goes on, so look here at the end of
-    /// a run.
+    /// Contents of the store that could not be read since this kernel was built, with the reasons;
+    /// the first hundred. A process that reads one gets an error and continues, so check this list
+    /// at the end of a run.
     #[must_use]
     pub fn unreadable(&self) -> Vec<String> {
         self.context.store.unreadable()
     }
 
-    pub(super) async fn list(&self, which: Which) -> Result<Vec<ProcessInfo>, KernelError> {
+    pub(super) async fn list(&self, which: ListFilter) -> Result<Vec<ProcessInfo>, KernelError> {
         let (reply, listed) = oneshot::channel();
-        self.tell(LookupMessage::List { which, reply })?;
+        self.cast(LookupMessage::List { which, reply })?;
         let listed = listed.await.map_err(|_| KernelError::Closed)?;
         Ok(listed.into_iter().map(ProcessInfo::from).collect())
     }
 
-    /// A handle on a process, running or not.
+    /// A handle on a process, loaded or not.
     ///
     /// # Errors
     /// [`NotFound::Process`](crate::NotFound::Process).
     pub async fn process(&self, pid: Pid) -> Result<Process, KernelError> {
-        self.ask(|reply| LookupMessage::Find { pid, reply }).await
+        self.request_handle(|reply| LookupMessage::Find { pid, reply })
+            .await
     }
 
-    /// A handle on the living process of this name, which [`Start::name`] gave it.
+    /// A handle on the living process that [`Start::name`] gave this name.
     ///
     /// # Errors
     /// [`NotFound::Name`](crate::NotFound::Name).
     pub async fn named(&self, name: &str) -> Result<Process, KernelError> {
-        self.ask(|reply| LookupMessage::FindNamed {
+        self.request_handle(|reply| LookupMessage::FindNamed {
             name: name.into(),
             reply,
         })
         .await
     }
 
-    /// Runs a process from its journal, under its old pid. One that runs or has ended is left as it
-    /// is.
+    /// Runs a process from its journal, under its pid. A process that runs or has ended is left
+    /// unchanged.
     ///
     /// # Errors
     /// [`NotFound::Process`](crate::NotFound::Process).
     pub async fn resume(&self, pid: Pid) -> Result<Process, KernelError> {
-        self.ask(|reply| RunMessage::Resume { pid, reply }).await
+        self.request_handle(|reply| RunMessage::Resume { pid, reply })
+            .await
     }
 
-    /// Runs every process that has not ended. ShutdownBarrier those, by rising pid.
+    /// Runs every process that has not ended, and returns their handles, sorted by pid.
     ///
     /// # Errors
     /// [`KernelError::Closed`].
@@ -218,7 +219,7 @@ impl Kernel {
                 continue;
             }
             match self.resume(info.row.pid).await {
-                // Its birth was pending when it was listed, and was refused.
+                // The birth of the process was not durable yet when it was listed, and then failed.
                 Err(KernelError::NotFound(NotFound::Process(_) | NotFound::MayBeLost { .. })) => {}
                 other => resumed.push(other?),
             }
@@ -226,32 +227,32 @@ impl Kernel {
         Ok(resumed)
     }
 
-    /// Holds the trees with these roots: a message from another tree is refused and wakes no
-    /// process of them. A tree is released when one of its processes is [resumed](Self::resume) or
-    /// gets input from the host. Use it to run some trees of a store under permissions that are not
-    /// meant for the others.
+    /// Holds the trees with these roots: a message from another tree is refused and wakes none of
+    /// their processes. A tree is released when one of its processes is [resumed](Self::resume) or
+    /// gets input from the host. Use it to run some trees of a store under permissions that the
+    /// others must not get.
     ///
     /// # Errors
     /// [`KernelError::Closed`].
     pub fn hold(&self, roots: impl IntoIterator<Item = Pid>) -> Result<(), KernelError> {
         let roots = roots.into_iter().collect();
-        self.tell(TreeMessage::Hold { roots })
+        self.cast(TreeMessage::Hold { roots })
     }
 
-    /// How a process stood after its last durable fact, with its descriptors, read from its
-    /// journal: for one that does not run.
+    /// The state of a process after its last durable fact, with its descriptors, read from its
+    /// journal. For processes that do not run.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
     /// [`StoreFailure::Load`](crate::StoreFailure::Load).
     pub async fn inspect(&self, pid: Pid) -> Result<View, KernelError> {
-        let loaded = self.read(pid, None, Purpose::Look).await?;
-        Ok(View::whole(&loaded.state, loaded.last))
+        let loaded = self.read(pid, None, LoadPurpose::Inspect).await?;
+        Ok(View::with_table(&loaded.state, loaded.last))
     }
 
-    /// What durable contents take in memory, in bytes, each counted once however many processes
-    /// hold it: what [`resident_bytes_limit`](super::KernelBuilder::resident_bytes_limit) bounds.
-    /// O(live contents).
+    /// The bytes of durable contents in memory, each content counted once: the value that
+    /// [`resident_bytes_limit`](super::KernelBuilder::resident_bytes_limit) limits. O(live
+    /// contents).
     #[must_use]
     pub fn resident_bytes(&self) -> u64 {
         self.context.content_cache.bytes()
@@ -260,35 +261,34 @@ impl Kernel {
     /// Events of all processes from now on.
     #[must_use]
     pub fn events(&self) -> Events {
-        Events::new(self.context.watch(), None)
+        Events::new(self.context.subscribe(), None)
     }
 
-    /// Stops all actors, makes durable what is on its way, and lets go of the store. What was going
-    /// on goes on when the store is opened again. A kernel whose handles are only dropped runs on.
+    /// Stops all actors, commits what is queued, and releases the store. Work in progress resumes
+    /// when the store is opened again. A kernel whose handles are only dropped keeps running.
     pub async fn shutdown(self) {
         self.supervisor
             .get_cell()
             .stop_children_and_wait(None, None)
             .await;
-        // A supervisor that is gone already needs no stopping.
+        // A supervisor that has already stopped returns an error, which is ignored.
         let _ = self.supervisor.stop_and_wait(None, None).await;
         self.context.close().await;
     }
 
-    /// The same, if what it says of the tools of the host fits them, and what it bounds can be
-    /// counted.
-    fn fitting(&self, compiled: Compiled) -> Result<Compiled, ProgramErrors> {
-        let tools = &self.context.around.tools;
+    /// Checks the program against the tools and prices of this kernel.
+    fn check_host(&self, compiled: Compiled) -> Result<Compiled, ProgramErrors> {
+        let tools = &self.context.host_context.tools;
         let fitting = compiled.fits(
             &tools
                 .iter()
                 .map(|(name, tool)| (&**name, &*tool.spec.schema))
                 .collect(),
         )?;
-        fitting.priced(&self.context.around.prices)
+        fitting.priced(&self.context.host_context.prices)
     }
 
-    /// The program, compiled for what is registered here.
+    /// Compiles a program for the tools and providers of this kernel.
     fn compiled(
         &self,
         entry: &Path,
@@ -300,21 +300,21 @@ impl Kernel {
             tools: &tools,
             providers: KnownProviders::Only(&providers),
         };
-        self.fitting(compile(entry, read, registered)?)
+        self.check_host(compile(entry, read, registered)?)
     }
 
-    /// The process after fact `upto`. Without one: after its last fact, once all queued writes have
+    /// The process after fact `upto`; with `None` after its last fact, once all queued writes have
     /// reached the store.
     pub(super) async fn read(
         &self,
         pid: Pid,
         upto: Option<FactNumber>,
-        purpose: Purpose,
+        purpose: LoadPurpose,
     ) -> Result<Loaded, KernelError> {
         if upto.is_none() {
             self.wait_for_queued_writes().await;
         }
-        let store = self.context.store().ok_or(StoreFailure::NoStore)?;
+        let store = self.context.store_handle().ok_or(StoreFailure::NoStore)?;
         let context = self.context.clone();
         let load = move || recovery::load(&*store, &context, pid, upto, purpose);
         Ok(tokio::task::spawn_blocking(load)
@@ -322,15 +322,15 @@ impl Kernel {
             .map_err(|_| KernelError::Closed)??)
     }
 
-    /// Waits until everything queued so far, for instance a birth, is in the store or was refused.
+    /// Waits until everything queued so far, for instance a birth record, was written or refused.
     async fn wait_for_queued_writes(&self) {
         let (arrived, arrives) = oneshot::channel();
         let acknowledge = Box::new(|_| {
-            // Who no longer waits has dropped its side.
+            // The requester has dropped its receiver if it no longer waits.
             let _ = arrived.send(());
         });
         self.context.append(Vec::new(), acknowledge);
-        // Where the checkpoint actor is gone, nothing is on its way.
+        // If the checkpoint actor has stopped, no write is queued.
         let _ = arrives.await;
     }
 
@@ -341,7 +341,7 @@ impl Kernel {
         origin: Origin,
         name: Option<Arc<str>>,
     ) -> Result<Process, KernelError> {
-        self.ask(|reply| BirthMessage::Start {
+        self.request_handle(|reply| BirthMessage::Start {
             program,
             image,
             origin,
@@ -351,26 +351,26 @@ impl Kernel {
         .await
     }
 
-    pub(super) fn tell(&self, message: impl Into<SupervisorMessage>) -> Result<(), KernelError> {
+    pub(super) fn cast(&self, message: impl Into<SupervisorMessage>) -> Result<(), KernelError> {
         self.supervisor
             .cast(message.into())
             .map_err(|_| KernelError::Closed)
     }
 
-    pub(super) async fn ask<M: Into<SupervisorMessage>>(
+    pub(super) async fn request_handle<M: Into<SupervisorMessage>>(
         &self,
         message: impl FnOnce(HandleReply) -> M,
     ) -> Result<Process, KernelError> {
-        let events = self.context.watch();
+        let events = self.context.subscribe();
         let (reply, handle) = oneshot::channel();
-        self.tell(message(reply))?;
+        self.cast(message(reply))?;
         let handle = handle.await.map_err(|_| KernelError::Closed)??;
         Ok(Process::new(self.clone(), handle, events))
     }
 }
 
-impl From<Listed> for ProcessInfo {
-    fn from(Listed { row, status, view }: Listed) -> Self {
+impl From<ListedProcess> for ProcessInfo {
+    fn from(ListedProcess { row, status, view }: ListedProcess) -> Self {
         Self { row, status, view }
     }
 }

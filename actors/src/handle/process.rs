@@ -26,23 +26,24 @@ use crate::clock::now_ms;
 use crate::error::{KernelError, ProcessError};
 use crate::event::{Event, View};
 use crate::ports::Watcher;
-use crate::process::{Copied, Delivery, Requester};
-use crate::recovery::Purpose;
+use crate::process::{Delivery, ProcessCopy, ReplyTo};
+use crate::recovery::LoadPurpose;
 use crate::supervisor::{
-    Ended, HandleGuard, HandleParts, MailMessage, RestMessage, RunMessage, TreeMessage, Which,
+    Ended, HandleGuard, HandleParts, HibernationMessage, ListFilter, MailMessage, RunMessage,
+    TreeMessage,
 };
 
-/// Counts the calls of hosts within one program; the opening of the store tells those of an earlier
-/// one apart.
-static TICKETS: AtomicU64 = AtomicU64::new(0);
+/// Numbers the requests of this host program. The owner token of the store, which is also part of a
+/// request id, distinguishes earlier programs.
+static NEXT_REQUEST: AtomicU64 = AtomicU64::new(0);
 
-/// A process of a kernel. Cloning the handle makes a second one; dropping it ends nothing.
+/// A handle on a process. Clones refer to the same process; dropping a handle ends nothing.
 ///
-/// Its program is frozen at its birth: system prompt, tools, parameters and limits are those of the
-/// files as they were compiled then, after a resume and in what is forked or restored from it too,
-/// whatever became of the files since. There is no way to change them in a living process, since
-/// that would change what its model was sent. To go on with other ones, start a process of another
-/// program and hand it what it needs.
+/// The program of a process is fixed when it is created: its system prompt, tools, parameters and
+/// limits are those of the files as compiled then, also after a resume and in forked or restored
+/// processes, even if the files change. The program of a living process cannot be changed, because
+/// its model has already been sent it. To continue with another program, start a process of that
+/// program and give it what it needs.
 #[derive(Clone)]
 pub struct Process {
     pub(super) kernel: Kernel,
@@ -50,7 +51,7 @@ pub struct Process {
     exit: watch::Receiver<Option<Ended>>,
     view: watch::Receiver<Option<View>>,
     inbox: Arc<Semaphore>,
-    /// Behind the fields that watch: when it goes, they have gone.
+    /// Declared after the subscriptions, so that they are dropped first.
     _guard: Arc<HandleGuard>,
     events: Arc<Mutex<Option<broadcast::Receiver<Event>>>>,
 }
@@ -79,18 +80,18 @@ impl Process {
         }
     }
 
-    /// Its number.
+    /// The pid of the process.
     #[must_use]
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// Says something to it: a text, or several parts in order, of which each that is large becomes
-    /// a descriptor. One that is in the middle of a turn hears it at its end; one that sleeps
-    /// wakes. What was said is durable when this returns.
+    /// Sends user input to the process: a text, or several parts in order; each large part becomes
+    /// a descriptor. A process in a turn receives it at the end of the turn; a hibernated process
+    /// wakes. The input is durable when this returns.
     ///
     /// # Errors
-    /// [`ProcessError::Busy`](crate::ProcessError::Busy) where its inbox is full,
+    /// [`ProcessError::Busy`](crate::ProcessError::Busy) if its inbox is full,
     /// [`ProcessError::Ended`](crate::ProcessError::Ended),
     /// [`ProcessError::Unanswered`](crate::ProcessError::Unanswered).
     pub async fn input(&self, user_input: impl Into<UserInput>) -> Result<(), KernelError> {
@@ -104,8 +105,7 @@ impl Process {
         .await
     }
 
-    /// Tells it something in the name of another process, as [`input`](Self::input) does in the
-    /// user's.
+    /// Like [`input`](Self::input), with another process as the sender.
     ///
     /// # Errors
     /// As [`input`](Self::input).
@@ -124,29 +124,31 @@ impl Process {
         .await
     }
 
-    /// Runs one of its tools as its model would, outside of its conversation, and returns what the
-    /// model would read. Several such calls run side by side, but not beside a turn of its model.
+    /// Calls a tool of the process as its model would, outside of the conversation, and returns
+    /// what the model would read. Such calls run concurrently with each other, but not during a
+    /// turn of the model.
     ///
     /// # Errors
     /// [`ProcessError::Busy`](crate::ProcessError::Busy),
-    /// [`ProcessError::Ended`](crate::ProcessError::Ended). What the tool says is an [`Answer`],
+    /// [`ProcessError::Ended`](crate::ProcessError::Ended). The output of the tool is an [`Answer`],
     /// errors too.
     pub async fn call(
         &self,
         tool: impl Into<String>,
         args: impl Into<String>,
     ) -> Result<Answer, KernelError> {
-        let (tool, args) = (tool.into(), args.into());
-        self.ask(|request_id| Input::Host {
+        let tool = tool.into();
+        let args = args.into();
+        self.request(|request_id| Input::Host {
             request_id,
             request: HostRequest::Call { tool, args },
         })
         .await
     }
 
-    /// The same, until `given_up` resolves: then this call alone is abandoned, and answered as
-    /// cancelled. Calls of a host run side by side, up to 64 of one process; dropping the future
-    /// abandons none.
+    /// Like [`call`](Self::call), until `given_up` resolves: then this call alone is abandoned, and
+    /// answered as cancelled. Up to 64 calls of the host run concurrently for one process. Dropping
+    /// the future abandons no call.
     ///
     /// # Errors
     /// As [`call`](Self::call).
@@ -156,12 +158,12 @@ impl Process {
         args: impl Into<String>,
         given_up: impl Future<Output = ()>,
     ) -> Result<Answer, KernelError> {
-        self.answered_until((tool.into(), args.into()), given_up, None)
+        self.call_with_cancel((tool.into(), args.into()), given_up, None)
             .await
     }
 
-    /// The same, and `watcher` is told how far a tool outside of the kernel has come, where it says
-    /// so.
+    /// Like [`call_until`](Self::call_until); `watcher` receives the progress that a tool outside
+    /// of the kernel reports.
     ///
     /// # Errors
     /// As [`call`](Self::call).
@@ -172,7 +174,7 @@ impl Process {
         given_up: impl Future<Output = ()>,
         watcher: impl Fn(Progress) + Send + Sync + 'static,
     ) -> Result<Answer, KernelError> {
-        self.answered_until(
+        self.call_with_cancel(
             (tool.into(), args.into()),
             given_up,
             Some(Arc::new(watcher)),
@@ -180,14 +182,14 @@ impl Process {
         .await
     }
 
-    async fn answered_until(
+    async fn call_with_cancel(
         &self,
         (tool, args): (String, String),
         given_up: impl Future<Output = ()>,
         watcher: Option<Watcher>,
     ) -> Result<Answer, KernelError> {
-        let request_id = self.new_ticket();
-        let calling = self.ask_as(
+        let request_id = self.new_request_id();
+        let calling = self.request_with_id(
             request_id.clone(),
             Input::Host {
                 request_id: request_id.clone(),
@@ -197,7 +199,7 @@ impl Process {
         );
         let mut calling = std::pin::pin!(calling);
         tokio::select! {
-            // First, so that the call is on its way before it is given up.
+            // `biased`: the call is sent before it can be abandoned.
             biased;
             answer = &mut calling => answer,
             () = given_up => {
@@ -207,8 +209,9 @@ impl Process {
         }
     }
 
-    /// Hands it a content as a descriptor; the answer names it and shows its first page.
-    /// `page_chars` none: as its program says. The content is durable when this returns.
+    /// Opens a content as a descriptor of the process. The answer names the descriptor and shows
+    /// its first page; `page_chars` overrides the page size of the program. The content is durable
+    /// when this returns.
     ///
     /// # Errors
     /// [`ProcessError::Busy`](crate::ProcessError::Busy),
@@ -219,7 +222,7 @@ impl Process {
         bytes: impl Into<Bytes>,
         page_chars: Option<u32>,
     ) -> Result<Answer, KernelError> {
-        self.open_collected(
+        self.open_content(
             source.into(),
             CappedBytes {
                 bytes: bytes.into(),
@@ -230,9 +233,8 @@ impl Process {
         .await
     }
 
-    /// Hands it a file as a descriptor of source `file:PATH`, as far as the host permits to read
-    /// it. What is beyond the program's `max_content_bytes` is cut off, and the answer says how
-    /// much.
+    /// Opens a file as a descriptor with source `file:PATH`, if the host permits reading it. Bytes
+    /// past the `max_content_bytes` of the program are dropped, and the answer reports how many.
     ///
     /// # Errors
     /// [`KernelError::File`], and as [`open`](Self::open).
@@ -244,13 +246,13 @@ impl Process {
         let path = path.as_ref().to_owned();
         let source = format!("file:{}", path.display());
         let host = self.kernel.context.host.clone();
-        let capped = tokio::task::spawn_blocking(move || host.collect(&path, MAX_CONTENT_BYTES));
-        let capped = capped.await.map_err(|_| KernelError::Closed)??;
-        self.open_collected(source, capped, page_chars).await
+        let collected = tokio::task::spawn_blocking(move || host.collect(&path, MAX_CONTENT_BYTES));
+        let collected = collected.await.map_err(|_| KernelError::Closed)??;
+        self.open_content(source, collected, page_chars).await
     }
 
-    /// Hands it what a stream brings as a descriptor, once the stream has ended. No more is held in
-    /// memory than a content may have; the rest is counted and cut off.
+    /// Opens the output of a stream as a descriptor, once the stream has ended. Memory use is
+    /// limited to the largest permitted content; bytes past that are counted and dropped.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -265,17 +267,17 @@ impl Process {
             builder.push(&chunk);
             ready(builder)
         });
-        self.open_collected(source.into(), builder.await.finish(), page_chars)
+        self.open_content(source.into(), builder.await.finish(), page_chars)
             .await
     }
 
-    async fn open_collected(
+    async fn open_content(
         &self,
         source: String,
         capped: CappedBytes,
         page_chars: Option<u32>,
     ) -> Result<Answer, KernelError> {
-        self.ask(|request_id| Input::Host {
+        self.request(|request_id| Input::Host {
             request_id,
             request: HostRequest::Open {
                 capped,
@@ -286,9 +288,9 @@ impl Process {
         .await
     }
 
-    /// Ends its current turn cleanly: calls in flight are abandoned, the conversation stays valid.
-    /// A task ends with it, and its children with the task; a session waits for further input, and
-    /// children that no call waits for go on. Without a turn nothing happens.
+    /// Ends the current turn: calls in flight are abandoned, and the conversation stays valid. A
+    /// task ends with it, together with its children; a session waits for further input, and its
+    /// background children continue. Without a turn, nothing happens.
     ///
     /// # Errors
     /// [`ProcessError::Ended`](crate::ProcessError::Ended).
@@ -296,7 +298,7 @@ impl Process {
         self.signal(Input::Signal(Signal::Interrupt)).await
     }
 
-    /// Ends it and its children.
+    /// Ends the process and its children.
     ///
     /// # Errors
     /// [`ProcessError::Ended`](crate::ProcessError::Ended).
@@ -304,9 +306,9 @@ impl Process {
         self.signal(Input::Signal(Signal::Kill)).await
     }
 
-    /// Stops it: it begins no further model call, tool call or turn. What is in flight comes back
-    /// and is recorded, what is said to it waits, and its children go on. It stays stopped through
-    /// a restart of the kernel.
+    /// Stops the process: it begins no further model call, tool call or turn. Calls in flight
+    /// finish and are recorded, inputs wait, and its children continue. It stays stopped when the
+    /// kernel restarts.
     ///
     /// # Errors
     /// [`ProcessError::Ended`](crate::ProcessError::Ended).
@@ -314,7 +316,8 @@ impl Process {
         self.signal(Input::Signal(Signal::Stop)).await
     }
 
-    /// Lets it go on after a [`stop`](Self::stop). One that was not stopped does not notice.
+    /// Continues the process after a [`stop`](Self::stop). No effect on a process that is not
+    /// stopped.
     ///
     /// # Errors
     /// [`ProcessError::Ended`](crate::ProcessError::Ended).
@@ -322,10 +325,11 @@ impl Process {
         self.signal(Input::Signal(Signal::Continue)).await
     }
 
-    /// Makes it only its journal and a line in the process table, until a message, a signal, the
-    /// end of a child or somebody who waits for it wakes it, under its pid. Handles on it stay
-    /// valid. It is durable when this returns, and read from its latest image and the few facts
-    /// behind that; what arrives meanwhile wakes it again. One that does not run is left as it is.
+    /// Hibernates the process: it leaves memory, except for a row in the process table, until a
+    /// message, a signal, the end of a child, or a caller that waits for it wakes it under its pid.
+    /// Handles on it stay valid. When this returns, the process is durable and can be loaded from
+    /// its latest snapshot and the few facts after it; inputs that arrive in the meantime wake it
+    /// again. A process that is not loaded is left unchanged.
     ///
     /// # Errors
     /// [`ProcessError::Pending`](crate::ProcessError::Pending) while it has something to do: a
@@ -335,16 +339,19 @@ impl Process {
     /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable),
     /// [`ProcessError::Unanswered`](crate::ProcessError::Unanswered).
     pub async fn hibernate(&self) -> Result<(), KernelError> {
-        let (reply, asleep) = oneshot::channel();
-        self.kernel.tell(RestMessage::Hibernate {
+        let (reply, hibernated) = oneshot::channel();
+        self.kernel.cast(HibernationMessage::Hibernate {
             pid: self.pid,
             reply,
         })?;
-        asleep.await.unwrap_or_else(|_| Err(self.why_unanswered()))
+        hibernated
+            .await
+            .unwrap_or_else(|_| Err(self.why_unanswered()))
     }
 
-    /// Wakes it where it hibernates: whoever waits learns at once whether it can be read.
-    fn look(&self) -> Result<(), KernelError> {
+    /// Wakes a hibernated process, so that a caller that waits learns at once whether it can be
+    /// loaded.
+    fn wake_if_hibernated(&self) -> Result<(), KernelError> {
         let is_awake = self
             .view
             .borrow()
@@ -353,24 +360,24 @@ impl Process {
         if is_awake {
             Ok(())
         } else {
-            self.kernel.tell(RestMessage::LookAt { pid: self.pid })
+            self.kernel.cast(HibernationMessage::Wake { pid: self.pid })
         }
     }
 
-    /// The process and all that descend from it, to send them a signal.
+    /// The process and its descendants, to send them signals.
     #[must_use]
     pub fn tree(&self) -> Tree {
         Tree(self.clone())
     }
 
-    /// Sends it back in its conversation: what came after the message `position` (`msg:3`, counted
-    /// from 1) is gone from it, `message` follows, and its model is asked. Calls in flight are
-    /// given up. Descriptors stay, and so does what was done outside. The answer says from where to
-    /// where; a `goto_error` of type `unknown_position`, `current_position` or `future_position`
-    /// says that nothing was changed.
+    /// Sends the process back in its conversation: all messages after `position` (`msg:3`, counted
+    /// from 1) are removed, `message` follows, and the model is called. Calls in flight are
+    /// abandoned. Descriptors stay, and so do effects outside of the kernel. The answer reports the
+    /// old and the new position; a `goto_error` of type `unknown_position`, `current_position` or
+    /// `future_position` reports that nothing was changed.
     ///
-    /// A reply that called tools stands for the message that answers them. With the tool `goto`,
-    /// its model does the same.
+    /// The position of a reply with tool calls means the message that answers them. With the tool
+    /// `goto`, the model does the same.
     ///
     /// # Errors
     /// [`ProcessError::Busy`](crate::ProcessError::Busy),
@@ -380,18 +387,20 @@ impl Process {
         position: impl Into<String>,
         message: impl Into<String>,
     ) -> Result<Answer, KernelError> {
-        let (position, message) = (position.into(), message.into());
-        self.ask(|request_id| Input::Host {
+        let position = position.into();
+        let message = message.into();
+        self.request(|request_id| Input::Host {
             request_id,
             request: HostRequest::Goto { position, message },
         })
         .await
     }
 
-    /// Makes a process of its own, with no parent, that goes on from where this one stands: with
-    /// the same conversation and the same descriptors, of which no content is copied. What was in
-    /// flight is answered there as interrupted, unless it may be repeated; here it goes on. One
-    /// that does not run is read from its journal. It runs, even if this one is stopped.
+    /// Creates an independent process, without a parent, that continues from the present state of
+    /// this one: with the same conversation and the same descriptors, whose contents are not
+    /// copied. Calls in flight are answered in the copy as interrupted, unless they may be
+    /// repeated; in the original they continue. A process that is not loaded is read from its
+    /// journal. The copy runs even if the original is stopped.
     ///
     /// # Errors
     /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable);
@@ -403,9 +412,9 @@ impl Process {
             pid: self.pid,
             reply,
         };
-        self.kernel.tell(message)?;
+        self.kernel.cast(message)?;
         match copy.await {
-            Ok(Copied { program, image, at }) => {
+            Ok(ProcessCopy { program, image, at }) => {
                 let origin = Origin::Copied { from: self.pid, at };
                 self.kernel
                     .create(program, Box::new(copied(*image, now_ms())), origin, None)
@@ -415,15 +424,15 @@ impl Process {
         }
     }
 
-    /// Waits for its end, which is durable then. One that hibernates wakes.
+    /// Waits for the durable end of the process. A hibernated process wakes.
     ///
     /// # Errors
     /// [`ProcessError::Held`](crate::ProcessError::Held) for one that had to stop because its
     /// journal could not be read or written: it has not ended, and can be resumed.
-    /// [`KernelError::Closed`] where the kernel shuts down before.
+    /// [`KernelError::Closed`] if the kernel shuts down first.
     pub async fn wait(&self) -> Result<Exit, KernelError> {
         let mut exit = self.exit.clone();
-        self.look()?;
+        self.wake_if_hibernated()?;
         let ended = exit
             .wait_for(Option::is_some)
             .await
@@ -437,40 +446,40 @@ impl Process {
         })
     }
 
-    /// Waits until it stands as `stands` says, and returns its view then: `wait_for(View::is_idle)`
-    /// is the end of a session's turns. One that hibernates wakes, unless the view that it fell
-    /// asleep with is known here and stands so.
+    /// Waits until `condition` holds for the view, and returns that view: `wait_for(View::is_idle)`
+    /// waits for the end of the turns of a session. A hibernated process wakes, unless this handle
+    /// knows the view before the hibernation and the condition holds for it.
     ///
     /// # Errors
-    /// [`KernelError::Closed`] where the kernel shuts down before.
-    pub async fn wait_for(&self, stands: impl Fn(&View) -> bool) -> Result<View, KernelError> {
+    /// [`KernelError::Closed`] if the kernel shuts down first.
+    pub async fn wait_for(&self, condition: impl Fn(&View) -> bool) -> Result<View, KernelError> {
         let mut view = self.view.clone();
-        let stands_so = view.borrow().as_ref().is_some_and(&stands);
-        if !stands_so {
-            self.look()?;
+        let is_met = view.borrow().as_ref().is_some_and(&condition);
+        if !is_met {
+            self.wake_if_hibernated()?;
         }
         let seen = view
-            .wait_for(|view| view.as_ref().is_some_and(&stands))
+            .wait_for(|view| view.as_ref().is_some_and(&condition))
             .await
             .map_err(|_| KernelError::Closed)?;
         seen.clone().ok_or(KernelError::Closed)
     }
 
-    /// The processes that it forked and spawned, by rising pid: those that run and those that have
+    /// The processes that this one forked and spawned, sorted by pid, including those that have
     /// ended.
     ///
     /// # Errors
     /// [`KernelError::Closed`].
     pub async fn children(&self) -> Result<Vec<ProcessInfo>, KernelError> {
-        self.kernel.list(Which::Children(self.pid)).await
+        self.kernel.list(ListFilter::Children(self.pid)).await
     }
 
-    /// How many input tokens its model would read if it were asked now: its provider's count, where
-    /// that counts, else an estimate. What waits in its mailbox is not in it. Nothing of it is
-    /// journalled, and it costs what the provider asks for.
+    /// The number of input tokens that the model would read if it were called now: counted by its
+    /// provider if that is possible, otherwise estimated. Messages in the mailbox are not included.
+    /// Nothing is journalled; the cost is that of the request to the provider.
     ///
     /// # Errors
-    /// [`KernelError::Model`] where its model cannot be reached,
+    /// [`KernelError::Model`] if its model cannot be reached,
     /// [`StoreFailure::Load`](crate::StoreFailure::Load), [`KernelError::Closed`].
     pub async fn count_tokens(&self) -> Result<TokenCount, KernelError> {
         let (reply, copy) = oneshot::channel();
@@ -478,19 +487,24 @@ impl Process {
             pid: self.pid,
             reply,
         };
-        self.kernel.tell(message)?;
+        self.kernel.cast(message)?;
         let context = &self.kernel.context;
         let state = match copy.await {
-            Ok(Copied { program, image, .. }) => {
-                State::from_image(self.pid, program, context.around.clone(), *image)
+            Ok(ProcessCopy { program, image, .. }) => {
+                State::from_image(self.pid, program, context.host_context.clone(), *image)
                     .expect("the image of a process that runs is valid")
             }
-            Err(_) => self.kernel.read(self.pid, None, Purpose::Look).await?.state,
+            Err(_) => {
+                self.kernel
+                    .read(self.pid, None, LoadPurpose::Inspect)
+                    .await?
+                    .state
+            }
         };
         let choice = state.model();
         let model = context.model(state.program(), choice)?;
         let mut request = state.request();
-        request.media = context.readers.bytes(state.media()).await;
+        request.media = context.read_pool.bytes(state.media()).await;
         let counting =
             tokio::time::timeout(context.limits.model_deadline, model.count_tokens(&request));
         let late = |_| {
@@ -502,22 +516,22 @@ impl Process {
         Ok(counting.await.map_err(late)??)
     }
 
-    /// How it ended, if it has.
+    /// The exit of the process, if it has ended.
     #[must_use]
     pub fn exit(&self) -> Option<Exit> {
         self.exit.borrow().as_ref()?.clone().ok()
     }
 
-    /// How it stands; none while it is only its journal, unless it fell asleep while this handle
-    /// was held: then how it stood, without its descriptors. [`Kernel::inspect`] reads it of any.
-    /// Costs the process nothing.
+    /// The state of the process; `None` while it is not loaded, unless it hibernated while this
+    /// handle existed: then the state before, without descriptors. [`Kernel::inspect`] reads that
+    /// of any process. Costs the process nothing.
     #[must_use]
     pub fn view(&self) -> Option<View> {
         self.view.borrow().clone()
     }
 
-    /// Its events: the first call gets them from the time that this handle was made, further calls
-    /// from now on.
+    /// The events of the process: the first call returns those since this handle was created,
+    /// further calls those from now on.
     #[must_use]
     pub fn events(&self) -> Events {
         let kept = self
@@ -526,39 +540,39 @@ impl Process {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         Events::new(
-            kept.unwrap_or_else(|| self.kernel.context.watch()),
+            kept.unwrap_or_else(|| self.kernel.context.subscribe()),
             Some(self.pid),
         )
     }
 
-    pub(super) async fn ask(
+    pub(super) async fn request(
         &self,
         input: impl FnOnce(Arc<str>) -> Input,
     ) -> Result<Answer, KernelError> {
-        let request_id = self.new_ticket();
-        self.ask_as(request_id.clone(), input(request_id), None)
+        let request_id = self.new_request_id();
+        self.request_with_id(request_id.clone(), input(request_id), None)
             .await
     }
 
-    fn new_ticket(&self) -> Arc<str> {
-        let number = TICKETS.fetch_add(1, Ordering::Relaxed);
-        format!("host:{}.{number}", self.kernel.context.opening).into()
+    fn new_request_id(&self) -> Arc<str> {
+        let number = NEXT_REQUEST.fetch_add(1, Ordering::Relaxed);
+        format!("host:{}.{number}", self.kernel.context.owner_token).into()
     }
 
-    async fn ask_as(
+    async fn request_with_id(
         &self,
         request_id: Arc<str>,
         input: Input,
         watcher: Option<Watcher>,
     ) -> Result<Answer, KernelError> {
         let (reply, answered) = oneshot::channel();
-        self.deliver(input, Some((request_id, Requester { reply, watcher })))
+        self.deliver(input, Some((request_id, ReplyTo { reply, watcher })))
             .await?;
         answered.await.map_err(|_| self.why_unanswered())
     }
 
-    /// Why something was dropped on its way: the process ended before it came to it, which its view
-    /// says by then, or stopped.
+    /// Why a request was dropped: the process ended first, which its view shows by then, or it
+    /// stopped.
     fn why_unanswered(&self) -> KernelError {
         match self.view.borrow().as_ref().map(|view| &view.phase) {
             Some(Phase::Ended { .. }) => KernelError::Process(ProcessError::Ended(self.pid)),
@@ -569,7 +583,7 @@ impl Process {
     async fn deliver(
         &self,
         input: Input,
-        answer: Option<(Arc<str>, Requester)>,
+        answer: Option<(Arc<str>, ReplyTo)>,
     ) -> Result<(), KernelError> {
         let limit = self.kernel.context.limits.inbox;
         let permit = self.inbox.clone().try_acquire_owned();
@@ -582,7 +596,7 @@ impl Process {
         self.send(input, Some(permit), answer).await
     }
 
-    /// A signal takes no place in the inbox: it reaches a process whose inbox is full.
+    /// Sends a signal. It occupies no inbox slot, so it reaches a process whose inbox is full.
     async fn signal(&self, input: Input) -> Result<(), KernelError> {
         self.send(input, None, None).await
     }
@@ -594,7 +608,7 @@ impl Process {
             signal,
             received,
         };
-        self.kernel.tell(message)?;
+        self.kernel.cast(message)?;
         durable.await.unwrap_or(Err(KernelError::Closed))
     }
 
@@ -602,7 +616,7 @@ impl Process {
         &self,
         input: Input,
         permit: Option<OwnedSemaphorePermit>,
-        answer: Option<(Arc<str>, Requester)>,
+        answer: Option<(Arc<str>, ReplyTo)>,
     ) -> Result<(), KernelError> {
         let (received, durable) = oneshot::channel();
         let delivery = Box::new(Delivery {
@@ -615,7 +629,7 @@ impl Process {
             pid: self.pid,
             delivery,
         };
-        self.kernel.tell(message)?;
+        self.kernel.cast(message)?;
         durable.await.unwrap_or_else(|_| Err(self.why_unanswered()))
     }
 }

@@ -1,4 +1,4 @@
-//! What becomes of the processes that a store holds when a kernel is opened on it.
+//! Which processes of a store run again when a kernel is opened on it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,28 +8,26 @@ use dormouse_proto::process::ProcessRow;
 
 use super::kernel::ProcessInfo;
 
-/// Which processes run again when a kernel is opened on a store that holds some.
+/// Which processes run again when a kernel is opened on a store.
 ///
-/// One that runs again takes up what it was doing: a pending model call is made again, and a tool
-/// call that was in flight only where that is harmless. One that had hibernated has nothing to take
-/// up: it wakes, and goes to sleep again in its time. Those that are not run are held: listed, and
-/// run by [`Kernel::resume`](super::Kernel::resume), by whatever is said to them, or by a parent
-/// that looks for them.
+/// A process that runs again resumes its work: a pending model call is made again, a tool call in
+/// flight only if that is harmless. A process that had hibernated has no work: it is loaded, and
+/// hibernates again in time. All other processes are held: they are listed, and loaded by
+/// [`Kernel::resume`](super::Kernel::resume), by an input, or by a parent that looks for them.
 ///
-/// They are held until said otherwise, since a kernel is opened for other reasons too: to list what
-/// a store holds, to look into a process or to restore one. Nothing of that should ask a model or
-/// run a command before somebody wants it. What is pending is not lost by being held, and a store
-/// of a million sleepers opens without waking them.
+/// The default is to hold all, because a kernel is also opened to list what a store holds, to
+/// inspect a process, or to restore one; none of that should call a model or run a command. Held
+/// work is not lost, and a store with a million hibernated processes opens without loading them.
 #[derive(Clone, Default)]
 pub enum Recovery {
-    /// None, before it is asked for or spoken to.
+    /// All processes are held.
     #[default]
     Hold,
-    /// All that have not ended, by rising pid and a few at a time. Their events begin while the
-    /// kernel is being built: who wants to see all of them holds, watches, then calls
-    /// [`Kernel::resume_all`](super::Kernel::resume_all).
+    /// All processes that have not ended run, in the order of their pids and a few at a time. Their
+    /// events begin while the kernel is being built: to see all of them, hold the processes,
+    /// subscribe, then call [`Kernel::resume_all`](super::Kernel::resume_all).
     Resume,
-    /// As the function says of each that has not ended: see [`Recovery::ask`].
+    /// A function decides for each process that has not ended: see [`Recovery::ask`].
     Ask(Arc<AskFn>),
 }
 
@@ -46,13 +44,13 @@ pub enum Recover {
 }
 
 impl Recovery {
-    /// Asks `decide` about each process that has not ended, by rising pid, before the kernel is
-    /// built. It is called where blocking is allowed.
+    /// Calls `decide` for each process that has not ended, in the order of their pids, before the
+    /// kernel is built. It runs on a blocking thread.
     pub fn ask(decide: impl Fn(&ProcessInfo) -> Recover + Send + Sync + 'static) -> Self {
         Self::Ask(Arc::new(decide))
     }
 
-    /// Those of these rows that are to run.
+    /// The processes of these rows that run again.
     pub(super) fn of(&self, rows: &[ProcessRow]) -> Vec<Pid> {
         let runs = |row: &&ProcessRow| match self {
             Self::Hold => false,

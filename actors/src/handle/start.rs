@@ -1,4 +1,4 @@
-//! Starting a process.
+//! Starts a process.
 
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::clock::now_ms;
 use crate::environment;
 use crate::error::{KernelError, NameError, StartError};
 
-/// A process about to start: `.await` starts it.
+/// A process to be started: `.await` starts it.
 #[derive(Debug)]
 #[must_use = "a process starts when this is awaited"]
 pub struct Start {
@@ -48,49 +48,49 @@ impl Start {
         }
     }
 
-    /// What is said to it first, in place of the `user` prompt of its program: a text, or several
-    /// parts in order.
+    /// The first input, in place of the `user` prompt of the program: a text, or several parts in
+    /// order.
     pub fn input(mut self, user_input: impl Into<UserInput>) -> Self {
         self.input = Some(user_input.into());
         self
     }
 
-    /// Nothing is said to it first, not even the `user` prompt of its program: it waits.
+    /// No first input, not even the `user` prompt of the program: the process waits.
     pub fn without_input(mut self) -> Self {
         self.input = None;
         self
     }
 
-    /// It waits for further input after each turn, instead of ending with its first.
+    /// The process waits for further input after each turn, instead of ending with its first turn.
     pub fn session(mut self) -> Self {
         self.lifetime = Lifetime::Session;
         self
     }
 
-    /// How soon its model calls are made where others wait for the same provider; normal, until
-    /// said otherwise. Kept for its life, through restarts, and inherited by all that descends from
-    /// it. Which processes are in memory has nothing to do with it: one that waits for a permit
-    /// takes messages and signals as any other.
+    /// The priority of its model calls among those that wait for the same provider; normal by
+    /// default. It is kept for the life of the process, across restarts, and inherited by its
+    /// descendants. It does not affect which processes are loaded, and a process that waits for a
+    /// permit receives messages and signals as usual.
     pub fn priority(mut self, priority: Priority) -> Self {
         self.priority = priority;
         self
     }
 
-    /// What it may do; admin, until said otherwise.
+    /// What the process may do; admin by default.
     pub fn access(mut self, access: Access) -> Self {
         self.access = access;
         self
     }
 
-    /// What it and all below it may use: these limits in place of those of its program, which stay
-    /// where there is none here.
+    /// Limits for the process and its descendants. They override those of the program; limits that
+    /// are not set here stay as the program says.
     pub fn budget(mut self, budget: Budget) -> Self {
         self.budget = budget;
         self
     }
 
-    /// The name that other processes, of every tree, can write to it by while it lives. No two
-    /// living processes have one name; what is forked, copied or branched from it has none.
+    /// The name by which processes of every tree can write to this one while it lives. No two
+    /// living processes have the same name; forks, copies and branches have none.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = Some(name.into());
         self
@@ -100,8 +100,8 @@ impl Start {
         if let Some(name) = self.name.as_ref().filter(|name| !is_process_name(name)) {
             return Err(NameError::Invalid(name.to_string()).into());
         }
-        // Content of any size is indexed here, beside the runtime.
-        let around = self.kernel.context.around.clone();
+        // Contents of any size are indexed here, so this runs on a blocking thread.
+        let host_context = self.kernel.context.host_context.clone();
         let Self {
             kernel,
             program,
@@ -113,14 +113,15 @@ impl Start {
             name,
         } = self;
         if budget.or(program.budget()).cost_nanos.is_some() {
-            program.check_prices(&around.prices)?;
+            program.check_prices(&host_context.prices)?;
         }
         let named = program.clone();
-        let found = environment::find_out(&kernel.context, &program)
+        let start_context = environment::gather_start_context(&kernel.context, &program)
             .await
             .map_err(StartError::Unmet)?;
         let image = tokio::task::spawn_blocking(move || {
-            let (preloads, input) = (&Preloads::default(), input.as_ref());
+            let preloads = &Preloads::default();
+            let input = input.as_ref();
             let birth = Birth {
                 access,
                 depth: 0,
@@ -129,9 +130,11 @@ impl Start {
                 preloads,
                 input,
             };
-            let mut image = initial_image(&named, &around, birth, now_ms());
+            let mut image = initial_image(&named, &host_context, birth, now_ms());
             image.budget.limits = budget.or(image.budget.limits);
-            found.tell(&mut image, &named, &around).map(|()| image)
+            start_context
+                .apply_to(&mut image, &named, &host_context)
+                .map(|()| image)
         });
         let image = image
             .await

@@ -1,20 +1,20 @@
-//! Temporary checkpoints: each is made for one operation and given up after it.
+//! Checkpoints that exist for one operation only.
 
 use std::sync::Arc;
 
 use super::kernel::Kernel;
 use crate::checkpoint::LogRecord;
+use crate::checkpoint_guard::CheckpointGuard;
 use crate::context::KernelContext;
-use crate::in_use::CheckpointGuard;
 
-/// A checkpoint that is given up when this is dropped, also if the future that holds it is dropped.
+/// Drops a checkpoint when it goes out of scope, even if the future that holds it is cancelled.
 pub(super) struct TemporaryCheckpoint {
     context: Arc<KernelContext>,
     checkpoint: Option<CheckpointGuard>,
 }
 
 impl TemporaryCheckpoint {
-    /// None: there is nothing to give up.
+    /// `None`: there is no checkpoint to drop.
     pub(super) fn of(kernel: &Kernel, checkpoint: Option<CheckpointGuard>) -> Self {
         Self {
             context: kernel.context.clone(),
@@ -22,7 +22,7 @@ impl TemporaryCheckpoint {
         }
     }
 
-    /// From here on the caller gives it up.
+    /// Returns the checkpoint, which the caller drops from now on.
     pub(super) fn hand_over(mut self) -> Option<CheckpointGuard> {
         self.checkpoint.take()
     }
@@ -31,8 +31,8 @@ impl TemporaryCheckpoint {
 impl Drop for TemporaryCheckpoint {
     fn drop(&mut self) {
         if let Some(CheckpointGuard { id, .. }) = self.checkpoint {
-            // The result is not awaited. If this fails, the checkpoint stays listed and can be
-            // dropped.
+            // The result is not awaited: if this fails, the checkpoint stays listed, and the user
+            // can drop it.
             self.context
                 .append(vec![LogRecord::CheckpointDropped { id }], Box::new(drop));
         }

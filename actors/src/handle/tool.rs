@@ -39,7 +39,8 @@ pub struct FnTool<F, A> {
     spec: ToolSpec,
     policy: ToolPolicy,
     function: F,
-    /// The argument type is `()`: a model is told of an empty object, and sends one.
+    /// The argument type is `()`: the schema is an empty object, and so are the arguments that a
+    /// model sends.
     takes_nothing: bool,
     arguments: PhantomData<fn(A)>,
 }
@@ -48,8 +49,8 @@ pub struct FnTool<F, A> {
 pub struct Streaming<F>(F);
 
 impl<F, A: JsonSchema> FnTool<F, A> {
-    /// The tool `name`. It needs write access, runs at most two minutes and gives at most 256 MiB,
-    /// until said otherwise.
+    /// The tool `name`. By default it needs write access, runs at most two minutes, and returns at
+    /// most 256 MiB.
     pub fn new<R, T, E>(name: &str, description: &str, function: F) -> Self
     where
         F: Fn(A) -> R,
@@ -81,8 +82,8 @@ impl<F, A: JsonSchema> FnTool<F, A> {
 }
 
 impl<F, A: JsonSchema> FnTool<Streaming<F>, A> {
-    /// The tool `name`, whose function pushes its output into a sink as it comes. What it pushed is
-    /// kept, also where it fails, panics, takes too long or gives too much.
+    /// The tool `name`, whose function pushes its output into a sink as it arrives. That output is
+    /// kept even if the function fails, panics, exceeds its deadline or its output cap.
     pub fn streaming<R, E>(name: &str, description: &str, function: F) -> Self
     where
         F: Fn(A, OutputSink) -> R,
@@ -93,28 +94,28 @@ impl<F, A: JsonSchema> FnTool<Streaming<F>, A> {
 }
 
 impl<F, A> FnTool<F, A> {
-    /// What a process must be allowed to do to call it.
+    /// The access that a process needs to call the tool.
     #[must_use]
     pub fn access(mut self, access: Access) -> Self {
         self.policy.access = access;
         self
     }
 
-    /// Says that a call which was in flight when the kernel died may run again.
+    /// Permits repeating a call that was in flight when the kernel stopped.
     #[must_use]
     pub fn idempotent(mut self) -> Self {
         self.policy.idempotent = true;
         self
     }
 
-    /// After so long a call is abandoned and answered with an error.
+    /// A call that runs longer is abandoned and answered with an error.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.policy.deadline_ms = deadline.as_millis() as u64;
         self
     }
 
-    /// Output beyond so many bytes ends the call.
+    /// A call with more output is ended.
     #[must_use]
     pub fn output_cap(mut self, bytes: u64) -> Self {
         self.policy.output_cap_bytes = bytes;
@@ -122,9 +123,8 @@ impl<F, A> FnTool<F, A> {
     }
 }
 
-/// The arguments as their type. Real clients send a number as a string now and then: where the type
-/// does not take the text as it is, decimal strings are tried as the integers that the schema asks
-/// for.
+/// Decodes the arguments. Some models send a number as a string: if the arguments do not decode,
+/// decimal strings are converted to integers in fields that the schema declares as integers.
 fn decode<A: DeserializeOwned>(args: &str, schema: &str) -> Result<A, serde_json::Error> {
     serde_json::from_str(args).or_else(|error| {
         let parsed = serde_json::from_str::<Value>(args)
@@ -135,7 +135,7 @@ fn decode<A: DeserializeOwned>(args: &str, schema: &str) -> Result<A, serde_json
         let fields = value.as_object_mut().into_iter().flatten();
         for (name, field) in fields {
             let of = &schema["properties"][name]["type"];
-            // One that may be left out is `["integer", "null"]`.
+            // An optional integer has the type `["integer", "null"]`.
             let is_integer = of == "integer"
                 || of
                     .as_array()
@@ -152,7 +152,7 @@ fn decode<A: DeserializeOwned>(args: &str, schema: &str) -> Result<A, serde_json
     })
 }
 
-/// How a function is called, and where what it gives goes.
+/// Calls a function, and sends its output to the sink.
 trait Function<A>: Send + Sync + 'static {
     fn call(&self, arguments: A, out: OutputSink) -> BoxFuture<'static, Result<(), ToolError>>;
 }
@@ -168,7 +168,7 @@ where
         let running = self(arguments);
         async move {
             let output = running.await.map_err(|error| error.to_string())?;
-            // What does not fit is reported by the sink itself.
+            // The sink itself reports output that does not fit.
             let _ = out.push(&output.into());
             Ok(())
         }

@@ -1,43 +1,45 @@
-//! A handle on a process and all that descend from it.
+//! A handle on a process and its descendants.
 
 use super::process::Process;
 use crate::error::KernelError;
 use dormouse_kernel::process::Signal;
 
-/// A process and all its descendants, as they are when a signal is sent. Each signal is durable,
-/// with all that have not ended, when its method returns; a model or tool that hangs delays none.
+/// A process and the descendants that it has when a signal is sent. When a method returns, its
+/// signal is durable in all of them that have not ended; a model or tool that hangs does not delay
+/// it.
 #[derive(Clone, Debug)]
 pub struct Tree(pub(super) Process);
 
 impl Tree {
-    /// Ends the current turn of each cleanly, as [`Process::interrupt`] does.
+    /// Ends the current turn of each process, as [`Process::interrupt`] does.
     ///
     /// # Errors
-    /// [`ProcessError::Ended`](crate::ProcessError::Ended) where the process at its top has.
+    /// [`ProcessError::Ended`](crate::ProcessError::Ended) if the root of the tree has ended.
     pub async fn interrupt(&self) -> Result<(), KernelError> {
         self.0.signal_tree(Signal::Interrupt).await
     }
 
-    /// Stops each, as [`Process::stop`] does. Children that are on their way are born stopped.
+    /// Stops each process, as [`Process::stop`] does. Children that are being created start
+    /// stopped.
     ///
     /// # Errors
-    /// [`ProcessError::Ended`](crate::ProcessError::Ended) where the process at its top has.
+    /// [`ProcessError::Ended`](crate::ProcessError::Ended) if the root of the tree has ended.
     pub async fn stop(&self) -> Result<(), KernelError> {
         self.0.signal_tree(Signal::Stop).await
     }
 
-    /// Lets each go on, as [`Process::cont`] does.
+    /// Continues each process, as [`Process::cont`] does.
     ///
     /// # Errors
-    /// [`ProcessError::Ended`](crate::ProcessError::Ended) where the process at its top has.
+    /// [`ProcessError::Ended`](crate::ProcessError::Ended) if the root of the tree has ended.
     pub async fn cont(&self) -> Result<(), KernelError> {
         self.0.signal_tree(Signal::Continue).await
     }
 
-    /// Ends each.
+    /// Ends each process.
     ///
     /// # Errors
-    /// [`ProcessError::Ended`](crate::ProcessError::Ended) where the process at its top has.
+    /// [`ProcessError::Ended`](crate::ProcessError::Ended) if the root of the tree has ended.
     pub async fn kill(&self) -> Result<(), KernelError> {
         self.0.signal_tree(Signal::Kill).await
     }

@@ -1,32 +1,32 @@
-//! When the facts of a process were written, and which of them are lost: what a point in its past
-//! means.
+//! When the facts of a process were written, and which of them are lost: what a position in the
+//! past of a process means.
 
 use dormouse_proto::id::{CommitNumber, FactNumber, Pid};
 
 use super::store::StoreError;
 
-/// When the facts of a process were written, as far as that is known.
+/// The commits of the facts of a process, as far as they are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct History {
     /// The process.
     pub pid: Pid,
-    /// By rising numbers. A gap between two of them is a record that is lost.
+    /// The commits, sorted by fact number. A gap between two of them is a lost record.
     pub written: Vec<Written>,
-    /// What may be lost after the last of them.
+    /// What may be lost after the last known commit.
     pub lost: Option<LostHistory>,
 }
 
 /// Facts of a process that may be lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostHistory {
-    /// None of them was written before this commit.
+    /// No lost fact was written before this commit.
     pub since: CommitNumber,
-    /// What is lost, and what follows from it.
+    /// What is lost, and the consequences.
     pub what: String,
 }
 
 impl History {
-    /// Of a process of which nothing is lost.
+    /// A history without losses.
     #[must_use]
     pub fn whole(pid: Pid, written: Vec<Written>) -> Self {
         Self {
@@ -36,13 +36,13 @@ impl History {
         }
     }
 
-    /// The last fact that is known.
+    /// The last known fact.
     #[must_use]
     pub fn last(&self) -> FactNumber {
         self.written.last().map(Written::last).unwrap_or_default()
     }
 
-    /// What was written up to the first gap, and why there is no more; none where all is known.
+    /// The commits up to the first gap, and the error for the gap; `None` if nothing is lost.
     #[must_use]
     pub fn up_to_loss(&self) -> (&[Written], Option<StoreError>) {
         let gap = self
@@ -58,10 +58,10 @@ impl History {
         }
     }
 
-    /// All that was written.
+    /// All commits.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] where something of it is lost.
+    /// [`StoreError::Damaged`] if a part of it is lost.
     pub fn readable(&self) -> Result<&[Written], StoreError> {
         match self.up_to_loss() {
             (written, None) => Ok(written),
@@ -74,7 +74,8 @@ impl History {
     /// # Errors
     /// [`StoreError::UnknownFact`], [`StoreError::ForgottenFact`], [`StoreError::Damaged`].
     pub fn at(&self, fact: FactNumber) -> Result<Written, StoreError> {
-        let (pid, asked) = (self.pid, fact);
+        let pid = self.pid;
+        let asked = fact;
         if let Some(kept) = self.written.first().filter(|kept| fact < kept.first) {
             return Err(StoreError::ForgottenFact {
                 pid,
@@ -93,10 +94,10 @@ impl History {
         }
     }
 
-    /// The last fact that was written by a commit; none where the process was not born by then.
+    /// The last fact written by a commit; `None` if the process did not exist then.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] where that is not known.
+    /// [`StoreError::Damaged`] if that is not known.
     pub fn by(&self, commit: CommitNumber) -> Result<Option<FactNumber>, StoreError> {
         let known = self
             .written
@@ -105,7 +106,7 @@ impl History {
             .count();
         let last = self.written[..known].last().map(Written::last);
         match self.written.get(known) {
-            // What is lost between the two may be of either side of the commit.
+            // The lost facts may have been written before or after the commit.
             Some(next) if last.is_some_and(|last| last.plus(1) < next.first) => {
                 Err(self.gap(last.unwrap_or_default().plus(1)))
             }
@@ -130,16 +131,16 @@ impl History {
     }
 }
 
-/// Facts that were written together.
+/// Facts of one commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     /// The commit.
     pub commit: CommitNumber,
-    /// When: milliseconds since the epoch, UTC.
+    /// The time of the commit: milliseconds since the epoch, UTC.
     pub at_ms: u64,
     /// The first fact; 0 for the birth.
     pub first: FactNumber,
-    /// How many.
+    /// The number of facts.
     pub count: u64,
 }
 
@@ -174,8 +175,8 @@ mod tests {
         }
     }
 
-    /// What a question was answered: a number, none, or that it is not known.
-    fn told<T>(answer: Result<T, StoreError>) -> Result<T, ()> {
+    /// The answer to a query, or that it is not known.
+    fn known<T>(answer: Result<T, StoreError>) -> Result<T, ()> {
         answer.map_err(|error| assert!(matches!(error, StoreError::Damaged { .. }), "{error}"))
     }
 
@@ -185,7 +186,7 @@ mod tests {
         let commits = [0, 2, 3, 4, 7].map(|fact| history.at(FactNumber(fact)).unwrap().commit.0);
         assert_eq!(commits, [1, 1, 3, 3, 6]);
         assert_eq!(
-            [5, 6].map(|fact| told(history.at(FactNumber(fact))).is_err()),
+            [5, 6].map(|fact| known(history.at(FactNumber(fact))).is_err()),
             [true, true]
         );
         assert!(matches!(
@@ -209,7 +210,7 @@ mod tests {
     #[test]
     fn how_a_process_stood_at_a_commit_is_known_unless_something_of_it_may_be_lost() {
         let by = |history: &History, commit| {
-            told(history.by(CommitNumber(commit))).map(|last| last.map(|last| last.0))
+            known(history.by(CommitNumber(commit))).map(|last| last.map(|last| last.0))
         };
         let whole = history(None);
         let expected = [

@@ -1,4 +1,4 @@
-//! The machine that the kernel runs on, under the user's permissions.
+//! The machine that the kernel runs on, under the permissions of the user.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::tool::{OutputSink, Tool, ToolError};
 
-/// Why a host does not do what a program asks, in words for the model and the user. It shows no
-/// secret.
+/// Why a host did not do what a program requested, in words for the model and the user. The text
+/// contains no secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
-    /// The user has not permitted it, or what is permitted is not there. The text says which, and
-    /// what would permit it.
+    /// The user has not permitted it, or what is permitted does not exist. The text says which, and
+    /// how to permit it.
     #[error("{0}")]
     Refused(String),
     /// This host never does it.
     #[error("{0}")]
     Unsupported(String),
-    /// It is permitted, and failed.
+    /// It is permitted and failed.
     #[error("{0}")]
     Failed(String),
 }
@@ -37,18 +37,18 @@ impl From<HostError> for String {
     }
 }
 
-/// Files and programs of the host. An implementation decides what is permitted; what is not is
-/// refused with an error that names the missing permission, when it is used and not before.
+/// Files and programs of the host. The implementation decides what is permitted. It refuses
+/// everything else when it is used, with an error that names the missing permission.
 pub trait Host: Send + Sync + 'static {
     /// The command as a tool. A command that is not permitted becomes a tool that refuses every
-    /// call and says why.
+    /// call with the reason.
     fn command(&self, command: &Command) -> Arc<dyn Tool>;
 
-    /// Starts a tool server, with the variables of its declaration filled in. No host starts any by
-    /// default.
+    /// Starts a tool server, with the variables of its declaration filled in. The default starts
+    /// none.
     ///
     /// # Errors
-    /// Where it is not permitted, or cannot be started. It shows no value of the declaration.
+    /// It is not permitted, or cannot be started. The text shows no value of the declaration.
     fn serve(&self, server: &ServerCommand) -> Result<ServerChild, HostError> {
         Err(HostError::Unsupported(format!(
             "this kernel's host starts no tool servers, and so not `{}`.",
@@ -56,23 +56,23 @@ pub trait Host: Send + Sync + 'static {
         )))
     }
 
-    /// An environment variable, for a program that names it in `[env_info]`; nothing where it is
-    /// not set. Its value may be a secret: an implementation hands on what the user permitted by
-    /// name, and no host does so by default.
+    /// The value of an environment variable that a program names in `[env_info]`; `None` if it is
+    /// not set. The value may be a secret: an implementation returns only what the user permitted
+    /// by name. The default returns none.
     ///
     /// # Errors
-    /// Where it is not permitted.
+    /// It is not permitted.
     fn variable(&self, name: &str) -> Result<Option<String>, HostError> {
         Err(HostError::Unsupported(format!(
             "this kernel's host hands on no environment variable, and so not {name}."
         )))
     }
 
-    /// Whether a program may have the kernel connect to this port of this machine: a model server
-    /// that it names by address, a tool server. No host permits any by default.
+    /// Checks whether a program may make the kernel connect to this port of this machine, for a
+    /// model server or a tool server. The default permits no connection.
     ///
     /// # Errors
-    /// Where it is not permitted.
+    /// It is not permitted.
     fn connect(&self, machine: &str, port: u16) -> Result<(), HostError> {
         Err(HostError::Unsupported(format!(
             "this kernel's host permits no connection that a program asks for, and so none to \
@@ -80,49 +80,50 @@ pub trait Host: Send + Sync + 'static {
         )))
     }
 
-    /// Takes a file or folder, and all below it, out of what file tools, commands and tool servers
-    /// can reach, from now on: it belongs to the kernel itself, as the folder of its store does. A
-    /// host that offers no files has nothing to do.
+    /// Makes a file or folder, with everything below it, unreachable for file tools, commands and
+    /// tool servers: it belongs to the kernel itself, for instance the folder of its store. A host
+    /// without files does nothing.
     fn seal(&self, path: &Path) {
         let _ = path;
     }
 
-    /// Whether this program may be started for one that names it, as [`command`](Self::command) and
-    /// [`serve`](Self::serve) start it. It is asked before a process is born, to tell the user;
-    /// nothing is started. No host objects by default.
+    /// Checks whether a program may be started by [`command`](Self::command) or
+    /// [`serve`](Self::serve). Called before a process is created, to inform the user; nothing is
+    /// started. The default permits all.
     ///
     /// # Errors
-    /// Where it is not permitted, or not there.
+    /// It is not permitted, or does not exist.
     fn permits_program(&self, program: &str) -> Result<(), HostError> {
         let _ = program;
         Ok(())
     }
 
-    /// Whether there is any folder whose files may be used so. It is asked before a process is
-    /// born, to tell the user. No host objects by default.
+    /// Checks whether any folder permits this use of its files. Called before a process is created,
+    /// to inform the user. The default permits all.
     ///
     /// # Errors
-    /// Where there is none.
+    /// No folder does.
     fn permits_files(&self, file_use: FileUse) -> Result<(), HostError> {
         let _ = file_use;
         Ok(())
     }
 
-    /// Writes a file: atomically, confined to the permitted roots, never blocking on a FIFO or
+    /// Writes a file atomically, within the permitted folders, and never blocks on a FIFO or
     /// device.
     ///
     /// # Errors
     /// Any [`FileErrorKind`]; the file is as it was before.
     fn write(&self, write: FileWrite) -> BoxFuture<'static, Result<(), FileError>>;
 
-    /// Reads a whole file from the permitted roots, for a program's text and preloads.
+    /// Reads a whole file from the permitted folders, for the text and the initial descriptors of a
+    /// program.
     ///
     /// # Errors
     /// Any [`FileErrorKind`] but `FileExists`.
     fn read(&self, path: &Path) -> Result<Bytes, FileError>;
 
-    /// Reads a file of any size from the permitted roots: its first `cap_bytes`, and how many come
-    /// after them. For a file that becomes a descriptor.
+    /// Reads a file of any size from the permitted folders: its first `cap_bytes`, and the number
+    /// of bytes after them. For a file that becomes a descriptor.
     ///
     /// # Errors
     /// As [`Host::read`].
@@ -130,8 +131,8 @@ pub trait Host: Send + Sync + 'static {
         Ok(CappedBytes::capped(self.read(path)?, cap_bytes))
     }
 
-    /// Lists a directory of the permitted roots. It may leave entries out where there are very
-    /// many, and counts them.
+    /// Lists a directory of the permitted folders. Very long lists may be truncated; the result
+    /// counts the entries that are left out. The default lists none.
     ///
     /// # Errors
     /// As [`Host::read`]. No host lists any by default.
@@ -145,8 +146,8 @@ pub trait Host: Send + Sync + 'static {
         })
     }
 
-    /// Reads a file that the program at `entry` is made of: its own text, a linked program, a
-    /// preload. An implementation may permit the folder of `entry` here, since the user named that
+    /// Reads a file of the program at `entry`: its own text, a linked program, or an initial
+    /// descriptor. An implementation may permit the folder of `entry`, because the user named that
     /// program.
     ///
     /// # Errors
@@ -156,7 +157,7 @@ pub trait Host: Send + Sync + 'static {
     }
 }
 
-/// A tool server that was started: what is said to it, and what it says.
+/// A tool server that was started, and its standard streams.
 pub struct ServerChild {
     /// Its standard input. Dropping it asks the server to end.
     pub stdin: Box<dyn AsyncWrite + Send + Unpin>,
@@ -164,11 +165,11 @@ pub struct ServerChild {
     pub stdout: Box<dyn AsyncRead + Send + Unpin>,
     /// Its standard error.
     pub stderr: Box<dyn AsyncRead + Send + Unpin>,
-    /// What keeps it running: dropped, it ends, and all that it started.
+    /// Keeps the server running: dropping it ends the server and everything that it started.
     pub held: Box<dyn Send + Sync>,
 }
 
-/// A host that permits nothing: what an embedder gets who names none.
+/// A host that permits nothing: the default of a kernel without a host.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoHost;
 

@@ -1,4 +1,4 @@
-//! Models: request in, stream of deltas and a reply out.
+//! Models: a request in, a stream of deltas and a reply out.
 
 use std::sync::Arc;
 
@@ -9,19 +9,20 @@ use futures_util::future::BoxFuture;
 
 use super::Host;
 
-/// Something that answers requests: a provider's API, a script, a recording.
+/// Answers requests: the API of a provider, a script, a recording.
 ///
-/// A call is one attempt: the kernel repeats it where the error says that this makes sense.
-/// Dropping the future abandons the call.
+/// A call is one attempt; the kernel repeats it if the error permits that. Dropping the future
+/// abandons the call.
 pub trait Model: Send + Sync + 'static {
-    /// Asks once. `deltas` is told what comes in as it comes; only the returned reply counts.
+    /// Makes one attempt. `deltas` receives the parts of the reply as they arrive; only the
+    /// returned reply is final.
     fn call<'a>(
         &'a self,
         request: Request,
         deltas: &'a (dyn Fn(Delta) + Send + Sync),
     ) -> BoxFuture<'a, Result<Reply, ModelError>>;
 
-    /// How many input tokens `request` has. Nobody counts them, until a model says otherwise.
+    /// The number of input tokens of `request`. The default estimates it.
     fn count_tokens<'a>(
         &'a self,
         request: &Request,
@@ -30,23 +31,23 @@ pub trait Model: Send + Sync + 'static {
     }
 }
 
-/// Which model is wanted, and what may be used to reach it.
+/// A model that a process needs, and what may be used to reach it.
 #[derive(Clone, Copy)]
 pub struct Asked<'a> {
-    /// The program whose process asks.
+    /// The program of the process.
     pub program: &'a Program,
-    /// The model, as the program chose it. A program may choose several.
+    /// The model that the program chose. A program may choose several.
     pub model: &'a ModelChoice,
-    /// What the user permits a program: to name a server, or a variable that holds a key.
+    /// What the user permits the program: to name a server, or a variable with a key.
     pub host: &'a Arc<dyn Host>,
 }
 
-/// Makes the models of a kind: what stands behind `provider` in a program.
+/// Provides the models for a `provider` word in programs.
 pub trait Provider: Send + Sync + 'static {
-    /// The model that is asked for.
+    /// The requested model.
     ///
     /// # Errors
-    /// Where there is none: a script that cannot be read, a server that the user does not permit.
+    /// No such model: a script that cannot be read, a server that the user does not permit.
     fn model(&self, asked: Asked<'_>) -> Result<Arc<dyn Model>, ModelError>;
 }
 
@@ -56,7 +57,7 @@ impl Provider for Arc<dyn Provider> {
     }
 }
 
-/// A model serves every program that names its provider.
+/// A single model serves every program that names its provider.
 impl<M: Model> Provider for Arc<M> {
     fn model(&self, _asked: Asked<'_>) -> Result<Arc<dyn Model>, ModelError> {
         Ok(self.clone())

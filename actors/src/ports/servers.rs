@@ -1,4 +1,4 @@
-//! Servers of tools that a program names: an adapter speaks their protocol.
+//! Tool servers that programs name. An adapter speaks their protocol.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use futures_util::future::BoxFuture;
 use super::host::Host;
 use super::tool::{OutputSink, ToolError};
 
-/// Who reaches tool servers, under the permissions of the kernel's host. One that is reached is
-/// kept for all processes that use it, until [`close`](Self::close). Every wait has an end: what a
-/// server does not do in time is an error.
+/// Connects to tool servers, under the permissions of the host. A connection is shared by all
+/// processes that use the server, until [`close`](Self::close). Every wait is bounded: a server
+/// that does not answer in time is an error.
 pub trait ToolServers: Send + Sync + 'static {
-    /// What a server offers now. It is asked before a process is born, which then keeps what it was
-    /// given.
+    /// The tools that a server offers now. Called before a process is created, which then keeps
+    /// these tools.
     ///
     /// # Errors
     /// A text for the model and the user: why the server cannot be reached, and what to try. It
@@ -24,13 +24,13 @@ pub trait ToolServers: Send + Sync + 'static {
         server: &Arc<Server>,
     ) -> BoxFuture<'static, Result<Vec<Offer>, ToolError>>;
 
-    /// Calls a tool once, by the name that the server calls it by. `args` is JSON text as the model
-    /// wrote it; what comes goes into `out`. Dropping the future abandons the call, and the server
-    /// is told so.
+    /// Calls a tool once, by the name that the server uses. `args` is JSON text as the model wrote
+    /// it; the output goes into `out`. Dropping the future abandons the call, and the server is
+    /// notified.
     ///
     /// # Errors
-    /// A text for the model: what went wrong and what to try; where it may have been done all the
-    /// same, it says so.
+    /// A text for the model: what went wrong and what to try; if the call may have been
+    /// executed anyway, the text says so.
     fn call(
         &self,
         host: &Arc<dyn Host>,
@@ -40,6 +40,6 @@ pub trait ToolServers: Send + Sync + 'static {
         out: OutputSink,
     ) -> BoxFuture<'static, Result<(), ToolError>>;
 
-    /// Leaves every server, and ends those that were started. Takes seconds at most.
+    /// Disconnects from every server, and ends those that were started. Takes seconds at most.
     fn close(&self) -> BoxFuture<'static, ()>;
 }

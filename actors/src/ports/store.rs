@@ -1,4 +1,4 @@
-//! What is durable: journals, contents, the process table.
+//! The store: journals, contents, and the process table.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,56 +12,55 @@ use dormouse_proto::process::{Exit, ProcessRow};
 use super::history::History;
 use super::sweep::{MarkToken, StockTaken, StockTaking, Sweep, Swept};
 
-/// A store. Synchronous and object-safe; the checkpoint actor calls it from a thread where blocking
-/// is allowed.
+/// A durable store. Synchronous and object-safe; called from blocking threads only. The checkpoint
+/// actor is its only writer, except for deletions by a garbage collection.
 ///
-/// Payloads are opaque here: the store keeps bytes and finds them again, checked. It never decodes
-/// a fact.
+/// Payloads are opaque: the store keeps bytes and returns them verified. It never decodes a fact.
 pub trait Store: Send + Sync + 'static {
-    /// The folder that it is kept in, as an absolute path, if it is kept in one of this machine:
-    /// the kernel closes that to its processes.
+    /// The absolute path of the folder of the store, if it is on this machine. The kernel makes it
+    /// unreachable for its processes.
     fn folder(&self) -> Option<&Path> {
         None
     }
 
-    /// Makes the caller the one writer. Tokens that were handed out before are stale from here on.
+    /// Makes the caller the only writer. All tokens issued before become stale.
     ///
     /// # Errors
     /// [`StoreError::Io`].
     fn claim(&self) -> Result<OwnerToken, StoreError>;
 
-    /// Appends the entries of `batch` in order, all or nothing. When it returns they are as durable
-    /// as the batch asks for. Costs one append and at most one fdatasync, however many entries
-    /// there are. A content that the store holds already is not written again. A batch without
-    /// entries that asks for the disk makes durable what was written before it.
+    /// Appends the entries of `batch` in order, all or nothing. When it returns, they are as
+    /// durable as the batch requires. Costs one append and at most one fdatasync, regardless of the
+    /// number of entries. A content that the store already has is not written again. A batch
+    /// without entries that requires a sync makes everything durable that was written before it.
     ///
     /// # Errors
-    /// [`StoreError::Stale`] where `owner` is not the latest token, and nothing is written.
-    /// [`StoreError::Io`] where the disk fails: nothing is acknowledged; after a failed sync the
+    /// [`StoreError::Stale`] if `owner` is not the latest token, and nothing is written.
+    /// [`StoreError::Io`] if the disk fails: nothing is acknowledged; after a failed sync the
     /// store takes no more commits.
     fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError>;
 
-    /// The process table. Damage to it is part of the answer: what can be read is listed all the
-    /// same.
+    /// The process table. If records are lost, the result lists what can be read and describes what
+    /// is missing.
     ///
     /// # Errors
     /// [`StoreError::Io`].
     fn processes(&self) -> Result<Listing, StoreError>;
 
-    /// The journal of a process up to and with fact `upto` (none: its end), from the latest usable
-    /// snapshot on.
+    /// The journal of a process up to and including fact `upto` (`None`: its end), starting with
+    /// the latest usable snapshot.
     ///
     /// # Errors
     /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`], [`StoreError::ForgottenFact`],
     /// [`StoreError::Damaged`], [`StoreError::Io`].
     fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError>;
 
-    /// The encoded facts of a process from `first` up to and with `upto`, those that a snapshot
-    /// stands for too. Empty where there is none between them.
+    /// The encoded facts of a process from `first` up to and including `upto`, also those before a
+    /// snapshot. Empty if there is none.
     ///
     /// # Errors
     /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`]; [`StoreError::ForgottenFact`]
-    /// where one of them was given up; [`StoreError::Damaged`], [`StoreError::Io`].
+    /// if one of them was deleted; [`StoreError::Damaged`], [`StoreError::Io`].
     fn facts(
         &self,
         pid: Pid,
@@ -69,43 +68,44 @@ pub trait Store: Send + Sync + 'static {
         upto: FactNumber,
     ) -> Result<Vec<Vec<u8>>, StoreError>;
 
-    /// In which commits the facts of a process were written, and when; its birth first, where its
-    /// history is whole. What is lost of it is part of the answer. Costs a read for each commit.
+    /// The commits of the facts of a process, with their times; its birth first, if its history is
+    /// complete. Losses are part of the result. Costs a read for each commit.
     ///
     /// # Errors
     /// [`StoreError::UnknownProcess`], [`StoreError::Damaged`], [`StoreError::Lost`],
     /// [`StoreError::Io`].
     fn history(&self, pid: Pid) -> Result<History, StoreError>;
 
-    /// The checkpoints, by rising number.
+    /// The checkpoints, sorted by number.
     ///
     /// # Errors
     /// [`StoreError::Io`], [`StoreError::Damaged`].
     fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError>;
 
-    /// The highest number that a checkpoint ever had, whatever became of it; 0 where there was
-    /// none. The next has a greater one.
+    /// The highest number that a checkpoint ever had, even if it was dropped; 0 if there was none.
+    /// The next checkpoint has a greater number.
     ///
     /// # Errors
     /// [`StoreError::Io`], [`StoreError::Damaged`].
     fn last_checkpoint(&self) -> Result<u64, StoreError>;
 
-    /// A content, to be read from where it lies. Costs no pass over its bytes; what is read of it
-    /// is checked then.
+    /// A content, to be read from its place in the store. Does not read all of its bytes; what is
+    /// read later is verified then.
     ///
     /// # Errors
     /// [`StoreError::UnknownContent`], [`StoreError::Damaged`], [`StoreError::Io`].
     fn content(&self, hash: ContentHash) -> Result<Arc<dyn BlobReader>, StoreError>;
 
-    /// The changes of the temporary files of the tree that begins with process `root`, by rising
-    /// number from 1; none where it never had a file.
+    /// The changes of the temporary files of the tree with root `root`, sorted by number from 1;
+    /// empty if it never had a file.
     ///
     /// # Errors
     /// [`StoreError::UnknownProcess`], [`StoreError::Damaged`], [`StoreError::Lost`],
     /// [`StoreError::Io`].
     fn temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError>;
 
-    /// The same up to and with a commit. What is lost behind that does not matter.
+    /// Like [`temp_files`](Self::temp_files), up to and including a commit. Losses after that
+    /// commit do not matter.
     ///
     /// # Errors
     /// As [`Store::temp_files`].
@@ -115,51 +115,51 @@ pub trait Store: Send + Sync + 'static {
         commit: CommitNumber,
     ) -> Result<Vec<TempFileChange>, StoreError>;
 
-    /// From here on the store notes every content that a commit brings, or would have brought had
-    /// it not been held: those survive the [`Store::sweep`] that shows this mark, whatever it is
-    /// told. Whoever then reads journals to find what is referred to misses nothing. A mark that
-    /// was begun before is over: what it spared is not known any more.
+    /// Starts a mark. From now on, the store pins every content that a commit refers to, whether it
+    /// is new or already stored: pinned contents survive the [`Store::sweep`] with this mark,
+    /// whatever its inventory says. A collector that reads journals after this call therefore
+    /// misses no reference. A previous mark ends, and its pins are dropped.
     ///
     /// # Errors
     /// [`StoreError::Stale`].
     fn begin_mark(&self, owner: OwnerToken) -> Result<MarkToken, StoreError>;
 
-    /// Notes nothing more: no sweep will follow this mark. A sweep does so itself.
+    /// Ends a mark: no sweep will follow it. A sweep ends its mark itself.
     fn end_mark(&self, mark: MarkToken);
 
-    /// Brings an inventory up to what is kept: what came to the store since the last time is read,
-    /// and nothing else. For an empty inventory that is everything. What cannot be read is part of
-    /// the inventory. A collection that frees takes stock after its mark began, so that whatever is
-    /// committed later is noted by the mark.
+    /// Updates an inventory to what the store holds: only what was written since the last update is
+    /// read, or everything for an empty inventory. What cannot be read is recorded in the
+    /// inventory. A collection that frees space calls this after its mark began, so that everything
+    /// committed later is pinned.
     ///
     /// # Errors
     /// [`StoreError::Io`]. The inventory is of no use then.
     fn take_stock(&self, order: StockTaking<'_>) -> Result<StockTaken, StoreError>;
 
-    /// Gives back the room of what was given up, and of contents that nothing refers to. It changes
-    /// no answer but that of [`Store::content`]. Commits and reads go on meanwhile; a crash at any
-    /// moment loses nothing. To count needs no owner.
+    /// Frees the space of deleted data and of unreferenced contents. No query except
+    /// [`Store::content`] changes its result. Commits and reads continue; a crash at any moment
+    /// loses nothing. Counting needs no owner.
     ///
     /// # Errors
     /// [`StoreError::Stale`], [`StoreError::Damaged`], [`StoreError::Io`];
-    /// [`StoreError::MarkSuperseded`] where the mark was never begun, or another since. What was
+    /// [`StoreError::MarkSuperseded`] if the mark was never begun, or another one since. What was
     /// freed before stays freed.
     fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError>;
 }
 
-/// What is committed together.
+/// Entries that are committed together.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
-    /// In this order.
+    /// The entries, in order.
     pub entries: &'a [Entry],
-    /// The time: milliseconds since the epoch, UTC.
+    /// The time of the commit: milliseconds since the epoch, UTC.
     pub at_ms: u64,
-    /// What it must survive.
+    /// How durable the commit must be.
     pub until: Until,
 }
 
 impl<'a> Batch<'a> {
-    /// Entries that survive the power as well.
+    /// A batch that must survive a power loss.
     #[must_use]
     pub fn durable(entries: &'a [Entry], at_ms: u64) -> Self {
         Self {
@@ -170,47 +170,47 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// How far a commit has come when it is acknowledged.
+/// How durable a commit is when it is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Until {
-    /// The operating system has it: it survives the end of this program, and not that of the
-    /// machine.
+    /// The operating system has it: it survives the end of this program, but not a power loss.
     Written,
-    /// The disk has it: it survives the loss of power.
+    /// The disk has it: it survives a power loss.
     Synced,
 }
 
-/// Says who may write. Each [`Store::claim`] makes a greater one; a commit with an older one is
-/// refused.
+/// Identifies the writer. Each [`Store::claim`] issues a greater token; a commit with an older one
+/// is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OwnerToken(pub u64);
 
-/// One thing to be made durable.
+/// A record of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// A content, by hash. It stands before the first entry that refers to it (DUR-3).
+    /// A content, named by its hash. Precedes the first entry that refers to it (DUR-3).
     Content {
         /// Its name.
         hash: ContentHash,
         /// Its bytes.
         bytes: Bytes,
-        /// What serves reads of it without a pass over its bytes; opaque here, may be empty.
+        /// A serialized index that serves reads without a pass over the bytes; opaque to the store,
+        /// may be empty.
         index: Bytes,
     },
-    /// A content that the store holds, and that a later entry refers to: a mark that runs meanwhile
-    /// knows it by this. Refused as [`StoreError::UnknownContent`] where it is not held.
+    /// A content that the store already has and a later entry refers to: a running mark pins it.
+    /// Refused as [`StoreError::UnknownContent`] if the store does not have it.
     Held {
         /// Its name.
         hash: ContentHash,
     },
-    /// A process begins: its line in the table and its image (fact number 0).
+    /// A process is created: its row in the process table, and its initial state (fact number 0).
     Born {
         /// The line.
         row: ProcessRow,
         /// The encoded image.
         image: Vec<u8>,
     },
-    /// Facts of a process, numbered without a gap.
+    /// Facts of a process, numbered without gaps.
     Facts {
         /// The process.
         pid: Pid,
@@ -219,7 +219,7 @@ pub enum Entry {
         /// The encoded facts.
         facts: Vec<Vec<u8>>,
     },
-    /// The image of a process after fact `at`: recovery starts here instead of at its birth.
+    /// The state of a process after fact `at`. Loading starts here instead of at the birth.
     Snapshot {
         /// The process.
         pid: Pid,
@@ -228,54 +228,54 @@ pub enum Entry {
         /// The encoded image.
         image: Vec<u8>,
     },
-    /// A process ended: its line in the table says how.
+    /// A process ended. Its row in the process table gets the exit.
     Ended {
         /// The process.
         pid: Pid,
         /// How.
         exit: Exit,
     },
-    /// A change of the temporary files of a tree of processes, numbered without a gap.
+    /// A change of the temporary files of a tree, numbered without gaps.
     TempFile {
-        /// The process that the tree begins with.
+        /// The root of its tree.
         root: Pid,
         /// The number of the change, from 1.
         number: u64,
         /// The encoded change.
         record: Vec<u8>,
     },
-    /// A point that processes can go back to: each as it stands where this entry does. A process
-    /// that was not born by then is not in it.
+    /// A named position that processes can return to: each member as of this entry. A process that
+    /// does not exist yet is not a member.
     Checkpoint {
         /// Its number, greater than that of any before it.
         id: CheckpointId,
-        /// What whoever made it calls it.
+        /// The label that its creator chose.
         label: Arc<str>,
-        /// The process that it is of.
+        /// The process that the checkpoint was requested for.
         of: Pid,
-        /// The process that its tree begins with.
+        /// The root process of the tree.
         root: Pid,
         /// What it covers.
         scope: Scope,
-        /// The processes in it.
+        /// The members.
         members: Vec<Pid>,
     },
-    /// A checkpoint is given up.
+    /// A checkpoint is deleted.
     CheckpointDropped {
         /// Which.
         id: CheckpointId,
     },
-    /// A process is given up: its journal, its line in the table, and the temporary files of the
-    /// tree that begins with it. Its number is never given again.
+    /// A process is deleted: its journal, its row in the process table, and the temporary files of
+    /// the tree that it is the root of. Its pid is never reused.
     Forgotten {
         /// Which.
         pid: Pid,
     },
-    /// The history of a process before a snapshot is given up.
+    /// The history of a process before a snapshot is deleted.
     Shortened {
         /// The process.
         pid: Pid,
-        /// The fact that the snapshot stands at: the first that can still be asked for.
+        /// The fact of the snapshot: the first that can still be read.
         below: FactNumber,
     },
 }
@@ -285,18 +285,18 @@ pub enum Entry {
 pub struct Listing {
     /// The processes, by rising pid.
     pub rows: Vec<ProcessRow>,
-    /// No process has a number above this one, nor had one that is lost or given up; 0 where there
-    /// never was one.
+    /// The highest pid that was ever assigned, also to processes that are lost or deleted; 0 if
+    /// there is none.
     pub last: u64,
-    /// What is missing above, and why. Empty where all is well.
+    /// Descriptions of the lost records. Empty if the table is complete.
     pub lost: Vec<String>,
-    /// What is missing too, and was acknowledged by a repair: it need not be reported again, but it
-    /// is lost like the rest.
+    /// Losses that a repair has acknowledged. They need not be reported again, but have the same
+    /// effect.
     pub acknowledged: Vec<String>,
 }
 
 impl Listing {
-    /// Everything that is missing, acknowledged or not.
+    /// All losses, acknowledged or not.
     pub fn missing(&self) -> impl Iterator<Item = &str> {
         self.lost
             .iter()
@@ -305,14 +305,14 @@ impl Listing {
     }
 }
 
-/// What a process is rebuilt from.
+/// The data that a process is loaded from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Journal {
     /// Its line in the table.
     pub row: ProcessRow,
-    /// The fact number that `image` stands at.
+    /// The fact number of the snapshot `image`.
     pub base: FactNumber,
-    /// The encoded image.
+    /// The encoded snapshot.
     pub image: Vec<u8>,
     /// The encoded facts after `base`.
     pub facts: Vec<Vec<u8>>,
@@ -321,13 +321,13 @@ pub struct Journal {
 /// A change of temporary files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TempFileChange {
-    /// The commit that it was written in.
+    /// The commit of the change.
     pub commit: CommitNumber,
     /// The encoded change.
     pub record: Vec<u8>,
 }
 
-/// What can go wrong in a store.
+/// Why a store cannot serve a request.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -339,19 +339,19 @@ pub enum StoreError {
     UnknownFact {
         /// The process.
         pid: Pid,
-        /// What was asked.
+        /// The requested fact.
         asked: FactNumber,
-        /// The last there is.
+        /// The last fact of the process.
         last: FactNumber,
     },
-    /// A fact from before what is kept of the process.
+    /// The fact is older than the retained history of the process.
     #[error("fact {asked} of process {pid} was given up: its history is kept from fact {since} on")]
     ForgottenFact {
         /// The process.
         pid: Pid,
-        /// What was asked.
+        /// The requested fact.
         asked: FactNumber,
-        /// The first there is.
+        /// The first retained fact.
         since: FactNumber,
     },
     /// No such checkpoint.
@@ -360,12 +360,12 @@ pub enum StoreError {
     /// No such content.
     #[error("the store holds no content {0}")]
     UnknownContent(ContentHash),
-    /// Someone else has claimed the store since.
+    /// Another owner has claimed the store since.
     #[error("the store was claimed by a newer owner ({newest:?}); {stale:?} may no longer write")]
     Stale {
-        /// The token that was shown.
+        /// The token of the caller.
         stale: OwnerToken,
-        /// The token that is valid.
+        /// The valid token.
         newest: OwnerToken,
     },
     /// Another program has the store open.
@@ -376,8 +376,7 @@ pub enum StoreError {
         /// Who holds it.
         holder: String,
     },
-    /// The key that was given is not the one that the store is encrypted with. Nothing was read or
-    /// changed.
+    /// The given key is not the key of the store. Nothing was read or changed.
     #[error("the store {path} {fault}")]
     Key {
         /// The store's folder.
@@ -394,32 +393,32 @@ pub enum StoreError {
         /// The store's folder.
         path: String,
     },
-    /// The store holds something that this version does not know. Nothing was changed.
+    /// The store contains a record that this version does not know. Nothing was changed.
     #[error("the store holds {what}, as a later version writes it. Open it with that version")]
     Newer {
         /// What, and where.
         what: String,
     },
-    /// Something read back is not what was written.
+    /// Data that was read differs from what was written.
     #[error("the store is damaged: {what}")]
     Damaged {
         /// What, where, and what follows from it.
         what: String,
     },
-    /// What is asked for is lost, which was acknowledged when the store was repaired.
+    /// The requested data is lost, which was acknowledged when the store was repaired.
     #[error("the store has lost what is asked for, as was acknowledged: {what}")]
     Lost {
         /// What, where, and what follows from it.
         what: String,
     },
-    /// The commit breaks a rule of this port, or removes something that is still needed. Nothing of
-    /// it is written.
+    /// The commit breaks a rule of this port, or deletes something that is still needed. Nothing
+    /// was written.
     #[error("the store refuses this commit: {why}")]
     Refused {
         /// The rule, and what was given.
         why: String,
     },
-    /// A sweep was asked to free what another mark than the last one found. Nothing was freed.
+    /// Another mark was begun since, so the sweep cannot free anything. Nothing was freed.
     #[error(
         "a sweep frees only what the last mark found, and {why}. Collect garbage once at a time"
     )]
@@ -427,7 +426,7 @@ pub enum StoreError {
         /// What became of the mark.
         why: &'static str,
     },
-    /// The commit does not fit into the quota. Nothing of it is written.
+    /// The commit exceeds the quota. Nothing was written.
     #[error(
         "the store is full: it holds {used} bytes of the {quota} that it may, and this commit \
          brings {needed}. Collect garbage (`dormouse gc`), or raise the quota"
@@ -435,20 +434,20 @@ pub enum StoreError {
     Full {
         /// Bytes in the log.
         used: u64,
-        /// The most there may be.
+        /// The largest permitted size of the log, in bytes.
         quota: u64,
         /// Bytes of the commit.
         needed: u64,
     },
-    /// The disk failed, or is full.
+    /// The disk failed or is full.
     #[error("the store cannot {doing}: {source}")]
     Io {
-        /// What was being done.
+        /// The failed operation.
         doing: String,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// A sync failed earlier: what the disk holds since is unknown.
+    /// A sync failed earlier, so the content of the disk since then is unknown.
     #[error(
         "the store takes no more commits since a sync failed: {0}. Reopen it; what was \
          acknowledged is there"
@@ -459,16 +458,16 @@ pub enum StoreError {
 /// What is wrong with the key of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyFault {
-    /// None was given, and the store is encrypted.
+    /// The store is encrypted, and no key was given.
     #[error("is encrypted, and no key was given. Give the key that it was made with")]
     Missing,
-    /// The store is encrypted with another.
+    /// The store is encrypted with another key.
     #[error(
         "is encrypted with another key than the one that was given. Give the key that it was made \
          with"
     )]
     Wrong,
-    /// One was given, and the store is not encrypted.
+    /// A key was given, and the store is not encrypted.
     #[error(
         "is not encrypted, and a key was given. Open it without one, or name a new folder for an \
          encrypted store"

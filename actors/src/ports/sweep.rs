@@ -1,4 +1,4 @@
-//! What a store is told when it is to give room back, and what it answers.
+//! Garbage collection, as the store sees it: its parameters and results.
 
 use std::ops::ControlFlow;
 
@@ -9,74 +9,76 @@ use dormouse_proto::record::codec::CodecError;
 
 use crate::garbage::Piece;
 
-/// An order to bring an inventory up to what a store holds.
+/// Parameters of [`Store::take_stock`](super::Store::take_stock).
 pub struct StockTaking<'a> {
-    /// What was found before. An empty one, or one of another opened store, is filled anew.
+    /// The inventory to update. An empty one, or one of another opening of the store, is filled
+    /// from the beginning.
     pub inventory: &'a mut Inventory,
-    /// The contents that a piece of a journal refers to.
+    /// Returns the contents that a piece of a journal refers to.
     pub references: &'a mut dyn FnMut(Piece<'_>) -> Result<Vec<ContentHash>, CodecError>,
-    /// Asked before each bounded part of the work. Where it breaks off, the next one goes on from
-    /// there.
+    /// Called before each bounded part of the work. If it breaks off, the next update continues
+    /// from there.
     pub watch: &'a mut dyn FnMut() -> ControlFlow<()>,
 }
 
-/// What taking stock came to.
+/// The result of an update of the inventory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StockTaken {
-    /// Records that were looked at.
+    /// Records that were read.
     pub records: u64,
-    /// Whether it went to its end.
+    /// Whether the update is complete.
     pub progress: Progress,
 }
 
-/// An order to sweep.
+/// Parameters of a sweep.
 pub struct Sweep<'a> {
-    /// The mark by which it is known what stays; of no account where nothing is written.
+    /// The mark whose pins the sweep respects; ignored if nothing is written.
     pub mark: MarkToken,
-    /// What the store holds, as [`Store::take_stock`](super::Store::take_stock) found it since the
-    /// mark began. A part that was looked at or freed is noted there.
+    /// The content of the store, as [`Store::take_stock`](super::Store::take_stock) found it after
+    /// the mark began. The sweep records inspected and freed segments in it.
     pub inventory: &'a mut Inventory,
-    /// The contents that stay.
+    /// The contents that are kept.
     pub contents: Contents,
-    /// What is to be counted as given up, in addition to what is. For [`Purpose::Count`].
+    /// What counts as deleted in addition to what is deleted. For [`Purpose::Count`].
     pub forgotten: &'a Forgotten,
     /// Whether anything is written.
     pub purpose: Purpose,
-    /// How the work is divided.
+    /// The size of the work units.
     pub bounds: Bounds,
-    /// Asked before each step; to break off leaves the store whole, and what was freed stays freed.
+    /// Called before each step. Breaking off leaves the store consistent, and what was freed stays
+    /// freed.
     pub watch: &'a mut dyn FnMut(Step) -> ControlFlow<()>,
 }
 
-/// A mark that was begun. A later one takes its place.
+/// Identifies a mark. A later mark supersedes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MarkToken(pub u64);
 
 /// Whether a sweep writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// It only counts.
+    /// Only counts.
     Count,
-    /// It frees.
+    /// Frees space.
     Free,
 }
 
-/// How a sweep divides its work.
+/// The size of the work units of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// A part of the log is swept where at most so many of a hundred bytes in it are live.
+    /// A segment is swept if at most this percentage of its bytes is live.
     pub live_percent: u8,
-    /// So many bytes are moved at a time; commits go on in between. A record that is longer is
-    /// moved alone.
+    /// The number of bytes that are moved at a time; commits continue in between. A longer record
+    /// is moved alone.
     pub step_bytes: u64,
-    /// The part that is still written is closed, and swept like the others, where so many bytes in
-    /// it are garbage.
+    /// The active segment is closed, and swept like the others, if it has at least this many bytes
+    /// of garbage.
     pub close_bytes: u64,
 }
 
 impl Default for Bounds {
-    /// What is at least half garbage, in steps of 4 MiB; the part that is still written where 64
-    /// KiB of it are.
+    /// Segments that are at least half garbage, in steps of 4 MiB; the active segment if it has 64
+    /// KiB of garbage.
     fn default() -> Self {
         Self {
             live_percent: 50,
@@ -86,35 +88,35 @@ impl Default for Bounds {
     }
 }
 
-/// Contents that stay.
+/// Which contents are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Contents {
-    /// Every one.
+    /// All contents.
     #[default]
     All,
-    /// Those that something refers to, as the inventory says.
+    /// The contents that the inventory lists as referenced.
     Referred,
 }
 
-/// A step of a sweep, about to be taken in a part of the log.
+/// A step of a sweep in a segment of the log, about to begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// To look at what stands in it.
+    /// Inspect the records of the segment.
     Inspect(u32),
-    /// To move some of what is live in it to the log's end.
+    /// Move live records of the segment to the end of the log.
     Move(u32),
-    /// To make durable what was moved.
+    /// Sync the moved records.
     Settle(u32),
-    /// To write what will stand in its place.
+    /// Write the replacement of the segment.
     Write(u32),
-    /// To put that in its place. From here on there is no way back.
+    /// Replace the segment. This step cannot be undone.
     Replace(u32),
-    /// It is done, and its names are about to be taken out of the index.
+    /// Remove the freed records from the index.
     Clean(u32),
 }
 
 impl Step {
-    /// The number of the part that it is taken in.
+    /// The number of the segment.
     #[must_use]
     pub fn segment(self) -> u32 {
         match self {
@@ -139,32 +141,31 @@ pub struct Swept {
     pub live_bytes: u64,
     /// Bytes that were moved.
     pub moved_bytes: u64,
-    /// Parts of the log that could have been freed: all but those that are still written or were
-    /// freed before.
+    /// Segments that could have been freed: all except the active one and those freed before.
     pub parts: u64,
-    /// Records that were looked at to find out what is live. In a part of which enough is known
-    /// none is.
+    /// Records that were inspected to find out which are live; none in segments that the inventory
+    /// knows well enough.
     pub inspected: u64,
-    /// Those that were freed.
+    /// Segments that were freed.
     pub freed_parts: u64,
-    /// Bytes of garbage that stay, since too much of the part that they are in is live.
+    /// Bytes of garbage that stay, because too much of their segment is live.
     pub left_bytes: u64,
-    /// Contents that were dropped with those that were freed.
+    /// Contents that were freed.
     pub dropped_contents: u64,
-    /// Their bytes.
+    /// The bytes of those contents.
     pub dropped_content_bytes: u64,
-    /// Parts that were left alone, since something in them cannot be read.
+    /// Segments that were skipped because a record in them cannot be read.
     pub damaged_parts: Vec<u32>,
-    /// Whether it went to its end.
+    /// Whether the sweep is complete.
     pub progress: Progress,
 }
 
 /// How far a sweep came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Progress {
-    /// To its end.
+    /// Complete.
     #[default]
     Done,
-    /// It was broken off.
+    /// Stopped early by `watch`.
     BrokenOff,
 }

@@ -1,4 +1,4 @@
-//! Tools that run outside the machine: functions of the host, commands.
+//! Tools that run outside of the process machine: functions of the host, and commands.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,25 +9,24 @@ use dormouse_proto::tool::{Attachment, Progress, ToolPolicy, ToolSpec};
 use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
-/// A tool. The kernel checks access, keeps the deadline and the output cap, and catches a panic.
+/// A tool. The kernel checks access, enforces the deadline and the output cap, and catches panics.
 pub trait Tool: Send + Sync + 'static {
-    /// What a model is told of it.
+    /// The name, description and schema that a model is shown.
     fn spec(&self) -> ToolSpec;
 
-    /// How it is run.
+    /// How the tool is run.
     fn policy(&self) -> ToolPolicy;
 
-    /// Runs it once. `args` is JSON text as the model wrote it; what it produces goes into `out`.
-    /// Dropping the future abandons the call, and nothing that it started may outlive that.
+    /// Runs the tool once. `args` is JSON text as the model wrote it; the output goes into `out`.
+    /// Dropping the future abandons the call, and nothing that the tool started may outlive it.
     ///
     /// # Errors
-    /// Why it failed. What is in `out` by then is kept in front of that.
+    /// Why the tool failed. The output so far is kept, followed by this text.
     fn call(&self, args: String, out: OutputSink) -> BoxFuture<'static, Result<(), ToolError>>;
 }
 
-/// Why a tool failed, or why its server cannot be reached, in words for the model that called it:
-/// what went wrong and what to try. Made
-/// of any text: `Err("the table is locked: try again".into())`.
+/// Why a tool failed, or why its server cannot be reached, in words for the model: what went wrong
+/// and what to try. Any text converts: `Err("the table is locked: try again".into())`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ToolError(String);
@@ -50,53 +49,53 @@ impl From<ToolError> for String {
     }
 }
 
-/// Where a tool's output goes: bounded, so that a tool without end cannot fill the memory. Up to a
-/// first bound output is kept, up to a second it is taken and counted.
+/// The output of a tool, limited so that an endless tool cannot exhaust memory. Output up to the
+/// first limit is kept; output up to the second limit is accepted and counted.
 #[derive(Clone)]
 pub struct OutputSink {
     shared: Arc<Shared>,
     watcher: Option<Watcher>,
 }
 
-/// Who is told how far a tool has come.
+/// Receives the progress of a tool.
 pub(crate) type Watcher = Arc<dyn Fn(Progress) + Send + Sync>;
 
 struct Shared {
-    taken: Mutex<Taken>,
+    state: Mutex<SinkState>,
     cap_bytes: u64,
     keep_bytes: u64,
     overflowed: AtomicBool,
     full: Notify,
 }
 
-struct Taken {
+struct SinkState {
     builder: Builder,
     attached: Vec<Attachment>,
     bytes: u64,
 }
 
-/// The output cap is reached: what was written is kept, the rest is not taken.
+/// The output cap is reached: earlier output is kept, further output is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the output cap of the tool is reached")]
 pub struct OutputFull;
 
 impl OutputSink {
-    /// A sink that takes so many bytes and keeps all of them.
+    /// A sink that accepts and keeps up to `cap_bytes`.
     #[must_use]
     pub fn with_cap(cap_bytes: u64) -> Self {
         Self::keeping(cap_bytes, cap_bytes)
     }
 
-    /// A sink that takes `cap_bytes` and keeps the first `keep_bytes` of them.
+    /// A sink that accepts up to `cap_bytes` and keeps the first `keep_bytes`.
     #[must_use]
     pub fn keeping(keep_bytes: u64, cap_bytes: u64) -> Self {
-        let taken = Mutex::new(Taken {
+        let state = Mutex::new(SinkState {
             builder: Builder::with_cap(keep_bytes),
             attached: Vec::new(),
             bytes: 0,
         });
         let shared = Shared {
-            taken,
+            state,
             cap_bytes,
             keep_bytes,
             overflowed: AtomicBool::new(false),
@@ -108,7 +107,7 @@ impl OutputSink {
         }
     }
 
-    /// The same sink, whose `watcher` is told how far the tool has come.
+    /// The same sink, with a `watcher` that receives the progress of the tool.
     #[must_use]
     pub fn watched_by(self, watcher: impl Fn(Progress) + Send + Sync + 'static) -> Self {
         Self {
@@ -117,7 +116,7 @@ impl OutputSink {
         }
     }
 
-    /// Tells whoever watches how far the tool has come. It is no output: no model sees it.
+    /// Reports the progress of the tool to the watcher. Progress is not output: no model sees it.
     pub fn tell(&self, progress: Progress) {
         if let Some(watcher) = &self.watcher {
             watcher(progress);
@@ -127,41 +126,42 @@ impl OutputSink {
     /// Takes as much of `bytes` as fits.
     ///
     /// # Errors
-    /// [`OutputFull`] where not all of it fitted; the kernel then ends the call.
+    /// [`OutputFull`] if not all of it fitted; the kernel then ends the call.
     pub fn push(&self, bytes: &[u8]) -> Result<(), OutputFull> {
-        let mut taken = self
+        let mut state = self
             .shared
-            .taken
+            .state
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let room = usize::try_from(self.shared.cap_bytes - taken.bytes).unwrap_or(usize::MAX);
+        let room = usize::try_from(self.shared.cap_bytes - state.bytes).unwrap_or(usize::MAX);
         let fits = &bytes[..bytes.len().min(room)];
-        taken.builder.push(fits);
-        taken.bytes += fits.len() as u64;
+        state.builder.push(fits);
+        state.bytes += fits.len() as u64;
         if fits.len() == bytes.len() {
             return Ok(());
         }
-        drop(taken);
+        drop(state);
         self.overflow()
     }
 
-    /// Takes what is no text, whole or not at all. It counts as its bytes do.
+    /// Adds an attachment (an image, a document), completely or not at all. Its bytes count towards
+    /// the limits.
     ///
     /// # Errors
-    /// [`OutputFull`] where it did not fit; the kernel then ends the call.
+    /// [`OutputFull`] if it did not fit; the kernel then ends the call.
     pub fn attach(&self, attachment: Attachment) -> Result<(), OutputFull> {
-        let mut taken = self
+        let mut state = self
             .shared
-            .taken
+            .state
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let bytes = taken.bytes.saturating_add(attachment.bytes.len() as u64);
+        let bytes = state.bytes.saturating_add(attachment.bytes.len() as u64);
         if bytes > self.shared.cap_bytes {
-            drop(taken);
+            drop(state);
             return self.overflow();
         }
-        taken.bytes = bytes;
-        taken.attached.push(attachment);
+        state.bytes = bytes;
+        state.attached.push(attachment);
         Ok(())
     }
 
@@ -171,39 +171,39 @@ impl OutputSink {
         Err(OutputFull)
     }
 
-    /// Whether something did not fit. A tool that has ended may have overlooked it.
+    /// Whether output was dropped. A tool may end without noticing it.
     #[must_use]
     pub fn has_overflowed(&self) -> bool {
         self.shared.overflowed.load(Ordering::Acquire)
     }
 
-    /// Resolves once something did not fit.
+    /// Resolves once output was dropped.
     pub async fn full(&self) {
         self.shared.full.notified().await;
     }
 
-    /// Takes out what was kept, and how much was not.
+    /// Removes and returns the kept output, and the number of bytes that were dropped.
     #[must_use]
     pub fn take(&self) -> CappedBytes {
-        let mut taken = self
+        let mut state = self
             .shared
-            .taken
+            .state
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(
-            &mut taken.builder,
+            &mut state.builder,
             Builder::with_cap(self.shared.keep_bytes),
         )
         .finish()
     }
 
-    /// Takes out what was attached, in order.
+    /// Removes and returns the attachments, in order.
     #[must_use]
     pub fn take_attached(&self) -> Vec<Attachment> {
         std::mem::take(
             &mut self
                 .shared
-                .taken
+                .state
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .attached,

@@ -1,4 +1,4 @@
-//! Waking a process at a time: a timer beside the actor, which ends with it.
+//! A timer that wakes a process at a given time. It is cancelled when the actor ends.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use tokio::task::JoinHandle;
 use super::{Delivery, ProcessMessage};
 use crate::clock::now_ms;
 
-/// A timer that is running. Dropping it stops it.
+/// A running timer. Dropping it cancels it.
 pub(super) struct Alarm(JoinHandle<()>);
 
 impl Alarm {
-    /// Wakes the process at `at_ms` (milliseconds since the epoch, UTC), at once where that is
-    /// over.
+    /// Sends [`Input::TimeUp`] to the process at `at_ms` (milliseconds since the epoch, UTC), at
+    /// once if that time has passed.
     pub(super) fn at(at_ms: u64, process: ActorRef<ProcessMessage>) -> Self {
         let pause = Duration::from_millis(at_ms.saturating_sub(now_ms()));
         Self(tokio::spawn(async move {
             tokio::time::sleep(pause).await;
-            // A process that is gone needs no waking.
+            // If the process has stopped, no wake-up is needed.
             let _ = process.cast(ProcessMessage::Input(Box::new(Delivery::internal(
                 Input::TimeUp { at_ms },
             ))));

@@ -1,4 +1,5 @@
-//! What a process asks of the checkpoints: beside the actor, so that giving up the call ends it.
+//! The checkpoint tools of a process: create, list, read. They run in a task, so that abandoning
+//! the call cancels them.
 
 use dormouse_kernel::process::{
     CheckpointError, CheckpointInfo, CheckpointOp, CheckpointReply, Completion,
@@ -9,27 +10,29 @@ use futures_util::future::FutureExt;
 use tokio::sync::oneshot;
 
 use super::Running;
-use crate::checkpoint::MarkReply;
+use crate::checkpoint::NewCheckpointReply;
+use crate::consistent_cut;
 use crate::error::{KernelError, StoreFailure};
-use crate::points;
 use crate::ports::StoreError;
 use crate::supervisor::{Lineage, LookupMessage, TreeMessage};
 
 impl Running {
-    /// What is to stand in a checkpoint is on its way to the store already: effects wait for the
+    /// The facts that the checkpoint must cover are queued already, because effects wait for the
     /// facts before them.
-    pub(super) fn ask_checkpoints(&mut self, call: CallId, op: CheckpointOp) {
-        let (pid, context) = (self.pid(), self.context.clone());
+    pub(super) fn start_checkpoint_op(&mut self, call: CallId, op: CheckpointOp) {
+        let pid = self.pid();
+        let context = self.context.clone();
         let (asked, lineage) = oneshot::channel();
-        self.tell_supervisor(LookupMessage::Lineage {
+        self.cast_to_supervisor(LookupMessage::Lineage {
             of: pid,
             reply: asked,
         });
         let made = match &op {
             CheckpointOp::Make { label } => {
-                let (reply, made): (MarkReply, _) = oneshot::channel();
-                let (scope, label) = (Scope::Process, label.clone());
-                self.tell_supervisor(TreeMessage::MakeCheckpoint {
+                let (reply, made): (NewCheckpointReply, _) = oneshot::channel();
+                let scope = Scope::Process;
+                let label = label.clone();
+                self.cast_to_supervisor(TreeMessage::MakeCheckpoint {
                     of: pid,
                     scope,
                     label,
@@ -56,17 +59,19 @@ impl Running {
                 op, made,
             ) {
                 (CheckpointOp::Read { id }, _) => {
-                    let standing = points::standing(store, context, id, &lineage)?;
-                    let standing = standing.ok_or(StoreError::UnknownCheckpoint(id))?;
-                    Ok(CheckpointReply::Read(Box::new(standing)))
+                    let state = consistent_cut::state_at_checkpoint(store, context, id, &lineage)?;
+                    let state = state.ok_or(StoreError::UnknownCheckpoint(id))?;
+                    Ok(CheckpointReply::Read(Box::new(state)))
                 }
                 (_, Some(made)) => Ok(CheckpointReply::Made(find(
-                    points::kept(store, &lineage)?,
+                    consistent_cut::restorable_checkpoints(store, &lineage)?,
                     made.id,
                 )?)),
-                (_, None) => Ok(CheckpointReply::Listed(points::kept(store, &lineage)?)),
+                (_, None) => Ok(CheckpointReply::Listed(
+                    consistent_cut::restorable_checkpoints(store, &lineage)?,
+                )),
             };
-            points::reading(&context, read).await.map_err(unavailable)
+            context.query_store(read).await.map_err(unavailable)
         };
         self.start(work.boxed(), call, Completion::Checkpoint, |why| {
             Err(CheckpointError::Unavailable(why))

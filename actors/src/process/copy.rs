@@ -1,4 +1,4 @@
-//! A process handed out as a value, for another to start from.
+//! Copies of a running process, as the starting point of another one.
 
 use std::sync::Arc;
 
@@ -7,40 +7,41 @@ use dormouse_kernel::program::Program;
 use dormouse_proto::id::FactNumber;
 use tokio::sync::oneshot;
 
-use super::{Pending, Running};
+use super::{PendingCommit, Running};
 use crate::event::View;
 
-/// A process as it stood after a durable fact.
-pub(crate) struct Copied {
+/// A process as of a durable fact.
+pub(crate) struct ProcessCopy {
     pub(crate) program: Program,
     pub(crate) image: Box<Image>,
     pub(crate) at: FactNumber,
 }
 
-/// Where a copy goes.
-pub(crate) type CopyReply = oneshot::Sender<Copied>;
+/// Receives the copy.
+pub(crate) type CopyReply = oneshot::Sender<ProcessCopy>;
 
 impl Running {
-    /// Hands out the process as it stands, once all facts that made it so are durable. Costs
-    /// pointers, and no content.
+    /// Sends a copy of the current process once all of its facts are durable. Costs pointers; no
+    /// content is copied.
     pub(super) fn copy(&mut self, reply: CopyReply) {
-        let (program, image) = (self.state.program().clone(), Box::new(self.state.image()));
-        let copied = Copied {
+        let program = self.state.program().clone();
+        let image = Box::new(self.state.image());
+        let process_copy = ProcessCopy {
             program,
             image,
             at: self.last,
         };
-        let pending = Pending {
+        let pending = PendingCommit {
             upto: self.last,
             facts: Arc::new([]),
             effects: Vec::new(),
             view: View::of(&self.state, self.last),
             received: None,
             permits: Vec::new(),
-            copy: Some((reply, copied)),
+            copy: Some((reply, process_copy)),
         };
         if self.undurable.is_empty() {
-            self.settle(pending)
+            self.finish_commit(pending)
         } else {
             self.undurable.push_back(pending)
         }

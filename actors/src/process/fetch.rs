@@ -1,5 +1,5 @@
-//! Reading files for a child that is to be spawned, under the permissions of the host, beside the
-//! actor.
+//! Reads the files that a spawned child starts with, under the permissions of the host. It runs in
+//! a task, so that the actor does not block.
 
 use std::path::Path;
 
@@ -12,21 +12,18 @@ use dormouse_proto::temp_file::{TempFileOp, TempFileReply, TempId};
 use futures_util::future::{BoxFuture, FutureExt, join_all};
 
 use super::Running;
-use super::perform::Replied;
+use super::effects::TempFileResult;
 use crate::ports::Host;
 
 impl Running {
-    pub(super) fn fetch(&mut self, call: CallId, pending: PendingSpawn) {
-        let asked = pending
-            .temp_files
-            .iter()
-            .map(|id| self.temp_file(call, TempFileOp::Read { id: *id }, MAX_PRELOAD_BYTES));
-        let temp_files: Vec<_> = asked.collect();
-        let (host, paths, ids) = (
-            self.context.host.clone(),
-            pending.files.clone(),
-            pending.temp_files.clone(),
-        );
+    pub(super) fn fetch_spawn_files(&mut self, call: CallId, pending: PendingSpawn) {
+        let requests = pending.temp_files.iter().map(|id| {
+            self.request_temp_file(call, TempFileOp::Read { id: *id }, MAX_PRELOAD_BYTES)
+        });
+        let temp_files: Vec<_> = requests.collect();
+        let host = self.context.host.clone();
+        let paths = pending.files.clone();
+        let ids = pending.temp_files.clone();
         let work = async move {
             let temp_files = contents(temp_files).await?;
             let read = tokio::task::spawn_blocking(move || {
@@ -55,7 +52,7 @@ impl Running {
     }
 }
 
-/// Reads no more than a process can be given.
+/// Reads a file, up to the size that a child may be given.
 fn read(host: &dyn Host, path: &str) -> Result<ShownPreload, FetchError> {
     match host
         .collect(Path::new(path), MAX_PRELOAD_BYTES)
@@ -72,10 +69,10 @@ fn read(host: &dyn Host, path: &str) -> Result<ShownPreload, FetchError> {
 }
 
 async fn contents(
-    asked: Vec<BoxFuture<'static, Replied>>,
+    requests: Vec<BoxFuture<'static, TempFileResult>>,
 ) -> Result<Vec<(u64, Content)>, FetchError> {
-    let replies = join_all(asked).await.into_iter();
-    let content = |reply: Replied| match reply.map_err(FetchError::TempFile)? {
+    let replies = join_all(requests).await.into_iter();
+    let content = |reply: TempFileResult| match reply.map_err(FetchError::TempFile)? {
         TempFileReply::Contents {
             version, content, ..
         } => Ok((version, content)),

@@ -1,8 +1,7 @@
-//! ModelRequest a model: permits, attempts, the deadline, and the stream of deltas to whoever watches.
+//! Model calls: permits, attempts, the deadline, and the stream of deltas.
 //!
-//! A permit is held while an attempt lasts, never while a call backs off. A provider that says how
-//! long it wants to be left alone is left alone by everybody; where it says nothing, only the call
-//! that failed backs off.
+//! A call holds a permit during an attempt and never while it backs off. If a provider names a
+//! delay, the queue of the provider pauses for all calls; otherwise only the failed call backs off.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,58 +21,57 @@ use crate::permits::Queue;
 use crate::ports::Model;
 
 const FIRST_DELAY: Duration = Duration::from_millis(500);
-const LONGEST_DELAY: Duration = Duration::from_secs(60);
-/// A provider that asks for more patience than this is given up.
-const LONGEST_HINT: Duration = Duration::from_secs(900);
+const MAX_DELAY: Duration = Duration::from_secs(60);
+/// A call is not repeated if the provider asks for a longer delay.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(900);
 
-/// Who is told of a reply while it comes in.
+/// Where the deltas of a reply go.
 #[derive(Clone, Debug)]
-pub(super) enum Listeners {
-    /// Whoever watches the process, and the signal that something has come.
-    Watchers(Option<StartedSignal>),
-    /// Nobody: it is no part of the conversation.
-    Nobody,
+pub(super) enum DeltaSink {
+    /// Deltas are published as events, and the first one notifies the signal.
+    Publish(Option<StartedSignal>),
+    /// Deltas are discarded: the reply is not part of the conversation.
+    Discard,
 }
 
-/// A call that is to be made, and for whom.
+/// A model call with everything it needs.
 pub(super) struct ModelRequest {
     pub(super) context: Arc<KernelContext>,
     pub(super) program: Program,
     pub(super) model: ModelChoice,
-    pub(super) asker: Requester,
+    pub(super) requester: Requester,
     pub(super) request: Request,
-    /// What the request shows, yet to be read.
+    /// Attachments of the request. Their bytes are read before the first attempt.
     pub(super) media: BTreeMap<FdId, Content>,
-    pub(super) listeners: Listeners,
+    pub(super) deltas: DeltaSink,
 }
 
-/// Asks until there is a reply, an error that no further attempt can mend, or no attempt left.
-pub(super) async fn ask(asking: ModelRequest) -> Result<Reply, ModelError> {
+/// Repeats the call until there is a reply, an error that a retry cannot fix, or no attempt left.
+pub(super) async fn call_model(call: ModelRequest) -> Result<Reply, ModelError> {
     let ModelRequest {
         context,
         program,
         model: choice,
-        asker,
+        requester,
         mut request,
         media,
-        listeners,
-    } = asking;
-    request.media = context.readers.bytes(media).await;
+        deltas,
+    } = call;
+    request.media = context.read_pool.bytes(media).await;
     let model = context.model(&program, &choice)?;
     let queue = context
         .model_permits
         .queue(choice.provider.word(), choice.base_url.as_deref());
     let attempts = choice.failures.unwrap_or(context.limits.model_attempts);
-    let mut delays = delays();
+    let mut delays = backoff_delays();
     let mut attempt = 1;
     loop {
-        let permit = queue.acquire(asker).await;
-        let end = once(&context, &*model, request.clone(), &listeners).await;
-        // Before the permit is given back, so that it goes to nobody in between.
-        end.as_ref()
-            .err()
-            .into_iter()
-            .for_each(|error| leave_alone(&queue, error));
+        let permit = queue.acquire(requester).await;
+        let end = attempt_call(&context, &*model, request.clone(), &deltas).await;
+        // The queue pauses before the permit is returned, so that no other call gets it in between.
+        if let Err(error) = &end {
+            pause_if_asked(&queue, error);
+        }
         drop(permit);
         match end {
             Err(error) if attempt < attempts && may_repeat(&error) => {
@@ -86,38 +84,39 @@ pub(super) async fn ask(asking: ModelRequest) -> Result<Reply, ModelError> {
 }
 
 fn may_repeat(error: &ModelError) -> bool {
-    error.is_transient() && error.retry_after.is_none_or(|hint| hint <= LONGEST_HINT)
+    error.is_transient() && error.retry_after.is_none_or(|hint| hint <= MAX_RETRY_AFTER)
 }
 
-/// Pauses the provider's queue for as long as the provider asks for, whatever becomes of the call
-/// that was told.
-fn leave_alone(queue: &Arc<Queue>, error: &ModelError) {
-    if let (ModelErrorKind::Overloaded, Some(hint)) =
-        (error.kind, hint(error).filter(|hint| *hint <= LONGEST_HINT))
-    {
+/// Pauses the queue of the provider for the delay that the provider names, whether or not this call
+/// is repeated.
+fn pause_if_asked(queue: &Arc<Queue>, error: &ModelError) {
+    if let (ModelErrorKind::Overloaded, Some(hint)) = (
+        error.kind,
+        requested_delay(error).filter(|hint| *hint <= MAX_RETRY_AFTER),
+    ) {
         queue.pause(hint);
     }
 }
 
-/// One attempt.
-async fn once(
+/// Makes one attempt.
+async fn attempt_call(
     context: &KernelContext,
     model: &dyn Model,
     request: Request,
-    listeners: &Listeners,
+    deltas: &DeltaSink,
 ) -> Result<Reply, ModelError> {
     let pid = request.pid;
-    let deltas = move |delta| {
-        let Listeners::Watchers(started) = listeners else {
+    let on_delta = move |delta| {
+        let DeltaSink::Publish(started) = deltas else {
             return;
         };
-        started.iter().for_each(StartedSignal::speak);
-        if let Some(event) = event(pid, delta) {
-            context.report(event);
+        started.iter().for_each(StartedSignal::notify);
+        if let Some(event) = delta_event(pid, delta) {
+            context.publish(event);
         }
     };
     let deadline = context.limits.model_deadline;
-    tokio::time::timeout(deadline, model.call(request, &deltas))
+    tokio::time::timeout(deadline, model.call(request, &on_delta))
         .await
         .unwrap_or_else(|_| {
             let message = format!("no reply within {} s", deadline.as_secs());
@@ -125,7 +124,7 @@ async fn once(
         })
 }
 
-fn event(pid: Pid, delta: Delta) -> Option<Event> {
+fn delta_event(pid: Pid, delta: Delta) -> Option<Event> {
     match delta {
         Delta::Text(text) => Some(Event::Text { pid, text }),
         Delta::Thinking(text) => Some(Event::Thinking { pid, text }),
@@ -136,11 +135,11 @@ fn event(pid: Pid, delta: Delta) -> Option<Event> {
 async fn back_off(
     context: &KernelContext,
     pid: Pid,
-    unasked: Option<Duration>,
+    backoff: Option<Duration>,
     error: &ModelError,
 ) {
-    let delay = delay(unasked, error);
-    context.report(Event::Retrying {
+    let delay = retry_delay(backoff, error);
+    context.publish(Event::Retrying {
         pid,
         reason: error.to_string(),
         delay_ms: delay.as_millis() as u64,
@@ -148,23 +147,23 @@ async fn back_off(
     tokio::time::sleep(delay).await;
 }
 
-/// What the provider asks for, else what comes next by itself.
-fn delay(unasked: Option<Duration>, error: &ModelError) -> Duration {
-    hint(error).or(unasked).unwrap_or(LONGEST_DELAY)
+/// The delay that the provider names, otherwise the next backoff delay.
+fn retry_delay(backoff: Option<Duration>, error: &ModelError) -> Duration {
+    requested_delay(error).or(backoff).unwrap_or(MAX_DELAY)
 }
 
-/// What the provider asks for. No wait at all (a date that has passed) is no hint: attempts would
-/// be spent in an instant.
-fn hint(error: &ModelError) -> Option<Duration> {
+/// The delay that the provider names. A delay of zero (a date in the past) is ignored: all attempts
+/// would be spent at once.
+fn requested_delay(error: &ModelError) -> Option<Duration> {
     error.retry_after.filter(|hint| !hint.is_zero())
 }
 
 /// Waits that double, each spread by chance over as much again, so that processes do not come back
 /// in step.
-fn delays() -> ExponentialBackoff {
+fn backoff_delays() -> ExponentialBackoff {
     let delays = ExponentialBuilder::new()
         .with_min_delay(FIRST_DELAY)
-        .with_max_delay(LONGEST_DELAY);
+        .with_max_delay(MAX_DELAY);
     delays.without_max_times().with_jitter().build()
 }
 
@@ -179,7 +178,7 @@ mod tests {
                 retry_after,
                 ..ModelError::new(ModelErrorKind::Overloaded, "")
             };
-            delay(delays().next(), &error)
+            retry_delay(backoff_delays().next(), &error)
         };
         assert_eq!(
             delay(Some(Duration::from_millis(1))),
@@ -196,10 +195,10 @@ mod tests {
 
     #[test]
     fn waits_grow_to_a_bound_and_do_not_end() {
-        let delays: Vec<_> = delays().take(200).collect();
+        let delays: Vec<_> = backoff_delays().take(200).collect();
         assert_eq!(delays.len(), 200);
         assert!(
-            delays[3] > delays[0] && delays.iter().all(|delay| *delay <= 2 * LONGEST_DELAY),
+            delays[3] > delays[0] && delays.iter().all(|delay| *delay <= 2 * MAX_DELAY),
             "{delays:?}"
         );
     }

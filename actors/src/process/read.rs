@@ -1,4 +1,4 @@
-//! Reads of contents on behalf of calls: small ones within the handler, all others on the pool.
+//! Reads of contents for calls: small ones in the handler, all others on the pool.
 
 use dormouse_kernel::process::{Completion, Input, Read, ReadResult};
 use dormouse_kernel::syscall::Outcome;
@@ -6,27 +6,27 @@ use dormouse_proto::id::CallId;
 use dormouse_proto::tool::Answer;
 
 use super::Running;
-use super::perform::in_tool;
+use super::effects::in_tool_span;
 
-/// The most bytes that a handler reads itself, of what is in memory. A trip to the pool and a
-/// second step cost a turn some 50 µs (`bench/src/bin/searching.rs`), in which so many bytes can be
-/// read and indexed.
+/// The most bytes that a handler reads itself, if they are in memory. A round trip to the pool and
+/// a second step cost a turn about 50 µs (`bench/src/bin/searching.rs`); the same time suffices to
+/// read and index this many bytes.
 pub(super) const INLINE_BYTES: u64 = 64 << 10;
 
 impl Running {
-    /// Starts the read of a call on the pool. Abandoning the call cancels it.
+    /// Starts the read of a call on the pool. Abandoning the call cancels the read.
     pub(super) fn start_read(&mut self, call: CallId, read: Read) {
         let is_tool = read.is_tool();
-        let work = Box::pin(self.context.readers.clone().perform(read));
-        // A tool outside has a span of its own.
+        let work = Box::pin(self.context.read_pool.clone().execute(read));
+        // A tool outside of the machine has a span of its own.
         let work = if is_tool {
-            in_tool(self.tool_span(call), work, Result::is_err)
+            in_tool_span(self.tool_span(call), work, Result::is_err)
         } else {
             work
         };
         let input = move |read: Result<Input, String>| {
             read.unwrap_or_else(|why| {
-                let answer = Answer::failed(format!("Reading failed inside: {why}"));
+                let answer = Answer::failed(format!("Reading failed internally: {why}"));
                 Input::Completed {
                     call,
                     result: Completion::Read(ReadResult::Tool(Outcome::Answer(answer))),

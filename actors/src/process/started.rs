@@ -1,25 +1,26 @@
-//! The word that something has come of a process: the first piece of a reply, a whole reply, or its
-//! end.
+//! The signal that a process has produced something: the first piece of a reply, a whole reply, or
+//! its end.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// Says once that something has come. Dropping the last clone says it as well, so that a process
-/// that ends, faults or is killed keeps nobody waiting.
+/// Notifies once. Dropping the last clone closes the channel, so that a process that ends, faults
+/// or is killed keeps no sibling waiting.
 #[derive(Clone, Debug)]
 pub(crate) struct StartedSignal(Arc<Mutex<Option<oneshot::Sender<()>>>>);
 
 impl StartedSignal {
-    /// A signal, and what is resolved, with or without a value, once it has spoken.
+    /// A signal, and a receiver that resolves (with or without a value) once the signal was
+    /// notified or dropped.
     pub(crate) fn new() -> (Self, oneshot::Receiver<()>) {
         let (sender, receiver) = oneshot::channel();
         (Self(Arc::new(Mutex::new(Some(sender)))), receiver)
     }
 
-    pub(crate) fn speak(&self) {
+    pub(crate) fn notify(&self) {
         if let Some(sender) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            // Who no longer listens has waited long enough.
+            // The receiver stops waiting after a timeout.
             let _ = sender.send(());
         }
     }

@@ -1,5 +1,5 @@
-//! Running one tool: its deadline, its output cap, its panics. Whatever a tool does, the process
-//! gets an answer.
+//! Runs one tool call with its deadline and output cap, and catches panics. The process gets an
+//! answer in every case.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use tracing::Instrument;
 
 use crate::ports::{OutputSink, ToolError};
 
-/// What runs once, and where its output goes.
-pub(crate) type Run =
+/// The call of a tool, given the sink for its output.
+pub(crate) type ToolRun =
     Box<dyn FnOnce(OutputSink) -> BoxFuture<'static, Result<(), ToolError>> + Send>;
 
-/// Runs the tool that is called `name` once, as `policy` says; its output goes into `sink`.
-/// Dropping the future abandons the tool: it runs in a task that ends with it.
+/// Runs the tool `name` once under `policy`; its output goes into `sink`. The tool runs in a task
+/// that is aborted when the returned future is dropped.
 pub(crate) async fn run(
     name: Arc<str>,
     policy: ToolPolicy,
-    run: Run,
+    run: ToolRun,
     sink: OutputSink,
 ) -> ToolOutput {
     let mut task = JoinSet::new();
@@ -32,7 +32,7 @@ pub(crate) async fn run(
     let end = tokio::select! {
         end = task.join_next() => match end {
             Some(Ok(end)) => end.map_err(String::from),
-            Some(Err(error)) => Err(failed(&name, error)),
+            Some(Err(error)) => Err(task_error(&name, error)),
             None => Ok(()),
         },
         () = sink.full() => Ok(()),
@@ -41,35 +41,27 @@ pub(crate) async fn run(
             policy.deadline_ms
         )),
     };
-    // A tool that ended by itself may have overlooked that its output did not fit: what is cut is
-    // never shown as whole.
-    let cut = || {
-        let limit = policy.output_cap_bytes;
-        format!(
-            "{name} was stopped: its output reached the limit of {limit} bytes. What stands above \
-             is its beginning."
-        )
+    // A tool may return successfully although its output did not fit. Truncated output is never
+    // shown as complete.
+    let end = match end {
+        Ok(()) if sink.has_overflowed() => Err(format!(
+            "{name} was stopped: its output reached the limit of {} bytes. The text above is \
+             its beginning.",
+            policy.output_cap_bytes
+        )),
+        end => end,
     };
-    output(
-        &sink,
-        end.and_then(|()| {
-            if sink.has_overflowed() {
-                Err(cut())
-            } else {
-                Ok(())
-            }
-        }),
-    )
+    output(&sink, end)
 }
 
-fn failed(name: &str, error: JoinError) -> String {
+fn task_error(name: &str, error: JoinError) -> String {
     let Ok(panic) = error.try_into_panic() else {
         return format!("{name} was cancelled.");
     };
-    format!("{name} failed inside: {}", panic_text(&*panic))
+    format!("{name} failed internally: {}", panic_text(&*panic))
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text
@@ -78,15 +70,14 @@ pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
     format!("it panicked. {text}")
 }
 
-/// What the tool wrote, and behind it what went wrong.
+/// The output of the tool, followed by the failure if there is one.
 fn output(sink: &OutputSink, end: Result<(), String>) -> ToolOutput {
     let CappedBytes { bytes, cut_bytes } = sink.take();
     let output = match end {
         Ok(()) => ToolOutput::ok(bytes),
         Err(reason) if bytes.is_empty() => ToolOutput::error(reason),
         Err(reason) => {
-            // What was written is nobody else's, so that the reason is put behind it and no copy is
-            // made.
+            // The buffer usually has no other owner, so the reason is appended without a copy.
             let mut bytes = bytes
                 .try_into_mut()
                 .unwrap_or_else(|shared| BytesMut::from(&shared[..]));

@@ -1,4 +1,4 @@
-//! The span of the turn that a process is in: the parent of those of its calls.
+//! The span of the current turn, which is the parent of the spans of its calls.
 
 use dormouse_kernel::process::Fact;
 use dormouse_proto::process::Exit;
@@ -9,8 +9,8 @@ use super::Running;
 use crate::spans;
 
 impl Running {
-    /// Ends and begins the span of the turn as `facts` say, which the state has taken in. A process
-    /// that is born or comes back in the middle of a turn begins one there.
+    /// Ends and begins the span of the turn according to `facts`, which are already part of the
+    /// state. A process that is created or loaded in the middle of a turn begins a span there.
     pub(super) fn trace_turn(&mut self, facts: &[Fact]) {
         for fact in facts {
             match fact {
@@ -20,7 +20,7 @@ impl Running {
                         by: Caller::Host, ..
                     },
                 ) => self.turn = Some(spans::turn(self.pid, &self.state, self.root)),
-                // Where it goes on from there in a turn, that one begins below.
+                // If the restored process is in a turn, the code below begins a new span.
                 Fact::Restored {
                     by: Caller::Host, ..
                 } => self.turn = None,
@@ -55,8 +55,7 @@ impl Running {
         }
     }
 
-    /// The span that the calls of the process stand below; no span where the host makes one between
-    /// turns.
+    /// The parent of the spans of calls; no span if the host makes a call between turns.
     pub(super) fn turn_span(&self) -> Span {
         self.turn.clone().unwrap_or_else(Span::none)
     }

@@ -1,4 +1,5 @@
-//! Births: a process is reserved in the table, its birth made durable, then it runs.
+//! Creation of processes: a pid is reserved in the table, the birth record becomes durable, then
+//! the process runs.
 
 use std::sync::Arc;
 
@@ -10,16 +11,16 @@ use dormouse_proto::process::{Origin, ProcessRow};
 use dormouse_proto::record::Control;
 
 use super::Supervisor;
-use super::branch::{Branching, PendingBranch};
+use super::branch::{BranchRequest, PendingBranch};
 use super::lookup::HandleReply;
 use crate::checkpoint::{CommitError, LogRecord};
 use crate::error::{KernelError, NameError};
 use crate::process::StartedSignal;
 use crate::recovery::Loaded;
 
-/// New processes: those that are asked for, and those whose birth is durable.
+/// Requests for new processes, and the results of their commits.
 pub(crate) enum BirthMessage {
-    /// Make a process that no process asked for.
+    /// Create a root process.
     Start {
         program: Program,
         image: Box<Image>,
@@ -27,30 +28,30 @@ pub(crate) enum BirthMessage {
         name: Option<Arc<str>>,
         reply: HandleReply,
     },
-    /// Make the children of a call, except those that exist.
+    /// Create the children of a call, except those that exist.
     StartChildren {
         parent: Pid,
         children: Vec<Child>,
         may_exist: bool,
     },
-    /// Make new processes of those of a cut.
-    Branch(Box<Branching>),
-    /// Births are durable, or cannot be made so.
-    Born {
+    /// Create new processes from the members of a cut.
+    Branch(Box<BranchRequest>),
+    /// Birth records are durable, or could not be made durable.
+    BirthsCommitted {
         pending: Vec<PendingProcess>,
         result: Result<(), CommitError>,
         reply: Option<HandleReply>,
     },
-    /// The births of a branch are durable, or cannot be made so.
-    Branched {
-        growing: Box<PendingBranch>,
+    /// The records of a branch are durable, or could not be made durable.
+    BranchCommitted {
+        branch: Box<PendingBranch>,
         result: Result<(), CommitError>,
     },
-    /// Run processes that are held back.
+    /// Run processes whose start was delayed.
     Release { pids: Vec<Pid> },
 }
 
-/// A process that is about to be.
+/// A process whose birth record is not durable yet.
 pub(crate) struct PendingProcess {
     pub(super) row: ProcessRow,
     pub(super) program: Program,
@@ -77,12 +78,14 @@ impl Supervisor {
                 self.start_children(parent, children, may_exist);
             }
             BirthMessage::Branch(branching) => self.branch(*branching),
-            BirthMessage::Born {
+            BirthMessage::BirthsCommitted {
                 pending,
                 result,
                 reply,
-            } => self.born(pending, result, reply).await,
-            BirthMessage::Branched { growing, result } => self.branched(*growing, result).await,
+            } => self.on_births_committed(pending, result, reply).await,
+            BirthMessage::BranchCommitted { branch, result } => {
+                self.on_branch_committed(*branch, result).await
+            }
             BirthMessage::Release { pids } => self.release(pids).await,
         }
     }
@@ -99,7 +102,7 @@ impl Supervisor {
             .as_ref()
             .and_then(|name| Some((name, self.table.named(name)?)))
         {
-            // Who no longer waits has dropped its side.
+            // The requester has dropped its receiver if it no longer waits.
             return drop(
                 reply.send(Err(NameError::Taken {
                     name: name.to_string(),
@@ -133,30 +136,30 @@ impl Supervisor {
         }
     }
 
-    /// Makes births durable, all together; they run once they are. In a tree that was stopped they
-    /// are born stopped, which is as durable as they are.
+    /// Makes birth records durable in one commit; the processes run afterwards. In a stopped tree
+    /// the new processes are stopped too, as part of their image, so that no restart forgets it.
     pub(super) fn create(&mut self, mut pending: Vec<PendingProcess>, reply: Option<HandleReply>) {
-        for born in pending
+        for process in pending
             .iter_mut()
-            .filter(|born| self.table.is_halted(born.row.parent))
+            .filter(|process| self.table.inherits_stop(process.row.parent))
         {
-            born.image.control = Control::Stopped;
+            process.image.control = Control::Stopped;
         }
-        let kept = pending.iter().filter(|_| self.context.is_kept);
-        let entries = kept
-            .map(|born| LogRecord::Born {
-                row: born.row.clone(),
-                image: born.image.clone(),
-            })
-            .collect();
-        pending
-            .iter()
-            .for_each(|born| self.table.reserve(born.row.clone()));
+        let mut entries = Vec::new();
+        for process in &pending {
+            self.table.reserve(process.row.clone());
+            if self.context.has_store {
+                entries.push(LogRecord::Born {
+                    row: process.row.clone(),
+                    image: process.image.clone(),
+                });
+            }
+        }
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |result: Result<_, _>| {
-            // Where the supervisor is gone, the kernel is.
+            // If the supervisor has stopped, the kernel is shutting down.
             let _ = myself.cast(
-                BirthMessage::Born {
+                BirthMessage::BirthsCommitted {
                     pending,
                     result: result.map(drop),
                     reply,
@@ -167,22 +170,22 @@ impl Supervisor {
         self.context.append(entries, acknowledge);
     }
 
-    async fn born(
+    async fn on_births_committed(
         &mut self,
         pending: Vec<PendingProcess>,
         result: Result<(), CommitError>,
         reply: Option<HandleReply>,
     ) {
-        let pid = pending.first().map(|born| born.row.pid);
+        let pid = pending.first().map(|process| process.row.pid);
         match &result {
             Ok(()) => {
-                let rows: Vec<_> = pending.iter().map(|born| born.row.clone()).collect();
+                let rows: Vec<_> = pending.iter().map(|process| process.row.clone()).collect();
                 self.run_pending(pending).await;
                 rows.iter().for_each(|row| self.report_start(row));
             }
             Err(error) => pending
                 .iter()
-                .for_each(|born| self.creation_failed(born, error)),
+                .for_each(|process| self.on_creation_failed(process, error)),
         }
         if let (Some(pid), Some(reply)) = (pid, reply) {
             let handle = result
@@ -192,16 +195,21 @@ impl Supervisor {
         }
     }
 
-    pub(super) async fn first_run(&mut self, born: PendingProcess, started: Option<StartedSignal>) {
-        let pid = born.row.pid;
+    /// Runs a new process, if its image is valid.
+    pub(super) async fn run_new(
+        &mut self,
+        process: PendingProcess,
+        started: Option<StartedSignal>,
+    ) {
+        let pid = process.row.pid;
         match State::from_image(
-            born.row.known_as(),
-            born.program,
-            self.context.around.clone(),
-            *born.image,
+            process.row.known_as(),
+            process.program,
+            self.context.host_context.clone(),
+            *process.image,
         ) {
             Ok(state) => {
-                self.run(
+                self.start_actor(
                     Loaded {
                         pid,
                         state,
@@ -212,7 +220,7 @@ impl Supervisor {
                 )
                 .await
             }
-            Err(error) => self.give_up(pid, &error.to_string()),
+            Err(error) => self.end_as_faulted(pid, &error.to_string()),
         }
     }
 }

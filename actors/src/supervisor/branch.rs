@@ -1,11 +1,10 @@
-//! Branches and checkpoints of a tree: who is in one, and the births of a branch or an import, all
-//! in one commit.
+//! Checkpoints of a tree, and the creation of several processes in one commit for a branch or an
+//! import.
 //!
-//! A branch copies no content and rewrites no image: each process that is in the cut becomes a new
-//! one under a new pid, its parent is the branch of its parent, and its origin is that of the
-//! other, so that the parent finds it by call, as after a restart. Then each goes on as after a
-//! restart. The temporary files of the tree come with it. What an export holds is born in the same
-//! way.
+//! A branch copies no content and rewrites no image. Each member of the cut becomes a new process
+//! with a new pid; its parent is the branch of its parent, and it keeps its origin, so that the
+//! parent finds it by call. Each new process then resumes as after a restart. The temporary files
+//! of the tree are copied with it. An import creates its processes in the same way.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,107 +20,118 @@ use dormouse_proto::temp_file::TempFileRecord;
 use tokio::sync::oneshot;
 
 use super::entry::Run;
-use super::table::Keeps;
+use super::table::FinalState;
 use super::{BirthMessage, HandleParts, PendingProcess, Supervisor};
-use crate::checkpoint::{CheckpointMessage, CommitError, LogRecord, Mark, MarkReply};
+use crate::checkpoint::{
+    CheckpointMessage, CommitError, LogRecord, NewCheckpoint, NewCheckpointReply,
+};
 use crate::error::{KernelError, NotFound};
 
-/// A process, and all below it.
+/// A process and its descendants, including those that have ended.
 pub(crate) struct ProcessTree {
-    /// The process that their tree begins with.
+    /// The root process of the tree.
     pub(crate) root: Pid,
-    /// By rising pid, which is parents first.
+    /// Sorted by pid, so parents come before their children.
     pub(crate) rows: Vec<ProcessRow>,
-    /// The highest pid that was given so far.
+    /// The highest pid that was assigned so far.
     pub(crate) last: Pid,
 }
 
-/// Where the members of a process tree go.
-pub(crate) type FamilyReply = oneshot::Sender<Result<ProcessTree, KernelError>>;
+/// Receives the process tree.
+pub(crate) type ProcessTreeReply = oneshot::Sender<Result<ProcessTree, KernelError>>;
 
-/// What new processes grow from.
-pub(crate) struct Branching {
-    /// The processes, each after its parent.
-    pub(crate) grafts: Vec<ImportedProcess>,
-    /// Which of them is answered with.
-    pub(crate) asked: usize,
+/// A request to create processes from the members of a cut or an export.
+pub(crate) struct BranchRequest {
+    /// The members, each after its parent.
+    pub(crate) processes: Vec<ImportedProcess>,
+    /// The index of the member whose handle is returned.
+    pub(crate) requested: usize,
     /// The changes of the temporary files of the tree.
     pub(crate) files: Vec<TempFileRecord<Content>>,
-    /// A checkpoint that was made for this only.
-    pub(crate) done_with: Option<CheckpointId>,
+    /// A temporary checkpoint that the commit drops.
+    pub(crate) drop_checkpoint: Option<CheckpointId>,
     pub(crate) launch: Launch,
     pub(crate) reply: BranchedReply,
 }
 
-/// A process as it stood at the cut.
+/// A member of a cut or an export, in the state of that cut.
 pub(crate) struct ImportedProcess {
-    /// Its row there. It keeps its name where nobody here has it.
+    /// The original row. The name is kept if no living process has it.
     pub(crate) row: ProcessRow,
     pub(crate) restored: Restored,
     pub(crate) program: Program,
     pub(crate) image: Box<Image>,
 }
 
-/// What new processes do once they are durable.
+/// What happens to new processes once they are durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Launch {
     /// They run.
     Run,
-    /// They are held: only their journals, until somebody runs them or speaks to them.
+    /// They are held: they stay unloaded until they are resumed or receive an input.
     Hold,
 }
 
-/// What grew.
+/// The result of a branch or an import.
 pub(crate) struct Branched {
-    /// A place at the process that was asked for.
+    /// The handle of the requested process.
     pub(crate) handle: HandleParts,
-    /// The new processes, in the order of what they grew from.
+    /// The new processes, in the order of the request.
     pub(crate) pids: Vec<Pid>,
 }
 
-/// Where it goes.
+/// Receives the result.
 pub(crate) type BranchedReply = oneshot::Sender<Result<Branched, KernelError>>;
 
-/// New processes whose births are on their way to the disk.
+/// New processes whose birth records are not durable yet.
 pub(crate) struct PendingBranch {
     pending: Vec<PendingProcess>,
-    asked: usize,
+    requested: usize,
     launch: Launch,
     reply: BranchedReply,
 }
 
 impl Supervisor {
-    /// Appends a checkpoint behind all births so far: a process whose birth comes later is not in
-    /// it, and nothing that stands before it knows of that process.
-    pub(super) fn make_checkpoint(&self, of: Pid, scope: Scope, label: Arc<str>, reply: MarkReply) {
+    /// Requests a checkpoint. The supervisor sends it behind all births so far: a process that is
+    /// created later is not a member, and no member knows of it at the cut.
+    pub(super) fn make_checkpoint(
+        &self,
+        of: Pid,
+        scope: Scope,
+        label: Arc<str>,
+        reply: NewCheckpointReply,
+    ) {
         if self.table.get(of).is_none() {
-            // Who no longer waits has dropped its side.
+            // The requester has dropped its receiver if it no longer waits.
             return drop(reply.send(Err(
-                self.or_lost(KernelError::NotFound(NotFound::Process(of))),
+                self.or_lost_record(KernelError::NotFound(NotFound::Process(of))),
             )));
         }
         let members = match scope {
             Scope::Process => vec![of],
-            Scope::Tree => self.process_tree(of),
+            Scope::Tree => self.tree_pids(of),
         };
-        let mark = Mark {
+        let checkpoint = NewCheckpoint {
             label,
             of,
             root: self.table.root(of),
             scope,
             members,
         };
-        // Where the actor is gone the reply is dropped with the message.
-        let _ = self.context.checkpoint.cast(CheckpointMessage::Mark {
-            mark,
-            in_use: self.context.in_use.clone(),
-            reply,
-        });
+        // If the actor has stopped, the reply channel is dropped with the message.
+        let _ = self
+            .context
+            .checkpoint
+            .cast(CheckpointMessage::MakeCheckpoint {
+                new_checkpoint: checkpoint,
+                checkpoints_in_use: self.context.checkpoints_in_use.clone(),
+                reply,
+            });
     }
 
-    pub(super) fn list_family(&self, of: Pid, reply: FamilyReply) {
+    pub(super) fn list_tree(&self, of: Pid, reply: ProcessTreeReply) {
         let rows = self
-            .process_tree(of)
+            .tree_pids(of)
             .into_iter()
             .filter_map(|pid| self.table.row(pid));
         let process_tree = ProcessTree {
@@ -129,17 +139,17 @@ impl Supervisor {
             rows: rows.collect(),
             last: self.table.last_pid(),
         };
-        // Who no longer waits has dropped its side.
+        // The requester has dropped its receiver if it no longer waits.
         let is_unknown = process_tree.rows.is_empty();
         let _ = reply.send(if is_unknown {
-            Err(self.or_lost(KernelError::NotFound(NotFound::Process(of))))
+            Err(self.or_lost_record(KernelError::NotFound(NotFound::Process(of))))
         } else {
             Ok(process_tree)
         });
     }
 
-    /// A process and all below it, living or not, by rising pid.
-    fn process_tree(&self, of: Pid) -> Vec<Pid> {
+    /// A process and its descendants, living or ended, sorted by pid.
+    fn tree_pids(&self, of: Pid) -> Vec<Pid> {
         let mut process_tree = vec![of];
         let mut next = 0;
         while let Some(parent) = process_tree.get(next).copied() {
@@ -150,54 +160,51 @@ impl Supervisor {
         process_tree
     }
 
-    /// Makes births durable, all together; what becomes of the processes then is said by how they
-    /// are launched.
-    pub(super) fn branch(&mut self, branching: Branching) {
-        let Branching {
-            grafts,
-            asked,
+    /// Makes the birth records of all processes durable in one commit.
+    pub(super) fn branch(&mut self, request: BranchRequest) {
+        let BranchRequest {
+            processes,
+            requested,
             files,
-            done_with,
+            drop_checkpoint,
             launch,
             reply,
-        } = branching;
-        let pending = self.grafted(grafts);
-        let Some(root) = pending.first().map(|born| born.row.pid) else {
+        } = request;
+        let pending = self.assign_pids(processes);
+        let Some(root) = pending.first().map(|process| process.row.pid) else {
             return;
         };
         let mut entries = Vec::new();
-        for born in &pending {
+        for process in &pending {
             entries.push(LogRecord::Born {
-                row: born.row.clone(),
-                image: born.image.clone(),
+                row: process.row.clone(),
+                image: process.image.clone(),
             });
-            entries.extend(born.ended().map(|exit| LogRecord::Ended {
-                pid: born.row.pid,
+            entries.extend(process.ended().map(|exit| LogRecord::Ended {
+                pid: process.row.pid,
                 exit,
             }));
         }
-        entries.extend(
-            files
-                .into_iter()
-                .map(|record| LogRecord::TempFile { root, record }),
-        );
-        entries.extend(done_with.map(|id| LogRecord::CheckpointDropped { id }));
-        for born in &pending {
-            self.table.reserve(born.row.clone());
-            self.aliases.note(root, &born.row);
+        for record in files {
+            entries.push(LogRecord::TempFile { root, record });
         }
-        let growing = PendingBranch {
+        entries.extend(drop_checkpoint.map(|id| LogRecord::CheckpointDropped { id }));
+        for process in &pending {
+            self.table.reserve(process.row.clone());
+            self.local_ids.insert(root, &process.row);
+        }
+        let branch = PendingBranch {
             pending,
-            asked,
+            requested,
             launch,
             reply,
         };
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |result: Result<_, _>| {
-            // Where the supervisor is gone, the kernel is.
+            // If the supervisor has stopped, the kernel is shutting down.
             let _ = myself.cast(
-                BirthMessage::Branched {
-                    growing: Box::new(growing),
+                BirthMessage::BranchCommitted {
+                    branch: Box::new(branch),
                     result: result.map(drop),
                 }
                 .into(),
@@ -206,12 +213,14 @@ impl Supervisor {
         self.context.append(entries, acknowledge);
     }
 
-    /// New processes in place of those of the cut: parents come before their children. Their pids
-    /// are greater than any number that stands in a conversation of theirs.
-    fn grafted(&mut self, grafts: Vec<ImportedProcess>) -> Vec<PendingProcess> {
-        let mut grown: BTreeMap<Pid, Pid> = BTreeMap::new();
-        let foreign = grafts.iter().filter_map(|graft| graft.restored.foreign);
-        foreign.for_each(|foreign| self.table.begin_after(foreign.last));
+    /// Assigns new pids; parents come before their children. The new pids are greater than every id
+    /// in the conversations of the processes.
+    fn assign_pids(&mut self, processes: Vec<ImportedProcess>) -> Vec<PendingProcess> {
+        let mut new_pids: BTreeMap<Pid, Pid> = BTreeMap::new();
+        let foreign = processes
+            .iter()
+            .filter_map(|process| process.restored.foreign);
+        foreign.for_each(|foreign| self.table.raise_next_pid_above(foreign.last));
         let process = |ImportedProcess {
                            row,
                            restored,
@@ -219,8 +228,8 @@ impl Supervisor {
                            image,
                        }| {
             let pid = self.table.next_pid();
-            grown.insert(row.pid, pid);
-            let parent = row.parent.and_then(|parent| grown.get(&parent).copied());
+            new_pids.insert(row.pid, pid);
+            let parent = row.parent.and_then(|parent| new_pids.get(&parent).copied());
             let name = row.name.filter(|name| self.table.named(name).is_none());
             let row = ProcessRow {
                 pid,
@@ -236,73 +245,75 @@ impl Supervisor {
                 image,
             }
         };
-        grafts.into_iter().map(process).collect()
+        processes.into_iter().map(process).collect()
     }
 
-    pub(super) async fn branched(
+    pub(super) async fn on_branch_committed(
         &mut self,
-        growing: PendingBranch,
+        branch: PendingBranch,
         result: Result<(), CommitError>,
     ) {
         let PendingBranch {
             pending,
-            asked,
+            requested,
             launch,
             reply,
-        } = growing;
-        let pids: Vec<Pid> = pending.iter().map(|born| born.row.pid).collect();
+        } = branch;
+        let pids: Vec<Pid> = pending.iter().map(|process| process.row.pid).collect();
         let Some(root) = pids.first().copied() else {
             return;
         };
         if let Err(error) = result {
-            for born in &pending {
-                self.aliases.forget(root, &born.row);
-                self.table.remove(&born.row);
+            for process in &pending {
+                self.local_ids.remove(root, &process.row);
+                self.table.remove(&process.row);
             }
-            // Who no longer waits has dropped its side.
+            // The requester has dropped its receiver if it no longer waits.
             return drop(reply.send(Err(error.into())));
         }
-        let asked = pids.get(asked).copied().unwrap_or(root);
-        let (ended, living): (Vec<_>, Vec<_>) =
-            pending.into_iter().partition(|born| born.ended().is_some());
-        for born in &ended {
-            born.ended()
+        let requested = pids.get(requested).copied().unwrap_or(root);
+        let (ended, living): (Vec<_>, Vec<_>) = pending
+            .into_iter()
+            .partition(|process| process.ended().is_some());
+        for process in &ended {
+            process
+                .ended()
                 .iter()
-                .for_each(|exit| drop(self.table.end(born.row.pid, exit, Keeps::Journal)));
+                .for_each(|exit| drop(self.table.end(process.row.pid, exit, FinalState::Journal)));
         }
-        for born in living {
-            self.doom_with_parent(&born.row);
+        for process in living {
+            self.kill_with_parent(&process.row);
             match launch {
-                Launch::Run => self.first_run(born, None).await,
-                Launch::Hold => self.hold(born.row.pid),
+                Launch::Run => self.run_new(process, None).await,
+                Launch::Hold => self.leave_unloaded(process.row.pid),
             }
         }
         let _ = reply.send(
-            self.handle_parts(asked)
+            self.handle_parts(requested)
                 .map(|handle| Branched { handle, pids }),
         );
     }
 
-    /// A process that is not to run by itself. Somebody may have spoken to it by its name.
-    fn hold(&mut self, pid: Pid) {
+    /// Leaves a new process unloaded, unless an input was addressed to its name in the meantime.
+    fn leave_unloaded(&mut self, pid: Pid) {
         self.table.set_run(pid, Run::Held);
-        if self.table.is_spoken_to(pid) {
+        if self.table.has_pending_input(pid) {
             self.wake(pid);
         }
     }
 
-    /// A child that outlived the end of its parent at the cut goes where it went.
-    fn doom_with_parent(&mut self, row: &ProcessRow) {
+    /// A child whose parent had ended at the cut is killed, as after a restart.
+    fn kill_with_parent(&mut self, row: &ProcessRow) {
         let parent = row.parent.and_then(|parent| self.table.get(parent));
         let is_orphan = parent.is_some_and(|parent| parent.exit().is_some());
         if let Some(entry) = self.table.get_mut(row.pid) {
-            entry.doomed |= is_orphan;
+            entry.kill_pending |= is_orphan;
         }
     }
 }
 
 impl PendingProcess {
-    /// How the process had ended when the branch was cut, if it had.
+    /// The exit of the process, if it had ended at the cut.
     fn ended(&self) -> Option<Exit> {
         match &self.image.phase {
             Phase::Ended { exit } => Some(exit.clone()),

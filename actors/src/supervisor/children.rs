@@ -1,25 +1,26 @@
-//! Parents and children: births by call, ends reported, abandonment.
+//! Parents and children: the children of a call are created or found again, ends are reported to
+//! parents, and abandoned children are killed.
 
 use dormouse_kernel::process::{Child, ChildEvent, Input, Signal};
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::{Exit, ExitStatus, Origin, ProcessRow};
 
-use super::entry::{Run, place};
-use super::table::Keeps;
+use super::entry::{Run, child_slot};
+use super::table::FinalState;
 use super::{PendingProcess, Supervisor};
 use crate::checkpoint::CommitError;
 use crate::event::Event;
 use crate::temp_files::TempFilesMessage;
 
 impl Supervisor {
-    /// A child that exists already, by parent and origin, is not made again: one that is held is
-    /// run, the end of one that has ended is reported once more. So a parent that comes back from
-    /// its journal finds its children. One that hibernates has nothing to do, and sleeps on.
+    /// A child that exists, by parent and origin, is not created again: if it is held it is run,
+    /// and if it has ended its end is reported once more. That is how a parent finds its children
+    /// after a restart. A hibernated child has nothing to do and stays hibernated.
     pub(super) fn start_children(&mut self, parent: Pid, children: Vec<Child>, may_exist: bool) {
         let is_missing = |child: &Child| self.table.child(parent, &child.origin).is_none();
-        if may_exist && self.context.missing().is_some() && children.iter().any(is_missing) {
-            return self.hold_for_lost(parent);
+        if may_exist && self.context.lost_records().is_some() && children.iter().any(is_missing) {
+            return self.stop_for_lost_records(parent);
         }
         let mut pending: Vec<PendingProcess> = Vec::new();
         for Child {
@@ -35,7 +36,7 @@ impl Supervisor {
                     Box::new(image),
                     origin,
                 )),
-                Some(row) => self.found(&row),
+                Some(row) => self.report_existing_child(&row),
             }
         }
         if !pending.is_empty() {
@@ -43,35 +44,34 @@ impl Supervisor {
         }
     }
 
-    /// A child of a call that its parent does not know what became of.
+    /// Reports what became of a child to its parent, which does not know it after a restart.
     pub(super) fn find_child(&mut self, parent: Pid, call: CallId, index: u32) {
         match self.table.child_at(parent, call, index) {
-            Some(row) => self.found(&row),
-            None if self.context.missing().is_none() => self.tell_parent(
+            Some(row) => self.report_existing_child(&row),
+            None if self.context.lost_records().is_none() => self.notify_parent(
                 parent,
                 Input::Child {
                     call,
                     event: ChildEvent::Absent { index },
                 },
             ),
-            None => self.hold_for_lost(parent),
+            None => self.stop_for_lost_records(parent),
         }
     }
 
-    /// If records are lost, a child that is not in the table may have been made all the same. Made
-    /// again, it would repeat its calls, so its parent stops, and with it all that wait for the
-    /// parent.
-    fn hold_for_lost(&mut self, parent: Pid) {
-        let lost = self.context.missing().unwrap_or_default();
-        self.stop_with_all_above(
+    /// LOST-1: if the store has lost records, a child that is not in the table may exist. Creating
+    /// it again would repeat its calls, so the parent stops, together with all of its ancestors.
+    fn stop_for_lost_records(&mut self, parent: Pid) {
+        let lost = self.context.lost_records().unwrap_or_default();
+        self.stop_with_ancestors(
             parent,
-            &format!("it may have made a child of which the store has lost the record: {lost}"),
+            &format!("it may have made a child whose record the store has lost: {lost}"),
         );
     }
 
-    /// A child that exists: its parent is told what it was told before, since it may not have heard
-    /// it.
-    fn found(&mut self, row: &ProcessRow) {
+    /// Reports an existing child to its parent again, since the parent may not have received the
+    /// first report.
+    fn report_existing_child(&mut self, row: &ProcessRow) {
         self.report_start(row);
         if row.exit.is_some() {
             self.report_to_parent(row);
@@ -80,10 +80,11 @@ impl Supervisor {
         }
     }
 
-    /// Tells the parent of a spawned child that it exists. Its end is told later.
+    /// Reports to its parent that a spawned child exists. The end of the child is reported
+    /// separately.
     pub(super) fn report_start(&mut self, row: &ProcessRow) {
         if let (Some(parent), Origin::Spawned { call }) = (row.parent, &row.origin) {
-            self.tell_parent(
+            self.notify_parent(
                 parent,
                 Input::Child {
                     call: *call,
@@ -95,29 +96,29 @@ impl Supervisor {
         }
     }
 
-    /// A child that cannot be written: its parent gets that as the child's end.
-    pub(super) fn report_creation_failed(&mut self, born: &PendingProcess, error: &CommitError) {
+    /// Reports to its parent that a child could not be created, as the end of the child.
+    pub(super) fn report_creation_failed(&mut self, process: &PendingProcess, error: &CommitError) {
         let exit = Exit::new(ExitStatus::Faulted, error.to_string()).after(Usage::default());
         self.report_to_parent(&ProcessRow {
             exit: Some(exit),
-            ..born.row.clone()
+            ..process.row.clone()
         });
     }
 
-    pub(super) fn ended(&mut self, pid: Pid, exit: Exit) {
-        let keeps = if self.context.is_kept {
-            Keeps::Journal
+    pub(super) fn on_process_ended(&mut self, pid: Pid, exit: Exit) {
+        let final_state = if self.context.has_store {
+            FinalState::Journal
         } else {
-            Keeps::Nothing
+            FinalState::Nothing
         };
-        let Some(row) = self.table.end(pid, &exit, keeps) else {
+        let Some(row) = self.table.end(pid, &exit, final_state) else {
             return;
         };
-        self.context.report(Event::Exited { pid, exit });
+        self.context.publish(Event::Exited { pid, exit });
         self.report_to_parent(&row);
         self.kill_children(pid, |_| true);
         if row.parent.is_none() {
-            // Where the files are gone there is nothing to be forgotten.
+            // If the temporary files actor has stopped, there is nothing to unload.
             let _ = self
                 .context
                 .temp_files
@@ -127,11 +128,11 @@ impl Supervisor {
 
     pub(super) fn report_to_parent(&mut self, row: &ProcessRow) {
         let (Some(parent), Some((call, index)), Some(exit)) =
-            (row.parent, place(&row.origin), row.exit.clone())
+            (row.parent, child_slot(&row.origin), row.exit.clone())
         else {
             return;
         };
-        self.tell_parent(
+        self.notify_parent(
             parent,
             Input::Child {
                 call,
@@ -144,29 +145,29 @@ impl Supervisor {
         );
     }
 
-    /// A parent that hibernates wakes for it. One that is held asks for its children when it is
-    /// run.
-    fn tell_parent(&mut self, parent: Pid, input: Input) {
+    /// Delivers an input to a parent that is loaded or hibernates, which wakes it. A held parent
+    /// asks for its children when it is resumed.
+    fn notify_parent(&mut self, parent: Pid, input: Input) {
         if !matches!(
             self.table.run_of(parent),
             None | Some(Run::Held | Run::Ended)
         ) {
-            self.tell(parent, input);
+            self.deliver_internal(parent, input);
         }
     }
 
-    pub(super) fn abandon(&mut self, parent: Pid, calls: &[CallId]) {
+    pub(super) fn kill_children_of(&mut self, parent: Pid, calls: &[CallId]) {
         self.kill_children(parent, |call| calls.contains(&call));
     }
 
-    pub(super) fn keep_children(&mut self, parent: Pid, calls: &[CallId]) {
+    pub(super) fn kill_children_except(&mut self, parent: Pid, calls: &[CallId]) {
         self.kill_children(parent, |call| !calls.contains(&call));
     }
 
     fn kill_children(&mut self, parent: Pid, of: impl Fn(CallId) -> bool) {
         for (child, call) in self.table.living_children(parent) {
             if of(call) {
-                self.tell(child, Input::Signal(Signal::Kill));
+                self.deliver_internal(child, Input::Signal(Signal::Kill));
             }
         }
     }

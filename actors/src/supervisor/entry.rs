@@ -1,5 +1,5 @@
-//! A line of the process table. What only a process needs that runs or is watched stands apart, is
-//! made on demand, and goes when nobody needs it any more: one that sleeps, or has ended, costs a
+//! A row of the process table. The live state that only a loaded or watched process needs is
+//! allocated on demand and dropped when it is unused, so that a hibernated or ended process costs a
 //! few words.
 
 use std::sync::Arc;
@@ -16,86 +16,86 @@ use crate::event::View;
 use crate::process::{Delivery, ProcessMessage};
 use crate::supervisor::HandleReply;
 
-pub(super) struct Entry {
+pub(super) struct ProcessEntry {
     /// 0: none. Pids count from 1.
     parent: u64,
     program: Arc<str>,
     rare: Option<Box<Rare>>,
     live: Option<Box<Live>>,
-    /// The call that made it, where its origin says one, and which of the call's children it is.
+    /// The call that created the process and the index among the children of that call, if its
+    /// origin has one.
     call: CallId,
     index: u32,
-    origin: Made,
+    origin: OriginKind,
     pub(super) run: Run,
-    /// Its tree was stopped: children that it makes are born stopped.
-    pub(super) halted: bool,
-    /// It is to be killed, whatever became of the message that says so.
-    pub(super) doomed: bool,
+    /// The tree of the process was stopped: its new children start stopped.
+    pub(super) stop_inherited: bool,
+    /// The process must be killed when it is loaded, even if the signal itself was lost.
+    pub(super) kill_pending: bool,
 }
 
-/// How a process ended; or why it is held, and does not end now.
+/// The exit of a process; or the reason why it is held and does not end now.
 pub(crate) type Ended = Result<Exit, Arc<str>>;
 
-/// How an entry of the table runs.
+/// How a process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Run {
-    /// Its birth is on its way to the disk, its journal is being read, or it pauses after a fault.
+    /// Its birth is not durable yet, its journal is being read, or it waits after a fault.
     Loading,
-    /// It is only its journal since the kernel was opened, or since it had to stop. What it was
-    /// doing is yet to be taken up.
+    /// Not loaded since the kernel was opened, or since the process had to stop. Work may be
+    /// pending in its journal.
     Held,
-    /// It is only its journal, and has nothing to do before somebody speaks to it.
+    /// Not loaded, and nothing is pending until it receives an input.
     Hibernated {
-        /// It was stopped when it fell asleep.
+        /// Whether the process was stopped when it hibernated.
         is_stopped: bool,
     },
     Running,
-    /// Its actor was told to hibernate. What arrives waits until it has, or has said that it
-    /// cannot.
-    FallingAsleep,
+    /// Its actor was asked to hibernate. Inputs wait for the answer.
+    Hibernating,
     Ended,
 }
 
-/// How a process was made.
+/// How a process was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Made {
+enum OriginKind {
     Started,
     Forked,
     Spawned,
     Copied,
 }
 
-/// What few processes have, or only at their end.
+/// Fields that few processes have, or only at their end.
 #[derive(Default)]
 struct Rare {
     name: Option<Arc<str>>,
     copied: Option<(Pid, FactNumber)>,
     restored: Option<Restored>,
     exit: Option<Exit>,
-    /// How it stood last, where there is no journal to read that from.
+    /// The last view, if there is no journal to read it from.
     last: Option<View>,
 }
 
-/// What a process has that runs, is about to, or is watched.
+/// The state of a process that is loaded, is being loaded, or is watched.
 pub(super) struct Live {
     pub(super) actor: Option<ActorRef<ProcessMessage>>,
-    /// How it ended, or why it is held; none while it goes on.
+    /// The exit of the process, or the reason why it is held; `None` while neither applies.
     pub(super) exit: watch::Sender<Option<Ended>>,
     pub(super) view: watch::Sender<Option<View>>,
     pub(super) inbox: Arc<Semaphore>,
     pub(super) waiting: Vec<Delivery>,
     pub(super) faults: Vec<Instant>,
-    /// Who waits for it to run.
-    pub(super) awaiting: Vec<HandleReply>,
-    /// Who asked it to hibernate.
+    /// Callers that wait until the process runs.
+    pub(super) run_waiters: Vec<HandleReply>,
+    /// Callers that requested hibernation.
     pub(super) to_hibernate: Vec<oneshot::Sender<Result<(), KernelError>>>,
-    /// Its number among those at rest, and since when it is.
-    pub(super) resting: Option<(u64, Instant)>,
-    /// It is being read because it was woken.
+    /// The position in the queue of quiescent processes, and since when.
+    pub(super) quiescent: Option<(u64, Instant)>,
+    /// The process is being loaded because it was woken from hibernation.
     pub(super) is_waking: bool,
 }
 
-impl Entry {
+impl ProcessEntry {
     pub(super) fn new(row: ProcessRow, run: Run) -> Self {
         let ProcessRow {
             parent,
@@ -106,12 +106,12 @@ impl Entry {
             exit,
             ..
         } = row;
-        let (call, index) = place(&origin).unwrap_or((CallId { epoch: 0, seq: 0 }, 0));
+        let (call, index) = child_slot(&origin).unwrap_or((CallId { epoch: 0, seq: 0 }, 0));
         let (origin, copied) = match origin {
-            Origin::Started => (Made::Started, None),
-            Origin::Forked { .. } => (Made::Forked, None),
-            Origin::Spawned { .. } => (Made::Spawned, None),
-            Origin::Copied { from, at } => (Made::Copied, Some((from, at))),
+            Origin::Started => (OriginKind::Started, None),
+            Origin::Forked { .. } => (OriginKind::Forked, None),
+            Origin::Spawned { .. } => (OriginKind::Spawned, None),
+            Origin::Copied { from, at } => (OriginKind::Copied, Some((from, at))),
         };
         let is_plain = name.is_none() && copied.is_none() && restored.is_none() && exit.is_none();
         let rare = (!is_plain).then(|| {
@@ -133,15 +133,17 @@ impl Entry {
             index,
             origin,
             run,
-            halted: false,
-            doomed: false,
+            stop_inherited: false,
+            kill_pending: false,
         }
     }
 
-    /// The row of it, which is that of process `pid`.
+    /// The row of the entry, which belongs to process `pid`.
     pub(super) fn row(&self, pid: Pid) -> ProcessRow {
-        let (parent, program) = (self.parent(), self.program.clone());
-        let (name, exit) = (self.name().cloned(), self.exit().cloned());
+        let parent = self.parent();
+        let program = self.program.clone();
+        let name = self.name().cloned();
+        let exit = self.exit().cloned();
         ProcessRow {
             pid,
             parent,
@@ -156,17 +158,17 @@ impl Entry {
     pub(super) fn origin(&self) -> Origin {
         let copied = self.rare.as_ref().and_then(|rare| rare.copied);
         match (self.origin, copied) {
-            (Made::Forked, _) => Origin::Forked {
+            (OriginKind::Forked, _) => Origin::Forked {
                 call: self.call,
                 index: self.index,
             },
-            (Made::Spawned, _) => Origin::Spawned { call: self.call },
-            (Made::Copied, Some((from, at))) => Origin::Copied { from, at },
-            (Made::Started | Made::Copied, _) => Origin::Started,
+            (OriginKind::Spawned, _) => Origin::Spawned { call: self.call },
+            (OriginKind::Copied, Some((from, at))) => Origin::Copied { from, at },
+            (OriginKind::Started | OriginKind::Copied, _) => Origin::Started,
         }
     }
 
-    /// What it goes on from, as one of a branch.
+    /// What the process was restored from, if it belongs to a branch or an import.
     pub(super) fn restored(&self) -> Option<Restored> {
         self.rare.as_ref()?.restored
     }
@@ -183,13 +185,13 @@ impl Entry {
         self.rare.as_ref()?.name.as_ref()
     }
 
-    /// How it ended, durably.
+    /// The durable exit of the process.
     pub(super) fn exit(&self) -> Option<&Exit> {
         self.rare.as_ref()?.exit.as_ref()
     }
 
-    /// Notes how it ended, and how it stood last.
-    pub(super) fn note_end(&mut self, exit: Exit, last: Option<View>) {
+    /// Records the exit of the process, and its last view.
+    pub(super) fn record_exit(&mut self, exit: Exit, last: Option<View>) {
         let rare = self.rare.get_or_insert_default();
         (rare.exit, rare.last) = (Some(exit), last);
     }
@@ -202,8 +204,8 @@ impl Entry {
         self.live.as_deref_mut()
     }
 
-    /// What it has as one that runs or is watched; made where it has none.
-    pub(super) fn awake(&mut self, inbox: usize) -> &mut Live {
+    /// The live state, which is created if there is none.
+    pub(super) fn live_or_create(&mut self, inbox: usize) -> &mut Live {
         let Self { live, rare, .. } = self;
         live.get_or_insert_with(|| {
             let rare = rare.as_ref();
@@ -214,24 +216,23 @@ impl Entry {
                 inbox: Arc::new(Semaphore::new(inbox)),
                 waiting: Vec::new(),
                 faults: Vec::new(),
-                awaiting: Vec::new(),
+                run_waiters: Vec::new(),
                 to_hibernate: Vec::new(),
-                resting: None,
+                quiescent: None,
                 is_waking: false,
             })
         })
     }
 
-    /// Lets go of what nobody needs: it neither runs nor is it about to, and nobody holds a handle
-    /// on it or waits for it.
-    pub(super) fn let_go(&mut self) {
+    /// Drops the live state if the process is not loaded and no handle or caller needs it.
+    pub(super) fn drop_live_if_unused(&mut self) {
         let does_not_run = matches!(self.run, Run::Held | Run::Hibernated { .. } | Run::Ended);
-        if does_not_run && self.live().is_some_and(|live| live.is_unneeded(self.run)) {
+        if does_not_run && self.live().is_some_and(|live| live.is_unused(self.run)) {
             self.live = None;
         }
     }
 
-    /// How it stands in detail, as far as that is in memory.
+    /// The state of the process in detail, if it is in memory.
     pub(super) fn view(&self) -> Option<View> {
         match (self.run, &self.live) {
             (Run::Hibernated { .. }, _) => None,
@@ -240,14 +241,14 @@ impl Entry {
         }
     }
 
-    /// The word for how it stands.
+    /// The status word of the process.
     pub(super) fn status(&self) -> &'static str {
         match (self.exit(), self.run) {
             (Some(exit), _) => exit.status.word(),
             (None, Run::Held) => "held",
             (None, Run::Hibernated { is_stopped: true }) => "stopped",
             (None, Run::Hibernated { is_stopped: false }) => "hibernated",
-            (None, Run::Loading | Run::Running | Run::FallingAsleep | Run::Ended) => {
+            (None, Run::Loading | Run::Running | Run::Hibernating | Run::Ended) => {
                 let view = self.live().map(|live| live.view.borrow());
                 view.as_ref()
                     .and_then(|view| view.as_ref())
@@ -256,9 +257,9 @@ impl Entry {
         }
     }
 
-    /// What a process gets when it begins to run: signals that waited, then its start, then all
-    /// else that waited. Where it is to be continued, what comes after that keeps its place.
-    pub(super) fn begin(&mut self) -> Vec<Delivery> {
+    /// The inputs of a process that starts to run: signals that waited, the resume signal, then the
+    /// other inputs. Inputs that follow a continue signal stay behind it.
+    pub(super) fn take_startup_inputs(&mut self) -> Vec<Delivery> {
         let mut waiting = self
             .live_mut()
             .map(|live| std::mem::take(&mut live.waiting))
@@ -268,14 +269,15 @@ impl Entry {
             .position(|delivery| matches!(delivery.input, Input::Signal(Signal::Continue)));
         let later = waiting.split_off(continued.unwrap_or(waiting.len()));
         let (signals, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(Delivery::is_signal);
-        // Whoever waits to hear that the process was killed is not to come behind its end.
-        let is_told = signals
+        // A kill signal that waits already ends the process and answers its sender; a second one is
+        // not added.
+        let is_signalled = signals
             .iter()
             .any(|delivery| matches!(delivery.input, Input::Signal(Signal::Kill)));
-        let doom =
-            (self.doomed && !is_told).then(|| Delivery::internal(Input::Signal(Signal::Kill)));
+        let kill = (self.kill_pending && !is_signalled)
+            .then(|| Delivery::internal(Input::Signal(Signal::Kill)));
         let start = Delivery::internal(Input::Signal(Signal::Resume));
-        doom.into_iter()
+        kill.into_iter()
             .chain(signals)
             .chain([start])
             .chain(rest)
@@ -285,16 +287,16 @@ impl Entry {
 }
 
 impl Live {
-    fn is_unneeded(&self, run: Run) -> bool {
-        let is_watched = self.exit.receiver_count() > 0 || self.view.receiver_count() > 0;
-        // One that had to stop says why, to whoever asks.
-        let is_parked = run == Run::Held && self.exit.borrow().is_some();
-        !is_watched && !is_parked && self.waiting.is_empty() && self.awaiting.is_empty()
+    fn is_unused(&self, run: Run) -> bool {
+        let has_subscribers = self.exit.receiver_count() > 0 || self.view.receiver_count() > 0;
+        // A process that had to stop keeps the reason for callers that ask.
+        let has_failed = run == Run::Held && self.exit.borrow().is_some();
+        !has_subscribers && !has_failed && self.waiting.is_empty() && self.run_waiters.is_empty()
     }
 }
 
-/// The call that made a process, and which of its children it is.
-pub(super) fn place(origin: &Origin) -> Option<(CallId, u32)> {
+/// The call that created a process, and the index among the children of that call.
+pub(super) fn child_slot(origin: &Origin) -> Option<(CallId, u32)> {
     match origin {
         Origin::Forked { call, index } => Some((*call, *index)),
         Origin::Spawned { call } => Some((*call, 0)),
@@ -306,11 +308,11 @@ pub(super) fn place(origin: &Origin) -> Option<(CallId, u32)> {
 mod tests {
     use super::*;
 
-    /// What a process costs that sleeps: beside this a child stands in the map of children, by 32
-    /// bytes in nodes that may be half full.
+    /// The memory of a hibernated process. A child adds 32 bytes in the map of children, whose
+    /// nodes may be half full.
     #[test]
     fn an_entry_is_small() {
-        assert_eq!(size_of::<Option<Entry>>(), 56);
+        assert_eq!(size_of::<Option<ProcessEntry>>(), 56);
     }
 
     #[test]
@@ -337,7 +339,8 @@ mod tests {
                     known_as: Pid(1),
                     foreign: None,
                 });
-                let (program, origin) = ("p".into(), origin.clone());
+                let program = "p".into();
+                let origin = origin.clone();
                 let row = ProcessRow {
                     pid: Pid(7),
                     parent,
@@ -347,7 +350,7 @@ mod tests {
                     restored,
                     exit,
                 };
-                assert_eq!(Entry::new(row.clone(), Run::Held).row(Pid(7)), row);
+                assert_eq!(ProcessEntry::new(row.clone(), Run::Held).row(Pid(7)), row);
             }
         }
     }

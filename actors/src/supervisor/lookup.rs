@@ -1,4 +1,4 @@
-//! Questions about the process table, and the handles of processes.
+//! Queries of the process table, and handles of processes.
 
 use std::sync::Arc;
 
@@ -6,46 +6,46 @@ use dormouse_proto::id::{FactNumber, Pid};
 use ractor::ActorRef;
 use tokio::sync::{Semaphore, oneshot, watch};
 
-use super::branch::FamilyReply;
+use super::branch::ProcessTreeReply;
 use super::entry::Ended;
-use super::post::Neighbours;
-use super::table::{HandleChannels, Listed, Which};
-use super::{RestMessage, Supervisor, SupervisorMessage};
+use super::mail::Neighbours;
+use super::table::{HandleChannels, ListFilter, ListedProcess};
+use super::{HibernationMessage, Supervisor, SupervisorMessage};
 use crate::error::{KernelError, NotFound};
 use crate::event::View;
 
-/// A question about the process table, or a change of it that concerns no process that runs.
+/// A query of the process table, or the removal of deleted processes from it.
 pub(crate) enum LookupMessage {
-    /// The handle of a process, as it is.
+    /// The handle of a process, loaded or not.
     Find { pid: Pid, reply: HandleReply },
-    /// The handle of the living process of a name.
+    /// The handle of the living process with a name.
     FindNamed { name: Arc<str>, reply: HandleReply },
     /// Rows of the process table.
     List {
-        which: Which,
-        reply: oneshot::Sender<Vec<Listed>>,
+        which: ListFilter,
+        reply: oneshot::Sender<Vec<ListedProcess>>,
     },
-    /// The processes that one can write to.
+    /// The processes that a process can write to.
     ListNeighbours {
         of: Pid,
         reply: oneshot::Sender<Neighbours>,
     },
-    /// A process and all below it, including those that have ended.
-    ListTree { of: Pid, reply: FamilyReply },
-    /// The processes that a process continues.
+    /// A process and its descendants, including those that have ended.
+    ListTree { of: Pid, reply: ProcessTreeReply },
+    /// The processes that a process was copied or restored from.
     Lineage {
         of: Pid,
         reply: oneshot::Sender<Lineage>,
     },
-    /// Ended processes were deleted.
-    Forget { pids: Vec<Pid> },
+    /// A garbage collection deleted these ended processes.
+    RemoveDeleted { pids: Vec<Pid> },
 }
 
-/// A process, then the one that it goes on from, and so on, each with the last fact that was taken
-/// over.
+/// A process, then the process that it was copied or restored from, and so on, each with the last
+/// fact that was taken from it.
 pub(crate) type Lineage = Vec<(Pid, Option<FactNumber>)>;
 
-/// What a handle of a process holds.
+/// The parts of a process handle.
 pub(crate) struct HandleParts {
     pub(crate) pid: Pid,
     pub(crate) exit: watch::Receiver<Option<Ended>>,
@@ -54,7 +54,7 @@ pub(crate) struct HandleParts {
     pub(crate) guard: Arc<HandleGuard>,
 }
 
-/// Tells the supervisor, when it is dropped, that no handle of this process is left.
+/// Notifies the supervisor on drop that no handle of the process is left.
 pub(crate) struct HandleGuard {
     pid: Pid,
     supervisor: ActorRef<SupervisorMessage>,
@@ -62,14 +62,14 @@ pub(crate) struct HandleGuard {
 
 impl Drop for HandleGuard {
     fn drop(&mut self) {
-        // Where the supervisor is gone, the kernel is.
+        // If the supervisor has stopped, the kernel is shutting down.
         let _ = self
             .supervisor
-            .cast(RestMessage::HandlesDropped { pid: self.pid }.into());
+            .cast(HibernationMessage::HandlesDropped { pid: self.pid }.into());
     }
 }
 
-/// Where the handle of a process goes.
+/// Receives the handle of a process.
 pub(crate) type HandleReply = oneshot::Sender<Result<HandleParts, KernelError>>;
 
 impl Supervisor {
@@ -86,28 +86,27 @@ impl Supervisor {
                 let _ = reply.send(self.table.list(which));
             }
             LookupMessage::ListNeighbours { of, reply } => self.list_neighbours(of, reply),
-            LookupMessage::ListTree { of, reply } => self.list_family(of, reply),
+            LookupMessage::ListTree { of, reply } => self.list_tree(of, reply),
             LookupMessage::Lineage { of, reply } => {
                 let _ = reply.send(self.lineage(of));
             }
-            LookupMessage::Forget { pids } => self.forget(&pids),
+            LookupMessage::RemoveDeleted { pids } => self.remove_deleted(&pids),
         }
     }
 
     fn find_named(&mut self, name: &str) -> Result<HandleParts, KernelError> {
-        let pid = self
-            .table
-            .named(name)
-            .ok_or_else(|| self.or_lost(KernelError::NotFound(NotFound::Name(name.to_owned()))))?;
+        let pid = self.table.named(name).ok_or_else(|| {
+            self.or_lost_record(KernelError::NotFound(NotFound::Name(name.to_owned())))
+        })?;
         self.handle_parts(pid)
     }
 
-    /// A place at a process, for a handle.
+    /// Subscribes a new handle to a process.
     pub(super) fn handle_parts(&mut self, pid: Pid) -> Result<HandleParts, KernelError> {
         let HandleChannels { exit, view, inbox } = self
             .table
             .handle_channels(pid)
-            .map_err(|unknown| self.or_lost(unknown))?;
+            .map_err(|unknown| self.or_lost_record(unknown))?;
         let guard = Arc::new(HandleGuard {
             pid,
             supervisor: self.myself.clone(),
@@ -121,9 +120,10 @@ impl Supervisor {
         })
     }
 
-    /// That a process is not in the table is known only where the store could list all.
-    pub(super) fn or_lost(&self, unknown: KernelError) -> KernelError {
-        match self.context.missing() {
+    /// Absence from the table is authoritative only if the store could list all processes.
+    /// Otherwise the error says that the process may be lost (LOST-1).
+    pub(super) fn or_lost_record(&self, unknown: KernelError) -> KernelError {
+        match self.context.lost_records() {
             None => unknown,
             Some(lost) => KernelError::NotFound(NotFound::MayBeLost {
                 unknown: unknown.to_string(),
@@ -132,11 +132,11 @@ impl Supervisor {
         }
     }
 
-    /// Takes out processes that have ended, by whole trees.
-    fn forget(&mut self, pids: &[Pid]) {
+    /// Removes ended processes, by whole trees.
+    fn remove_deleted(&mut self, pids: &[Pid]) {
         for row in pids.iter().filter_map(|pid| self.table.row(*pid)) {
-            self.aliases.forget(self.table.root(row.pid), &row);
+            self.local_ids.remove(self.table.root(row.pid), &row);
         }
-        pids.iter().for_each(|pid| self.table.forget(*pid));
+        pids.iter().for_each(|pid| self.table.remove_ended(*pid));
     }
 }

@@ -1,5 +1,5 @@
-//! Running processes, and what becomes of one that faults: restarted from its journal with growing
-//! pauses, given up after a bounded number of faults within a window.
+//! Loading and running of processes. A process that faults is restarted from its journal with
+//! growing delays, and ends as faulted after a limited number of faults within a time window.
 
 use std::time::Duration;
 
@@ -11,33 +11,33 @@ use tokio::time::Instant;
 use super::Supervisor;
 use super::entry::Run;
 use super::lookup::HandleReply;
-use crate::checkpoint::{CommitError, LogRecord, Size};
+use crate::checkpoint::{AppendSize, CommitError, LogRecord};
 use crate::error::{KernelError, StoreFailure};
 use crate::event::{Event, View};
-use crate::process::{Begin, CopyReply, ProcessActor, ProcessMessage, StartedSignal};
-use crate::recovery::{self, LoadError, Loaded, Purpose};
+use crate::process::{CopyReply, ProcessActor, ProcessArgs, ProcessMessage, StartedSignal};
+use crate::recovery::{self, LoadError, LoadPurpose, Loaded};
 
-const WINDOW: Duration = Duration::from_secs(600);
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const FAULT_WINDOW: Duration = Duration::from_secs(600);
+const FIRST_RESTART_DELAY: Duration = Duration::from_millis(50);
 
-/// Whether a process runs: what is asked, and what became of it.
+/// Requests to run processes, and reports of how they run.
 pub(crate) enum RunMessage {
-    /// Run a process from its journal.
+    /// Load a process and run it.
     Resume { pid: Pid, reply: HandleReply },
-    /// Run these from their journals, a few at a time.
+    /// Load these processes, a few at a time.
     Recover { pids: Vec<Pid> },
-    /// A pause after a fault is over.
+    /// The delay after a fault has elapsed.
     Restart { pid: Pid },
-    /// A journal was read.
+    /// A journal was read, or could not be read.
     Loaded {
         pid: Pid,
         result: Result<Box<Loaded>, LoadError>,
     },
-    /// A process stopped since its facts could not be made durable.
+    /// A process stopped because its facts could not be made durable.
     Undurable { pid: Pid, error: CommitError },
     /// A process ended, durably.
     Ended { pid: Pid, exit: Exit },
-    /// Hand out a process as it is; the reply is dropped where it does not run.
+    /// Copy a running process. The reply is dropped if the process does not run.
     Copy { pid: Pid, reply: CopyReply },
 }
 
@@ -48,23 +48,23 @@ impl Supervisor {
             RunMessage::Recover { pids } => self.recover(pids),
             RunMessage::Restart { pid } => self.load(pid),
             RunMessage::Loaded { pid, result } => self.loaded(pid, result).await,
-            RunMessage::Undurable { pid, error } => self.refused(pid, &error),
-            RunMessage::Ended { pid, exit } => self.ended(pid, exit),
+            RunMessage::Undurable { pid, error } => self.on_commit_failed(pid, &error),
+            RunMessage::Ended { pid, exit } => self.on_process_ended(pid, exit),
             RunMessage::Copy { pid, reply } => self.copy(pid, reply),
         }
     }
 
-    /// Runs a process that is only its journal; the reply waits until that was read.
+    /// Loads a process; the reply waits until it runs.
     fn resume(&mut self, pid: Pid, reply: HandleReply) {
         if let Some(reply) = self.table.await_run(pid, reply) {
-            // Who no longer waits has dropped its side.
+            // The requester has dropped its receiver if it no longer waits.
             let _ = reply.send(self.handle_parts(pid));
         }
-        self.unhold_tree(pid);
+        self.release_tree(pid);
         self.wake(pid);
     }
 
-    /// Begins to run a process that is only its journal.
+    /// Loads a process that is held or hibernated.
     pub(super) fn wake(&mut self, pid: Pid) {
         if matches!(
             self.table.run_of(pid),
@@ -74,22 +74,23 @@ impl Supervisor {
         }
     }
 
-    /// Reads a process's journal beside the actor, once what is on its way to the store has arrived
-    /// there. All of one that hibernates has.
+    /// Reads a journal on a blocking thread, after all queued records of the process have reached
+    /// the store. Those of a hibernated process have.
     pub(super) fn load(&mut self, pid: Pid) {
-        let is_asleep = matches!(self.table.run_of(pid), Some(Run::Hibernated { .. }));
+        let is_hibernated = matches!(self.table.run_of(pid), Some(Run::Hibernated { .. }));
         self.table.loading(pid);
-        if self.table.read_after_stop(pid) {
+        if self.table.defer_load_until_stopped(pid) {
             return;
         }
         if let Some(live) = self.table.live_mut(pid) {
-            live.is_waking = is_asleep;
+            live.is_waking = is_hibernated;
         }
-        let (context, myself) = (self.context.clone(), self.myself.clone());
+        let context = self.context.clone();
+        let myself = self.myself.clone();
         let read = move |_durable| {
             tokio::task::spawn_blocking(move || {
-                let loaded = match context.store() {
-                    Some(store) => recovery::load(&*store, &context, pid, None, Purpose::Run),
+                let loaded = match context.store_handle() {
+                    Some(store) => recovery::load(&*store, &context, pid, None, LoadPurpose::Run),
                     None => Err(LoadError::NoStore),
                 };
                 let _ = myself.cast(
@@ -101,22 +102,22 @@ impl Supervisor {
                 );
             });
         };
-        if is_asleep {
-            read(Ok(Size::default()))
+        if is_hibernated {
+            read(Ok(AppendSize::default()))
         } else {
             self.context.append(Vec::new(), Box::new(read))
         }
     }
 
-    /// A journal that cannot be read now may be readable later, by a kernel with another tool or a
-    /// mended disk: nothing is written, and the process stays what it is.
+    /// If a journal cannot be read, a later attempt may succeed, for instance with another tool or
+    /// a repaired disk. Nothing is written, and the process is held.
     async fn loaded(&mut self, pid: Pid, result: Result<Box<Loaded>, LoadError>) {
-        self.recovered(pid);
+        self.on_recovery_load_finished(pid);
         match result.map_err(KernelError::from) {
-            Ok(loaded) => self.run(*loaded, None).await,
+            Ok(loaded) => self.start_actor(*loaded, None).await,
             Err(error) => {
-                let waiting = self.table.take_awaiting(pid);
-                self.park(pid, &error.to_string());
+                let waiting = self.table.take_run_waiters(pid);
+                self.unload_failed(pid, &error.to_string());
                 let KernelError::Store(StoreFailure::Load(error)) = error else {
                     return;
                 };
@@ -133,23 +134,23 @@ impl Supervisor {
             .get(pid)
             .filter(|entry| entry.run == Run::Running);
         if let Some(actor) = running.and_then(|entry| entry.live()?.actor.as_ref()) {
-            // One that has just ended drops the reply.
+            // An actor that has just ended drops the reply.
             let _ = actor.cast(ProcessMessage::Copy { reply });
         }
     }
 
-    /// An actor has stopped: it was told to, or had nothing left to do.
-    pub(super) fn stopped(&mut self, actor: ActorId) {
-        if let Some(pid) = self.table.forget_actor(actor)
-            && self.table.has_stopped(pid)
+    /// An actor has stopped, on request or because its process ended or hibernated.
+    pub(super) fn on_actor_stopped(&mut self, actor: ActorId) {
+        if let Some(pid) = self.table.remove_actor(actor)
+            && self.table.finish_stopping(pid)
         {
             self.load(pid);
         }
     }
 
-    /// Starts the actor of a process: it takes the signals that waited for it, resumes, then takes
-    /// the rest.
-    pub(super) async fn run(
+    /// Starts the actor of a process. It handles the signals that waited, resumes, then handles the
+    /// other inputs.
+    pub(super) async fn start_actor(
         &mut self,
         Loaded {
             pid,
@@ -167,8 +168,9 @@ impl Supervisor {
         else {
             return;
         };
-        let waiting = entry.begin();
-        let (parent, program) = (entry.parent(), entry.program().clone());
+        let waiting = entry.take_startup_inputs();
+        let parent = entry.parent();
+        let program = entry.program().clone();
         let Some(live) = entry.live_mut() else { return };
         let view = live.view.clone();
         view.send_replace(Some(View::of(&state, last)));
@@ -181,7 +183,7 @@ impl Supervisor {
             },
         };
         let supervisor = self.myself.clone();
-        let begin = Begin {
+        let args = ProcessArgs {
             pid,
             context: self.context.clone(),
             supervisor,
@@ -193,27 +195,27 @@ impl Supervisor {
             started,
         };
         let spawned =
-            ProcessActor::spawn_linked(None, ProcessActor, begin, self.myself.get_cell()).await;
+            ProcessActor::spawn_linked(None, ProcessActor, args, self.myself.get_cell()).await;
         let Ok((actor, _task)) = spawned else {
-            return self.give_up(pid, "its actor could not be started");
+            return self.end_as_faulted(pid, "its actor could not be started");
         };
-        self.context.report(event);
+        self.context.publish(event);
         self.table.running(pid, actor);
         waiting
             .into_iter()
             .for_each(|delivery| self.deliver(pid, delivery));
-        for reply in self.table.take_awaiting(pid) {
-            // Who no longer waits has dropped its side.
+        for reply in self.table.take_run_waiters(pid) {
+            // The requester has dropped its receiver if it no longer waits.
             let _ = reply.send(self.handle_parts(pid));
         }
         self.hibernate_due();
     }
 
-    /// A process that could not be read or written stays what its journal says, to be resumed
-    /// later. Who waits for it, its parent too, is told that it does not end now.
-    pub(super) fn park(&mut self, pid: Pid, reason: &str) {
+    /// A process that cannot be read or written stays as its journal says and can be resumed later.
+    /// Its parent and all callers that wait for it get the reason.
+    pub(super) fn unload_failed(&mut self, pid: Pid, reason: &str) {
         tracing::error!(%pid, reason, "a process was stopped");
-        if let Some(row) = self.table.park(pid, reason) {
+        if let Some(row) = self.table.unload(pid, reason) {
             let exit = Exit::new(ExitStatus::Faulted, reason);
             self.report_to_parent(&ProcessRow {
                 exit: Some(exit),
@@ -222,11 +224,12 @@ impl Supervisor {
         }
     }
 
-    pub(super) fn faulted(&mut self, actor: ActorId, reason: &str) {
-        let Some(pid) = self.table.forget_actor(actor) else {
+    /// Restarts a process after a delay, or ends it once it has faulted too often.
+    pub(super) fn on_actor_failed(&mut self, actor: ActorId, reason: &str) {
+        let Some(pid) = self.table.remove_actor(actor) else {
             return;
         };
-        if self.table.has_stopped(pid) {
+        if self.table.finish_stopping(pid) {
             return self.load(pid);
         }
         let limit = self.context.limits.restarts as usize;
@@ -239,18 +242,19 @@ impl Supervisor {
             return;
         };
         let now = Instant::now();
-        live.faults.retain(|at| now.duration_since(*at) < WINDOW);
+        live.faults
+            .retain(|at| now.duration_since(*at) < FAULT_WINDOW);
         live.faults.push(now);
         let faults = live.faults.len();
         tracing::error!(%pid, reason, faults, "a process faulted");
         if faults > limit {
-            return self.give_up(
+            return self.end_as_faulted(
                 pid,
                 &format!("it faulted {faults} times, the last time with: {reason}"),
             );
         }
         self.table.set_run(pid, Run::Loading);
-        let pause = FIRST_PAUSE * 2_u32.saturating_pow(faults as u32 - 1);
+        let pause = FIRST_RESTART_DELAY * 2_u32.saturating_pow(faults as u32 - 1);
         let myself = self.myself.clone();
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
@@ -258,8 +262,8 @@ impl Supervisor {
         });
     }
 
-    /// A process that cannot be run ends as faulted; its parent gets that as an answer.
-    pub(super) fn give_up(&mut self, pid: Pid, reason: &str) {
+    /// A process that cannot run ends as faulted; its parent gets that as the end of the child.
+    pub(super) fn end_as_faulted(&mut self, pid: Pid, reason: &str) {
         let exit = Exit::new(ExitStatus::Faulted, reason);
         tracing::error!(%pid, reason, "a process was given up");
         let entries = vec![LogRecord::Ended {
@@ -268,7 +272,7 @@ impl Supervisor {
         }];
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |_result| {
-            // LogRecord or not, whoever waits has to know.
+            // Even if the record was not written, callers that wait for the process get its end.
             let _ = myself.cast(RunMessage::Ended { pid, exit }.into());
         });
         self.context.append(entries, acknowledge);

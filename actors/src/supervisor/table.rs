@@ -1,8 +1,5 @@
-//! The process table: who there is, who runs, who waits for whom.
-//!
-//! It is made for a million rows: 56 bytes for a process that does not run, and its entry in the
-//! map of children. Channels, inbox and waiters are in a box that is made on demand and dropped
-//! when no handle is left.
+//! The process table: which processes exist, how they run, and who waits for them. Made for a
+//! million rows; see `entry.rs` for the size of one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,9 +11,9 @@ use dormouse_proto::process::{Exit, Origin, ProcessRow};
 use ractor::{ActorId, ActorRef, MessagingErr};
 use tokio::sync::{Semaphore, watch};
 
-use super::alias::Aliases;
-use super::entry::{Ended, Entry, Live, Run, place};
-use super::rest::Resting;
+use super::entry::{Ended, Live, ProcessEntry, Run, child_slot};
+use super::hibernation::QuiescentQueue;
+use super::local_ids::LocalIds;
 use crate::error::{KernelError, NotFound, ProcessError};
 use crate::event::View;
 use crate::ports::Listing;
@@ -26,47 +23,47 @@ use crate::supervisor::HandleReply;
 pub(crate) struct Table {
     next_pid: u64,
     inbox: usize,
-    entries: PidMap<Entry>,
+    entries: PidMap<ProcessEntry>,
     actors: HashMap<ActorId, Pid>,
-    /// Processes whose actors were told to stop and have not yet, and whether to read the journal
-    /// once they have.
+    /// Processes whose actors were told to stop and have not stopped yet, and whether to load the
+    /// process afterwards.
     stopping: BTreeMap<Pid, bool>,
     children: BTreeMap<(Pid, CallId, u32), Pid>,
-    /// Those that live, or are about to, by the names that the host gave them.
+    /// Living and pending processes, by the names that the host gave them.
     names: BTreeMap<Arc<str>, Pid>,
-    /// The names of programs: each is in memory once.
+    /// The names of programs; all rows share one string per program.
     programs: BTreeSet<Arc<str>>,
-    /// Those that are in memory, or about to be.
-    awake: usize,
-    pub(super) resting: Resting,
+    /// How many processes are loaded or being loaded.
+    loaded: usize,
+    pub(super) quiescent: QuiescentQueue,
 }
 
-/// What a handle of a process is told by.
+/// The channels that a process handle subscribes to.
 pub(super) struct HandleChannels {
     pub(super) exit: watch::Receiver<Option<Ended>>,
     pub(super) view: watch::Receiver<Option<View>>,
     pub(super) inbox: Arc<Semaphore>,
 }
 
-/// A line of the table as it is listed.
+/// A row of the table, as it is listed.
 #[derive(Clone, Debug)]
-pub(crate) struct Listed {
+pub(crate) struct ListedProcess {
     pub(crate) row: ProcessRow,
     pub(crate) status: &'static str,
     pub(crate) view: Option<Box<View>>,
 }
 
-/// Which lines of the table are listed.
+/// Which rows are listed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Which {
-    /// So many at most, after this pid.
+pub(crate) enum ListFilter {
+    /// At most this many processes after this pid.
     After(Option<Pid>, usize),
-    /// The children of one.
+    /// The children of a process.
     Children(Pid),
 }
 
 impl Table {
-    /// From what a store lists. Costs a pass over it.
+    /// The table of the processes that a store lists. Costs a pass over the list.
     pub(crate) fn new(Listing { rows, last, .. }: Listing, inbox: usize) -> Self {
         let next_pid = last + 1;
         let mut table = Self {
@@ -78,8 +75,8 @@ impl Table {
             children: BTreeMap::new(),
             names: BTreeMap::new(),
             programs: BTreeSet::new(),
-            awake: 0,
-            resting: Resting::default(),
+            loaded: 0,
+            quiescent: QuiescentQueue::default(),
         };
         for row in rows {
             let run = if row.exit.is_some() {
@@ -89,16 +86,16 @@ impl Table {
             };
             table.insert(row, run);
         }
-        table.doom_orphans();
+        table.mark_orphans();
         table
     }
 
-    /// Children outlived the end of their parent, if the kernel stopped in between: they go where
-    /// it went.
-    fn doom_orphans(&mut self) {
+    /// A child outlived its parent if the kernel stopped in between. It is killed, as its parent
+    /// would have done.
+    fn mark_orphans(&mut self) {
         let has_ended = |pid| self.get(pid).is_some_and(|entry| entry.run == Run::Ended);
         let is_orphan =
-            |entry: &Entry| entry.run != Run::Ended && entry.parent().is_some_and(has_ended);
+            |entry: &ProcessEntry| entry.run != Run::Ended && entry.parent().is_some_and(has_ended);
         let orphans: Vec<_> = self
             .entries
             .iter()
@@ -107,7 +104,7 @@ impl Table {
             .collect();
         for orphan in orphans {
             if let Some(entry) = self.get_mut(orphan) {
-                entry.doomed = true;
+                entry.kill_pending = true;
             }
         }
     }
@@ -118,59 +115,60 @@ impl Table {
         pid
     }
 
-    /// All pids from here on are greater than `last`.
-    pub(super) fn begin_after(&mut self, last: Pid) {
+    /// Makes all further pids greater than `last`.
+    pub(super) fn raise_next_pid_above(&mut self, last: Pid) {
         self.next_pid = self.next_pid.max(last.0 + 1);
     }
 
-    /// The highest pid that was given; 0 where there was none.
+    /// The highest pid that was assigned; 0 if there is none.
     pub(super) fn last_pid(&self) -> Pid {
         Pid(self.next_pid - 1)
     }
 
-    /// Takes in a process whose birth is not yet durable.
+    /// Adds a process whose birth record is not durable yet.
     pub(super) fn reserve(&mut self, row: ProcessRow) {
         let pid = row.pid;
-        let is_halted = self.is_halted(row.parent);
+        let inherits_stop = self.inherits_stop(row.parent);
         self.insert(row, Run::Loading);
-        self.halt(pid, is_halted);
+        self.set_stop_inherited(pid, inherits_stop);
     }
 
-    /// Whether the tree of a process was stopped: children of its are born stopped.
-    pub(super) fn is_halted(&self, parent: Option<Pid>) -> bool {
+    /// Whether the tree of a process was stopped, so that its new children start stopped.
+    pub(super) fn inherits_stop(&self, parent: Option<Pid>) -> bool {
         parent
             .and_then(|parent| self.get(parent))
-            .is_some_and(|parent| parent.halted)
+            .is_some_and(|parent| parent.stop_inherited)
     }
 
-    /// Notes whether the tree that a process belongs to is stopped.
-    pub(super) fn halt(&mut self, pid: Pid, is_halted: bool) {
+    /// Records whether the tree of a process is stopped.
+    pub(super) fn set_stop_inherited(&mut self, pid: Pid, inherits_stop: bool) {
         if let Some(entry) = self.get_mut(pid) {
-            entry.halted = is_halted;
+            entry.stop_inherited = inherits_stop;
         }
     }
 
-    /// The numbers that processes of branches go by. Costs the table.
-    pub(super) fn aliases(&self) -> Aliases {
-        let mut aliases = Aliases::default();
+    /// The local ids of all restored processes. Costs a pass over the table.
+    pub(super) fn local_ids(&self) -> LocalIds {
+        let mut local_ids = LocalIds::default();
         let restored = self
             .entries
             .iter()
             .filter(|(_, entry)| entry.restored().is_some());
-        restored.for_each(|(pid, entry)| aliases.note(self.root(pid), &entry.row(pid)));
-        aliases
+        restored.for_each(|(pid, entry)| local_ids.insert(self.root(pid), &entry.row(pid)));
+        local_ids
     }
 
-    /// Whether something waits for a process that does not run yet.
-    pub(super) fn is_spoken_to(&self, pid: Pid) -> bool {
-        let is_waited = |entry: &Entry| entry.live().is_some_and(|live| !live.waiting.is_empty());
+    /// Whether an input or a kill waits for a process that is not running.
+    pub(super) fn has_pending_input(&self, pid: Pid) -> bool {
+        let has_waiting =
+            |entry: &ProcessEntry| entry.live().is_some_and(|live| !live.waiting.is_empty());
         self.get(pid)
-            .is_some_and(|entry| entry.doomed || is_waited(entry))
+            .is_some_and(|entry| entry.kill_pending || has_waiting(entry))
     }
 
     fn insert(&mut self, mut row: ProcessRow, run: Run) {
         let pid = row.pid;
-        if let (Some(parent), Some((call, index))) = (row.parent, place(&row.origin)) {
+        if let (Some(parent), Some((call, index))) = (row.parent, child_slot(&row.origin)) {
             self.children.insert((parent, call, index), pid);
         }
         if let Some(name) = row.name.clone().filter(|_| row.exit.is_none()) {
@@ -180,104 +178,104 @@ impl Table {
             Some(known) => row.program = known.clone(),
             None => drop(self.programs.insert(row.program.clone())),
         }
-        self.entries.insert(pid, Entry::new(row, Run::Held));
+        self.entries.insert(pid, ProcessEntry::new(row, Run::Held));
         self.set_run(pid, run);
     }
 
-    /// How a process runs from here on. One that runs, or is about to, has what that takes.
+    /// Changes how a process runs. A process that runs or is being loaded gets its live state.
     pub(super) fn set_run(&mut self, pid: Pid, run: Run) {
         let inbox = self.inbox;
         let Some(entry) = self.entries.get_mut(pid) else {
             return;
         };
-        self.awake -= usize::from(is_awake(entry.run));
-        self.awake += usize::from(is_awake(run));
+        self.loaded -= usize::from(is_loaded(entry.run));
+        self.loaded += usize::from(is_loaded(run));
         entry.run = run;
         if run != Run::Running {
-            self.resting.forget(entry);
+            self.quiescent.remove(entry);
         }
         match run {
-            Run::Loading | Run::Running | Run::FallingAsleep => drop(entry.awake(inbox)),
+            Run::Loading | Run::Running | Run::Hibernating => drop(entry.live_or_create(inbox)),
             Run::Held | Run::Hibernated { .. } | Run::Ended => {
                 if let Some(live) = entry.live_mut() {
                     live.actor = None;
                     live.faults.clear();
                 }
-                entry.let_go();
+                entry.drop_live_if_unused();
             }
         }
     }
 
-    /// A process that runs is at rest.
-    pub(super) fn rests(&mut self, pid: Pid) {
+    /// Adds a running process to the quiescent ones.
+    pub(super) fn mark_quiescent(&mut self, pid: Pid) {
         if let Some(entry) = self
             .entries
             .get_mut(pid)
             .filter(|entry| entry.run == Run::Running)
         {
-            self.resting.note(pid, entry);
+            self.quiescent.insert(pid, entry);
         }
     }
 
-    /// How many are in memory, or about to be.
-    pub(super) fn awake(&self) -> usize {
-        self.awake
+    /// How many processes are loaded or being loaded.
+    pub(super) fn loaded(&self) -> usize {
+        self.loaded
     }
 
-    /// Takes out a process that was never born.
+    /// Removes a process whose creation failed.
     pub(super) fn remove(&mut self, row: &ProcessRow) {
         self.set_run(row.pid, Run::Ended);
         self.entries.remove(row.pid);
-        self.forget_name(row);
-        if let (Some(parent), Some((call, index))) = (row.parent, place(&row.origin)) {
+        self.release_name(row);
+        if let (Some(parent), Some((call, index))) = (row.parent, child_slot(&row.origin)) {
             self.children.remove(&(parent, call, index));
         }
     }
 
-    /// Takes out a process that has ended. Its name may be another's by now, and its number is
-    /// never given again.
-    pub(super) fn forget(&mut self, pid: Pid) {
+    /// Removes a process that has ended. Its name may belong to another process by now, and its pid
+    /// is never reused.
+    pub(super) fn remove_ended(&mut self, pid: Pid) {
         if !self
             .get(pid)
             .is_some_and(|entry| matches!(entry.run, Run::Ended))
         {
             return;
         }
-        let place = self
+        let slot = self
             .entries
             .remove(pid)
-            .and_then(|entry| Some((entry.parent()?, place(&entry.origin())?)));
-        if let Some((parent, (call, index))) = place {
+            .and_then(|entry| Some((entry.parent()?, child_slot(&entry.origin())?)));
+        if let Some((parent, (call, index))) = slot {
             self.children.remove(&(parent, call, index));
         }
     }
 
-    /// The living process that the host gave this name.
+    /// The living process with this name.
     pub(super) fn named(&self, name: &str) -> Option<Pid> {
         self.names.get(name).copied()
     }
 
-    /// Those that have a name and live.
+    /// The living processes that have a name.
     pub(super) fn names(&self) -> impl Iterator<Item = Pid> {
         self.names.values().copied()
     }
 
-    /// A name is free again where its process is gone.
-    fn forget_name(&mut self, row: &ProcessRow) {
+    /// The name of a process that is gone becomes free.
+    fn release_name(&mut self, row: &ProcessRow) {
         if let Some(name) = &row.name {
             self.names.remove(name);
         }
     }
 
-    pub(super) fn get_mut(&mut self, pid: Pid) -> Option<&mut Entry> {
+    pub(super) fn get_mut(&mut self, pid: Pid) -> Option<&mut ProcessEntry> {
         self.entries.get_mut(pid)
     }
 
-    pub(super) fn get(&self, pid: Pid) -> Option<&Entry> {
+    pub(super) fn get(&self, pid: Pid) -> Option<&ProcessEntry> {
         self.entries.get(pid)
     }
 
-    /// What a process has that runs or is watched, where it does.
+    /// The live state of a process, if it runs or a handle exists.
     pub(super) fn live_mut(&mut self, pid: Pid) -> Option<&mut Live> {
         self.get_mut(pid)?.live_mut()
     }
@@ -290,15 +288,15 @@ impl Table {
         self.get(pid).map(|entry| entry.row(pid))
     }
 
-    /// The process that the tree of `pid` begins with. Costs the depth of the tree.
+    /// The root of the tree of `pid`. Costs the depth of the tree.
     pub(super) fn root(&self, pid: Pid) -> Pid {
-        let parent = |pid: &Pid| self.get(*pid).and_then(Entry::parent);
+        let parent = |pid: &Pid| self.get(*pid).and_then(ProcessEntry::parent);
         std::iter::successors(Some(pid), parent)
             .last()
             .unwrap_or(pid)
     }
 
-    /// All that have not ended, durably.
+    /// All processes whose end is not durable.
     pub(super) fn living(&self) -> impl Iterator<Item = Pid> {
         self.entries
             .iter()
@@ -306,18 +304,18 @@ impl Table {
             .map(|(pid, _)| pid)
     }
 
-    /// The child that a call made, if it did.
+    /// The child that a call created, if there is one.
     pub(super) fn child(&self, parent: Pid, origin: &Origin) -> Option<ProcessRow> {
-        let (call, index) = place(origin)?;
+        let (call, index) = child_slot(origin)?;
         self.child_at(parent, call, index)
     }
 
-    /// The same, by the call and which of its children it is.
+    /// Like [`child`](Self::child), by the call and the index of the child.
     pub(super) fn child_at(&self, parent: Pid, call: CallId, index: u32) -> Option<ProcessRow> {
         self.row(*self.children.get(&(parent, call, index))?)
     }
 
-    /// The children that have not ended, and the calls that made them.
+    /// The children that have not ended, and the calls that created them.
     pub(super) fn living_children(&self, parent: Pid) -> Vec<(Pid, CallId)> {
         let lives = |pid: Pid| self.run_of(pid).is_some_and(|run| run != Run::Ended);
         self.children_of(parent)
@@ -325,7 +323,7 @@ impl Table {
             .collect()
     }
 
-    /// The children, living or not, and the calls that made them.
+    /// All children, and the calls that created them.
     pub(super) fn children_of(&self, parent: Pid) -> impl Iterator<Item = (Pid, CallId)> {
         let first = (parent, CallId { epoch: 0, seq: 0 }, 0);
         let children = self
@@ -335,7 +333,7 @@ impl Table {
         children.map(|((_, call, _), child)| (*child, *call))
     }
 
-    /// A process and all below it that have not ended, parents first.
+    /// A process and its descendants that have not ended, parents first.
     pub(super) fn tree(&self, root: Pid) -> Vec<Pid> {
         let mut tree = vec![root];
         let mut next = 0;
@@ -350,32 +348,31 @@ impl Table {
         tree
     }
 
-    /// Keeps `reply` until the process runs; gives it back where that is not to be waited for.
+    /// Keeps `reply` until the process runs. Returns it if the process already runs or has ended.
     pub(super) fn await_run(&mut self, pid: Pid, reply: HandleReply) -> Option<HandleReply> {
         let inbox = self.inbox;
         match self.get_mut(pid) {
             Some(entry)
                 if matches!(entry.run, Run::Held | Run::Hibernated { .. } | Run::Loading) =>
             {
-                entry.awake(inbox).awaiting.push(reply);
+                entry.live_or_create(inbox).run_waiters.push(reply);
                 None
             }
             _ => Some(reply),
         }
     }
 
-    pub(super) fn take_awaiting(&mut self, pid: Pid) -> Vec<HandleReply> {
+    pub(super) fn take_run_waiters(&mut self, pid: Pid) -> Vec<HandleReply> {
         self.live_mut(pid)
-            .map(|live| std::mem::take(&mut live.awaiting))
+            .map(|live| std::mem::take(&mut live.run_waiters))
             .unwrap_or_default()
     }
 
-    /// The process is only its journal from here on. Who waits for its end is told that it does not
-    /// come.
-    pub(super) fn park(&mut self, pid: Pid, reason: &str) -> Option<ProcessRow> {
+    /// The process is only its journal from now on. Callers that wait for its end get `reason`.
+    pub(super) fn unload(&mut self, pid: Pid, reason: &str) -> Option<ProcessRow> {
         let inbox = self.inbox;
         let entry = self.get_mut(pid).filter(|entry| entry.run != Run::Ended)?;
-        let live = entry.awake(inbox);
+        let live = entry.live_or_create(inbox);
         live.waiting.clear();
         live.view.send_replace(None);
         live.exit.send_replace(Some(Err(reason.into())));
@@ -392,47 +389,52 @@ impl Table {
     }
 
     pub(super) fn loading(&mut self, pid: Pid) {
-        // One that has ended in the meantime stays ended.
+        // A process that has ended in the meantime stays ended.
         if self.run_of(pid).is_some_and(|run| run != Run::Ended) {
             self.set_run(pid, Run::Loading);
             self.live_mut(pid).map(|live| live.exit.send_replace(None));
         }
     }
 
-    pub(super) fn forget_actor(&mut self, actor: ActorId) -> Option<Pid> {
+    pub(super) fn remove_actor(&mut self, actor: ActorId) -> Option<Pid> {
         self.actors.remove(&actor)
     }
 
-    /// Notes that an actor was told to stop. It may have stopped already.
-    pub(super) fn note_stopping(&mut self, actor: ActorId) {
+    /// Records that an actor was told to stop. It may have stopped already.
+    pub(super) fn mark_stopping(&mut self, actor: ActorId) {
         if let Some(pid) = self.actors.get(&actor) {
             self.stopping.insert(*pid, false);
         }
     }
 
-    /// Puts off the reading of a journal until the actor of the process has stopped, since the
-    /// actor may still write to it. ShutdownBarrier false if there is nothing to wait for.
-    pub(super) fn read_after_stop(&mut self, pid: Pid) -> bool {
+    /// Defers loading a process until its previous actor has stopped, since that actor may still
+    /// write to the journal. Returns false if there is no such actor.
+    pub(super) fn defer_load_until_stopped(&mut self, pid: Pid) -> bool {
         let stopping = self.stopping.get_mut(&pid);
         stopping
             .map(|is_to_be_read| *is_to_be_read = true)
             .is_some()
     }
 
-    /// Notes that the actor of a process has stopped. ShutdownBarrier whether to read the journal now.
-    pub(super) fn has_stopped(&mut self, pid: Pid) -> bool {
+    /// Records that the actor of a process has stopped. Returns whether a deferred load is due.
+    pub(super) fn finish_stopping(&mut self, pid: Pid) -> bool {
         self.stopping.remove(&pid).unwrap_or_default() && self.run_of(pid) == Some(Run::Loading)
     }
 
-    /// Notes how a process ended, durably, and tells who waits. `last` is how it stood, where no
-    /// journal says so. ShutdownBarrier its row; none where that is known already.
-    pub(super) fn end(&mut self, pid: Pid, exit: &Exit, keeps: Keeps) -> Option<ProcessRow> {
+    /// Records the durable end of a process and notifies the callers that wait for it. Returns its
+    /// row, or `None` if the end was recorded before.
+    pub(super) fn end(
+        &mut self,
+        pid: Pid,
+        exit: &Exit,
+        final_state: FinalState,
+    ) -> Option<ProcessRow> {
         let entry = self.get_mut(pid).filter(|entry| entry.run != Run::Ended)?;
-        let last = match keeps {
-            Keeps::Journal => None,
-            Keeps::Nothing => entry.view(),
+        let last = match final_state {
+            FinalState::Journal => None,
+            FinalState::Nothing => entry.view(),
         };
-        entry.note_end(exit.clone(), last);
+        entry.record_exit(exit.clone(), last);
         if let Some(live) = entry.live_mut() {
             live.waiting.clear();
             live.to_hibernate.clear();
@@ -440,11 +442,12 @@ impl Table {
         }
         self.set_run(pid, Run::Ended);
         let row = self.row(pid)?;
-        self.forget_name(&row);
+        self.release_name(&row);
         Some(row)
     }
 
-    /// Hands over `delivery`, or keeps it until the process runs; false where it was refused.
+    /// Delivers an input, or keeps it until the process runs. Returns false if the input was
+    /// refused.
     pub(super) fn deliver(&mut self, pid: Pid, delivery: Delivery) -> bool {
         let inbox = self.inbox;
         let Some(entry) = self.entries.get_mut(pid) else {
@@ -455,14 +458,14 @@ impl Table {
             delivery.refuse(KernelError::Process(ProcessError::Ended(pid)));
             return false;
         }
-        entry.doomed |= matches!(delivery.input, Input::Signal(Signal::Kill));
-        entry.halted &= !matches!(delivery.input, Input::Signal(Signal::Continue));
-        self.resting.forget(entry);
+        entry.kill_pending |= matches!(delivery.input, Input::Signal(Signal::Kill));
+        entry.stop_inherited &= !matches!(delivery.input, Input::Signal(Signal::Continue));
+        self.quiescent.remove(entry);
         let is_running = entry.run == Run::Running;
-        let live = entry.awake(inbox);
+        let live = entry.live_or_create(inbox);
         match live.actor.as_ref().filter(|_| is_running) {
             Some(actor) => {
-                // An actor that has just faulted takes nothing: what it does not take waits for its
+                // An actor that has just faulted accepts no message: the input waits for its
                 // successor.
                 if let Err(MessagingErr::SendErr(ProcessMessage::Input(delivery))) =
                     actor.cast(ProcessMessage::Input(Box::new(delivery)))
@@ -480,7 +483,7 @@ impl Table {
         let live = self
             .get_mut(pid)
             .ok_or(NotFound::Process(pid))?
-            .awake(inbox);
+            .live_or_create(inbox);
         Ok(HandleChannels {
             exit: live.exit.subscribe(),
             view: live.view.subscribe(),
@@ -488,37 +491,42 @@ impl Table {
         })
     }
 
-    /// By rising pid.
-    pub(super) fn list(&self, which: Which) -> Vec<Listed> {
-        let listed = |(pid, entry): (Pid, &Entry)| Listed {
+    /// The selected rows, sorted by pid.
+    pub(super) fn list(&self, which: ListFilter) -> Vec<ListedProcess> {
+        let listed_process = |(pid, entry): (Pid, &ProcessEntry)| ListedProcess {
             row: entry.row(pid),
             status: entry.status(),
             view: entry.view().map(Box::new),
         };
         match which {
-            Which::After(pid, most) => self.entries.after(pid).take(most).map(listed).collect(),
-            Which::Children(parent) => {
+            ListFilter::After(pid, most) => self
+                .entries
+                .after(pid)
+                .take(most)
+                .map(listed_process)
+                .collect(),
+            ListFilter::Children(parent) => {
                 let children: BTreeSet<Pid> =
                     self.children_of(parent).map(|(child, _)| child).collect();
                 children
                     .into_iter()
                     .filter_map(|child| Some((child, self.get(child)?)))
-                    .map(listed)
+                    .map(listed_process)
                     .collect()
             }
         }
     }
 }
 
-/// What says how a process stood when it has ended.
+/// Where the state of an ended process is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keeps {
-    /// Its journal does.
+pub(super) enum FinalState {
+    /// In its journal.
     Journal,
-    /// Nothing but its last view.
+    /// In its last view, because there is no journal.
     Nothing,
 }
 
-fn is_awake(run: Run) -> bool {
+fn is_loaded(run: Run) -> bool {
     matches!(run, Run::Loading | Run::Running)
 }

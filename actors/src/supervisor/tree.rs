@@ -1,4 +1,4 @@
-//! What concerns several processes of a tree: signals, checkpoints, the children of a call.
+//! Operations on several processes of a tree: signals, checkpoints, and the children of a call.
 
 use std::sync::Arc;
 
@@ -9,26 +9,26 @@ use tokio::sync::oneshot;
 
 use super::Supervisor;
 use super::entry::Run;
-use crate::checkpoint::MarkReply;
+use crate::checkpoint::NewCheckpointReply;
 use crate::error::{KernelError, NotFound, ProcessError};
-use crate::process::{Delivery, Received};
+use crate::process::{Delivery, DurableReply};
 
-/// What concerns several processes of a tree.
+/// Operations on several processes of a tree.
 pub(crate) enum TreeMessage {
-    /// A signal for a process and all below it.
+    /// Send a signal to a process and its descendants.
     SignalTree {
         root: Pid,
         signal: Signal,
-        received: Received,
+        received: DurableReply,
     },
-    /// Make a checkpoint of a process, or of it and all below it.
+    /// Create a checkpoint of a process, or of a process and its descendants.
     MakeCheckpoint {
         of: Pid,
         scope: Scope,
         label: Arc<str>,
-        reply: MarkReply,
+        reply: NewCheckpointReply,
     },
-    /// Look for a child that a call made, and tell its parent the result.
+    /// Look for a child that a call created, and report the result to its parent.
     FindChild {
         parent: Pid,
         call: CallId,
@@ -61,29 +61,31 @@ impl Supervisor {
                 call,
                 index,
             } => self.find_child(parent, call, index),
-            TreeMessage::Abandon { parent, calls } => self.abandon(parent, &calls),
-            TreeMessage::KeepChildren { parent, calls } => self.keep_children(parent, &calls),
-            TreeMessage::Hold { roots } => self.kept_held.extend(roots),
+            TreeMessage::Abandon { parent, calls } => self.kill_children_of(parent, &calls),
+            TreeMessage::KeepChildren { parent, calls } => {
+                self.kill_children_except(parent, &calls)
+            }
+            TreeMessage::Hold { roots } => self.held_trees.extend(roots),
         }
     }
 
-    /// Tells a process and all below it, parents first. `received` hears when all of them have it
-    /// durably; one that ends in the meantime needs none. Children that are on their way while
-    /// their tree is stopped are born stopped.
-    fn signal_tree(&mut self, root: Pid, signal: Signal, received: Received) {
-        let told = match self.table.run_of(root) {
-            None => Err(self.or_lost(KernelError::NotFound(NotFound::Process(root)))),
+    /// Signals a process and its descendants, parents first. `received` is answered when the signal
+    /// is durable in all of them; a process that ends in the meantime counts as signalled. Children
+    /// that are being created while their tree is stopped start stopped.
+    fn signal_tree(&mut self, root: Pid, signal: Signal, received: DurableReply) {
+        let deliverable = match self.table.run_of(root) {
+            None => Err(self.or_lost_record(KernelError::NotFound(NotFound::Process(root)))),
             Some(Run::Ended) => Err(ProcessError::Ended(root).into()),
             Some(_) => Ok(()),
         };
-        if let Err(error) = told {
-            // Who no longer waits has dropped its side.
+        if let Err(error) = deliverable {
+            // The requester has dropped its receiver if it no longer waits.
             return drop(received.send(Err(error)));
         }
         let mut durable = Vec::new();
         for pid in self.table.tree(root) {
             if let Signal::Stop | Signal::Continue = signal {
-                self.table.halt(pid, signal == Signal::Stop);
+                self.table.set_stop_inherited(pid, signal == Signal::Stop);
             }
             let (received, is_durable) = oneshot::channel();
             durable.push(is_durable);

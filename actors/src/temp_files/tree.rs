@@ -1,7 +1,6 @@
-//! The files of one tree of processes, what waits to be decided, and what waits to be durable.
-//!
-//! It knows no actor and no store: it is told what happened and says what to commit and what to
-//! answer.
+//! The files of one process tree, the requests that wait for a decision, and the batch that waits
+//! for its commit. This module knows no actor and no store: the actor reports events to it, and
+//! executes what it returns.
 
 use dormouse_content::Content;
 use dormouse_kernel::temp_files::{Decided, Pieces, TempFiles, decide, evolve};
@@ -9,25 +8,25 @@ use dormouse_proto::temp_file::{TempFileError, TempFileRecord, TempFileReply};
 
 use super::{Reply, Request};
 
-/// The files of a tree. Either nothing of it is on its way to the disk, or one batch is.
+/// The files of a tree. At most one batch waits for its commit.
 pub(super) struct Tree {
-    /// As they are durable; none until they were read.
+    /// The durable files; `None` until they were read.
     files: Option<TempFiles<Content>>,
     waiting: Vec<Request>,
     batch: Option<Batch>,
-    /// Its processes are gone.
-    is_over: bool,
+    /// Whether the processes of the tree have ended.
+    has_ended: bool,
 }
 
-/// What was decided together.
+/// Requests that were decided together.
 struct Batch {
-    /// The files when it is durable.
+    /// The files once the batch is durable.
     files: TempFiles<Content>,
-    answers: Vec<Answered>,
+    answers: Vec<PreparedReply>,
 }
 
-/// An answer, and where it goes.
-pub(super) struct Answered {
+/// A reply that is sent once the batch is durable.
+pub(super) struct PreparedReply {
     pub(super) reply: Reply,
     pub(super) result: Result<TempFileReply<Pieces<Content>>, TempFileError>,
 }
@@ -38,11 +37,11 @@ impl Tree {
             files,
             waiting: Vec::new(),
             batch: None,
-            is_over: false,
+            has_ended: false,
         }
     }
 
-    pub(super) fn wait(&mut self, request: Request) {
+    pub(super) fn push(&mut self, request: Request) {
         self.waiting.push(request);
     }
 
@@ -51,24 +50,25 @@ impl Tree {
     }
 
     pub(super) fn end(&mut self) {
-        self.is_over = true;
+        self.has_ended = true;
     }
 
-    /// Whether there is something to decide, and nothing in its way.
+    /// Whether a request can be decided now.
     pub(super) fn is_ready(&self) -> bool {
         self.files.is_some() && self.batch.is_none() && !self.waiting.is_empty()
     }
 
-    /// Whether it is over and nothing is asked of it.
+    /// Whether the tree has ended and no request is pending.
     pub(super) fn is_done(&self) -> bool {
-        self.is_over && self.batch.is_none() && self.waiting.is_empty()
+        self.has_ended && self.batch.is_none() && self.waiting.is_empty()
     }
 
-    /// Decides all that waits, in its order, each on what those before it leave. Answers with the
+    /// Decides all waiting requests in order, each on the result of those before it. Returns the
     /// changes, to be made durable together.
     pub(super) fn decide(&mut self) -> Vec<TempFileRecord<Content>> {
         let mut files = self.files.clone().unwrap_or_default();
-        let (mut records, mut answers) = (Vec::new(), Vec::new());
+        let mut records = Vec::new();
+        let mut answers = Vec::new();
         for Request {
             origin,
             op,
@@ -83,15 +83,15 @@ impl Tree {
                 records.extend(record);
                 reply
             });
-            answers.push(Answered { reply, result });
+            answers.push(PreparedReply { reply, result });
         }
         self.batch = Some(Batch { files, answers });
         records
     }
 
-    /// What is answered when the batch is durable, or could not be made so: then the files are as
-    /// they were, and nobody is told what was decided on others.
-    pub(super) fn settle(&mut self, result: Result<(), String>) -> Vec<Answered> {
+    /// The replies of a batch. If the batch is not durable, the files stay as they were and every
+    /// request fails.
+    pub(super) fn finish_batch(&mut self, result: Result<(), String>) -> Vec<PreparedReply> {
         let Some(Batch { files, answers }) = self.batch.take() else {
             return Vec::new();
         };
@@ -102,13 +102,13 @@ impl Tree {
             }
             Err(reason) => answers
                 .into_iter()
-                .map(|Answered { reply, .. }| refused(reply, &reason))
+                .map(|PreparedReply { reply, .. }| not_durable(reply, &reason))
                 .collect(),
         }
     }
 
-    /// Refuses all that waits, since the files cannot be read.
-    pub(super) fn refuse(self, reason: &str) {
+    /// Fails all waiting requests, because the files cannot be read.
+    pub(super) fn fail_waiting(self, reason: &str) {
         let reason = format!("The temporary files of this process tree cannot be read: {reason}");
         for request in self.waiting {
             let _ = request.reply.send(Err(TempFileError::Unavailable {
@@ -118,9 +118,9 @@ impl Tree {
     }
 }
 
-fn refused(reply: Reply, reason: &str) -> Answered {
+fn not_durable(reply: Reply, reason: &str) -> PreparedReply {
     let reason = format!("Nothing was changed, since it could not be made durable: {reason}");
-    Answered {
+    PreparedReply {
         reply,
         result: Err(TempFileError::Unavailable { reason }),
     }

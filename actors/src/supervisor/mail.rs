@@ -1,7 +1,7 @@
-//! The post: who may write to whom, and how a message finds its receiver.
+//! Routing of messages: which process may write to which, and delivery to the receiver.
 //!
-//! Whether a message was taken is the receiver's word, durable before it is given; where there is
-//! no receiver, the supervisor says why. A receiver that sleeps wakes.
+//! Only the receiver acknowledges a message, after the receipt is durable; if there is no receiver,
+//! the supervisor answers with the reason (MAIL-1). A hibernated receiver is woken.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -17,31 +17,32 @@ use dormouse_proto::tool::Answer;
 use tokio::sync::oneshot;
 
 use super::Supervisor;
-use super::entry::Entry;
+use super::entry::ProcessEntry;
 use super::table::Table;
 use crate::process::Delivery;
-use crate::recovery::{self, Purpose};
+use crate::recovery::{self, LoadPurpose};
 
-/// Something for a process.
+/// An input or a message for a process.
 pub(crate) enum MailMessage {
-    /// An input; the process is woken where it does not run.
+    /// An input from the host; the process is woken if it is not loaded.
     Deliver { pid: Pid, delivery: Box<Delivery> },
-    /// A message of another process.
-    Post(Box<Post>),
+    /// A message from another process.
+    Send(Box<SendRequest>),
 }
 
-/// A message on its way.
-pub(crate) struct Post {
+/// A message from one process to another.
+pub(crate) struct SendRequest {
     pub(crate) from: Pid,
     pub(crate) call: CallId,
     pub(crate) acked_below: u32,
     pub(crate) to: Address,
     pub(crate) envelope: Envelope,
-    /// Where the receipt goes. Dropped where the receiver stopped before it could give one.
+    /// Receives the receipt. Dropped if the receiver stopped before it could answer.
     pub(crate) receipt: oneshot::Sender<Answer>,
 }
 
-/// The processes that one can write to, and how many there are beside them.
+/// The processes that a process can write to: the known ones, and the number of those that are not
+/// listed.
 #[derive(Default)]
 pub(crate) struct Neighbours {
     pub(crate) known: Vec<Neighbour>,
@@ -52,15 +53,14 @@ impl Supervisor {
     pub(super) fn handle_mail(&mut self, message: MailMessage) {
         match message {
             MailMessage::Deliver { pid, delivery } => {
-                self.unhold_tree(pid);
-                self.deliver(pid, self.addressed(pid, *delivery));
+                self.release_tree(pid);
+                self.deliver(pid, self.with_local_sender(pid, *delivery));
             }
-            MailMessage::Post(post) => self.post(*post),
+            MailMessage::Send(request) => self.route(*request),
         }
     }
 
-    /// Hands `delivery` to a process: at once where it runs, once it does where it is being read or
-    /// sleeps.
+    /// Delivers an input: at once if the process runs, otherwise once it is loaded.
     pub(super) fn deliver(&mut self, pid: Pid, delivery: Delivery) {
         if self.table.deliver(pid, delivery) {
             self.wake(pid);
@@ -68,39 +68,41 @@ impl Supervisor {
         }
     }
 
-    /// An input from inside; a process that has ended does not hear it.
-    pub(super) fn tell(&mut self, pid: Pid, input: Input) {
+    /// Delivers an input from inside the kernel. A process that has ended ignores it.
+    pub(super) fn deliver_internal(&mut self, pid: Pid, input: Input) {
         self.deliver(pid, Delivery::internal(input));
     }
 
-    /// Ends the hold of a process's tree, since the host resumed the process or gave it an input.
-    pub(super) fn unhold_tree(&mut self, pid: Pid) {
-        self.kept_held.remove(&self.table.root(pid));
+    /// Ends the hold of a tree, because the host resumed one of its processes or sent it an input.
+    pub(super) fn release_tree(&mut self, pid: Pid) {
+        self.held_trees.remove(&self.table.root(pid));
     }
 
-    fn post(&mut self, post: Post) {
-        match self.receiver(post.from, &post.to) {
+    fn route(&mut self, request: SendRequest) {
+        match self.resolve_receiver(request.from, &request.to) {
             Ok(Receiver {
                 pid,
                 known,
                 ended: Some(why),
-            }) => self.find_receipt(pid, known, why, post),
+            }) => self.answer_from_journal(pid, known, why, request),
             Ok(Receiver {
                 pid: to,
                 known,
                 ended: None,
             }) => {
-                let Post {
+                let SendRequest {
                     from,
                     call,
                     acked_below,
                     envelope,
                     receipt,
                     ..
-                } = post;
-                // Of a message that is posted again each delivery has its own answer.
-                self.posted += 1;
-                let request_id: Arc<str> = format!("message:{from}:{call}:{}", self.posted).into();
+                } = request;
+                // A repeated message gets a new request id, so that each delivery has its own
+                // answer.
+                self.messages_routed += 1;
+                let request_id: Arc<str> =
+                    format!("message:{from}:{call}:{}", self.messages_routed).into();
                 let input = Input::Message {
                     request_id: request_id.clone(),
                     from: known,
@@ -116,41 +118,48 @@ impl Supervisor {
                     },
                 );
             }
-            // Who no longer waits has dropped its side.
-            Err(why) => drop(post.receipt.send(Answer::failed(why))),
+            // The requester has dropped its receiver if it no longer waits.
+            Err(why) => drop(request.receipt.send(Answer::failed(why))),
         }
     }
 
-    /// Answers a message to a process that has ended. It may have received the message before: a
-    /// sender that was restarted sends again. Reads its journal.
-    fn find_receipt(&self, pid: Pid, known: Pid, why: String, Post { call, receipt, .. }: Post) {
+    /// Answers a message to a process that has ended. The process may have received the message
+    /// before it ended, because a restarted sender repeats its messages; its journal has the
+    /// receipt then.
+    fn answer_from_journal(
+        &self,
+        pid: Pid,
+        known: Pid,
+        why: String,
+        SendRequest { call, receipt, .. }: SendRequest,
+    ) {
         let context = self.context.clone();
         tokio::task::spawn_blocking(move || {
-            let journal = context
-                .store()
-                .and_then(|store| recovery::load(&*store, &context, pid, None, Purpose::Look).ok());
-            let taken = journal.and_then(|journal| journal.state.receipt(known, call));
-            // Who no longer waits has dropped its side.
-            let _ = receipt.send(taken.unwrap_or_else(|| Answer::failed(why)));
+            let loaded = context.store_handle().and_then(|store| {
+                recovery::load(&*store, &context, pid, None, LoadPurpose::Inspect).ok()
+            });
+            let journalled = loaded.and_then(|loaded| loaded.state.receipt(known, call));
+            // The requester has dropped its receiver if it no longer waits.
+            let _ = receipt.send(journalled.unwrap_or_else(|| Answer::failed(why)));
         });
     }
 
-    /// Who is meant by an address.
-    fn receiver(&self, from: Pid, to: &Address) -> Result<Receiver, String> {
-        let meant = |number: Pid| Meant {
+    /// Resolves an address, and checks that the sender may write to it.
+    fn resolve_receiver(&self, from: Pid, to: &Address) -> Result<Receiver, String> {
+        let resolve = |number: Pid| AddressedProcess {
             number,
-            pid: self.meant(from, number),
+            pid: self.resolve(from, number),
         };
-        let (to, ended) = self
-            .table
-            .receiver(from, to, meant, self.context.limits.reach)?;
+        let (to, ended) =
+            self.table
+                .resolve_receiver(from, to, resolve, self.context.limits.reach)?;
         let root = self.table.root(to);
-        if ended.is_none() && self.kept_held.contains(&root) && self.table.root(from) != root {
+        if ended.is_none() && self.held_trees.contains(&root) && self.table.root(from) != root {
             return Err(format!(
                 "Process {to} does not run: the user has not resumed it. Nothing was sent."
             ));
         }
-        let known = self.known_to(to, from).ok_or_else(|| {
+        let known = self.local_id_for(to, from).ok_or_else(|| {
             format!(
                 "Process {to} cannot be written to: the number of this process means another \
                  one there."
@@ -167,24 +176,24 @@ impl Supervisor {
         let Neighbours { known, hidden } = self.table.neighbours(of, self.context.limits.reach);
         let known = known
             .into_iter()
-            .filter_map(|neighbour| self.told_of(of, neighbour))
+            .filter_map(|neighbour| self.neighbour_seen_by(of, neighbour))
             .collect();
-        // Who no longer waits has dropped its side.
+        // The requester has dropped its receiver if it no longer waits.
         let _ = reply.send(Neighbours { known, hidden });
     }
 }
 
-/// A process that a message is for.
+/// The receiver of a message.
 struct Receiver {
     pid: Pid,
-    /// The number that it knows the sender by.
+    /// The id by which the receiver knows the sender.
     known: Pid,
-    /// Why it takes no message, where it has ended.
+    /// The error for the sender, if the receiver has ended.
     ended: Option<String>,
 }
 
-/// A process as its reader names it.
-struct Meant {
+/// A process, and the id that the sender used for it.
+struct AddressedProcess {
     number: Pid,
     pid: Pid,
 }
@@ -192,20 +201,20 @@ struct Meant {
 impl Table {
     /// The process that an address names, and the error for the sender if that process has ended.
     /// Fails if the sender may not write to it. Costs the depth of the tree.
-    fn receiver(
+    fn resolve_receiver(
         &self,
         from: Pid,
         to: &Address,
-        meant: impl Fn(Pid) -> Meant,
+        resolve: impl Fn(Pid) -> AddressedProcess,
         reach: Reach,
     ) -> Result<(Pid, Option<String>), String> {
-        let own = |pid| Meant { number: pid, pid };
-        let Meant { number, pid } = match to {
-            Address::Parent => self.get(from).and_then(Entry::parent).map(own).ok_or_else(|| {
+        let own = |pid| AddressedProcess { number: pid, pid };
+        let AddressedProcess { number, pid } = match to {
+            Address::Parent => self.get(from).and_then(ProcessEntry::parent).map(own).ok_or_else(|| {
                 "This process has no parent: the host started it. list_processes shows who there \
                  is.".to_owned()
             })?,
-            Address::Process(number) | Address::Correspondent(number) => meant(*number),
+            Address::Process(number) | Address::Correspondent(number) => resolve(*number),
             Address::Name(name) => self.named(name).map(own).ok_or_else(|| {
                 format!("There is no living process of the name '{name}'. list_processes shows who \
                      there is.")
@@ -217,23 +226,21 @@ impl Table {
         let reaches =
             |pid| matches!(to, Address::Correspondent(_)) || self.reaches(from, pid, reach);
         let Some(entry) = self.get(pid).filter(|_| reaches(pid)) else {
-            let reach = word(reach);
+            let reach = reach_phrase(reach);
             return Err(format!(
                 "There is no process {number} {reach}. list_processes shows who there is."
             ));
         };
         let ended = |exit: &Exit| {
             let word = exit.status.word();
-            format!(
-                "Process {number} has ended as {word}: what it had not heard by then, nobody hears."
-            )
+            format!("Process {number} has ended as {word}: it receives no more messages.")
         };
         Ok((pid, entry.exit().map(ended)))
     }
 
     /// Whether `from` may write to `to`.
     fn reaches(&self, from: Pid, to: Pid, reach: Reach) -> bool {
-        let parent = |pid: Pid| self.get(pid).and_then(Entry::parent);
+        let parent = |pid: Pid| self.get(pid).and_then(ProcessEntry::parent);
         let is_named = self.get(to).is_some_and(|entry| entry.name().is_some());
         is_named
             || match reach {
@@ -246,11 +253,11 @@ impl Table {
             }
     }
 
-    /// The living processes that `of` may write to, itself among them: its relatives and those that
-    /// have a name, then of the others as many as are shown, the newest first. Costs the tree, or
-    /// all processes where the reach is everyone.
+    /// The living processes that `of` may write to, itself included: relatives and named processes
+    /// first, then the newest of the others up to the limit. Costs the tree, or all processes if
+    /// the reach is everyone.
     fn neighbours(&self, of: Pid, reach: Reach) -> Neighbours {
-        let parent = self.get(of).and_then(Entry::parent);
+        let parent = self.get(of).and_then(ProcessEntry::parent);
         let children = |pid: Pid| {
             self.living_children(pid)
                 .into_iter()
@@ -281,7 +288,8 @@ impl Table {
 
     fn neighbour(&self, pid: Pid) -> Option<Neighbour> {
         let entry = self.get(pid)?;
-        let (program, name) = (entry.program().clone(), entry.name().cloned());
+        let program = entry.program().clone();
+        let name = entry.name().cloned();
         Some(Neighbour {
             pid,
             parent: entry.parent(),
@@ -292,7 +300,7 @@ impl Table {
     }
 }
 
-fn word(reach: Reach) -> &'static str {
+fn reach_phrase(reach: Reach) -> &'static str {
     match reach {
         Reach::Relatives => "among the parent, the children and the siblings of this one",
         Reach::Tree => "in the tree of this one",

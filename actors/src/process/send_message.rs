@@ -1,5 +1,5 @@
-//! Sending a message, and what else a call asks of the processes around: beside the actor, so that
-//! giving up the call ends it.
+//! Sends messages to other processes and lists them. Both run in tasks, so that abandoning the call
+//! cancels them.
 
 use std::time::Duration;
 
@@ -12,32 +12,32 @@ use ractor::ActorRef;
 use tokio::sync::oneshot;
 
 use super::Running;
-use crate::supervisor::{LookupMessage, MailMessage, Neighbours, Post, SupervisorMessage};
+use crate::supervisor::{LookupMessage, MailMessage, Neighbours, SendRequest, SupervisorMessage};
 
-/// How often a receiver that stops before it can say anything is tried: it may come back from its
-/// journal.
-const ATTEMPTS: u32 = 6;
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// How often a message is sent to a receiver that stops before it answers: it may come back from
+/// its journal.
+const MAX_ATTEMPTS: u32 = 6;
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(50);
 
 impl Running {
-    /// Posted at once, so that what one reply says to a process arrives in its order; only the
-    /// receipt is waited for beside the actor.
+    /// The message is sent at once, so that messages of one reply keep their order; only the
+    /// receipt is awaited in a task.
     pub(super) fn send_message(&mut self, call: CallId, acked_below: u32, pending: PendingMessage) {
-        let outgoing = Outgoing {
+        let outgoing = OutgoingMessage {
             supervisor: self.supervisor.clone(),
             from: self.pid(),
             call,
             acked_below,
             pending,
         };
-        let first = outgoing.post();
-        let work = outgoing.until_received(first).boxed();
+        let first = outgoing.send();
+        let work = outgoing.retry_until_receipt(first).boxed();
         self.start(work, call, Completion::MessageSent, unknown);
     }
 
     pub(super) fn list_processes(&mut self, call: CallId) {
         let (reply, listed) = oneshot::channel();
-        self.tell_supervisor(LookupMessage::ListNeighbours {
+        self.cast_to_supervisor(LookupMessage::ListNeighbours {
             of: self.pid(),
             reply,
         });
@@ -52,8 +52,8 @@ impl Running {
     }
 }
 
-/// A message that no receipt has come for.
-struct Outgoing {
+/// A message without a receipt.
+struct OutgoingMessage {
     supervisor: ActorRef<SupervisorMessage>,
     from: Pid,
     call: CallId,
@@ -61,13 +61,13 @@ struct Outgoing {
     pending: PendingMessage,
 }
 
-impl Outgoing {
-    /// Takes it to the supervisor. What it yields ends without a receipt where the receiver, or the
-    /// kernel, stops first.
-    fn post(&self) -> oneshot::Receiver<Answer> {
+impl OutgoingMessage {
+    /// Sends the message to the supervisor. The returned channel closes without a receipt if the
+    /// receiver or the kernel stops first.
+    fn send(&self) -> oneshot::Receiver<Answer> {
         let (receipt, received) = oneshot::channel();
         let PendingMessage { to, envelope } = self.pending.clone();
-        let post = Post {
+        let request = SendRequest {
             from: self.from,
             call: self.call,
             acked_below: self.acked_below,
@@ -75,24 +75,24 @@ impl Outgoing {
             envelope,
             receipt,
         };
-        // Where the supervisor is gone the receipt is dropped with the message.
+        // If the supervisor has stopped, the receipt channel is dropped with the message.
         let _ = self
             .supervisor
-            .cast(MailMessage::Post(Box::new(post)).into());
+            .cast(MailMessage::Send(Box::new(request)).into());
         received
     }
 
-    /// Posts it again until the receiver has said something: it knows a message that it has by the
-    /// call. What is posted again may arrive after what was posted later.
-    async fn until_received(self, mut received: oneshot::Receiver<Answer>) -> Answer {
-        for attempt in 1..ATTEMPTS {
+    /// Sends the message again until the receiver answers. The receiver recognizes a duplicate by
+    /// its call. A repeated message may arrive after messages that were sent later.
+    async fn retry_until_receipt(self, mut received: oneshot::Receiver<Answer>) -> Answer {
+        for attempt in 1..MAX_ATTEMPTS {
             if let Ok(answer) = received.await {
                 return answer;
             }
-            tokio::time::sleep(FIRST_PAUSE * 2_u32.pow(attempt - 1)).await;
-            received = self.post();
+            tokio::time::sleep(FIRST_RETRY_DELAY * 2_u32.pow(attempt - 1)).await;
+            received = self.send();
         }
-        let why = || format!("it stopped {ATTEMPTS} times before it could take the message");
+        let why = || format!("it stopped {MAX_ATTEMPTS} times before it accepted the message");
         received.await.unwrap_or_else(|_| unknown(why()))
     }
 }

@@ -1,4 +1,4 @@
-//! What temporary files hold: contents one after the other, and how they become one.
+//! Loads the temporary files of a tree, and joins the pieces of a file into one content.
 
 use bytes::BytesMut;
 use dormouse_content::{Content, Unreadable};
@@ -10,8 +10,8 @@ use dormouse_proto::temp_file::TempFileRecord;
 use crate::content_cache::ContentCache;
 use crate::ports::Store;
 
-/// The files of a tree as the store has them; none of what they hold is read. Blocks; costs a read
-/// for each change.
+/// The files of a tree as the store has them; the contents of the files are not read. Blocks; costs
+/// a read for each change.
 ///
 /// # Errors
 /// Why the store cannot give them.
@@ -32,12 +32,12 @@ pub(super) fn load(
     Ok(files)
 }
 
-/// All that a file holds, where that is one content: it is shared, its index too.
-pub(super) fn at_hand(pieces: &Pieces<Content>) -> Option<Content> {
+/// The content of a file that consists of one piece. It is shared, with its index.
+pub(super) fn single(pieces: &Pieces<Content>) -> Option<Content> {
     pieces.front().filter(|_| pieces.len() == 1).cloned()
 }
 
-/// All that a file holds, of several contents. Blocks; costs a copy of it.
+/// The content of a file that consists of several pieces. Blocks; copies the bytes.
 ///
 /// # Errors
 /// One of them cannot be read.

@@ -1,4 +1,5 @@
-//! Doing what was decided.
+//! Executes the effects that the process machine has decided. Each runs in a task whose result
+//! comes back as an input.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -20,7 +21,7 @@ use tokio::sync::oneshot;
 use tracing::Span;
 
 use super::alarm::Alarm;
-use super::model_call::{Listeners, ModelRequest};
+use super::model_call::{DeltaSink, ModelRequest};
 use super::{Delivery, ProcessMessage, Running, model_call, tool_call};
 use crate::environment;
 use crate::event::Event;
@@ -29,38 +30,38 @@ use crate::spans;
 use crate::supervisor::{BirthMessage, RunMessage, SupervisorMessage, TreeMessage};
 use crate::temp_files::{self, TempFilesMessage};
 
-/// What comes of an operation on the tree's files.
-pub(super) type Replied = Result<TempFileReply<Content>, TempFileError>;
+/// The result of an operation on the temporary files of the tree.
+pub(super) type TempFileResult = Result<TempFileReply<Content>, TempFileError>;
 
 impl Running {
-    pub(super) fn perform(&mut self, effect: Effect) {
+    pub(super) fn execute(&mut self, effect: Effect) {
         let pid = self.pid();
         match effect {
             Effect::Begin { call, work } => self.begin(call, work),
-            Effect::Abandon { calls } => self.abandon(calls),
+            Effect::Abandon { calls } => self.abandon_calls(calls),
             Effect::StartChildren {
                 children,
                 may_exist,
             } => self.start_children(children, may_exist),
             Effect::FindChild { call, index } => {
-                self.tell_supervisor(TreeMessage::FindChild {
+                self.cast_to_supervisor(TreeMessage::FindChild {
                     parent: pid,
                     call,
                     index,
                 });
             }
             Effect::KeepChildren { calls } => {
-                self.tell_supervisor(TreeMessage::KeepChildren { parent: pid, calls });
+                self.cast_to_supervisor(TreeMessage::KeepChildren { parent: pid, calls });
             }
             Effect::WakeAt { at_ms } => self.alarm = Some(Alarm::at(at_ms, self.myself.clone())),
             Effect::AnswerHost { request_id, answer } => {
-                if let Some(asker) = self.tickets.remove(&request_id) {
-                    // Who no longer waits has dropped its side.
-                    let _ = asker.reply.send(answer);
+                if let Some(requester) = self.host_requests.remove(&request_id) {
+                    // The requester has dropped its receiver if it no longer waits.
+                    let _ = requester.reply.send(answer);
                 }
             }
             Effect::Report(Report::Switch { from, to, reason }) => {
-                self.context.report(Event::ModelSwitched {
+                self.context.publish(Event::ModelSwitched {
                     pid,
                     from,
                     to,
@@ -68,10 +69,10 @@ impl Running {
                 });
             }
             Effect::Report(Report::Turn { outcome }) => {
-                self.context.report(Event::TurnEnded { pid, outcome })
+                self.context.publish(Event::TurnEnded { pid, outcome })
             }
             Effect::Report(Report::Exit { exit }) => {
-                self.tell_supervisor(RunMessage::Ended { pid, exit });
+                self.cast_to_supervisor(RunMessage::Ended { pid, exit });
                 self.myself.stop(None);
             }
         }
@@ -84,20 +85,21 @@ impl Running {
                 media,
                 model,
             } => {
-                let listeners = Listeners::Watchers(self.started.clone());
-                let ask = self.ask((request, media), model, listeners, &self.turn_span());
-                self.start(ask, call, Completion::Model, model_failed);
+                let deltas = DeltaSink::Publish(self.started.clone());
+                let work = self.call_model((request, media), model, deltas, &self.turn_span());
+                self.start(work, call, Completion::Model, model_failed);
             }
             Work::Summarize {
                 pending,
                 request,
                 model,
             } => {
-                let tool = self.tool_span(call);
-                let ask = self.ask((request, BTreeMap::new()), model, Listeners::Nobody, &tool);
-                let ask = in_tool(tool, ask, Result::is_err);
+                let span = self.tool_span(call);
+                let work =
+                    self.call_model((request, BTreeMap::new()), model, DeltaSink::Discard, &span);
+                let work = in_tool_span(span, work, Result::is_err);
                 self.start(
-                    ask,
+                    work,
                     call,
                     move |result| Completion::Summarized { pending, result },
                     model_failed,
@@ -109,7 +111,7 @@ impl Running {
                 written,
             } => {
                 let pid = self.pid();
-                self.context.report(Event::ToolCalled {
+                self.context.publish(Event::ToolCalled {
                     pid,
                     tool: tool.known_as().clone(),
                     args: written,
@@ -117,21 +119,20 @@ impl Running {
                 self.call_tool(call, &tool, &args);
             }
             Work::WriteFile(pending) => self.write_file(call, pending),
-            Work::TempFile(pending) => self.ask_temp_files(call, pending),
-            Work::Fetch(pending) => self.fetch(call, pending),
+            Work::TempFile(pending) => self.start_temp_file_op(call, pending),
+            Work::Fetch(pending) => self.fetch_spawn_files(call, pending),
             Work::Send {
                 acked_below,
                 pending,
             } => self.send_message(call, acked_below, pending),
             Work::ListProcesses => self.list_processes(call),
-            Work::Checkpoint(op) => self.ask_checkpoints(call, op),
+            Work::Checkpoint(op) => self.start_checkpoint_op(call, op),
             Work::Wait { timeout_ms } => self.await_timeout(call, timeout_ms),
         }
     }
 
-    /// Runs `work` next to the actor; what it yields comes back as the `completion` of the call. If
-    /// an adapter panics, what `failed` makes of that comes back: a call that nothing came of would
-    /// be waited for without end.
+    /// Runs `work` in a task. Its result comes back as the `completion` of the call. If an adapter
+    /// panics, `failed` makes the result: a call without a result would wait forever.
     pub(super) fn start<T: Send + 'static>(
         &mut self,
         work: BoxFuture<'static, T>,
@@ -150,7 +151,7 @@ impl Running {
         );
     }
 
-    /// The same for work whose result is a whole input.
+    /// Like [`start`](Self::start), for work whose result is a whole input.
     pub(super) fn start_for_input<T: Send + 'static>(
         &mut self,
         work: BoxFuture<'static, T>,
@@ -163,7 +164,7 @@ impl Running {
             let end = AssertUnwindSafe(work).catch_unwind().await;
             let end = end.unwrap_or_else(|panic| failed(tool_call::panic_text(&*panic)));
             let delivery = Delivery::internal(input(end));
-            // Where the process is gone, nobody waits for the result.
+            // If the process has stopped, no call waits for the result.
             let _ = myself.cast(ProcessMessage::Input(Box::new(delivery)));
         });
         if let Some(previous) = self.in_flight.insert(call, task) {
@@ -171,37 +172,43 @@ impl Running {
         }
     }
 
-    /// `parent` is the span that the call is made for.
-    fn ask(
+    /// A model call. Its span is a child of `parent`.
+    fn call_model(
         &self,
         (mut request, media): (Request, BTreeMap<FdId, Content>),
         model: ModelChoice,
-        listeners: Listeners,
+        deltas: DeltaSink,
         parent: &Span,
     ) -> BoxFuture<'static, Result<Reply, ModelError>> {
-        let (context, program) = (self.context.clone(), self.state.program().clone());
-        // Outside of its tree it goes by its own number.
+        let context = self.context.clone();
+        let program = self.state.program().clone();
+        // Adapters see the pid of this kernel, not the local id of the tree.
         request.pid = self.pid;
         let span = spans::model_call(parent, model.provider.word(), self.root, &request);
-        let asker = Requester {
+        let requester = Requester {
             priority: self.state.priority(),
             tree: self.root,
         };
-        let asking = ModelRequest {
+        let model_request = ModelRequest {
             context,
             program,
             model,
-            asker,
+            requester,
             request,
             media,
-            listeners,
+            deltas,
         };
-        spans::within(span, model_call::ask(asking), spans::model_called).boxed()
+        spans::in_span(
+            span,
+            model_call::call_model(model_request),
+            spans::model_called,
+        )
+        .boxed()
     }
 
-    /// A span for a call of a tool, which is part of the turn.
+    /// The span of a tool call, a child of the span of the turn.
     pub(super) fn tool_span(&self, call: CallId) -> Span {
-        // A call whose answer nobody waits for any more is about to be given up.
+        // A call that is not pending any more is about to be abandoned and gets no span.
         self.pending_call(call)
             .map_or_else(Span::none, |pending_call| {
                 spans::tool_call(&self.turn_span(), &pending_call.tool, &pending_call.id)
@@ -212,7 +219,7 @@ impl Running {
         let work: BoxFuture<'static, ToolOutput> =
             match self
                 .context
-                .tool(self.state.program(), tool, args.to_owned())
+                .tool_run(self.state.program(), tool, args.to_owned())
             {
                 Ok(run) => Box::pin(tool_call::run(
                     tool.given.clone(),
@@ -222,35 +229,37 @@ impl Running {
                 )),
                 Err(why) => Box::pin(std::future::ready(ToolOutput::error(why))),
             };
-        let work = in_tool(self.tool_span(call), work, |output| output.is_error);
-        let failed = |why| ToolOutput::error(format!("The tool failed inside: {why}"));
+        let work = in_tool_span(self.tool_span(call), work, |output| output.is_error);
+        let failed = |why| ToolOutput::error(format!("The tool failed internally: {why}"));
         self.start(work, call, Completion::Tool, failed);
     }
 
-    /// Where the output of a tool goes. How far it has come is told to whoever watches the kernel,
-    /// and to the host where the call is its own.
+    /// The output sink of a tool. Progress goes to the event stream, and to the host if the host
+    /// made the call.
     fn sink(&self, call: CallId, tool: &OutsideTool) -> OutputSink {
         let keep_bytes = self
             .state
             .program()
             .descriptors()
             .map_or(u64::MAX, |settings| settings.max_content_bytes);
-        let (context, pid, tool_name) = (self.context.clone(), self.pid, tool.known_as().clone());
-        let asker = match self.state.phase() {
+        let context = self.context.clone();
+        let pid = self.pid;
+        let tool_name = tool.known_as().clone();
+        let requester = match self.state.phase() {
             Phase::Acting {
                 caller: Caller::Host,
                 ..
             } => self
                 .pending_call(call)
-                .and_then(|pending_call| self.tickets.get(&pending_call.id)),
+                .and_then(|pending_call| self.host_requests.get(&pending_call.id)),
             _ => None,
         };
-        let host = asker.and_then(|asker| asker.watcher.clone());
+        let host = requester.and_then(|requester| requester.watcher.clone());
         OutputSink::keeping(keep_bytes, tool.policy.output_cap_bytes).watched_by(move |progress| {
             if let Some(host) = &host {
                 host(progress.clone());
             }
-            context.report(Event::ToolProgress {
+            context.publish(Event::ToolProgress {
                 pid,
                 tool: tool_name.clone(),
                 progress,
@@ -270,14 +279,14 @@ impl Running {
     }
 
     fn write_file(&mut self, call: CallId, pending: PendingWrite) {
-        let work = in_tool(
+        let work = in_tool_span(
             self.tool_span(call),
             self.context.host.write(pending.write.clone()),
             Result::is_err,
         );
         let completion = move |result| Completion::FileWritten { pending, result };
         self.start(work, call, completion, |why| {
-            let message = format!("The host failed inside: {why}");
+            let message = format!("The host failed internally: {why}");
             Err(FileError {
                 kind: FileErrorKind::WriteError,
                 message,
@@ -285,11 +294,11 @@ impl Running {
         });
     }
 
-    /// Asked at once, so that what one reply asks for is done in its order; only the answer is
-    /// waited for beside the actor.
-    fn ask_temp_files(&mut self, call: CallId, pending: PendingTempFile) {
-        let work = self.temp_file(call, pending.op.clone(), pending.max_bytes);
-        let work = in_tool(self.tool_span(call), work, Result::is_err);
+    /// The request is sent at once, so that operations of one reply keep their order; only the
+    /// answer is awaited in a task.
+    fn start_temp_file_op(&mut self, call: CallId, pending: PendingTempFile) {
+        let work = self.request_temp_file(call, pending.op.clone(), pending.max_bytes);
+        let work = in_tool_span(self.tool_span(call), work, Result::is_err);
         self.start(
             work,
             call,
@@ -298,16 +307,17 @@ impl Running {
         );
     }
 
-    /// Asks at once; what is waited for is the answer.
-    pub(super) fn temp_file(
+    /// Sends a request to the temporary files actor at once; the returned future waits for the
+    /// answer.
+    pub(super) fn request_temp_file(
         &self,
         call: CallId,
         op: TempFileOp<Content>,
         max_bytes: u64,
-    ) -> BoxFuture<'static, Replied> {
+    ) -> BoxFuture<'static, TempFileResult> {
         let (reply, answer) = oneshot::channel();
-        // By the number that a branch goes on with, so that what was asked for before the cut is
-        // known again after it.
+        // The local id, not the pid: a branch keeps it, so that the temporary files recognize a
+        // call from before the cut.
         let origin = TempFileOrigin {
             pid: self.state.pid(),
             call,
@@ -319,7 +329,7 @@ impl Running {
             max_bytes,
             reply,
         };
-        // Where the files are gone the reply is dropped with the request.
+        // If the actor has stopped, the reply channel is dropped with the request.
         let _ = self
             .context
             .temp_files
@@ -332,16 +342,18 @@ impl Running {
         .boxed()
     }
 
-    /// What a child asks to be told of the environment is found out first, beside the actor: giving
-    /// up the call ends that, and no child comes of it.
+    /// Collects the start context of the children in a task, then creates them. Abandoning the call
+    /// cancels the collection, and no child is created.
     fn start_children(&mut self, children: Vec<Child>, may_exist: bool) {
-        let (parent, myself, context) = (self.pid(), self.myself.clone(), self.context.clone());
+        let parent = self.pid();
+        let myself = self.myself.clone();
+        let context = self.context.clone();
         let Some(Origin::Spawned { call }) = children
             .iter()
-            .find(|child| environment::asks(child))
+            .find(|child| environment::needs_start_context(child))
             .map(|c| &c.origin)
         else {
-            return self.tell_supervisor(BirthMessage::StartChildren {
+            return self.cast_to_supervisor(BirthMessage::StartChildren {
                 parent,
                 children,
                 may_exist,
@@ -349,27 +361,33 @@ impl Running {
         };
         let call = *call;
         let task = tokio::spawn(async move {
-            let children = environment::told(&context, children).await;
-            // Through the process, which knows whether the call was given up meanwhile. Where it is
-            // gone, so is the call.
-            let _ = myself.cast(ProcessMessage::Told { call, children });
+            let children = environment::prepare_children(&context, children).await;
+            // The result goes through the process, which knows whether the call was abandoned in
+            // the meantime. If the process has stopped, so has the call.
+            let _ = myself.cast(ProcessMessage::ChildrenPrepared { call, children });
         });
         if let Some(previous) = self.in_flight.insert(call, task) {
             previous.abort();
         }
     }
 
-    /// Children that were told of the environment begin, unless their call was given up. Where one
-    /// cannot be born, the call is answered with why.
-    pub(super) fn start_told(&mut self, call: CallId, children: Result<Vec<Child>, String>) {
+    /// Creates the children, unless their call was abandoned. If one cannot be created, the call is
+    /// answered with the reason.
+    pub(super) fn start_prepared_children(
+        &mut self,
+        call: CallId,
+        children: Result<Vec<Child>, String>,
+    ) {
         if self.in_flight.remove(&call).is_none() {
             return;
         }
         match children {
             Ok(children) => {
-                // It is a spawned one that asks, which was looked for before.
-                let (parent, may_exist) = (self.pid(), false);
-                self.tell_supervisor(BirthMessage::StartChildren {
+                // Only spawned children need a start context, and a spawn looks for an existing
+                // child before it collects one.
+                let parent = self.pid();
+                let may_exist = false;
+                self.cast_to_supervisor(BirthMessage::StartChildren {
                     parent,
                     children,
                     may_exist,
@@ -377,7 +395,7 @@ impl Running {
             }
             Err(why) => {
                 let why = format!("No child was made: {why}");
-                self.take(Delivery::internal(Input::Child {
+                self.handle_input(Delivery::internal(Input::Child {
                     call,
                     event: ChildEvent::NotBorn { why },
                 }));
@@ -385,50 +403,50 @@ impl Running {
         }
     }
 
-    fn abandon(&mut self, calls: Vec<CallId>) {
+    fn abandon_calls(&mut self, calls: Vec<CallId>) {
         for call in &calls {
             if let Some(task) = self.in_flight.remove(call) {
                 task.abort();
             }
         }
-        self.tell_supervisor(TreeMessage::Abandon {
+        self.cast_to_supervisor(TreeMessage::Abandon {
             parent: self.pid(),
             calls,
         });
     }
 
-    pub(super) fn tell_supervisor(&self, message: impl Into<SupervisorMessage>) {
+    pub(super) fn cast_to_supervisor(&self, message: impl Into<SupervisorMessage>) {
         if self.supervisor.cast(message.into()).is_err() {
             tracing::debug!(pid = %self.pid(), "the kernel is shutting down");
         }
     }
 }
 
-/// Runs what a tool does in its span.
-pub(super) fn in_tool<T: Send + 'static>(
+/// Runs the work of a tool in its span.
+pub(super) fn in_tool_span<T: Send + 'static>(
     span: Span,
     work: BoxFuture<'static, T>,
     is_error: fn(&T) -> bool,
 ) -> BoxFuture<'static, T> {
-    let tell = move |span: &Span, end: &T| {
+    let record_outcome = move |span: &Span, end: &T| {
         if is_error(end) {
             spans::tool_failed(span);
         }
     };
-    spans::within(span, work, tell).boxed()
+    spans::in_span(span, work, record_outcome).boxed()
 }
 
 fn model_failed(why: String) -> Result<Reply, ModelError> {
     Err(ModelError::new(
         ModelErrorKind::Unavailable,
-        format!("the model failed inside: {why}"),
+        format!("the model failed internally: {why}"),
     ))
 }
 
-/// What was asked may have been done, and the model is told so.
-fn temp_files_failed(why: String) -> Replied {
+/// The operation may have been executed, and the model is told so.
+fn temp_files_failed(why: String) -> TempFileResult {
     let reason = format!(
-        "The temporary files failed inside: {why}. Whether this was done is unknown: read, then \
+        "The temporary files failed internally: {why}. Whether this was done is unknown: read, then \
          decide."
     );
     Err(TempFileError::Unavailable { reason })

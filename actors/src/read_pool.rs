@@ -1,5 +1,5 @@
-//! The pool that reads contents: a bounded number of threads, so that searches of much text leave
-//! room for everything else.
+//! A pool with a bounded number of threads for reads of contents, so that large searches do not
+//! block other work.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use dormouse_kernel::process::{Input, Read};
 use dormouse_proto::id::FdId;
 use tokio::sync::Semaphore;
 
-/// Cloning shares the pool.
+/// A handle on the pool. Clones share the pool.
 #[derive(Clone)]
-pub(crate) struct Readers {
+pub(crate) struct ReadPool {
     permits: Arc<Semaphore>,
 }
 
-impl Readers {
-    /// As many threads at once as there are processors.
+impl ReadPool {
+    /// A pool with as many threads as there are processors.
     pub(crate) fn new() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
@@ -26,19 +26,19 @@ impl Readers {
         }
     }
 
-    /// Performs a read; reads begin in the order in which they are asked for. Dropping the future
-    /// cancels it: a search ends within about a millisecond, but a step that is one piece of work
-    /// ends first, such as reformatting JSON, outlining code, comparing or indexing.
+    /// Executes a read. Reads start in the order of the requests. Dropping the future cancels the
+    /// read: a search ends within about a millisecond; a step that cannot be divided (reformatting
+    /// JSON, outlining code, comparing, indexing) runs to its end first.
     ///
     /// # Errors
     /// It panicked, or was cancelled.
-    pub(crate) async fn perform(self, read: Read) -> Result<Input, String> {
+    pub(crate) async fn execute(self, read: Read) -> Result<Input, String> {
         let permit = self
             .permits
             .acquire_owned()
             .await
             .map_err(|closed| closed.to_string())?;
-        let cancel = Cancel(Arc::new(AtomicBool::new(false)));
+        let cancel = CancelOnDrop(Arc::new(AtomicBool::new(false)));
         let quota = ReadQuota::until(cancel.0.clone());
         let done = tokio::task::spawn_blocking(move || {
             let _permit = permit;
@@ -48,7 +48,7 @@ impl Readers {
         input.ok_or_else(|| "it was cancelled".to_owned())
     }
 
-    /// The bytes of some contents. One that cannot be read is not among them.
+    /// The bytes of several contents. A content that cannot be read is left out.
     pub(crate) async fn bytes(&self, contents: BTreeMap<FdId, Content>) -> BTreeMap<FdId, Bytes> {
         if contents.is_empty() {
             return BTreeMap::new();
@@ -67,10 +67,10 @@ impl Readers {
     }
 }
 
-/// Cancels when it is dropped.
-struct Cancel(Arc<AtomicBool>);
+/// Cancels the read when it is dropped.
+struct CancelOnDrop(Arc<AtomicBool>);
 
-impl Drop for Cancel {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

@@ -1,9 +1,9 @@
-//! Points that processes can go back to, as the store has them: which checkpoints a process is in,
-//! how it stood there, and what cut of a whole process tree a fact number means.
+//! Consistent cuts of a process tree, and checkpoints, as the store has them: which checkpoints a
+//! process can return to, its state there, and which cut a fact number means.
 //!
-//! Everything here reads the store and blocks. Any cut between two commits is a state that the
-//! kernel was once in, messages in flight included, since every effect waits for the facts before
-//! it: to recover a cut is what recovery after a crash does.
+//! All functions read the store and block. Every position between two commits is a consistent state
+//! of the kernel, messages in flight included, because each effect waits for the facts before it.
+//! Loading a cut is therefore the same as recovery after a crash.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,24 +18,23 @@ use dormouse_proto::temp_file::TempFileRecord;
 
 use crate::clock::now_ms;
 use crate::context::KernelContext;
-use crate::error::{KernelError, StoreFailure};
 use crate::ports::{Store, StoreError, Written};
-use crate::recovery::{self, LoadError, Purpose};
+use crate::recovery::{self, LoadError, LoadPurpose};
 use crate::supervisor::{ImportedProcess, Lineage, ProcessTree};
 
-/// A state that the store was once in.
+/// A past state of the store, restricted to one tree.
 #[derive(Clone, Debug)]
-pub(crate) struct Cut {
-    /// Everything that was committed up to and with this belongs to it.
+pub(crate) struct ConsistentCut {
+    /// The last commit that belongs to the cut.
     pub(crate) commit: CommitNumber,
-    /// When that was: milliseconds since the epoch, UTC.
+    /// The time of that commit: milliseconds since the epoch, UTC.
     pub(crate) at_ms: u64,
-    /// The last fact of each process that was born by then.
+    /// The last fact of each process that existed.
     pub(crate) members: BTreeMap<Pid, FactNumber>,
 }
 
-impl Cut {
-    /// The one that a checkpoint names.
+impl ConsistentCut {
+    /// The cut of a checkpoint.
     pub(crate) fn of(checkpoint: &Checkpoint) -> Self {
         let members = checkpoint
             .members
@@ -49,13 +48,13 @@ impl Cut {
         }
     }
 
-    /// The state after the commit that holds fact `at` of process `of`. Costs a read for each
-    /// commit of each process of the process tree.
+    /// The cut after the commit that holds fact `at` of process `of`. Costs a read for each commit
+    /// of each process of the tree.
     ///
     /// # Errors
-    /// As [`History::at`](crate::ports::History::at); [`StoreError::ForgottenFact`] also where what
-    /// is kept of one of the process tree does not reach back to it, [`StoreError::Damaged`] where it is
-    /// lost how one of them stood then.
+    /// As [`History::at`](crate::ports::History::at); [`StoreError::ForgottenFact`]
+    /// also if the retained history of another process of the tree begins later;
+    /// [`StoreError::Damaged`] if the state of a process at the cut is lost.
     pub(crate) fn behind(
         store: &dyn Store,
         of: Pid,
@@ -66,12 +65,12 @@ impl Cut {
         let mut members = BTreeMap::new();
         for row in &process_tree.rows {
             let history = match store.history(row.pid) {
-                // Its birth is on its way: it was not born then.
+                // The birth is not durable yet, so the process did not exist at the cut.
                 Err(StoreError::UnknownProcess(_)) => continue,
                 history => history?,
             };
-            // Of one whose history is kept in part it is not known how it stood before that, nor
-            // whether it was born.
+            // If the beginning of a history was deleted, neither the state at the cut nor the
+            // existence of the process is known.
             let kept = history
                 .written
                 .first()
@@ -94,11 +93,11 @@ impl Cut {
     }
 }
 
-/// The checkpoint of this number.
+/// The checkpoint with this number.
 ///
 /// # Errors
-/// [`StoreError::UnknownCheckpoint`]; [`StoreError::Damaged`] where it may be among what is lost;
-/// and what the store fails with.
+/// [`StoreError::UnknownCheckpoint`]; [`StoreError::Damaged`] if it may be among the lost
+/// records; and other errors of the store.
 pub(crate) fn checkpoint(store: &dyn Store, id: CheckpointId) -> Result<Checkpoint, StoreError> {
     let checkpoints = store.checkpoints()?;
     if let Ok(at) = checkpoints.binary_search_by_key(&id, |checkpoint| checkpoint.id) {
@@ -116,27 +115,27 @@ pub(crate) fn checkpoint(store: &dyn Store, id: CheckpointId) -> Result<Checkpoi
     Err(StoreError::Damaged { what })
 }
 
-/// The checkpoints that a process can go back to: those that it is in, and those of what it goes on
-/// from.
+/// The checkpoints that a process can return to: its own, and those of the processes that it was
+/// copied or restored from.
 ///
 /// # Errors
-/// What the store fails with.
-pub(crate) fn kept(
+/// The errors of the store.
+pub(crate) fn restorable_checkpoints(
     store: &dyn Store,
     lineage: &Lineage,
 ) -> Result<Vec<CheckpointInfo>, StoreError> {
     Ok(store
         .checkpoints()?
         .iter()
-        .filter_map(|checkpoint| Some(place(checkpoint, lineage)?.1))
+        .filter_map(|checkpoint| Some(locate_checkpoint(checkpoint, lineage)?.1))
         .collect())
 }
 
-/// How a process stood at a checkpoint; none where it is in no such one.
+/// The state of a process at a checkpoint; `None` if it cannot return to that checkpoint.
 ///
 /// # Errors
-/// What the journal fails with.
-pub(crate) fn standing(
+/// The errors of the journal.
+pub(crate) fn state_at_checkpoint(
     store: &dyn Store,
     context: &KernelContext,
     id: CheckpointId,
@@ -144,10 +143,10 @@ pub(crate) fn standing(
 ) -> Result<Option<CheckpointImage>, LoadError> {
     let checkpoints = store.checkpoints()?;
     let of = checkpoints.iter().find(|checkpoint| checkpoint.id == id);
-    let Some((pid, kept)) = of.and_then(|checkpoint| place(checkpoint, lineage)) else {
+    let Some((pid, kept)) = of.and_then(|checkpoint| locate_checkpoint(checkpoint, lineage)) else {
         return Ok(None);
     };
-    let image = recovery::load(store, context, pid, Some(kept.at), Purpose::Run)?
+    let image = recovery::load(store, context, pid, Some(kept.at), LoadPurpose::Run)?
         .state
         .image();
     Ok(Some(CheckpointImage {
@@ -156,8 +155,8 @@ pub(crate) fn standing(
     }))
 }
 
-/// In whose journal a process that goes on from others finds itself in a checkpoint.
-fn place(checkpoint: &Checkpoint, lineage: &Lineage) -> Option<(Pid, CheckpointInfo)> {
+/// The process of the lineage whose journal holds the checkpoint, and the position in it.
+fn locate_checkpoint(checkpoint: &Checkpoint, lineage: &Lineage) -> Option<(Pid, CheckpointInfo)> {
     let (pid, at) = lineage.iter().find_map(|(pid, upto)| {
         let at = checkpoint.position_of(*pid)?;
         upto.is_none_or(|upto| at <= upto).then_some((*pid, at))
@@ -176,25 +175,25 @@ fn place(checkpoint: &Checkpoint, lineage: &Lineage) -> Option<(Pid, CheckpointI
     ))
 }
 
-/// What new processes grow from: those of the process tree that are in the cut, as they stood there.
+/// The processes of the tree that existed at the cut, in their states there.
 ///
 /// # Errors
-/// What a journal fails with.
-pub(crate) fn grafts(
+/// The errors of a journal.
+pub(crate) fn processes_at(
     store: &dyn Store,
     context: &KernelContext,
     process_tree: Vec<ProcessRow>,
-    cut: &Cut,
+    cut: &ConsistentCut,
     beginning: StartMode,
 ) -> Result<Vec<ImportedProcess>, LoadError> {
-    let mut grafts = Vec::new();
+    let mut processes = Vec::new();
     for row in process_tree {
         let Some(at) = cut.members.get(&row.pid).copied() else {
             continue;
         };
-        let state = recovery::load(store, context, row.pid, Some(at), Purpose::Run)?.state;
+        let state = recovery::load(store, context, row.pid, Some(at), LoadPurpose::Run)?.state;
         let image = Box::new(branched(state.image(), cut.at_ms, now_ms(), beginning));
-        // A branch of what was brought from elsewhere goes on knowing whom it knew there.
+        // A branch of an imported tree keeps the foreign ids of that tree.
         let foreign = row.restored.and_then(|restored| restored.foreign);
         let foreign = foreign.map(|foreign| Foreign {
             export: None,
@@ -206,51 +205,38 @@ pub(crate) fn grafts(
             known_as: row.known_as(),
             foreign,
         };
-        let (row, program) = (ProcessRow { name: None, ..row }, state.program().clone());
-        grafts.push(ImportedProcess {
+        let row = ProcessRow { name: None, ..row };
+        let program = state.program().clone();
+        processes.push(ImportedProcess {
             row,
             restored,
             program,
             image,
         });
     }
-    Ok(grafts)
+    Ok(processes)
 }
 
-/// The changes of the temporary files of a tree up to the cut. None of what they hold is read.
+/// The changes of the temporary files of a tree up to the cut. The contents of the files are not
+/// read.
 ///
 /// # Errors
-/// What the store fails with; [`StoreError::Damaged`] for a change that has no meaning.
-pub(crate) fn files(
+/// The errors of the store; [`StoreError::Damaged`] for a change that does not decode.
+pub(crate) fn temp_files_at(
     store: &dyn Store,
     context: &KernelContext,
     root: Pid,
-    cut: &Cut,
+    cut: &ConsistentCut,
 ) -> Result<Vec<TempFileRecord<Content>>, StoreError> {
     let changes = store.temp_files_by(root, cut.commit)?.into_iter();
-    let held = |record: TempFileRecord<ContentRef>| {
+    let with_contents = |record: TempFileRecord<ContentRef>| {
         record
             .try_map(&mut |reference| Ok::<_, StoreError>(context.content_cache.content(reference)))
     };
     let damaged = |error: codec::CodecError| StoreError::Damaged {
-        what: format!("a change of the temporary files of process {root} has no meaning: {error}"),
+        what: format!("a change of the temporary files of process {root} does not decode: {error}"),
     };
     changes
-        .map(|change| held(codec::decode(&change.record).map_err(damaged)?))
+        .map(|change| with_contents(codec::decode(&change.record).map_err(damaged)?))
         .collect()
-}
-
-/// Runs what reads the store where blocking is allowed.
-///
-/// # Errors
-/// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), and what it fails with.
-pub(crate) async fn reading<T: Send + 'static>(
-    context: &Arc<KernelContext>,
-    read: impl FnOnce(&dyn Store, &KernelContext) -> Result<T, KernelError> + Send + 'static,
-) -> Result<T, KernelError> {
-    let store = context.store().ok_or(StoreFailure::NoStore)?;
-    let context = context.clone();
-    tokio::task::spawn_blocking(move || read(&*store, &context))
-        .await
-        .map_err(|_| KernelError::Closed)?
 }

@@ -1,0 +1,117 @@
+//! Hibernation, as seen by the process: it reports when nothing is pending, and stops when the
+//! supervisor asks it to hibernate and still nothing is pending.
+
+use dormouse_kernel::process::BusyReason;
+use dormouse_proto::id::Pid;
+
+use super::{ProcessMessage, Running};
+use crate::checkpoint::{AppendSize, CommitError, LogRecord, SnapshotOutcome};
+use crate::error::{KernelError, ProcessError};
+use crate::supervisor::HibernationMessage;
+
+/// Why a process does not hibernate.
+#[derive(Clone, Debug)]
+pub(crate) enum HibernationBlocker {
+    /// The machine has work to do.
+    BusyReason(BusyReason),
+    /// Calls are in flight.
+    Calls,
+    /// Facts are not durable yet.
+    Undurable,
+    /// The snapshot could not be written.
+    NotDurable(CommitError),
+}
+
+impl HibernationBlocker {
+    /// The error for the caller that requested the hibernation.
+    pub(crate) fn error(&self, pid: Pid) -> KernelError {
+        let not_now = |what: String| KernelError::Process(ProcessError::Pending { pid, what });
+        match self {
+            Self::BusyReason(BusyReason::Ended) => KernelError::Process(ProcessError::Ended(pid)),
+            Self::BusyReason(unrest) => not_now(unrest.to_string()),
+            Self::Calls => not_now("calls are in flight".to_owned()),
+            Self::Undurable => not_now("its last facts are not durable yet".to_owned()),
+            Self::NotDurable(error) => KernelError::from(error.clone()),
+        }
+    }
+}
+
+impl Running {
+    fn hibernation_blocker(&self) -> Option<HibernationBlocker> {
+        if let Some(unrest) = self.state.busy_reason() {
+            return Some(HibernationBlocker::BusyReason(unrest));
+        }
+        if !self.in_flight.is_empty() {
+            return Some(HibernationBlocker::Calls);
+        }
+        (!self.undurable.is_empty()).then_some(HibernationBlocker::Undurable)
+    }
+
+    /// Reports once that nothing is pending, if hibernation is enabled.
+    pub(super) fn report_quiescence(&mut self) {
+        if !self.is_quiescent
+            && self.context.hibernation_enabled()
+            && self.hibernation_blocker().is_none()
+        {
+            self.is_quiescent = true;
+            self.cast_to_supervisor(HibernationMessage::Quiescent { pid: self.pid() });
+        }
+    }
+
+    /// Hibernates if nothing is pending; all facts are durable then. If many facts follow the
+    /// latest snapshot, a new one is written first, so that waking needs little replay. Waiting for
+    /// that write also bounds the number of snapshots that a slow disk has to queue.
+    pub(super) fn hibernate(&mut self) {
+        if let Some(blocker) = self.hibernation_blocker() {
+            return self.decline_hibernation(blocker);
+        }
+        let Some(worth) = self.tail.max_image_bytes_before_sleep() else {
+            return self.stop_hibernated();
+        };
+        let pid = self.pid();
+        let at = self.last;
+        let image = Box::new(self.state.image());
+        let myself = self.myself.clone();
+        let acknowledge = Box::new(move |result| {
+            // If the actor has stopped, its successor reads the journal instead.
+            let _ = myself.cast(ProcessMessage::SnapshotWritten { result });
+        });
+        self.context.append(
+            vec![LogRecord::Snapshot {
+                pid,
+                at,
+                image,
+                worth,
+            }],
+            acknowledge,
+        );
+    }
+
+    pub(super) fn on_snapshot_written(&mut self, result: Result<AppendSize, CommitError>) {
+        match result {
+            Err(error) => self.decline_hibernation(HibernationBlocker::NotDurable(error)),
+            Ok(size) => {
+                match size.snapshot {
+                    SnapshotOutcome::Written(bytes) => self.tail = self.tail.after_image(bytes),
+                    SnapshotOutcome::TooLong | SnapshotOutcome::None => {}
+                }
+                self.stop_hibernated();
+            }
+        }
+    }
+
+    /// No input arrived since the request, and the supervisor delivers none until it has the
+    /// answer, so the actor may stop.
+    fn stop_hibernated(&mut self) {
+        self.is_quiescent = true;
+        self.cast_to_supervisor(HibernationMessage::Hibernated { pid: self.pid() });
+        self.myself.stop(None);
+    }
+
+    fn decline_hibernation(&mut self, blocker: HibernationBlocker) {
+        self.cast_to_supervisor(HibernationMessage::HibernationDeclined {
+            pid: self.pid(),
+            blocker,
+        });
+    }
+}

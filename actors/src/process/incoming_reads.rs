@@ -1,0 +1,89 @@
+//! Incoming contents that are too large to be read in a handler. The pool reads them one at a time,
+//! in the order of their arrival; each is then delivered to the process as an input.
+
+use std::collections::VecDeque;
+
+use dormouse_kernel::process::Read;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::JoinHandle;
+
+use super::{Delivery, DurableReply, ProcessMessage, Running};
+
+/// The incoming contents of one process that are not read yet.
+#[derive(Default)]
+pub(super) struct IncomingReads {
+    waiting: VecDeque<IncomingRead>,
+    task: Option<JoinHandle<()>>,
+}
+
+struct IncomingRead {
+    read: Read,
+    /// The inbox slot, kept until the process handles the content.
+    permit: Option<OwnedSemaphorePermit>,
+    /// Notified when the input is durable.
+    received: Option<DurableReply>,
+}
+
+impl IncomingReads {
+    pub(super) fn push(
+        &mut self,
+        read: Read,
+        permit: Option<OwnedSemaphorePermit>,
+        received: Option<DurableReply>,
+    ) {
+        self.waiting.push_back(IncomingRead {
+            read,
+            permit,
+            received,
+        });
+    }
+
+    /// Marks the current read as done.
+    pub(super) fn finish(&mut self) {
+        self.task = None;
+    }
+
+    /// Drops all incoming contents with their acknowledgements, so that each sender gets an error.
+    pub(super) fn abort(&mut self) -> Option<JoinHandle<()>> {
+        self.waiting.clear();
+        self.task.take().inspect(JoinHandle::abort)
+    }
+}
+
+impl Running {
+    /// Starts the next read unless one is running.
+    pub(super) fn start_next_incoming_read(&mut self) {
+        if self.incoming_reads.task.is_some() {
+            return;
+        }
+        let Some(IncomingRead {
+            read,
+            permit,
+            received,
+        }) = self.incoming_reads.waiting.pop_front()
+        else {
+            return;
+        };
+        let read_pool = self.context.read_pool.clone();
+        let myself = self.myself.clone();
+        self.incoming_reads.task = Some(tokio::spawn(async move {
+            match read_pool.execute(read).await {
+                Ok(input) => {
+                    let delivery = Delivery {
+                        input,
+                        permit,
+                        answer: None,
+                        received,
+                    };
+                    // If the process has stopped, the acknowledgement is dropped and the sender
+                    // gets an error.
+                    let _ = myself.cast(ProcessMessage::Input(Box::new(delivery)));
+                }
+                // A panic in the read faults the process, as a panic in a handler does.
+                Err(why) => {
+                    let _ = myself.cast(ProcessMessage::ReadFailed { why });
+                }
+            }
+        }));
+    }
+}

@@ -1,0 +1,87 @@
+//! Handles commits that the store refuses: the affected processes stop, no caller is told of
+//! something that did not happen, and the processes continue from their journals when they are
+//! resumed.
+//!
+//! A process that cannot be made durable stops together with all of its ancestors. A parent that
+//! continued would continue without the result of its child, and would turn a full disk into a
+//! permanent failure. If the store accepts no further commits, every process stops.
+
+use dormouse_proto::id::Pid;
+use dormouse_proto::process::Origin;
+
+use super::entry::{ProcessEntry, Run};
+use super::{PendingProcess, Supervisor};
+use crate::checkpoint::CommitError;
+use crate::error::NotFound;
+
+impl Supervisor {
+    /// The facts of a process could not be made durable.
+    pub(super) fn on_commit_failed(&mut self, pid: Pid, error: &CommitError) {
+        match error {
+            CommitError::Codec(_) => self.unload_failed(pid, &error.to_string()),
+            CommitError::Store(_) | CommitError::Closed => self.stop_for_commit_error(pid, error),
+        }
+    }
+
+    /// A child whose birth could not be made durable does not exist. If the store refused it, its
+    /// parent stops and creates it again when it is resumed; if the child itself cannot be encoded,
+    /// its parent gets that as the end of the child.
+    pub(super) fn on_creation_failed(&mut self, process: &PendingProcess, error: &CommitError) {
+        for reply in self.table.take_run_waiters(process.row.pid) {
+            // The requester has dropped its receiver if it no longer waits.
+            let _ = reply.send(Err(NotFound::Process(process.row.pid).into()));
+        }
+        self.table.remove(&process.row);
+        match (process.row.parent, &process.row.origin) {
+            (Some(parent), Origin::Forked { .. } | Origin::Spawned { .. })
+                if error.is_from_store() =>
+            {
+                self.stop_for_commit_error(parent, error);
+            }
+            _ => self.report_creation_failed(process, error),
+        }
+    }
+
+    fn stop_for_commit_error(&mut self, pid: Pid, error: &CommitError) {
+        if !error.is_final() {
+            return self.stop_with_ancestors(pid, &error.to_string());
+        }
+        let others: Vec<_> = self.table.living().filter(|other| *other != pid).collect();
+        for pid in [pid].into_iter().chain(others) {
+            self.stop_process(pid, &error.to_string());
+        }
+    }
+
+    /// Stops a process that cannot continue, and its ancestors, which wait for it.
+    pub(super) fn stop_with_ancestors(&mut self, pid: Pid, reason: &str) {
+        let parent = |pid: &Pid| self.table.get(*pid).and_then(ProcessEntry::parent);
+        let stopping: Vec<_> = std::iter::successors(Some(pid), parent).collect();
+        stopping
+            .into_iter()
+            .for_each(|pid| self.stop_process(pid, reason));
+    }
+
+    /// Kills the actor and leaves the process unloaded; callers that wait for the process get the
+    /// reason.
+    fn stop_process(&mut self, pid: Pid, reason: &str) {
+        if !matches!(self.table.run_of(pid), Some(Run::Running | Run::Loading)) {
+            return;
+        }
+        tracing::error!(%pid, reason, "a process was stopped");
+        if let Some(actor) = self.table.live_mut(pid).and_then(|live| live.actor.take()) {
+            actor.kill();
+            self.table.mark_stopping(actor.get_id());
+        }
+        self.table.unload(pid, reason);
+        self.answer_run_waiters(pid);
+    }
+
+    /// Answers the callers that wait for the process to run with a handle; waiting for its end
+    /// returns the reason.
+    fn answer_run_waiters(&mut self, pid: Pid) {
+        for reply in self.table.take_run_waiters(pid) {
+            // The requester has dropped its receiver if it no longer waits.
+            let _ = reply.send(self.handle_parts(pid));
+        }
+    }
+}

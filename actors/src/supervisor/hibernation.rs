@@ -1,0 +1,240 @@
+//! Hibernation, as decided by the supervisor: which processes hibernate, when, and what wakes them.
+//!
+//! A process reports when it becomes *quiescent*: nothing is pending for it. The supervisor asks it
+//! to hibernate on request of the host, after it was quiescent for the configured time, or when too
+//! many processes are loaded; those that were quiescent longest go first. The process has the last
+//! word, because only it knows whether something is pending. From the request until the answer,
+//! inputs wait in the table: if the process declines it gets them in order, and if it hibernates
+//! they wake it. No input is lost or delivered twice.
+//!
+//! A hibernated process consists of its journal and its row in the table. A message, a signal, the
+//! end of a child, or a caller that waits for it wakes it under its pid.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use dormouse_proto::id::Pid;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::Supervisor;
+use super::entry::{ProcessEntry, Run};
+use crate::error::{KernelError, NotFound, ProcessError, StoreFailure};
+use crate::event::Event;
+use crate::process::{HibernationBlocker, ProcessMessage};
+
+/// Receives the result of a request to hibernate.
+pub(crate) type HibernateReply = oneshot::Sender<Result<(), KernelError>>;
+
+/// The quiescent processes, in the order in which they became quiescent.
+#[derive(Default)]
+pub(super) struct QuiescentQueue {
+    order: BTreeMap<u64, Pid>,
+    next: u64,
+    /// Whether a timer runs for the first of them.
+    is_timed: bool,
+}
+
+impl QuiescentQueue {
+    /// Removes a process that has received an input.
+    pub(super) fn remove(&mut self, entry: &mut ProcessEntry) {
+        if let Some((number, _)) = entry.live_mut().and_then(|live| live.quiescent.take()) {
+            self.order.remove(&number);
+        }
+    }
+
+    /// Adds a process that has become quiescent.
+    pub(super) fn insert(&mut self, pid: Pid, entry: &mut ProcessEntry) {
+        self.remove(entry);
+        if let Some(live) = entry.live_mut() {
+            live.quiescent = Some((self.next, Instant::now()));
+            self.order.insert(self.next, pid);
+            self.next += 1;
+        }
+    }
+}
+
+/// Reports and requests about hibernation.
+pub(crate) enum HibernationMessage {
+    /// Nothing is pending for a process.
+    Quiescent { pid: Pid },
+    /// The longest quiescent process may be due.
+    TimerExpired,
+    /// The host requests that a process hibernates.
+    Hibernate { pid: Pid, reply: HibernateReply },
+    /// A process is durable, and its actor stops.
+    Hibernated { pid: Pid },
+    /// A process was asked to hibernate and cannot.
+    HibernationDeclined {
+        pid: Pid,
+        blocker: HibernationBlocker,
+    },
+    /// A caller waits for a process.
+    Wake { pid: Pid },
+    /// All handles of a process were dropped.
+    HandlesDropped { pid: Pid },
+}
+
+impl Supervisor {
+    pub(super) fn handle_hibernation(&mut self, message: HibernationMessage) {
+        match message {
+            HibernationMessage::Quiescent { pid } => self.on_quiescent(pid),
+            HibernationMessage::TimerExpired => self.on_timer_expired(),
+            HibernationMessage::Hibernate { pid, reply } => self.hibernate(pid, reply),
+            HibernationMessage::Hibernated { pid } => self.on_hibernated(pid),
+            HibernationMessage::HibernationDeclined { pid, blocker } => {
+                self.on_hibernation_declined(pid, &blocker)
+            }
+            HibernationMessage::Wake { pid } => self.wake_if_hibernated(pid),
+            HibernationMessage::HandlesDropped { pid } => self.handles_dropped(pid),
+        }
+    }
+
+    /// Handles the request of the host.
+    pub(super) fn hibernate(&mut self, pid: Pid, reply: HibernateReply) {
+        let result = match self.table.run_of(pid) {
+            None => Err(self.or_lost_record(KernelError::NotFound(NotFound::Process(pid)))),
+            Some(_) if !self.context.has_store => Err(StoreFailure::NoStore.into()),
+            Some(Run::Ended) => Err(ProcessError::Ended(pid).into()),
+            Some(Run::Held | Run::Hibernated { .. }) => Ok(()),
+            Some(Run::Loading) => Err(ProcessError::Pending {
+                pid,
+                what: "it is being loaded".to_owned(),
+            }
+            .into()),
+            Some(run @ (Run::Running | Run::Hibernating)) => {
+                if let Some(live) = self.table.live_mut(pid) {
+                    live.to_hibernate.push(reply);
+                }
+                if run == Run::Running {
+                    self.begin_hibernation(pid);
+                }
+                return;
+            }
+        };
+        // The requester has dropped its receiver if it no longer waits.
+        let _ = reply.send(result);
+    }
+
+    /// Adds the process to the queue.
+    pub(super) fn on_quiescent(&mut self, pid: Pid) {
+        self.table.mark_quiescent(pid);
+        self.hibernate_due();
+    }
+
+    /// Hibernates processes that were quiescent for the configured time, and as many as exceed the
+    /// limit of loaded processes.
+    pub(super) fn hibernate_due(&mut self) {
+        let after = self.context.limits.hibernate_after;
+        let max_loaded = self.context.limits.max_awake;
+        while let Some((pid, since)) = self.longest_quiescent() {
+            let is_due = after.is_some_and(|after| since.elapsed() >= after);
+            let is_over_limit = max_loaded.is_some_and(|max| self.table.loaded() > max);
+            if is_due || is_over_limit {
+                self.begin_hibernation(pid);
+            } else {
+                return self.start_timer(after.map(|after| after.saturating_sub(since.elapsed())));
+            }
+        }
+    }
+
+    fn longest_quiescent(&self) -> Option<(Pid, Instant)> {
+        let pid = *self.table.quiescent.order.values().next()?;
+        Some((pid, self.table.get(pid)?.live()?.quiescent?.1))
+    }
+
+    /// Starts the timer unless it runs. When it expires, the queue is examined again, whichever
+    /// process it was started for.
+    fn start_timer(&mut self, pause: Option<Duration>) {
+        let Some(pause) = pause.filter(|_| !self.table.quiescent.is_timed) else {
+            return;
+        };
+        self.table.quiescent.is_timed = true;
+        let myself = self.myself.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            // If the supervisor has stopped, the kernel is shutting down.
+            let _ = myself.cast(HibernationMessage::TimerExpired.into());
+        });
+    }
+
+    pub(super) fn on_timer_expired(&mut self) {
+        self.table.quiescent.is_timed = false;
+        self.hibernate_due();
+    }
+
+    fn begin_hibernation(&mut self, pid: Pid) {
+        self.table.set_run(pid, Run::Hibernating);
+        let actor = self
+            .table
+            .get(pid)
+            .and_then(|entry| entry.live()?.actor.clone());
+        // An actor that has just faulted or ended does not answer; its end is handled instead.
+        let _ = actor.map(|actor| actor.cast(ProcessMessage::Hibernate));
+    }
+
+    /// The process is only its journal now. Inputs that arrived in the meantime wake it.
+    pub(super) fn on_hibernated(&mut self, pid: Pid) {
+        let Some(live) = self.hibernating(pid) else {
+            return;
+        };
+        let mut is_stopped = false;
+        live.view.send_modify(|view| {
+            if let Some(view) = view {
+                view.mark_hibernated();
+                is_stopped = view.stopped;
+            }
+        });
+        let replies = std::mem::take(&mut live.to_hibernate);
+        let has_waiting = !live.waiting.is_empty();
+        self.table.set_run(pid, Run::Hibernated { is_stopped });
+        self.context.publish(Event::Hibernated { pid });
+        // The requester has dropped its receiver if it no longer waits.
+        replies
+            .into_iter()
+            .for_each(|reply| drop(reply.send(Ok(()))));
+        if has_waiting {
+            self.wake(pid);
+        }
+    }
+
+    /// The process stays loaded and gets the inputs that arrived in the meantime.
+    pub(super) fn on_hibernation_declined(&mut self, pid: Pid, blocker: &HibernationBlocker) {
+        let Some(live) = self.hibernating(pid) else {
+            return;
+        };
+        let replies = std::mem::take(&mut live.to_hibernate);
+        let waiting = std::mem::take(&mut live.waiting);
+        self.table.set_run(pid, Run::Running);
+        replies
+            .into_iter()
+            .for_each(|reply| drop(reply.send(Err(blocker.error(pid)))));
+        waiting
+            .into_iter()
+            .for_each(|delivery| self.deliver(pid, delivery));
+        // The process did not count as loaded during the request, so another one may have to
+        // hibernate now.
+        self.hibernate_due();
+    }
+
+    fn hibernating(&mut self, pid: Pid) -> Option<&mut super::entry::Live> {
+        self.table
+            .get_mut(pid)
+            .filter(|entry| entry.run == Run::Hibernating)?
+            .live_mut()
+    }
+
+    /// Wakes a hibernated process, so that a caller can wait for it. A held process stays held.
+    pub(super) fn wake_if_hibernated(&mut self, pid: Pid) {
+        if matches!(self.table.run_of(pid), Some(Run::Hibernated { .. })) {
+            self.wake(pid);
+        }
+    }
+
+    /// The last handle of a process was dropped.
+    pub(super) fn handles_dropped(&mut self, pid: Pid) {
+        if let Some(entry) = self.table.get_mut(pid) {
+            entry.drop_live_if_unused();
+        }
+    }
+}

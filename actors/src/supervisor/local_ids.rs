@@ -1,0 +1,138 @@
+//! Translation between pids and the local ids of restored trees.
+//!
+//! The conversation of a branched or imported process contains the pids of the processes that it
+//! was made from: children, senders, mail, and text that its model has read. None of that is
+//! rewritten. Instead, this module translates at the boundary: an id that leaves a process is
+//! resolved to a pid, and a pid that enters a process is replaced by the local id that the process
+//! knows.
+//!
+//! An id first means a member of the same tree. The mapping is derived from the rows of the process
+//! table, so it is durable without a record of its own. A process that was created after the branch
+//! has its pid as local id; that pid is greater than every id of the original tree. A process
+//! outside of the tree whose pid collides with a local id is unreachable: the tree cannot name it,
+//! and it cannot write to the tree.
+
+use std::collections::BTreeMap;
+
+use dormouse_kernel::process::Input;
+use dormouse_proto::id::Pid;
+use dormouse_proto::mail::{Neighbour, Sender};
+use dormouse_proto::process::{Origin, ProcessRow};
+
+use super::entry::ProcessEntry;
+use super::{Lineage, Supervisor};
+use crate::process::Delivery;
+
+/// A pid that no process has; pids start at 1.
+const NO_PROCESS: Pid = Pid(0);
+
+/// The local ids of restored trees that differ from pids, by the root of the tree.
+#[derive(Debug, Default)]
+pub(crate) struct LocalIds {
+    /// Root of the tree and local id, to pid.
+    members: BTreeMap<(Pid, Pid), Pid>,
+    /// For an imported tree: the greatest pid of the store that it was exported from. Every id up
+    /// to it belongs to that store.
+    foreign: BTreeMap<Pid, Pid>,
+}
+
+impl LocalIds {
+    /// Adds the local id of a process in the tree of `root`.
+    pub(super) fn insert(&mut self, root: Pid, row: &ProcessRow) {
+        if let Some(restored) = row.restored {
+            self.members.insert((root, restored.known_as), row.pid);
+            if let Some(foreign) = restored.foreign {
+                let last = self.foreign.entry(root).or_insert(foreign.last);
+                *last = foreign.last.max(*last);
+            }
+        }
+    }
+
+    /// Removes a process whose creation failed or whose tree was deleted.
+    pub(super) fn remove(&mut self, root: Pid, row: &ProcessRow) {
+        if row.restored.is_some() {
+            self.members.remove(&(root, row.known_as()));
+            self.foreign.remove(&root);
+        }
+    }
+
+    /// The pid of local id `number` in the tree of `root`; [`NO_PROCESS`] for an id of a foreign
+    /// store; `None` if the tree does not define the id.
+    fn resolve(&self, root: Pid, number: Pid) -> Option<Pid> {
+        let is_foreign = || self.foreign.get(&root).is_some_and(|last| number <= *last);
+        self.members
+            .get(&(root, number))
+            .copied()
+            .or_else(|| is_foreign().then_some(NO_PROCESS))
+    }
+}
+
+impl Supervisor {
+    /// The pid that `number` means to `reader`, or [`NO_PROCESS`]. A copy resolves an id as the
+    /// process that it was copied from. Costs the depth of its tree.
+    pub(super) fn resolve(&self, reader: Pid, number: Pid) -> Pid {
+        let mut root = self.table.root(reader);
+        loop {
+            if let Some(pid) = self.local_ids.resolve(root, number) {
+                return pid;
+            }
+            root = match self.table.get(root).map(ProcessEntry::origin) {
+                Some(Origin::Copied { from, .. }) if from < root => self.table.root(from),
+                _ => return number,
+            };
+        }
+    }
+
+    /// The id by which `reader` knows `pid`; `None` if that id means another process to `reader`.
+    /// Costs the depth of both trees.
+    pub(super) fn local_id_for(&self, reader: Pid, pid: Pid) -> Option<Pid> {
+        if self.table.root(reader) == self.table.root(pid) {
+            return Some(self.local_id(pid));
+        }
+        (self.resolve(reader, pid) == pid).then_some(pid)
+    }
+
+    /// The id of a process within its tree.
+    pub(super) fn local_id(&self, pid: Pid) -> Pid {
+        self.table.row(pid).map_or(pid, |row| row.known_as())
+    }
+
+    /// A list entry with the ids that `reader` knows; `None` if `reader` cannot name the process.
+    pub(super) fn neighbour_seen_by(&self, reader: Pid, neighbour: Neighbour) -> Option<Neighbour> {
+        let pid = self.local_id_for(reader, neighbour.pid)?;
+        let parent = neighbour
+            .parent
+            .and_then(|parent| self.local_id_for(reader, parent));
+        Some(Neighbour {
+            pid,
+            parent,
+            ..neighbour
+        })
+    }
+
+    /// Replaces the sender of a message that the host sends in the name of a process by the id that
+    /// the receiver knows.
+    pub(super) fn with_local_sender(&self, to: Pid, mut delivery: Delivery) -> Delivery {
+        if let Input::UserInput {
+            from: Sender::Process(from),
+            ..
+        } = &mut delivery.input
+        {
+            *from = self.local_id_for(to, *from).unwrap_or(*from);
+        }
+        delivery
+    }
+
+    /// The process, then the process that it was copied or restored from, and so on, each with the
+    /// last fact that was taken from it.
+    pub(super) fn lineage(&self, pid: Pid) -> Lineage {
+        let mut lineage = vec![(pid, None)];
+        let ancestor_of = |pid| self.table.row(pid).and_then(|row| row.ancestor());
+        let mut ancestor = ancestor_of(pid);
+        while let Some((pid, at)) = ancestor {
+            lineage.push((pid, Some(at)));
+            ancestor = ancestor_of(pid);
+        }
+        lineage
+    }
+}

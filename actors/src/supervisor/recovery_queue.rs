@@ -1,0 +1,46 @@
+//! Loads the processes that run again when a kernel is opened on a store.
+//!
+//! They are loaded in the order of their pids, parents before their children, and only a few at a
+//! time: a store may hold more processes than there is memory for.
+
+use dormouse_proto::id::Pid;
+
+use super::Supervisor;
+use super::entry::Run;
+
+/// How many journals are read concurrently.
+const MAX_CONCURRENT_LOADS: usize = 32;
+
+/// Processes that are to be loaded.
+#[derive(Default)]
+pub(super) struct RecoveryQueue {
+    waiting: std::collections::VecDeque<Pid>,
+    loading: std::collections::BTreeSet<Pid>,
+}
+
+impl Supervisor {
+    /// Loads these processes, a few at a time.
+    pub(super) fn recover(&mut self, pids: Vec<Pid>) {
+        self.recovery_queue.waiting.extend(pids);
+        self.load_next();
+    }
+
+    /// A journal was read, or could not be read: starts the next load.
+    pub(super) fn on_recovery_load_finished(&mut self, pid: Pid) {
+        if self.recovery_queue.loading.remove(&pid) {
+            self.load_next();
+        }
+    }
+
+    fn load_next(&mut self) {
+        while self.recovery_queue.loading.len() < MAX_CONCURRENT_LOADS
+            && let Some(pid) = self.recovery_queue.waiting.pop_front()
+        {
+            // A message or a parent may have loaded it in the meantime.
+            if self.table.run_of(pid) == Some(Run::Held) {
+                self.recovery_queue.loading.insert(pid);
+                self.wake(pid);
+            }
+        }
+    }
+}
